@@ -7,6 +7,7 @@ Spark only once the configuration is valid.
 from __future__ import annotations
 
 import functools
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import structlog
@@ -15,6 +16,7 @@ import typer
 from mirror import log
 from mirror.cli.options import ConfigFile
 from mirror.cli.output import EXIT_FAILED
+from mirror.cli.run_end import RunEnd
 from mirror.cli.transforms import unusable
 from mirror.config.load import load
 from mirror.driver.reload import Watch
@@ -22,7 +24,6 @@ from mirror.errors import ConfigError, MirrorError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from mirror.config.schema import MirrorConfig
 
@@ -46,6 +47,26 @@ def run(
     once: Annotated[
         bool, typer.Option("--once", help="Copy what is there now, then exit.")
     ] = False,
+    metrics_file: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            dir_okay=False,
+            help="With --once: write metrics of the run there when it ends, for "
+            "node_exporter's textfile collector.",
+        ),
+    ] = None,
+    push_gateway: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="With --once: send the same metrics to this Pushgateway.",
+        ),
+    ] = None,
+    push_job: Annotated[
+        str,
+        typer.Option(metavar="NAME", help="The Pushgateway's job for these metrics."),
+    ] = "mirror",
 ) -> None:
     """Copy topics as the configuration says, until stopped.
 
@@ -60,12 +81,25 @@ def run(
       mirror run -c mirror.yaml
       mirror run -c mm2.properties --clusters B C
       mirror run -c mirror.yaml --once && echo everything is copied
+      mirror run -c mirror.yaml --once --push-gateway http://pushgateway:9091
     """
+    if not once and (metrics_file or push_gateway):
+        option = "--metrics-file" if metrics_file else "--push-gateway"
+        raise typer.BadParameter(
+            f"{option} goes with --once: a service that runs on has its metrics at "
+            "/metrics"
+        )
     if further and not clusters:
         raise typer.BadParameter(
             f"unexpected {' '.join(further)}: cluster aliases follow --clusters"
         )
-    read = functools.partial(_read, config, [*(clusters or ()), *(further or ())])
+    aliases = [*(clusters or ()), *(further or ())]
+    with RunEnd(file=metrics_file, gateway=push_gateway, job=push_job) as end:
+        _run(config, aliases, once=once, end=end)
+
+
+def _run(config: Path, clusters: Sequence[str], *, once: bool, end: RunEnd) -> None:
+    read = functools.partial(_read, config, clusters)
     watch = Watch(config, read)
     chosen, warnings = read()
     log.set_up(chosen.service.log_level, chosen.service.log_format)
@@ -92,6 +126,7 @@ def run(
             new_count=Unsettled,
         )
     )
+    end.store = service.store
     try:
         well = service.run(ready=lambda url: logger.info(LISTENS, url=url))
     except MirrorError as error:

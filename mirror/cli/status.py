@@ -26,6 +26,8 @@ FLOW_COLUMNS = (
     *("FLOW", "STATE", "SINCE", "LAG", "REMAINING", "RECORDS", "RATE"),
     *("FAULTED", "PAUSED", "LOST", "RESTARTS", "REASON"),
 )
+_HELD_BACK = 0.8
+"""A flow that reads this share of its limit would be faster without it."""
 PAIR_COLUMNS = ("PAIR", "ACTIVE", "EPOCH", "SINCE", "RUN")
 SLOT_COLUMNS = ("FLOW", "SLOT", "PARTITIONS", "BUSY", "RECORDS/S", "RATE")
 DRIFT_COLUMNS = ("FLOW", "TARGET-TOPIC", "DIFFERS")
@@ -172,8 +174,16 @@ def _flow_row(flow: dict[str, Any]) -> tuple[object, ...]:
         flow.get("paused", 0),
         flow.get("lost", 0),
         flow["restarts"],
-        flow["reason"],
+        flow["reason"] or _limit(flow),
     )
+
+
+def _limit(flow: dict[str, Any]) -> str:
+    """Whether max_bytes_per_second decides how far behind the flow is."""
+    used = flow.get("limit_used", 0.0)
+    if not flow.get("catching_up") or used < _HELD_BACK:
+        return ""
+    return f"held back by max_bytes_per_second, {rate(flow['max_bytes_per_second'])}"
 
 
 def _group_row(flow: str, group: dict[str, Any]) -> tuple[object, ...]:

@@ -22,6 +22,7 @@ from mirror.config.section import Alias, Number, Patterns, Section, Whole
 from mirror.config.section_names import complete
 from mirror.config.service_settings import ServiceConfig
 from mirror.config.topic_sync import TopicSync
+from mirror.config.traffic_settings import TrafficSettings
 from mirror.config.traits import Differs, Effect, Where, keys, setting
 from mirror.errors import ConfigError
 from mirror.policy import choice
@@ -36,7 +37,7 @@ TOPICS_EXCLUDE = (r"mm2.*\.internal", r".*\.replica", r"__.*")
 """MirrorMaker 2's default."""
 
 
-class FlowConfig(TopicSync, GroupSettings):
+class FlowConfig(TopicSync, GroupSettings, TrafficSettings):
     """One direction of copying, from a source cluster to a target cluster."""
 
     on_change: ClassVar[Effect] = Effect.RUN

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mirror.driver.throughput import measured, recent
+from mirror.driver.throughput import limit_used, measured, recent
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,6 +23,8 @@ _MOST_AT_FIRST = 4
 _BUSY_SECONDS = 30.0
 _BUSY = 0.75
 _BEHIND_SECONDS = 60.0
+_HELD_BACK = 0.8
+"""A flow that reads so much of its limit is not helped by more slots."""
 LONGEST_SECONDS = 600.0
 """Slots that were idle for this long become fewer; older samples are dropped."""
 _IDLE = 0.15
@@ -71,6 +73,7 @@ def _falls_behind(samples: Sequence[Sample]) -> bool:
         _seconds(lately) >= _BEHIND_SECONDS
         and lately[0].located == lately[-1].located
         and lately[0].lag <= lately[-1].lag
+        and limit_used(lately) < _HELD_BACK
         and measured(lately).catching_up
     )
 

@@ -75,8 +75,9 @@ class StatusWriter:
 
     def add(self, lease: LeaseResult, flow: FlowConfig) -> None:
         """Report what one lease did."""
+        limit = flow.max_bytes_per_second or 0
         self.samples.append(
-            sample(lease.reports, seconds=lease.seconds, slots=lease.slots)
+            sample(lease.reports, seconds=lease.seconds, slots=lease.slots, limit=limit)
         )
         self.samples[:] = recent(self.samples, LONGEST_SECONDS)
         now = measured(self.samples)
@@ -98,6 +99,8 @@ class StatusWriter:
                 bytes_per_second=now.bytes_per_second,
                 catching_up=now.catching_up,
                 remaining_seconds=now.remaining_seconds,
+                max_bytes_per_second=limit,
+                limit_used=now.limit_used,
                 reported_at=reported,
                 report_due=reported + report_seconds(flow),
                 transactions=self._scores.transactions,
@@ -157,4 +160,5 @@ def _at_rest(flow: FlowStatus) -> FlowStatus:
         bytes_per_second=0.0,
         catching_up=False,
         remaining_seconds=-1.0,
+        limit_used=0.0,
     )

@@ -20,6 +20,7 @@ import structlog
 
 from mirror.driver.assignment import LONGEST_SECONDS, lease_length
 from mirror.driver.executors import slot_frames
+from mirror.driver.rates import Rates
 from mirror.driver.throughput import behind
 from mirror.driver.wakeup import Wakeup
 from mirror.errors import FlowError
@@ -135,6 +136,7 @@ class LeaseQuery:
         )
         self._generation = terms.generation
         self._slots = terms.slots
+        self._rates = Rates(terms.slots)
         self._ends = terms.ends
         self._placement = placement
         self._preferred = preferred
@@ -245,7 +247,9 @@ class LeaseQuery:
         turns = self._preferred.turns()
         seconds = self._seconds() if turns == 1 else min(self._seconds(), _TURN_SECONDS)
         frame = self._frame(places)
-        term = to_term(self._number, seconds)
+        # Slots that take turns read in a part of the time only.
+        limit = (self._flow.max_bytes_per_second or 0) * turns
+        term = to_term(self._number, seconds, self._rates.parts(limit))
         self._spark.sparkContext.setLocalProperty(TERM, term)
         grace = _GRACE_SECONDS if self._number > 1 else _COLD_SECONDS
         overdue = threading.Timer(seconds * turns + grace, self._give_up)
@@ -266,6 +270,7 @@ class LeaseQuery:
         took = self._finished_at - before
         gap = self._gap(took, reports) if turns == 1 else -1.0
         self._placement.learn(reports)
+        self._rates.learn(reports)
         self._behind = behind(reports)
         self._took(
             LeaseResult(

@@ -135,7 +135,7 @@ class Service:
         """Run until a signal, or with `once` until every flow has caught up.
 
         `ready` gets the status URL as soon as the port answers. Returns whether every
-        flow ended well: none failed, none left a partition behind.
+        flow ended well: none failed, none left a partition behind or was stopped early.
 
         Raises:
             JavaMissingError: Spark cannot start.
@@ -208,6 +208,9 @@ class Service:
                 self._answering.close()
                 if spark is not None and is_alive(spark):
                     end(spark, listener)
+        if self._once and self._stopping.is_set():
+            log.error("stopped before everything was copied")
+            return False
         states = self.store.read().flows
         return all(
             state.state is FlowState.STOPPED and not (self._once and state.faulted)

@@ -43,6 +43,9 @@ class Sample:
     """The number of these partitions."""
     behind: bool
     """Whether a partition reported that it is catching up."""
+    bytes_read: int = 0
+    limit: int = 0
+    """The flow's max_bytes_per_second; 0 if it has none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,10 +58,14 @@ class Throughput:
     remaining_seconds: float = -1.0
     """Until it has caught up at the current rate; -1 if it is not catching up, or if
     its lag does not shrink."""
+    limit_used: float = 0.0
+    """The share of max_bytes_per_second that it reads; 0 without that limit."""
 
 
-def sample(reports: Iterable[PartitionReport], *, seconds: float, slots: int) -> Sample:
-    """Add up the reports of one lease."""
+def sample(
+    reports: Iterable[PartitionReport], *, seconds: float, slots: int, limit: int = 0
+) -> Sample:
+    """Add up the reports of one lease. `limit`: the flow's, in bytes per second."""
     every = list(reports)
     sound = [r for r in every if r.state not in _AT_REST]
     located = [r for r in sound if r.position >= 0 and r.end_offset >= 0]
@@ -71,6 +78,8 @@ def sample(reports: Iterable[PartitionReport], *, seconds: float, slots: int) ->
         lag=sum(report.lag for report in located),
         located=len(located),
         behind=behind(sound),
+        bytes_read=sum(report.bytes_in for report in every),
+        limit=limit,
     )
 
 
@@ -106,7 +115,15 @@ def measured(samples: Sequence[Sample]) -> Throughput:
         bytes_per_second=sum(one.bytes for one in lately) / seconds,
         catching_up=catching_up,
         remaining_seconds=last.lag / shrinks if catching_up and shrinks > 0 else -1.0,
+        limit_used=limit_used(lately),
     )
+
+
+def limit_used(samples: Sequence[Sample]) -> float:
+    """The share of the present limit that was read meanwhile; 0 if there is none."""
+    same = [one for one in samples if one.limit == samples[-1].limit]
+    allowed = sum(one.limit * one.seconds for one in same)
+    return sum(one.bytes_read for one in same) / allowed if allowed else 0.0
 
 
 def _shrinks(samples: Sequence[Sample]) -> float:

@@ -190,6 +190,20 @@ METRICS: tuple[Metric, ...] = (
         lambda f: known(f.remaining_seconds),
     ),
     of_flow(
+        "mirror_flow_max_bytes_per_second",
+        _G,
+        "How much the flow may read: its setting max_bytes_per_second; no value "
+        "without it.",
+        lambda f: f.max_bytes_per_second or None,
+    ),
+    of_flow(
+        "mirror_flow_limit_used_ratio",
+        _G,
+        "The share of max_bytes_per_second that the flow read over the last half "
+        "minute; near 1 the limit decides how fast it copies. No value without it.",
+        lambda f: f.limit_used if f.max_bytes_per_second else None,
+    ),
+    of_flow(
         "mirror_flow_problem_topics",
         _G,
         "Topics that match the flow's filters and cannot be copied.",

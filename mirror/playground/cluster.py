@@ -90,7 +90,7 @@ class ClusterPlan:
     certificate: CertificateKind = "valid"
     """The certificate that the brokers of a secured cluster present."""
     settings: Mapping[str, str] = field(default_factory=dict)
-    """Broker settings over the playground's own."""
+    """Broker settings over the playground's own; {node} is the broker's number."""
     jvm: Sequence[str] = ()
     """Java options over the playground's own."""
 

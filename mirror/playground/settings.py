@@ -61,7 +61,9 @@ def broker_settings(
     listeners: Sequence[Listener],
     extra: Mapping[str, str],
 ) -> dict[str, str]:
-    """Settings of one node; `voters` are the controllers' addresses by node."""
+    """Settings of one node; `voters` are the controllers' addresses by node. In `extra`
+    {node} stands for its number.
+    """
     copies = str(min(3, len(voters)))
     in_sync = str(min(2, len(voters)))
     return {
@@ -84,5 +86,5 @@ def broker_settings(
         "transaction.state.log.min.isr": in_sync,
         "share.coordinator.state.topic.replication.factor": copies,
         "share.coordinator.state.topic.min.isr": in_sync,
-        **extra,
+        **{name: text.replace("{node}", str(node)) for name, text in extra.items()},
     }

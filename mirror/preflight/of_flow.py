@@ -9,9 +9,9 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from mirror.clusters.admin import topic_admin
+from mirror.clusters.admin import racks, topic_admin
 from mirror.errors import ClusterError
-from mirror.preflight import of_copies, of_readers
+from mirror.preflight import of_copies, of_rack, of_readers
 from mirror.preflight.finding import fail, ok, some, warn
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ def findings(ground: Ground) -> list[Finding]:
     return [
         *_topics(ground),
         *_leaders(ground),
+        *_rack(ground),
         *_refused(ground),
         *of_copies.replicas(ground),
         *of_copies.sizes(ground),
@@ -96,6 +97,13 @@ def _leaders(ground: Ground) -> list[Finding]:
             "start their brokers; until then they are not copied",
         )
     ]  # fmt: skip
+
+
+def _rack(ground: Ground) -> list[Finding]:
+    if ground.flow.rack is None:
+        return []
+    there = racks.racks(ground.source)
+    return [of_rack.finding(ground.flow, ground.where, there)]
 
 
 def _refused(ground: Ground) -> list[Finding]:

@@ -29,11 +29,12 @@ if TYPE_CHECKING:
     from mirror.clusters.wire.fetch import Fetched
     from mirror.config.schema import FlowConfig
     from mirror.relay.faults import Faults
+    from mirror.relay.fetch_channel import Answer
     from mirror.relay.jumps import Jump
     from mirror.relay.lease import Assignment
     from mirror.relay.pending_transaction import PendingTransaction
     from mirror.relay.rewrite import Rewritten
-    from mirror.relay.source import Answer, SourceReader
+    from mirror.relay.source import SourceReader
     from mirror.relay.suspicions import Suspicions, Verdict
     from mirror.relay.tally import Tally
 
@@ -143,6 +144,8 @@ class Intake:
                 self._failed(key, fetched.error)
             elif fetched.diverging >= 0:
                 self._doubt(key)
+            elif fetched.nearer >= 0:
+                self._tally.ends({key: self._end(fetched)})
             else:
                 self._take(fetched, answer.buffer, transaction)
             yield
@@ -174,9 +177,10 @@ class Intake:
     ) -> None:
         key = (fetched.topic, fetched.partition)
         position = self._reader.offset(key)
-        end_offset = fetched.last_stable_offset
-        if end_offset < 0 or self._flow.isolation_level == "read_uncommitted":
-            end_offset = fetched.high_watermark
+        end_offset = self._end(fetched)
+        if self._reader.from_follower(key):
+            # It learns of new ends after its leader, which has told us its own.
+            end_offset = max(end_offset, self._tally.end_offset(key))
         size = fetched.end - fetched.start
         self._tally.fetched(
             key,
@@ -215,6 +219,13 @@ class Intake:
             skipped=found.skipped if whole else 0,
         )
         transaction.count(key, Part(counts, newest=done.newest, read_at=time.time()))
+
+    def _end(self, fetched: Fetched) -> int:
+        """Where the log ends, for this flow, in the broker's view."""
+        end = fetched.last_stable_offset
+        if end < 0 or self._flow.isolation_level == "read_uncommitted":
+            return fetched.high_watermark
+        return end
 
     def _rewritten(
         self,

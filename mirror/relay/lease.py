@@ -57,3 +57,5 @@ class Lease:
     """Identifies the driver run; the progress topic says which run may write."""
     seconds: float
     assignments: tuple[Assignment, ...]
+    bytes_per_second: float = 0.0
+    """How much it may read; 0: without a limit."""

@@ -77,6 +77,7 @@ class Slot:
             else fetch.READ_UNCOMMITTED,
             max_bytes=FETCH_BYTES,
             partition_max_bytes=PARTITION_BYTES,
+            rack=flow.rack or "",
         )
         records = TransactionRecords.of(flow.source, flow.separator)
         self._writer = TargetWriter(
@@ -182,6 +183,7 @@ class Slot:
             and last.assignments == lease.assignments
         )
         self._tally.begin(owner=self._owner)
+        self._reader.pace.allow(lease.bytes_per_second)
 
     def _step(self, lease: Lease, deadline: float, wakeup: int | None) -> bool:
         """One round: take over if necessary, read, fill, write. True if woken."""
@@ -199,6 +201,7 @@ class Slot:
         of_source = self._reader.connections() if room else []
         again_in = self._writer.again_in
         longest = 1.0 if again_in is None else again_in
+        longest = min(longest, self._reader.again_in or longest)
         if self._suspicions.pending:
             longest = min(longest, _HEAR_SECONDS)
         if room and self._intake.jumps_wait:

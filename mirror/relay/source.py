@@ -1,87 +1,55 @@
 """The source side of a slot: there is always a Fetch in flight to every leader.
 
 Main type: `SourceReader`. It tracks the next offset of each partition and fetches from
-all leaders, each with its own session (KIP-227): requests name only partitions that
-moved, and answers only those with news. It uses topic ids if brokers support them. For
-a distant leader it uses several channels, each with a share of the partitions and
-larger fetches. It drops answers that a rewind has made stale, and does not decode what
-it fetches (see `batches.batch`).
+all leaders, each on its own channel (`fetch_channel`): requests name only partitions
+that moved, and answers only those with news. A distant leader has several channels,
+each with a share of the partitions and larger fetches. With a rack it reads from the
+followers that leaders name (`nearest`). It drops answers that a rewind has made stale,
+and does not decode what it fetches (see `batches.batch`).
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
 from itertools import chain
+import math
+from operator import attrgetter
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from mirror.clusters import codes
-from mirror.clusters.wire import fetch, fetch_by_id
+from mirror.clusters.wire import fetch
 from mirror.errors import AuthenticationError, LeaderError, UnreachableError
-from mirror.offsets.progress import NO_ID
+from mirror.relay.fetch_channel import MAX_WAIT_MS, Answer, FetchChannel
+from mirror.relay.nearest import LOOK_SECONDS, PATIENCE_SECONDS, Nearest
+from mirror.relay.pace import Pace
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from collections.abc import Set as AbstractSet
     import uuid
 
-    from mirror.batches.batch import Buffer
     from mirror.clusters.cluster import Cluster
-    from mirror.clusters.topics import Topic
+    from mirror.clusters.topics import Leader, Topic
     from mirror.clusters.wire.connection import Connection
     from mirror.clusters.wire.fetch import Fetched
     from mirror.clusters.wire.pending_response import Pending
     from mirror.errors import ClusterError
     from mirror.offsets.progress import Position
+    from mirror.relay.fetch_channel import Place
 
 TopicPartition = tuple[str, int]
 
-_PURPOSE = "fetch"
-_MAX_WAIT_MS = 500
 _SMALL_BUFFER = 1 << 16
-_LAST_EPOCH = (1 << 31) - 1
 _HIGH_LATENCY_CHANNELS = 4
 """Requests in flight to one distant leader; each partition is in one of them."""
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What one leader answered: its partitions, and the bytes they lie in.
-
-    The bytes are not reused until they are given back.
-    """
-
-    fetched: tuple[Fetched, ...]
-    buffer: Buffer
-    owned: bytearray
-
-
-@dataclass(slots=True)
-class _FetchChannel:
-    """One connection to one broker, and the state of its fetch session."""
-
-    node: int
-    purpose: str
-    session: int = 0
-    epoch: int = 0
-    asked: dict[TopicPartition, int] = field(default_factory=dict)
-    """The offsets that the broker has in the session."""
-    moved: dict[TopicPartition, None] = field(default_factory=dict)
-    """Partitions whose offset the broker does not have yet, the last served last."""
-    pending: Pending | None = None
-    by_id: bool = False
-    """Whether requests name topics by id."""
-    rests_until: float = 0.0
-    """Until when the broker throttles us and reads no requests; monotonic."""
-    answered: float = 0.0
-    """When it last answered, monotonic; 0 if it has not."""
+_by_answer = attrgetter("answered")
 
 
 class SourceReader:
-    """Reads a set of partitions from their leaders."""
+    """Reads a set of partitions, from their leaders or from what these name."""
 
     def __init__(
         self,
@@ -90,7 +58,11 @@ class SourceReader:
         isolation: int,
         max_bytes: int,
         partition_max_bytes: int,
+        rack: str = "",
     ) -> None:
+        self.pace = Pace()
+        """How much to read per second."""
+        self._nearest = Nearest(rack)
         self._cluster = cluster
         self._isolation = isolation
         self._max_bytes = max_bytes
@@ -100,12 +72,14 @@ class SourceReader:
         as many times more of it."""
         self._offsets: dict[TopicPartition, int] = {}
         self._epochs: dict[TopicPartition, int] = {}
-        self._leader_epochs: dict[TopicPartition, int] = {}
-        """The epoch of each partition's leader; a leader of another epoch refuses."""
+        self._leaders: dict[TopicPartition, Leader] = {}
+        """Each partition's leader; a replica in another epoch refuses."""
+        self._leads: set[int] = set()
+        """Brokers that lead a partition."""
         self._ids: dict[str, uuid.UUID] = {}
         self._names: dict[bytes, str] = {}
-        self._channel_of: dict[TopicPartition, _FetchChannel] = {}
-        self._channels: dict[tuple[int, int], _FetchChannel] = {}
+        self._channel_of: dict[TopicPartition, FetchChannel] = {}
+        self._channels: dict[Place, FetchChannel] = {}
         self._spare: list[bytearray] = []
         self._foreseen: dict[TopicPartition, tuple[int, int]] = {}
 
@@ -122,35 +96,30 @@ class SourceReader:
         self._epochs = {key: each.leader_epoch for key, each in positions.items()}
         self._ids = {topic: topics[topic].topic_id for topic, _ in positions}
         self._names = {each.bytes: topic for topic, each in self._ids.items()}
-        # Replace old sessions instead of adding to them: brokers keep only so many.
-        self._channels = {
-            at: _FetchChannel(
-                channel.node,
-                channel.purpose,
-                channel.session,
-                answered=channel.answered,
-            )
-            for at, channel in self._channels.items()
-        }
+        self._channels = {at: each.renewed() for at, each in self._channels.items()}
         self._channel_of = {}
-        self._leader_epochs = {}
+        self._leaders = {}
+        self._leads = set()
         self._foreseen = {}
         dealt: Counter[int] = Counter()
         for topic, partition in positions:
             leader = topics[topic].leaders.get(partition) if topic in topics else None
             if leader is not None and leader.node >= 0:
-                channel = self._channel(leader.node, dealt[leader.node])
+                self._leaders[topic, partition] = leader
+                self._leads.add(leader.node)
+                self._read_from(leader.node, (topic, partition), dealt[leader.node])
                 dealt[leader.node] += 1
-                channel.moved[topic, partition] = None
-                self._channel_of[topic, partition] = channel
-                self._leader_epochs[topic, partition] = leader.epoch
 
-    def _channel(self, node: int, number: int) -> _FetchChannel:
-        """The channel for a leader's partition with this number, in turn."""
-        at = (node, number % self._channels_each)
+    def _read_from(self, node: int, key: TopicPartition, number: int) -> None:
+        """Read a partition on the channel with this number, in turn, of a broker."""
+        rack = self._nearest.rack_for(key)
+        at = (node, number % self._channels_each, rack)
         if at not in self._channels:
-            self._channels[at] = _FetchChannel(node, f"{_PURPOSE} {at[1]}")
-        return self._channels[at]
+            self._channels[at] = FetchChannel(*at)
+        if (last := self._channel_of.get(key)) is not None:
+            last.moved[key] = None
+        self._channel_of[key] = self._channels[at]
+        self._has_moved(key)
 
     def ask_for(self, max_bytes: int, partition_max_bytes: int) -> None:
         """Set how much to fetch at a time from a leader, and of one partition."""
@@ -159,8 +128,21 @@ class SourceReader:
 
     @property
     def partition_max_bytes(self) -> int:
-        """The most that a leader returns of one partition."""
-        return min(self._partition_max_bytes * self._channels_each, self._max_bytes)
+        """The most that a broker returns of one partition."""
+        return min(self._partition_max_bytes * self._channels_each, self._most_bytes)
+
+    @property
+    def _most_bytes(self) -> int:
+        allowed = self.pace.most_bytes
+        return self._max_bytes if allowed is None else min(self._max_bytes, allowed)
+
+    @property
+    def again_in(self) -> float:
+        """Seconds until the flow's limit allows to ask for more; 0: it does."""
+        if self.pace.most_bytes is None:
+            return 0.0
+        pending = (each.size for each in self._channels.values() if each.pending)
+        return self.pace.waits(sum(pending))
 
     @property
     def assigned(self) -> int:
@@ -170,13 +152,17 @@ class SourceReader:
     def offset(self, key: TopicPartition) -> int | None:
         return self._offsets.get(key)
 
+    def from_follower(self, key: TopicPartition) -> bool:
+        """Whether it is read from a follower, which may not know the log's end yet."""
+        return key in self._offsets and self._is_near(key, self._channel_of[key])
+
     def last_epoch(self, key: TopicPartition) -> int:
         """The leader epoch of the record before the offset; -1 if unknown."""
         return self._epochs.get(key, -1)
 
     def answered(self, key: TopicPartition) -> float:
-        """When this partition's leader last answered, with or without news of it;
-        monotonic, 0 if it has not answered or is not asked.
+        """When the broker that it is read from last answered, with or without news of
+        it; monotonic, 0 if it has not answered or is not asked.
         """
         channel = self._channel_of.get(key)
         return channel.answered if channel is not None and key in self._offsets else 0.0
@@ -232,66 +218,86 @@ class SourceReader:
         self._ask_all()
 
     def _ask_all(self) -> None:
-        for channel in self._channels.values():
+        if self._nearest.rack:
+            self._look_again()
+        for channel in sorted(self._channels.values(), key=_by_answer):
             if channel.pending is None and self._reads(channel):
                 if time.monotonic() < channel.rests_until:
                     continue
+                if self.again_in:
+                    return
                 try:
                     self._ask(channel)
                 except (UnreachableError, AuthenticationError) as error:
-                    raise self._lost(channel, error) from error
+                    self._lost(channel, error)
+                    # What it served is read from leaders, perhaps on new channels.
+                    self._ask_all()
+                    return
 
-    def _reads(self, channel: _FetchChannel) -> bool:
-        """Whether there is anything to ask for: a leader would keep us waiting for
+    def _look_again(self) -> None:
+        """Ask leaders again who is nearest to us, now and then."""
+        now = time.monotonic()
+        for channel in list(self._channels.values()):
+            if channel.pending is None and now - channel.looked >= LOOK_SECONDS:
+                channel.looked = now
+                for key in dict.fromkeys((*channel.asked, *channel.moved)):
+                    if self._is_read(key, channel) and (
+                        self._is_near(key, channel)
+                        or channel.rack != self._nearest.rack_for(key)
+                    ):
+                        self._ask_leader(key)
+
+    def _ask_leader(self, key: TopicPartition) -> None:
+        channel = self._channel_of[key]
+        self._read_from(self._leaders[key].node, key, channel.number)
+
+    def _is_read(self, key: TopicPartition, channel: FetchChannel) -> bool:
+        return key in self._offsets and self._channel_of.get(key) is channel
+
+    def _is_near(self, key: TopicPartition, channel: FetchChannel) -> bool:
+        """Whether this channel leads to a follower of the partition."""
+        return self._leaders[key].node != channel.node
+
+    def _reads(self, channel: FetchChannel) -> bool:
+        """Whether there is anything to ask for: a broker would keep us waiting for
         nothing, and what is read next with it.
         """
-        return any(key in self._offsets for key in chain(channel.moved, channel.asked))
+        if any(self._is_read(k, channel) for k in chain(channel.moved, channel.asked)):
+            return True
+        channel.forget()
+        return False
 
-    def _ask(self, channel: _FetchChannel) -> None:
-        goes_on = channel.epoch > 0
-        forgotten = [key for key in channel.moved if key not in self._offsets]
-        for key in forgotten:
+    def _ask(self, channel: FetchChannel) -> None:
+        moved: dict[TopicPartition, int] = {}
+        forgotten = []
+        for key in channel.moved:
+            # Partitions just served go last: brokers answer in the order of requests.
             channel.asked.pop(key, None)
-        moved = {
-            key: self._next(key)[0] for key in channel.moved if key in self._offsets
-        }
-        # Partitions just served go last: brokers fill answers in the order of requests.
-        for key in moved:
-            channel.asked.pop(key, None)
+            if self._is_read(key, channel):
+                moved[key] = self._next(key)[0]
+            else:
+                forgotten.append(key)
         channel.asked |= moved
         channel.moved.clear()
-        connection = self._cluster.connection(channel.node, channel.purpose)
         wanted = [
             fetch.Wanted(
                 topic=key[0],
                 partition=key[1],
                 offset=offset,
-                leader_epoch=self._leader_epochs[key],
+                leader_epoch=self._leaders[key].epoch,
                 last_epoch=self._next(key)[1],
             )
-            for key, offset in (moved if goes_on else channel.asked).items()
+            for key, offset in (moved if channel.epoch > 0 else channel.asked).items()
         ]
-        terms: dict[str, Any] = {
-            "isolation": self._isolation,
-            "max_wait_ms": _MAX_WAIT_MS,
-            "max_bytes": self._max_bytes,
-            "partition_max_bytes": self.partition_max_bytes,
-            "session": fetch.Session(channel.session, channel.epoch),
-            "forgotten": forgotten if goes_on else (),
-        }
-        if not goes_on:
-            spoken = connection.versions.get(fetch.API_KEY, (0, 0))[1]
-            channel.by_id = spoken >= fetch_by_id.VERSION and NO_ID.bytes not in (
-                self._names
-            )
-        if channel.by_id:
-            version = fetch_by_id.VERSION
-            request = fetch_by_id.encode(wanted, ids=self._ids, **terms)
-        else:
-            version = fetch.VERSION
-            request = fetch.encode(wanted, **terms)
-        channel.pending = connection.send_buffers(
-            fetch.API_KEY, version, [request], flexible=channel.by_id
+        seconds = math.inf if channel.node in self._leads else PATIENCE_SECONDS
+        channel.ask(
+            self._cluster.connection(channel.node, channel.purpose, seconds=seconds),
+            wanted,
+            forgotten,
+            self._ids,
+            isolation=self._isolation,
+            max_bytes=self._most_bytes,
+            partition_max_bytes=self.partition_max_bytes,
         )
 
     def connections(self) -> list[Connection]:
@@ -317,14 +323,12 @@ class SourceReader:
         """
         waiting = [
             (channel, channel.pending)
-            for channel in sorted(
-                self._channels.values(), key=lambda channel: channel.answered
-            )
+            for channel in sorted(self._channels.values(), key=_by_answer)
             if channel.pending is not None
         ]
         for channel, pending in waiting:
             connection = pending.connection
-            patience = _MAX_WAIT_MS / 1000 + connection.timeout_seconds
+            patience = MAX_WAIT_MS / 1000 + connection.timeout_seconds
             try:
                 if connection in ready:
                     connection.read_on()
@@ -333,45 +337,59 @@ class SourceReader:
                     continue
                 answer = self._read(channel, pending)
             except UnreachableError as error:
-                raise self._lost(channel, error) from error
+                self._lost(channel, error)
+                continue
             if answer is not None:
                 yield answer
 
-    def _lost(self, channel: _FetchChannel, error: ClusterError) -> LeaderError:
-        theirs = [
-            key for key, its in self._channel_of.items() if its.node == channel.node
-        ]
-        return LeaderError(
-            str(error), tuple(key for key in theirs if key in self._offsets)
-        )
+    def _lost(self, channel: FetchChannel, error: ClusterError) -> None:
+        """What a lost follower served is read from leaders.
 
-    def _read(self, channel: _FetchChannel, pending: Pending) -> Answer | None:
+        Raises:
+            LeaderError: it is a leader.
+        """
+        theirs = [
+            key
+            for key, its in self._channel_of.items()
+            if its.node == channel.node and key in self._offsets
+        ]
+        if channel.node in self._leads:
+            led = (key for key in theirs if not self._is_near(key, channel))
+            raise LeaderError(str(error), tuple(led)) from error
+        channel.forget()
+        for key in theirs:
+            self._refused(key)
+
+    def _refused(self, key: TopicPartition) -> None:
+        """A follower does not serve it: only its leader says why."""
+        self._nearest.failed(key)
+        self._ask_leader(key)
+
+    def _read(self, channel: FetchChannel, pending: Pending) -> Answer | None:
         body = pending.result()
-        channel.pending = None
-        read_head = fetch_by_id.head if channel.by_id else fetch.head
-        throttle_ms, error, session = read_head(body)
-        channel.rests_until = time.monotonic() + throttle_ms / 1000
-        if error in fetch.SESSION_LOST:
-            channel.session = channel.epoch = 0
+        self.pace.take(len(body))
+        if (found := channel.take(body, self._names)) is None:
             return None
-        if error != codes.NONE:
-            raise codes.error_for(error, "fetching")
-        channel.answered = time.monotonic()
-        channel.session = session
-        channel.epoch = channel.epoch % _LAST_EPOCH + 1 if session else 0
-        fetched = tuple(
-            part
-            for part in (
-                fetch_by_id.decode(body, self._names)
-                if channel.by_id
-                else fetch.decode(body)
-            )
-            if (key := (part.topic, part.partition)) in self._offsets
-            and self._offsets[key] == channel.asked.get(key)
-        )
+        fetched = tuple(part for part in found if self._is_answer(part, channel))
         spare = self._spare.pop() if self._spare else bytearray(_SMALL_BUFFER)
         owned = pending.connection.take_buffer(spare)
         return Answer(fetched, np.frombuffer(body, np.uint8), owned)
+
+    def _is_answer(self, part: Fetched, channel: FetchChannel) -> bool:
+        """Whether it belongs to what we ask now, and is to be believed."""
+        key = (part.topic, part.partition)
+        if not self._is_read(key, channel):
+            return False
+        if self._offsets[key] != channel.asked.get(key):
+            return False
+        if part.nearer >= 0:
+            self._read_from(part.nearer, key, channel.number)
+        elif self._is_near(key, channel):
+            if part.error != codes.NONE or part.diverging >= 0:
+                self._refused(key)
+                return False
+            self._nearest.served(key)
+        return True
 
     def give_back(self, buffers: Iterable[bytearray]) -> None:
         """Reuse the buffers of answers that are no longer needed."""

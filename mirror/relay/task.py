@@ -24,7 +24,7 @@ from mirror.relay.lease import Assignment, Lease, LeasePlan
 from mirror.relay.slot import Slot
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     import pyarrow as pa
 
@@ -96,9 +96,11 @@ def to_row(slot: int, generation: str, assignments: Iterable[Assignment]) -> str
     )
 
 
-def to_term(number: int, seconds: float) -> str:
-    """The number and length of a lease, for the property `TERM`."""
-    return json.dumps({"number": number, "seconds": seconds})
+def to_term(number: int, seconds: float, rates: Sequence[float] = ()) -> str:
+    """The number and length of a lease, for the property `TERM`. `rates`: how many
+    bytes per second each slot may read; empty: without a limit.
+    """
+    return json.dumps({"number": number, "seconds": seconds, "rates": rates})
 
 
 def _term() -> str:
@@ -110,6 +112,8 @@ def _term() -> str:
 
 def _lease_from(row: str, term: str) -> Lease:
     fields = json.loads(row) | json.loads(term)
+    rates = fields.pop("rates")
+    fields["bytes_per_second"] = rates[fields["slot"]] if rates else 0.0
     assignments = tuple(
         Assignment(
             topic=topic,

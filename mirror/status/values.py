@@ -235,6 +235,11 @@ class FlowStatus:
     remaining_seconds: float = -1.0
     """Time until it has caught up at the current rate; -1 if it is not behind, or if
     its lag does not shrink."""
+    max_bytes_per_second: int = 0
+    """What it may read; 0: without a limit."""
+    limit_used: float = 0.0
+    """The share of that limit that it read over the last half minute. Near 1 the limit
+    decides how fast it copies."""
     reported_at: float = 0.0
     """When the last lease reported, epoch seconds; 0 for never."""
     report_due: float = 0.0

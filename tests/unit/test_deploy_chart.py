@@ -35,6 +35,8 @@ CHART = ROOT / "deploy" / "helm" / "mirror"
 PLAIN = ROOT / "deploy" / "kubernetes"
 MANIFEST = Path(__file__).with_name("kafka-mirror-maker-2.yaml")
 EXAMPLES = sorted((CHART / "ci").glob("*.yaml"))
+SERVICES = [each for each in EXAMPLES if each.stem != "cronjob"]
+"""Those whose pods run on."""
 KUBERNETES = ("1.25", "1.27", "1.30", "1.34", "1.37")
 """The oldest that the chart takes, the newest with schemas, some in between."""
 APIS = (
@@ -42,7 +44,7 @@ APIS = (
     "sparkoperator.k8s.io/v1beta2",
     "spark.apache.org/v1",
 )
-OURS = {"v1", "apps/v1", "policy/v1", "networking.k8s.io/v1"} | {
+OURS = {"v1", "apps/v1", "batch/v1", "policy/v1", "networking.k8s.io/v1"} | {
     "rbac.authorization.k8s.io/v1"
 }
 
@@ -185,6 +187,8 @@ def pod(documents: list[dict[str, Any]], role: str = "driver") -> dict[str, Any]
     for document in documents:
         if document["kind"] == "Deployment":
             return document["spec"]["template"]["spec"]
+        if document["kind"] == "CronJob":
+            return document["spec"]["jobTemplate"]["spec"]["template"]["spec"]
         if document["kind"] == "SparkApplication":
             spec = document["spec"]
             if "driverSpec" in spec:
@@ -217,7 +221,7 @@ def test_pods_may_do_little(helm: str, example: Path, role: str) -> None:
     assert spec["enableServiceLinks"] is False
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("example", SERVICES, ids=lambda path: path.stem)
 def test_probes_ask_what_they_mean(helm: str, example: Path) -> None:
     """Kubernetes restarts a service that does not answer, and replaces the next pod
     once a new one could lead.
@@ -274,7 +278,7 @@ def test_one_that_shares_no_flows_ends_first(helm: str, tmp_path: Path) -> None:
     assert (spec["replicas"], spec["strategy"]) == (1, {"type": "Recreate"})
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("example", SERVICES, ids=lambda path: path.stem)
 @pytest.mark.parametrize("role", ["driver", "executor"])
 def test_pods_see_a_changed_configuration(helm: str, example: Path, role: str) -> None:
     """The ConfigMap is a folder in the pod, whose files change; a file mounted with
@@ -748,6 +752,16 @@ def test_groups_of_rules_are_optional(helm: str) -> None:
             "spark.conf: spark.hadoop.fs.s3a.access.key would be readable",
         ),
         ({"podDisruptionBudget": {"maxUnavailable": 0}}, "maxUnavailable"),
+        ({"mode": "cronjob", "replicas": 2}, "replicas: 2 instances need mode"),
+        (
+            {"mode": "cronjob", "podMonitor": {"enabled": True}},
+            "podMonitor.enabled: a run may end before it is scraped",
+        ),
+        (
+            {"mode": "cronjob", "prometheusRule": {"enabled": True}},
+            "prometheusRule.enabled: its alerts are about a service that runs on",
+        ),
+        ({"cronJob": {"pushGateway": "pushgateway:9091"}}, "pushGateway"),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else None,
 )
@@ -765,6 +779,37 @@ def test_values_that_would_not_work(
             values[key] = new
 
     assert told in refusal(helm, tmp_path, values)
+
+
+def test_a_run_now_and_then(helm: str, tmp_path: Path) -> None:
+    """The values of docs/howto/run-once.md render a CronJob that runs mirror once,
+    never twice at a time, and tries a wrong configuration once; nothing is there that
+    only a service that runs on needs.
+    """
+    [more, _] = [
+        yaml.safe_load(block.text)
+        for block in blocks(ROOT / "docs" / "howto" / "run-once.md", "yaml")
+    ]
+    file = tmp_path / "my-values.yaml"
+    file.write_text(json.dumps({**working(), **more}))
+
+    documents = render(helm, file)
+
+    kinds = {document["kind"] for document in documents}
+    assert kinds == {"ConfigMap", "CronJob", "NetworkPolicy", "ServiceAccount"}
+    spec = one(documents, "CronJob")["spec"]
+    assert (spec["schedule"], spec["timeZone"]) == ("30 2 * * *", "Europe/Berlin")
+    assert spec["concurrencyPolicy"] == "Forbid"
+    [container] = pod(documents)["containers"]
+    assert container["args"] == [
+        *("run", "-c", "/etc/mirror/config/mirror.yaml", "--once"),
+        *("--push-gateway", "http://pushgateway.monitoring.svc:9091"),
+        *("--push-job", "mirror"),
+    ]
+    wrong, _ = spec["jobTemplate"]["spec"]["podFailurePolicy"]["rules"]
+    assert wrong["action"] == "FailJob"
+    assert wrong["onExitCodes"]["values"] == [2]
+    assert wrong["onExitCodes"]["containerName"] == container["name"]
 
 
 @pytest.mark.parametrize("mode", ["kubeflow", "apache"])

@@ -13,7 +13,9 @@ from mirror.driver.spark_checkpoint import state_folder
 pytestmark = pytest.mark.unit
 
 FOLDER = Path(__file__).parents[2] / "deploy" / "spark-submit"
-UNITS = sorted(FOLDER.glob("*.service"))
+SERVICES = sorted(FOLDER.glob("*.service"))
+ONCE = FOLDER.parent / "systemd" / "mirror-once.service"
+UNITS = [*SERVICES, ONCE]
 
 
 def settings(unit: Path) -> dict[str, list[str]]:
@@ -78,7 +80,7 @@ def test_secrets_are_credentials(unit: Path) -> None:
             assert prefix in setting
 
 
-@pytest.mark.parametrize("unit", UNITS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("unit", SERVICES, ids=lambda path: path.stem)
 def test_it_ends_as_mirror_wants_to_end(unit: Path) -> None:
     """Only mirror gets SIGTERM, has time for its transactions, and is restarted unless
     its configuration is wrong.
@@ -90,6 +92,57 @@ def test_it_ends_as_mirror_wants_to_end(unit: Path) -> None:
     assert found["Restart"] == ["always"]
     assert found["RestartPreventExitStatus"] == ["2"]
     assert found["StartLimitIntervalSec"] == ["0"]
+
+
+def test_a_run_ends_as_it_likes() -> None:
+    """A run that the timer starts may take as long as it takes, has time for its
+    transactions, and is not started again by systemd; its metrics are in its state
+    folder. Otherwise it may do what the service may.
+    """
+    found, service = settings(ONCE), settings(FOLDER / "mirror-local.service")
+
+    assert found["Type"] == ["oneshot"]
+    assert "Restart" not in found
+    assert found["TimeoutStartSec"] == ["infinity"]
+    assert found["KillMode"] == ["mixed"]
+    assert int(found["TimeoutStopSec"][0]) >= 60
+    [start] = found["ExecStart"]
+    assert start.endswith("--once --metrics-file /var/lib/mirror/mirror.prom")
+    own = {
+        *("Description", "Type", "ExecStart", "ExecReload", "TimeoutStartSec"),
+        *("Restart", "RestartSec", "RestartPreventExitStatus", "StartLimitIntervalSec"),
+        "WantedBy",
+    }
+    assert {name: found[name] for name in found.keys() - own} == {
+        name: service[name] for name in service.keys() - own
+    }
+
+
+def test_the_timer_starts_it(tmp_path: Path) -> None:
+    """systemd takes the timer and its times, and the page installs both units under one
+    name, by which a timer finds what it starts.
+    """
+    timer = ONCE.with_suffix(".timer")
+    page = (ONCE.parents[2] / "docs" / "howto" / "run-once.md").read_text()
+    for unit in (ONCE, timer):
+        name = f"/etc/systemd/system/mirror{unit.suffix}"
+        assert f"deploy/systemd/{unit.name} {name}" in page
+    assert settings(timer)["WantedBy"] == ["timers.target"]
+    if shutil.which("systemd-analyze") is None:
+        pytest.skip("no systemd-analyze: it comes with systemd")
+    [times] = settings(timer)["OnCalendar"]
+    (tmp_path / "mirror.timer").write_text(timer.read_text())
+    (tmp_path / "mirror.service").write_text(
+        ONCE.read_text().replace("/opt/mirror/bin/mirror", "/bin/true")
+    )
+    for command in (
+        ["calendar", times],
+        ["verify", "--man=no", str(tmp_path / "mirror.timer")],
+    ):
+        ended = subprocess.run(
+            ["systemd-analyze", *command], capture_output=True, text=True, check=False
+        )
+        assert (ended.returncode, ended.stderr) == (0, "")
 
 
 @pytest.mark.parametrize("unit", UNITS, ids=lambda path: path.stem)

@@ -45,6 +45,12 @@ def test_partitions_are_asked_for_in_the_order_given() -> None:
     assert (request.isolation_level, request.max_wait_ms) == (1, 500)
 
 
+def test_a_rack_is_named() -> None:
+    """A leader learns where we are, or that it is to answer itself."""
+    assert encoded(rack="zone-1").rack_id == "zone-1"
+    assert encoded().rack_id == ""
+
+
 def test_without_a_session_none_is_asked_for() -> None:
     """A Fetch outside sessions carries Kafka's final epoch, -1."""
     request = encoded()

@@ -37,6 +37,7 @@ def test_request() -> None:
         partition_max_bytes=100,
         session=fetch.Session(17, 3),
         forgotten=[("payments", 7), ("payments", 8)],
+        rack="zone-1",
     )
     request = FetchRequest.decode(body, version=fetch_by_id.VERSION)
     assert [
@@ -49,6 +50,7 @@ def test_request() -> None:
         for topic in request.forgotten_topics_data
     ] == [(_PAYMENTS, [7, 8])]
     assert (request.session_id, request.session_epoch) == (17, 3)
+    assert request.rack_id == "zone-1"
     assert (request.isolation_level, request.max_wait_ms, request.max_bytes) == (
         *(1, 500, 1000),
     )
@@ -88,7 +90,7 @@ def test_answer() -> None:
                         log_start_offset=2,
                         diverging_epoch=epochs(epoch=1, end_offset=12),
                         aborted_transactions=None,
-                        preferred_read_replica=-1,
+                        preferred_read_replica=5,
                         records=b"",
                     ),
                 ],
@@ -120,4 +122,5 @@ def test_answer() -> None:
         *(20, 19, -1),
     )
     assert (second.partition, second.diverging, second.start) == (4, 12, second.end)
+    assert (first.nearer, second.nearer) == (-1, 5)
     assert (third.topic, third.error, third.start) == ("payments", 100, third.end)

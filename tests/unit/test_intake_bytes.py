@@ -59,6 +59,9 @@ class Reader:
     def give_back(self, buffers):
         pass
 
+    def from_follower(self, _key):
+        return False
+
 
 class Taking:
     """An intake, and what it does with the logs of some partitions."""

@@ -84,6 +84,8 @@ def full_store(**changes: Any) -> StatusStore:
         ),
         "catching_up": True,
         "remaining_seconds": 30.0,
+        "max_bytes_per_second": 100_000,
+        "limit_used": 0.9,
         "reported_at": now,
         "report_due": now + 20,
         "transactions": TransactionStatus(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+import math
 import struct
 import time
 from typing import TYPE_CHECKING, Any, cast
@@ -88,8 +89,11 @@ class _Cluster:
         self.high_latency = far
         self.why = why
         self.made: dict[tuple[int, str], _Connection] = {}
+        self.patience: dict[int, float] = {}
 
-    def connection(self, node: int, purpose: str) -> _Connection:
+    def connection(self, node: int, purpose: str, *, seconds: float) -> _Connection:
+        # Only a follower, which others can stand in for, is waited for in seconds.
+        self.patience[node] = seconds
         if node == 3 and self.why is not None:
             raise self.why
         return self.made.setdefault((node, purpose), _Connection())
@@ -98,13 +102,16 @@ class _Cluster:
         self.made = {key: each for key, each in self.made.items() if key[1] != purpose}
 
 
-def _reader(cluster: _Cluster, leaders: Sequence[int]) -> SourceReader:
+def _reader(
+    cluster: _Cluster, leaders: Sequence[int], *, rack: str = ""
+) -> SourceReader:
     """Reads one partition of each of these leaders, numbered in this order."""
     reader = SourceReader(
         cast("Cluster", cluster),
         isolation=fetch.READ_COMMITTED,
         max_bytes=16 * _MIB,
         partition_max_bytes=4 * _MIB,
+        rack=rack,
     )
     topic = Topic(
         name="t",
@@ -277,3 +284,134 @@ def test_who_is_left_out_meanwhile_is_not_read() -> None:
     reader.seek(("t", 1), 70, 3)
     reader.ask()
     assert _asked(connection)[2] == {1: 70}
+
+
+def _says(
+    *partitions: int, error: int = 0, nearer: int = -1, end: int = 99
+) -> memoryview:
+    """A frame about these partitions: an error, or the name of a nearer replica."""
+    parts = [
+        struct.pack(">ihqqqiii", number, error, end, end, 0, 0, nearer, 0)
+        for number in partitions
+    ]
+    head = struct.pack(">iihii", 0, 0, 0, 0, 1) + struct.pack(
+        ">h1si", 1, b"t", len(parts)
+    )
+    return memoryview(head + b"".join(parts))
+
+
+def _near_reader() -> tuple[SourceReader, _Cluster, _Connection]:
+    """Of two partitions that broker 1 leads and broker 3, in our rack, follows; with
+    the connection to broker 3, which has been asked.
+    """
+    cluster = _Cluster(far=False)
+    reader = _reader(cluster, [1, 1], rack="here")
+    reader.ask()
+    leader = cluster.made[1, "fetch 0 nearest"]
+    assert _racks(leader) == ["here"]
+    leader.answer = _says(0, 1, nearer=3)
+    assert _came(reader, leader) == [0, 1]  # which tells where their logs end
+    reader.ask()
+    assert list(cluster.made) == [(1, "fetch 0 nearest"), (3, "fetch 0 nearest")]
+    follower = cluster.made[3, "fetch 0 nearest"]
+    assert _asked(follower) == [{0: 7, 1: 7}]
+    assert cluster.patience == {1: math.inf, 3: 10.0}
+    return reader, cluster, follower
+
+
+def _racks(connection: _Connection) -> list[str]:
+    return [
+        FetchRequest.decode(request, version=fetch.VERSION).rack_id
+        for request in connection.requests
+    ]
+
+
+def test_the_named_follower_is_read() -> None:
+    """What a leader names is asked for the same offsets, and its records count; the
+    leader has nothing left to be asked.
+    """
+    reader, cluster, follower = _near_reader()
+    follower.answer = _news(0, 1)
+    assert _came(reader, follower) == [0, 1]
+    assert reader.from_follower(("t", 0))
+    reader.seek(("t", 0), 50, 0)
+    reader.ask()
+    assert _asked(follower)[1:] == [{1: 7, 0: 50}]
+    assert len(cluster.made[1, "fetch 0 nearest"].requests) == 1
+
+
+@pytest.mark.parametrize("error", [1, 74, 76, 78])
+def test_a_follower_that_refuses_is_not_believed(error: int) -> None:
+    """Whatever a follower refuses (an offset, an epoch), no one hears of it: the leader
+    is asked, and is not asked for a nearer replica for a while.
+    """
+    reader, cluster, follower = _near_reader()
+    follower.answer = _says(0, error=error)
+    assert _came(reader, follower) == []
+    reader.ask()
+    leader = cluster.made[1, "fetch 0"]
+    assert (_asked(leader), _racks(leader)) == ([{0: 7}], [""])
+    assert not reader.from_follower(("t", 0))
+    assert reader.from_follower(("t", 1))
+    leader.answer = _says(0, error=error)
+    assert _came(reader, leader) == [0]  # its leader's word counts
+
+
+def test_a_follower_that_is_gone_costs_no_take_over() -> None:
+    """Its partitions are asked of their leaders at once; nothing is raised."""
+    reader, cluster, follower = _near_reader()
+    cluster.why = UnreachableError("gone")
+    follower.answer = _news(0)
+    assert _came(reader, follower) == [0]
+    reader.ask()
+    assert _asked(cluster.made[1, "fetch 0"]) == [{0: 7, 1: 7}]
+    assert [each.requests for each in reader.connections()] == [  # type: ignore[attr-defined]
+        cluster.made[1, "fetch 0"].requests
+    ]
+
+
+def test_leaders_are_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten seconds later the leader is asked again who is nearest, in the middle of what
+    the follower serves; and a minute later so is the leader of a refused partition.
+    """
+    reader, cluster, follower = _near_reader()
+    follower.answer = _says(1, error=1)
+    assert _came(reader, follower) == []
+    reader.ask()
+    plain, leader = (cluster.made[1, f"fetch 0{each}"] for each in ("", " nearest"))
+    assert _asked(plain) == [{1: 7}]
+    now = time.monotonic()
+    for after, asked in ((11.0, {0: 7}), (70.0, {0: 7, 1: 7})):
+        monkeypatch.setattr(time, "monotonic", lambda after=after: now + after)
+        for connection in (follower, plain):
+            if connection in reader.connections():
+                connection.answer = _NO_NEWS
+                list(reader.read(cast("Any", {connection})))
+        reader.ask()
+        assert _asked(leader)[-1] == asked
+        leader.answer = _says(*asked, nearer=3)
+        assert _came(reader, leader) == list(asked)
+        reader.ask()
+        assert _asked(follower)[-1] == asked
+
+
+def test_a_limit_holds_requests_back() -> None:
+    """Beyond what it may read, nothing is asked, until the time has made up for it; one
+    request never asks for more than half a second's bytes.
+    """
+    cluster = _Cluster(far=False)
+    reader = _reader(cluster, [1, 2])
+    reader.pace.allow(1_000_000)
+    assert reader.partition_max_bytes == 500_000
+    reader.ask()
+    first = cluster.made[1, "fetch 0"]
+    first.answer = _news(0)
+    reader.pace.take(2_000_000)
+    assert _came(reader, first) == [0]
+    reader.seek(("t", 0), 50, 0)
+    reader.ask()
+    assert len(first.requests) == 1
+    assert 1.0 < reader.again_in <= 2.5
+    reader.pace.allow(0)
+    reader.ask()
+    assert len(first.requests) == 2

@@ -78,10 +78,13 @@ class Fetched:
     end: int
     """Where they end; `start == end` when there are none."""
     diverging: int = -1
-    """The offset from which the leader's log differs from what we read; -1 if none."""
+    """The offset from which the broker's log differs from what we read; -1 if none."""
+    nearer: int = -1
+    """The broker that the leader names instead of sending records (KIP-392), as one in
+    the request's rack; -1 if none."""
 
 
-def encode(
+def encode(  # noqa: PLR0913  a request has that many fields
     wanted: Iterable[Wanted],
     *,
     isolation: int,
@@ -90,8 +93,10 @@ def encode(
     partition_max_bytes: int,
     session: Session = NO_SESSION,
     forgotten: Iterable[tuple[str, int]] = (),
+    rack: str = "",
 ) -> bytes:
-    """A Fetch request's body. Partitions are served in the order given.
+    """A Fetch request's body. Partitions are served in the order given. `rack`: where
+    we are, if the leader may name a replica there; empty: it answers itself.
 
     Within a session: `wanted` are those that changed, `forgotten` those to leave out.
     """
@@ -121,7 +126,8 @@ def encode(
         encoded = name.encode()
         parts += [_INT16.pack(len(encoded)), encoded, _INT32.pack(len(numbers))]
         parts += [_INT32.pack(number) for number in numbers]
-    parts.append(_INT16.pack(0))
+    place = rack.encode()
+    parts += [_INT16.pack(len(place)), place]
     return b"".join(parts)
 
 
@@ -187,9 +193,14 @@ def _partitions(body: memoryview) -> Iterator[Fetched]:
             aborted = tuple(
                 _ABORTED.unpack_from(body, at + 16 * i) for i in range(max(count, 0))
             )
-            at += 16 * max(count, 0) + 4
+            at += 16 * max(count, 0)
+            nearer = _INT32.unpack_from(body, at)[0]
+            at += 4
             size = max(_INT32.unpack_from(body, at)[0], 0)
             at += 4
             end = within(body, at, size)
-            yield Fetched(name, index, error, high, stable, start, aborted, at, end)
+            yield Fetched(
+                name, index, error, high, stable, start, aborted, at, end,
+                nearer=nearer,
+            )  # fmt: skip
             at = end

@@ -31,7 +31,6 @@ _ABORTED = struct.Struct(">qq")
 _DIVERGING = struct.Struct(">iq")
 _INT32 = struct.Struct(">i")
 _NO_TAGS = b"\0"
-_NO_RACK = b"\1"
 _DIVERGING_TAG = 0
 _ID_SIZE = 16
 _MOST_BITS = 35
@@ -48,6 +47,7 @@ def encode(  # noqa: PLR0913  a request has that many fields
     partition_max_bytes: int,
     session: Session,
     forgotten: Iterable[tuple[str, int]] = (),
+    rack: str = "",
 ) -> bytes:
     """A Fetch request's body, as `fetch.encode` makes it; `ids` of all its topics."""
     topics: list[tuple[str, list[bytes]]] = []
@@ -78,7 +78,8 @@ def encode(  # noqa: PLR0913  a request has that many fields
     for name, numbers in left_out.items():
         parts += [ids[name].bytes, uvarint(len(numbers) + 1)]
         parts += [*map(_INT32.pack, numbers), _NO_TAGS]
-    parts += [_NO_RACK, _NO_TAGS]
+    place = rack.encode()
+    parts += [uvarint(len(place) + 1), place, _NO_TAGS]
     return b"".join(parts)
 
 
@@ -121,19 +122,20 @@ def _partitions(body: memoryview, names: Mapping[bytes, str]) -> Iterator[Fetche
             for _ in range(count - 1):
                 aborted.append(_ABORTED.unpack_from(body, at))
                 at = _skip_tags(body, at + _ABORTED.size)
-            size, at = _uvarint(body, at + _INT32.size)  # after the preferred replica
+            nearer = _INT32.unpack_from(body, at)[0]
+            size, at = _uvarint(body, at + _INT32.size)
             end = within(body, at, max(size - 1, 0))
             diverging, following = _diverging(body, end)
             yield Fetched(
                 name, index, error, high, stable, start, tuple(aborted), at, end,
-                diverging,
+                diverging, nearer,
             )  # fmt: skip
             at = following
         at = _skip_tags(body, at)
 
 
 def _diverging(body: memoryview, at: int) -> tuple[int, int]:
-    """The offset from which the leader's log differs from what we read, -1 if it does
+    """The offset from which the broker's log differs from what we read, -1 if it does
     not; and where the tagged fields end.
     """
     found = -1

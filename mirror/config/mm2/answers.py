@@ -74,7 +74,7 @@ _CLIENT: dict[str, str] = {
     ),
     **dict.fromkeys(
         (
-            "client.id", "client.rack", "client.dns.lookup",
+            "client.id", "client.dns.lookup",
             "connections.max.idle.ms", "metadata.max.age.ms",
             "reconnect.backoff.ms", "reconnect.backoff.max.ms", "retry.backoff.ms",
             "retry.backoff.max.ms", "socket.connection.setup.timeout.ms",
@@ -86,6 +86,8 @@ _CLIENT: dict[str, str] = {
         ),
         _OWN,
     ),
+    "client.rack": "consumer.client.rack says which replicas are read; leaders are "
+    "written to",
     **dict.fromkeys(
         ("key.serializer", "value.serializer", "key.deserializer",
          "value.deserializer"),

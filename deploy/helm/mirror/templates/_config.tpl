@@ -33,7 +33,7 @@ own to check: it says all that is wrong at once when it starts, and so does
 {{- if hasKey $service "http_hosts" -}}
 {{- fail "config.service.http_hosts: the chart sets it; list further names, such as an ingress's, in http.hosts" -}}
 {{- end -}}
-{{- if and (ne .Values.mode "deployment") (hasKey $service "spark") -}}
+{{- if and (include "mirror.onSpark" .) (hasKey $service "spark") -}}
 {{- fail (printf "config.service.spark: with mode %s Spark starts before mirror reads it; use spark.conf" .Values.mode) -}}
 {{- end -}}
 {{- range $alias, $secret := .Values.clusterSecrets -}}
@@ -73,7 +73,7 @@ own to check: it says all that is wrong at once when it starts, and so does
 {{- fail (printf "existingConfigMap.key: %q must end in .yaml, or in .properties for MirrorMaker 2" .Values.existingConfigMap.key) -}}
 {{- end -}}
 {{- if and (ne .Values.mode "deployment") (gt (int .Values.replicas) 1) -}}
-{{- fail (printf "replicas: %d instances need mode deployment; with %s there is one driver, which the operator restarts" (int .Values.replicas) .Values.mode) -}}
+{{- fail (printf "replicas: %d instances need mode deployment; with %s there is one %s" (int .Values.replicas) .Values.mode (ternary "driver, which the operator restarts" "pod for each run" (ne (include "mirror.onSpark" .) ""))) -}}
 {{- end -}}
 {{- if and (include "mirror.alone" .) (gt (int (include "mirror.replicas" .)) 1) -}}
 {{- fail "config.service.group: null means that each instance leads every flow; set replicas: 1, or name a group" -}}
@@ -81,8 +81,14 @@ own to check: it says all that is wrong at once when it starts, and so does
 {{- if and .Values.podMonitor.enabled .Values.http.certificateKey (not .Values.podMonitor.insecureSkipVerify) (not .Values.http.serverName) -}}
 {{- fail "podMonitor.enabled: Prometheus scrapes pods by IP address, which the certificate does not name; set http.serverName to a name in it, or podMonitor.insecureSkipVerify: true" -}}
 {{- end -}}
-{{- if and (ne .Values.mode "deployment") .Values.resources -}}
-{{- fail (printf "resources: is for mode deployment; with %s change sizes.%s or spark.conf" .Values.mode .Values.size) -}}
+{{- if and (include "mirror.onSpark" .) .Values.resources -}}
+{{- fail (printf "resources: is for modes deployment and cronjob; with %s change sizes.%s or spark.conf" .Values.mode .Values.size) -}}
+{{- end -}}
+{{- if and (eq .Values.mode "cronjob") .Values.podMonitor.enabled -}}
+{{- fail "podMonitor.enabled: a run may end before it is scraped; with mode cronjob set cronJob.pushGateway" -}}
+{{- end -}}
+{{- if and (eq .Values.mode "cronjob") .Values.prometheusRule.enabled -}}
+{{- fail "prometheusRule.enabled: its alerts are about a service that runs on; with mode cronjob use the rules of docs/howto/run-once.md" -}}
 {{- end -}}
 {{- range $name, $enabled := dict "podMonitor" .Values.podMonitor.enabled "prometheusRule" .Values.prometheusRule.enabled -}}
 {{- if and $enabled (not ($.Capabilities.APIVersions.Has "monitoring.coreos.com/v1")) -}}
@@ -94,7 +100,7 @@ own to check: it says all that is wrong at once when it starts, and so does
 {{- if and $api (not (.Capabilities.APIVersions.Has $api)) -}}
 {{- fail (printf "mode: %s needs %s, which this cluster does not have; install that operator first (or, to render without a cluster, add --api-versions %s)" .Values.mode $api $api) -}}
 {{- end -}}
-{{- if and (ne .Values.mode "deployment") (not .Values.spark.secretName) -}}
+{{- if and (include "mirror.onSpark" .) (not .Values.spark.secretName) -}}
 {{- fail (printf "spark.secretName: with mode %s leases with the clusters' passwords go from pod to pod; name a Secret with key %s, made by: kubectl create secret generic mirror-spark --from-literal=%s=\"$(openssl rand -hex 32)\"" .Values.mode .Values.spark.secretKey .Values.spark.secretKey) -}}
 {{- end -}}
 {{- end -}}

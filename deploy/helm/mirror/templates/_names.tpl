@@ -53,6 +53,11 @@ app.kubernetes.io/component: {{ .role }}
 {{- end -}}
 {{- end -}}
 
+{{/* Not empty if an operator starts a Spark driver and its executors. */}}
+{{- define "mirror.onSpark" -}}
+{{- if has .Values.mode (list "kubeflow" "apache") }}true{{ end -}}
+{{- end -}}
+
 {{/* One leads each flow and the other stands by; operators start one driver. */}}
 {{- define "mirror.replicas" -}}
 {{- ternary (default 2 .Values.replicas) 1 (eq .Values.mode "deployment") -}}

@@ -1,0 +1,37 @@
+"""Settings of a flow about what its bytes cost: where it reads them, and how fast.
+
+Main type: `TrafficSettings`, a part of `FlowConfig`. `relay.nearest` and `driver.rates`
+apply them.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from mirror.config.section import Section, Text, Whole
+from mirror.config.traits import Effect, Where, keys, setting
+
+
+class TrafficSettings(Section):
+    """Where and how fast a flow reads."""
+
+    on_change: ClassVar[Effect] = Effect.LEASES
+
+    rack: Text | None = setting(
+        default=None,
+        mm2=keys(
+            "consumer.client.rack",
+            "client.rack",
+            where=Where.SOURCE | Where.TOP_AS_MEANT,
+        ),
+        description="The rack or zone that mirror runs in, as broker.rack of the "
+        "source's brokers names it. Records are then read from a replica there, if the "
+        "brokers' replica.selector.class chooses by rack. Null: from leaders.",
+    )
+    max_bytes_per_second: Whole | None = setting(
+        default=None,
+        ge=10_000,
+        description="The most that the flow reads from its source, all tasks together, "
+        "counted as the record batches are on the wire. Its lag grows if more is "
+        "written. Null: without a limit; zero is refused.",
+    )

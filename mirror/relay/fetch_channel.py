@@ -1,0 +1,149 @@
+"""One connection of a slot to one broker, and the fetch session on it (KIP-227).
+
+Main type: `FetchChannel`: makes the session's next request, which names only what has
+changed, and takes its answer. It uses topic ids if the broker supports them. `source`
+decides which partitions are read on which channel, and what to believe of an `Answer`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+import time
+from typing import TYPE_CHECKING, Any
+
+from mirror.clusters import codes
+from mirror.clusters.wire import fetch, fetch_by_id
+from mirror.offsets.progress import NO_ID
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    import uuid
+
+    from mirror.batches.batch import Buffer
+    from mirror.clusters.wire.connection import Connection
+    from mirror.clusters.wire.fetch import Fetched, Wanted
+    from mirror.clusters.wire.pending_response import Pending
+
+TopicPartition = tuple[str, int]
+Place = tuple[int, int, str]
+"""Of a channel: the broker, its number there, and its rack."""
+
+MAX_WAIT_MS = 500
+"""How long a broker waits for news before it answers that there are none."""
+_LAST_EPOCH = (1 << 31) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What one broker answered: its partitions, and the bytes they lie in.
+
+    The bytes are not reused until they are given back.
+    """
+
+    fetched: tuple[Fetched, ...]
+    buffer: Buffer
+    owned: bytearray
+
+
+@dataclass(slots=True, eq=False)
+class FetchChannel:
+    """One connection to one broker, and the state of its fetch session."""
+
+    node: int
+    number: int
+    rack: str = ""
+    """Where we are, if the broker may name a replica there instead of answering."""
+    session: int = 0
+    epoch: int = 0
+    asked: dict[TopicPartition, int] = field(default_factory=dict)
+    """The offsets that the broker has in the session."""
+    moved: dict[TopicPartition, None] = field(default_factory=dict)
+    """Partitions whose offset the broker does not have yet, the last served last, and
+    those that it is to forget."""
+    pending: Pending | None = None
+    by_id: bool = False
+    """Whether requests name topics by id."""
+    rests_until: float = 0.0
+    """Until when the broker throttles us and reads no requests; monotonic."""
+    answered: float = 0.0
+    """When it last answered, monotonic; 0 if it has not."""
+    size: int = 0
+    """Of its last answer, in bytes: what the next one may bring."""
+    looked: float = field(default_factory=time.monotonic)
+    """When its partitions' replicas were last chosen, monotonic."""
+
+    @property
+    def purpose(self) -> str:
+        """Of its connection: one for requests with a rack, one for those without."""
+        return f"fetch {self.number}" + (" nearest" if self.rack else "")
+
+    def renewed(self) -> FetchChannel:
+        """The same without partitions. It replaces the old session instead of adding to
+        it: brokers keep only so many.
+        """
+        return FetchChannel(
+            self.node, self.number, self.rack, self.session, answered=self.answered
+        )
+
+    def forget(self) -> None:
+        """Begin a new session with the next request."""
+        self.epoch = 0
+        self.asked.clear()
+        self.moved.clear()
+        self.pending = None
+
+    def ask(
+        self,
+        connection: Connection,
+        wanted: Sequence[Wanted],
+        forgotten: Iterable[TopicPartition],
+        ids: Mapping[str, uuid.UUID],
+        **terms: int,
+    ) -> None:
+        """Send a request for all that is `wanted` of the session, or new in it."""
+        goes_on = self.epoch > 0
+        if not goes_on:
+            spoken = connection.versions.get(fetch.API_KEY, (0, 0))[1]
+            self.by_id = spoken >= fetch_by_id.VERSION and NO_ID not in ids.values()
+        all_terms: dict[str, Any] = {
+            **terms,
+            "max_wait_ms": MAX_WAIT_MS,
+            "session": fetch.Session(self.session, self.epoch),
+            "forgotten": forgotten if goes_on else (),
+            "rack": self.rack,
+        }
+        if self.by_id:
+            version = fetch_by_id.VERSION
+            request = fetch_by_id.encode(wanted, ids=ids, **all_terms)
+        else:
+            version = fetch.VERSION
+            request = fetch.encode(wanted, **all_terms)
+        self.pending = connection.send_buffers(
+            fetch.API_KEY, version, [request], flexible=self.by_id
+        )
+
+    def take(
+        self, body: memoryview, names: Mapping[bytes, str]
+    ) -> list[Fetched] | None:
+        """What the broker has answered; None if it has no such session any more.
+
+        Raises:
+            ClusterError: it refused the request, or the answer cannot be decoded.
+        """
+        self.pending = None
+        read_head = fetch_by_id.head if self.by_id else fetch.head
+        throttle_ms, error, session = read_head(body)
+        now = time.monotonic()
+        self.rests_until = now + throttle_ms / 1000
+        if error in fetch.SESSION_LOST:
+            self.session = self.epoch = 0
+            return None
+        if error != codes.NONE:
+            raise codes.error_for(error, "fetching")
+        self.answered = now
+        self.size = len(body)
+        self.session = session
+        self.epoch = self.epoch % _LAST_EPOCH + 1 if session else 0
+        if self.by_id:
+            return list(fetch_by_id.decode(body, names))
+        return list(fetch.decode(body))

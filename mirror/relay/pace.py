@@ -1,0 +1,64 @@
+"""How many bytes per second a slot reads, if the flow has a limit.
+
+Main type: `Pace`. What has arrived counts, so that it is exact however large an answer
+turns out: after an answer that was more than allowed, nothing is asked until the time
+has made up for it. Pure: `source` asks and counts, the driver divides the limit.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_SAVED_SECONDS = 2.0
+"""What is not used is kept for this long: over the time between two leases."""
+_AT_ONCE_SECONDS = 0.5
+"""One answer brings no more than this, so that the rate is even."""
+_LEAST_BYTES = 16 << 10
+
+
+class Pace:
+    """The limit of one slot."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._rate = 0.0
+        self._saved = 0.0
+        """Bytes that may be read now; negative: that were read too early."""
+        self._at = clock()
+
+    def allow(self, bytes_per_second: float) -> None:
+        """From now on, read so much; 0: without a limit."""
+        self._count()
+        self._rate = bytes_per_second
+
+    @property
+    def most_bytes(self) -> int | None:
+        """The most to ask for at a time; None: no limit."""
+        if not self._rate:
+            return None
+        return max(int(self._rate * _AT_ONCE_SECONDS), _LEAST_BYTES)
+
+    def waits(self, on_the_way: int) -> float:
+        """Seconds until more may be asked for; 0: now. `on_the_way`: what has been
+        asked for may bring so many bytes.
+        """
+        if not self._rate:
+            return 0.0
+        self._count()
+        return max((on_the_way - self._saved) / self._rate, 0.0)
+
+    def take(self, size: int) -> None:
+        """Count bytes that have arrived."""
+        if self._rate:
+            self._count()
+            self._saved -= size
+
+    def _count(self) -> None:
+        now = self._clock()
+        most = self._rate * _SAVED_SECONDS
+        self._saved = min(self._saved + (now - self._at) * self._rate, most)
+        self._at = now

@@ -1,0 +1,147 @@
+"""What a run that ends leaves for Prometheus."""
+
+from __future__ import annotations
+
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+import stat
+import threading
+from typing import TYPE_CHECKING
+
+from prometheus_client.parser import text_string_to_metric_families
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from mirror.cli.main import app
+from mirror.cli.run_end import RunEnd
+from mirror.metrics.of_runs import OF_FLOWS, OF_RUN
+from mirror.status.store import StatusStore
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = pytest.mark.unit
+
+PAGE = Path(__file__).parents[2] / "docs" / "howto" / "run-once.md"
+
+
+def values(text: str) -> dict[str, float]:
+    return {
+        sample.name: sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+def end(file: Path | None, code: int, gateway: str | None = None) -> None:
+    """A run that ends with this code."""
+    store = StatusStore(("A->B",))
+    with RunEnd(file=file, gateway=gateway, job="nightly") as run:
+        run.store = store
+        if code:
+            raise typer.Exit(code)
+
+
+def test_the_file_tells_how_the_run_ended(tmp_path: Path) -> None:
+    """It has every metric that the page lists, anyone may read it, and a run that fails
+    keeps the time of the last success.
+    """
+    file = tmp_path / "mirror.prom"
+    end(file, 0)
+    good = values(file.read_text())
+    assert stat.S_IMODE(file.stat().st_mode) == 0o644
+    assert good.keys() == OF_RUN.keys() | OF_FLOWS.keys()
+    assert good["mirror_run_exit_code"] == 0
+    success = good["mirror_run_success_timestamp_seconds"]
+    assert success == good["mirror_run_end_timestamp_seconds"]
+
+    with pytest.raises(typer.Exit):
+        end(file, 1)
+    bad = values(file.read_text())
+    assert bad["mirror_run_exit_code"] == 1
+    assert bad["mirror_run_success_timestamp_seconds"] == success
+    assert bad["mirror_run_end_timestamp_seconds"] > success
+    assert [each.name for each in tmp_path.iterdir()] == ["mirror.prom"]
+
+
+def test_the_page_lists_them() -> None:
+    """The page has a line for each metric, with its help text."""
+    page = PAGE.read_text()
+    for name, text in (OF_RUN | OF_FLOWS).items():
+        assert f"| `{name}` |" in page
+        assert f"| {text} |" in page
+
+
+def test_a_wrong_configuration_is_told_too(tmp_path: Path) -> None:
+    """A run that never begins leaves exit code 2 and no time of success."""
+    file, config = tmp_path / "mirror.prom", tmp_path / "mirror.yaml"
+    config.write_text("flows: {A->B: {}}")
+    ended = CliRunner().invoke(
+        app, ["run", "-c", str(config), "--once", "--metrics-file", str(file)]
+    )
+    assert ended.exit_code == 2
+    found = values(file.read_text())
+    assert found["mirror_run_exit_code"] == 2
+    assert "mirror_run_success_timestamp_seconds" not in found
+
+
+class _Gateway(BaseHTTPRequestHandler):
+    """Keeps what it is sent."""
+
+    got: list[tuple[str, str, bytes]]
+
+    def do_POST(self) -> None:
+        size = int(self.headers["Content-Length"])
+        self.got.append((self.command, self.path, self.rfile.read(size)))
+        self.send_response(200)
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        """A test needs no log."""
+
+
+@pytest.fixture
+def gateway() -> Iterator[tuple[str, list[tuple[str, str, bytes]]]]:
+    """The address of an HTTP server, and what it is sent."""
+    got: list[tuple[str, str, bytes]] = []
+    handler = type("Handler", (_Gateway,), {"got": got})
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}", got
+        server.shutdown()
+        thread.join()
+
+
+def test_a_gateway_gets_them(
+    gateway: tuple[str, list[tuple[str, str, bytes]]],
+) -> None:
+    """They are added to the job's (POST), so a run that fails replaces all but the time
+    of the last success.
+    """
+    url, got = gateway
+    with pytest.raises(typer.Exit):
+        end(None, 1, url)
+    [(how, path, body)] = got
+    assert (how, path) == ("POST", "/metrics/job/nightly")
+    found = values(body.decode())
+    assert found["mirror_run_exit_code"] == 1
+    assert "mirror_run_success_timestamp_seconds" not in found
+
+
+def test_metrics_that_cannot_be_written_change_no_exit_code(tmp_path: Path) -> None:
+    """Neither a folder that does not exist nor a gateway that is not there fails a run
+    that has copied everything.
+    """
+    end(tmp_path / "missing" / "mirror.prom", 0, "http://127.0.0.1:9")
+
+
+@pytest.mark.parametrize("option", ["--metrics-file", "--push-gateway"])
+def test_a_service_has_none(option: str, tmp_path: Path) -> None:
+    """The options are refused without --once, with what serves instead."""
+    ended = CliRunner().invoke(
+        app, ["run", "-c", str(tmp_path / "mirror.yaml"), option, "x"]
+    )
+    assert ended.exit_code == 2
+    assert f"{option} goes with --once" in " ".join(ended.output.split())
