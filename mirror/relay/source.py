@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mirror.clusters import codes
+from mirror.clusters import codes, error_counts
 from mirror.clusters.wire import fetch, fetch_by_id
 from mirror.errors import AuthenticationError, LeaderError, UnreachableError
 from mirror.offsets.progress import NO_ID
@@ -350,6 +350,7 @@ class SourceReader:
         channel.pending = None
         read_head = fetch_by_id.head if channel.by_id else fetch.head
         throttle_ms, error, session = read_head(body)
+        error_counts.note(self._cluster.alias, error_counts.FETCH, error)
         channel.rests_until = time.monotonic() + throttle_ms / 1000
         if error in fetch.SESSION_LOST:
             channel.session = channel.epoch = 0
@@ -361,10 +362,11 @@ class SourceReader:
         channel.epoch = channel.epoch % _LAST_EPOCH + 1 if session else 0
         fetched = tuple(
             part
-            for part in (
+            for part in error_counts.noting(
+                self._cluster.alias,
                 fetch_by_id.decode(body, self._names)
                 if channel.by_id
-                else fetch.decode(body)
+                else fetch.decode(body),
             )
             if (key := (part.topic, part.partition)) in self._offsets
             and self._offsets[key] == channel.asked.get(key)
