@@ -27,7 +27,6 @@ from mirror.web.access import read_secret
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from mirror.config.peer_settings import PeerConfig
     from mirror.status.store import StatusStore
@@ -127,7 +126,7 @@ def _asked(peer: PeerConfig) -> Any:
         # Proxies of the environment are not meant for a service's own port.
         with (
             httpx.Client(
-                verify=_trusted(peer.ca_file),
+                verify=_trusted(peer),
                 timeout=_WAIT_SECONDS,
                 follow_redirects=False,
                 trust_env=False,
@@ -157,14 +156,17 @@ def _asked(peer: PeerConfig) -> Any:
         raise MirrorError("it does not answer in JSON") from error
 
 
-def _trusted(ca_file: Path | None) -> ssl.SSLContext:
+def _trusted(peer: PeerConfig) -> ssl.SSLContext:
+    if peer.url.startswith("http:"):
+        # Loading the system's certificates takes longer than all the rest.
+        return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context = ssl.create_default_context()
-    if ca_file is not None:
+    if peer.ca_file is not None:
         try:
-            context.load_verify_locations(ca_file)
+            context.load_verify_locations(peer.ca_file)
         except OSError as error:
             reason = error.strerror or "it contains no certificate"
-            raise MirrorError(f"{ca_file} cannot be used: {reason}") from error
+            raise MirrorError(f"{peer.ca_file} cannot be used: {reason}") from error
         # The port's own certificate may be trusted without its CA.
         context.verify_flags |= ssl.VerifyFlags.VERIFY_X509_PARTIAL_CHAIN
     return context
