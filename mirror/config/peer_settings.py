@@ -60,6 +60,12 @@ def checked_peers(value: Any) -> Any:
                 f"entry {number} is not a mapping; use "
                 "{url: https://mirror.eu.example.com:8083, token_file: /path}"
             )
+        if not isinstance(each, PeerConfig):
+            for name in each.keys() - PeerConfig.model_fields.keys():
+                suggested = values.near(str(name), PeerConfig.model_fields)
+                values.refuse(f'entry {number}: unknown setting "{name}"{suggested}')
+            if "url" not in each:
+                values.refuse(f"entry {number} has no url")
     if len(value) > MOST_PEERS:
         values.refuse(f"{len(value)} peers are too many; {MOST_PEERS} are possible")
     urls = [

@@ -57,7 +57,8 @@ def test_a_record_too_large_for_the_target(
     create_topic(source, topic_name)
     copy = f"LARGE.{topic_name}"
     new = NewTopic(copy, 1, 1, config={"max.message.bytes": str(_LIMIT)})
-    AdminClient({"bootstrap.servers": target}).create_topics([new])[copy].result(30)
+    admin = AdminClient({"bootstrap.servers": target})
+    admin.create_topics([new])[copy].result(30)
     refused: list[KafkaError | None] = []
     witness = producer(target, compression="none")
     witness.produce(
