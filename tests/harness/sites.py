@@ -36,7 +36,15 @@ def site(
         "bytes_per_second": 2e6,
     }
     show(store, flow, **running | changes)
-    store.clusters = tuple(
+    store.clusters = known(ids, silent=silent)
+    return store
+
+
+def known(
+    ids: Mapping[str, str], *, silent: Sequence[str] = ()
+) -> tuple[ClusterStatus, ...]:
+    """Clusters with these ids by alias, of which some do not answer."""
+    return tuple(
         ClusterStatus(
             alias=alias,
             sides=("source",),
@@ -47,7 +55,6 @@ def site(
         )
         for alias, cluster_id in ids.items()
     )
-    return store
 
 
 @contextmanager

@@ -3,45 +3,25 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
-from urllib.request import urlopen
 
 from confluent_kafka import KafkaError
 from confluent_kafka.admin import AdminClient, NewTopic
-from prometheus_client.parser import text_string_to_metric_families
 import pytest
 
 from tests.harness.admin import alter_topic, create_topic
+from tests.harness.counters import counter
 from tests.harness.load import producer
 from tests.harness.service import config_for
 from tests.harness.waiting import wait_for
 from tests.harness.witness import order_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from mirror.playground.cluster import PlaygroundCluster
-    from tests.harness.service import RunningMirror
     from tests.harness.standing import StandingMirror
 
 pytestmark = pytest.mark.integration
 
 _LIMIT = 20_000
-
-
-def counter(mirror: RunningMirror, name: str, **labels: str) -> float:
-    """The sum of a counter's series that have these labels."""
-    with urlopen(f"{mirror.url}/metrics") as answer:
-        text = answer.read().decode()
-    return sum(
-        sample.value
-        for family in text_string_to_metric_families(text)
-        for sample in family.samples
-        if sample.name == name and has(sample.labels, labels)
-    )
-
-
-def has(labels: Mapping[str, str], wanted: Mapping[str, str]) -> bool:
-    return all(labels.get(name) == value for name, value in wanted.items())
 
 
 def test_a_record_too_large_for_the_target(
@@ -60,20 +40,20 @@ def test_a_record_too_large_for_the_target(
     admin = AdminClient({"bootstrap.servers": target})
     admin.create_topics([new])[copy].result(30)
     refused: list[KafkaError | None] = []
-    witness = producer(target, compression="none")
+    witness = producer(target)
     witness.produce(
         copy, b"v" * 2 * _LIMIT, on_delivery=lambda error, _: refused.append(error)
     )
     witness.flush(30)
     assert refused[0] is not None
     assert refused[0].code() == KafkaError.MSG_SIZE_TOO_LARGE
-    client = producer(source, compression="none")
+    client = producer(source)
     for key, size in ((b"1", 10), (b"2", 2 * _LIMIT), (b"3", 10)):
         client.produce(topic_name, b"v" * size, key=key)
     client.flush(30)
     config = config_for(
         source, target, flows=("LARGE->B",), topics=[topic_name], tasks=1,
-        lease_seconds=1, sync_topic_configs=False, compression="none",
+        lease_seconds=1, sync_topic_configs=False,
     )  # fmt: skip
     config["clusters"]["LARGE"] = config["clusters"].pop("A")
     with standing.hosting(config) as mirror:

@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 from mirror.cli.main import app
 from mirror.config.service_settings import ServiceConfig
 from mirror.playground.certificates import CertificateAuthority
+from mirror.playground.ports import free_ports
 from mirror.status.sites import site_document
 from mirror.web import peers
 from mirror.web.peers import Peers
@@ -113,16 +114,6 @@ def test_three_services_are_one_chain(tmp_path: Path) -> None:
             wait_for(lambda: asked("topology").count("RUNNING") == 3, 30, 0.1)
     texts = [event.text for event in stores[0].trail.read()]
     assert f"the peer {name} answers again" in texts
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports that servers of this test may take: each names the others' beforehand."""
-    found = []
-    for number in range(count):
-        with serving(site("A->B", {})) as url:
-            found.append(int(url.rpartition(":")[2]))
-            assert len(set(found)) == number + 1
-    return found
 
 
 def test_a_wrong_token_is_said(tmp_path: Path) -> None:
