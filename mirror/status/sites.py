@@ -2,8 +2,8 @@
 
 Main types: `Site`, with `SiteCluster` and `SiteFlow`. `own_site` makes one from a
 status, `document` writes it, `read_site` and `read_sites` read what came over the
-network: whoever wrote that, texts are printable and short, numbers finite, lists
-bounded.
+network. What others wrote becomes printable and short texts, finite numbers and
+bounded lists, or is refused.
 """
 
 from __future__ import annotations
