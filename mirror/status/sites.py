@@ -17,7 +17,7 @@ from mirror.errors import MALFORMED, MirrorError
 from mirror.status.states import FlowState
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from mirror.status.values import ServiceStatus
 
@@ -86,6 +86,23 @@ class Site:
     """Why it does not answer; empty if it does."""
     clusters: tuple[SiteCluster, ...] = ()
     flows: tuple[SiteFlow, ...] = ()
+
+    def with_leaders(self, others: Iterable[Site]) -> Site:
+        """The same, with what the leader of a flow says of it where this instance only
+        stands by. `others`: instances behind the same address, the latest first.
+        """
+        led: dict[str, SiteFlow] = {}
+        for site in others:
+            for flow in site.flows:
+                if flow.state != FlowState.STANDBY:
+                    led.setdefault(flow.name, flow)
+        return replace(
+            self,
+            flows=tuple(
+                led.get(flow.name, flow) if flow.state == FlowState.STANDBY else flow
+                for flow in self.flows
+            ),
+        )
 
     def as_of(self, now: float) -> Site:
         """The same, silent if its last answer is too old."""

@@ -36,6 +36,8 @@ _WAIT_SECONDS = 5.0
 """For a connection, and for each part of an answer."""
 _MOST_SECONDS = 10.0
 _LARGEST = 1 << 20
+_REMEMBERED_SECONDS = 60.0
+"""How long what a leader said counts while its standby answers."""
 PATH = "/site"
 _IN_A_HEADER = re.compile(r"[\t -~\x80-\xff]+")
 
@@ -49,6 +51,8 @@ class Peers:
         self._lock = threading.Lock()
         self._closing = threading.Event()
         self._found: dict[str, Site] = {}
+        self._instances: dict[str, dict[str, Site]] = {}
+        """The latest answers of a peer by instance: several may share an address."""
 
     def start(self) -> None:
         for peer in self._peers:
@@ -77,9 +81,11 @@ class Peers:
             before = self._found.get(name)
             changed = before is None or before.answers == (site is None)
             since = time.time() if before is None or changed else before.since
-            found = site or replace(
-                before or Site(name=name), answers=False, reason=reason
-            )
+            if site is not None:
+                found = self._led(site)
+            else:
+                known = before or Site(name=name)
+                found = replace(known, answers=False, reason=reason)
             self._found[name] = replace(found, since=since)
             self._store.peers = tuple(
                 self._found[each]
@@ -96,6 +102,19 @@ class Peers:
                     else f"the peer {name} answers again",
                 )
             )
+
+    def _led(self, site: Site) -> Site:
+        """Behind a load balancer, every question may reach another instance."""
+        known = self._instances.setdefault(site.name, {})
+        known.pop(site.instance, None)
+        others = [
+            each
+            for each in reversed(known.values())
+            if site.heard_at - each.heard_at <= _REMEMBERED_SECONDS
+        ]
+        found = {each.instance: each for each in (*reversed(others), site)}
+        self._instances[site.name] = found
+        return site.with_leaders(others)
 
 
 def name_of(peer: PeerConfig) -> str:

@@ -5,6 +5,7 @@ ones.
 from __future__ import annotations
 
 from contextlib import contextmanager
+from dataclasses import replace
 import gzip
 import http.server
 import json
@@ -21,6 +22,7 @@ from mirror.config.service_settings import ServiceConfig
 from mirror.playground.certificates import CertificateAuthority
 from mirror.playground.ports import free_ports
 from mirror.status.sites import site_document
+from mirror.status.states import FlowState
 from mirror.web import peers
 from mirror.web.peers import Peers
 from tests.harness.sites import serving, site
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.unit
 
+URL = "http://eu:8083"
 HOSTILE = "<script>alert(1)</script>\x1b[2J"
 
 
@@ -308,6 +311,26 @@ def test_a_peer_that_hangs_delays_no_other():
     ):
         wait_for(lambda: any(peer.answers for peer in here.peers), 4.5, 0.05)
         assert len(here.peers) == 1  # the other one is still waited for
+
+
+def test_instances_behind_one_address():
+    """Two instances answer in turn at one address: what the leader said of its flow
+    stays while the standby answers, until it is a minute old.
+    """
+    leader = site("B->C", {"B": "b"}).own_site()
+    standby = site("B->C", {"B": "b"}, state=FlowState.STANDBY).own_site()
+    here = site("A->B", {})
+    asking = Peers(here, ServiceConfig.model_validate({"peers": [{"url": URL}]}).peers)
+
+    def shown(answer: Site, at: float) -> str:
+        asking._note("eu:8083", replace(answer, name="eu:8083", heard_at=at), "")
+        return here.peers[0].flows[0].state
+
+    assert shown(standby, 0) == "STANDBY"
+    assert shown(leader, 10) == "RUNNING"
+    assert shown(standby, 20) == "RUNNING"
+    assert shown(standby, 70) == "RUNNING"
+    assert shown(standby, 80) == "STANDBY"
 
 
 def test_no_peers_no_threads():
