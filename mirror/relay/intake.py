@@ -169,8 +169,8 @@ class Intake:
         failed: str = "",
         at: Position | None = None,
     ) -> None:
-        """Set a partition aside. `failed`: the next record cannot be copied, for a
-        reason in one word; it is the one `at`, else the one to read next.
+        """`failed`: why its next record cannot be copied, in one word; empty: it is not
+        the record. `at`: where that is; None: where the partition is read next.
         """
         if failed:
             offset = at.offset if at is not None else self._reader.offset(key)

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.acceptance, pytest.mark.needs("promtool")]
 
 AT_TIMES = {
+    "mirror_cluster_errors_total",
     "mirror_failed_records_total",
     "mirror_flow_backfill_remaining_seconds",
     "mirror_switch_block_seconds",

@@ -228,16 +228,16 @@ def test_rights_on_single_topics(
         for topic in (write, read, hidden):
             reason = partition(mirror, topic)["reason"].upper()
             assert "AUTHORIZ" in reason, reason
-        put(a, good, range(20, 30))
-        wait_copied(mirror, b, f"A.{good}", keys(30))
-        assert mirror.flow()["state"] == "RUNNING"
-        assert mirror.flow()["restarts"] == 0
         why = "TOPIC_AUTHORIZATION_FAILED"
         for cluster in ("A", "B"):
             errors = {"cluster": cluster, "error": why}
             assert counter(mirror, "mirror_cluster_errors_total", **errors) > 0
         failed = {"topic": write, "reason": why}
         assert counter(mirror, "mirror_failed_records_total", **failed) == 1
+        put(a, good, range(20, 30))
+        wait_copied(mirror, b, f"A.{good}", keys(30))
+        assert mirror.flow()["state"] == "RUNNING"
+        assert mirror.flow()["restarts"] == 0
         for topic in (write, read, hidden):
             assert order_of(b, f"A.{topic}")[0] == keys(10)
         of_target.allow_again(f"A.{write}")
