@@ -126,13 +126,14 @@ class PartitionError(MirrorError):
     """One partition cannot be mirrored; its neighbours can."""
 
     def __init__(
-        self, *, topic: str, partition: int, reason: str,
+        self, *, topic: str, partition: int, reason: str, error: str = "",
         others: tuple[PartitionError, ...] = (),
     ) -> None:  # fmt: skip
-        """`others` were refused at the same time."""
+        """`error`: Kafka's name for it. `others` were refused at the same time."""
         self.topic = topic
         self.partition = partition
         self.reason = reason
+        self.error = error
         self.each: tuple[PartitionError, ...] = (self, *others)
         super().__init__(f"{topic}-{partition}: {reason}")
 

@@ -1,19 +1,26 @@
 """`mirror topology`: the clusters and the flows between them as a picture.
 
-It takes the service's answer at `/status`; `mirror.status.topology` draws it.
+It takes the service's answer at `/estate`, which has its peers' flows, too;
+`mirror.status.topology` draws it.
 """
 
 from __future__ import annotations
 
 from enum import StrEnum
 import sys
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mirror.cli.asking import CaFile, OfConfig, TokenFile, Url, ask
-from mirror.cli.output import document, duration, rate
+from mirror.cli.asking import CaFile, OfConfig, TokenFile, Url
+from mirror.cli.estate import ask_estate
+from mirror.cli.output import document, duration, moment, rate
 from mirror.status.topology import Edge, dot, mermaid, terminal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from mirror.status.estate import Estate, Place, Way
 
 FORMAT_VERSION = 1
 
@@ -45,45 +52,78 @@ def topology(
 ) -> None:
     """Draw the clusters and the flows between them, with state, lag and throughput.
 
+    With service.peers, the picture has the flows of all sites; clusters with the same
+    cluster id are one, under the names that the sites have for it. A flow is UNKNOWN
+    while its service does not answer.
+
     \b
     Examples:
       mirror topology
       mirror topology -o mermaid >> README.md
       mirror topology -o dot | dot -Tsvg > topology.svg
     """
-    flows = ask(url, config, token_file=token_file, ca_file=ca_file)["flows"]
+    estate, _ = ask_estate(url, config, token_file=token_file, ca_file=ca_file)
     if output is Picture.JSON:
-        document({"format_version": FORMAT_VERSION, "flows": list(map(_values, flows))})
+        document(
+            {
+                "format_version": FORMAT_VERSION,
+                "flows": [_values(way) for way in estate.ways],
+                "silent_sites": [
+                    {"site": each.name, "since": each.since, "reason": each.reason}
+                    for each in estate.silent
+                ],
+            }
+        )
         return
-    for line in _DRAWN[output]([_edge(flow) for flow in flows]):
+    for line in _DRAWN[output]([_edge(way) for way in estate.drawn]):
         sys.stdout.write(line + "\n")
+    if output is Picture.TEXT:
+        for line in _silence(estate):
+            sys.stdout.write(line + "\n")
 
 
-def _ends(flow: dict[str, Any]) -> tuple[str, str]:
-    source, _, target = flow["name"].partition("->")
-    return flow.get("source") or source, flow.get("target") or target
-
-
-def _edge(flow: dict[str, Any]) -> Edge:
-    source, target = _ends(flow)
-    notes = [rate(flow.get("bytes_per_second", 0.0))]
-    if flow.get("lag_seconds", -1.0) >= 0:
-        notes.append(f"{duration(flow['lag_seconds'])} behind")
-    if flow["faulted"]:
-        notes.append(f"{flow['faulted']} partitions FAULTED")
+def _edge(way: Way) -> Edge:
+    flow = way.flow
+    notes = [rate(flow.bytes_per_second)]
+    if flow.lag_seconds >= 0:
+        notes.append(f"{duration(flow.lag_seconds)} behind")
+    if flow.faulted:
+        notes.append(f"{flow.faulted} partitions FAULTED")
     return Edge(
-        source=source, target=target, state=flow["state"], note=", ".join(notes)
+        source=_named(way.source),
+        target=_named(way.target),
+        state=way.state,
+        note=", ".join(notes if way.site.answers else way.notes),
     )
 
 
-def _values(flow: dict[str, Any]) -> dict[str, Any]:
-    source, target = _ends(flow)
+def _named(place: Place) -> str:
+    return f"{place.name} (does not answer)" if place.silent else place.name
+
+
+def _silence(estate: Estate) -> Iterator[str]:
+    """Who does not answer, since when and why."""
+    for place in estate.places:
+        for text in place.silent:
+            yield f"cluster {place.name} does not answer {text}"
+    for site in estate.silent:
+        yield (
+            f"site {site.name} does not answer, since {moment(site.since)}: "
+            f"{site.reason}"
+        )
+
+
+def _values(way: Way) -> dict[str, Any]:
+    flow = way.flow
     return {
-        "source": source,
-        "target": target,
-        "state": flow["state"],
-        "lag": flow["lag"],
-        "lag_seconds": flow.get("lag_seconds", -1.0),
-        "bytes_per_second": flow.get("bytes_per_second", 0.0),
-        "faulted": flow["faulted"],
+        "site": way.site.name,
+        "source": flow.source,
+        "target": flow.target,
+        "source_id": way.source.cluster_id,
+        "target_id": way.target.cluster_id,
+        "state": way.state,
+        "lag": flow.lag,
+        "lag_seconds": flow.lag_seconds,
+        "bytes_per_second": flow.bytes_per_second,
+        "faulted": flow.faulted,
     }

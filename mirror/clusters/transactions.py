@@ -388,11 +388,11 @@ def _code(answer: Any) -> int:
         for result in topic.results_by_partition:
             code = result.partition_error_code
             if code in codes.GUILTY_PARTITION:
+                name = codes.name_of(code)
                 raise PartitionError(
-                    topic=topic.name,
-                    partition=result.partition_index,
-                    reason=codes.name_of(code),
-                )
+                    topic=topic.name, partition=result.partition_index, reason=name,
+                    error=name,
+                )  # fmt: skip
             # The neighbours of a refused partition only say "not attempted".
             if code not in (codes.NONE, codes.OPERATION_NOT_ATTEMPTED):
                 worst = code

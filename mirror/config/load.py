@@ -123,6 +123,10 @@ def _missing_files(config: MirrorConfig, document: Document) -> list[str]:
         *((("clusters", alias), each) for alias, each in config.clusters.items()),
         *((("flows", name), each) for name, each in config.flows.items()),
         (("service",), config.service),
+        *(
+            (("service", "peers", str(number)), each)
+            for number, each in enumerate(config.service.peers)
+        ),
     ]
     named: list[tuple[Path, FilePath | None]] = [
         ((*place, name), getattr(section, name))

@@ -78,11 +78,13 @@ class Answering:
                 cluster.close()
                 self._note(config, str(error))
             else:
-                self._note(config, "")
+                self._note(config, "", cluster_id=cluster.cluster_id)
             self._closing.wait(EVERY_SECONDS)
         cluster.close()
 
-    def _note(self, config: ClusterConfig, reason: str) -> None:
+    def _note(
+        self, config: ClusterConfig, reason: str, *, cluster_id: str = ""
+    ) -> None:
         alias = config.alias
         with self._lock:
             if self._asked.get(alias) is not config:
@@ -95,6 +97,7 @@ class Answering:
                 answers=not reason,
                 since=time.time() if before is None or changed else before.since,
                 reason=reason,
+                cluster_id=cluster_id or (before.cluster_id if before else ""),
             )
             self._show()
         if changed and (reason or before is not None):

@@ -83,6 +83,9 @@ class StatusWriter:
         now = measured(self.samples)
         reported = time.time()
         partitions = self._scores.add(lease.reports, time.monotonic())
+        for report in lease.reports:
+            if report.slot_process:
+                self._store.errors.add(report.slot_process, report.slot_errors)
         self._store.update(
             self._flow,
             lambda old: replace(

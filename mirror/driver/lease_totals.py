@@ -8,6 +8,7 @@ what each slot did in one lease.
 
 from __future__ import annotations
 
+from collections import Counter
 import operator
 import time
 from typing import TYPE_CHECKING
@@ -18,7 +19,7 @@ from mirror.status.states import PartitionState
 from mirror.status.values import PartitionStatus, SlotStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from mirror.relay.report import PartitionReport
 
@@ -167,10 +168,17 @@ class LeaseTotals:
             lag=report.lag,
             lag_seconds=self._lag_seconds(report, last, now),
             counts=self._news(report) + (last.counts if last else NOTHING),
+            failed=_summed(report.failed, last.failed if last else {}),
             bytes_in=report.bytes_in + (last.bytes_in if last else 0),
             latency_p50_ms=report.latency_p50_ms,
             latency_p99_ms=report.latency_p99_ms,
         )
+
+
+def _summed(
+    more: Iterable[tuple[str, int]], last: Mapping[str, int]
+) -> Mapping[str, int]:
+    return dict(Counter(dict(more)) + Counter(last))
 
 
 def _grown(

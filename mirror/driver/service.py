@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from mirror import __version__
+from mirror.clusters import error_counts
 from mirror.driver.answering import Answering
 from mirror.driver.autoscale import share
 from mirror.driver.config_follower import ConfigFollower
@@ -41,6 +42,7 @@ from mirror.recovery import audit
 from mirror.status.events import Event, EventKind
 from mirror.status.states import FlowState
 from mirror.status.store import StatusStore
+from mirror.web.peers import Peers
 from mirror.web.server import StatusServer
 
 if TYPE_CHECKING:
@@ -89,6 +91,7 @@ class Service:
         self._watch = watch
         flows = [flow for flow in config.flows.values() if flow.enabled]
         self.store = StatusStore(tuple(flow.name for flow in flows))
+        self.store.errors.also(error_counts.counted)
         self._follower = ConfigFollower(config, watch, self.store)
         self._stopping = threading.Event()
         self._answering = Answering(self.store)
@@ -164,6 +167,8 @@ class Service:
             self._leadership.start()
             self._pairs.start()
             self._answering.follow(self._follower.config)
+            peers = Peers(self.store, service.peers)
+            peers.start()
             of_pairs = [each for each in (self._passive, self._drills) if each]
             for each in of_pairs:
                 each.start()
@@ -206,6 +211,7 @@ class Service:
                 self._leadership.close()
                 self._pairs.close()
                 self._answering.close()
+                peers.close()
                 if spark is not None and is_alive(spark):
                     end(spark, listener)
         if self._once and self._stopping.is_set():

@@ -15,7 +15,7 @@ import numpy as np
 import structlog
 
 from mirror.batches import batch
-from mirror.clusters import codes
+from mirror.clusters import codes, error_counts
 from mirror.clusters.admin import allowed, topic_admin
 from mirror.clusters.topics import NO_ID
 from mirror.clusters.wire import fetch
@@ -182,7 +182,8 @@ class CommitReader:
                 self._warn(error)
                 continue
             buffer = np.frombuffer(body, np.uint8)
-            for fetched in fetch.decode(body):
+            parts = fetch.decode(body)
+            for fetched in error_counts.noting(source.alias, parts):
                 if (ends := self._take(buffer, fetched)) is not None:
                     yield fetched.partition, ends
 

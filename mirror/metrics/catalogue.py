@@ -13,6 +13,7 @@ from mirror.metrics.of_pairs import PAIR_METRICS
 from mirror.metrics.of_resources import RESOURCE_METRICS
 from mirror.metrics.readings import (
     copies,
+    failed_records,
     known,
     lag_to_copy,
     partition_states,
@@ -33,6 +34,7 @@ from mirror.metrics.series import (
 )
 from mirror.status.clusters import CLUSTER_METRICS
 from mirror.status.config import CONFIG_METRICS
+from mirror.status.errors import ERROR_METRICS
 
 _C, _G = MetricType.COUNTER, MetricType.GAUGE
 
@@ -92,6 +94,15 @@ METRICS: tuple[Metric, ...] = (
         _C,
         "Records on which the transform failed, sent to the dead-letter topic.",
         lambda p: p.counts.dead_letters,
+    ),
+    Metric(
+        name="mirror_failed_records_total",
+        kind=_C,
+        labels=("topic", "reason"),
+        rows=failed_records,
+        help="Records that could not be copied when it was their turn, by reason: they "
+        "hold up their partition or became dead letters. Each counts once, however "
+        "often it is tried.",
     ),
     # ---- Lag and latency
     of_partitions(
@@ -334,4 +345,6 @@ def names() -> frozenset[str]:
     """The names of all time series."""
     of_flows = (m.sample_names for m in METRICS)
     of_pairs = {metric.name for metric in PAIR_METRICS}
-    return frozenset(SERVICE_METRICS).union(CLUSTER_METRICS, of_pairs, *of_flows)
+    return frozenset(SERVICE_METRICS).union(
+        CLUSTER_METRICS, ERROR_METRICS, of_pairs, *of_flows
+    )

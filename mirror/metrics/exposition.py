@@ -26,6 +26,7 @@ from mirror.metrics.of_pairs import PAIR_METRICS
 from mirror.metrics.of_resources import RESOURCE_METRICS
 from mirror.metrics.series import Fold, MetricType
 from mirror.status.clusters import CLUSTER_METRICS
+from mirror.status.errors import ERROR_METRICS
 from mirror.status.measures import HistogramStatus
 
 if TYPE_CHECKING:
@@ -77,6 +78,14 @@ class StatusCollector(Collector):
                 for side in cluster.sides:
                     family.add_metric((cluster.alias, side), float(cluster.answers))
             yield family
+        for name, text in ERROR_METRICS.items():
+            labels = ("cluster", "api", "error")
+            errors = CounterMetricFamily(
+                name.removesuffix("_total"), text, labels=labels
+            )
+            for each in status.errors:
+                errors.add_metric((each.cluster, each.api, each.error), each.count)
+            yield errors
 
     def _family(self, metric: Metric, flows: Sequence[FlowStatus]) -> Family:
         labels = metric.labels

@@ -6,8 +6,10 @@ says which metric uses which.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
+from mirror.status.counts import TRANSFORM
 from mirror.status.states import AclState, FlowState, PartitionState
 
 if TYPE_CHECKING:
@@ -66,6 +68,18 @@ def lag_to_copy(flow: FlowStatus) -> int:
     return sum(
         each.lag for each in flow.partitions if each.state != PartitionState.PAUSED
     )
+
+
+def failed_records(flow: FlowStatus) -> Iterator[tuple[Labels, Value]]:
+    """By topic and reason; with dead letters, on which the transform failed."""
+    counts: Counter[tuple[str, str]] = Counter()
+    for each in flow.partitions:
+        for reason, count in each.failed.items():
+            counts[each.topic, reason] += count
+        if each.counts.dead_letters:
+            counts[each.topic, TRANSFORM] += each.counts.dead_letters
+    for labels, count in counts.items():
+        yield labels, float(count)
 
 
 def copies(flow: FlowStatus) -> Iterator[tuple[Labels, Value]]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mirror.batches import batch, scan
-from mirror.clusters import codes
+from mirror.clusters import codes, error_counts
 from mirror.clusters.wire import fetch
 from mirror.errors import ClusterError, CorruptBatchError, NoLeaderError, RecreatedError
 from mirror.offsets.progress import NO_ID
@@ -126,7 +126,7 @@ class _Looking:
             body = connection.send_buffers(
                 fetch.API_KEY, fetch.VERSION, [request], flexible=False
             ).result()
-            (fetched,) = fetch.decode(body)
+            (fetched,) = error_counts.noting(self._cluster.alias, fetch.decode(body))
             if fetched.error != codes.NONE:
                 self._leader = None
                 raise codes.error_for(fetched.error, f"reading {self._where}")
@@ -190,7 +190,8 @@ class _Looking:
         )
 
     def _read(self, part: _Part, body: Buffer) -> None:
-        (fetched,) = fetch.decode(body.data)
+        parts = fetch.decode(body.data)
+        (fetched,) = error_counts.noting(self._cluster.alias, parts)
         if fetched.error != codes.NONE:
             raise codes.error_for(fetched.error, f"reading {self._where}")
         try:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import time
 from typing import TYPE_CHECKING, Any
 
-from mirror.clusters import codes
+from mirror.clusters import codes, error_counts
 from mirror.clusters.wire import fetch, fetch_by_id
 from mirror.offsets.progress import NO_ID
 
@@ -123,9 +123,10 @@ class FetchChannel:
         )
 
     def take(
-        self, body: memoryview, names: Mapping[bytes, str]
+        self, body: memoryview, names: Mapping[bytes, str], cluster: str
     ) -> list[Fetched] | None:
-        """What the broker has answered; None if it has no such session any more.
+        """What the broker has answered; None if it has no such session any more. Its
+        errors count as those of the `cluster`.
 
         Raises:
             ClusterError: it refused the request, or the answer cannot be decoded.
@@ -133,6 +134,7 @@ class FetchChannel:
         self.pending = None
         read_head = fetch_by_id.head if self.by_id else fetch.head
         throttle_ms, error, session = read_head(body)
+        error_counts.note(cluster, error_counts.FETCH, error)
         now = time.monotonic()
         self.rests_until = now + throttle_ms / 1000
         if error in fetch.SESSION_LOST:
@@ -144,6 +146,5 @@ class FetchChannel:
         self.size = len(body)
         self.session = session
         self.epoch = self.epoch % _LAST_EPOCH + 1 if session else 0
-        if self.by_id:
-            return list(fetch_by_id.decode(body, names))
-        return list(fetch.decode(body))
+        decoded = fetch_by_id.decode(body, names) if self.by_id else fetch.decode(body)
+        return list(error_counts.noting(cluster, decoded))

@@ -17,7 +17,7 @@ from mirror.clusters import codes
 from mirror.errors import CorruptBatchError, TransformError, UnreachableError
 from mirror.offsets.progress import NO_ID, Position
 from mirror.relay.tally import Part
-from mirror.status.counts import Counts
+from mirror.status.counts import TRANSFORM, Counts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -164,7 +164,20 @@ class Intake:
             if (assignment.target_topic, key[1]) == (topic, partition)
         ]
 
-    def set_aside(self, key: TopicPartition, reason: str) -> None:
+    def set_aside(
+        self,
+        key: TopicPartition,
+        reason: str,
+        *,
+        failed: str = "",
+        at: Position | None = None,
+    ) -> None:
+        """`failed`: why its next record cannot be copied, in one word; empty: it is not
+        the record. `at`: where that is; None: where the partition is read next.
+        """
+        if failed:
+            offset = at.offset if at is not None else self._reader.offset(key)
+            self._tally.failed(key, failed, -1 if offset is None else offset)
         if (known := self._faults.get(key)) is None or known.reason != reason:
             self._log.warning(
                 "partition set aside", topic=key[0], partition=key[1], reason=reason
@@ -254,8 +267,11 @@ class Intake:
                 max_bytes=self._limit(self._wanted[key]),
                 at=key,
             )
-        except (CorruptBatchError, TransformError) as error:
-            self.set_aside(key, str(error))
+        except CorruptBatchError as error:
+            self.set_aside(key, str(error), failed="CORRUPT_BATCH")
+            return None
+        except TransformError as error:
+            self.set_aside(key, str(error), failed=TRANSFORM)
             return None
         except MemoryError:
             self.set_aside(
@@ -263,6 +279,7 @@ class Intake:
                 f"the batches from offset {position} on need more memory than is "
                 "available: give the worker more, or lower max_unpacked_bytes, now "
                 f"{self._flow.max_unpacked_bytes}",
+                failed="OUT_OF_MEMORY",
             )
             return None
         return found, done
@@ -279,7 +296,8 @@ class Intake:
         topic = self._flow.dead_letter_topic
         assert topic is not None
         if not self._dead_letter_partitions:
-            self.set_aside(key, f"the dead-letter topic {topic} does not exist")
+            reason = f"the dead-letter topic {topic} does not exist"
+            self.set_aside(key, reason, failed="NO_DEAD_LETTER_TOPIC")
             return False
         where = (topic, key[1] % self._dead_letter_partitions)
         transaction.batches.setdefault(where, []).extend(done.dead_batches)
@@ -322,7 +340,8 @@ class Intake:
         if error == _OFFSET_OUT_OF_RANGE:
             self._doubt(key)
         else:
-            self.set_aside(key, f"reading source partition {key[0]}-{key[1]}: {name}")
+            reason = f"reading source partition {key[0]}-{key[1]}: {name}"
+            self.set_aside(key, reason, failed=name)
 
     def _doubt(self, key: TopicPartition) -> None:
         """Raise a suspicion: a leader's log does not fit the position to read from."""

@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
+Named = tuple[tuple[str, int], ...]
+"""Counts by name."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionReport:
     """One partition over one lease."""
@@ -42,6 +46,9 @@ class PartitionReport:
     """When the total was zero, epoch ms; 0 if unknown."""
     bytes_in: int = 0
     """Bytes of record batches as fetched, including those of failed transactions."""
+    failed: Named = ()
+    """Records that could not be copied, by the reason in one word. One that is tried
+    again, in a later lease too, does not count again."""
     transactions: int = 0
     latency_p50_ms: float = -1.0
     """From a record's timestamp to its commit on the target, for the newest record of
@@ -70,6 +77,10 @@ class PartitionReport:
     """Total time of these, from when each was started to its commit."""
     slot_aborted: int = 0
     """Transactions that its slot aborted."""
+    slot_process: str = ""
+    """A name for its process, on one report of a slot; empty on the others."""
+    slot_errors: Named = ()
+    """All that this process has counted (`clusters.error_counts`)."""
     slot_takeovers: int = 0
     """How often its slot took over: read the progress and continued from there."""
 
@@ -85,6 +96,10 @@ _TYPES = {
     "int": (pa.int64(), "bigint"),
     "float": (pa.float64(), "double"),
     "tuple[int, ...]": (pa.list_(pa.int64()), "array<bigint>"),
+    "Named": (
+        pa.list_(pa.struct([("name", pa.string()), ("count", pa.int64())])),
+        "array<struct<name:string,count:bigint>>",
+    ),
     "Counts": (
         pa.struct([(name, pa.int64()) for name in NAMES]),
         f"struct<{','.join(f'{name}:bigint' for name in NAMES)}>",
@@ -92,10 +107,15 @@ _TYPES = {
 }
 """The Arrow and Spark SQL types for each type of field."""
 _FIELDS = {field.name: _TYPES[str(field.type)] for field in fields(PartitionReport)}
+_MAKERS = {
+    "tuple[int, ...]": tuple,
+    "Counts": lambda found: Counts(**found),
+    "Named": lambda found: tuple((each["name"], each["count"]) for each in found),
+}
 _MADE_OF = {
-    field.name: (lambda found: Counts(**found)) if field.type == "Counts" else tuple
+    field.name: _MAKERS[str(field.type)]
     for field in fields(PartitionReport)
-    if str(field.type) in {"Counts", "tuple[int, ...]"}
+    if str(field.type) in _MAKERS
 }
 ARROW_SCHEMA = pa.schema([(name, arrow) for name, (arrow, _) in _FIELDS.items()])
 SQL_SCHEMA = ", ".join(f"`{name}` {sql}" for name, (_, sql) in _FIELDS.items())

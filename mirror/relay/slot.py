@@ -339,20 +339,22 @@ class Slot:
         them aside and return True.
         """
         self._owner, self._after_error = False, True
-        guilty: dict[TopicPartition, str] = {}
+        guilty: dict[TopicPartition, tuple[str, str]] = {}
         if isinstance(error, PartitionError):
             for each in error.each:
                 reason = f"target {each.topic}-{each.partition}: {each.reason}"
                 for key in self._intake.writers_to(each.topic, each.partition):
-                    guilty[key] = reason
+                    guilty[key] = reason, each.error
         elif isinstance(error, LeaderError) and (
             len(error.partitions) < self._reader.assigned
             or self._suspicions.pending
             or self._intake.jumps_wait
         ):
-            guilty = dict.fromkeys(error.partitions, str(error))
-        for key, reason in guilty.items():
-            self._intake.set_aside(key, reason)
+            guilty = dict.fromkeys(error.partitions, (str(error), ""))
+        for key, (reason, name) in guilty.items():
+            self._intake.set_aside(
+                key, reason, failed=name, at=self._positions.get(key)
+            )
         if not guilty:
             self._tally.slot_failed(str(error))
         return bool(guilty)

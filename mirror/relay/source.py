@@ -368,7 +368,7 @@ class SourceReader:
     def _read(self, channel: FetchChannel, pending: Pending) -> Answer | None:
         body = pending.result()
         self.pace.take(len(body))
-        if (found := channel.take(body, self._names)) is None:
+        if (found := channel.take(body, self._names, self._cluster.alias)) is None:
             return None
         fetched = tuple(part for part in found if self._is_answer(part, channel))
         spare = self._spare.pop() if self._spare else bytearray(_SMALL_BUFFER)

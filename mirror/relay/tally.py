@@ -6,7 +6,7 @@ counts only once it is committed. `Tally` builds the reports and knows no broker
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 import time
 from typing import TYPE_CHECKING
@@ -56,6 +56,7 @@ class _Partition:
     counts: Counts = NOTHING
     bytes_in: int = 0
     transactions: int = 0
+    failed: Counter[str] = field(default_factory=Counter)
     samples: list[float] = field(default_factory=list)
     behind: bool = False
 
@@ -82,6 +83,8 @@ class Tally:
         self._of_slot = _Slot()
         self._lateness: defaultdict[TopicPartition, Lateness] = defaultdict(Lateness)
         self._partitions: dict[TopicPartition, _Partition] = {}
+        self._failed: dict[TopicPartition, tuple[str, int]] = {}
+        """The last record of each partition that failed: why, and its offset."""
         self._slot_error = ""
         self._slot_error_since = 0.0
 
@@ -163,6 +166,14 @@ class Tally:
             if len(partition.samples) < _MOST_SAMPLES:
                 partition.samples.append(latency * 1000)
 
+    def failed(self, key: TopicPartition, reason: str, offset: int) -> None:
+        """The record at this offset cannot be copied. It counts once, however often it
+        is tried.
+        """
+        if self._failed.get(key) != (reason, offset):
+            self._failed[key] = reason, offset
+            self._of(key).failed[reason] += 1
+
     def aborted(self, transactions: int) -> None:
         """Count aborted transactions."""
         self._of_slot.aborted += transactions
@@ -195,6 +206,8 @@ class Tally:
         """
         for key in self._lateness.keys() - wanted.keys():
             del self._lateness[key]
+        for key in self._failed.keys() - wanted.keys():
+            del self._failed[key]
         return [
             self._report(key, assignment, positions.get(key), faults, answered(key))
             for key, assignment in wanted.items()
@@ -245,6 +258,7 @@ class Tally:
             total=running.counts if running else NOTHING,
             total_since=running.begun if running else 0,
             bytes_in=partition.bytes_in,
+            failed=tuple(sorted(partition.failed.items())),
             transactions=partition.transactions,
             latency_p50_ms=_quantile(samples, 0.5),
             latency_p99_ms=_quantile(samples, 0.99),

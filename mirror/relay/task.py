@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from pyspark import TaskContext
 
 from mirror import log, retry
+from mirror.clusters import error_counts
 from mirror.host import process_use
 from mirror.relay import report
 from mirror.relay.lease import Assignment, Lease, LeasePlan
@@ -69,6 +70,7 @@ class RelayTask:
             seconds, used = time.monotonic() - began, time.process_time() - used
         busy = used / seconds if seconds > 0 else 0.0
         use = process_use()
+        errors = error_counts.named()
         return [
             replace(
                 r,
@@ -77,8 +79,10 @@ class RelayTask:
                 slot_memory_bytes=use.memory_bytes if use else 0,
                 slot_open_files=use.open_files if use else 0,
                 slot_open_files_limit=use.open_files_limit if use else 0,
+                slot_process="" if number else error_counts.process(),
+                slot_errors=() if number else errors,
             )
-            for r in reports
+            for number, r in enumerate(reports)
         ]
 
 

@@ -28,3 +28,5 @@ class ClusterStatus:
     """Since when it does, or does not; epoch seconds."""
     reason: str = ""
     """Why it does not answer; empty if it does."""
+    cluster_id: str = ""
+    """As it said when it last answered; empty while not known."""

@@ -63,6 +63,8 @@ class Counts:
         return dict(zip(_STATUS_NAMES, self.each, strict=True))
 
 
+TRANSFORM = "TRANSFORM"
+"""Why dead letters, and records that wait for a better transform, failed."""
 NOTHING = Counts()
 NAMES = tuple(each.name for each in fields(Counts))
 _each = operator.attrgetter(*NAMES)

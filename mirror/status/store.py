@@ -10,12 +10,15 @@ from dataclasses import replace
 import threading
 import time
 from typing import TYPE_CHECKING
+import uuid
 
 from mirror.status.changes import noticed
 from mirror.status.config import ConfigStatus
+from mirror.status.errors import ErrorTotals
 from mirror.status.events import Trail
 from mirror.status.resources import ResourceStatus
 from mirror.status.risk import RiskStatus
+from mirror.status.sites import own_site
 from mirror.status.states import FlowState
 from mirror.status.values import FlowStatus, ServiceStatus
 from mirror.status.verify import VerifyStatus
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
 
     from mirror.status.clusters import ClusterStatus
     from mirror.status.pairs import PairStatus
+    from mirror.status.sites import Site
 
 _STANDSTILL_SECONDS = 60.0
 """After this long without a sign of life, something will not recover by itself."""
@@ -44,6 +48,11 @@ class StatusStore:
         self.pairs: tuple[PairStatus, ...] = ()
         self.clusters: tuple[ClusterStatus, ...] = ()
         self.resources = ResourceStatus()
+        self.errors = ErrorTotals()
+        self.peers: tuple[Site, ...] = ()
+        """The services of other sites, as of their last answers."""
+        self.instance = uuid.uuid4().hex
+        """By this a service recognises itself among its peers."""
         self._flows: dict[str, FlowStatus] = {}
         for name in flows:
             self.add(name)
@@ -70,8 +79,18 @@ class StatusStore:
             config=self.config,
             pairs=self.pairs,
             clusters=self.clusters,
+            errors=self.errors.read(),
             resources=self.resources,
         )
+
+    def own_site(self) -> Site:
+        """What this service tells its peers."""
+        return own_site(self.read(), self.instance, time.time())
+
+    def sites(self) -> tuple[Site, ...]:
+        """This service, then its peers."""
+        now = time.time()
+        return self.own_site(), *(each.as_of(now) for each in self.peers)
 
     def _now(self, flow: FlowStatus) -> float:
         """The time of day, counted from the flow's last report on the monotonic clock:

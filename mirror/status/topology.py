@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 from mirror.status.states import FlowState
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 _GOOD = frozenset({FlowState.RUNNING})
+_WIDEST = 40
 _CALM = frozenset(
     {
         FlowState.STANDBY,
@@ -41,18 +42,36 @@ class Edge:
 
 
 def terminal(edges: Iterable[Edge]) -> list[str]:
-    """Lines: each source cluster, and below it the targets of its flows."""
-    lines: list[str] = []
+    """Lines: each source cluster, below it the targets of its flows, and below each
+    of these where its flows go.
+    """
     by_source: dict[str, list[Edge]] = {}
     for edge in edges:
         by_source.setdefault(edge.source, []).append(edge)
-    for source, flows in by_source.items():
-        lines.append(source)
-        width = max(len(edge.target) for edge in flows)
-        for edge in flows:
-            corner = "└" if edge is flows[-1] else "├"
-            lines.append(f"{corner}──► {edge.target:{width}}  {edge.label}")
+    targets = {edge.target for flows in by_source.values() for edge in flows}
+    done: set[str] = set()
+    lines: list[str] = []
+    for source in sorted(by_source, key=targets.__contains__):
+        if source not in done:
+            lines += [source, *_below(source, by_source, done)]
     return lines
+
+
+def _below(
+    source: str, by_source: Mapping[str, list[Edge]], done: set[str], indent: str = ""
+) -> Iterator[str]:
+    done.add(source)
+    flows = by_source[source]
+    width = max(len(edge.target) for edge in flows)
+    for edge in flows:
+        is_last = edge is flows[-1]
+        corner = "└" if is_last else "├"
+        yield f"{indent}{corner}──► {edge.target:{width}}  {edge.label}"
+        # What is too far to the right begins again at the left.
+        goes_on = edge.target in by_source and len(indent) < _WIDEST
+        if goes_on and edge.target not in done:
+            further = indent + (" " if is_last else "│") + "    "
+            yield from _below(edge.target, by_source, done, further)
 
 
 def mermaid(edges: Sequence[Edge]) -> list[str]:

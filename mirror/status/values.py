@@ -20,7 +20,10 @@ from mirror.status.states import AclState, FlowState, PartitionState
 from mirror.status.verify import VerifyStatus
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from mirror.status.clusters import ClusterStatus
+    from mirror.status.errors import ErrorStatus
     from mirror.status.pairs import PairStatus
 
 FORMAT_VERSION = 1
@@ -61,6 +64,9 @@ class PartitionStatus:
     """The age of the oldest record not copied yet, 0 if there is none; -1 while not
     known. As of the last lease, plus the time by which the next one is overdue."""
     counts: Counts = NOTHING
+    failed: Mapping[str, int] = field(default_factory=dict)
+    """Records that could not be copied when it was their turn, by reason; each counts
+    once. Dead letters are in `counts`."""
     bytes_in: int = 0
     """Record batches fetched from the source, those of failed transactions too."""
     latency_p50_ms: float
@@ -353,6 +359,8 @@ class ServiceStatus:
     """Each pair of clusters (`recovery`)."""
     clusters: tuple[ClusterStatus, ...] = ()
     """Whether each cluster answers this instance."""
+    errors: tuple[ErrorStatus, ...] = ()
+    """How many errors brokers answered, by cluster, API and error."""
     resources: ResourceStatus = field(default_factory=ResourceStatus)
     """What the service's own processes use."""
     version: str = __version__

@@ -20,6 +20,7 @@ import pytest
 from mirror.metrics.catalogue import METRICS, SERVICE_METRICS, names
 from mirror.metrics.of_pairs import PAIR_METRICS
 from mirror.status.clusters import CLUSTER_METRICS
+from mirror.status.errors import ERROR_METRICS
 from tests.acceptance.test_alerts import Prometheus
 from tests.harness.admin import commit_offsets, create_topic
 from tests.harness.load import NumberedLoad
@@ -36,13 +37,15 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.acceptance, pytest.mark.needs("promtool")]
 
 AT_TIMES = {
+    "mirror_cluster_errors_total",
+    "mirror_failed_records_total",
     "mirror_flow_backfill_remaining_seconds",
     "mirror_switch_block_seconds",
     "mirror_tail_records",
     "mirror_writes_on_passive_records_total",
 }
-"""Without a value while nothing is to be caught up with, before a switch, and in a pair
-whose flows both copy.
+"""Without a value while nothing fails or is to be caught up with, before a switch, and
+in a pair whose flows both copy.
 """
 OF_EACH = {"job", "instance"}
 """Prometheus gives them to every series."""
@@ -79,6 +82,7 @@ def declared() -> dict[str, frozenset[str]]:
                 labels | ({"le"} if name.endswith("_bucket") else set())
             )
     found |= dict.fromkeys(CLUSTER_METRICS, frozenset({"cluster", "side"}))
+    found |= dict.fromkeys(ERROR_METRICS, frozenset({"cluster", "api", "error"}))
     for each in PAIR_METRICS:
         found[each.name] = frozenset({"pair", *each.labels})
     return found

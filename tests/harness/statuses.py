@@ -23,7 +23,9 @@ def counted(values: dict[str, Any]) -> dict[str, Any]:
 def partition_status(topic: str, number: int, **changes: Any) -> PartitionStatus:
     """A running partition that has nothing to do, except for the changes."""
     values: dict[str, Any] = {
-        field.name: 0 for field in fields(PartitionStatus) if field.default is MISSING
+        field.name: 0
+        for field in fields(PartitionStatus)
+        if field.default is MISSING and field.default_factory is MISSING
     }
     values |= {
         "topic": topic,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING
 
+from confluent_kafka.admin import AdminClient
 import pytest
 
 from mirror.config.schema import MirrorConfig
@@ -22,11 +23,17 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.integration
 
 
+def id_of(cluster: PlaygroundCluster) -> str:
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    return str(admin.list_topics(timeout=10).cluster_id)
+
+
 def test_a_cluster_that_stops_answering_and_comes_back(
     clusters: dict[str, PlaygroundCluster], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The metric of the cluster is 0 on both its sides and an event says why while its
-    broker answers nothing, and 1 again afterwards; the other cluster's stays 1.
+    broker answers nothing, and 1 again afterwards; the other cluster's stays 1. The
+    status has both clusters' ids, as an ordinary client sees them, meanwhile, too.
     """
     monkeypatch.setattr(answering, "EVERY_SECONDS", 0.1)
     store = StatusStore(("A->B", "B->A"))
@@ -60,6 +67,8 @@ def test_a_cluster_that_stops_answering_and_comes_back(
             with proxy.rules(Rule(api="Metadata", mishap=Mishap.LOST, times=None)):
                 wait_for(lambda: shown() == values(0.0, 1.0), 60)
                 reason = store.read().clusters[0].reason
+                ids = {each.alias: each.cluster_id for each in store.clusters}
+                assert ids == {"A": id_of(clusters["a"]), "B": id_of(clusters["b"])}
                 asking.follow(config)  # as after a reload: nothing begins again
             wait_for(lambda: shown() == values(1.0, 1.0), 30)
         assert [(event.cluster, event.text) for event in store.trail.read()] == [

@@ -28,6 +28,7 @@ from mirror.playground.brokers import playground
 from mirror.playground.secured import USER
 from mirror.recovery import losses
 from tests.harness.admin import create_topic
+from tests.harness.counters import counter
 from tests.harness.load import producer
 from tests.harness.quotas import limit
 from tests.harness.waiting import crowd, deadline_in, wait_for
@@ -195,7 +196,8 @@ def test_rights_on_single_topics(
 ) -> None:
     """A copy that the service may not write, a source topic that it may not read, and
     one that it may no longer see each have a reason that says so; once the right is
-    granted, each is copied.
+    granted, each is copied. Counters name the refusals, and a record that one held up
+    once.
     """
     made = make_clusters("a", "b", secured=True)
     a, b = made["a"].admin_bootstrap, made["b"].admin_bootstrap
@@ -226,6 +228,12 @@ def test_rights_on_single_topics(
         for topic in (write, read, hidden):
             reason = partition(mirror, topic)["reason"].upper()
             assert "AUTHORIZ" in reason, reason
+        why = "TOPIC_AUTHORIZATION_FAILED"
+        for cluster in ("A", "B"):
+            errors = {"cluster": cluster, "error": why}
+            assert counter(mirror, "mirror_cluster_errors_total", **errors) > 0
+        failed = {"topic": write, "reason": why}
+        assert counter(mirror, "mirror_failed_records_total", **failed) == 1
         put(a, good, range(20, 30))
         wait_copied(mirror, b, f"A.{good}", keys(30))
         assert mirror.flow()["state"] == "RUNNING"

@@ -23,6 +23,7 @@ import yaml
 from mirror.metrics.catalogue import METRICS, SERVICE_METRICS, names
 from mirror.metrics.of_pairs import PAIR_METRICS
 from mirror.status.clusters import CLUSTER_METRICS
+from mirror.status.errors import ERROR_METRICS
 from mirror.status.states import FlowState
 
 if TYPE_CHECKING:
@@ -266,5 +267,5 @@ def test_every_metric_is_documented():
     for metric in (*METRICS, *PAIR_METRICS):
         assert text.count(f"| `{metric.name}` |") == 1
         assert metric.help in text
-    for name in (*SERVICE_METRICS, *CLUSTER_METRICS):
+    for name in (*SERVICE_METRICS, *CLUSTER_METRICS, *ERROR_METRICS):
         assert f"| `{name}` |" in text

@@ -36,6 +36,7 @@ def test_reports_survive_the_way_through_spark():
     """The driver reads what a task reported, field for field."""
     sent = [
         report(slot_busy=0.25, latency_counts=(1, 2, 3), looped=4, total_since=5),
+        report(failed=(("TRANSFORM", 2),), slot_errors=(("A Fetch X", 3),)),
         report(partition=1),
     ]
 
@@ -84,6 +85,16 @@ def test_counters_add_up_over_leases():
     (found,) = scores.add([report(records=4, bytes=40, position=9, end_offset=11)], 2.0)
 
     assert (found.counts.records, found.counts.bytes, found.lag) == (7, 70, 2)
+
+
+def test_failed_records_add_up_by_reason():
+    """Each lease reports the records that failed in it."""
+    scores = LeaseTotals()
+    scores.add([report(failed=(("TRANSFORM", 1), ("CORRUPT_BATCH", 1)))], 1.0)
+
+    (found,) = scores.add([report(failed=(("TRANSFORM", 2),))], 2.0)
+
+    assert found.failed == {"TRANSFORM": 3, "CORRUPT_BATCH": 1}
 
 
 def test_what_a_killed_lease_committed_is_counted():

@@ -145,10 +145,20 @@ def full_store(**changes: Any) -> StatusStore:
         ),
         "partitions": (
             partition("orders", 0, records=5, bytes=50, bytes_in=40, lag_seconds=3.0),
-            partition("orders", 1, records=7, lag=4, lag_seconds=9.0, state="FAULTED"),
+            partition(
+                "orders",
+                1,
+                records=7,
+                lag=4,
+                lag_seconds=9.0,
+                state="FAULTED",
+                failed={"MESSAGE_SIZE_TOO_LARGE": 1},
+                dead_letters=3,
+            ),
             partition("events", 0, lag_seconds=-1.0),
         ),
     }
+    store.errors.add("a slot", [("B Produce TOPIC_AUTHORIZATION_FAILED", 2)])
     show(store, "A->B", **known | changes)
     store.pairs = (pair_status(),)
     store.clusters = (
@@ -231,6 +241,7 @@ def test_every_field_of_a_partition_is_shown():
         *("state", "reason", "since"),  # mirror_partitions; words are for /status
         *("position", "end_offset"),  # their difference is the lag
         *("latency_p50_ms", "latency_p99_ms"),  # the histogram
+        "failed",  # mirror_failed_records_total, by topic and reason
     }
     declared = {f.name for f in (*fields(PartitionStatus), *fields(Counts))}
     assert declared - {"counts"} == numbers | elsewhere
@@ -247,6 +258,22 @@ def test_names_follow_prometheus(metric):
     assert metric.help.endswith(".")
     if metric.kind is MetricType.HISTOGRAM:
         assert metric.name.endswith("_seconds")
+
+
+def test_failures_by_reason():
+    """Records that failed have a series for each topic and reason, dead letters among
+    them; errors have one for each cluster, API and error.
+    """
+    found = scrape(full_store(), per_partition=False)
+    failed = {
+        dict(labels)["reason"]: value
+        for (name, labels), value in found.items()
+        if name == "mirror_failed_records_total"
+    }
+    errors = {"cluster": "B", "api": "Produce", "error": "TOPIC_AUTHORIZATION_FAILED"}
+
+    assert failed == {"MESSAGE_SIZE_TOO_LARGE": 1, "TRANSFORM": 3}
+    assert found["mirror_cluster_errors_total", frozenset(errors.items())] == 2
 
 
 def test_values():

@@ -85,6 +85,8 @@ class _Connection:
 class _Cluster:
     """The part of a cluster that a reader uses; broker 3 accepts no connection."""
 
+    alias = "A"
+
     def __init__(self, *, far: bool, why: ClusterError | None = None) -> None:
         self.high_latency = far
         self.why = why

@@ -120,3 +120,25 @@ def test_counts_of_a_slot_that_must_take_over_are_not_reported(owner: bool):
 
     known = (running[_KEY].counts, running[_KEY].begun)
     assert _total(tally) == (known if owner else (NOTHING, 0))
+
+
+def test_a_record_that_fails_counts_once():
+    """A record counts when it fails, not when it is tried again, in a later lease too;
+    another one, or another reason, counts.
+    """
+    tally = Tally(slot=0, bounds=(1.0,), service=uuid.uuid4())
+
+    def failed() -> dict[str, int]:
+        report, other = tally.reports(_PARTITIONS, {}, Faults(), answered=lambda _: 0.0)
+        assert other.failed == ()
+        return dict(report.failed)
+
+    tally.failed(_KEY, "TOO_LARGE", 7)
+    tally.failed(_KEY, "TOO_LARGE", 7)
+    assert failed() == {"TOO_LARGE": 1}
+    tally.begin(owner=True)
+    tally.failed(_KEY, "TOO_LARGE", 7)
+    assert failed() == {}
+    tally.failed(_KEY, "TOO_LARGE", 8)
+    tally.failed(_KEY, "NOT_ALLOWED", 8)
+    assert failed() == {"TOO_LARGE": 1, "NOT_ALLOWED": 1}

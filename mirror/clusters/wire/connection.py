@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from kafka.protocol.api_header import ResponseClassRegistry
 
+from mirror.clusters import error_counts
 from mirror.clusters.wire import handshake, identity
 from mirror.clusters.wire.pending_response import Pending
 from mirror.clusters.wire.receiving import Incoming
@@ -66,7 +67,7 @@ class Connection:
         """When bytes were last sent or received."""
         self._config = config
         self._host = host
-        self._alias = config.alias
+        self.alias = config.alias
         self._client_id = client_id
         self._pending: deque[Pending] = deque()
         self._correlation = 0
@@ -75,7 +76,8 @@ class Connection:
         self._cluster_id = cluster_id
         self._identity: Pending | None = None
         self._held_until = 0.0
-        self._line = handshake.open_line(config, host, port)
+        with error_counts.connecting(config.alias):
+            self._line = handshake.open_line(config, host, port)
         self._outgoing = Outgoing(self._line)
         self._incoming = Incoming(self._line)
         self._head = memoryview(bytearray(_SIZE.size))
@@ -151,7 +153,7 @@ class Connection:
         chosen = min(high, ceiling)
         if chosen < low or high < 0:
             raise UnsupportedBrokerError(
-                f"cluster {self._alias}: {self.address} has no usable version of "
+                f"cluster {self.alias}: {self.address} has no usable version of "
                 f"{request_class.__name__}: it speaks {low} to {high}, mirror up to "
                 f"{ceiling}; brokers 2.8 to 4.x are supported"
             )
@@ -301,7 +303,7 @@ class Connection:
             self._identity = None
             try:
                 identity.require(
-                    self._cluster_id, pending.result().cluster_id, alias=self._alias,
+                    self._cluster_id, pending.result().cluster_id, alias=self.alias,
                     where=self.address,
                 )  # fmt: skip
             except ClusterChangedError as error:
@@ -370,7 +372,9 @@ class Connection:
 
     def _break(self, cause: OSError) -> NoReturn:
         text = "no answer in time" if isinstance(cause, TimeoutError) else str(cause)
-        error = UnreachableError(f"cluster {self._alias}: {self.address}: {text}")
+        due = self._pending[0].api if self._pending else error_counts.CONNECT
+        error_counts.broke(self.alias, due, cause)
+        error = UnreachableError(f"cluster {self.alias}: {self.address}: {text}")
         error.__cause__ = cause
         self.close(error)
         raise error
@@ -378,7 +382,7 @@ class Connection:
     def close(self, error: ClusterError | None = None) -> None:
         if self._closed is None:
             self._closed = error or UnreachableError(
-                f"cluster {self._alias}: connection to {self.address} is closed"
+                f"cluster {self.alias}: connection to {self.address} is closed"
             )
             self._line.close()
             self._outgoing.clear()

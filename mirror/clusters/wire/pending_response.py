@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from mirror.clusters import error_counts
+
 if TYPE_CHECKING:
     from mirror.clusters.wire.connection import Connection
     from mirror.errors import ClusterError
@@ -47,6 +49,11 @@ class Pending:
         return self._answer is not None or self._error is not None
 
     @property
+    def api(self) -> str:
+        """Kafka's name for what was asked."""
+        return error_counts.api_of(self._answer_class)
+
+    @property
     def raw(self) -> bool:
         """Whether the response stays undecoded in the connection's buffer."""
         return self._answer_class is None
@@ -56,6 +63,7 @@ class Pending:
             self._answer = frame[4:]
         else:
             self._answer = self._answer_class.decode(frame, header=True)
+            error_counts.note_answer(self.connection.alias, self._answer)
 
     def fail(self, error: ClusterError) -> None:
         self._error = error

@@ -168,6 +168,7 @@ def _worst(errors: Sequence[ClusterError | PartitionError]) -> Exception:
         topic=worst.topic,
         partition=worst.partition,
         reason=worst.reason,
+        error=worst.error,
         others=tuple(
             each
             for each in errors
@@ -193,7 +194,9 @@ def _error(topic: str, result: Any) -> ClusterError | PartitionError:
     name = codes.name_of(result.error_code)
     text = "; ".join([name, *details])
     if result.error_code in codes.GUILTY_PARTITION:
-        return PartitionError(topic=topic, partition=result.index, reason=text)
+        return PartitionError(
+            topic=topic, partition=result.index, reason=text, error=name
+        )
     if isinstance(error, BrokerError):
         return BrokerError(name=text, what=what, retriable=error.retriable)
     return error
