@@ -199,19 +199,21 @@ class Switch:
                     self._process.kill()
                 lines.append(line)
 
-    def kill_within(self, journal: str, step: str, delay: float) -> None:
+    def kill_within(
+        self, journal: str, step: str, delay: float, *, source: str = ""
+    ) -> None:
         """SIGKILL `delay` seconds after the journal on this cluster says that the step
-        has begun.
+        has begun; with a `source`, that of a switch from there.
         """
         try:
-            self.reaches(journal, step)
+            self.reaches(journal, step, source=source)
             time.sleep(delay)
         finally:
             self.kill()
 
-    def reaches(self, journal: str, step: str) -> None:
+    def reaches(self, journal: str, step: str, *, source: str = "") -> None:
         """Wait until the journal on this cluster says that the step has begun, or the
-        command has ended.
+        command has ended. `source`: of a switch from there.
         """
         reader = Consumer(
             {
@@ -230,6 +232,8 @@ class Switch:
                 if message is None or message.error():
                     return self._process.poll() is not None
                 entry = json.loads(message.value() or b"{}")
+                if source and entry.get("from") != source:
+                    return False
                 return (entry["step"], entry["state"]) == (step, "BEGUN")
 
             wait_for(begun, 60)
