@@ -206,14 +206,14 @@ app.command("translate")(translate)
 def _survey(
     config: ConfigFile, wanted: Flows, *, target_only: bool
 ) -> tuple[list[GroupSurvey], list[str]]:
-    from mirror.recovery import fed  # noqa: PLC0415  loads kernels
+    from mirror.recovery import resting  # noqa: PLC0415  loads kernels
 
     chosen, flows = chosen_flows(config, wanted)
     surveys, failures = [], []
     with Reach(chosen.clusters, client_id="mirror.group") as reach:
-        rests = fed.resting(chosen, reach)
+        rests = resting.flows(chosen, reach)
         for flow in flows:
-            writers = fed.writers(chosen, rests, flow.name)
+            writers = resting.writers(chosen, rests, flow.name)
             try:
                 surveys.append(_look(flow, reach, writers, target_only=target_only))
             except ClusterError as error:

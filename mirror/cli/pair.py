@@ -180,7 +180,7 @@ def _drill_row(pair: PairConfig, drill: KeptDrill) -> tuple[object, ...]:
 def _canary_row(pair: PairConfig, canary: KeptCanary) -> tuple[object, ...]:
     return (
         *(pair.name, canary.source, canary.target),
-        *("PASSED" if canary.passed else "FAILED", moment(canary.at), canary.by),
+        *("PASSED" if canary.passed else "NOT PASSED", moment(canary.at), canary.by),
         f"{canary.block_seconds:.1f} s",
         f"{canary.rto_seconds:.1f} s",
         f"{canary.rpo_seconds:.1f} s",

@@ -96,14 +96,14 @@ def risk(
       mirror risk -c mirror.yaml --flow A/B --partitions
       mirror risk -c mirror.yaml --target-only -o json | jq '.flows[].records'
     """
-    from mirror.recovery import fed  # noqa: PLC0415  loads kernels
+    from mirror.recovery import resting  # noqa: PLC0415  loads kernels
 
     chosen, flows = chosen_flows(config, flow)
     found, failures = [], []
     with Reach(chosen.clusters, client_id="mirror.risk") as reach:
-        rests = fed.resting(chosen, reach)
+        rests = resting.flows(chosen, reach)
         for each in flows:
-            writers = fed.writers(chosen, rests, each.name)
+            writers = resting.writers(chosen, rests, each.name)
             try:
                 found.append(_look(each, reach, writers, target_only=target_only))
             except ClusterError as error:

@@ -78,7 +78,7 @@ def translate(  # noqa: PLR0913  options of a command
       mirror group translate -c mirror.yaml -t orders -p 3 --offset 1234
       mirror group translate -c mirror.yaml -t A.orders -p 3 --offset 1200 --reverse
     """
-    from mirror.recovery import fed  # noqa: PLC0415  loads kernels
+    from mirror.recovery import resting  # noqa: PLC0415  loads kernels
 
     single = (topic, partition, offset)
     given = [each is not None for each in single]
@@ -90,9 +90,9 @@ def translate(  # noqa: PLR0913  options of a command
     found: list[tuple[str, OffsetAnswer]] = []
     failures = []
     with Reach(chosen.clusters, client_id="mirror.group") as reach:
-        rests = fed.resting(chosen, reach)
+        rests = resting.flows(chosen, reach)
         for each in flows:
-            writers = fed.writers(chosen, rests, each.name)
+            writers = resting.writers(chosen, rests, each.name)
             try:
                 answers = _ask(each, reach, writers, group, single, reverse=reverse)
             except ClusterError as error:

@@ -11,7 +11,6 @@ from typing import Any
 
 from mirror.config.pair_settings import pair_name
 from mirror.config.values import refuse, shown
-from mirror.policy.names import CANARY
 
 
 def flow_ends(name: str) -> tuple[str, str] | None:
@@ -69,10 +68,6 @@ def _complete_pairs(pairs: Mapping[str, Any]) -> dict[str, Any]:
             refuse(f'{shown(key)} is not a pair\'s name; use "A<->B"')
         one, other, scope = parts
         name = pair_name(one, other, scope)
-        if scope == CANARY:
-            refuse(
-                f"{name}: this name is kept for `mirror drill --canary`; use another"
-            )
         if name in shaped:
             refuse(f"the pair {name} is given twice")
         ends = {"one": one, "other": other, "scope": scope}

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from mirror.config import feeding
 from mirror.drilling import runner
 from mirror.errors import MirrorError
-from mirror.recovery import drills, fed, journal, roles
+from mirror.recovery import drills, journal, resting, roles
 from mirror.recovery.journal import JournalReader, Kind
 from mirror.switching.stage import Stage, both_flows
 
@@ -61,7 +61,7 @@ def stage_of(
     ours, reverse = both_flows(config, pair, flow.source, flow.target)
     return Stage(
         kind=Kind.FAILOVER,
-        config=feeding.copying(config, fed.resting(config, reach), flow.name),
+        config=feeding.copying(config, resting.flows(config, reach), flow.name),
         pair=pair,
         flow=ours,
         reverse=reverse,

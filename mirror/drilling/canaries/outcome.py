@@ -63,7 +63,7 @@ class Canary:
                 f"{some(self.written, 'record')}, {self.lost} lost, {self.repeated} "
                 "repeated"
             )
-        verdict = "PASSED" if self.passed else "FAILED"
+        verdict = "PASSED" if self.passed else "NOT PASSED"
         return f"{verdict}: {'; '.join(parts)}"
 
     def document(self) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Which flows rest because their pair feeds a cluster out of its other member.
 
-Main functions: `resting`, from the journals, and `writers`, what the flows do to each
-other's topics without those that rest. For commands; a service follows the journals.
+Main functions: `flows`, their names, from the journals, and `writers`, what all others
+do to each other's topics. For commands; a service follows the journals.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from mirror.config.schema import MirrorConfig
 
 
-def resting(config: MirrorConfig, reach: Callable[[str], Cluster]) -> frozenset[str]:
+def flows(config: MirrorConfig, reach: Callable[[str], Cluster]) -> frozenset[str]:
     """The names of the flows. One journal is enough, as while a member is gone; without
     any, the pair is taken for what the configuration says.
     """
