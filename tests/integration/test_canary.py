@@ -19,7 +19,7 @@ from mirror.recovery.roles import STEPS
 from tests.harness.admin import create_topic
 from tests.harness.application import Application
 from tests.harness.failed_over import content
-from tests.harness.group_moves import committed
+from tests.harness.group_moves import commit_for, committed
 from tests.harness.metadata import acls_of, allow
 from tests.harness.producers import add_users
 from tests.harness.rehearsal import Rehearsal
@@ -64,9 +64,13 @@ class Pair:
             for here, there in ((self.one, self.other), (self.other, self.one))
         }
         self.application = Application(topic, 1, f"app-{topic}")
-        for name in (topic, CANARY):
-            if name not in topics_of(self.ends[self.one]):
-                create_topic(self.ends[self.one], name)
+        for alias, name in (
+            (self.one, topic),
+            (self.other, topic),
+            (self.one, CANARY),
+        ):
+            if name not in topics_of(self.ends[alias]):
+                create_topic(self.ends[alias], name)
         ends = ((self.one, clusters["a"]), (self.other, clusters["b"]))
         self._pair = Rehearsal(
             *((alias, each.bootstrap) for alias, each in ends),
@@ -86,6 +90,8 @@ class Pair:
         here = self.ends[self.one]
         self.application.write(here, 10)
         self.application.consume(here, [self.topic], most=5)
+        # Also there is something to be left as it is.
+        commit_for(self.ends[self.other], self.application.group, {self.topic: 3})
         self._open = contextlib.ExitStack()
         flow = self._pair.copying().own()
         slot = self._open.enter_context(flow.slot())
@@ -130,12 +136,11 @@ class Pair:
     def untouched(self) -> tuple[object, ...]:
         """What a canary must leave as it is."""
         (pair,) = self.shown()
-        copy = f"{self.one}.{self.topic}"
         return (
             *(pair["active"], pair["epoch"], pair["runs"]),
             *(acls_of(each) for each in self.ends.values() if self._secured),
             committed(self.ends[self.one], self.application.group, self.topic),
-            committed(self.ends[self.other], self.application.group, copy),
+            committed(self.ends[self.other], self.application.group, self.topic),
             *(CANARY in groups_of(each) for each in self.ends.values()),
         )
 
