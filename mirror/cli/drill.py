@@ -24,6 +24,7 @@ from mirror.cli.output import (
     table,
 )
 from mirror.cli.switch import pair_of
+from mirror.cli.switch_output import Lines
 from mirror.clusters.reach import Reach
 from mirror.config.section_names import scoped_flow
 from mirror.host import operator_name
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from mirror.config.pair_settings import PairConfig
     from mirror.config.schema import FlowConfig, MirrorConfig
     from mirror.drilling.findings import Finding
+    from mirror.switching.stage import Done
 
 FORMAT_VERSION = 1
 COLUMNS = ("LEVEL", "SUBJECT", "REASON", "CURE", "COMMAND")
@@ -119,6 +121,10 @@ def _row(each: Finding) -> tuple[str, ...]:
     return str(each.level), each.subject, each.reason, each.cure, each.command
 
 
+def _warn(step: str, done: Done, _seconds: float) -> None:
+    complain(*(f"{step}: warning: {each}" for each in done.warnings))
+
+
 def _canary(
     config: MirrorConfig,
     pair: PairConfig,
@@ -129,6 +135,7 @@ def _canary(
     output: Form,
 ) -> None:
     from mirror.drilling.canaries import rehearsal  # noqa: PLC0415  loads kernels
+    from mirror.recovery import roles  # noqa: PLC0415
     from mirror.switching.runner import Terms  # noqa: PLC0415
 
     with Reach(config.clusters, client_id="mirror.canary") as reach:
@@ -146,12 +153,13 @@ def _canary(
             "back?"
         )
         agreed(question, yes=yes)
+        numbers = {step: number for number, step in enumerate(roles.STEPS, 1)}
+        lines = Lines(output, numbers)
         terms = Terms(
             step_seconds=_STEP_SECONDS,
-            tell=lambda _step, _text: None,
-            did=lambda step, done, _seconds: complain(
-                *(f"{step}: warning: {each}" for each in done.warnings)
-            ),
+            tell=lines.tell,
+            # As JSON there is one document, not a line for each step.
+            did=lines.did if output is Form.TABLE else _warn,
         )
         done, not_kept = rehearsal.rehearse(found, terms, by=operator_name())
     if output is Form.JSON:

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.integration
 
+SOME = ("fence", "positions", "open")
+
 
 class Pair:
     """A pair of two clusters whose flow there copies all the time, with an application
@@ -241,10 +243,17 @@ def test_fences(topic_name: str, tmp_path: Path, policy: str) -> None:
 
 @pytest.mark.full
 @pytest.mark.parametrize("source", ["there", "home"])
-def test_killed_at_each_step(topic_name: str, tmp_path: Path, source: str) -> None:
-    """A canary that gets SIGKILL within each step, there or on the way home, leaves its
-    fence and its open run to the next one, which says so, clears them and passes; a
-    switch of the pair that begins instead is not kept from it.
+@pytest.mark.parametrize(
+    "steps",
+    [SOME, tuple(each for each in STEPS if each not in SOME)],
+    ids=["some", "others"],
+)
+def test_killed_within_a_step(
+    topic_name: str, tmp_path: Path, steps: tuple[str, ...], source: str
+) -> None:
+    """A canary that gets SIGKILL within each of these steps, there or on the way home,
+    leaves its fence and its open run to the next one, which says so, clears them and
+    passes; a switch of the pair is not kept from beginning.
     """
     root = tmp_path / "clusters"
     with (
@@ -254,7 +263,7 @@ def test_killed_at_each_step(topic_name: str, tmp_path: Path, source: str) -> No
         pair.passes()
         before = pair.untouched()
         at = pair.one if source == "there" else pair.other
-        for step in STEPS:
+        for step in steps:
             pair.canary().kill_within(pair.ends[pair.one], step, 0.0, source=at)
             flow = f"{pair.one}/{pair.other}"
             command(tmp_path, "switch", flow, "--dry-run")
@@ -299,7 +308,8 @@ def test_beside_a_switch(
     clusters: dict[str, PlaygroundCluster], topic_name: str, tmp_path: Path
 ) -> None:
     """While a switch of the pair is under way a canary is refused, with the switch's
-    name and step, and changes nothing.
+    name and step. A switch that begins beside a canary goes through, and the canary
+    gives way.
     """
     with Pair(clusters, topic_name, tmp_path) as pair:
         pair.passes()
@@ -310,4 +320,10 @@ def test_beside_a_switch(
         assert f"switch {pair.one}->{pair.other}" in said
         assert "is open, at step fence" in said
         Switch(tmp_path, "switch", flow, "--yes", "--abort").succeeds()
-        pair.passes()
+        canary = pair.canary()
+        canary.reaches(pair.ends[pair.one], "fence", source=pair.one)
+        Switch(tmp_path, "switch", flow, "--yes").succeeds()
+        assert canary.ends() == 1
+        (kept,) = pair.shown()
+        assert kept["active"] == pair.other
+        assert "the canary gave way" in kept["canaries"][-1]["text"]

@@ -55,6 +55,11 @@ def test_the_flow_that_rests_writes_nothing(
     with copying.slot() as slot, Witness(third) as witness:
         witness.begin(topic_name)
         copy_until(witness, slot, copying.lease(60), count=20, timeout=60)
+    # The flow that rests has run.
+    SparklessFlow(
+        source=one, target=third, topic=topic_name, alias="YB", into="YC",
+        settings={"policy": "identity"},
+    ).own()  # fmt: skip
     with Reach(config.clusters, client_id="test") as reach:
 
         def found(writers: Writers) -> tuple[int, Exactness]:

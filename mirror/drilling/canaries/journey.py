@@ -101,7 +101,7 @@ class Journey:
                 )  # fmt: skip
             begin_at_end(cluster, _topics(flow))
         if stage.pair.fence == "acl":
-            own_pair.plant(stage.config, stage.source)
+            own_pair.plant(stage.pair, stage.config, stage.source)
 
     def _switch(self, stage: Stage) -> None:
         app, at = self.application, stage.source

@@ -91,7 +91,7 @@ def clear(
             for name in (
                 fencing.name(canary.name),
                 rights.name(canary.name),
-                _planted(),
+                _planted(canary),
             )
             if AclNotes(cluster).noted(name).changes
             if fences.lift(cluster, name)
@@ -103,7 +103,7 @@ def clear(
     return tuple(left)
 
 
-def plant(config: MirrorConfig, cluster: Cluster) -> None:
+def plant(canary: PairConfig, config: MirrorConfig, cluster: Cluster) -> None:
     """Let somebody write to the canary's topic, unless everyone may.
 
     Raises:
@@ -114,11 +114,11 @@ def plant(config: MirrorConfig, cluster: Cluster) -> None:
     if known.everyone:
         return
     acl = fencing.literal(CANARY, PRINCIPAL, "WRITE")
-    fences.lay(cluster, AclPlan(by=_planted(), adds=(acl,), topics=(CANARY,)))
+    fences.lay(cluster, AclPlan(by=_planted(canary), adds=(acl,), topics=(CANARY,)))
 
 
-def _planted() -> str:
-    return f"right of {CANARY}"
+def _planted(canary: PairConfig) -> str:
+    return f"writer {canary.name}"
 
 
 def _write(writers: Sequence[JournalWriter], *entries: Entry) -> None:
