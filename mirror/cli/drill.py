@@ -32,6 +32,7 @@ from mirror.host import operator_name
 if TYPE_CHECKING:
     from mirror.config.pair_settings import PairConfig
     from mirror.config.schema import FlowConfig, MirrorConfig
+    from mirror.drilling.canaries.outcome import Leg
     from mirror.drilling.findings import Finding
     from mirror.switching.stage import Done
 
@@ -71,10 +72,10 @@ def drill(
     has the verdict, which is the worst finding: READY, DEGRADED (a failover would go
     through, at a cost) or NOT READY. The journal of B keeps it: `mirror pair`.
 
-    With --canary it looks at none of that, but switches the topic mirror-canary and the
+    With --canary it looks at none of that. It switches the topic mirror-canary and the
     group of this name to B and back, with fences and with the hooks marked `canary:
     true`, and measures for how long producers are blocked. The pair's role stays as it
-    is. Only then it asks, and --dry-run shows what it would change.
+    is. It asks first; --dry-run shows what it would change.
 
     Exit status 0 if the pair is READY, or the canary has PASSED, else 1.
 
@@ -125,6 +126,16 @@ def _warn(step: str, done: Done, _seconds: float) -> None:
     complain(*(f"{step}: warning: {each}" for each in done.warnings))
 
 
+def _leg_row(each: Leg) -> tuple[object, ...]:
+    return (
+        f"{each.source}->{each.target}",
+        f"{each.block_seconds:.1f} s",
+        f"{each.rto_seconds:.1f} s",
+        f"{each.rpo_seconds:.1f} s",
+        each.rpo_records,
+    )
+
+
 def _canary(
     config: MirrorConfig,
     pair: PairConfig,
@@ -166,19 +177,8 @@ def _canary(
         document({"format_version": FORMAT_VERSION, **done.document()})
     else:
         typer.echo(done.text)
-        table(
-            CANARY_COLUMNS,
-            [
-                (
-                    f"{each.source}->{each.target}",
-                    f"{each.block_seconds:.1f} s",
-                    f"{each.rto_seconds:.1f} s",
-                    f"{each.rpo_seconds:.1f} s",
-                    each.rpo_records,
-                )
-                for each in done.switches
-            ],
-        )
+        if done.switches:
+            table(CANARY_COLUMNS, map(_leg_row, done.switches))
     complain(*(f"an earlier canary: {each}" for each in done.cleared))
     if not_kept:
         complain(f"the journals do not keep this canary: {not_kept}")
