@@ -5,6 +5,7 @@ Main type: `Switch`. `pair_of` writes a configuration of two clusters.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import signal
 import subprocess
@@ -25,10 +26,10 @@ from tests.harness.admin import create_topic
 from tests.harness.application import Application
 from tests.harness.metadata import allow
 from tests.harness.service import RunningMirror
-from tests.harness.waiting import wait_for
+from tests.harness.waiting import crowd, wait_for
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from mirror.playground.cluster import PlaygroundCluster
@@ -240,6 +241,15 @@ class Switch:
         finally:
             reader.close()
 
+    @contextlib.contextmanager
+    def stopped(self) -> Iterator[None]:
+        """SIGSTOP, and SIGCONT when the block ends."""
+        self._process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self._process.send_signal(signal.SIGCONT)
+
     def dies(self) -> None:
         """Wait until it was killed at what it printed."""
         self._end()
@@ -250,7 +260,7 @@ class Switch:
         self._end()
 
     def _end(self) -> str:
-        self._process.wait(120)
+        self._process.wait(120 * crowd())
         for thread in self._threads:
             thread.join()
         return "".join(self._out)

@@ -322,7 +322,8 @@ def test_beside_a_switch(
         Switch(tmp_path, "switch", flow, "--yes", "--abort").succeeds()
         canary = pair.canary()
         canary.reaches(pair.ends[pair.one], "fence", source=pair.one)
-        Switch(tmp_path, "switch", flow, "--yes").succeeds()
+        with canary.stopped():
+            Switch(tmp_path, "switch", flow, "--yes").succeeds()
         assert canary.ends() == 1
         (kept,) = pair.shown()
         assert kept["active"] == pair.other

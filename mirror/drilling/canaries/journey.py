@@ -114,8 +114,8 @@ class Journey:
         operator = Operator(stage.pair, Kind.SWITCH, *ends)
         operator.carry_out(around.steps, stage, self._terms)
         block = None if operator.run is None else operator.run.block
-        assert block is not None, "every step is done"
-        assert block.ended is not None, "every step is done"
+        if block is None or block.ended is None:
+            raise MirrorError("another canary has made this switch meanwhile")
         self.legs.append(
             Leg(
                 source=stage.flow.source,

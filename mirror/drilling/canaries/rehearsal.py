@@ -52,14 +52,15 @@ class Ready:
         source, target = stage.flow.source, stage.flow.target
         called = [] if stage.pair.hooks is None else list(stage.pair.hooks.given())
         made = (
-            f"topic {CANARY} is made on {source} and {target}, unless it is there, and "
-            f"stays; so is group {CANARY}, which is deleted again"
+            f"topic {CANARY} is created on {source} and {target} where it is missing, "
+            "and stays"
         )
+        group = f"group {CANARY} gets offsets on both, and is deleted at the end"
         switched = (
             f"{CANARY} is switched {source}->{target} and back, as {stage.pair.name} "
             "in the journals"
         )
-        found = [made, switched]
+        found = [made, group, switched]
         if stage.pair.fence == "acl":
             found.append(
                 f"ACLs of topic {CANARY} are added on both clusters, and taken back"
