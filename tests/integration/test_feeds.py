@@ -185,28 +185,3 @@ def test_a_killed_driver_hands_over_once(topic_name: str, tmp_path: Path) -> Non
                 fed.settled("FB->FC", "FA->FC")
                 fed.written(100)
             fed.each_once_there()
-
-
-def test_the_third_cluster_is_down_during_a_switch(
-    topic_name: str, tmp_path: Path
-) -> None:
-    """The cluster that a pair feeds is killed under load, and the pair is switched
-    there and back, or there alone, without it. Once it is back it gets every record
-    once, from the cluster that is active then.
-    """
-    with playground(("a", "b", "c"), root=tmp_path / "c", given=False) as clusters:
-        fed = Fed(clusters, topic_name, tmp_path)
-        with fed.mirror:
-            fed.settled("FA->FC", "FB->FC")
-            for switches in ((("FA", "FB"),), (("FB", "FA"), ("FA", "FB"))):
-                with fed.application.writing(fed.ends[switches[0][0]]):
-                    fed.written(100)
-                    clusters["c"].kill()
-                    fed.written(100)
-                for there, back in switches:
-                    fed.switch(there, back)
-                with fed.application.writing(fed.ends["FB"]):
-                    fed.written(100)
-                clusters["c"].start()
-                fed.settled("FB->FC", "FA->FC")
-                fed.each_once_there()
