@@ -40,7 +40,8 @@ def watched(command: Any) -> Any:
 def _run(run: Any, context: Any) -> Any:
     from mirror.cli.options import LAST_READ  # noqa: PLC0415  loads dynaconf
 
-    if context.params.get("dry_run"):
+    # Of a drill only the canary changes something.
+    if context.params.get("dry_run") or context.params.get("canary") is False:
         return run(context)
     LAST_READ.set(None)
     began = time.time()

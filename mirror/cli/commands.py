@@ -49,7 +49,7 @@ _COMMANDS = {
         "Show where a record is on all clusters, or why not.",
     ),
     "pair": ("pair:pair", "Show pairs of clusters, and which one is active."),
-    "drill": ("drill:drill", "Rehearse a failover, and change nothing."),
+    "drill": ("drill:drill", "Rehearse a failover; applications notice nothing."),
     "switch": ("switch:switch", "Make the other cluster of a pair active."),
     "failover": (
         "switch:failover",

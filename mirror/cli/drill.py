@@ -6,7 +6,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mirror.cli.options import ConfigFile, FlowName, flow_of, read_config
+from mirror.cli.options import (
+    ConfigFile,
+    DryRun,
+    FlowName,
+    Yes,
+    agreed,
+    flow_of,
+    read_config,
+)
 from mirror.cli.output import (
     EXIT_FAILED,
     Form,
@@ -16,15 +24,22 @@ from mirror.cli.output import (
     table,
 )
 from mirror.cli.switch import pair_of
+from mirror.cli.switch_output import Lines
 from mirror.clusters.reach import Reach
 from mirror.config.section_names import scoped_flow
 from mirror.host import operator_name
 
 if TYPE_CHECKING:
+    from mirror.config.pair_settings import PairConfig
+    from mirror.config.schema import FlowConfig, MirrorConfig
+    from mirror.drilling.canaries.outcome import Leg
     from mirror.drilling.findings import Finding
+    from mirror.switching.stage import Done
 
 FORMAT_VERSION = 1
 COLUMNS = ("LEVEL", "SUBJECT", "REASON", "CURE", "COMMAND")
+CANARY_COLUMNS = ("SWITCH", "BLOCK", "RTO", "RPO", "RPO-RECORDS")
+_STEP_SECONDS = 60.0
 
 
 def drill(
@@ -37,6 +52,15 @@ def drill(
             "--records", min=1, help="Compare this many records from each position on."
         ),
     ] = 100,
+    canary: Annotated[
+        bool,
+        typer.Option(
+            "--canary",
+            help="Really switch a topic and a group of mirror's own, there and back.",
+        ),
+    ] = False,
+    dry_run: DryRun = False,
+    yes: Yes = False,
     output: Output = Form.TABLE,
 ) -> None:
     """Rehearse a failover of the pair A<->B to B, and change nothing that applications
@@ -48,21 +72,35 @@ def drill(
     has the verdict, which is the worst finding: READY, DEGRADED (a failover would go
     through, at a cost) or NOT READY. The journal of B keeps it: `mirror pair`.
 
-    Exit status 0 if the pair is READY, else 1.
+    With --canary it looks at none of that. It switches the topic mirror-canary and the
+    group of this name to B and back, with fences and with the hooks marked `canary:
+    true`, and measures for how long producers are blocked. The pair's role stays as it
+    is. It asks first; --dry-run shows what it would change.
+
+    Exit status 0 if the pair is READY, or the canary has PASSED, else 1.
 
     \b
     Examples:
       mirror drill 'A->B' -c mirror.yaml
       mirror drill A/B -c mirror.yaml --records 1000
       mirror drill A/B -c mirror.yaml -o json | jq '.findings[] | .subject'
+      mirror drill A/B -c mirror.yaml --canary --yes
     """
     from mirror.drilling.findings import Level  # noqa: PLC0415  loads kernels
     from mirror.drilling.history import rehearse  # noqa: PLC0415
 
+    if (dry_run or yes) and not canary:
+        raise typer.BadParameter(
+            "a drill without --canary changes nothing, so there is nothing to ask",
+            param_hint="--dry-run" if dry_run else "--yes",
+        )
     chosen = read_config(config)
     ends, scope = scoped_flow(flow)
     found = flow_of(chosen, ends)
     pair = pair_of(chosen, found, scope)
+    if canary:
+        _canary(chosen, pair, found, dry_run=dry_run, yes=yes, output=output)
+        return
     with Reach(chosen.clusters, client_id="mirror.drill") as reach:
         done, not_kept = rehearse(
             chosen, pair, found, reach, by=operator_name(), records=records
@@ -82,3 +120,67 @@ def drill(
 
 def _row(each: Finding) -> tuple[str, ...]:
     return str(each.level), each.subject, each.reason, each.cure, each.command
+
+
+def _warn(step: str, done: Done, _seconds: float) -> None:
+    complain(*(f"{step}: warning: {each}" for each in done.warnings))
+
+
+def _leg_row(each: Leg) -> tuple[object, ...]:
+    return (
+        f"{each.source}->{each.target}",
+        f"{each.block_seconds:.1f} s",
+        f"{each.rto_seconds:.1f} s",
+        f"{each.rpo_seconds:.1f} s",
+        each.rpo_records,
+    )
+
+
+def _canary(
+    config: MirrorConfig,
+    pair: PairConfig,
+    flow: FlowConfig,
+    *,
+    dry_run: bool,
+    yes: bool,
+    output: Form,
+) -> None:
+    from mirror.drilling.canaries import rehearsal  # noqa: PLC0415  loads kernels
+    from mirror.recovery import roles  # noqa: PLC0415
+    from mirror.switching.runner import Terms  # noqa: PLC0415
+
+    with Reach(config.clusters, client_id="mirror.canary") as reach:
+        found = rehearsal.ready(config, pair, flow, reach)
+        if dry_run:
+            if output is Form.JSON:
+                document(
+                    {"format_version": FORMAT_VERSION, "changes": list(found.changes)}
+                )
+            else:
+                typer.echo("\n".join(found.changes))
+            return
+        question = (
+            f"Switch topic and group mirror-canary {flow.source}->{flow.target} and "
+            "back?"
+        )
+        agreed(question, yes=yes)
+        numbers = {step: number for number, step in enumerate(roles.STEPS, 1)}
+        lines = Lines(output, numbers)
+        terms = Terms(
+            step_seconds=_STEP_SECONDS,
+            tell=lines.tell,
+            # As JSON there is one document, not a line for each step.
+            did=lines.did if output is Form.TABLE else _warn,
+        )
+        done, not_kept = rehearsal.rehearse(found, terms, by=operator_name())
+    if output is Form.JSON:
+        document({"format_version": FORMAT_VERSION, **done.document()})
+    else:
+        typer.echo(done.text)
+        if done.switches:
+            table(CANARY_COLUMNS, map(_leg_row, done.switches))
+    complain(*(f"an earlier canary: {each}" for each in done.cleared))
+    if not_kept:
+        complain(f"the journals do not keep this canary: {not_kept}")
+    if not done.passed:
+        raise typer.Exit(EXIT_FAILED)

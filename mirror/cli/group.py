@@ -26,10 +26,10 @@ from mirror.cli.reset_file import OffsetsForm, OffsetsOutput
 from mirror.cli.translate import translate
 from mirror.clusters.reach import Reach
 from mirror.errors import ClusterError, MirrorError
-from mirror.metadata.merging import Merging
 
 if TYPE_CHECKING:
     from mirror.config.schema import FlowConfig
+    from mirror.metadata.merging import Merging
     from mirror.offsets.group_survey import GroupSurvey, SurveyedGroup
 
 FORMAT_VERSION = 1
@@ -206,11 +206,14 @@ app.command("translate")(translate)
 def _survey(
     config: ConfigFile, wanted: Flows, *, target_only: bool
 ) -> tuple[list[GroupSurvey], list[str]]:
+    from mirror.recovery import resting  # noqa: PLC0415  loads kernels
+
     chosen, flows = chosen_flows(config, wanted)
     surveys, failures = [], []
-    writers = Merging(chosen.enabled_flows)
     with Reach(chosen.clusters, client_id="mirror.group") as reach:
+        rests = resting.flows(chosen, reach)
         for flow in flows:
+            writers = resting.writers(chosen, rests, flow.name)
             try:
                 surveys.append(_look(flow, reach, writers, target_only=target_only))
             except ClusterError as error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -24,6 +24,7 @@ from mirror.errors import ClusterError, ConfigError
 
 if TYPE_CHECKING:
     from mirror.config.pair_settings import PairConfig
+    from mirror.recovery.canaries import KeptCanary
     from mirror.recovery.drills import KeptDrill
     from mirror.recovery.roles import Role, Run
 
@@ -31,12 +32,13 @@ FORMAT_VERSION = 1
 COLUMNS = ("PAIR", "ACTIVE", "EPOCH", "SINCE", "RUN")
 FEED_COLUMNS = ("PAIR", "FEEDS", "COPIES", "RESTS")
 RUN_COLUMNS = ("PAIR", "RUN", "KIND", "FROM", "TO", "STEP", "STATE", "BEGUN", "BY")
+CANARY_COLUMNS = ("PAIR", "FROM", "TO", "CANARY", "AT", "BY", "BLOCK", "RTO", "RPO")
 DRILL_COLUMNS = ("PAIR", "FROM", "TO", "DRILL", "AT", "BY", "FOUND")
 _MOST_RUNS = 10
 
 
 def pair(config: ConfigFile, *, output: Output = Form.TABLE) -> None:
-    """Show the pairs, the active cluster of each, their last runs and drills.
+    """Show the pairs, the active cluster of each, their last runs, drills and canaries.
 
     Both journals are read; if one cluster does not answer, the other one's is enough
     unless the pair was switched from there. EPOCH counts the roles that a pair has had;
@@ -54,15 +56,15 @@ def pair(config: ConfigFile, *, output: Output = Form.TABLE) -> None:
     found, owing, failures = [], [], []
     with Reach(chosen.clusters, client_id="mirror.pair") as reach:
         for each in chosen.recovery.values():
-            role, runs, drilled, owes, wrong = _look(each, reach)
-            found.append((each, role, runs, drilled))
-            owing += owes
-            failures += wrong
+            look = _look(each, reach)
+            found.append(look)
+            owing += look.owes
+            failures += look.failures
     if output is Form.JSON:
         document(
             {
                 "format_version": FORMAT_VERSION,
-                "pairs": [_document(*each) for each in found],
+                "pairs": [_document(each) for each in found],
                 "failures": failures,
             }
         )
@@ -71,46 +73,64 @@ def pair(config: ConfigFile, *, output: Output = Form.TABLE) -> None:
             COLUMNS,
             [
                 (
-                    each.name,
-                    role.active,
-                    role.epoch,
-                    moment(role.since),
-                    next((run.text for run in runs if run.open), ""),
+                    each.pair.name,
+                    each.role.active,
+                    each.role.epoch,
+                    moment(each.role.since),
+                    next((run.text for run in each.runs if run.open), ""),
                 )
-                for each, role, runs, _ in found
+                for each in found
             ],
         )
         if feeds := [
             (
-                *(each.name, alias, f"{role.active}->{alias}"),
-                f"{each.other_than(role.active)}->{alias}",
+                *(each.pair.name, alias, f"{each.role.active}->{alias}"),
+                f"{each.pair.other_than(each.role.active)}->{alias}",
             )
-            for each, role, _, _ in found
-            for alias in each.feeds
+            for each in found
+            for alias in each.pair.feeds
         ]:
             blank_line()
             table(FEED_COLUMNS, feeds)
-        if rows := [_row(run) for _, _, runs, _ in found for run in runs[-_MOST_RUNS:]]:
+        if rows := [_row(run) for each in found for run in each.runs[-_MOST_RUNS:]]:
             blank_line()
             table(RUN_COLUMNS, rows)
         drills = [
-            _drill_row(each, drill)
-            for each, _, _, drilled in found
-            for drill in drilled[-_MOST_RUNS:]
+            _drill_row(each.pair, drill)
+            for each in found
+            for drill in each.drilled[-_MOST_RUNS:]
         ]
         if drills:
             blank_line()
             table(DRILL_COLUMNS, drills)
+        if canaries := [
+            _canary_row(each.pair, canary)
+            for each in found
+            for canary in each.canaries[-_MOST_RUNS:]
+        ]:
+            blank_line()
+            table(CANARY_COLUMNS, canaries)
     complain(*owing, *failures)
     if failures:
         raise typer.Exit(EXIT_FAILED)
 
 
-def _look(
-    pair: PairConfig, reach: Reach
-) -> tuple[Role, tuple[Run, ...], tuple[KeptDrill, ...], list[str], list[str]]:
-    """Role, runs, drills, what is owed, and why a journal could not be read."""
-    from mirror.recovery import drills, roles  # noqa: PLC0415  loads kernels
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Look:
+    """What the journals say about one pair."""
+
+    pair: PairConfig
+    role: Role
+    runs: tuple[Run, ...]
+    drilled: tuple[KeptDrill, ...]
+    canaries: tuple[KeptCanary, ...]
+    owes: list[str]
+    failures: list[str]
+    """Why a journal could not be read."""
+
+
+def _look(pair: PairConfig, reach: Reach) -> _Look:
+    from mirror.recovery import canaries, drills, roles  # noqa: PLC0415  loads kernels
     from mirror.recovery.journal import JournalReader  # noqa: PLC0415
 
     journals, failures = [], []
@@ -123,9 +143,16 @@ def _look(
     if remark := roles.remark(entries, pair):
         complain(f"pair {pair.name}: {remark}")
     made = roles.owed(entries) if pair.fence == "acl" else None
-    owes = [] if made is None else [_owed_text(pair, made.source)]
-    kept = drills.read((each for journal in journals for each in journal), pair.name)
-    return roles.role(entries, pair), roles.runs(entries), kept, owes, failures
+    both = [each for journal in journals for each in journal]
+    return _Look(
+        pair=pair,
+        role=roles.role(entries, pair),
+        runs=roles.runs(entries),
+        drilled=drills.read(both, pair.name),
+        canaries=canaries.read(both, pair.name),
+        owes=[] if made is None else [_owed_text(pair, made.source)],
+        failures=failures,
+    )
 
 
 def _owed_text(pair: PairConfig, cluster: str) -> str:
@@ -150,12 +177,18 @@ def _drill_row(pair: PairConfig, drill: KeptDrill) -> tuple[object, ...]:
     )
 
 
-def _document(
-    pair: PairConfig,
-    role: Role,
-    runs: tuple[Run, ...],
-    drilled: tuple[KeptDrill, ...],
-) -> dict[str, Any]:
+def _canary_row(pair: PairConfig, canary: KeptCanary) -> tuple[object, ...]:
+    return (
+        *(pair.name, canary.source, canary.target),
+        *("PASSED" if canary.passed else "NOT PASSED", moment(canary.at), canary.by),
+        f"{canary.block_seconds:.1f} s",
+        f"{canary.rto_seconds:.1f} s",
+        f"{canary.rpo_seconds:.1f} s",
+    )
+
+
+def _document(look: _Look) -> dict[str, Any]:
+    pair, role = look.pair, look.role
     return {
         "name": pair.name,
         "active": role.active,
@@ -177,7 +210,8 @@ def _document(
                     {"step": e.step, "state": e.state, "at": e.at} for e in run.entries
                 ],
             }
-            for run in runs
+            for run in look.runs
         ],
-        "drills": [asdict(drill) for drill in drilled],
+        "drills": [asdict(drill) for drill in look.drilled],
+        "canaries": [asdict(canary) for canary in look.canaries],
     }

@@ -31,7 +31,6 @@ from mirror.cli.output import (
 from mirror.clusters import codes
 from mirror.clusters.reach import Reach
 from mirror.errors import BrokerError, ClusterError, UnreachableError
-from mirror.metadata.merging import Merging
 from mirror.offsets import progress
 from mirror.status.wording import some
 
@@ -40,6 +39,7 @@ if TYPE_CHECKING:
 
     from mirror.clusters.cluster import Cluster
     from mirror.config.schema import FlowConfig
+    from mirror.metadata.merging import Merging
     from mirror.offsets.progress import Progress
     from mirror.status.risk import PartitionRisk, RiskStatus, TopicRisk
 
@@ -96,11 +96,14 @@ def risk(
       mirror risk -c mirror.yaml --flow A/B --partitions
       mirror risk -c mirror.yaml --target-only -o json | jq '.flows[].records'
     """
+    from mirror.recovery import resting  # noqa: PLC0415  loads kernels
+
     chosen, flows = chosen_flows(config, flow)
     found, failures = [], []
-    writers = Merging(chosen.enabled_flows)
     with Reach(chosen.clusters, client_id="mirror.risk") as reach:
+        rests = resting.flows(chosen, reach)
         for each in flows:
+            writers = resting.writers(chosen, rests, each.name)
             try:
                 found.append(_look(each, reach, writers, target_only=target_only))
             except ClusterError as error:

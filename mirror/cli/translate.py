@@ -18,10 +18,10 @@ from mirror.cli.reset_file import OffsetsForm, OffsetsOutput
 from mirror.clusters.admin import groups
 from mirror.clusters.reach import Reach
 from mirror.errors import ClusterError
-from mirror.metadata.merging import Merging
 
 if TYPE_CHECKING:
     from mirror.config.schema import FlowConfig
+    from mirror.metadata.merging import Merging
     from mirror.offsets.answers import OffsetAnswer
     from mirror.offsets.joint_map import JointMap
     from mirror.offsets.offset_map import OffsetMap
@@ -78,6 +78,8 @@ def translate(  # noqa: PLR0913  options of a command
       mirror group translate -c mirror.yaml -t orders -p 3 --offset 1234
       mirror group translate -c mirror.yaml -t A.orders -p 3 --offset 1200 --reverse
     """
+    from mirror.recovery import resting  # noqa: PLC0415  loads kernels
+
     single = (topic, partition, offset)
     given = [each is not None for each in single]
     if not (all(given) if group is None else not any(given)):
@@ -87,9 +89,10 @@ def translate(  # noqa: PLR0913  options of a command
     chosen, flows = chosen_flows(config, flow)
     found: list[tuple[str, OffsetAnswer]] = []
     failures = []
-    writers = Merging(chosen.enabled_flows)
     with Reach(chosen.clusters, client_id="mirror.group") as reach:
+        rests = resting.flows(chosen, reach)
         for each in flows:
+            writers = resting.writers(chosen, rests, each.name)
             try:
                 answers = _ask(each, reach, writers, group, single, reverse=reverse)
             except ClusterError as error:

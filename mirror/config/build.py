@@ -20,6 +20,7 @@ from mirror.config.schema import SECTIONS, FlowConfig, MirrorConfig
 from mirror.config.section_names import flow_ends, pair_parts
 from mirror.config.service_settings import ServiceConfig
 from mirror.config.values import near
+from mirror.policy.names import CANARY
 
 _Section = TypeVar("_Section", bound=BaseModel)
 
@@ -136,6 +137,9 @@ class _Builder:
                 self._problem(path, what)
                 continue
             one, other, scope = parts
+            if scope == CANARY:
+                kept = "the name behind the slash is kept for `mirror drill --canary`"
+                self._problem(path, f"{kept}; use another one")
             self._known_clusters(path, (one, other))
             given = {"one": one, "other": other, "scope": scope}
             pair = self.section(PairConfig, path, entry, filled_in=given)

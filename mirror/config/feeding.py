@@ -45,6 +45,16 @@ def resting(pairs: Iterable[PairConfig], active: Mapping[str, str]) -> frozenset
     )
 
 
+def copying(config: MirrorConfig, rests: frozenset[str], own: str) -> MirrorConfig:
+    """The configuration as the flow `own` sees it: without others that rest, which
+    write nothing now.
+    """
+    if not rests - {own}:
+        return config
+    flows = (e for e in config.enabled_flows if e.name == own or e.name not in rests)
+    return config.model_copy(update={"everywhere": tuple(flows)})
+
+
 def problems(config: MirrorConfig) -> list[str]:
     """What keeps a flow from going on for the other one."""
     found: list[str] = []

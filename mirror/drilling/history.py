@@ -9,9 +9,10 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from mirror.config import feeding
 from mirror.drilling import runner
 from mirror.errors import MirrorError
-from mirror.recovery import drills, journal, roles
+from mirror.recovery import drills, journal, resting, roles
 from mirror.recovery.journal import JournalReader, Kind
 from mirror.switching.stage import Stage, both_flows
 
@@ -60,7 +61,7 @@ def stage_of(
     ours, reverse = both_flows(config, pair, flow.source, flow.target)
     return Stage(
         kind=Kind.FAILOVER,
-        config=config,
+        config=feeding.copying(config, resting.flows(config, reach), flow.name),
         pair=pair,
         flow=ours,
         reverse=reverse,

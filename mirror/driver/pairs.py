@@ -160,11 +160,7 @@ class PairFollower:
 
     def copying(self, config: MirrorConfig, own: str) -> MirrorConfig:
         """The configuration as the flow `own` sees it: without others that rest."""
-        rests = self.resting() - {own}
-        if not rests:
-            return config
-        flows = tuple(each for each in config.enabled_flows if each.name not in rests)
-        return config.model_copy(update={"everywhere": flows})
+        return feeding.copying(config, self.resting(), own)
 
     def why_rests(self, source: str, target: str) -> str:
         """In words, of a flow that a pair feeds with; else empty."""

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 import re
 
 HEARTBEATS = "heartbeats"
+CANARY = "mirror-canary"
+"""The topic, and the group, with which `mirror drill --canary` rehearses a switch."""
 LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 MAX_NAME_LENGTH = 249
 

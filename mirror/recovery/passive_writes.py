@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from mirror.clusters.admin import topic_admin
 from mirror.metadata.topics import select
-from mirror.policy.names import is_heartbeats
+from mirror.policy.names import CANARY, is_heartbeats
 from mirror.recovery import roles
 from mirror.recovery.source_ends import SourceEnds
 
@@ -67,12 +67,15 @@ class PassiveWrites:
 
 
 def of_applications(topics: Iterable[str], back: FlowConfig) -> list[str]:
-    """The topics that neither mirror's heartbeats nor the flow back are written to."""
+    """The topics to which neither mirror (heartbeats, the canary) nor the flow back
+    writes.
+    """
     policy = back.replication_policy
     return [
         name
         for name in topics
-        if not is_heartbeats(name) and policy.upstream_topic(name) is None
+        if not is_heartbeats(name) and name != CANARY
+        if policy.upstream_topic(name) is None
     ]
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from mirror.config.pair_settings import pair_name
+from mirror.policy.names import CANARY
 from mirror.recovery.journal import Entry, Kind, StepState
 
 if TYPE_CHECKING:
@@ -234,10 +235,13 @@ def owed(entries: Sequence[Entry]) -> Entry | None:
 
 
 def open_beside(pair: PairConfig, *journals: Iterable[Entry]) -> Run | None:
-    """The open run of another pair of the same clusters, if there is one."""
+    """The open run of another pair of the same clusters, if there is one; a canary's
+    keeps no other pair waiting.
+    """
     members = pair_name(*pair.members)
     known = [tuple(journal) for journal in journals]
-    names = {entry.pair for entries in known for entry in entries} - {pair.name}
+    names = {entry.pair for entries in known for entry in entries}
+    names -= {pair.name, pair_name(*pair.members, CANARY)}
     beside = (each for each in sorted(names) if each.partition("/")[0] == members)
     runs = (open_run(merged(*known, pair=each)) for each in beside)
     return next((run for run in runs if run is not None), None)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from mirror.clusters.admin import group_offsets, groups, writers
 from mirror.config import scopes
 from mirror.metadata.topics import select
-from mirror.policy.names import is_heartbeats, is_internal
+from mirror.policy.names import CANARY, is_heartbeats, is_internal
 from mirror.policy.selection import GroupFilter
 
 if TYPE_CHECKING:
@@ -32,12 +32,13 @@ class Findings:
 
 
 def findings(stage: Stage) -> Findings:
-    """Look at the source. A pair without a name has everything, so it is closed.
+    """Look at the source. A pair without a name has everything, so it is closed; to
+    the topic of a canary it does not matter who else reads it.
 
     Raises:
         ClusterError: it does not answer, or refuses.
     """
-    if stage.pair.scope is None:
+    if stage.pair.scope in {None, CANARY}:
         return Findings()
     source = stage.source
     # Whole: the stage has them with what belongs to the pair only.

@@ -66,6 +66,8 @@ class Call:
     source: str
     target: str
     planned: bool
+    canary: bool = False
+    """Whether it is a rehearsal, in which no application moves."""
 
     @property
     def document(self) -> dict[str, str | bool]:
@@ -77,6 +79,7 @@ class Call:
             "from": self.source,
             "to": self.target,
             "planned": self.planned,
+            "canary": self.canary,
         }
 
     @property

@@ -17,6 +17,7 @@ from pydantic import SecretStr
 from mirror.config.origins import HIDDEN
 from mirror.config.traits import is_file, may_hide_secrets, settings, traits
 from mirror.errors import MirrorError
+from mirror.policy.names import CANARY
 from mirror.switching import hook_calls
 from mirror.switching.hook_calls import Call, Said
 from mirror.switching.stage import StepError
@@ -99,6 +100,7 @@ def call(stage: Stage, hook: str) -> str:
         source=stage.flow.source,
         target=stage.flow.target,
         planned=stage.planned,
+        canary=stage.pair.scope == CANARY,
     )
     stage.note({hook: {"call": asked.call, "at": round(time.time(), 3)}})
     answer = _until_done(stage, given, asked)

@@ -5,6 +5,7 @@ Main type: `Switch`. `pair_of` writes a configuration of two clusters.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import signal
 import subprocess
@@ -25,10 +26,10 @@ from tests.harness.admin import create_topic
 from tests.harness.application import Application
 from tests.harness.metadata import allow
 from tests.harness.service import RunningMirror
-from tests.harness.waiting import wait_for
+from tests.harness.waiting import crowd, wait_for
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from mirror.playground.cluster import PlaygroundCluster
@@ -199,19 +200,21 @@ class Switch:
                     self._process.kill()
                 lines.append(line)
 
-    def kill_within(self, journal: str, step: str, delay: float) -> None:
+    def kill_within(
+        self, journal: str, step: str, delay: float, *, source: str = ""
+    ) -> None:
         """SIGKILL `delay` seconds after the journal on this cluster says that the step
-        has begun.
+        has begun; with a `source`, that of a switch from there.
         """
         try:
-            self.reaches(journal, step)
+            self.reaches(journal, step, source=source)
             time.sleep(delay)
         finally:
             self.kill()
 
-    def reaches(self, journal: str, step: str) -> None:
+    def reaches(self, journal: str, step: str, *, source: str = "") -> None:
         """Wait until the journal on this cluster says that the step has begun, or the
-        command has ended.
+        command has ended. `source`: of a switch from there.
         """
         reader = Consumer(
             {
@@ -230,11 +233,22 @@ class Switch:
                 if message is None or message.error():
                     return self._process.poll() is not None
                 entry = json.loads(message.value() or b"{}")
+                if source and entry.get("from") != source:
+                    return False
                 return (entry["step"], entry["state"]) == (step, "BEGUN")
 
             wait_for(begun, 60)
         finally:
             reader.close()
+
+    @contextlib.contextmanager
+    def stopped(self) -> Iterator[None]:
+        """SIGSTOP, and SIGCONT when the block ends."""
+        self._process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self._process.send_signal(signal.SIGCONT)
 
     def dies(self) -> None:
         """Wait until it was killed at what it printed."""
@@ -246,7 +260,7 @@ class Switch:
         self._end()
 
     def _end(self) -> str:
-        self._process.wait(120)
+        self._process.wait(120 * crowd())
         for thread in self._threads:
             thread.join()
         return "".join(self._out)

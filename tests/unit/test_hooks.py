@@ -210,6 +210,7 @@ def test_what_a_command_gets() -> None:
     assert document == {
         "run": "7a", "step": "fence", "hook": "stop_producers",
         "call": "7a-stop_producers", "from": "A", "to": "B", "planned": True,
+        "canary": False,
     }  # fmt: skip
     assert word == "$HOME; x"
     assert variables["MIRROR_FROM"] == "A"

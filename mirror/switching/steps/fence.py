@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from mirror.config import scopes
 from mirror.metadata.topics import select
-from mirror.policy.names import is_heartbeats
+from mirror.policy.names import CANARY, is_heartbeats
 from mirror.recovery import roles
 from mirror.status.wording import some
 from mirror.switching import fences, fencing, hooks, quiet
@@ -38,7 +38,8 @@ def _fence(stage: Stage) -> Done:
         return Done(text="; ".join(filter(None, (called, text))), warnings=warnings)
     called = hooks.call(stage, hooks.STOP_PRODUCERS)
     fenced = called or "producers stopped"
-    if stage.pair.fence == "confirmed" and not called:
+    ours = stage.pair.scope == CANARY  # whose producer stops by itself
+    if stage.pair.fence == "confirmed" and not (called or ours):
         _require_agreed(stage)
     if stage.pair.fence == "acl":
         plan = lay(stage, stage.source, stage.flow)

@@ -18,6 +18,7 @@ from mirror.errors import MirrorError
 from mirror.metadata.acl_notes import AclNotes
 from mirror.metadata.topics import select
 from mirror.offsets import progress, starting
+from mirror.policy.names import CANARY
 from mirror.recovery import access, ends, roles, standby
 from mirror.recovery.beginnings import BEGINS, noted
 from mirror.status.wording import some
@@ -152,6 +153,8 @@ def _begin_back(stage: Stage) -> None:
     record that was not copied from there.
     """
     reverse = stage.reverse
+    if stage.pair.scope == CANARY:
+        return  # it would fence the flow, which copies for applications
     named = stage.pair.scope is not None
     stage.note({})
     if reverse.start != "earliest" and not named:

@@ -1,0 +1,45 @@
+"""Which flows rest because their pair feeds a cluster out of its other member.
+
+Main functions: `flows`, their names, from the journals, and `writers`, what all others
+do to each other's topics. For commands; a service follows the journals.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mirror.config import feeding
+from mirror.errors import ClusterError
+from mirror.metadata.merging import Merging
+from mirror.recovery import roles
+from mirror.recovery.journal import JournalReader
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mirror.clusters.cluster import Cluster
+    from mirror.config.pair_settings import PairConfig
+    from mirror.config.schema import MirrorConfig
+
+
+def flows(config: MirrorConfig, reach: Callable[[str], Cluster]) -> frozenset[str]:
+    """The names of the flows. One journal is enough, as while a member is gone; without
+    any, the pair is taken for what the configuration says.
+    """
+    feeds = [pair for pair in config.recovery.values() if pair.feeds]
+    return feeding.resting(feeds, {each.name: _active(each, reach) for each in feeds})
+
+
+def writers(config: MirrorConfig, rests: frozenset[str], own: str) -> Merging:
+    """As the flow `own` sees them."""
+    return Merging(feeding.copying(config, rests, own).enabled_flows)
+
+
+def _active(pair: PairConfig, reach: Callable[[str], Cluster]) -> str:
+    journals = []
+    for alias in pair.members:
+        try:
+            journals.append(JournalReader(reach(alias)).read(wait=False, seconds=0.0))
+        except ClusterError:  # the other one may know
+            continue
+    return roles.role(roles.merged(*journals, pair=pair.name), pair).active

@@ -1,0 +1,330 @@
+"""Canaries: a topic and a group of mirror's own go there and back, and no others."""
+
+from __future__ import annotations
+
+from collections import Counter
+import contextlib
+import json
+import sys
+import threading
+from typing import TYPE_CHECKING, Any, Self
+
+from confluent_kafka.admin import AdminClient
+import pytest
+import yaml
+
+from mirror.playground.brokers import playground
+from mirror.policy.names import CANARY
+from mirror.recovery.roles import STEPS
+from tests.harness.admin import create_topic
+from tests.harness.application import Application
+from tests.harness.failed_over import content
+from tests.harness.group_moves import commit_for, committed
+from tests.harness.metadata import acls_of, allow
+from tests.harness.producers import add_users
+from tests.harness.rehearsal import Rehearsal
+from tests.harness.slots import RunningLease
+from tests.harness.switching import Switch, command, secured_pair_of
+from tests.harness.waiting import wait_for
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from mirror.playground.cluster import PlaygroundCluster
+
+pytestmark = pytest.mark.integration
+
+SOME = ("fence", "positions", "open")
+
+
+class Pair:
+    """A pair of two clusters whose flow there copies all the time, with an application
+    of which a canary must not touch anything; a context manager.
+    """
+
+    def __init__(
+        self,
+        clusters: Mapping[str, PlaygroundCluster],
+        topic: str,
+        folder: Path,
+        *,
+        secured: bool = False,
+        hooks: Mapping[str, Any] | None = None,
+        **settings: Any,
+    ) -> None:
+        self.one, self.other = f"A{topic[-6:]}", f"B{topic[-6:]}"
+        self.ends = {
+            self.one: clusters["a"].admin_bootstrap,
+            self.other: clusters["b"].admin_bootstrap,
+        }
+        self.topic, self.folder, self._secured = topic, folder, secured
+        self.copies = {
+            here: [CANARY]
+            if settings.get("policy") == "identity"
+            else [CANARY, f"{there}.{CANARY}"]
+            for here, there in ((self.one, self.other), (self.other, self.one))
+        }
+        self.application = Application(topic, 1, f"app-{topic}")
+        for alias, name in (
+            (self.one, topic),
+            (self.other, topic),
+            (self.one, CANARY),
+        ):
+            if name not in topics_of(self.ends[alias]):
+                create_topic(self.ends[alias], name)
+        ends = ((self.one, clusters["a"]), (self.other, clusters["b"]))
+        self._pair = Rehearsal(
+            *((alias, each.bootstrap) for alias, each in ends),
+            f"{topic}|{CANARY}",
+            clusters=secured_pair_of(*ends, topic)["clusters"] if secured else None,
+            pair={
+                "fence": "acl" if secured else "confirmed",
+                **({"hooks": hooks} if hooks else {}),
+            },
+            groups=["app-.*", CANARY],
+            sync_topic_acls=False,
+            **settings,
+        )
+
+    def __enter__(self) -> Self:
+        (self.folder / "mirror.yaml").write_text(yaml.safe_dump(self._pair.document))
+        here = self.ends[self.one]
+        self.application.write(here, 10)
+        self.application.consume(here, [self.topic], most=5)
+        # Also there is something to be left as it is.
+        commit_for(self.ends[self.other], self.application.group, {self.topic: 3})
+        self._open = contextlib.ExitStack()
+        flow = self._pair.copying().own()
+        slot = self._open.enter_context(flow.slot())
+        running = RunningLease(slot, flow.lease(600))
+        self._open.callback(running.end)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._open.close()
+        self._pair.__exit__(None, None, None)
+
+    def canary(self, *words: str) -> Switch:
+        flow = f"{self.one}/{self.other}"
+        what = ("drill", flow, "--canary", "--yes", "-o", "json")
+        return Switch(self.folder, *what, *words)
+
+    def passes(self) -> Any:
+        """A canary that goes there and back: its outcome, of which an ordinary consumer
+        finds each record once on either cluster.
+        """
+        found = json.loads(self.canary().succeeds())
+        assert (found["passed"], found["lost"], found["repeated"]) == (True, 0, 0)
+        assert [(e["source"], e["target"]) for e in found["switches"]] == [
+            (self.one, self.other),
+            (self.other, self.one),
+        ]
+        run = content(self.ends[self.one], CANARY)[-1][1]
+        written = Counter(b"%d" % number for number in range(found["written"]))
+        for alias in self.copies:
+            wait_for(lambda alias=alias: self._read(alias, run) == written, 30)
+        return found
+
+    def _read(self, alias: str, run: object) -> Counter[object]:
+        """How often each number of this run is on a cluster."""
+        return Counter(
+            each[2]
+            for name in self.copies[alias]
+            for each in content(self.ends[alias], name)
+            if each[1] == run
+        )
+
+    def untouched(self) -> tuple[object, ...]:
+        """What a canary must leave as it is."""
+        (pair,) = self.shown()
+        return (
+            *(pair["active"], pair["epoch"], pair["runs"]),
+            *(acls_of(each) for each in self.ends.values() if self._secured),
+            committed(self.ends[self.one], self.application.group, self.topic),
+            committed(self.ends[self.other], self.application.group, self.topic),
+            *(CANARY in groups_of(each) for each in self.ends.values()),
+        )
+
+    def shown(self) -> Any:
+        return json.loads(command(self.folder, "pair", "-o", "json"))["pairs"]
+
+
+def topics_of(bootstrap: str) -> set[str]:
+    return set(AdminClient({"bootstrap.servers": bootstrap}).list_topics().topics)
+
+
+def groups_of(bootstrap: str) -> set[str]:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    found = admin.list_consumer_groups().result(30)
+    return {each.group_id for each in found.valid}
+
+
+def test_there_and_back(
+    clusters: dict[str, PlaygroundCluster], topic_name: str, tmp_path: Path
+) -> None:
+    """A canary goes there and back: ordinary consumers find each of its records once on
+    both clusters, its group has read each once, and the pair's role, the application's
+    group and everyone's ACLs are as before. The journals keep it, with the seconds for
+    which producers were blocked. A dry run changes nothing.
+    """
+    with Pair(clusters, topic_name, tmp_path) as pair:
+        before = pair.untouched()
+        planned = json.loads(
+            command(tmp_path, "drill", f"{pair.one}/{pair.other}", "--canary",
+                    "--dry-run", "-o", "json")
+        )  # fmt: skip
+        assert CANARY in planned["changes"][0]
+        assert pair.shown()[0]["canaries"] == []
+
+        found = pair.passes()
+
+        assert pair.untouched() == before
+        (kept,) = pair.shown()[0]["canaries"]
+        assert kept["passed"]
+        assert kept["block_seconds"] == max(
+            each["block_seconds"] for each in found["switches"]
+        )
+        for each in found["switches"]:
+            assert 1.0 < each["block_seconds"] < each["rto_seconds"]
+
+
+class Denied:
+    """Sees who is ever denied to write to the canary's topic; a context manager."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self.principals: set[str] = set()
+        self._bootstrap = bootstrap
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._over.wait(0.05):
+            self.principals |= {
+                each[0]
+                for each in acls_of(self._bootstrap, about=CANARY)
+                if each[1:3] == ("WRITE", "DENY")
+            }
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("policy", ["default", "identity"])
+def test_fences(topic_name: str, tmp_path: Path, policy: str) -> None:
+    """With ACLs those who may write to the canary's topic are kept out on the cluster
+    that is left, there and on the way home, and in the end everyone's ACLs are as they
+    were. A second canary is like the first one.
+    """
+    root = tmp_path / "clusters"
+    settings = {} if policy == "default" else {"policy": policy}
+    with playground(("a", "b"), root=root, given=False, secured=True) as made:
+        for cluster in made.values():
+            add_users(cluster, ["alice"])
+        allow(made["a"].admin_bootstrap, "alice", "WRITE", "mirror", pattern="PREFIXED")
+        with Pair(made, topic_name, tmp_path, secured=True, **settings) as pair:
+            before = pair.untouched()
+            for _ in range(2):
+                with (
+                    Denied(pair.ends[pair.one]) as there,
+                    Denied(pair.ends[pair.other]) as home,
+                ):
+                    pair.passes()
+                for each in (there, home):
+                    assert each.principals == {"User:alice", "User:mirror-canary"}
+                assert pair.untouched() == before
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("source", ["there", "home"])
+@pytest.mark.parametrize(
+    "steps",
+    [SOME, tuple(each for each in STEPS if each not in SOME)],
+    ids=["some", "others"],
+)
+def test_killed_within_a_step(
+    topic_name: str, tmp_path: Path, steps: tuple[str, ...], source: str
+) -> None:
+    """A canary that gets SIGKILL within each of these steps, there or on the way home,
+    leaves its fence and its open run to the next one, which says so, clears them and
+    passes; a switch of the pair is not kept from beginning.
+    """
+    root = tmp_path / "clusters"
+    with (
+        playground(("a", "b"), root=root, given=False, secured=True) as made,
+        Pair(made, topic_name, tmp_path, secured=True) as pair,
+    ):
+        pair.passes()
+        before = pair.untouched()
+        at = pair.one if source == "there" else pair.other
+        for step in steps:
+            pair.canary().kill_within(pair.ends[pair.one], step, 0.0, source=at)
+            flow = f"{pair.one}/{pair.other}"
+            command(tmp_path, "switch", flow, "--dry-run")
+            found = pair.passes()
+            assert any("is ended" in each for each in found["cleared"])
+            assert pair.untouched() == before
+
+
+@pytest.mark.full
+def test_hooks(
+    clusters: dict[str, PlaygroundCluster], topic_name: str, tmp_path: Path
+) -> None:
+    """Only hooks that are marked are called, there and back, and are told that it is a
+    canary. Where one fails the canary says so, undoes what it did and clears the rest;
+    the journals keep that, too.
+    """
+    calls = tmp_path / "calls"
+    record = "import sys; open(sys.argv[1], 'a').write(sys.stdin.read() + chr(10))"
+    marked = {"command": [sys.executable, "-c", record, str(calls)], "canary": True}
+    forbidden = {"command": [sys.executable, "-c", "raise SystemExit(3)"]}
+    hooks = {"stop_producers": marked, "stop_consumers": forbidden}
+    with Pair(clusters, topic_name, tmp_path, hooks=hooks) as pair:
+        pair.passes()
+        told = [json.loads(line) for line in calls.read_text().splitlines()]
+        assert [(each["from"], each["canary"]) for each in told] == [
+            (pair.one, True), (pair.other, True)
+        ]  # fmt: skip
+    fails = {**forbidden, "canary": True}
+    for hook in ("stop_consumers", "redirect_producers"):
+        with Pair(clusters, topic_name, tmp_path, hooks={hook: fails}) as pair:
+            before = pair.untouched()
+            canary = pair.canary()
+            assert canary.ends() == 1
+            assert pair.untouched() == before
+            kept = pair.shown()[0]["canaries"][-1]
+            assert not kept["passed"]
+            assert f"hook {hook} failed: exit code 3" in kept["text"]
+
+
+@pytest.mark.full
+def test_beside_a_switch(
+    clusters: dict[str, PlaygroundCluster], topic_name: str, tmp_path: Path
+) -> None:
+    """While a switch of the pair is under way a canary is refused, with the switch's
+    name and step. A switch that begins beside a canary goes through, and the canary
+    gives way.
+    """
+    with Pair(clusters, topic_name, tmp_path) as pair:
+        pair.passes()
+        flow = f"{pair.one}/{pair.other}"
+        switch = Switch(tmp_path, "switch", flow, "--yes")
+        switch.kill_within(pair.ends[pair.one], "fence", 0.0)
+        said = pair.canary().fails()
+        assert f"switch {pair.one}->{pair.other}" in said
+        assert "is open, at step fence" in said
+        Switch(tmp_path, "switch", flow, "--yes", "--abort").succeeds()
+        canary = pair.canary()
+        canary.reaches(pair.ends[pair.one], "fence", source=pair.one)
+        with canary.stopped():
+            Switch(tmp_path, "switch", flow, "--yes").succeeds()
+        assert canary.ends() == 1
+        (kept,) = pair.shown()
+        assert kept["active"] == pair.other
+        assert "the canary gave way" in kept["canaries"][-1]["text"]
