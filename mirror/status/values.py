@@ -177,6 +177,8 @@ class FlowStatus:
     state: FlowState
     source: str = ""
     target: str = ""
+    part: str = ""
+    """Of the flow, if this service copies only a part of it."""
     reason: str = ""
     since: float = 0.0
     leader: str = ""
@@ -236,6 +238,11 @@ class FlowStatus:
     share_groups: tuple[str, ...] = ()
     """Share groups (KIP-932) that match: they have no offsets and are not covered."""
     partitions: tuple[PartitionStatus, ...] = ()
+
+    @property
+    def label(self) -> str:
+        """The name with the part, as people see it."""
+        return "/".join(filter(None, (self.name, self.part)))
 
     @property
     def lag(self) -> int:

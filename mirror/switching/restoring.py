@@ -19,7 +19,8 @@ from mirror.clusters.transactions import Producer
 from mirror.config import scopes
 from mirror.driver import ownership
 from mirror.driver.generation import Generation
-from mirror.driver.ownership import Rewriting, rewrite_progress
+from mirror.driver.ownership import rewrite_progress
+from mirror.driver.rewriting import Rewriting
 from mirror.driver.way_back import behind_copies, both_write
 from mirror.metadata import topics as topic_job
 from mirror.metadata.sides import Live

@@ -21,7 +21,8 @@ import structlog
 
 from mirror.clusters.cluster import Cluster
 from mirror.driver import reset
-from mirror.driver.ownership import Rewriting, rewrite_progress, take_ownership
+from mirror.driver.ownership import rewrite_progress, take_ownership
+from mirror.driver.rewriting import Rewriting
 from mirror.errors import ClusterChangedError
 from mirror.metadata import topics
 from mirror.offsets import progress, runs
