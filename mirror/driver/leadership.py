@@ -19,7 +19,7 @@ import structlog
 
 from mirror.clusters.cluster import Cluster
 from mirror.clusters.membership import SESSION_SECONDS, Membership
-from mirror.driver.rivalry import ROLLING_SECONDS, fingerprint, rivals, rivalry
+from mirror.driver.rivalry import ROLLING_SECONDS, fingerprint, rivalry, rivals
 from mirror.errors import AuthorizationError, ClusterError
 from mirror.host import process_name
 from mirror.log import LogThrottle

@@ -35,7 +35,7 @@ from mirror.relay.endings import Endings
 from mirror.relay.target import owner_id
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from mirror.clusters.cluster import Cluster
     from mirror.clusters.transactions import Producer
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 TopicPartition = tuple[str, int]
 
 
-def take_ownership(
+def take_ownership(  # noqa: PLR0913  all that a run begins with
     flow: FlowConfig, source: Cluster, target: Cluster, *, slots: int,
     partitions: Mapping[TopicPartition, str],
     begins: Mapping[TopicPartition, Position] | None = None,
@@ -134,32 +134,8 @@ def rewrite_progress(
     decided = decide(parts.own(flow, known.positions))
     if 0 < decided.epoch <= made.epoch:
         return replace(decided, positions={})
-    positions = dict(decided.positions)
-    generations: list[EncodedBatch] = []
-    if source_id and made.source_id not in {"", source_id}:
-        if flow.part is not None:
-            raise ClusterChangedError(
-                f"flow {flow.label}: {flow.source} leads to cluster {source_id} instead "
-                f"of {made.source_id}, for all parts of the flow: reset them at once, "
-                "with a configuration that selects their topics and has no `part`"
-            )
-        of_old = known.positions.keys() | known.unsettled.keys()
-        copied = of_old if decided.copied is None else set(decided.copied)
-        if left := (of_old & copied) - positions.keys():
-            raise ClusterChangedError(
-                f"flow {flow.name}: {flow.source} leads to cluster {source_id} instead "
-                f"of {made.source_id}, and {len(left)} partitions would keep their "
-                "positions in the old one: reset all topics at once"
-            )
-        # On the new cluster, topics with the names of earlier ones are new topics.
-        positions |= dict.fromkeys(of_old - positions.keys(), Position(offset=0))
-        moved = made.moved(source_id)
-        generations.append(moved.encoded())
-    elif decided.unites:
-        generations.append(parts.united(made).encoded())
-    elif decided.epoch:
-        noted = replace(made, epoch=decided.epoch, id=new_id())
-        generations.append(noted.encoded())
+    positions, generation = _moved(flow, made, known, decided, source_id)
+    generations = [] if generation is None else [generation.encoded()]
     batches: dict[str, list[EncodedBatch]] = {}
     if written := [*progress.encode(positions, known.running), *generations]:
         batches[progress.topic_name(flow.source)] = written
@@ -174,6 +150,40 @@ def rewrite_progress(
     if batches:
         _write(target, batches, owner)
     return decided
+
+
+def _moved(
+    flow: FlowConfig,
+    made: Generation,
+    known: Progress,
+    decided: Rewriting,
+    source_id: str,
+) -> tuple[dict[TopicPartition, Position], Generation | None]:
+    """The positions to write, and the generation, unless it stays."""
+    positions = dict(decided.positions)
+    if source_id and made.source_id not in {"", source_id}:
+        leads = f"leads to cluster {source_id} instead of {made.source_id}"
+        if flow.part is not None:
+            raise ClusterChangedError(
+                f"flow {flow.label}: {flow.source} {leads}, for all parts of the flow: "
+                "reset them at once, with a configuration that selects their topics "
+                "and has no `part`"
+            )
+        of_old = known.positions.keys() | known.unsettled.keys()
+        copied = of_old if decided.copied is None else set(decided.copied)
+        if left := (of_old & copied) - positions.keys():
+            raise ClusterChangedError(
+                f"flow {flow.name}: {flow.source} {leads}, and {len(left)} partitions "
+                "would keep their positions in the old one: reset all topics at once"
+            )
+        # On the new cluster, topics with the names of earlier ones are new topics.
+        positions |= dict.fromkeys(of_old - positions.keys(), Position(offset=0))
+        return positions, made.moved(source_id)
+    if decided.unites:
+        return positions, parts.united(made)
+    if decided.epoch:
+        return positions, replace(made, epoch=decided.epoch, id=new_id())
+    return positions, None
 
 
 def take_over(flow: FlowConfig, target: Cluster) -> Producer:

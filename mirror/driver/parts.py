@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+import json
 from typing import TYPE_CHECKING
 
 import structlog
@@ -19,7 +20,7 @@ from mirror.clusters.admin import groups
 from mirror.clusters.admin.groups import Group, GroupKind
 from mirror.config import scopes
 from mirror.driver.generation import Generation, Part, new_id
-from mirror.errors import ClusterError, DividedError
+from mirror.errors import MALFORMED, ClusterError, DividedError
 from mirror.host import process_name
 from mirror.status.wording import some
 
@@ -38,8 +39,8 @@ _TOO_OFTEN = 2
 """So many times another instance of no group of ours has taken over: then it goes on.
 During a rolling restart it does so once."""
 _REMEDY = (
-    "If each service is to copy topics of its own, give the flow another `part: NAME` in "
-    "each of them; if they are instances of one service, give them one service.group"
+    "If each service is to copy topics of its own, give the flow another `part: NAME` "
+    "in each of them; if they are instances of one service, give them one service.group"
 )
 
 
@@ -76,19 +77,15 @@ class Instance:
                 f"'{flow.name}'`"
             )
         last = known if part is None else known.part(part)
-        if last is not None:
-            self._require_gone(last.by, last.group, target, instances=True)
+        if last is not None and not (last.group == self.group != ""):
+            self._require_gone(last.by, last.group, target, flow.label)
         if part is not None:
-            self._require_gone(known.by, known.group, target, instances=False)
+            self._require_gone(known.by, known.group, target, flow.name)
 
-    def _require_gone(
-        self, by: str, group: str, target: Cluster, *, instances: bool
-    ) -> None:
-        """`instances`: whether another one of our group may lead instead of us."""
-        if by in {"", self.by} or (instances and group == self.group != ""):
+    def _require_gone(self, by: str, group: str, target: Cluster, label: str) -> None:
+        if by in {"", self.by}:
             return
-        label = self.flow.label if instances else self.flow.name
-        if _is_member(by, group, target):
+        if _leads(by, group, target, label):
             raise DividedError(
                 f"flow {label}: another service copies it, the process {by} of the "
                 f"group {group}. {_REMEDY}"
@@ -132,10 +129,10 @@ def taken_up(
         )
     selects = flow if instance is None else instance.flow
     last = committed.part(flow.part)
-    held = max((each.slots for each in (last, earlier.part(flow.part)) if each), default=0)
+    former = [each for each in (last, earlier.part(flow.part)) if each is not None]
     part = Part(
         name=flow.part,
-        slots=max(slots, held),
+        slots=max(slots, *(each.slots for each in former), 0),
         begun=begun or _has_begun(flow, last, committed, known),
         topics=selects.topics,
         topics_exclude=selects.topics_exclude,
@@ -221,6 +218,13 @@ def left(
     return tuple(found)
 
 
+def selects(part: Part, topic: str, flow: FlowConfig) -> bool:
+    """Whether a part of the flow selects a topic."""
+    noted = {"topics": part.topics, "topics_exclude": part.topics_exclude}
+    theirs = flow.model_copy(update={**noted, "part": part.name})
+    return theirs.topic_filter.matches(topic)
+
+
 def own(
     flow: FlowConfig, positions: Mapping[TopicPartition, Position]
 ) -> Mapping[TopicPartition, Position]:
@@ -246,15 +250,19 @@ def _selects(part: Part) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return part.topics, part.topics_exclude
 
 
-def _is_member(name: str, group: str, target: Cluster) -> bool:
-    """Whether an instance is alive in its group, as far as the target lets us see."""
+def _leads(name: str, group: str, target: Cluster, flow: str) -> bool:
+    """Whether an instance leads a flow in its group, as far as the target lets us see:
+    one that is gone is a member for some seconds more.
+    """
     if not group:
         return False
     asked = [Group(group=group, kind=GroupKind.CLASSIC, state="")]
     try:
-        found = groups.members(target, asked)
-    except ClusterError as error:
+        members = groups.members(target, asked).get(group, ())
+        given = [
+            each.assignment for each in members if each.client_id == f"mirror.{name}"
+        ]
+        return any(flow in json.loads(each)["yours"] for each in given if each)
+    except (ClusterError, *MALFORMED) as error:
         log.debug("members are not known", group=group, error=str(error))
         return False
-    members: Iterable[groups.Member] = found.get(group, ())
-    return any(each.client_id == f"mirror.{name}" for each in members)

@@ -49,7 +49,7 @@ class Beginning:
         self._passed = 0.0
         """When the last failover was after which copies were passed."""
 
-    def own(
+    def own(  # noqa: PLR0913  all that a run begins with
         self, config: MirrorConfig, flow: FlowConfig, source: Cluster, target: Cluster,
         *, slots: int, found: TopicsResult, leave: Callable[[Sequence[Part]], None],
         over: Callable[[], bool],

@@ -233,8 +233,8 @@ def test_a_start_with_another_cluster_is_refused(
         contextlib.closing(Cluster(plan.target).connect()) as other,
     ):
 
-        def own(source: Cluster) -> str:
-            return take_ownership(plan.flow, source, target, slots=1, partitions={})
+        def own(source: Cluster) -> None:
+            take_ownership(plan.flow, source, target, slots=1, partitions={})
 
         before = progress.read(target, flow.progress)
         with pytest.raises(ClusterChangedError) as caught:

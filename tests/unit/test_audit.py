@@ -29,8 +29,16 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.unit
 
 CHANGING = {
-    *("adopt", "failback", "failover", "flow reset", "pause", "repair append"),
-    *("repair rebuild", "resume", "switch", "tail export", "tail replay"),
+    *("adopt", "failback", "failover", "flow reset", "flow unite"),
+    *(
+        "pause",
+        "repair append",
+        "repair rebuild",
+        "resume",
+        "switch",
+        "tail export",
+        "tail replay",
+    ),
     *("tail skip", "topic acls", "topic configs"),
 }
 CONFIG = """

@@ -1,0 +1,166 @@
+"""Several services on one flow: with parts they share out its topics."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+import os
+import signal
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka import Consumer, TopicPartition
+import pytest
+
+from tests.harness.admin import create_topic, end_offsets
+from tests.harness.group_moves import commit_for, committed
+from tests.harness.load import NumberedLoad
+from tests.harness.service import RunningMirror
+from tests.harness.waiting import wait_for
+from tests.harness.witness import assert_exactly_once, order_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from mirror.playground.cluster import PlaygroundCluster
+
+pytestmark = pytest.mark.integration
+
+_FLOW = "PA->PB"
+
+
+def config(
+    clusters: dict[str, PlaygroundCluster], topics: list[str], **settings: Any
+) -> dict[str, Any]:
+    group = settings.pop("group", "parts")
+    return {
+        "clusters": {
+            "PA": {"bootstrap_servers": clusters["a"].bootstrap},
+            "PB": {"bootstrap_servers": clusters["b"].bootstrap},
+        },
+        "flows": {
+            _FLOW: {
+                "topics": topics,
+                "tasks": 1,
+                "lease_seconds": 2,
+                "emit_heartbeats": False,
+                "heartbeats_replication": False,
+                "emit_checkpoints_seconds": 1,
+                "sync_group_offsets": True,
+                "sync_group_offsets_seconds": 1,
+                **settings,
+            }
+        },
+        "service": {"group": group},
+    }
+
+
+def test_two_parts_copy_each_its_own_and_one_is_killed(
+    clusters: dict[str, PlaygroundCluster], topic_name: str, tmp_path: Path
+) -> None:
+    """Two services copy topics of their own from one cluster to another, under load.
+    One is killed: the other one goes on copying. Once it is back, every record of both
+    is there once and in order, and a group that reads both topics is translated.
+    """
+    a, b = clusters["a"].bootstrap, clusters["b"].bootstrap
+    names = {part: f"{topic_name}-{part}" for part in ("one", "two")}
+    loads = {}
+    for number, (part, name) in enumerate(names.items()):
+        create_topic(a, name, 2)
+        loads[part] = NumberedLoad(a, name, 2, seed=number)
+    group = f"g-{topic_name}"
+    with ExitStack() as stack:
+        running = {
+            part: RunningMirror(
+                config(clusters, [name], part=part, groups=[group]), tmp_path / part
+            )
+            for part, name in names.items()
+        }
+        for each in running.values():
+            stack.enter_context(each)
+        for each in running.values():
+            each.wait_running(_FLOW)
+        with loads["one"].streaming(chunk=10, pause=0.1):
+            loads["two"].send(500)
+            running["two"].wait_copied(a, names["two"])
+            with loads["two"].streaming(chunk=10, pause=0.1):
+                for pid in running["two"].pids():
+                    os.kill(pid, signal.SIGKILL)
+            copy = f"PA.{names['one']}"
+            reached = sum(end_offsets(b, copy).values())
+            wait_for(lambda: sum(end_offsets(b, copy).values()) > reached + 100)
+            running["two"].close()
+            running["two"].start()
+            running["two"].wait_running(_FLOW)
+        for part, each in running.items():
+            each.wait_copied(a, names[part])
+        commit_for(a, group, dict.fromkeys(names.values(), 7))
+        for part, name in names.items():
+            wait_for(lambda of=name: committed(b, group, f"PA.{of}") is not None)
+            assert _next(b, group, f"PA.{name}") == loads[part].order[0][7]
+    for part, name in names.items():
+        assert_exactly_once(order_of(b, f"PA.{name}"), loads[part].order)
+
+
+def _next(bootstrap: str, group: str, topic: str) -> bytes | None:
+    """The key of the record that the group reads next in partition 0."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": group,
+            "isolation.level": "read_committed",
+            "enable.auto.commit": False,
+        }
+    )
+    try:
+        (place,) = consumer.committed([TopicPartition(topic, 0)], timeout=30)
+        consumer.assign([place])
+        record = consumer.poll(30)
+        assert record is not None
+        assert record.error() is None
+        return record.key()
+    finally:
+        consumer.close()
+
+
+def test_services_without_parts_are_told_what_helps(
+    clusters: dict[str, PlaygroundCluster], topic_name: str, tmp_path: Path
+) -> None:
+    """A second service on the same flow, of another group and with topics of its own,
+    does not fence the first one: its status names the process that copies, and `part`.
+    Nor does it once the first one has a part and it has none.
+    """
+    a = clusters["a"].bootstrap
+    names = [f"{topic_name}-{number}" for number in range(2)]
+    for name in names:
+        create_topic(a, name)
+    load = NumberedLoad(a, names[0], 1)
+    one = RunningMirror(
+        config(clusters, names[:1], group=f"one-{topic_name}"), tmp_path / "one"
+    )
+    two = RunningMirror(
+        config(clusters, names[1:], group=f"two-{topic_name}"), tmp_path / "two"
+    )
+
+    def told(*words: str) -> None:
+        two.wait_until(lambda _: all(w in two.flow(_FLOW)["reason"] for w in words))
+        assert two.flow(_FLOW)["state"] == "RETRYING"
+
+    with one:
+        one.wait_running(_FLOW)
+        before = one.flow(_FLOW)["restarts"]
+        leader = one.flow(_FLOW)["leader"]
+        with two:
+            told("another service", leader, "`part: NAME`")
+            load.send(100)
+            one.wait_copied(a, names[0])
+            assert one.flow(_FLOW)["restarts"] == before
+            one.close()
+            two.wait_running(_FLOW)  # as in a rolling restart
+            two.close()
+    part = RunningMirror(
+        config(clusters, names[:1], part="x", group=f"one-{topic_name}"),
+        tmp_path / "part",
+    )
+    with part:
+        part.wait_running(_FLOW)
+        with two:
+            told("in parts (x)", "`part: NAME`", "flow unite")
