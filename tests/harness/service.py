@@ -34,9 +34,16 @@ class RunningMirror:
     """`mirror run` on a configuration; a context manager that leaves nothing behind."""
 
     def __init__(
-        self, config: Mapping[str, Any], folder: Path, *, once: bool = False
+        self,
+        config: Mapping[str, Any],
+        folder: Path,
+        *,
+        once: bool = False,
+        clusters: Sequence[str] = (),
     ) -> None:
-        """`config`: what the YAML file would say; port and state directory are set."""
+        """`config`: what the YAML file would say; port and state directory are set.
+        `clusters`: run only the flows into these.
+        """
         folder.mkdir(parents=True, exist_ok=True)
         self.state_dir = folder / "state"
         document = {
@@ -53,6 +60,8 @@ class RunningMirror:
         self._command = [sys.executable, "-m", "mirror", "run", "-c", str(file)]
         if once:
             self._command.append("--once")
+        if clusters:
+            self._command += ["--clusters", *clusters]
         self._folder = folder
         self._process: subprocess.Popen[bytes] | None = None
         self._url = ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
+import json
 import os
 import signal
 from typing import TYPE_CHECKING, Any
@@ -11,9 +12,11 @@ from confluent_kafka import Consumer, TopicPartition
 import pytest
 
 from tests.harness.admin import create_topic, end_offsets
+from tests.harness.application import Application
 from tests.harness.group_moves import commit_for, committed
 from tests.harness.load import NumberedLoad
-from tests.harness.service import RunningMirror
+from tests.harness.service import RunningMirror, config_for
+from tests.harness.switching import Switch, command, pair_of
 from tests.harness.waiting import wait_for
 from tests.harness.witness import assert_exactly_once, order_of
 
@@ -121,6 +124,7 @@ def _next(bootstrap: str, group: str, topic: str) -> bytes | None:
         consumer.close()
 
 
+@pytest.mark.full
 def test_services_without_parts_are_told_what_helps(
     clusters: dict[str, PlaygroundCluster], topic_name: str, tmp_path: Path
 ) -> None:
@@ -164,3 +168,99 @@ def test_services_without_parts_are_told_what_helps(
         part.wait_running(_FLOW)
         with two:
             told("in parts (x)", "`part: NAME`", "flow unite")
+
+
+@pytest.mark.full
+def test_parts_of_a_pair_are_proven_and_switched_together(
+    clusters: dict[str, PlaygroundCluster], topic_name: str, tmp_path: Path
+) -> None:
+    """Two services copy the parts of a pair. A file without `part` proves the copies of
+    both, and switches both: each application's group reads every record once over both
+    clusters. A file of one part is refused, and so is one that leaves a topic out.
+    """
+    ends = {"PSA": clusters["a"].bootstrap, "PSB": clusters["b"].bootstrap}
+    names = {part: f"{topic_name}-{part}" for part in ("one", "two")}
+    for name in names.values():
+        for bootstrap in ends.values():
+            create_topic(bootstrap, name, 2)
+    applications = {
+        part: Application(name, 2, f"app-{name}") for part, name in names.items()
+    }
+
+    def document(topics: list[str], part: str | None) -> dict[str, Any]:
+        made = pair_of(*ends.items(), topic_name)
+        made["defaults"] |= {
+            "topics": topics,
+            "groups": [f"app-{each}" for each in topics],
+            "part": part,
+        }
+        return made
+
+    def operator(folder: str, topics: list[str]) -> Path:
+        place = tmp_path / folder
+        place.mkdir()
+        (place / "mirror.yaml").write_text(json.dumps(document(topics, None)))
+        return place
+
+    whole = operator("whole", list(names.values()))
+    with ExitStack() as stack:
+        running = {
+            part: stack.enter_context(
+                RunningMirror(document([name], part), tmp_path / part)
+            )
+            for part, name in names.items()
+        }
+        for part, each in running.items():
+            each.wait_running("PSA->PSB")
+            applications[part].write(ends["PSA"], 100)
+            applications[part].consume(ends["PSA"], [names[part]], most=40)
+            each.wait_copied(ends["PSA"], names[part], flow="PSA->PSB")
+        proven = json.loads(
+            command(whole, "verify", "--flow", "PSA->PSB", "-o", "json")
+        )
+        told = json.dumps(proven)
+        assert all(name in told for name in names.values())
+        few = operator("few", [names["one"]])
+        for place, why in (
+            (tmp_path / "one", "is one part of the flow, and two would change sides"),
+            (few, f"such as {names['two']}, would change sides too"),
+        ):
+            assert why in Switch(place, "switch", "PSA/PSB", "--yes").fails()
+        Switch(whole, "switch", "PSA/PSB", "--yes").succeeds()
+        for part, each in running.items():
+            each.wait_running("PSB->PSA")
+            applications[part].write(ends["PSB"], 20)
+            applications[part].consume(ends["PSB"], [names[part], f"PSA.{names[part]}"])
+            applications[part].require_each_once()
+
+
+@pytest.mark.full
+def test_each_process_runs_the_flows_into_its_cluster(
+    clusters: dict[str, PlaygroundCluster], topic_name: str, tmp_path: Path
+) -> None:
+    """Two processes with one file, each with `--clusters` and another cluster: each
+    runs one flow, and every record is on the other side once.
+    """
+    ends = (clusters["a"].bootstrap, clusters["b"].bootstrap)
+    flows = ("A->B", "B->A")
+    document = config_for(*ends, flows=flows, topics=[topic_name], tasks=1)
+    document["service"] = {"group": f"clusters-{topic_name}"}
+    loads = {}
+    for flow, bootstrap in zip(flows, ends, strict=True):
+        create_topic(bootstrap, topic_name, 2)
+        loads[flow] = NumberedLoad(bootstrap, topic_name, 2)
+        loads[flow].send(300)
+    with ExitStack() as stack:
+        running = {
+            flow: stack.enter_context(
+                RunningMirror(document, tmp_path / flow[-1], clusters=[flow[-1]])
+            )
+            for flow in flows
+        }
+        for (flow, each), bootstrap in zip(running.items(), ends, strict=True):
+            each.wait_running(flow)
+            each.wait_copied(bootstrap, topic_name, flow=flow)
+            assert [f["name"] for f in each.status()["flows"]] == [flow]
+    for flow, into in zip(flows, reversed(ends), strict=True):
+        copy = f"{flow[0]}.{topic_name}"
+        assert_exactly_once(order_of(into, copy), loads[flow].order)

@@ -222,7 +222,8 @@ def _verdict_tone(status: ServiceStatus, in_need: int, idle: int) -> str:
 def _flowing(flow: FlowStatus) -> Flowing:
     source, _, target = flow.name.partition("->")
     runs = flow.state is FlowState.RUNNING
-    notes = [wording.rate(flow.bytes_per_second)] if runs else []
+    notes = [flow.part] if flow.part else []
+    notes += [wording.rate(flow.bytes_per_second)] if runs else []
     if flow.lag_seconds >= 0:
         notes.append(f"{wording.duration(flow.lag_seconds)} behind")
     if flow.faulted:
