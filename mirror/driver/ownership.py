@@ -267,15 +267,15 @@ def _fence(
     none, and nothing is fenced. `copies_from` is the source's cluster id, which must be
     the same as in earlier runs; of a later role than `epoch` there may be no note.
     """
-    owner = None
+    owner, topic = None, progress.topic_name(flow.source)
+    if instance is not None:  # before it disturbs who may be writing
+        seen = progress.read(target, topic, committed=False).generation
+        instance.require_room(Generation.parse(seen), target)
     if flow.exactly_once:
         owner = take_over_id(flow, target, owner_id(flow.name))
         complete_transactions(flow, target, [owner])
-    topic = progress.topic_name(flow.source)
     known = progress.read_proven(target, topic, committed=False)
     earlier = Generation.parse(known.generation)
-    if instance is not None:
-        instance.require_room(earlier, target)
     if flow.part is None and not earlier.parts:
         committed = _committed(target, topic)
     else:

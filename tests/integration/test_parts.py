@@ -33,14 +33,15 @@ _FLOW = "PA->PB"
 def config(
     clusters: dict[str, PlaygroundCluster], topics: list[str], **settings: Any
 ) -> dict[str, Any]:
-    group = settings.pop("group", "parts")
+    group, name = settings.pop("group", "parts"), settings.pop("name", _FLOW)
+    source, _, target = name.partition("->")
     return {
         "clusters": {
-            "PA": {"bootstrap_servers": clusters["a"].bootstrap},
-            "PB": {"bootstrap_servers": clusters["b"].bootstrap},
+            source: {"bootstrap_servers": clusters["a"].bootstrap},
+            target: {"bootstrap_servers": clusters["b"].bootstrap},
         },
         "flows": {
-            _FLOW: {
+            name: {
                 "topics": topics,
                 "tasks": 1,
                 "lease_seconds": 2,
@@ -130,44 +131,49 @@ def test_services_without_parts_are_told_what_helps(
 ) -> None:
     """A second service on the same flow, of another group and with topics of its own,
     does not fence the first one: its status names the process that copies, and `part`.
-    Nor does it once the first one has a part and it has none.
+    Nor does it once the first one has a part and it has none, until `mirror flow unite`
+    ends that part.
     """
-    a = clusters["a"].bootstrap
+    a, flow = clusters["a"].bootstrap, "PC->PD"
     names = [f"{topic_name}-{number}" for number in range(2)]
     for name in names:
         create_topic(a, name)
     load = NumberedLoad(a, names[0], 1)
     one = RunningMirror(
-        config(clusters, names[:1], group=f"one-{topic_name}"), tmp_path / "one"
+        config(clusters, names[:1], name=flow, group=f"one-{topic_name}"),
+        tmp_path / "one",
     )
     two = RunningMirror(
-        config(clusters, names[1:], group=f"two-{topic_name}"), tmp_path / "two"
+        config(clusters, names[1:], name=flow, group=f"two-{topic_name}"),
+        tmp_path / "two",
     )
 
     def told(*words: str) -> None:
-        two.wait_until(lambda _: all(w in two.flow(_FLOW)["reason"] for w in words))
-        assert two.flow(_FLOW)["state"] == "RETRYING"
+        two.wait_until(lambda _: all(w in two.flow(flow)["reason"] for w in words))
 
     with one:
-        one.wait_running(_FLOW)
-        before = one.flow(_FLOW)["restarts"]
-        leader = one.flow(_FLOW)["leader"]
+        one.wait_running(flow)
+        before = one.flow(flow)["restarts"]
+        leader = one.flow(flow)["leader"]
         with two:
             told("another service", leader, "`part: NAME`")
             load.send(100)
             one.wait_copied(a, names[0])
-            assert one.flow(_FLOW)["restarts"] == before
+            assert one.flow(flow)["restarts"] == before
             one.close()
-            two.wait_running(_FLOW)  # as in a rolling restart
+            two.wait_running(flow)  # as in a rolling restart
             two.close()
     part = RunningMirror(
-        config(clusters, names[:1], part="x", group=f"one-{topic_name}"),
+        config(clusters, names[:1], part="x", name=flow, group=f"one-{topic_name}"),
         tmp_path / "part",
     )
     with part:
-        part.wait_running(_FLOW)
+        part.wait_running(flow)
         with two:
             told("in parts (x)", "`part: NAME`", "flow unite")
+            part.close()
+            command(tmp_path / "two", "flow", "unite", flow, "--yes")
+            two.wait_running(flow)
 
 
 @pytest.mark.full
