@@ -79,6 +79,7 @@ class Generation:
             return cls()
         fields = json.loads(text)
         return cls(
+            id=fields.get("id") or new_id(),
             slots=fields["slots"],
             begun=fields["begun"],
             source_id=fields.get("source_id", ""),

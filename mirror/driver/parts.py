@@ -9,7 +9,6 @@ after the other (`ownership`), so what one of them reads there no other changes.
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import replace
 import json
 from typing import TYPE_CHECKING
@@ -36,8 +35,8 @@ TopicPartition = tuple[str, int]
 log = structlog.get_logger()
 
 _TOO_OFTEN = 2
-"""So many times another instance of no group of ours has taken over: then it goes on.
-During a rolling restart it does so once."""
+"""So many runs of one other instance, outside our group: so it is not gone. During a
+rolling restart there is one."""
 _REMEDY = (
     "If each service is to copy topics of its own, give the flow another `part: NAME` "
     "in each of them; if they are instances of one service, give them one service.group"
@@ -54,7 +53,8 @@ class Instance:
         self.by = process_name()
         self.group = group or ""
         self.flow = flow
-        self._met: Counter[str] = Counter()
+        self._met: dict[str, set[str]] = {}
+        """By instance that took over, the runs of it that were found."""
 
     @classmethod
     def of(cls, flow: FlowConfig, config: MirrorConfig, *, once: bool) -> Instance:
@@ -78,21 +78,25 @@ class Instance:
             )
         last = known if part is None else known.part(part)
         if last is not None and not (last.group == self.group != ""):
-            self._require_gone(last.by, last.group, target, flow.label)
+            self._require_gone(last, target, flow.label)
         if part is not None:
-            self._require_gone(known.by, known.group, target, flow.name)
+            self._require_gone(known, target, flow.name)
 
-    def _require_gone(self, by: str, group: str, target: Cluster, label: str) -> None:
+    def _require_gone(
+        self, run: Generation | Part, target: Cluster, label: str
+    ) -> None:
+        by = run.by
         if by in {"", self.by}:
             return
-        if _leads(by, group, target, label):
+        if _leads(by, run.group, target, label):
             raise DividedError(
                 f"flow {label}: another service copies it, the process {by} of the "
-                f"group {group}. {_REMEDY}"
+                f"group {run.group}. {_REMEDY}"
             )
-        self._met[by] += 1
-        if self._met[by] >= _TOO_OFTEN:
-            self._met.clear()
+        met = self._met.setdefault(by, set())
+        met.add(run.id)
+        if len(met) >= _TOO_OFTEN:
+            met.clear()
             raise DividedError(
                 f"flow {label}: another service, the process {by}, has taken it over "
                 f"again and again. {_REMEDY}"
