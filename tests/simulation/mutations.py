@@ -80,6 +80,9 @@ class _AnyGeneration:
         self._found = found
         self.generation = _Equal()
 
+    def run_of(self, _part: str | None) -> _Equal:
+        return self.generation
+
     def __getattr__(self, name: str) -> Any:
         return getattr(self._found, name)
 
