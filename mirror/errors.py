@@ -122,6 +122,12 @@ class OutdatedRoleError(FencedError):
         super().__init__(message)
 
 
+class DividedError(MirrorError):
+    """Several services copy a flow, and do not say which topics each of them has."""
+
+    retriable = True
+
+
 class PartitionError(MirrorError):
     """One partition cannot be mirrored; its neighbours can."""
 

@@ -17,7 +17,8 @@ from mirror.adoption import connect_offsets
 from mirror.clusters import codes
 from mirror.clusters.admin import groups
 from mirror.clusters.admin.groups import Group, GroupKind
-from mirror.driver.ownership import Rewriting, rewrite_progress
+from mirror.driver.ownership import rewrite_progress
+from mirror.driver.rewriting import Rewriting
 from mirror.errors import MirrorError
 from mirror.offsets import progress, runs
 from mirror.offsets.offset_map import OffsetMap

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 from mirror.adoption import connect_offsets
 from mirror.adoption.partitions import Survey
 from mirror.clusters import codes
-from mirror.driver.ownership import Rewriting, make_topics, rewrite_progress
+from mirror.driver.ownership import make_topics, rewrite_progress
+from mirror.driver.rewriting import Rewriting
 from mirror.errors import FencedError, MirrorError
 from mirror.offsets import progress, runs
 from mirror.offsets.offset_map import OffsetMap

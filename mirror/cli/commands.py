@@ -81,7 +81,7 @@ _COMMANDS = {
         "Show topics and their copies; correct configs and ACLs.",
     ),
     "config": ("config:app", "Show, convert and describe the configuration."),
-    "flow": ("flow:app", "Change where a flow continues."),
+    "flow": ("flow:app", "Change where a flow continues, or end its parts."),
     "loss": ("loss:app", "Show what could not be copied."),
     "group": ("group:app", "Show the offsets of consumer groups on both sides."),
 }

@@ -24,6 +24,7 @@ from mirror.cli.options import (
     read_config,
 )
 from mirror.cli.output import Form, Output, complain, document, table
+from mirror.cli.unite import unite
 from mirror.clusters.admin import topic_admin
 from mirror.clusters.cluster import Cluster
 from mirror.driver import reset
@@ -35,7 +36,9 @@ if TYPE_CHECKING:
     from mirror.driver.reset import Move
 
 app = typer.Typer(
-    no_args_is_help=True, rich_markup_mode=None, help="Change where a flow continues."
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    help="Change where a flow continues, or end its parts.",
 )
 
 FORMAT_VERSION = 1
@@ -45,6 +48,9 @@ _ATTEMPTS = 3
 
 @app.callback()
 def _group() -> None: ...
+
+
+app.command("unite", short_help="End the parts of a flow.")(unite)
 
 
 @app.command("reset", short_help="Move the positions where a flow continues.")

@@ -131,7 +131,10 @@ def _of_clusters(
 
 def _of_flow(old: FlowConfig, new: FlowConfig) -> Iterator[_Found]:
     for name, change in _differences(("flows", new.name), old, new):
-        yield _Found(change=change, flows=(new.name,), effect=new.effect(name))
+        effect = new.effect(name)
+        if new.part is not None and name in new.NOTED:
+            effect = Effect.RUN  # other parts must know before it copies other topics
+        yield _Found(change=change, flows=(new.name,), effect=effect)
 
 
 def _of_pairs(old: MirrorConfig, new: MirrorConfig) -> Iterator[_Found]:

@@ -49,7 +49,7 @@ def problems(
     found += _onto_themselves(config, names)
     if complete:
         found += _pairs_without_flows(config)
-    found += _pairs_that_share(config)
+    found += [*_pairs_that_share(config), *_pairs_in_parts(config)]
     unruled = _rules_and_policies_apart(config, names)
     if unruled:  # the names of such flows' copies are unknown
         return found + unruled
@@ -129,6 +129,19 @@ def _pairs_without_flows(config: MirrorConfig) -> list[str]:
                     f"copied; turn it on for {name}"
                 )
     return found
+
+
+def _pairs_in_parts(config: MirrorConfig) -> Iterator[str]:
+    """A service that copies a part of a pair's topics copies it both ways."""
+    for pair in config.recovery.values():
+        names = (f"{pair.one}->{pair.other}", f"{pair.other}->{pair.one}")
+        flows = [flow for name in names if (flow := config.flows.get(name))]
+        if len({flow.part for flow in flows}) > 1:
+            said = " and ".join(f"{each.part} for {each.name}" for each in flows)
+            yield (
+                f"{dotted(('recovery', pair.name))}: part is {said}; the two flows of "
+                "a pair need the same one"
+            )
 
 
 def _pairs_that_share(config: MirrorConfig) -> list[str]:

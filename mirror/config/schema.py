@@ -18,6 +18,7 @@ from mirror.config.cluster_settings import ClusterConfig
 from mirror.config.group_settings import GroupSettings
 from mirror.config.mm2 import readers
 from mirror.config.pair_settings import PairConfig
+from mirror.config.part_settings import PartSettings
 from mirror.config.section import Alias, Number, Patterns, Section, Whole
 from mirror.config.section_names import complete
 from mirror.config.service_settings import ServiceConfig
@@ -37,7 +38,7 @@ TOPICS_EXCLUDE = (r"mm2.*\.internal", r".*\.replica", r"__.*")
 """MirrorMaker 2's default."""
 
 
-class FlowConfig(TopicSync, GroupSettings, TrafficSettings):
+class FlowConfig(PartSettings, TopicSync, GroupSettings, TrafficSettings):
     """One direction of copying, from a source cluster to a target cluster."""
 
     on_change: ClassVar[Effect] = Effect.RUN
@@ -270,6 +271,10 @@ class FlowConfig(TopicSync, GroupSettings, TrafficSettings):
         return f"{self.source}->{self.target}"
 
     @property
+    def label(self) -> str:
+        return self.labelled(self.name)
+
+    @property
     def replication_policy(self) -> ReplicationPolicy:
         """Names the copies."""
         return make_policy(
@@ -286,7 +291,7 @@ class FlowConfig(TopicSync, GroupSettings, TrafficSettings):
             include=self.topics,
             exclude=self.topics_exclude,
             separator=self.separator,
-            heartbeats=self.heartbeats_replication,
+            heartbeats=self.heartbeats_replication and self.part is None,
         )
 
     @model_validator(mode="after")

@@ -22,7 +22,7 @@ from mirror.offsets import progress
 from mirror.offsets.progress import ProgressReader
 from mirror.recovery import access, ends, proofs, roles
 from mirror.recovery.looking import Looking
-from mirror.switching import fences
+from mirror.switching import fences, whole
 from mirror.switching.fencing import Known
 from mirror.switching.steps import assess
 from mirror.tails.unsettled import unsettled
@@ -108,6 +108,7 @@ def _role(stage: Stage, entries: Sequence[Entry]) -> Iterator[Finding]:
         raise MirrorError(
             f"flow {flow.name} never ran: cluster {flow.target} has no topic {name}"
         )
+    whole.require(stage)
     active = roles.role(entries, stage.pair).active
     if active != flow.source:
         raise MirrorError(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
+from mirror.driver.parts import left, without
 from mirror.driver.topic_changes import TopicChanges
 from mirror.metadata import topics
 from mirror.metadata.merging import Merging
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from mirror.clusters.cluster import Cluster
     from mirror.config.schema import FlowConfig, MirrorConfig
     from mirror.driver.flow_status import Problems
+    from mirror.driver.generation import Part
     from mirror.offsets.groups import Copy
     from mirror.offsets.progress import Position
     from mirror.recovery.repairs import Repair
@@ -59,6 +61,8 @@ class CopiedTopics:
         self._pauses: PausesReader | None = None
         self._repairs_known = False
         self._repair: Repair | None = None
+        self._left: tuple[Part, ...] = ()
+        """Earlier parts of the flow: what they select is not copied here."""
         self._lock = threading.Lock()
         self.adopt(flow, config)
 
@@ -81,15 +85,22 @@ class CopiedTopics:
         """Take note of the topics that earlier runs copied, from their progress."""
         self._changes.remember(positions)
 
+    def leave(self, parts: Sequence[Part]) -> None:
+        """From the next look on, copy no topic that these parts of the flow select."""
+        self._left = tuple(parts)
+
     def look(self, source: Cluster, target: Cluster) -> TopicsResult:
         """Look for topics once, and report what changed."""
-        found = topics.sync(source, target, self._flow)
+        flow = without(self._flow, self._left)
+        found = topics.sync(source, target, flow)
         self._tell(EventKind.TOPIC_CREATED, "created", found.created)
         self._tell(EventKind.TOPIC_GROWN, "has more partitions", found.grown)
         if found.created:
             # Several flows may write to one topic, and must agree on its configs.
             self._created()
         wanted, problems = self._changes.look(source, found)
+        if self._left:
+            problems = (*problems, *left(self._flow, self._left, source.topics()))
         self._problems.tell(TOPICS, problems)
         return wanted
 

@@ -17,7 +17,8 @@ import structlog
 
 from mirror.clusters.reach import Reach
 from mirror.driver.generation import Generation
-from mirror.driver.ownership import Rewriting, rewrite_progress
+from mirror.driver.ownership import rewrite_progress
+from mirror.driver.rewriting import Rewriting
 from mirror.errors import ClusterError, FlowError, OutdatedRoleError
 from mirror.metadata.merging import Merging
 from mirror.offsets import handed_over, progress, runs

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import replace
+from functools import partial
 import threading
 from typing import TYPE_CHECKING
 
@@ -23,7 +24,8 @@ from mirror.driver.autoscale import Sizing
 from mirror.driver.copied_topics import TOPICS, CopiedTopics
 from mirror.driver.feeding import refuse_if_rested
 from mirror.driver.flow_jobs import FlowJobs
-from mirror.driver.flow_status import Problems, StatusWriter
+from mirror.driver.flow_status import Problems, StatusWriter, described
+from mirror.driver.parts import Instance
 from mirror.driver.query import LeaseQuery, LeaseResult, Terms, short
 from mirror.driver.reload import PendingConfig
 from mirror.driver.spark_checkpoint import own, state_folder
@@ -80,12 +82,12 @@ class Flow:
         self._beats = False
         """Whether the jobs of a flow that rests run."""
         self._status_writer = StatusWriter(flow.name, store)
-        self._problems = Problems(flow.name, store)
+        self.problems = Problems(flow.name, store)
         self._topics = CopiedTopics(
             flow,
             config,
             store=store,
-            problems=self._problems,
+            problems=self.problems,
             created=lambda: self._jobs.compare_configs(),  # noqa: PLW0108  made later
             copy=self._copy,
         )
@@ -93,7 +95,7 @@ class Flow:
             flow,
             config,
             store=store,
-            problems=self._problems,
+            problems=self.problems,
             topics=self._topics,
             pairs=pairs,
             proofs=None if proofs is None else proofs.of(flow, config, store),
@@ -102,13 +104,11 @@ class Flow:
         self._run: LeaseQuery | None = None
         self._pending = PendingConfig()
         self._sizing = Sizing(flow.tasks)
-        self._beginning = Beginning(pairs)
+        self._beginning = Beginning(pairs, Instance.of(flow, config, once=once))
         self._ids: dict[str, str] = {}
         """The ids of both clusters, by alias, from the first connection on: later runs
         must reach the same ones."""
-        store.update(
-            flow.name, lambda old: replace(old, source=flow.source, target=flow.target)
-        )
+        store.update(flow.name, partial(described, flow=flow))
         self._go_by(config)
         self._told = self._by_roles()
 
@@ -261,8 +261,8 @@ class Flow:
         dead_letters.prepare(target, self.config)
         slots = self._sizing.begin(found.partitions, most_slots())
         generation = self._beginning.own(
-            self._whole_config, self.config, source, target, slots=slots,
-            found=found, over=lambda: self.stopping or self.resting,
+            self._whole_config, self.config, source, target, slots=slots, found=found,
+            leave=self._topics.leave, over=lambda: self.stopping or self.resting,
         )  # fmt: skip
         # Only now: who pauses a topic and then fences us relies on it.
         self._topics.look_at_pauses(source, target)
@@ -301,7 +301,7 @@ class Flow:
             self._sizing = Sizing(found.config.flows[self.name].tasks)
         self._go_by(found.config)
         if Effect.JOBS in found.effect:
-            self._problems.keep_only(TOPICS)
+            self.problems.keep_only(TOPICS)
             self._store.update(
                 self.name, lambda now: replace(not_looked_at(now), jobs=())
             )

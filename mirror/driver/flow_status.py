@@ -39,6 +39,11 @@ _THROUGHPUT_LOG_SECONDS = 10.0
 """How often to log the progress of catching up."""
 
 
+def described(status: FlowStatus, *, flow: FlowConfig) -> FlowStatus:
+    """With what the configuration says about the flow."""
+    return replace(status, source=flow.source, target=flow.target, part=flow.part or "")
+
+
 class StatusWriter:
     """The leases of one flow, across its runs."""
 

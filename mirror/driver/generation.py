@@ -2,25 +2,45 @@
 
 Main type: `Generation`, JSON in the progress topic (`offsets.progress`). `ownership`
 writes it, and explains what it is for. It also remembers which cluster the flow copies
-from, and which ones it copied from before that was rebuilt. Releases ignore fields that
-they do not know, and take a missing one for its default.
+from, and which ones it copied from before that was rebuilt, and a flow's parts, each
+with the run that may write for it (`Part`). Releases ignore fields that they do not
+know, and take a missing one for its default.
 """
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field, replace
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 import uuid
 
 from mirror.offsets import progress
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from mirror.clusters.wire.produce import EncodedBatch
 
 
 def new_id() -> str:
     return uuid.uuid4().hex
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """A part of a flow, and its last run."""
+
+    name: str
+    id: str = field(default_factory=new_id)
+    """Names the run that may write, as a generation does for a flow without parts."""
+    slots: int = 0
+    begun: bool = False
+    topics: tuple[str, ...] = ()
+    topics_exclude: tuple[str, ...] = ()
+    by: str = ""
+    """The instance whose run it is, host:process."""
+    group: str = ""
+    """The group of instances that it belongs to; empty if to none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +61,12 @@ class Generation:
     epoch: int = 0
     """If a pair feeds the target: the role for which the flow took over from the other
     one, or since which it rests; 0 if that was never decided."""
+    by: str = ""
+    """The instance whose run it is, host:process; empty if a command wrote it."""
+    group: str = ""
+    """The group of instances that it belongs to; empty if to none."""
+    parts: tuple[Part, ...] = ()
+    """The flow's parts: of two that select a topic, the first one copies it."""
 
     @property
     def source_ids(self) -> tuple[str, ...]:
@@ -53,12 +79,31 @@ class Generation:
             return cls()
         fields = json.loads(text)
         return cls(
+            id=fields.get("id") or new_id(),
             slots=fields["slots"],
             begun=fields["begun"],
             source_id=fields.get("source_id", ""),
             former=tuple(fields.get("former", ())),
             epoch=fields.get("epoch", 0),
+            by=fields.get("by", ""),
+            group=fields.get("group", ""),
+            parts=tuple(map(_part, fields.get("parts", ()))),
         )
+
+    def part(self, name: str | None) -> Part | None:
+        return next((each for each in self.parts if each.name == name), None)
+
+    def run_of(self, part: str | None) -> str:
+        """What names the run that may write, as `Progress.run_of` finds it."""
+        if part is None:
+            return self.text
+        found = self.part(part)
+        return "" if found is None else found.id
+
+    def renewed(self) -> Generation:
+        """The same content for another run, of the flow and of every part."""
+        parts = tuple(replace(each, id=new_id()) for each in self.parts)
+        return replace(self, id=new_id(), parts=parts)
 
     def moved(self, source_id: str) -> Generation:
         """The next one, with another cluster as the source."""
@@ -73,6 +118,19 @@ class Generation:
     @property
     def text(self) -> str:
         return json.dumps(asdict(self))
+
+
+def _part(fields: Mapping[str, Any]) -> Part:
+    return Part(
+        name=fields["name"],
+        id=fields["id"],
+        slots=fields["slots"],
+        begun=fields["begun"],
+        topics=tuple(fields["topics"]),
+        topics_exclude=tuple(fields["topics_exclude"]),
+        by=fields.get("by", ""),
+        group=fields.get("group", ""),
+    )
 
 
 def has_begun(generation: str) -> bool:

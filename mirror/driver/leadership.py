@@ -19,12 +19,13 @@ import structlog
 
 from mirror.clusters.cluster import Cluster
 from mirror.clusters.membership import SESSION_SECONDS, Membership
+from mirror.driver.rivalry import ROLLING_SECONDS, fingerprint, rivalry, rivals
 from mirror.errors import AuthorizationError, ClusterError
 from mirror.host import process_name
 from mirror.log import LogThrottle
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from mirror.config.cluster_settings import ClusterConfig
     from mirror.config.schema import FlowConfig
@@ -50,6 +51,8 @@ class Wish:
     ready: bool = True
     """Whether it could start at once; if not, it only gets flows that no ready instance
     can lead."""
+    selects: Mapping[str, str] = field(default_factory=dict)
+    """By flow, a fingerprint of what it selects; earlier releases say nothing."""
 
 
 def share(wishes: Mapping[str, Wish]) -> dict[str, str]:
@@ -99,8 +102,17 @@ class _Known:
     """The cluster does not let us join the group: this instance leads all flows."""
     trouble: str = ""
     """Why nothing is known."""
+    others: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """By flow, the instances that select other topics for it."""
+    others_since: float = 0.0
+    """Since when there are any without a break, monotonic."""
     leaving: threading.Event = field(default_factory=threading.Event)
     thread: threading.Thread | None = None
+
+    def hear(self, others: Mapping[str, Sequence[str]]) -> None:
+        if not self.others:
+            self.others_since = time.monotonic()
+        self.others = others
 
 
 class Leadership:
@@ -117,11 +129,15 @@ class Leadership:
         flow.
         """
         self.name = process_name()
-        self._target = {flow.name: flow.target for flow in flows}
+        self._flows = {flow.name: flow for flow in flows}
         self._clusters = clusters
         self._group = group
         self._ready = threading.Event()
-        self._known = {target: _Known() for target in set(self._target.values())}
+        self._known = {target: _Known() for target in self._targets}
+
+    @property
+    def _targets(self) -> set[str]:
+        return {flow.target for flow in self._flows.values()}
 
     def start(self) -> None:
         for target, known in self._known.items():
@@ -134,13 +150,12 @@ class Leadership:
 
         Call it only after a flow that is left out has ended: others take it over.
         """
-        target = {flow.name: flow.target for flow in flows}
+        self._flows = {flow.name: flow for flow in flows}
         self._clusters = {**self._clusters, **clusters}
-        for alias in set(target.values()) - self._known.keys():
+        for alias in self._targets - self._known.keys():
             self._known[alias] = known = _Known()
             self._take_seat(alias, known)
-        self._target = target
-        for alias in self._known.keys() - set(target.values()):
+        for alias in self._known.keys() - self._targets:
             self._leave([self._known.pop(alias)])
 
     def ready(self) -> None:
@@ -158,22 +173,38 @@ class Leadership:
         if known.alone:
             return True
         fresh = time.monotonic() - known.heard_at < _VALID_SECONDS
-        return fresh and flow in known.mine
+        return fresh and self._label(flow) in known.mine
 
     def leader(self, flow: str) -> str:
         """The name of the instance that leads the flow; empty while unknown."""
         if self.leads(flow):
             return self.name
-        leader = self._known_of(flow).leaders.get(flow, "")
+        leader = self._known_of(flow).leaders.get(self._label(flow), "")
         return "" if leader == self.name else leader
 
     def trouble(self, flow: str) -> str:
         """Why the flow's leader is unknown; empty if there is no error."""
         return self._known_of(flow).trouble
 
+    def rivals(self, flow: str, *, settled: bool = False) -> str:
+        """Which instances of this group select other topics for a flow, in words; empty
+        if none do. `settled`: only if that is no rolling restart.
+        """
+        known = self._known_of(flow)
+        others = known.others.get(self._label(flow), ())
+        seconds = time.monotonic() - known.others_since
+        if settled and seconds < ROLLING_SECONDS:
+            return ""
+        return rivalry(flow, others, seconds)
+
     def _known_of(self, flow: str) -> _Known:
         """What is known about a flow's target; nothing for a removed flow."""
-        return self._known.get(self._target.get(flow, ""), _Known())
+        config = self._flows.get(flow)
+        return _Known() if config is None else self._known.get(config.target, _Known())
+
+    def _label(self, flow: str) -> str:
+        config = self._flows.get(flow)
+        return flow if config is None else config.label
 
     def _take_seat(self, target: str, known: _Known) -> None:
         if self._group is not None:
@@ -242,11 +273,13 @@ class Leadership:
         """Take part until it must leave, or until the cluster's settings change."""
         while not known.leaving.is_set() and config == self._clusters[target]:
             ready, flows = self._ready.is_set(), self._flows_of(target)
+            selects = _selects(flows)
             wish = self._wish(flows, ready=ready)
             got = json.loads(membership.join(wish))
             before = known.leaders
             known.leaders = got["leaders"]
             known.mine = frozenset(got["yours"])
+            known.hear(got.get("others", {}))
             known.heard_at = time.monotonic()
             known.trouble, known.alone = "", False
             if known.leaders != before:
@@ -258,19 +291,24 @@ class Leadership:
                 known.heard_at = began
                 if (
                     ready != self._ready.is_set()
-                    or flows != self._flows_of(target)
+                    or selects != _selects(self._flows_of(target))
                     or config != self._clusters[target]
                 ):
                     break
             if not membership.member_id:  # the group has removed us
                 known.heard_at = float("-inf")
 
-    def _flows_of(self, target: str) -> list[str]:
-        return [flow for flow, to in self._target.items() if to == target]
+    def _flows_of(self, target: str) -> list[FlowConfig]:
+        return [flow for flow in self._flows.values() if flow.target == target]
 
-    def _wish(self, flows: list[str], *, ready: bool) -> bytes:
-        leads = [flow for flow in flows if self.leads(flow)]
-        wish = Wish(name=self.name, flows=tuple(flows), leads=tuple(leads), ready=ready)
+    def _wish(self, flows: list[FlowConfig], *, ready: bool) -> bytes:
+        wish = Wish(
+            name=self.name,
+            flows=tuple(flow.label for flow in flows),
+            leads=tuple(flow.label for flow in flows if self.leads(flow.name)),
+            ready=ready,
+            selects=_selects(flows),
+        )
         return json.dumps(asdict(wish)).encode()
 
     @staticmethod
@@ -283,10 +321,15 @@ class Leadership:
                 {
                     "leaders": names,
                     "yours": [f for f, leader in leaders.items() if leader == member],
+                    "others": rivals(wishes, member),
                 }
             ).encode()
             for member in wishes
         }
+
+
+def _selects(flows: Iterable[FlowConfig]) -> dict[str, str]:
+    return {flow.label: fingerprint(flow) for flow in flows}
 
 
 def _parse(text: bytes) -> Wish:
@@ -296,4 +339,5 @@ def _parse(text: bytes) -> Wish:
         flows=tuple(said["flows"]),
         leads=tuple(said["leads"]),
         ready=said["ready"],
+        selects=said.get("selects", {}),
     )

@@ -4,61 +4,58 @@ Main functions: `take_ownership`, before the first lease of a run, and
 `rewrite_progress`, to move positions on purpose. Both write a new generation to the
 progress topic, then fence every transactional id that an earlier run may hold. After
 that, a task of an earlier run is either fenced, or reads the new generation when it
-takes over, and stops: there is no third case. Drivers write under their own id, which
-they take over before they read: of two drivers, only the later one can write.
+takes over, and stops: there is no third case. Drivers write under an id of the flow,
+which they take over before they read: of two drivers, only the later one can write. So
+do those of its parts, which begin one after the other.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
-
-import structlog
 
 from mirror.batches import records
 from mirror.batches.writing import ensure_topic, write
-from mirror.clusters import hanging
-from mirror.clusters.transactions import Producer
+from mirror.driver import parts
+from mirror.driver.former_runs import (
+    complete_transactions,
+    fence_slots,
+    take_over_id,
+)
 from mirror.driver.generation import Generation, new_id
 from mirror.errors import (
     ClusterChangedError,
     OutdatedRoleError,
     SupersededError,
-    UnreachableError,
 )
 from mirror.offsets import progress, runs, starting
 from mirror.offsets.progress import Position
 from mirror.recovery import losses, pauses
 from mirror.relay.endings import Endings
-from mirror.relay.target import owner_id, transactional_ids
-from mirror.relay.transaction_records import TransactionRecords
+from mirror.relay.target import owner_id
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from mirror.clusters.cluster import Cluster
+    from mirror.clusters.transactions import Producer
     from mirror.clusters.wire.produce import EncodedBatch
     from mirror.config.schema import FlowConfig
+    from mirror.driver.parts import Instance
+    from mirror.driver.rewriting import Rewriting
     from mirror.offsets.progress import Progress
-    from mirror.offsets.runs import Block
-    from mirror.recovery.losses import Loss
 
 TopicPartition = tuple[str, int]
 
-_PATIENCE_SECONDS = 10.0
-_PAUSE_SECONDS = 0.2
 
-_log = structlog.get_logger()
-
-
-def take_ownership(
+def take_ownership(  # noqa: PLR0913  all that a run begins with
     flow: FlowConfig, source: Cluster, target: Cluster, *, slots: int,
     partitions: Mapping[TopicPartition, str],
     begins: Mapping[TopicPartition, Position] | None = None,
-    epoch: int | None = None,
-) -> str:  # fmt: skip
-    """Return the new generation; from now on only this run writes for the flow.
+    epoch: int | None = None, instance: Instance | None = None,
+) -> Generation:  # fmt: skip
+    """Return the new generation; from now on only this run writes for the flow, or for
+    its part. `instance`: the service's; None for a command.
 
     `partitions` maps source partitions to their topic ids in hex. If the flow does not
     `start` at the earliest offset, its very first run writes down here where they
@@ -70,6 +67,7 @@ def take_ownership(
         FencedError: another run started meanwhile.
         OutdatedRoleError: the flow rests since a later role; nothing changed.
         ClusterChangedError: earlier runs copied from another cluster; nothing changed.
+        DividedError: another service copies the same; nothing changed.
     """
     make_topics(flow, target)
     made, owner = _fence(
@@ -79,17 +77,23 @@ def take_ownership(
         begun=flow.start == "earliest",
         copies_from=source.cluster_id,
         epoch=epoch,
+        instance=instance,
     )
-    if made.begun:
-        return made.text
+    if parts.has_begun(flow, made):
+        return made
 
     # One transaction for the positions and the note that they are settled: a driver
     # that dies before its commit has settled nothing.
     known = _still_ours(flow, target, made)
-    begun = replace(made, begun=True, id=new_id())
+    begun = parts.begun(flow, made)
     batches = [begun.encoded()]
+    ours = parts.without(flow, parts.before(flow, made)).topic_filter.matches
     # Partitions that have a position got it before the flow ever ran.
-    new = {key: each for key, each in partitions.items() if key not in known.positions}
+    new = {
+        key: each
+        for key, each in partitions.items()
+        if key not in known.positions and ours(key[0])
+    }
     found = (
         starting.begin(source, new, starting.start_point(flow.start))
         if begins is None
@@ -102,7 +106,7 @@ def take_ownership(
     if found:
         batches = [*progress.encode(found), *batches]
     _write(target, {progress.topic_name(flow.source): batches}, owner)
-    return begun.text
+    return begun
 
 
 def rewrite_progress(
@@ -127,27 +131,11 @@ def rewrite_progress(
     make_topics(flow, target)
     made, owner = _fence(flow, target, slots=1)
     known = _still_ours(flow, target, made)
-    decided = decide(known.positions)
+    decided = decide(parts.own(flow, known.positions))
     if 0 < decided.epoch <= made.epoch:
         return replace(decided, positions={})
-    positions = dict(decided.positions)
-    generations: list[EncodedBatch] = []
-    if source_id and made.source_id not in {"", source_id}:
-        of_old = known.positions.keys() | known.unsettled.keys()
-        copied = of_old if decided.copied is None else set(decided.copied)
-        if left := (of_old & copied) - positions.keys():
-            raise ClusterChangedError(
-                f"flow {flow.name}: {flow.source} leads to cluster {source_id} instead "
-                f"of {made.source_id}, and {len(left)} partitions would keep their "
-                "positions in the old one: reset all topics at once"
-            )
-        # On the new cluster, topics with the names of earlier ones are new topics.
-        positions |= dict.fromkeys(of_old - positions.keys(), Position(offset=0))
-        moved = made.moved(source_id)
-        generations.append(moved.encoded())
-    elif decided.epoch:
-        noted = replace(made, epoch=decided.epoch, id=new_id())
-        generations.append(noted.encoded())
+    positions, generation = _moved(flow, made, known, decided, source_id)
+    generations = [] if generation is None else [generation.encoded()]
     batches: dict[str, list[EncodedBatch]] = {}
     if written := [*progress.encode(positions, known.running), *generations]:
         batches[progress.topic_name(flow.source)] = written
@@ -162,6 +150,40 @@ def rewrite_progress(
     if batches:
         _write(target, batches, owner)
     return decided
+
+
+def _moved(
+    flow: FlowConfig,
+    made: Generation,
+    known: Progress,
+    decided: Rewriting,
+    source_id: str,
+) -> tuple[dict[TopicPartition, Position], Generation | None]:
+    """The positions to write, and the generation, unless it stays."""
+    positions = dict(decided.positions)
+    if source_id and made.source_id not in {"", source_id}:
+        leads = f"leads to cluster {source_id} instead of {made.source_id}"
+        if flow.part is not None:
+            raise ClusterChangedError(
+                f"flow {flow.label}: {flow.source} {leads}, for all parts of the flow: "
+                "reset them at once, with a configuration that selects their topics "
+                "and has no `part`"
+            )
+        of_old = known.positions.keys() | known.unsettled.keys()
+        copied = of_old if decided.copied is None else set(decided.copied)
+        if left := (of_old & copied) - positions.keys():
+            raise ClusterChangedError(
+                f"flow {flow.name}: {flow.source} {leads}, and {len(left)} partitions "
+                "would keep their positions in the old one: reset all topics at once"
+            )
+        # On the new cluster, topics with the names of earlier ones are new topics.
+        positions |= dict.fromkeys(of_old - positions.keys(), Position(offset=0))
+        return positions, made.moved(source_id)
+    if decided.unites:
+        return positions, parts.united(made)
+    if decided.epoch:
+        return positions, replace(made, epoch=decided.epoch, id=new_id())
+    return positions, None
 
 
 def take_over(flow: FlowConfig, target: Cluster) -> Producer:
@@ -187,13 +209,13 @@ def abort_own(flow: FlowConfig, target: Cluster) -> None:
     Raises:
         ClusterError: the target does not answer, or refuses.
     """
-    owner = _take_over(flow, target, owner_id(flow.name))
+    owner = take_over_id(flow, target, owner_id(flow.name))
     topic = progress.topic_name(flow.source)
     if target.topic(topic) is None:
         return
-    _complete_transactions(flow, target, [owner])
+    complete_transactions(flow, target, [owner])
     copied = progress.read(target, topic).positions
-    _complete_transactions(flow, target, [owner], copied)
+    complete_transactions(flow, target, [owner], copied)
 
 
 def commit(
@@ -229,22 +251,6 @@ def make_topics(flow: FlowConfig, target: Cluster) -> None:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rewriting:
-    """Positions to write, and what to record with them."""
-
-    positions: Mapping[TopicPartition, Position]
-    losses: Sequence[Loss] = ()
-    blocks: Sequence[Block] = ()
-    """Entries to add to the offset map."""
-    notes: Sequence[tuple[bytes, bytes]] = ()
-    """Keys and values for the topic of the pauses."""
-    epoch: int = 0
-    """The role of the pair that feeds the target for which this was decided."""
-    copied: Collection[TopicPartition] | None = None
-    """All partitions that the flow copies; None: those with a position."""
-
-
 def _fence(
     flow: FlowConfig,
     target: Cluster,
@@ -253,6 +259,7 @@ def _fence(
     begun: bool = False,
     copies_from: str = "",
     epoch: int | None = None,
+    instance: Instance | None = None,
 ) -> tuple[Generation, Producer | None]:
     """Write a new generation, then fence every run with an earlier one.
 
@@ -260,14 +267,21 @@ def _fence(
     none, and nothing is fenced. `copies_from` is the source's cluster id, which must be
     the same as in earlier runs; of a later role than `epoch` there may be no note.
     """
-    owner = None
+    owner, topic = None, progress.topic_name(flow.source)
+    if instance is not None:  # before it disturbs who may be writing
+        seen = progress.read(target, topic, committed=False).generation
+        instance.require_room(Generation.parse(seen), target)
     if flow.exactly_once:
-        owner = _take_over(flow, target, owner_id(flow.name))
-        _complete_transactions(flow, target, [owner])
-    topic = progress.topic_name(flow.source)
+        owner = take_over_id(flow, target, owner_id(flow.name))
+        complete_transactions(flow, target, [owner])
     known = progress.read_proven(target, topic, committed=False)
     earlier = Generation.parse(known.generation)
-    committed = _committed(target, topic)
+    if flow.part is None and not earlier.parts:
+        committed = _committed(target, topic)
+    else:
+        # Transactions of other parts may hide it: wait for them, once ours have ended.
+        fence_slots(flow, target, earlier, owner, known)
+        committed = Generation.parse(progress.read_proven(target, topic).generation)
     if copies_from and committed.source_id not in {"", copies_from}:
         raise ClusterChangedError(
             f"flow {flow.name}: {flow.source} leads to the cluster with id "
@@ -282,70 +296,19 @@ def _fence(
             f"which this service does not know of yet (epoch {epoch})",
             epoch=committed.epoch,
         )
-    made = Generation(
+    made = replace(
+        parts.taken_up(
+            flow,
+            *(committed, earlier, known),
+            slots=slots,
+            begun=begun,
+            instance=instance,
+        ),
         source_id=copies_from or committed.source_id,
-        former=committed.former,
-        # Never fewer than before: the earlier run may have died before it fenced.
-        slots=max(slots, earlier.slots),
-        begun=begun or committed.begun,
-        epoch=committed.epoch,
     )
     _write(target, {topic: [made.encoded()]}, owner)
-    if owner is not None:
-        fenced = [
-            _take_over(flow, target, transactional_id)
-            for slot in range(made.slots)
-            for transactional_id in transactional_ids(flow.name, slot)
-        ]
-        # The owner writes to copies as well, for repairs.
-        _complete_transactions(flow, target, [owner, *fenced], known.positions)
+    fence_slots(flow, target, made, owner, known)
     return made, owner
-
-
-def _complete_transactions(
-    flow: FlowConfig,
-    target: Cluster,
-    producers: Sequence[Producer],
-    copied: Iterable[TopicPartition] = (),
-) -> None:
-    """End what earlier transactions left open, right after fencing: the cluster forgets
-    how the last transaction of a fenced id ended.
-
-    Raises:
-        UnreachableError: something may be open where the flow keeps its state.
-    """
-    name = flow.replication_policy.target_topic
-    own = TransactionRecords.of(flow.source, flow.separator)
-    partitions = {*own.partitions, *((name(topic), n) for topic, n in copied)}
-    if (dead := flow.dead_letter_topic) is not None:
-        partitions |= {(dead, n) for n in target.topics([dead])[dead].leaders}
-    control = pauses.topic_name(flow.source)  # there once something was paused
-    partitions |= {(control, n) for n in target.topics([control])[control].leaders}
-    deadline = time.monotonic() + _PATIENCE_SECONDS
-    while True:
-        topics = target.topics({topic for topic, _ in partitions})
-        looked = hanging.complete(target, producers, topics, partitions)
-        for each in looked.hanging:
-            _log.warning("transaction left open", flow=flow.name, what=each.text)
-        # Leaders move as brokers come back; slots check what is left once more.
-        partitions &= looked.unseen.keys()
-        if not partitions:
-            return
-        if time.monotonic() > deadline:
-            for key in partitions.intersection(own.partitions):
-                raise UnreachableError(looked.unseen[key])
-            return
-        time.sleep(_PAUSE_SECONDS)
-
-
-def _take_over(flow: FlowConfig, target: Cluster, transactional_id: str) -> Producer:
-    producer = Producer(
-        target,
-        transactional_id=transactional_id,
-        transaction_timeout_ms=int(flow.transaction_timeout_seconds * 1000),
-    )
-    producer.take_over()
-    return producer
 
 
 def _committed(target: Cluster, topic: str) -> Generation:
@@ -361,7 +324,7 @@ def _committed(target: Cluster, topic: str) -> Generation:
 def _still_ours(flow: FlowConfig, target: Cluster, made: Generation) -> Progress:
     known = progress.read_proven(target, progress.topic_name(flow.source))
     if known.generation != made.text:
-        raise SupersededError(f"flow {flow.name}: a newer run of the flow is active")
+        raise SupersededError(f"flow {flow.label}: a newer run of the flow is active")
     return known
 
 

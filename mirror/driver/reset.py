@@ -12,7 +12,8 @@ import re
 import time
 from typing import TYPE_CHECKING
 
-from mirror.driver.ownership import Rewriting, make_topics, rewrite_progress
+from mirror.driver.ownership import make_topics, rewrite_progress
+from mirror.driver.rewriting import Rewriting
 from mirror.offsets import progress, starting
 from mirror.recovery.losses import Cause, Loss
 from mirror.relay.gaps import remade

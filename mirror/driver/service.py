@@ -97,6 +97,8 @@ class Service:
         self._answering = Answering(self.store)
         self._led: dict[str, bool] = {}
         """Whether this instance led a flow at the last look."""
+        self._rivals: dict[str, str] = {}
+        """What was last told of instances that select other topics."""
         self._pairs = PairFollower(config, self.store, changed=self._notify)
         self._leadership = Leadership(
             flows, config.clusters, group=None if once else config.service.group
@@ -300,10 +302,17 @@ class Service:
             leads = self._leadership.leads(flow.name)
             if not (leads and self._pairs.may_copy(*ends)):
                 flow.rest(rest=True)
+            self._tell_of_rivals(flow)
             if leads != self._led.get(flow.name):
                 self._led[flow.name] = leads
                 flow.notify()
             flow.follow_roles()
+
+    def _tell_of_rivals(self, flow: Flow) -> None:
+        told = self._leadership.rivals(flow.name, settled=True)
+        if told != self._rivals.get(flow.name, ""):
+            self._rivals[flow.name] = told
+            flow.problems.tell("instances", [told] if told else [])
 
     def _notify(self) -> None:
         for flow in list(self._flows.values()):

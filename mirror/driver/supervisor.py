@@ -212,9 +212,10 @@ class Supervisor:
         state = FlowState.STANDBY if warm else FlowState.STARTING
         if trouble:
             state = FlowState.RETRYING
+        reason = trouble or self._leadership.rivals(flow.name)
         self._store.update(
             flow.name,
-            lambda old: replace(old, state=state, reason=trouble, leader=leader),
+            lambda old: replace(old, state=state, reason=reason, leader=leader),
         )
 
     def _show_failure(self, flow: Flow, reason: str, restarts: int) -> None:

@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from mirror.driver import parts
 from mirror.driver.feeding import take_turn
-from mirror.driver.ownership import Rewriting, rewrite_progress, take_ownership
+from mirror.driver.ownership import rewrite_progress, take_ownership
+from mirror.driver.rewriting import Rewriting
 from mirror.errors import ClusterError, FencedError
 from mirror.metadata.merging import Merging
 from mirror.metadata.topics import select
@@ -27,7 +29,9 @@ if TYPE_CHECKING:
 
     from mirror.clusters.cluster import Cluster
     from mirror.config.schema import FlowConfig, MirrorConfig
+    from mirror.driver.generation import Generation, Part
     from mirror.driver.pairs import PairFollower
+    from mirror.driver.parts import Instance
     from mirror.metadata.topics import TopicsResult
     from mirror.offsets.runs import Block
 
@@ -39,18 +43,22 @@ log = structlog.get_logger()
 class Beginning:
     """How the runs of one flow begin."""
 
-    def __init__(self, pairs: PairFollower) -> None:
+    def __init__(self, pairs: PairFollower, instance: Instance) -> None:
         self._pairs = pairs
+        self._instance = instance
         self._passed = 0.0
         """When the last failover was after which copies were passed."""
 
-    def own(
+    def own(  # noqa: PLR0913  all that a run begins with
         self, config: MirrorConfig, flow: FlowConfig, source: Cluster, target: Cluster,
-        *, slots: int, found: TopicsResult, over: Callable[[], bool],
+        *, slots: int, found: TopicsResult, leave: Callable[[Sequence[Part]], None],
+        over: Callable[[], bool],
     ) -> str:  # fmt: skip
-        """Become the only writer, as `take_ownership`, which says what it raises.
-        `over`: whether the run ends anyway.
+        """Become the only writer, as `take_ownership`, which says what it raises; what
+        names the run. `leave` gets the parts whose topics are not this one's; `over`:
+        whether the run ends anyway.
         """
+        self._instance.flow = config.flows[flow.name]
         epoch = take_turn(config, flow, source, target, self._pairs, over=over)
         partitions = {
             (topic.topic, partition): topic.topic_id
@@ -59,19 +67,21 @@ class Beginning:
         }
         begins = self._pairs.begins(flow.source, flow.target)
 
-        def take() -> str:
+        def take() -> Generation:
             return take_ownership(
                 *(flow, source, target),
                 slots=slots,
                 partitions=partitions,
                 begins=begins,
                 epoch=epoch,
+                instance=self._instance,
             )
 
         generation = take()
         if self._pass_copies(config, flow, source, target):
             generation = take()
-        return generation
+        leave(parts.before(flow, generation))
+        return generation.run_of(flow.part)
 
     def _pass_copies(
         self, config: MirrorConfig, flow: FlowConfig, source: Cluster, target: Cluster

@@ -18,6 +18,7 @@ Tombstones with partition -2 mean nothing: a leader proves with them that it lea
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+import json
 import struct
 from typing import TYPE_CHECKING
 import uuid
@@ -125,6 +126,15 @@ class Progress:
     running: Mapping[TopicPartition, bytes] = field(default_factory=dict)
     """The encoded `RunningCount` written with each position; empty if there is none.
     Only the slot that continues it decodes it."""
+
+    def run_of(self, part: str | None) -> str:
+        """What names the run that may write: for a flow its generation; for a part of
+        one, the id that the generation has for it, empty if none.
+        """
+        if part is None or not self.generation:
+            return self.generation
+        parts = json.loads(self.generation).get("parts", ())
+        return next((str(each["id"]) for each in parts if each["name"] == part), "")
 
 
 def topic_name(source_alias: str) -> str:

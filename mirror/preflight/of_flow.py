@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from mirror.clusters.admin import racks, topic_admin
 from mirror.errors import ClusterError
-from mirror.preflight import of_copies, of_rack, of_readers
+from mirror.preflight import of_copies, of_parts, of_rack, of_readers
 from mirror.preflight.finding import fail, ok, some, warn
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ def findings(ground: Ground) -> list[Finding]:
     """
     return [
         *_topics(ground),
+        *of_parts.findings(ground),
         *_leaders(ground),
         *_rack(ground),
         *_refused(ground),

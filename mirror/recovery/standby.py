@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime
 import json
+import time
 from typing import TYPE_CHECKING, Any
 
 from mirror.batches.reading import TopicReader
@@ -79,6 +80,17 @@ def read(target: Cluster, source_alias: str, kinds: Collection[str]) -> Standby 
     return _standby(_decoded(topic, newest, {*kinds, LOOKS}), kinds)
 
 
+def look_name(kind: str, part: str | None) -> str:
+    """The name of the record of the last look at a kind."""
+    return kind if part is None else f"{kind}/{part}"
+
+
+def ended(kind: str, part: str) -> tuple[bytes, bytes]:
+    """Key and value by which a part that ended looks at nothing any more."""
+    entry = Entry(at=time.time(), fields={_GONE: True})
+    return encode(LOOKS, look_name(kind, part), entry)
+
+
 def encode(kind: str, name: str, entry: Entry) -> tuple[bytes, bytes]:
     """Key and value."""
     at = datetime.fromtimestamp(entry.at, UTC).isoformat(timespec="milliseconds")
@@ -133,13 +145,43 @@ def _standby(found: Mapping[tuple[str, str], Entry], kinds: Collection[str]) -> 
     for (kind, name), entry in found.items():
         if not entry.gone:
             by_kind[kind][name] = entry
-    return Standby(looks=by_kind.pop(LOOKS), entries=by_kind)
+    return Standby(looks=_looks(by_kind.pop(LOOKS)), entries=by_kind)
+
+
+def _looks(found: Mapping[str, Entry]) -> dict[str, Entry]:
+    """The last look at each kind. Where parts of a flow look at topics of their own,
+    what is said holds as of the part that looked longest ago.
+    """
+    looks: dict[str, Entry] = {}
+    of_parts: dict[str, list[Entry]] = {}
+    for name, entry in found.items():
+        kind, slash, _ = name.partition("/")
+        if slash:
+            of_parts.setdefault(kind, []).append(entry)
+        else:
+            looks[kind] = entry
+    for kind, entries in of_parts.items():
+        newest, oldest = (pick(entries, key=_at) for pick in (max, min))
+        if kind not in looks or looks[kind].at < newest.at:
+            looks[kind] = oldest
+    return looks
+
+
+def _at(entry: Entry) -> float:
+    return entry.at
 
 
 class StandbyWriter:
     """Keeps some kinds of one flow's standby topic up to date. Not thread-safe."""
 
-    def __init__(self, flow: FlowConfig, kinds: Collection[str]) -> None:
+    def __init__(
+        self, flow: FlowConfig, kinds: Collection[str], *, of_topics: bool = False
+    ) -> None:
+        """`of_topics`: whether names are topics, so that a part of a flow knows only
+        some of them.
+        """
+        self._part = flow.part if of_topics else None
+        self._ours = flow.topic_filter.matches
         self._topic = topic_name(flow.source)
         self._replication_factor = flow.replication_factor
         self._kinds = frozenset(kinds)
@@ -178,8 +220,11 @@ class StandbyWriter:
             for name, fields in wanted.items()
             if name not in there or there[name].fields != fields
         }
-        changed |= {(kind, name): {_GONE: True} for name in there.keys() - wanted}
-        changed[LOOKS, kind] = look
+        gone = there.keys() - wanted
+        if self._part is not None:
+            gone = set(filter(self._ours, gone))
+        changed |= {(kind, name): {_GONE: True} for name in gone}
+        changed[LOOKS, look_name(kind, self._part)] = look
         entries = {key: Entry(at=at, fields=told) for key, told in changed.items()}
         try:
             end = self._writer.write(

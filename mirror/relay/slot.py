@@ -67,7 +67,7 @@ class Slot:
     def __init__(self, plan: LeasePlan, number: int) -> None:
         flow = plan.flow
         self._plan = plan
-        client = f"mirror.{flow.name}.{number}"
+        client = f"mirror.{flow.label}.{number}"
         self._source = Cluster(plan.source, client_id=client, cluster_id=plan.source_id)
         self._target = Cluster(plan.target, client_id=client, cluster_id=plan.target_id)
         self._reader = SourceReader(
@@ -84,6 +84,7 @@ class Slot:
             self._target,
             records,
             flow=flow.name,
+            part=flow.part,
             slot=number,
             exactly_once=flow.exactly_once,
             transaction_timeout_ms=int(flow.transaction_timeout_seconds * 1000),
@@ -97,7 +98,7 @@ class Slot:
         self._wanted: dict[TopicPartition, Assignment] = {}
         self._positions: dict[TopicPartition, Position] = {}
         self._throttle = LogThrottle()
-        self._log = structlog.get_logger().bind(flow=flow.name, slot=number)
+        self._log = structlog.get_logger().bind(flow=flow.label, slot=number)
         self._owner = False
         self._after_error = True
         """Whether the next take-over follows an error, or a start; else it only gives

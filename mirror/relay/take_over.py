@@ -166,9 +166,9 @@ class Survey:
             dead_letters = {(dead, number) for number in target_topics[dead].leaders}
         self._complete_transactions(target_topics, partitions | dead_letters)
         known = progress.read_proven(self._target, self._records.progress[0])
-        if known.generation != lease.generation:
+        if known.run_of(self._flow.part) != lease.generation:
             raise SupersededError(
-                f"flow {self._flow.name}: a newer run of the flow is active"
+                f"flow {self._flow.label}: a newer run of the flow is active"
             )
         return Found(
             progress=known,

@@ -45,13 +45,16 @@ _WORTH_OVERLAPPING = 256 << 10
 """From this size on, fill the next transaction while this one is in flight."""
 
 
-def transactional_ids(flow: str, slot: int) -> tuple[str, ...]:
+def transactional_ids(flow: str, slot: int, part: str | None = None) -> tuple[str, ...]:
     """All ids of a slot: its next owner must fence every one of them."""
-    return tuple(f"mirror.{flow}.{slot}.{turn}" for turn in range(MAX_IN_FLIGHT))
+    end = "" if part is None else f"/{part}"
+    return tuple(f"mirror.{flow}.{slot}.{turn}{end}" for turn in range(MAX_IN_FLIGHT))
 
 
 def owner_id(flow: str) -> str:
-    """The id of the driver that owns the flow. No slot writes under it."""
+    """The id of the driver that owns the flow, or whose part is beginning: parts of one
+    flow begin one after the other. No slot writes under it.
+    """
     return f"mirror.{flow}.owner"
 
 
@@ -73,12 +76,13 @@ class TargetWriter:
         records: TransactionRecords,
         *,
         flow: str,
+        part: str | None = None,
         slot: int,
         exactly_once: bool,
         transaction_timeout_ms: int,
     ) -> None:
         ids: Sequence[str | None] = (
-            transactional_ids(flow, slot) if exactly_once else (None,)
+            transactional_ids(flow, slot, part) if exactly_once else (None,)
         )
         self._cluster = cluster
         self._producers = [

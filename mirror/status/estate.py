@@ -58,7 +58,9 @@ class Way:
         if not self.site.answers:
             return (f"since {wording.moment(self.site.since)}",)
         runs = self.flow.state == FlowState.RUNNING
-        notes = [wording.rate(self.flow.bytes_per_second)] if runs else []
+        _, _, part = self.flow.name.partition("/")
+        notes = [part] if part else []
+        notes += [wording.rate(self.flow.bytes_per_second)] if runs else []
         if self.flow.lag_seconds >= 0:
             notes.append(f"{wording.duration(self.flow.lag_seconds)} behind")
         if self.flow.faulted:

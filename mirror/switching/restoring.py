@@ -19,14 +19,15 @@ from mirror.clusters.transactions import Producer
 from mirror.config import scopes
 from mirror.driver import ownership
 from mirror.driver.generation import Generation
-from mirror.driver.ownership import Rewriting, rewrite_progress
+from mirror.driver.ownership import rewrite_progress
+from mirror.driver.rewriting import Rewriting
 from mirror.driver.way_back import behind_copies, both_write
 from mirror.metadata import topics as topic_job
 from mirror.metadata.sides import Live
 from mirror.offsets import progress
 from mirror.offsets.progress import NO_ID, Position
 from mirror.recovery import pauses
-from mirror.switching import homecoming
+from mirror.switching import homecoming, whole
 from mirror.switching.homecoming import Part
 from mirror.switching.restorable import (
     copied_home,
@@ -57,6 +58,7 @@ def restore(
         MirrorError: a cluster refuses or does not answer; run it again.
     """
     require_possible(stage, topics)
+    whole.require(stage)
     home, back = stage.flow, stage.target
     names = origins(stage, topics)
     producer = Producer(

@@ -144,9 +144,8 @@ class SparklessFlow:
             for partition in range(each.partitions)
         )
         ids = {(a.topic, a.partition): a.topic_id for a in self.assignments}
-        self.generation = take_ownership(
-            flow, source, target, slots=slots, partitions=ids
-        )
+        made = take_ownership(flow, source, target, slots=slots, partitions=ids)
+        self.generation = made.run_of(flow.part)
         for each in found.topics:
             target.wait_for_topic(each.target_topic)
         self.plan = LeasePlan(

@@ -21,7 +21,8 @@ import structlog
 
 from mirror.clusters.cluster import Cluster
 from mirror.driver import reset
-from mirror.driver.ownership import Rewriting, rewrite_progress, take_ownership
+from mirror.driver.ownership import rewrite_progress, take_ownership
+from mirror.driver.rewriting import Rewriting
 from mirror.errors import ClusterChangedError
 from mirror.metadata import topics
 from mirror.offsets import progress, runs
@@ -232,8 +233,8 @@ def test_a_start_with_another_cluster_is_refused(
         contextlib.closing(Cluster(plan.target).connect()) as other,
     ):
 
-        def own(source: Cluster) -> str:
-            return take_ownership(plan.flow, source, target, slots=1, partitions={})
+        def own(source: Cluster) -> None:
+            take_ownership(plan.flow, source, target, slots=1, partitions={})
 
         before = progress.read(target, flow.progress)
         with pytest.raises(ClusterChangedError) as caught:

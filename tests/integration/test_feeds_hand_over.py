@@ -17,8 +17,9 @@ from mirror.clusters.cluster import Cluster
 from mirror.config.schema import MirrorConfig
 from mirror.driver import feeding
 from mirror.driver.generation import Generation
-from mirror.driver.ownership import Rewriting, rewrite_progress, take_ownership
+from mirror.driver.ownership import rewrite_progress, take_ownership
 from mirror.driver.pairs import PairFollower
+from mirror.driver.rewriting import Rewriting
 from mirror.errors import OutdatedRoleError
 from mirror.offsets import handed_over, progress
 from mirror.offsets.progress import Position

@@ -24,7 +24,8 @@ from typer.testing import CliRunner
 from mirror.cli.main import app
 from mirror.clusters.cluster import Cluster
 from mirror.config.load import load
-from mirror.driver.ownership import Rewriting, rewrite_progress
+from mirror.driver.ownership import rewrite_progress
+from mirror.driver.rewriting import Rewriting
 from mirror.proving.runner import InProcess
 from tests.harness.admin import create_topic, topic_exists
 from tests.harness.load import producer

@@ -16,7 +16,8 @@ from mirror.clusters.admin import group_offsets
 from mirror.clusters.admin.group_offsets import Committed
 from mirror.clusters.cluster import Cluster
 from mirror.config.schema import MirrorConfig
-from mirror.driver.ownership import Rewriting, rewrite_progress, take_ownership
+from mirror.driver.ownership import rewrite_progress, take_ownership
+from mirror.driver.rewriting import Rewriting
 from mirror.offsets import progress, runs
 from mirror.offsets.progress import Position
 from mirror.offsets.runs import Block

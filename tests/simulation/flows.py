@@ -168,7 +168,7 @@ class SimulatedFlow:
                 target,
                 slots=slots,
                 partitions={(a.topic, a.partition): a.topic_id for a in assignments},
-            )
+            ).text
             self.world.note(f"{self.world.process.name} owns the flow")
             plan = LeasePlan(
                 flow=self.flow,

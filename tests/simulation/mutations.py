@@ -18,7 +18,7 @@ from mirror.clusters import hanging
 from mirror.clusters.hanging import Looked
 from mirror.clusters.topics import Views
 from mirror.clusters.wire import fetch, fetch_by_id, write
-from mirror.driver import ownership
+from mirror.driver import former_runs, ownership
 from mirror.offsets import progress
 from mirror.offsets.index import Track
 from mirror.offsets.progress import NO_ID
@@ -54,7 +54,7 @@ def _patched(what: Any, name: str, value: Any) -> AbstractContextManager[Any]:
 
 def drivers_do_not_fence() -> AbstractContextManager[Any]:
     """A new run leaves the transactional ids of the one before it alone."""
-    return _patched(ownership, "transactional_ids", lambda _flow, _slot: ())
+    return _patched(former_runs, "transactional_ids", lambda _flow, _slot, _part: ())
 
 
 @contextlib.contextmanager
@@ -79,6 +79,9 @@ class _AnyGeneration:
     def __init__(self, found: Any) -> None:
         self._found = found
         self.generation = _Equal()
+
+    def run_of(self, _part: str | None) -> _Equal:
+        return self.generation
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._found, name)

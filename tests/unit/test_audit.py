@@ -29,8 +29,9 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.unit
 
 CHANGING = {
-    *("adopt", "drill", "failback", "failover", "flow reset", "pause"),
+    *("adopt", "drill", "failback", "failover", "flow reset", "flow unite"),
     *(
+        "pause",
         "repair append",
         "repair rebuild",
         "resume",

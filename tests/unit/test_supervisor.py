@@ -87,6 +87,9 @@ class _Leadership:
     def trouble(self, _flow: str) -> str:
         return "no broker answers"
 
+    def rivals(self, _flow: str) -> str:
+        return ""
+
 
 def supervisor_of(
     store: StatusStore,

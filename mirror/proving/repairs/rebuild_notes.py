@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from mirror.batches.writing import ensure_topic
 from mirror.driver import ownership
-from mirror.driver.ownership import Rewriting
+from mirror.driver.rewriting import Rewriting
 from mirror.errors import ClusterChangedError, FencedError, MirrorError
 from mirror.recovery import pauses, rebuilds
 from mirror.recovery.pauses import PausesReader

@@ -18,7 +18,14 @@ from mirror.offsets.progress import NO_ID, ProgressReader
 from mirror.recovery import ends, standby
 from mirror.recovery.looking import Looking, from_standby
 from mirror.status.wording import duration, some
-from mirror.switching import closed, failover_report, fences, group_places, hooks
+from mirror.switching import (
+    closed,
+    failover_report,
+    fences,
+    group_places,
+    hooks,
+    whole,
+)
 from mirror.switching.stage import Done, Stage, Step, StepError, nothing_to_undo
 from mirror.tails.unsettled import unsettled
 
@@ -48,6 +55,7 @@ def assessed(stage: Stage) -> tuple[Done, GroupPlaces]:
         raise StepError(
             f"flow {flow.name} never ran: cluster {flow.target} has no topic {name}"
         )
+    whole.require(stage)
     warnings = [*_require_closed(stage)] if stage.planned else []
     risk = look(stage)
     found = places_of(stage)

@@ -1,0 +1,107 @@
+"""Ends what earlier runs of a flow hold: their transactional ids and transactions.
+
+Main functions: `fence_slots`, which takes over every id that an earlier run may hold,
+and `complete_transactions`, which ends what these left open. `ownership` calls them, in
+the order that makes a run the only writer.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import structlog
+
+from mirror.clusters import hanging
+from mirror.clusters.transactions import Producer
+from mirror.driver import parts
+from mirror.errors import UnreachableError
+from mirror.recovery import pauses
+from mirror.relay.target import transactional_ids
+from mirror.relay.transaction_records import TransactionRecords
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from mirror.clusters.cluster import Cluster
+    from mirror.config.schema import FlowConfig
+    from mirror.driver.generation import Generation
+    from mirror.offsets.progress import Progress
+
+TopicPartition = tuple[str, int]
+
+_PATIENCE_SECONDS = 10.0
+_PAUSE_SECONDS = 0.2
+
+_log = structlog.get_logger()
+
+
+def fence_slots(
+    flow: FlowConfig,
+    target: Cluster,
+    made: Generation,
+    owner: Producer | None,
+    known: Progress,
+) -> None:
+    """Take over every id that a run of the flow, or of its part, may hold; without
+    exactly-once there is no `owner`, and nothing to fence. `known`: what was copied.
+
+    Raises:
+        ClusterError: the target does not answer, or refuses.
+    """
+    if owner is None:
+        return
+    fenced = [
+        take_over_id(flow, target, transactional_id)
+        for part, slots in parts.held(flow, made)
+        for slot in range(slots)
+        for transactional_id in transactional_ids(flow.name, slot, part)
+    ]
+    # The owner writes to copies as well, for repairs.
+    complete_transactions(flow, target, [owner, *fenced], known.positions)
+
+
+def complete_transactions(
+    flow: FlowConfig,
+    target: Cluster,
+    producers: Sequence[Producer],
+    copied: Iterable[TopicPartition] = (),
+) -> None:
+    """End what earlier transactions left open, right after fencing: the cluster forgets
+    how the last transaction of a fenced id ended.
+
+    Raises:
+        UnreachableError: something may be open where the flow keeps its state.
+    """
+    name = flow.replication_policy.target_topic
+    own = TransactionRecords.of(flow.source, flow.separator)
+    partitions = {*own.partitions, *((name(topic), n) for topic, n in copied)}
+    if (dead := flow.dead_letter_topic) is not None:
+        partitions |= {(dead, n) for n in target.topics([dead])[dead].leaders}
+    control = pauses.topic_name(flow.source)  # there once something was paused
+    partitions |= {(control, n) for n in target.topics([control])[control].leaders}
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    while True:
+        topics = target.topics({topic for topic, _ in partitions})
+        looked = hanging.complete(target, producers, topics, partitions)
+        for each in looked.hanging:
+            _log.warning("transaction left open", flow=flow.name, what=each.text)
+        # Leaders move as brokers come back; slots check what is left once more.
+        partitions &= looked.unseen.keys()
+        if not partitions:
+            return
+        if time.monotonic() > deadline:
+            for key in partitions.intersection(own.partitions):
+                raise UnreachableError(looked.unseen[key])
+            return
+        time.sleep(_PAUSE_SECONDS)
+
+
+def take_over_id(flow: FlowConfig, target: Cluster, transactional_id: str) -> Producer:
+    producer = Producer(
+        target,
+        transactional_id=transactional_id,
+        transaction_timeout_ms=int(flow.transaction_timeout_seconds * 1000),
+    )
+    producer.take_over()
+    return producer

@@ -1,0 +1,37 @@
+"""What a command, or a flow that begins, decides about positions.
+
+Main type: `Rewriting`, which `ownership.rewrite_progress` asks for and writes in one
+transaction. A plain value; nothing is read or written here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+    from mirror.offsets.progress import Position
+    from mirror.offsets.runs import Block
+    from mirror.recovery.losses import Loss
+
+TopicPartition = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rewriting:
+    """Positions to write, and what to record with them."""
+
+    positions: Mapping[TopicPartition, Position]
+    losses: Sequence[Loss] = ()
+    blocks: Sequence[Block] = ()
+    """Entries to add to the offset map."""
+    notes: Sequence[tuple[bytes, bytes]] = ()
+    """Keys and values for the topic of the pauses."""
+    epoch: int = 0
+    """The role of the pair that feeds the target for which this was decided."""
+    unites: bool = False
+    """Whether the flow's parts are over."""
+    copied: Collection[TopicPartition] | None = None
+    """All partitions that the flow copies; None: those with a position."""
