@@ -16,6 +16,7 @@ from mirror.status.counts import NOTHING, Counts
 from mirror.status.measures import SparkStatus, TopicTimes, TransactionStatus
 from mirror.status.resources import ResourceStatus
 from mirror.status.risk import RiskStatus
+from mirror.status.schemas import SchemaStatus
 from mirror.status.states import AclState, FlowState, PartitionState
 from mirror.status.verify import VerifyStatus
 
@@ -211,6 +212,8 @@ class FlowStatus:
     drift: tuple[TopicDrift, ...] = ()
     """Copies that differ from their topics."""
     acls: AclStatus = AclStatus()
+    schemas: SchemaStatus = field(default_factory=SchemaStatus)
+    """What its target's schema registry has of the source's."""
     gone: tuple[str, ...] = ()
     """Mirrored topics that no longer exist on the source, each with what is known
     about it. Their copies stay."""

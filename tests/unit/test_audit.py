@@ -30,7 +30,7 @@ pytestmark = pytest.mark.unit
 
 CHANGING = {
     *("adopt", "failback", "failover", "flow reset", "pause", "repair append"),
-    *("repair rebuild", "resume", "switch", "tail export", "tail replay"),
+    *("repair rebuild", "resume", "schema sync", "switch", "tail export", "tail replay"),
     *("tail skip", "topic acls", "topic configs"),
 }
 CONFIG = """

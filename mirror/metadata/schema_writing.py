@@ -1,0 +1,234 @@
+"""Writes versions into a target's schema registry, each with its id and number.
+
+Main type: `Writer`. It notes what it is about to write, puts the subject into IMPORT,
+makes sure that id and number are free, registers, and reads back. What goes wrong with
+one version stops its subject and what refers to it; a registry that does not answer
+stops everything.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mirror.clusters.registry.values import Mode, Subject
+from mirror.errors import RegistryError
+from mirror.metadata.schema_claims import Before, Claim, ClaimState, What
+from mirror.metadata.schema_names import is_same, key_of, place, references_of, shown
+from mirror.status.states import SchemaState
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from mirror.clusters.registry.values import Schema, SchemaVersion
+    from mirror.metadata.schema_names import Key
+    from mirror.metadata.schema_order import Write
+    from mirror.metadata.schemas import Ends
+
+_TOGETHER = 500
+"""Versions whose claims are noted together."""
+
+
+class Writer:
+    """One run over one flow's writes."""
+
+    def __init__(self, ends: Ends) -> None:
+        self.done: list[Write] = []
+        """What the target has now, in the order of writing."""
+        self.stopped: dict[Subject, tuple[SchemaState, str]] = {}
+        """Subjects that went wrong."""
+        self._ends = ends
+        self._importing: set[Subject] = set()
+        self._failed: set[Key] = set()
+
+    def write(self, writes: Sequence[Write]) -> None:
+        """Write them in this order, as far as possible.
+
+        Raises:
+            MirrorError: a registry or the target's cluster does not answer.
+        """
+        for first in range(0, len(writes), _TOGETHER):
+            some = writes[first : first + _TOGETHER]
+            self._prepare([each for each in some if not each.delete])
+            done: dict[Key, Claim] = {}
+            try:
+                for each in some:
+                    if not self._ends.going_on():
+                        return
+                    self._try(each, done)
+            finally:
+                self._ends.claims.note(done)
+
+    def _prepare(self, writes: Sequence[Write]) -> None:
+        """Note the claims and the modes, then change the modes."""
+        claims, known = self._ends.claims, self._ends.claims.ours
+        modes: dict[Subject, Mode | None] = {}
+        force: dict[Subject, bool] = {}
+        for each in writes:
+            subject = each.version.full_subject
+            if subject not in self._importing and subject not in modes:
+                modes[subject] = self._ends.target.mode(subject)
+                force[subject] = each.force
+        claims.note(
+            {
+                each.key: _claim(each.version, ClaimState.CLAIMED)
+                for each in writes
+                if each.key not in known
+            },
+            {
+                (subject, What.MODE): Before(before=mode, set=Mode.IMPORT)
+                for subject, mode in modes.items()
+                if mode is not Mode.IMPORT
+                and claims.before(subject, What.MODE) is None
+            },
+        )
+        for subject, mode in modes.items():
+            if mode is Mode.IMPORT or self._imports(subject, force=force[subject]):
+                self._importing.add(subject)
+
+    def _imports(self, subject: Subject, *, force: bool) -> bool:
+        """Put a subject into IMPORT; whether it is then."""
+        target = self._ends.target
+        try:
+            target.set_mode(subject, Mode.IMPORT, force=force)
+            if target.mode(subject) is Mode.IMPORT:
+                return True
+            why = "it does not stay in mode IMPORT"
+        except RegistryError as error:
+            _raise_if_down(error)
+            why = f"it cannot be put into mode IMPORT: {error}"
+        self.stopped[subject] = (
+            SchemaState.UNSUPPORTED,
+            f"{why}; without that {target.alias} keeps no ids",
+        )
+        return False
+
+    def _try(self, write: Write, done: dict[Key, Claim]) -> None:
+        subject = write.version.full_subject
+        if subject in self.stopped:
+            self._failed.add(write.key)
+            return
+        try:
+            self._check_references(write)
+            state = self._delete(write) if write.delete else self._register(write)
+        except _StoppedError as error:
+            self.stopped[subject] = (error.state, error.reason)
+        except RegistryError as error:
+            _raise_if_down(error)
+            self.stopped[subject] = (
+                SchemaState.REFUSED,
+                f"version {write.version.version}: {error}",
+            )
+        else:
+            done[write.key] = _claim(write.version, state)
+            self.done.append(write)
+            return
+        self._failed.add(write.key)
+
+    def _check_references(self, write: Write) -> None:
+        for ref in references_of(write.version):
+            if ref in self._failed and not write.delete:
+                state = self.stopped[ref[0]][0]
+                raise _StoppedError(
+                    state,
+                    f"version {write.version.version} refers to {shown(ref)}, which "
+                    f"is not copied: its subject is in {state}",
+                )
+
+    def _delete(self, write: Write) -> ClaimState:
+        target, subject = self._ends.target, write.version.full_subject
+        target.delete(subject, write.version.version)
+        back = target.schema(subject, write.version.version)
+        if back is not None and not back.deleted:
+            raise _StoppedError(
+                SchemaState.REFUSED,
+                f"version {write.version.version} is still there after its deletion",
+            )
+        return ClaimState.DELETED
+
+    def _register(self, write: Write) -> ClaimState:
+        target, subject = self._ends.target, write.version.full_subject
+        wanted = self._now(write.version)
+        there = target.schema(subject, wanted.version)
+        if there is None:
+            self._check_id(wanted)
+            target.register(wanted)
+            there = target.schema(subject, wanted.version)
+        if there is None or there.id != wanted.id or not is_same(there, wanted):
+            raise _StoppedError(SchemaState.UNSUPPORTED, self._differs(wanted, there))
+        kept = (there.metadata, there.rule_set) == (wanted.metadata, wanted.rule_set)
+        return ClaimState.COPIED if kept else ClaimState.STRIPPED
+
+    def _now(self, listed: SchemaVersion) -> SchemaVersion:
+        """The version as the source has it now, with what lists leave out."""
+        context = self._ends.flow.schemas_context
+        subject = Subject(listed.context.removeprefix(context), listed.subject)
+        found = self._ends.source.schema(subject, listed.version)
+        alias = self._ends.source.alias
+        if found is None:
+            raise _StoppedError(
+                SchemaState.PENDING,
+                f"version {listed.version} is no longer on {alias}",
+            )
+        moved = place(found, context)
+        if moved.id != listed.id or not is_same(moved, listed):
+            raise _StoppedError(
+                SchemaState.PENDING,
+                f"version {listed.version} has changed on {alias}",
+            )
+        return moved
+
+    def _check_id(self, wanted: SchemaVersion) -> None:
+        """Some registries would give the id to the new text."""
+        held = self._ends.target.by_id(wanted.context, wanted.id)
+        if held is None or _is_text(held, wanted):
+            return
+        uses = self._ends.target.uses(wanted.context, wanted.id)
+        where = ", ".join(f"{use.subject} version {use.version}" for use in uses[:3])
+        raise _StoppedError(
+            SchemaState.CONFLICT,
+            f"version {wanted.version} has id {wanted.id} on "
+            f"{self._ends.source.alias}, which is {where or 'another schema'} on "
+            f"{self._ends.target.alias}",
+        )
+
+    def _differs(self, wanted: SchemaVersion, there: SchemaVersion | None) -> str:
+        alias = self._ends.target.alias
+        if there is None:
+            return (
+                f"version {wanted.version} is not on {alias} after it was written: "
+                "the registry takes its text for that of another version"
+            )
+        if there.id != wanted.id:
+            return (
+                f"version {wanted.version} has id {there.id} on {alias} after it was "
+                f"written with id {wanted.id}"
+            )
+        return (
+            f"version {wanted.version} has another text on {alias} than was written: "
+            "the registry does not keep texts byte for byte"
+        )
+
+
+class _StoppedError(Exception):
+    """One subject cannot go on."""
+
+    def __init__(self, state: SchemaState, reason: str) -> None:
+        self.state = state
+        self.reason = reason
+        super().__init__(reason)
+
+
+def _is_text(held: Schema, wanted: SchemaVersion) -> bool:
+    return (held.kind, held.text) == (wanted.kind, wanted.text)
+
+
+def _claim(version: SchemaVersion, state: ClaimState) -> Claim:
+    return Claim(
+        id=version.id, target_id=version.id, sha256=version.sha256, state=state
+    )
+
+
+def _raise_if_down(error: RegistryError) -> None:
+    """A registry that does not answer, or not now, is a matter of all subjects."""
+    if error.retriable or not error.status:
+        raise error
