@@ -11,7 +11,7 @@ from typing import Any
 
 from mirror.config.values import listed, refuse, refuse_all
 
-_ADDRESS = re.compile(r"https?://[^\s/?#@]+(/[^\s?#]*)?")
+_ADDRESS = re.compile(r"https?://[^\s/?#@]+(/[^\s?#@]*)?")
 
 
 def http(value: Any) -> str:
@@ -31,7 +31,7 @@ def of_one_service(value: Any) -> tuple[str, ...]:
         refuse('at least one address is needed, such as "https://registry.example.com"')
     wrong = []
     for index, each in enumerate(given):
-        if "@" in each.partition("://")[2].partition("/")[0]:
+        if "@" in each:
             wrong.append(
                 f"[{index}]: has a user or a password in it, which logs would show; "
                 "remove them, and use username and password_file"

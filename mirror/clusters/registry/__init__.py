@@ -2,6 +2,6 @@
 
 In: the settings of a cluster's registry. Out: subjects, versions, modes and
 compatibility levels as frozen values, and writes of them. `registry` asks one registry,
-`requests` carries one question to it, `credentials` proves who we are, `trial` finds
-out what a registry can do.
+`channel` carries one question to it, `login` proves who we are, `lists` reads all that
+there is, `trial` finds out whether it keeps ids.
 """

@@ -27,14 +27,6 @@ class Mode(StrEnum):
     FORWARD = "FORWARD"
 
 
-class Kind(StrEnum):
-    """The language of a schema."""
-
-    AVRO = "AVRO"
-    JSON = "JSON"
-    PROTOBUF = "PROTOBUF"
-
-
 @dataclass(frozen=True, slots=True, order=True)
 class Subject:
     """A subject in its context; without a name, the whole context."""
@@ -76,7 +68,7 @@ class Schema:
     """A text and what it means, without a place."""
 
     kind: str
-    """Usually one of `Kind`; a registry may know others."""
+    """AVRO, JSON or PROTOBUF; a registry may know others."""
     text: str
     references: tuple[Reference, ...] = ()
     metadata: str = ""
