@@ -58,7 +58,7 @@ class SchemaJob:
         self._tell = tell
         self._passive = passive
         self._status = SchemaStatus()
-        self._claims: tuple[Cluster, SchemaClaims] | None = None
+        self._opened: tuple[Cluster, schemas.Ends] | None = None
         self._levels: Iterator[Subject] = iter(())
         self.adopt(flow, config)
 
@@ -84,6 +84,7 @@ class SchemaJob:
         self._stopping.clear()
         flow = self._flow
         if flow.schemas == "off":
+            self._close()
             self._tell(SCHEMAS, [])
             return []
         return [
@@ -91,42 +92,44 @@ class SchemaJob:
         ]
 
     def _sync(self, _source: Cluster, target: Cluster) -> None:
-        flow = self._flow
-        rate = flow.schemas_requests_per_second
-        with (
-            Registry(self._config.clusters[flow.source], pace=Pace(rate)) as source,
-            Registry(self._config.clusters[flow.target], pace=Pace(rate)) as registry,
-        ):
-            ends = schemas.Ends(
-                flow=flow,
-                source=source,
-                target=registry,
-                claims=self._claims_on(target),
-                going_on=lambda: not (self._stopping.is_set() or self._held()),
-                deletes=schemas.copies_deletes(
-                    flow, by_role(self._config.enabled_flows, self._passive())
-                ),
+        order = by_role(self._config.enabled_flows, self._passive())
+        ends = replace(
+            self._ends(target), deletes=schemas.copies_deletes(self._flow, order)
+        )
+        before = ends.source.failed + ends.target.failed
+        try:
+            found = schemas.sync(ends, levels_of=self._some_levels())
+        finally:
+            failed = ends.source.failed + ends.target.failed - before
+            self._status = replace(
+                self._status, request_failures=self._status.request_failures + failed
             )
-            try:
-                found = schemas.sync(ends, levels_of=self._some_levels())
-            finally:
-                failed = source.failed + registry.failed
-                self._status = replace(
-                    self._status,
-                    request_failures=self._status.request_failures + failed,
-                )
-                self._show()
+            self._show()
         self._report(found)
 
-    def _claims_on(self, target: Cluster) -> SchemaClaims:
-        """What was read is kept as long as the connections."""
-        if self._claims is None or self._claims[0] is not target:
-            flow = self._flow
-            claims = SchemaClaims(
-                target, flow.source, replication_factor=flow.replication_factor
+    def _ends(self, target: Cluster) -> schemas.Ends:
+        """They are kept, with what was read, for as long as the job's connections."""
+        if self._opened is None or self._opened[0] is not target:
+            self._close()
+            flow, clusters = self._flow, self._config.clusters
+            rate = flow.schemas_requests_per_second
+            ends = schemas.Ends(
+                flow=flow,
+                source=Registry(clusters[flow.source], pace=Pace(rate)),
+                target=Registry(clusters[flow.target], pace=Pace(rate)),
+                claims=SchemaClaims(
+                    target, flow.source, replication_factor=flow.replication_factor
+                ),
+                going_on=lambda: not (self._stopping.is_set() or self._held()),
             )
-            self._claims = (target, claims)
-        return self._claims[1]
+            self._opened = (target, ends)
+        return self._opened[1]
+
+    def _close(self) -> None:
+        if self._opened is not None:
+            self._opened[1].source.close()
+            self._opened[1].target.close()
+            self._opened = None
 
     def _some_levels(self) -> set[Subject]:
         return {

@@ -98,6 +98,8 @@ class SchemaClaims:
         self._readers: dict[str, TopicReader] = {}
         self._claims: dict[str, dict[Key, Claim]] = {}
         self._before: dict[str, dict[Note, Before]] = {}
+        self.counted = 0
+        """How many records were read or written: the same if nothing is new."""
 
     def refresh(self) -> None:
         """Read what is new.
@@ -160,6 +162,7 @@ class SchemaClaims:
             configs=TOPIC_CONFIGS,
         )
         append(self._cluster, topic, entries)
+        self.counted += len(entries)
         self._claims.setdefault(self._source, {}).update(claims)
         self._before.setdefault(self._source, {}).update(before or {})
 
@@ -171,6 +174,7 @@ class SchemaClaims:
         claims = self._claims.setdefault(source, {})
         before = self._before.setdefault(source, {})
         for _, key, value in reader.read():
+            self.counted += 1
             try:
                 place, found = decode(key, value)
             except ClusterError as error:

@@ -9,7 +9,8 @@ the compatibility levels.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from mirror.metadata import schema_levels, schema_order, schema_rules
@@ -17,15 +18,27 @@ from mirror.metadata.schema_writing import Writer
 from mirror.status.states import SchemaState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from mirror.clusters.registry.registry import Registry
-    from mirror.clusters.registry.values import SchemaVersion, Subject
+    from mirror.clusters.registry.values import Subject
     from mirror.config.schema import FlowConfig
     from mirror.metadata.schema_claims import SchemaClaims
     from mirror.metadata.schema_levels import LevelChange
     from mirror.metadata.schema_order import Write
     from mirror.metadata.schema_rules import Chosen, SchemaPlan, SubjectPlan
+
+
+@dataclass(slots=True)
+class _Last:
+    """The last look, for one that finds the same lists: registries give the same object
+    if nothing has changed.
+    """
+
+    lists: tuple[object, ...] = ()
+    chosen: Chosen | None = None
+    rest: tuple[object, ...] = ()
+    plan: SchemaPlan | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +53,7 @@ class Ends:
     """Whether soft deletes are copied; of two opposite flows one does."""
     going_on: Callable[[], bool] = lambda: True
     """Whether to write another version; asked before each one."""
+    last: _Last = field(default_factory=_Last)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,24 +167,28 @@ class _Found:
     """One look at both registries."""
 
     def __init__(self, ends: Ends) -> None:
-        flow = ends.flow
         ends.claims.refresh()
-        self.chosen: Chosen = schema_rules.chosen(everything(ends.source), flow)
+        source, flow, last = ends.source, ends.flow, ends.last
+        lists = tuple(source.versions(context) for context in source.contexts())
+        if last.chosen is None or not _are_same(last.lists, lists):
+            last.chosen, last.plan = schema_rules.chosen(chain(*lists), flow), None
+            last.lists = lists
+        self.chosen = last.chosen
         self._contexts = {key[0].context for key in self.chosen.versions}
-        there = [
-            each
-            for context in sorted(self._contexts)
-            for each in ends.target.versions(context)
-        ]
-        self._subjects_there = {each.full_subject for each in there}
-        self.plan: SchemaPlan = schema_rules.plan(
-            self.chosen,
-            there,
-            ours=ends.claims.ours,
-            owners=ends.claims.owners,
-            flow=flow,
-            deletes=flow.schemas_deletes and ends.deletes,
-        )
+        copies = [ends.target.versions(context) for context in sorted(self._contexts)]
+        self._subjects_there = {e.full_subject for each in copies for e in each}
+        rest = (*copies, ends.claims.counted, ends.deletes)
+        if last.plan is None or not _are_same(last.rest, rest):
+            last.plan = schema_rules.plan(
+                self.chosen,
+                chain(*copies),
+                ours=ends.claims.ours,
+                owners=ends.claims.owners,
+                flow=flow,
+                deletes=flow.schemas_deletes and ends.deletes,
+            )
+            last.rest = rest
+        self.plan = last.plan
 
     def open_subjects(self) -> set[Subject]:
         """Those that may be written, and that producers can still find."""
@@ -194,13 +212,12 @@ class _Found:
         }
 
 
-def everything(registry: Registry) -> list[SchemaVersion]:
-    """All versions in all contexts."""
-    return [
-        each
-        for context in registry.contexts()
-        for each in registry.versions(context)
-    ]
+def _are_same(one: Sequence[object], other: Sequence[object]) -> bool:
+    """Long lists by their identity, numbers by their value."""
+    return len(one) == len(other) and all(
+        ours is theirs or (isinstance(ours, int) and ours == theirs)
+        for ours, theirs in zip(one, other, strict=True)
+    )
 
 
 def _after(plan: SchemaPlan, writer: Writer) -> Iterable[SubjectPlan]:
