@@ -2,9 +2,9 @@
 
 A test says `@pytest.mark.needs("promtool")`; tests/conftest.py skips it where `missing`
 gives a reason, or fails it where MIRROR_TEST_REQUIRE names the tool, as in "promtool
-helm browser". `path` finds a program on the PATH, or in the cache folder's `bin`.
-`python -m tests.tools` installs what is missing; `--hide FOLDER` fills a folder that
-serves as a PATH without any of these programs.
+helm browser registry". `path` finds a program on the PATH, or in the cache folder's
+`bin`. `python -m tests.tools` installs what is missing; `--hide FOLDER` fills a folder
+that serves as a PATH without any of these programs.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from pathlib import Path
 import shutil
 import subprocess
 import sys
+
+from mirror.playground.registry import axonops
 
 REQUIRE = "MIRROR_TEST_REQUIRE"
 """The variable with the tools, parted by spaces, without which tests fail."""
@@ -47,6 +49,7 @@ TOOLS = {
     "browser": Tool(
         programs=("chromium", "chromedriver"), packages=("chromium", "chromium-driver")
     ),
+    "registry": Tool(programs=(axonops.PROGRAM,), module=axonops.MODULE),
 }
 _OTHER_NAMES = {"chromium": ("chromium-browser",)}
 

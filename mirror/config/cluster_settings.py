@@ -245,7 +245,7 @@ class ClusterConfig(Section):
         default=None,
         on_change=Effect.JOBS,
         description="The cluster's schema registry, for flows that copy schemas: a "
-        "mapping of the settings in the next table. Null: none.",
+        "mapping of its url and the other settings below. Null: none.",
     )
 
     @property

@@ -7,6 +7,7 @@ has no effect; no file is read here. `clusters.registry` uses it.
 from __future__ import annotations
 
 from collections.abc import Mapping  # noqa: TC003  pydantic reads it when it runs
+import re
 from typing import Annotated, Self
 
 from pydantic import BeforeValidator, model_validator
@@ -15,6 +16,7 @@ from mirror.config import addresses, values
 from mirror.config.section import File, Number, Secret, Section, Text
 from mirror.config.traits import setting
 
+_SECRET_HEADERS = re.compile("(?i)authorization|secret|password|token|key|cookie")
 _PASSWORDS = ("password", "password_file")
 _TOKENS = ("token", "token_file")
 _OF_OAUTH = (
@@ -100,6 +102,7 @@ class RegistryConfig(Section):
     headers: Mapping[str, str] = setting(
         default={},
         repr=False,
+        secret_keys=_SECRET_HEADERS,
         description="Further headers for each request, such as {target-sr-cluster: "
         "lsrc-1} for Confluent Cloud with OAuth. Empty: none.",
     )
