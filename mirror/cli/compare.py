@@ -26,7 +26,7 @@ from mirror.metadata import comparing, portrait
 from mirror.metadata.sides import Live
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from mirror.config.schema import FlowConfig, MirrorConfig
     from mirror.metadata.differences import Difference
@@ -79,7 +79,8 @@ def compare(
             lambda alias: Live(reach(alias)),
             resting=roles.resting,
         )
-        found += _of_schemas(chosen, flows, a, b, reach, roles.resting)
+        going = [flow for flow in flows if flow.name not in roles.resting]
+        found += _of_schemas(chosen, going, (a, b), reach)
     shown = [each for each in found if show_all or not each.expected]
     if output is Form.JSON:
         document(
@@ -104,21 +105,19 @@ def compare(
 def _of_schemas(
     chosen: MirrorConfig,
     flows: Sequence[FlowConfig],
-    a: str,
-    b: str,
+    ends: tuple[str, str],
     reach: Reach,
-    resting: Mapping[str, str],
 ) -> Iterator[Difference]:
-    """Of flows between the two clusters that copy schemas now."""
+    """Of these flows, those between the two clusters that copy schemas."""
     from mirror.metadata.schema_differences import of_schemas  # noqa: PLC0415  rare
     from mirror.preflight.schema_writes import look  # noqa: PLC0415  loads kernels
 
     for flow in flows:
-        if {flow.source, flow.target} == {a, b} and flow.name not in resting and (
-            flow.schemas != "off"
-        ):
+        if {flow.source, flow.target} == set(ends) and flow.schemas != "off":
             found = of_schemas(look(chosen, flow, flows, reach))
-            yield from (each if flow.source == a else each.turned for each in found)
+            yield from (
+                each if flow.source == ends[0] else each.turned for each in found
+            )
 
 
 def _row(each: Difference) -> tuple[str, ...]:

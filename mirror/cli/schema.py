@@ -31,10 +31,10 @@ from mirror.config.values import near
 from mirror.errors import ConfigError, MirrorError
 from mirror.metadata import schema_trace, schemas
 from mirror.metadata.schema_claims import SchemaClaims
-from mirror.status.states import SchemaState
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from pathlib import Path
 
     from mirror.config.schema import FlowConfig, MirrorConfig
     from mirror.metadata.schema_rules import SubjectPlan
@@ -63,10 +63,10 @@ def list_schemas(
 
     VERSIONS are those that the target's registry has, of those that it should have.
     STATE is SYNCED, PENDING (something is to be written), CONFLICT (something of others
-    is in the way), UNSUPPORTED (the target's registry cannot take it) or REFUSED. Out of
-    a CONFLICT: put the copies into a context of their own with schemas_context, leave
-    the subject out with schemas_exclude, or remove what is in the way. Changes nothing.
-    Exit status 1 if a subject is in a conflict, or a registry does not answer.
+    is in the way), UNSUPPORTED (the target's registry cannot take it) or REFUSED. Ways
+    out of a CONFLICT: put the copies into a context of their own with schemas_context,
+    leave the subject out with schemas_exclude, or remove what is in the way. Changes
+    nothing. Exit status 1 if a subject is in a conflict, or a registry does not answer.
 
     \b
     Examples:
@@ -185,8 +185,8 @@ def sync_schemas(
     """Copy what the target's registry is missing, once.
 
     The service does this at intervals where schemas is on. Shows what would be written,
-    in this order, and asks. Each version keeps its id, number and text. Subjects are put
-    into mode IMPORT, which leaves them readable and keeps others from registering
+    in this order, and asks. Each version keeps its id, number and text. Subjects are
+    put into mode IMPORT, which leaves them readable and keeps others from registering
     there. Exit status 1 if a subject could not be copied.
 
     \b
@@ -197,9 +197,7 @@ def sync_schemas(
     chosen, flows = _flows(config, flow)
     found, failures = _looked(chosen, flows)
     only = _known(subjects or [], found)
-    planned = {
-        name: schemas.narrowed(result, only) for name, result in found.items()
-    }
+    planned = {name: schemas.narrowed(result, only) for name, result in found.items()}
     rows = [row for name, result in planned.items() for row in _changes(name, result)]
     if output is Form.JSON:
         document(
@@ -233,7 +231,9 @@ def sync_schemas(
     raise typer.Exit(EXIT_FAILED if failures else EXIT_OK)
 
 
-def _flows(config: Any, wanted: Sequence[str] | None) -> tuple[MirrorConfig, list[FlowConfig]]:
+def _flows(
+    config: Path, wanted: Sequence[str] | None
+) -> tuple[MirrorConfig, list[FlowConfig]]:
     chosen, flows = chosen_flows(config, wanted)
     copying = [each for each in flows if each.schemas != "off"]
     without = [each.name for each in flows if each.schemas == "off"]
@@ -295,9 +295,7 @@ def _looked(
 
 
 def _known(names: Sequence[str], found: dict[str, SchemasResult]) -> set[Subject]:
-    known = {
-        str(each.subject) for result in found.values() for each in result.subjects
-    }
+    known = {str(each.subject) for result in found.values() for each in result.subjects}
     if found and (unknown := [name for name in names if name not in known]):
         raise ConfigError(
             [

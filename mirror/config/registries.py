@@ -69,7 +69,9 @@ def _back(flow: FlowConfig, flows: Sequence[FlowConfig]) -> tuple[FlowConfig, ..
     """The flows that lead from a flow's target back to its source; none: they do
     not.
     """
-    ways: list[tuple[FlowConfig, ...]] = [(e,) for e in flows if e.source == flow.target]
+    ways: list[tuple[FlowConfig, ...]] = [
+        (e,) for e in flows if e.source == flow.target
+    ]
     seen = {flow.target}
     while ways:
         way = ways.pop(0)

@@ -61,7 +61,6 @@ class FlowJobs:
             flow,
             config,
             store=store,
-            tell=problems.tell,
             passive=pairs.passive,
             held=self._held,
         )

@@ -22,7 +22,7 @@ from mirror.status.schemas import MOST_SUBJECTS, SchemaStatus, SubjectStatus
 from mirror.status.states import SchemaState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator
 
     from mirror.clusters.cluster import Cluster
     from mirror.clusters.registry.values import Subject
@@ -45,17 +45,13 @@ class SchemaJob:
         config: MirrorConfig,
         *,
         store: StatusStore,
-        tell: Callable[[str, Sequence[str]], None],
         passive: Callable[[], Collection[str]] = frozenset,
         held: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`tell` and `passive` as in `TopicJobs`; `held`: whether a switch is under
-        way.
-        """
+        """`passive` as in `TopicJobs`; `held`: whether a switch is under way."""
         self._held = held
         self._stopping = threading.Event()
         self._store = store
-        self._tell = tell
         self._passive = passive
         self._status = SchemaStatus()
         self._opened: tuple[Cluster, schemas.Ends] | None = None
@@ -85,7 +81,6 @@ class SchemaJob:
         flow = self._flow
         if flow.schemas == "off":
             self._close()
-            self._tell(SCHEMAS, [])
             return []
         return [
             Job(name=SCHEMAS, seconds=flow.schemas_seconds, work=self._sync, waits=True)
@@ -176,7 +171,6 @@ class SchemaJob:
             )[:MOST_SUBJECTS],
         )
         self._show()
-        self._tell(SCHEMAS, found.problems[:MOST_SUBJECTS])
 
     def _event(self, subject: str, text: str) -> None:
         self._store.trail.add(

@@ -25,7 +25,7 @@ from mirror.clusters.registry.values import Subject
 from mirror.errors import MALFORMED, ClusterError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from mirror.clusters.cluster import Cluster
     from mirror.clusters.registry.values import SchemaVersion

@@ -44,7 +44,9 @@ def changes(
         if wanted == now:
             continue
         noted = ends.claims.before(subject, What.LEVEL)
-        if now == (noted.set if noted else None) or (noted is None and not subject.name):
+        if now == (noted.set if noted else None) or (
+            noted is None and not subject.name
+        ):
             found.append(LevelChange(subject=subject, now=now, then=wanted))
         else:
             remarks[subject] = (

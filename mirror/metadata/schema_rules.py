@@ -177,11 +177,12 @@ class _Planner:
             ordered = schema_order.in_order(writes, self._found.versions)
             if left := set(writes) - set(ordered):
                 for each in left:
-                    self._stopped[each.version.full_subject] = (
-                        SchemaState.UNSUPPORTED,
+                    why = (
                         f"version {each.version.version} refers to itself through "
-                        "others, so none of them can be written first",
+                        "others, so none of them can be written first"
                     )
+                    subject = each.version.full_subject
+                    self._stopped[subject] = (SchemaState.UNSUPPORTED, why)
                 self._stop_on_references(writes)
                 writes = self._going_on(writes)
             else:
@@ -289,9 +290,6 @@ class _Planner:
             state = self._stopped[ref[0]][0]
             return state, f"{what}, which is not copied: its subject is in {state}"
         if ref in self._found.others:
-            return (
-                SchemaState.CONFLICT,
-                f"{what}, which schemas_exclude leaves out and {self._target} does not "
-                "have",
-            )
+            left_out = f"which schemas_exclude leaves out and {self._target} has not"
+            return SchemaState.CONFLICT, f"{what}, {left_out}"
         return SchemaState.UNSUPPORTED, f"{what}, which {self._source} does not have"

@@ -65,9 +65,7 @@ def trace(
             texts[registry.alias] = schema.text
             places += _places(registry, where, number)
     one, other = texts.get(source.alias), texts.get(target.alias)
-    names = {
-        each.subject.name for each in places if each.cluster == source.alias
-    }
+    names = {each.subject.name for each in places if each.cluster == source.alias}
     topics = {
         name.removesuffix(ending)
         for name in names

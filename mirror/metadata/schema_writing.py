@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from mirror.clusters.registry.values import Mode, Subject
 from mirror.errors import RegistryError
 from mirror.metadata.schema_claims import Before, Claim, ClaimState, What
-from mirror.metadata.schema_names import is_same, key_of, place, references_of, shown
+from mirror.metadata.schema_names import is_same, place, references_of, shown
 from mirror.status.states import SchemaState
 
 if TYPE_CHECKING:
@@ -77,8 +77,7 @@ class Writer:
             {
                 (subject, What.MODE): Before(before=mode, set=Mode.IMPORT)
                 for subject, mode in modes.items()
-                if mode is not Mode.IMPORT
-                and claims.before(subject, What.MODE) is None
+                if mode is not Mode.IMPORT and claims.before(subject, What.MODE) is None
             },
         )
         for subject, mode in modes.items():

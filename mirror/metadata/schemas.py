@@ -151,7 +151,9 @@ def sync(
 
 
 def narrowed(found: SchemasResult, subjects: Collection[Subject]) -> SchemasResult:
-    """What is about these subjects, and what they refer to; of all, if none is given."""
+    """What is about these subjects, and what they refer to; all of it, if none is
+    given.
+    """
     if not subjects:
         return found
     writes = schema_order.narrowed(found.writes, subjects)
@@ -196,7 +198,6 @@ class _Found:
             key[0] for key, each in self.chosen.versions.items() if not each.deleted
         } - self._stopped()
 
-
     def own_contexts(self) -> set[str]:
         """Those in which nothing on the target is of anyone else."""
         ours = {each.subject for each in self.plan.subjects} - self._stopped()
@@ -224,9 +225,7 @@ def _after(plan: SchemaPlan, writer: Writer) -> Iterable[SubjectPlan]:
     """The subjects once it was written."""
     left = Counter(each.version.full_subject for each in plan.writes)
     left.subtract(each.version.full_subject for each in writer.done)
-    came = Counter(
-        each.version.full_subject for each in writer.done if not each.delete
-    )
+    came = Counter(each.version.full_subject for each in writer.done if not each.delete)
     for each in plan.subjects:
         state, reason = each.state, each.reason
         if each.subject in writer.stopped:

@@ -49,7 +49,7 @@ def _topic(ground: Ground) -> list[Finding]:
                     f"{SCHEMAS_TOPIC} is copied under its own name: a registry of "
                     f"{ground.flow.target} that keeps its schemas there would have "
                     "two writers",
-                    f"leave it out with topics_exclude, and use schemas: copy",
+                    "leave it out with topics_exclude, and use schemas: copy",
                 )
             ]  # fmt: skip
     return []

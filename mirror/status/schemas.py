@@ -1,15 +1,18 @@
 """What a running service knows of its flows' schemas, as a part of the status.
 
-Main types: `SchemaStatus`, of one flow, and `SubjectStatus`, of a subject that is not as
-it should be.
+Main types: `SchemaStatus`, of one flow, and `SubjectStatus`, of a subject that is not
+as it should be.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping  # noqa: TC003  a field's type
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from mirror.status.states import SchemaState
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from mirror.status.states import SchemaState
 
 MOST_SUBJECTS = 200
 """How many subjects a status names."""

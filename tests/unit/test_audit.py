@@ -30,8 +30,8 @@ pytestmark = pytest.mark.unit
 
 CHANGING = {
     *("adopt", "failback", "failover", "flow reset", "pause", "repair append"),
-    *("repair rebuild", "resume", "schema sync", "switch", "tail export", "tail replay"),
-    *("tail skip", "topic acls", "topic configs"),
+    *("repair rebuild", "resume", "schema sync", "switch", "tail export"),
+    *("tail replay", "tail skip", "topic acls", "topic configs"),
 }
 CONFIG = """
 clusters:
