@@ -210,41 +210,41 @@ def bootstrap_servers(value: Any) -> tuple[str, ...]:
 
 def hosts(value: Any) -> tuple[str, ...]:
     """Host names as in a URL, without scheme and port."""
-    listed = listed(value)
+    found = listed(value)
     refuse_all(
         [
             f'[{index}]: {shown(host)} is not a host\'s name; use "mirror.example.com"'
-            for index, host in enumerate(listed)
+            for index, host in enumerate(found)
             if not _HOST.fullmatch(host)
         ]
     )
-    return tuple(host.lower() for host in listed)
+    return tuple(host.lower() for host in found)
 
 
 def patterns(value: Any) -> tuple[str, ...]:
     """Regular expressions, compiled once so that a bad one is found at start."""
-    listed = listed(value)
+    found = listed(value)
     refuse_all(
         [
             f"[{index}]: {shown(pattern)} {wrong}"
-            for index, pattern in enumerate(listed)
+            for index, pattern in enumerate(found)
             if (wrong := _wrong_pattern(pattern))
         ]
     )
-    return listed
+    return found
 
 
 def group_patterns(value: Any) -> tuple[str, ...]:
     """The same for groups, whose names may have any character."""
-    listed = listed(value)
+    found = listed(value)
     refuse_all(
         [
             f"[{index}]: {shown(pattern)} {wrong}"
-            for index, pattern in enumerate(listed)
+            for index, pattern in enumerate(found)
             if (wrong := _uncompilable(pattern))
         ]
     )
-    return listed
+    return found
 
 
 def rename(value: Any) -> tuple[Rule, ...]:
