@@ -16,6 +16,7 @@ from pathlib import Path
 import shutil
 import subprocess
 import sys
+import tempfile
 
 from mirror.playground.registry import axonops
 
@@ -34,10 +35,15 @@ class Tool:
     """Debian's."""
     module: str = ""
     """One that Go builds."""
+    package: str = ""
+    """The package in that module, built without asking for the module's other versions,
+    as `go install` does: not every proxy lists them."""
 
     @property
     def line(self) -> str:
         """The command that installs it."""
+        if self.package:
+            return "python -m tests.tools, with Go"
         if self.module:
             return f"GOBIN={_bin()} go install {self.module}"
         return f"apt-get install {' '.join(self.packages)}"
@@ -49,7 +55,9 @@ TOOLS = {
     "browser": Tool(
         programs=("chromium", "chromedriver"), packages=("chromium", "chromium-driver")
     ),
-    "registry": Tool(programs=(axonops.PROGRAM,), module=axonops.MODULE),
+    "registry": Tool(
+        programs=(axonops.PROGRAM,), module=axonops.MODULE, package=axonops.PACKAGE
+    ),
 }
 _OTHER_NAMES = {"chromium": ("chromium-browser",)}
 
@@ -99,7 +107,9 @@ def install() -> list[str]:
 
 
 def _install(tool: Tool) -> None:
-    if tool.module and shutil.which("go"):
+    if tool.package and shutil.which("go"):
+        _build(tool)
+    elif tool.module and shutil.which("go"):
         environ = {**os.environ, "GOBIN": str(_bin())}
         subprocess.run(["go", "install", tool.module], check=True, env=environ)
     if tool.packages and os.geteuid() == 0 and shutil.which("apt-get"):
@@ -111,6 +121,17 @@ def _install(tool: Tool) -> None:
             subprocess.run(
                 ["apt-get", *words], check=True, env=environ, stdout=subprocess.DEVNULL
             )
+
+
+def _build(tool: Tool) -> None:
+    module, _, version = tool.module.partition("@")
+    [program] = tool.programs
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "go.mod").write_text(
+            f"module tools\n\ngo 1.26\n\nrequire {module} {version}\n"
+        )
+        command = ("go", "build", "-mod=mod", "-o", str(_bin() / program))
+        subprocess.run([*command, f"{module}/{tool.package}"], check=True, cwd=folder)
 
 
 def hide(folder: Path) -> None:

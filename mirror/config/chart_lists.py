@@ -55,9 +55,10 @@ def for_chart() -> str:
         },
         "restart": _names(
             # A setting of a section within one has the effect of the latter.
-            lambda section, name, _info: Effect.RESTART
-            in section.effect(name.partition(".")[0])
-            and "." not in name
+            lambda section, name, _info: (
+                Effect.RESTART in section.effect(name.partition(".")[0])
+                and "." not in name
+            )
         ),
         "properties": {
             "secret": _keys(
@@ -87,9 +88,7 @@ def for_chart() -> str:
 def _names(asks: Asks) -> dict[str, list[str]]:
     return {
         name: [
-            field
-            for field, info in _with_inner(section)
-            if asks(section, field, info)
+            field for field, info in _with_inner(section) if asks(section, field, info)
         ]
         for name, section in _SECTIONS.items()
     }

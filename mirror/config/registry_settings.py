@@ -12,7 +12,8 @@ from typing import Annotated, Self
 
 from pydantic import BeforeValidator, model_validator
 
-from mirror.config import addresses, values
+from mirror.config import values
+from mirror.config.addresses import http, of_one_service
 from mirror.config.section import File, Number, Secret, Section, Text
 from mirror.config.traits import setting
 
@@ -29,7 +30,7 @@ _TLS = ("ssl_ca_file", "ssl_certificate_file", "ssl_key_file")
 class RegistryConfig(Section):
     """How to reach one schema registry. Holds credentials, which its repr hides."""
 
-    url: Annotated[tuple[str, ...], BeforeValidator(addresses.of_one_service)] = setting(
+    url: Annotated[tuple[str, ...], BeforeValidator(of_one_service)] = setting(
         description="Where Confluent's API is, such as "
         "https://registry-a.example.com; Apicurio has it under /apis/ccompat/v7. A "
         "list, or one text with commas: instances of one registry, tried in turn. At "
@@ -59,9 +60,7 @@ class RegistryConfig(Section):
         description="A file that holds only a bearer token, read again for each "
         "connection. Null: none, or token.",
     )
-    oauth_token_endpoint_url: (
-        Annotated[str, BeforeValidator(addresses.http)] | None
-    ) = setting(
+    oauth_token_endpoint_url: Annotated[str, BeforeValidator(http)] | None = setting(
         default=None,
         description="Where to request bearer tokens with client credentials. Null: no "
         "such login.",
@@ -209,7 +208,9 @@ class RegistryConfig(Section):
             )
         if self._given("ssl_key_file") and not self._given("ssl_certificate_file"):
             raise values.refusal(
-                "ssl_key_file", "a key needs its certificate", "add ssl_certificate_file"
+                "ssl_key_file",
+                "a key needs its certificate",
+                "add ssl_certificate_file",
             )
 
     def _given(self, *names: str) -> list[str]:

@@ -47,6 +47,14 @@ _MODULES: dict[JarKind, tuple[_Module, ...]] = {
 # A silent logging binding would hide why a broker did not start.
 _LOGGING = _Module("org.slf4j", "slf4j-simple", SLF4J_VERSION)
 
+_WITHOUT_POMS = """<ivysettings>
+  <settings defaultResolver="public"/>
+  <resolvers>
+    <ibiblio name="public" m2compatible="true" usepoms="false"/>
+  </resolvers>
+</ivysettings>
+"""
+
 
 def kafka_jars(kind: JarKind) -> str:
     """Give the class path of a kind of program, resolving it when it is new.
@@ -63,9 +71,11 @@ def kafka_jars(kind: JarKind) -> str:
     return os.pathsep.join(str(jar) for jar in sorted(folder.glob("*.jar")))
 
 
-def fetched(name: str, dependencies: str, *, types: Sequence[str]) -> Path:
+def fetched(
+    name: str, dependencies: str, *, types: Sequence[str], poms: bool = True
+) -> Path:
     """A folder of the cache with the files of these types, fetched when it is new.
-    `dependencies` are elements of an Ivy file.
+    `dependencies` are elements of an Ivy file. `poms`: read what these depend on.
 
     Raises:
         PlaygroundError: they could not be fetched.
@@ -76,18 +86,22 @@ def fetched(name: str, dependencies: str, *, types: Sequence[str]) -> Path:
     if not complete.exists():
         with cache_lock("jars"):
             if not complete.exists():
-                _resolve(name, dependencies, types, folder)
+                _resolve(name, dependencies, types, folder, poms=poms)
                 complete.touch()
     return folder
 
 
 @stamina.retry(on=PlaygroundError, attempts=3, timeout=None)
 def _resolve(
-    name: str, dependencies: str, types: Sequence[str], folder: Path
+    name: str, dependencies: str, types: Sequence[str], folder: Path, *, poms: bool
 ) -> None:
     description = cache_folder() / f"ivy-{name}.xml"
     description.write_text(_ivy_module(name, dependencies))
     settings = os.environ.get("MIRROR_IVY_SETTINGS")
+    if not poms and settings is None:
+        file = cache_folder() / "ivy-settings.xml"
+        file.write_text(_WITHOUT_POMS)
+        settings = str(file)
     answer = subprocess.run(
         [
             *(require_java(), "-XX:TieredStopAtLevel=1"),

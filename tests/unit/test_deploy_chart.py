@@ -92,7 +92,7 @@ def refusal(helm: str, folder: Path, values: dict[str, Any], *more: str) -> str:
 
 
 def secret_settings() -> list[str]:
-    """A cluster's settings that are secret, by the model; a dot leads into a section."""
+    """A cluster's settings that are secret, by the model; dots lead into sections."""
     known = yaml.safe_load(chart_lists.for_chart())
     return known["secret"]["clusters"]
 

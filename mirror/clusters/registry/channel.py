@@ -245,4 +245,3 @@ class Channel:
 def malformed(channel: Channel, what: str) -> RegistryError:
     """The error about an answer that is JSON, and not what was asked for."""
     return RegistryError(f"{channel.where} answers {what} in a form of its own")
-

@@ -140,6 +140,8 @@ class Lists:
     def _numbers(self, path: str, *, deleted: bool) -> list[int]:
         params = _DELETED if deleted else {}
         numbers = self._channel.ask("GET", path, params=params).document or []
-        if not isinstance(numbers, list) or not all(isinstance(n, int) for n in numbers):
+        if not isinstance(numbers, list) or not all(
+            isinstance(n, int) for n in numbers
+        ):
             raise malformed(self._channel, "the versions of a subject")
         return sorted(numbers)

@@ -148,7 +148,9 @@ class Registry:
         """The subject's own compatibility level; None: that of its context."""
         answer = self._channel.ask("GET", of_setting("config", subject))
         try:
-            return None if answer.missing else str(answer.document["compatibilityLevel"])
+            return (
+                None if answer.missing else str(answer.document["compatibilityLevel"])
+            )
         except MALFORMED as error:
             raise malformed(self._channel, f"the level of {subject}") from error
 

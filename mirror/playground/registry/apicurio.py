@@ -23,7 +23,7 @@ VERSION = "3.0.9"
 PATH = "/apis/ccompat/v7"
 _DEPENDENCY = f"""\
     <dependency org="io.apicurio" name="apicurio-registry-app" rev="{VERSION}"
-                conf="default->master" transitive="false">
+                conf="default->default" transitive="false">
       <artifact name="apicurio-registry-app" type="tar.gz" ext="tar.gz"
                 m:classifier="all"/>
     </dependency>"""
@@ -60,7 +60,9 @@ def apicurio(folder: Path) -> RegistryProcess:
 
 def _unpacked() -> Path:
     name = f"apicurio-{VERSION}"
-    [archive] = fetched(name, _DEPENDENCY, types=("tar.gz",)).glob("*.tar.gz")
+    # Its POM has a parent that is not published.
+    folder = fetched(name, _DEPENDENCY, types=("tar.gz",), poms=False)
+    [archive] = folder.glob("*.tar.gz")
     home = cache_folder() / f"{name}-home"
     with cache_lock("apicurio"):
         if not home.exists():

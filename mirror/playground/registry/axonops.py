@@ -2,7 +2,7 @@
 
 Main function: `axonops`. It takes texts that differ in documentation or in the order of
 keys for one schema. The program is built from its Go module, whose version `MODULE`
-pins; `python -m tests.tools` does.
+pins: `python -m tests.tools` does that.
 """
 
 from __future__ import annotations
@@ -17,9 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-MODULE = (
-    "github.com/axonops/axonops-schema-registry/cmd/schema-registry@v0.4.0-mcp-phase7"
-)
+MODULE = "github.com/axonops/axonops-schema-registry@v0.2.1"
+PACKAGE = "cmd/schema-registry"
 PROGRAM = "schema-registry"
 
 
