@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from mirror.metadata.schema_order import Write
     from mirror.metadata.schemas import Ends
 
+_ABOUT_ONE = frozenset({401, 403, 409, 422})
+"""What registries answer to a request that they understand and refuse."""
 _TOGETHER = 500
 """Versions whose claims are noted together."""
 
@@ -38,6 +40,8 @@ class Writer:
         """Subjects that went wrong."""
         self._ends = ends
         self._importing: set[Subject] = set()
+        self._no_modes = ""
+        """Why the registry cannot keep ids."""
         self._failed: set[Key] = set()
 
     def write(self, writes: Sequence[Write]) -> None:
@@ -62,17 +66,18 @@ class Writer:
         """Note the claims and the modes, then change the modes."""
         claims, known = self._ends.claims, self._ends.claims.ours
         modes: dict[Subject, Mode | None] = {}
-        force: dict[Subject, bool] = {}
         for each in writes:
             subject = each.version.full_subject
-            if subject not in self._importing and subject not in modes:
-                modes[subject] = self._ends.target.mode(subject)
-                force[subject] = each.force
+            if subject not in {*self._importing, *self.stopped, *modes}:
+                mode = self._mode(subject)
+                if subject not in self.stopped:
+                    modes[subject] = mode
         claims.note(
             {
                 each.key: _claim(each.version, ClaimState.CLAIMED)
                 for each in writes
-                if each.key not in known
+                if each.version.full_subject not in self.stopped
+                if each.key not in known or not known[each.key].fits(each.version)
             },
             {
                 (subject, What.MODE): Before(before=mode, set=Mode.IMPORT)
@@ -80,26 +85,38 @@ class Writer:
                 if mode is not Mode.IMPORT and claims.before(subject, What.MODE) is None
             },
         )
+        force = {each.version.full_subject: each.force for each in writes}
         for subject, mode in modes.items():
-            if mode is Mode.IMPORT or self._imports(subject, force=force[subject]):
+            if mode is not Mode.IMPORT:
+                self._mode(subject, force=force[subject])
+            if subject not in self.stopped:
                 self._importing.add(subject)
 
-    def _imports(self, subject: Subject, *, force: bool) -> bool:
-        """Put a subject into IMPORT; whether it is then."""
-        target = self._ends.target
+    def _mode(self, subject: Subject, *, force: bool | None = None) -> Mode | None:
+        """The mode of a subject, after it was put into IMPORT if `force` is given. If
+        that fails it is stopped; so are all others, without being asked for, if the
+        registry has no modes.
+        """
+        target, found = self._ends.target, None
         try:
-            target.set_mode(subject, Mode.IMPORT, force=force)
-            if target.mode(subject) is Mode.IMPORT:
-                return True
-            why = "it does not stay in mode IMPORT"
+            if not self._no_modes and force is not None:
+                target.set_mode(subject, Mode.IMPORT, force=force)
+            if not self._no_modes:
+                found = target.mode(subject)
+                if force is not None and found is not Mode.IMPORT:
+                    self._no_modes = "it does not keep that mode"
         except RegistryError as error:
             _raise_if_down(error)
-            why = f"it cannot be put into mode IMPORT: {error}"
-        self.stopped[subject] = (
-            SchemaState.UNSUPPORTED,
-            f"{why}; without that {target.alias} keeps no ids",
-        )
-        return False
+            if error.status in _ABOUT_ONE:
+                why = f"it cannot be put into mode IMPORT: {error}"
+                self.stopped[subject] = (SchemaState.REFUSED, why)
+            else:
+                self._no_modes = str(error)
+        if self._no_modes:
+            why = f"the registry of {target.alias} has no mode IMPORT, so no ids can be"
+            why += f" kept: {self._no_modes}"
+            self.stopped[subject] = (SchemaState.UNSUPPORTED, why)
+        return found
 
     def _try(self, write: Write, done: dict[Key, Claim]) -> None:
         subject = write.version.full_subject
@@ -229,5 +246,5 @@ def _claim(version: SchemaVersion, state: ClaimState) -> Claim:
 
 def _raise_if_down(error: RegistryError) -> None:
     """A registry that does not answer, or not now, is a matter of all subjects."""
-    if error.retriable or not error.status:
+    if error.retriable:
         raise error

@@ -139,9 +139,8 @@ def sync(
     if levels_of is not None:
         written = {each.version.full_subject for each in writer.done}
         asked &= written | set(levels_of)
-    levels, remarks = schema_levels.changes(
-        ends, asked, whole=() if only else found.own_contexts()
-    )
+    whole = found.own_contexts() - {subject.context for subject in writer.stopped}
+    levels, remarks = schema_levels.changes(ends, asked, whole=() if only else whole)
     schema_levels.apply(ends, levels)
     return SchemasResult(
         subjects=_said(_after(found.plan, writer), remarks),
