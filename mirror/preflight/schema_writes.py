@@ -40,7 +40,7 @@ class SchemaToWrite:
     level: str = ""
     """Empty: no longer set on the subject itself."""
     force: bool = False
-    """The subject exists, so IMPORT has to be forced."""
+    """The subject exists, so mode IMPORT is forced."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
