@@ -86,7 +86,7 @@ class Channel:
             RegistryError: it refuses, or none of its addresses answers.
             AuthenticationError: our own secrets cannot be used.
         """
-        content = None if body is None else json.dumps(body).encode()
+        content = None if body is None else _encoded(body)
         renewed, pause = False, 0.0
         for attempt in range(_ROUNDS * len(self._config.url)):
             if attempt and attempt % len(self._config.url) == 0:
@@ -240,6 +240,14 @@ class Channel:
                 "CA that signed it, and url a name in it"
             )
         return RegistryError(f"{self.where} does not answer: {reason}", retriable=True)
+
+
+def _encoded(body: Mapping[str, Any]) -> bytes:
+    """JSON in UTF-8; in ASCII if a text has half a character, which UTF-8 has not."""
+    try:
+        return json.dumps(body, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return json.dumps(body).encode()
 
 
 def malformed(channel: Channel, what: str) -> RegistryError:
