@@ -29,7 +29,6 @@ Method = Literal["GET", "PUT", "POST", "DELETE"]
 
 _LARGEST = 256 << 20
 """Lists have every text; a single one may have several megabytes."""
-_PART = 1 << 16
 _ROUNDS = 3
 _PAUSE = Backoff(0.2, 2.0)
 _JSON = "application/vnd.schemaregistry.v1+json"
@@ -168,7 +167,8 @@ class Channel:
 
     def _whole(self, answer: httpx.Response, until: float) -> bytes:
         parts, size = [], 0
-        for part in answer.iter_bytes(_PART):
+        # Without a size of parts, which would be waited for.
+        for part in answer.iter_bytes():
             parts.append(part)
             size += len(part)
             if size > _LARGEST:
