@@ -29,7 +29,6 @@ Method = Literal["GET", "PUT", "POST", "DELETE"]
 
 _LARGEST = 256 << 20
 """Lists have every text; a single one may have several megabytes."""
-_PART = 1 << 16
 _ROUNDS = 3
 _PAUSE = Backoff(0.2, 2.0)
 _JSON = "application/vnd.schemaregistry.v1+json"
@@ -86,7 +85,7 @@ class Channel:
             RegistryError: it refuses, or none of its addresses answers.
             AuthenticationError: our own secrets cannot be used.
         """
-        content = None if body is None else json.dumps(body).encode()
+        content = None if body is None else _encoded(body)
         renewed, pause = False, 0.0
         for attempt in range(_ROUNDS * len(self._config.url)):
             if attempt and attempt % len(self._config.url) == 0:
@@ -168,7 +167,8 @@ class Channel:
 
     def _whole(self, answer: httpx.Response, until: float) -> bytes:
         parts, size = [], 0
-        for part in answer.iter_bytes(_PART):
+        # Without a size of parts, which would be waited for.
+        for part in answer.iter_bytes():
             parts.append(part)
             size += len(part)
             if size > _LARGEST:
@@ -240,6 +240,14 @@ class Channel:
                 "CA that signed it, and url a name in it"
             )
         return RegistryError(f"{self.where} does not answer: {reason}", retriable=True)
+
+
+def _encoded(body: Mapping[str, Any]) -> bytes:
+    """JSON in UTF-8; in ASCII if a text has half a character, which UTF-8 has not."""
+    try:
+        return json.dumps(body, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return json.dumps(body).encode()
 
 
 def malformed(channel: Channel, what: str) -> RegistryError:

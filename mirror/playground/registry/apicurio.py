@@ -47,7 +47,7 @@ def apicurio(folder: Path) -> RegistryProcess:
         RegistryPlan(
             name="apicurio",
             command=(
-                *(require_java(), *_SMALL_JVM),
+                *(str(require_java()), *_SMALL_JVM),
                 *(f"-Dquarkus.http.host={LOOPBACK}", f"-Dquarkus.http.port={port}"),
                 *("-cp", f"{home}/*", "io.quarkus.runner.GeneratedMain"),
             ),
