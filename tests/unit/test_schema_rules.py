@@ -245,8 +245,11 @@ def test_a_version_is_deleted_before_its_text_comes_again() -> None:
     that one is deleted first.
     """
     first = version("o", 1, 5, deleted=True)
+    user = version("user", 1, 6, refs=[("o", 1)], deleted=True)
     again = version("o", 2, 5)
-    assert steps(plan([first, again])) == ["+o/1", "-o/1", "+o/2"]
+    assert steps(plan([first, user, again])) == [
+        *("+o/1", "+user/1", "-user/1", "-o/1", "+o/2"),
+    ]
 
 
 def test_what_is_referred_to_is_deleted_last() -> None:
