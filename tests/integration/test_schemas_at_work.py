@@ -86,7 +86,7 @@ def test_a_service_keeps_them_in_step(
         wait_for(lambda: b.versions() == a.versions())
         mirror.wait_until(lambda s: not _error(s))
 
-        b.set_mode("IMPORT")
+        b.set_mode("IMPORT", "theirs")
         b.ask("POST", "/subjects/theirs/versions",
               {"schema": avro("T"), "id": 3, "version": 1})  # fmt: skip
         a.register("p", avro("P", "a"))
