@@ -132,7 +132,7 @@ class Lists:
         return tuple(sorted(found, key=lambda each: (each.full_subject, each.version)))
 
     def _names(self, path: str) -> list[str]:
-        names = self._channel.ask("GET", path, params=_DELETED).document
+        names = self._channel.ask("GET", path, params=_DELETED).document or []
         if not isinstance(names, list) or not all(isinstance(n, str) for n in names):
             raise malformed(self._channel, "the list of subjects")
         return names
