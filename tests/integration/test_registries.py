@@ -7,6 +7,7 @@ plain HTTP client.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 import uuid
 
@@ -27,6 +28,7 @@ from tests.harness.registries import (
     registry,
     running,
 )
+from tests.harness.registry_abilities import abilities
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,13 +41,19 @@ RECORD = '{ "type":"record",  "name":"%s","doc":"gr\u00fc\u00df",\n "fields":[%s
 FIELD = '{"name":"%s","type":"%s"}'
 JSON_SCHEMA = """{"$schema": "http://json-schema.org/draft-07/schema#",
    "type":"object", "title": "NAME"}"""
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "registries.md"
 PROTO = 'syntax = "proto3";\n// kept\nmessage M { string a = 1; }\n'
 BEYOND = 2**31 + 5
 
 
 @pytest.fixture(scope="module", params=MAKES)
-def url(request: pytest.FixtureRequest, tmp_path_factory) -> Iterator[str]:
-    with running(request.param, tmp_path_factory.mktemp("registry")) as address:
+def make(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def url(make: str, tmp_path_factory) -> Iterator[str]:
+    with running(make, tmp_path_factory.mktemp("registry")) as address:
         yield address
 
 
@@ -275,7 +283,23 @@ def test_a_registry_without_modes_says_so(url: str, client: Registry) -> None:
     """A registry that knows no modes is told from one with a mode that is not set."""
     if Witness(url).ask("GET", "/mode")[0] == 200:
         pytest.skip("it has modes")
-    with pytest.raises(RegistryError):
-        client.mode(Subject("", "orders"))
-    with pytest.raises(RegistryError):
+    for subject in (Subject("", "orders"), Subject("", "")):
+        with pytest.raises(RegistryError, match="has no modes, so it cannot keep ids"):
+            client.mode(subject)
+    with pytest.raises(RegistryError, match="has no modes"):
         client.set_mode(Subject("", "orders"), Mode.IMPORT)
+
+
+def test_the_page_says_what_a_registry_can_do(url: str, make: str) -> None:
+    """The table of docs/reference/registries.md is what trying each row finds."""
+    found = abilities(url)
+    lines = PAGE.read_text().splitlines()
+    head, _, *rows = [
+        [cell.strip() for cell in line.split("|")[1:-1]]
+        for line in lines[lines.index("") :]
+        if line.startswith("|")
+    ][: len(found) + 2]
+    if make not in head:
+        pytest.skip(f"{make} has no column; it would say {found}")
+    column = head.index(make)
+    assert {row[0]: row[column] for row in rows} == found
