@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from mirror.config.cluster_settings import ClusterConfig
 
 _DELETED = {"deleted": "true"}
-_DEFAULT_CONTEXT = frozenset({"", ".", ":.:"})
+_NO_OTHERS = frozenset({"", ".", ".__GLOBAL"})
+"""The default context, and one that has modes and levels only."""
 
 
 def _unpaced() -> None:
@@ -64,8 +65,7 @@ class Registry:
         said = self._channel.ask("GET", "/contexts").document
         if not isinstance(said, list) or not all(isinstance(n, str) for n in said):
             raise malformed(self._channel, "the list of contexts")
-        others = {n.strip(":") for n in said if n not in _DEFAULT_CONTEXT}
-        return ("", *sorted(others))
+        return ("", *sorted({name.strip(":") for name in said} - _NO_OTHERS))
 
     def versions(self, context: str = "") -> tuple[SchemaVersion, ...]:
         """All versions of all subjects in a context, softly deleted ones too, in few
