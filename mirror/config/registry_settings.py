@@ -48,7 +48,7 @@ class RegistryConfig(Section):
     password_file: File | None = setting(
         default=None,
         description="A file that holds only the password, read again for each "
-        "connection. Null: use password.",
+        "request. Null: use password.",
     )
     token: Secret | None = setting(
         default=None,
@@ -58,7 +58,7 @@ class RegistryConfig(Section):
     token_file: File | None = setting(
         default=None,
         description="A file that holds only a bearer token, read again for each "
-        "connection. Null: none, or token.",
+        "request. Null: none, or token.",
     )
     oauth_token_endpoint_url: Annotated[str, BeforeValidator(http)] | None = setting(
         default=None,

@@ -7,6 +7,7 @@ plain HTTP client.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 import uuid
 
@@ -27,6 +28,7 @@ from tests.harness.registries import (
     registry,
     running,
 )
+from tests.harness.registry_abilities import abilities
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,13 +41,18 @@ RECORD = '{ "type":"record",  "name":"%s","doc":"gr\u00fc\u00df",\n "fields":[%s
 FIELD = '{"name":"%s","type":"%s"}'
 JSON_SCHEMA = """{"$schema": "http://json-schema.org/draft-07/schema#",
    "type":"object", "title": "NAME"}"""
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "registries.md"
 PROTO = 'syntax = "proto3";\n// kept\nmessage M { string a = 1; }\n'
-BEYOND = 2**31 + 5
 
 
 @pytest.fixture(scope="module", params=MAKES)
-def url(request: pytest.FixtureRequest, tmp_path_factory) -> Iterator[str]:
-    with running(request.param, tmp_path_factory.mktemp("registry")) as address:
+def make(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def url(make: str, tmp_path_factory) -> Iterator[str]:
+    with running(make, tmp_path_factory.mktemp("registry")) as address:
         yield address
 
 
@@ -59,6 +66,12 @@ def keeping(request: pytest.FixtureRequest, tmp_path_factory) -> Iterator[str]:
 @pytest.fixture
 def name() -> str:
     return f"t{uuid.uuid4().hex[:12]}"
+
+
+@pytest.fixture
+def number(name: str) -> int:
+    """An id that no other test uses, in a registry that stays as well."""
+    return 1_000_000 + int(name[1:], 16) % 1_000_000_000
 
 
 @pytest.fixture
@@ -173,22 +186,24 @@ def test_a_list_without_news_is_not_read_again(
     assert [e.deleted for e in keeper.versions() if e.subject == name] == [True, False]
 
 
-def test_ids_and_numbers_are_kept(keeping: str, keeper: Registry, name: str) -> None:
+def test_ids_and_numbers_are_kept(
+    keeping: str, keeper: Registry, name: str, number: int
+) -> None:
     """In IMPORT a version keeps its id, also beyond 2^31, and its number, also after a
     gap; producers are refused meanwhile and get higher ids afterwards.
     """
-    witness, subject = Witness(keeping), Subject("", name)
+    witness, subject, beyond = Witness(keeping), Subject("", name), 2**31 + number
     keeper.set_mode(subject, Mode.IMPORT)
     assert keeper.mode(subject) is Mode.IMPORT
     versions = [
-        wanted(name, 2, 70_001),
-        wanted(name, 5, BEYOND, kind="PROTOBUF", text=PROTO),
+        wanted(name, 2, number),
+        wanted(name, 5, beyond, kind="PROTOBUF", text=PROTO),
     ]
-    assert [keeper.register(each) for each in versions] == [70_001, BEYOND]
-    assert keeper.register(versions[0]) == 70_001, "a second time changes nothing"
+    assert [keeper.register(each) for each in versions] == [number, beyond]
+    assert keeper.register(versions[0]) == number, "a second time changes nothing"
 
     said = witness.get(f"/subjects/{name}/versions/5")
-    assert (said["id"], said["version"], said["schema"]) == (BEYOND, 5, PROTO)
+    assert (said["id"], said["version"], said["schema"]) == (beyond, 5, PROTO)
     assert witness.get(f"/subjects/{name}/versions") == [2, 5]
     body = {"schema": record("Other", ("z", "int"))}
     status, _ = witness.ask("POST", f"/subjects/{name}/versions", body)
@@ -196,7 +211,7 @@ def test_ids_and_numbers_are_kept(keeping: str, keeper: Registry, name: str) -> 
 
     keeper.set_mode(subject, None)
     assert keeper.mode(subject) is None
-    assert witness.register(name, body["schema"]) > BEYOND
+    assert witness.register(name, body["schema"]) > beyond
 
 
 def test_a_subject_in_use_is_imported_only_by_force(
@@ -215,15 +230,17 @@ def test_a_subject_in_use_is_imported_only_by_force(
     keeper.set_mode(subject, None)
 
 
-def test_an_id_with_another_text_is_refused(keeper: Registry, name: str) -> None:
+def test_an_id_with_another_text_is_refused(
+    keeper: Registry, name: str, number: int
+) -> None:
     """A registry must not give an id that is taken to another text."""
     subject = Subject("", name)
     keeper.set_mode(subject, Mode.IMPORT)
-    keeper.register(wanted(name, 1, 80_001))
+    keeper.register(wanted(name, 1, number))
     with pytest.raises(RegistryError):
-        keeper.register(wanted(name, 2, 80_001, text=record("X", ("y", "string"))))
+        keeper.register(wanted(name, 2, number, text=record("X", ("y", "string"))))
     keeper.set_mode(subject, None)
-    assert keeper.uses("", 80_001) == (Use(subject, 1),)
+    assert keeper.uses("", number) == (Use(subject, 1),)
 
 
 def test_contexts_keep_ids_apart(keeping: str, keeper: Registry, name: str) -> None:
@@ -256,7 +273,7 @@ def test_contexts_keep_ids_apart(keeping: str, keeper: Registry, name: str) -> N
     assert keeper.mode(Subject(one.context, "")) is Mode.READWRITE
 
 
-def test_a_text_of_megabytes(keeper: Registry, name: str) -> None:
+def test_a_text_of_megabytes(keeper: Registry, name: str, number: int) -> None:
     """A text of 5 MB is registered, listed and read back."""
     text = record(name, ("a", "int")).replace(
         "gr\u00fc\u00df", "gr\u00fc\u00df" * 1_300_000
@@ -264,7 +281,7 @@ def test_a_text_of_megabytes(keeper: Registry, name: str) -> None:
     assert len(text) > 5_000_000
     subject = Subject("", name)
     keeper.set_mode(subject, Mode.IMPORT)
-    keeper.register(wanted(name, 1, 90_001, text=text))
+    keeper.register(wanted(name, 1, number, text=text))
     again = keeper.schema(subject, 1)
     assert again is not None
     assert again.text == text
@@ -275,7 +292,23 @@ def test_a_registry_without_modes_says_so(url: str, client: Registry) -> None:
     """A registry that knows no modes is told from one with a mode that is not set."""
     if Witness(url).ask("GET", "/mode")[0] == 200:
         pytest.skip("it has modes")
-    with pytest.raises(RegistryError):
-        client.mode(Subject("", "orders"))
-    with pytest.raises(RegistryError):
+    for subject in (Subject("", "orders"), Subject("", "")):
+        with pytest.raises(RegistryError, match="has no modes, so it cannot keep ids"):
+            client.mode(subject)
+    with pytest.raises(RegistryError, match="has no modes"):
         client.set_mode(Subject("", "orders"), Mode.IMPORT)
+
+
+def test_the_page_says_what_a_registry_can_do(url: str, make: str) -> None:
+    """The table of docs/reference/registries.md is what trying each row finds."""
+    found = abilities(url)
+    lines = PAGE.read_text().splitlines()
+    head, _, *rows = [
+        [cell.strip() for cell in line.split("|")[1:-1]]
+        for line in lines[lines.index("") :]
+        if line.startswith("|")
+    ][: len(found) + 2]
+    if make not in head:
+        pytest.skip(f"{make} has no column; it would say {found}")
+    column = head.index(make)
+    assert {row[0]: row[column] for row in rows} == found

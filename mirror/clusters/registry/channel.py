@@ -34,6 +34,8 @@ _PAUSE = Backoff(0.2, 2.0)
 _JSON = "application/vnd.schemaregistry.v1+json"
 _HEADERS = {"Accept": f"{_JSON}, application/json", "Content-Type": _JSON}
 _MAY_PASS = frozenset({408, 425, 429})
+NOT_THERE = frozenset({404, 405, 501})
+"""HTTP's statuses for a part of the API that a registry does not have."""
 _NO_SUCH = range(40400, 40500)
 _MOST_WORDS = 300
 

@@ -12,7 +12,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from mirror.clusters.registry import answers
-from mirror.clusters.registry.channel import malformed
+from mirror.clusters.registry.channel import NOT_THERE, malformed
 from mirror.clusters.registry.paths import of_context, of_subject
 from mirror.clusters.registry.values import Subject
 from mirror.errors import MALFORMED, RegistryError
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from mirror.clusters.registry.values import SchemaVersion
 
 _Key = tuple[Subject, int]
-_NO_LISTS = frozenset({404, 405, 501})
 _DELETED = {"deleted": "true"}
 
 
@@ -54,7 +53,7 @@ class Lists:
             every = self._list(context, deleted=True)
             alive = self._list(context, deleted=False)
         except RegistryError as error:
-            if error.status not in _NO_LISTS:
+            if error.status not in NOT_THERE:
                 raise
             return self._one_by_one(context)
         joined = self._joined.get(context)
@@ -132,7 +131,7 @@ class Lists:
         return tuple(sorted(found, key=lambda each: (each.full_subject, each.version)))
 
     def _names(self, path: str) -> list[str]:
-        names = self._channel.ask("GET", path, params=_DELETED).document
+        names = self._channel.ask("GET", path, params=_DELETED).document or []
         if not isinstance(names, list) or not all(isinstance(n, str) for n in names):
             raise malformed(self._channel, "the list of subjects")
         return names

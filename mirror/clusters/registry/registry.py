@@ -11,11 +11,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Self
 
 from mirror.clusters.registry import answers
-from mirror.clusters.registry.channel import Channel, malformed
+from mirror.clusters.registry.channel import NOT_THERE, Channel, malformed
 from mirror.clusters.registry.lists import Lists
 from mirror.clusters.registry.paths import of_context, of_setting, of_subject
 from mirror.clusters.registry.values import Mode
-from mirror.errors import MALFORMED
+from mirror.errors import MALFORMED, RegistryError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from mirror.config.cluster_settings import ClusterConfig
 
 _DELETED = {"deleted": "true"}
-_DEFAULT_CONTEXT = frozenset({"", ".", ":.:"})
+_NO_OTHERS = frozenset({"", ".", ".__GLOBAL"})
+"""The default context, and one that has modes and levels only."""
 
 
 def _unpaced() -> None:
@@ -64,8 +65,7 @@ class Registry:
         said = self._channel.ask("GET", "/contexts").document
         if not isinstance(said, list) or not all(isinstance(n, str) for n in said):
             raise malformed(self._channel, "the list of contexts")
-        others = {n.strip(":") for n in said if n not in _DEFAULT_CONTEXT}
-        return ("", *sorted(others))
+        return ("", *sorted({name.strip(":") for name in said} - _NO_OTHERS))
 
     def versions(self, context: str = "") -> tuple[SchemaVersion, ...]:
         """All versions of all subjects in a context, softly deleted ones too, in few
@@ -123,7 +123,12 @@ class Registry:
         """The subject's own mode; None: that of its context. Of a context, a `Subject`
         without a name, the mode that holds there.
         """
-        answer = self._channel.ask("GET", of_setting("mode", subject))
+        try:
+            answer = self._channel.ask("GET", of_setting("mode", subject))
+        except RegistryError as error:
+            if error.status in NOT_THERE:
+                raise self._no_modes() from error
+            raise
         return None if answer.missing else self._mode_in(answer.document)
 
     def set_mode(
@@ -141,7 +146,7 @@ class Registry:
             params={"force": "true"} if force else {},
             body={"mode": mode.value},
         )
-        if self._mode_in(answer.document) is not mode:
+        if answer.missing or self._mode_in(answer.document) is not mode:
             raise malformed(self._channel, f"the new mode of {subject}")
 
     def level(self, subject: Subject) -> str | None:
@@ -163,10 +168,16 @@ class Registry:
             self._channel.ask("PUT", path, body={"compatibility": level})
 
     def _mode_in(self, said: Any) -> Mode:
+        if said is None:
+            raise self._no_modes()
         try:
             return Mode(said["mode"])
         except MALFORMED as error:
             raise malformed(self._channel, "the mode") from error
+
+    def _no_modes(self) -> RegistryError:
+        where = self._channel.where
+        return RegistryError(f"{where} has no modes, so it cannot keep ids")
 
     def close(self) -> None:
         self._channel.close()
