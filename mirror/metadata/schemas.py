@@ -140,6 +140,8 @@ def sync(
         written = {each.version.full_subject for each in writer.done}
         asked &= written | set(levels_of)
     whole = found.own_contexts() - {subject.context for subject in writer.stopped}
+    if not ends.going_on():
+        asked, whole = set(), set()
     levels, remarks = schema_levels.changes(ends, asked, whole=() if only else whole)
     schema_levels.apply(ends, levels)
     return SchemasResult(
