@@ -293,6 +293,31 @@ def test_only_what_is_asked_for(clusters: Clusters, a: Raw, b: Raw) -> None:
         assert set(b.subjects()) == {"t1-price", "money"}
 
 
+@pytest.mark.full
+def test_from_one_make_into_another(clusters: Clusters, b: Raw, tmp_path: Path) -> None:
+    """Apicurio's schemas keep their ids and texts in axonops' registry. That one takes
+    a text with other documentation for the same schema: such a version is reported,
+    what was there stays as it was, however often it is tried.
+    """
+    with apicurio(tmp_path / "apicurio") as process:
+        a = Raw(process.url)
+        first = json.loads(avro("O", "a"))
+        a.register("o", json.dumps(first))
+        a.register("o", json.dumps({**first, "doc": "another text"}))
+        a.register("p", avro("P", "a"))
+        with sides(clusters, a, b) as made:
+            for _ in range(2):
+                found = made.sync()
+                there = states(found)
+                assert there["p"] == SchemaState.SYNCED, found.problems
+                assert there["o"] not in {SchemaState.SYNCED, SchemaState.PENDING}
+                assert "version 2" in reason(found, "o")
+                ours, theirs = a.versions(), b.versions()
+                assert theirs["p", 1] == ours["p", 1]
+                assert theirs["o", 1] == ours["o", 1]
+
+
+@pytest.mark.full
 def test_a_registry_that_keeps_no_ids(
     clusters: Clusters, a: Raw, tmp_path: Path
 ) -> None:
