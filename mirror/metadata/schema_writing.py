@@ -106,7 +106,7 @@ class Writer:
                 if force is not None and found is not Mode.IMPORT:
                     self._no_modes = "it does not keep that mode"
         except RegistryError as error:
-            _raise_if_down(error)
+            self._raise_if_down(error)
             if error.status in _ABOUT_ONE:
                 why = f"it cannot be put into mode IMPORT: {error}"
                 self.stopped[subject] = (SchemaState.REFUSED, why)
@@ -129,7 +129,7 @@ class Writer:
         except _StoppedError as error:
             self.stopped[subject] = (error.state, error.reason)
         except RegistryError as error:
-            _raise_if_down(error)
+            self._raise_if_down(error)
             self.stopped[subject] = (
                 SchemaState.REFUSED,
                 f"version {write.version.version}: {error}",
@@ -139,6 +139,16 @@ class Writer:
             self.done.append(write)
             return
         self._failed.add(write.key)
+
+    def _raise_if_down(self, error: RegistryError) -> None:
+        """A registry that answers nothing else either is a matter of all subjects.
+
+        Raises:
+            RegistryError: it does not answer.
+        """
+        if error.retriable:
+            self._ends.source.contexts()
+            self._ends.target.contexts()
 
     def _check_references(self, write: Write) -> None:
         for ref in references_of(write.version):
@@ -152,6 +162,14 @@ class Writer:
 
     def _delete(self, write: Write) -> ClaimState:
         target, subject = self._ends.target, write.version.full_subject
+        there = target.schema(subject, write.version.version)
+        if there and (
+            there.id != write.version.id or not is_same(there, write.version)
+        ):
+            raise _StoppedError(
+                SchemaState.CONFLICT,
+                f"version {write.version.version} is another one on {target.alias} now",
+            )
         target.delete(subject, write.version.version)
         back = target.schema(subject, write.version.version)
         if back is not None and not back.deleted:
@@ -242,9 +260,3 @@ def _claim(version: SchemaVersion, state: ClaimState) -> Claim:
     return Claim(
         id=version.id, target_id=version.id, sha256=version.sha256, state=state
     )
-
-
-def _raise_if_down(error: RegistryError) -> None:
-    """A registry that does not answer, or not now, is a matter of all subjects."""
-    if error.retriable:
-        raise error

@@ -20,6 +20,7 @@ from mirror.playground.registry.apicurio import apicurio
 from mirror.playground.registry.axonops import PROGRAM, axonops
 from mirror.status.states import SchemaState
 from tests import tools
+from tests.harness.registry_proxy import RegistryProxy
 from tests.harness.schemas import Raw, SchemaSides, avro, reason, states
 
 if TYPE_CHECKING:
@@ -279,6 +280,23 @@ def test_a_registry_that_lost_everything_is_filled_again(
             made.sync()
         process.start()
         assert b.versions() == {}
+        made.sync()
+        assert b.versions() == a.versions()
+
+
+def test_a_registry_that_fails_on_one_schema(
+    clusters: Clusters, a: Raw, b: Raw
+) -> None:
+    """A registry that answers 5xx to one version and is well otherwise stops only that
+    subject; the next look tries again.
+    """
+    a.register("o", avro("O", "a"))
+    a.register("p", avro("P", "a"))
+    with RegistryProxy(b.url) as proxy, sides(clusters, a, Raw(proxy.url)) as made:
+        with proxy.fault(status=503, method="POST", times=3):
+            found = made.sync()
+        assert states(found) == {"o": SchemaState.REFUSED, "p": SchemaState.SYNCED}
+        assert "HTTP 503" in reason(found, "o")
         made.sync()
         assert b.versions() == a.versions()
 
