@@ -110,6 +110,22 @@ def test_what_does_not_pass_is_said_at_once(
     assert len(proxy.asked) == asked + 1
 
 
+def test_what_is_not_there_cannot_be_set(proxy: RegistryProxy) -> None:
+    """A write to what a registry does not have is an error, not a success."""
+    body = b'{"error_code": 40401, "message": "no such subject"}'
+    subject = Subject("", "orders")
+    with (
+        proxy.fault(status=404, body=body),
+        registry(proxy.url) as client,
+    ):
+        assert client.level(subject) is None
+        client.delete(subject, 1)
+        with pytest.raises(RegistryError, match="error 40401: no such subject"):
+            client.set_level(subject, "FULL")
+        with pytest.raises(RegistryError, match="no such subject"):
+            client.set_mode(subject, Mode.IMPORT)
+
+
 def test_an_answer_that_drips_is_given_up(proxy: RegistryProxy) -> None:
     """The time is that of the whole answer, not of each of its bytes."""
     began = time.monotonic()

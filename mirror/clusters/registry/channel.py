@@ -37,6 +37,8 @@ _MAY_PASS = frozenset({408, 425, 429})
 NOT_THERE = frozenset({404, 405, 501})
 """HTTP's statuses for a part of the API that a registry does not have."""
 _NO_SUCH = range(40400, 40500)
+_OF_WHAT_IS_THERE = frozenset({"GET", "DELETE"})
+"""What is not there can be read and deleted without an error, but not be set."""
 _MOST_WORDS = 300
 
 
@@ -95,7 +97,7 @@ class Channel:
                 time.sleep(pause)
             try:
                 answer, raw = self._once(method, path, params or {}, content)
-                return self._understood(answer, raw, known)
+                return self._understood(method, answer, raw, known)
             except RegistryError as error:
                 failure = error
             if failure.status == httpx.codes.UNAUTHORIZED and not renewed:
@@ -182,7 +184,11 @@ class Channel:
         return b"".join(parts)
 
     def _understood(
-        self, answer: httpx.Response, raw: bytes, known: Collection[bytes] | None
+        self,
+        method: Method,
+        answer: httpx.Response,
+        raw: bytes,
+        known: Collection[bytes] | None,
     ) -> Answer:
         status, digest = answer.status_code, b""
         if known is not None:
@@ -211,7 +217,7 @@ class Channel:
         if answer.is_success:
             return Answer(document=document, raw=raw, digest=digest)
         refused = self._refused(answer, document)
-        if refused.error_code in _NO_SUCH:
+        if refused.error_code in _NO_SUCH and method in _OF_WHAT_IS_THERE:
             return Answer(missing=True)
         raise refused
 

@@ -146,7 +146,7 @@ class Registry:
             params={"force": "true"} if force else {},
             body={"mode": mode.value},
         )
-        if answer.missing or self._mode_in(answer.document) is not mode:
+        if self._mode_in(answer.document) is not mode:
             raise malformed(self._channel, f"the new mode of {subject}")
 
     def level(self, subject: Subject) -> str | None:

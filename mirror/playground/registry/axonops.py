@@ -26,7 +26,7 @@ def axonops(
     program: str, folder: Path, *, security: Mapping[str, Any] | None = None
 ) -> RegistryProcess:
     """Set up a registry. `security` is that part of its own configuration: TLS and
-    logins; without it, whoever comes may do anything.
+    logins; without it, every client may do everything.
     """
     folder.mkdir(parents=True, exist_ok=True)
     [port] = free_ports(1)
