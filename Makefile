@@ -80,7 +80,7 @@ simulate: install ## histories from seeds against a model of Kafka; SEEDS=n: how
 	$(BIN)/python -m tests.simulation --seeds $(SEEDS)
 
 .PHONY: tools
-tools: install ## install what some tests also need: promtool, helm, a browser, a KDC
+tools: install ## install what some tests also need: promtool, helm, a browser, a KDC, a registry
 	$(BIN)/python -m tests.tools
 
 .PHONY: settings

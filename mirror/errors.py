@@ -102,6 +102,20 @@ class RecreatedError(ClusterError):
     retriable = True
 
 
+class RegistryError(MirrorError):
+    """A schema registry could not do what was asked."""
+
+    def __init__(
+        self, message: str, *, status: int = 0, error_code: int = 0,
+        retriable: bool = False,
+    ) -> None:  # fmt: skip
+        """`status`: of HTTP, 0 if there was no answer. `error_code`: Confluent's."""
+        self.status = status
+        self.error_code = error_code
+        self.retriable = retriable
+        super().__init__(message)
+
+
 class FenceError(ClusterError):
     """ACLs cannot keep producers from writing, or cannot be changed as planned."""
 

@@ -2,9 +2,9 @@
 
 A test says `@pytest.mark.needs("promtool")`; tests/conftest.py skips it where `missing`
 gives a reason, or fails it where MIRROR_TEST_REQUIRE names the tool, as in "promtool
-helm browser". `path` finds a program on the PATH, or in the cache folder's `bin`.
-`python -m tests.tools` installs what is missing; `--hide FOLDER` fills a folder that
-serves as a PATH without any of these programs.
+helm browser registry". `path` finds a program on the PATH, or in the cache folder's
+`bin`. `python -m tests.tools` installs what is missing; `--hide FOLDER` fills a folder
+that serves as a PATH without any of these programs.
 """
 
 from __future__ import annotations
@@ -18,6 +18,9 @@ from pathlib import Path
 import shutil
 import subprocess
 import sys
+import tempfile
+
+from mirror.playground.registry import axonops
 
 REQUIRE = "MIRROR_TEST_REQUIRE"
 """The variable with the tools, parted by spaces, without which tests fail."""
@@ -35,6 +38,9 @@ class Tool:
     """Debian's."""
     module: str = ""
     """One that Go builds."""
+    package: str = ""
+    """The package in that module, built without asking for the module's other versions,
+    as `go install` does: not every proxy lists them."""
     python: str = ""
     """A package for this Python, which `lock` pins."""
     lock: str = ""
@@ -42,6 +48,8 @@ class Tool:
     @property
     def lines(self) -> list[str]:
         """The commands that install it."""
+        if self.package:
+            return ["python -m tests.tools, with Go"]
         if self.module:
             return [f"GOBIN={_bin()} go install {self.module}"]
         apt = f"apt-get install {' '.join(self.packages)}"
@@ -62,6 +70,9 @@ TOOLS = {
         ),
         python="gssapi",
         lock="requirements.kerberos.lock",
+    ),
+    "registry": Tool(
+        programs=(axonops.PROGRAM,), module=axonops.MODULE, package=axonops.PACKAGE
     ),
 }
 _OTHER_NAMES = {"chromium": ("chromium-browser",)}
@@ -116,7 +127,9 @@ def install() -> list[str]:
 
 
 def _install(tool: Tool) -> None:
-    if tool.module and shutil.which("go"):
+    if tool.package and shutil.which("go"):
+        _build(tool)
+    elif tool.module and shutil.which("go"):
         environ = {**os.environ, "GOBIN": str(_bin())}
         subprocess.run(["go", "install", tool.module], check=True, env=environ)
     if tool.packages and os.geteuid() == 0 and shutil.which("apt-get"):
@@ -138,6 +151,17 @@ def _pip(lock: str) -> list[str]:
         *(sys.executable, "-m", "pip", "install", "--quiet"),
         *("--disable-pip-version-check", "--require-hashes", "-r", lock),
     ]
+
+
+def _build(tool: Tool) -> None:
+    module, _, version = tool.module.partition("@")
+    [program] = tool.programs
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "go.mod").write_text(
+            f"module tools\n\ngo 1.26\n\nrequire {module} {version}\n"
+        )
+        command = ("go", "build", "-mod=mod", "-o", str(_bin() / program))
+        subprocess.run([*command, f"{module}/{tool.package}"], check=True, cwd=folder)
 
 
 def hide(folder: Path) -> None:

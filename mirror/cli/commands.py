@@ -80,6 +80,10 @@ _COMMANDS = {
         "topic:app",
         "Show topics and their copies; correct configs and ACLs.",
     ),
+    "schema": (
+        "schema:app",
+        "Show the schemas of both registries; copy what is missing.",
+    ),
     "config": ("config:app", "Show, convert and describe the configuration."),
     "flow": ("flow:app", "Change where a flow continues, or end its parts."),
     "loss": ("loss:app", "Show what could not be copied."),

@@ -26,6 +26,9 @@ from mirror.metadata import comparing, portrait
 from mirror.metadata.sides import Live
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from mirror.config.schema import FlowConfig, MirrorConfig
     from mirror.metadata.differences import Difference
 
 FORMAT_VERSION = 1
@@ -42,7 +45,8 @@ def compare(
     ] = False,
     output: Output = Form.TABLE,
 ) -> None:
-    """Compare two clusters: topics, configs, ACLs, groups, quotas, SCRAM users.
+    """Compare two clusters: topics, configs, ACLs, groups, quotas, SCRAM users, and
+    the schemas that a flow between them copies.
 
     Topics belong together as the flows between the two clusters say; others if they
     have the same name. Shows what no setting explains; such a difference would surprise
@@ -75,6 +79,8 @@ def compare(
             lambda alias: Live(reach(alias)),
             resting=roles.resting,
         )
+        going = [flow for flow in flows if flow.name not in roles.resting]
+        found += _of_schemas(chosen, going, (a, b), reach)
     shown = [each for each in found if show_all or not each.expected]
     if output is Form.JSON:
         document(
@@ -94,6 +100,24 @@ def compare(
             )
     if any(each.expected is False for each in found):
         raise typer.Exit(EXIT_FAILED)
+
+
+def _of_schemas(
+    chosen: MirrorConfig,
+    flows: Sequence[FlowConfig],
+    ends: tuple[str, str],
+    reach: Reach,
+) -> Iterator[Difference]:
+    """Of these flows, those between the two clusters that copy schemas."""
+    from mirror.metadata.schema_differences import of_schemas  # noqa: PLC0415  rare
+    from mirror.preflight.schema_writes import look  # noqa: PLC0415  loads kernels
+
+    for flow in flows:
+        if {flow.source, flow.target} == set(ends) and flow.schemas != "off":
+            found = of_schemas(look(chosen, flow, flows, reach))
+            yield from (
+                each if flow.source == ends[0] else each.turned for each in found
+            )
 
 
 def _row(each: Difference) -> tuple[str, ...]:

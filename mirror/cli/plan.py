@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from mirror.preflight.plan import RunPlan, TopicToCreate
+    from mirror.preflight.schema_writes import SchemaToWrite
 
 FORMAT_VERSION = 1
 COLUMNS = ("CLUSTER", "CHANGE", "NAME", "FLOW", "DETAIL")
@@ -29,7 +30,8 @@ def plan(config: ConfigFile, *, output: Output = Form.TABLE) -> None:
     """Show what a run would create and change besides copying records.
 
     The plan lists missing topics with partitions, replicas and configs; copies that get
-    more partitions; configs, ACLs and group offsets to set; and mirror's own topics. It
+    more partitions; configs, ACLs and group offsets to set; schemas to write, where
+    subjects that exist are forced into mode IMPORT; and mirror's own topics. It
     includes topics that one flow would create and the next would copy. Changes nothing.
     Exit status 1 if a cluster does not answer, or a topic cannot be copied.
 
@@ -72,10 +74,20 @@ def _rows(found: RunPlan) -> Iterator[tuple[object, ...]]:
     for acl in found.acls:
         what = f"{acl.change} ACL"
         yield acl.cluster, what, acl.binding.topic, acl.flow, str(acl.binding)
+    for schema in found.schemas:
+        what = f"{schema.change} schema" if schema.version else "set schema level"
+        yield schema.cluster, what, schema.subject, schema.flow, _schema(schema)
     for move in found.groups:
         now = "none" if move.now < 0 else move.now
         detail = f"{move.topic}-{move.partition} to {move.then} (now {now})"
         yield move.cluster, "set group offset", move.group, move.flow, detail
+
+
+def _schema(each: SchemaToWrite) -> str:
+    if not each.version:
+        return f"level {value(each.level or None)}"
+    detail = f"version {each.version}, id {each.id}"
+    return f"{detail}, forced into mode IMPORT" if each.force else detail
 
 
 def _made(topic: TopicToCreate) -> str:

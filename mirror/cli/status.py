@@ -34,6 +34,7 @@ _HELD_BACK = 0.8
 PAIR_COLUMNS = ("PAIR", "ACTIVE", "EPOCH", "SINCE", "RUN")
 SLOT_COLUMNS = ("FLOW", "SLOT", "PARTITIONS", "BUSY", "RECORDS/S", "RATE")
 DRIFT_COLUMNS = ("FLOW", "TARGET-TOPIC", "DIFFERS")
+SCHEMA_COLUMNS = ("FLOW", "SCHEMA-SUBJECT", "STATE", "REASON")
 TRANSFORM_COLUMNS = ("FLOW", "TOPIC", "PARTITION", "REMOVED", "DEAD-LETTERS")
 GROUP_COLUMNS = (
     *("FLOW", "GROUP", "PARTITIONS", "BEHIND", "EXACTNESS", "ON-TARGET", "REASON"),
@@ -145,6 +146,7 @@ def _show(answer: dict[str, Any]) -> None:
     if drift:
         blank_line()
         table(DRIFT_COLUMNS, drift)
+    _show_schemas(flows)
     gone = [(flow["name"], text) for flow in flows for text in flow.get("gone", ())]
     if gone:
         blank_line()
@@ -168,6 +170,17 @@ def _show_silent(clusters: list[dict[str, Any]]) -> None:
     if silent:
         blank_line()
         table(("CLUSTER", "SILENT-SINCE", "REASON"), silent)
+
+
+def _show_schemas(flows: list[dict[str, Any]]) -> None:
+    found = [
+        (flow["name"], each["subject"], each["state"], each["reason"])
+        for flow in flows
+        for each in flow.get("schemas", {}).get("subjects", ())
+    ]
+    if found:
+        blank_line()
+        table(SCHEMA_COLUMNS, found)
 
 
 def _show_pairs(pairs: list[dict[str, Any]]) -> None:

@@ -18,13 +18,15 @@ from mirror.config.traits import (
     is_mapping,
     is_secret,
     may_hide_secrets,
+    section_of,
     settings,
     traits,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
+    from pydantic import BaseModel
     from pydantic.fields import FieldInfo
 
     from mirror.config.section import Section
@@ -46,13 +48,17 @@ def for_chart() -> str:
         "mappings": {
             name: {
                 field: _pattern(info)
-                for field, info in settings(section).items()
+                for field, info in _with_inner(section)
                 if is_mapping(info) and may_hide_secrets(info)
             }
             for name, section in _SECTIONS.items()
         },
         "restart": _names(
-            lambda section, name, _info: Effect.RESTART in section.effect(name)
+            # A setting of a section within one has the effect of the latter.
+            lambda section, name, _info: (
+                Effect.RESTART in section.effect(name.partition(".")[0])
+                and "." not in name
+            )
         ),
         "properties": {
             "secret": _keys(
@@ -82,12 +88,20 @@ def for_chart() -> str:
 def _names(asks: Asks) -> dict[str, list[str]]:
     return {
         name: [
-            field
-            for field, info in settings(section).items()
-            if asks(section, field, info)
+            field for field, info in _with_inner(section) if asks(section, field, info)
         ]
         for name, section in _SECTIONS.items()
     }
+
+
+def _with_inner(
+    section: type[BaseModel], place: str = ""
+) -> Iterator[tuple[str, FieldInfo]]:
+    """The settings of a section, and those of sections in it with dots."""
+    for name, info in settings(section).items():
+        yield f"{place}{name}", info
+        if (inner := section_of(info)) is not None:
+            yield from _with_inner(inner, f"{place}{name}.")
 
 
 def _keys(asks: Asks, counts: Callable[[Key], bool]) -> list[str]:

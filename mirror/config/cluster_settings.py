@@ -13,6 +13,7 @@ from pydantic import BeforeValidator, model_validator
 
 from mirror.config import credentials, values
 from mirror.config.mm2 import readers
+from mirror.config.registry_settings import RegistryConfig  # noqa: TC001  pydantic
 from mirror.config.section import Alias, File, Number, Secret, Section, Text
 from mirror.config.traits import Effect, Where, keys, setting
 
@@ -258,6 +259,12 @@ class ClusterConfig(Section):
         gt=0,
         mm2=keys("request.timeout.ms", where=Where.CLUSTER, read=readers.milliseconds),
         description="How long a broker may take to answer; zero is refused.",
+    )
+    schema_registry: RegistryConfig | None = setting(
+        default=None,
+        on_change=Effect.JOBS,
+        description="The cluster's schema registry, for flows that copy schemas: a "
+        "mapping of its url and the other settings below. Null: none.",
     )
 
     @property

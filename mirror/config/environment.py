@@ -2,6 +2,7 @@
 
     MIRROR_CLUSTERS__us_east__sasl_password    clusters.us-east.sasl_password
     MIRROR_FLOWS__us_east__TO__eu__tasks       flows."us-east->eu".tasks
+    MIRROR_CLUSTERS__eu__schema_registry__password
     MIRROR_DEFAULTS__tasks, MIRROR_SERVICE__http_port
 
 Main function: `lay_over`. Names are not case-sensitive, and `_` stands for any
@@ -24,14 +25,17 @@ from mirror.config.traits import (
     is_list_of_texts,
     is_mapping,
     may_hide_secrets,
+    section_of,
     settings,
     traits,
+    with_inner,
 )
 from mirror.config.values import near
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from pydantic import BaseModel
     from pydantic.fields import FieldInfo
 
 _PREFIX = "MIRROR_"
@@ -45,7 +49,10 @@ _SERVICE_LINK = re.compile(r"(.*_)?(SERVICE_HOST|SERVICE_PORT(_.*)?|PORT(_\d+_.*
 _OF_HOOKS = frozenset({"HOOK", "RUN", "STEP", "CALL", "FROM", "TO", "PLANNED"})
 _NAMED = ("clusters", "flows")
 _SETTINGS = {
-    name: info for model in SECTIONS.values() for name, info in settings(model).items()
+    name: info
+    for section in SECTIONS.values()
+    for model in with_inner(section)
+    for name, info in settings(model).items()
 }
 _SECRETS = {
     name.lower()
@@ -92,14 +99,15 @@ def lay_over(document: Document, environ: Mapping[str, str]) -> Document:
         if isinstance(found, str):
             problems.append(f"{variable}: {found}")
             continue
+        path, info = found
         place: Any = raw
-        for part in found[:-1]:
-            place = place.setdefault(part, {}) if isinstance(place, dict) else None
+        for part in path[:-1]:
+            place = _inside(place, part) if isinstance(place, dict) else None
         if not isinstance(place, dict):
             continue  # the file has something else there, which is a problem of its own
-        place[found[-1]] = _parsed(_SETTINGS[found[-1]], value)
-        place.pop(_INSTEAD_OF.get(found[-1], ""), None)
-        spelled[found] = variable
+        place[path[-1]] = _parsed(info, value)
+        place.pop(_INSTEAD_OF.get(path[-1], ""), None)
+        spelled[path] = variable
 
     return Document(
         raw=raw,
@@ -119,7 +127,14 @@ def secrets(environ: Mapping[str, str]) -> tuple[str, ...]:
     )
 
 
-def _path(name: str, raw: Mapping[str, Any]) -> Path | str:
+def _inside(place: dict[str, Any], part: str) -> Any:
+    """What is at this key, which may be empty so far."""
+    if place.get(part) is None:
+        place[part] = {}
+    return place[part]
+
+
+def _path(name: str, raw: Mapping[str, Any]) -> tuple[Path, FieldInfo] | str:
     """Which setting a variable means, or why it means none."""
     section, _, rest = name.partition("__")
     section = section.lower()
@@ -135,12 +150,26 @@ def _path(name: str, raw: Mapping[str, Any]) -> Path | str:
             return found
         entry, rest = found
         path = (section, entry)
-    known_settings = settings(SECTIONS[section])
-    by_lower = {each.lower(): each for each in known_settings}
-    setting = by_lower.get(rest.lower())
-    if setting is None:
-        return f'unknown setting "{rest}"{near(rest, known_settings)}'
-    return (*path, setting)
+    return _setting(SECTIONS[section], path, rest)
+
+
+def _setting(
+    model: type[BaseModel], path: Path, rest: str
+) -> tuple[Path, FieldInfo] | str:
+    """A setting of a section, or of a section in it."""
+    known = settings(model)
+    by_lower = {each.lower(): each for each in known}
+    first, _, deeper = rest.partition("__")
+    if (name := by_lower.get(first.lower())) is not None:
+        inner = section_of(known[name])
+        if inner is None and not deeper:
+            return (*path, name), known[name]
+        if inner is not None and not deeper:
+            some = next(iter(settings(inner)))
+            return f"{name} is a mapping; name a setting in it, as in {name}__{some}"
+        if inner is not None:
+            return _setting(inner, (*path, name), deeper)
+    return f'unknown setting "{rest}"{near(rest, known)}'
 
 
 def _named(section: str, rest: str, known: Iterable[str]) -> tuple[str, str] | str:
@@ -197,10 +226,11 @@ def _copied(entries: Any, *, nested: bool) -> Any:
     if not isinstance(entries, dict):
         return {} if entries is None else entries
     return {
-        key: (
-            {} if entry is None else dict(entry) if isinstance(entry, dict) else entry
-        )
-        if nested
-        else entry
+        key: _copied(entry, nested=False) if nested else _inner(entry)
         for key, entry in entries.items()
     }
+
+
+def _inner(entry: Any) -> Any:
+    """A section within a section; null stays what it is, a setting without a value."""
+    return dict(entry) if isinstance(entry, dict) else entry

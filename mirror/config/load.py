@@ -121,6 +121,11 @@ def _decoded(raw: bytes, path: FilePath) -> str:
 def _missing_files(config: MirrorConfig, document: Document) -> list[str]:
     sections: list[tuple[Path, Section]] = [
         *((("clusters", alias), each) for alias, each in config.clusters.items()),
+        *(
+            (("clusters", alias, "schema_registry"), each.schema_registry)
+            for alias, each in config.clusters.items()
+            if each.schema_registry is not None
+        ),
         *((("flows", name), each) for name, each in config.flows.items()),
         (("service",), config.service),
         *(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pydantic import SecretStr
+from pydantic import BaseModel, SecretStr
 
 from mirror.config.document import Path, dotted
 from mirror.config.mm2.convert import plain
@@ -20,7 +20,6 @@ from mirror.config.traits import may_hide_secrets, settings, traits
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from pydantic import BaseModel
     from pydantic.fields import FieldInfo
 
     from mirror.config.document import Document
@@ -73,8 +72,12 @@ def shown(info: FieldInfo, value: Any) -> Any:
 def hidden(info: FieldInfo, value: Any) -> Any:
     """The same, with stars in place of a whole mapping that may hold secrets."""
     # An empty secret is hidden, too; it counts as false.
-    secret = isinstance(value, SecretStr) or (may_hide_secrets(info) and value)
-    return HIDDEN if secret else plain(value)
+    if isinstance(value, SecretStr) or (may_hide_secrets(info) and value):
+        return HIDDEN
+    if isinstance(value, BaseModel):
+        inner = settings(type(value)).items()
+        return {name: shown(each, getattr(value, name)) for name, each in inner}
+    return plain(value)
 
 
 def _settings(
@@ -94,9 +97,14 @@ def _settings(
         origin = "file" if path else "default"
         if written.startswith("MIRROR_"):
             origin = "variable"
+        value = getattr(section, name)
+        if isinstance(value, BaseModel) and not may_hide_secrets(info):
+            inner = given.get(name) or {}
+            yield from _settings(value, (*place, name), inner, document, {})
+            continue
         yield Setting(
             setting=dotted((*place, name)),
-            value=shown(info, getattr(section, name)),
+            value=shown(info, value),
             origin=origin,
             written=written,
         )

@@ -11,7 +11,7 @@ from __future__ import annotations
 from itertools import combinations
 from typing import TYPE_CHECKING
 
-from mirror.config import feeding, scopes
+from mirror.config import feeding, registries, scopes
 from mirror.config.document import Path, dotted
 from mirror.config.overlap import Way, Ways, literal_topics
 from mirror.config.values import near
@@ -47,6 +47,7 @@ def problems(
         found.append("flows: none is enabled, so there is nothing to do")
     found += _audit(config, complete=complete)
     found += _onto_themselves(config, names)
+    found += registries.problems(config, names)
     if complete:
         found += _pairs_without_flows(config)
     found += [*_pairs_that_share(config), *_pairs_in_parts(config)]

@@ -19,6 +19,7 @@ from mirror.config.group_settings import GroupSettings
 from mirror.config.mm2 import readers
 from mirror.config.pair_settings import PairConfig
 from mirror.config.part_settings import PartSettings
+from mirror.config.schema_sync import SchemaSync
 from mirror.config.section import Alias, Number, Patterns, Section, Whole
 from mirror.config.section_names import complete
 from mirror.config.service_settings import ServiceConfig
@@ -38,7 +39,7 @@ TOPICS_EXCLUDE = (r"mm2.*\.internal", r".*\.replica", r"__.*")
 """MirrorMaker 2's default."""
 
 
-class FlowConfig(PartSettings, TopicSync, GroupSettings, TrafficSettings):
+class FlowConfig(PartSettings, TopicSync, SchemaSync, GroupSettings, TrafficSettings):
     """One direction of copying, from a source cluster to a target cluster."""
 
     on_change: ClassVar[Effect] = Effect.RUN

@@ -15,7 +15,7 @@ from pydantic_core import PydanticUndefined
 
 from mirror.config.mm2.convert import as_text
 from mirror.config.schema import SECTIONS
-from mirror.config.traits import settings
+from mirror.config.traits import may_hide_secrets, section_of, settings
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -31,6 +31,8 @@ _ABOUT = {
     'groups of its own, under "A<->B/orders" and so on.',
     "service": "The process itself.",
 }
+
+_INNER = "The mapping `{0}`; as a variable `MIRROR_CLUSTERS__<alias>__{0}__<name>`."
 
 
 def json_schema() -> str:
@@ -84,13 +86,33 @@ def reference() -> str:
         "`MIRROR_SERVICE__<name>`.",
     ]
     for name, about in _ABOUT.items():
-        lines += ["", f"## {name}", "", about, ""]
-        lines += ["| Setting | Default | Meaning |", "|---|---|---|"]
-        lines += [
-            f"| `{field}` | {_in_cell(_default(info))} | {_cell(info.description)} |"
-            for field, info in settings(SECTIONS[name]).items()
-        ]
+        lines += ["", f"## {name}", "", about, "", *_table(SECTIONS[name])]
+        for field, inner in _inner(SECTIONS[name]).items():
+            lines += ["", f"### {name}: {field}", "", _INNER.format(field), ""]
+            lines += _table(inner)
     return "\n".join(lines) + "\n"
+
+
+def _table(section: type[BaseModel]) -> list[str]:
+    return [
+        "| Setting | Default | Meaning |",
+        "|---|---|---|",
+        *(
+            f"| `{field}` | {_in_cell(_default(info))} | {_cell(info.description)} |"
+            for field, info in settings(section).items()
+        ),
+    ]
+
+
+def _inner(section: type[BaseModel]) -> dict[str, type[BaseModel]]:
+    """The sections that are settings of this one, by their names; not those that are
+    described in one line.
+    """
+    return {
+        field: inner
+        for field, info in settings(section).items()
+        if (inner := section_of(info)) is not None and not may_hide_secrets(info)
+    }
 
 
 def example() -> str:
@@ -126,6 +148,10 @@ def example() -> str:
 def _section(model: type[BaseModel], definitions: dict[str, Any]) -> dict[str, Any]:
     made = model.model_json_schema(ref_template="#/$defs/{model}")
     definitions.update(made.pop("$defs", {}))
+    for inner in _inner(model).values():
+        properties = definitions[inner.__name__]["properties"]
+        for name in settings(inner):
+            properties[name] = _as_written(properties[name])
     known = settings(model)
     made["properties"] = {name: _as_written(made["properties"][name]) for name in known}
     required = [name for name in made.pop("required", []) if name in known]
@@ -178,3 +204,5 @@ def _commented(
             line += f" {word}"
         yield line
         yield f"{indent}#{name}: {_default(info)}"
+        if (inner := _inner(model).get(name)) is not None:
+            yield from _commented(inner, indent=f"{indent}#  ")

@@ -175,6 +175,14 @@ def section_of(info: FieldInfo) -> type[BaseModel] | None:
     return sections[0] if sections else None
 
 
+def with_inner(model: type[BaseModel]) -> Iterator[type[BaseModel]]:
+    """A section, and the sections that are settings of it."""
+    yield model
+    for info in settings(model).values():
+        if (inner := section_of(info)) is not None:
+            yield from with_inner(inner)
+
+
 def is_secret(info: FieldInfo) -> bool:
     return SecretStr in _parts(info.annotation)
 

@@ -202,7 +202,7 @@ def start(value: Any) -> Any:
 
 
 def bootstrap_servers(value: Any) -> tuple[str, ...]:
-    servers = _listed(value)
+    servers = listed(value)
     if not servers:
         refuse('at least one broker is needed, such as "broker-1.example.com:9092"')
     wrong = []
@@ -213,47 +213,47 @@ def bootstrap_servers(value: Any) -> tuple[str, ...]:
                 f"[{index}]: {shown(server)} is not host:port; "
                 'use "broker-1.example.com:9092"'
             )
-    _refuse_all(wrong)
+    refuse_all(wrong)
     return servers
 
 
 def hosts(value: Any) -> tuple[str, ...]:
     """Host names as in a URL, without scheme and port."""
-    listed = _listed(value)
-    _refuse_all(
+    found = listed(value)
+    refuse_all(
         [
             f'[{index}]: {shown(host)} is not a host\'s name; use "mirror.example.com"'
-            for index, host in enumerate(listed)
+            for index, host in enumerate(found)
             if not _HOST.fullmatch(host)
         ]
     )
-    return tuple(host.lower() for host in listed)
+    return tuple(host.lower() for host in found)
 
 
 def patterns(value: Any) -> tuple[str, ...]:
     """Regular expressions, compiled once so that a bad one is found at start."""
-    listed = _listed(value)
-    _refuse_all(
+    found = listed(value)
+    refuse_all(
         [
             f"[{index}]: {shown(pattern)} {wrong}"
-            for index, pattern in enumerate(listed)
+            for index, pattern in enumerate(found)
             if (wrong := _wrong_pattern(pattern))
         ]
     )
-    return listed
+    return found
 
 
 def group_patterns(value: Any) -> tuple[str, ...]:
     """The same for groups, whose names may have any character."""
-    listed = _listed(value)
-    _refuse_all(
+    found = listed(value)
+    refuse_all(
         [
             f"[{index}]: {shown(pattern)} {wrong}"
-            for index, pattern in enumerate(listed)
+            for index, pattern in enumerate(found)
             if (wrong := _uncompilable(pattern))
         ]
     )
-    return listed
+    return found
 
 
 def rename(value: Any) -> tuple[Rule, ...]:
@@ -274,7 +274,7 @@ def rename(value: Any) -> tuple[Rule, ...]:
             wrong.append(f"[{index}]: {reason}")
         elif rule is not None:
             rules.append(rule)
-    _refuse_all(wrong)
+    refuse_all(wrong)
     return tuple(rules)
 
 
@@ -325,7 +325,8 @@ def _uncompilable(pattern: str) -> str | None:
     return None
 
 
-def _listed(value: Any) -> tuple[str, ...]:
+def listed(value: Any) -> tuple[str, ...]:
+    """A list of texts, or one text with commas."""
     if value is None:
         return ()
     if isinstance(value, str):
@@ -367,7 +368,7 @@ def refuse(message: str) -> NoReturn:
     )
 
 
-def _refuse_all(messages: list[str]) -> None:
+def refuse_all(messages: list[str]) -> None:
     """Refuse a list, with a message for each element that is wrong."""
     if messages:
         raise PydanticCustomError(

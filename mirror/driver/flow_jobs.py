@@ -1,7 +1,7 @@
 """The jobs of a flow, which run alongside its leases; each run starts new ones.
 
-Main type: `FlowJobs`, which puts together the jobs for topics, groups, standby, pauses
-and proofs. `jobs.scheduler` runs them and handles their failures.
+Main type: `FlowJobs`, which puts together the jobs for topics, schemas, groups,
+standby, pauses and proofs. `jobs.scheduler` runs them and handles their failures.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from mirror.jobs.groups import GroupJobs
 from mirror.jobs.scheduler import Job, Jobs
+from mirror.jobs.schemas import SchemaJob
 from mirror.jobs.standby import AccessJob, EndsJob, StandbyJob
 from mirror.jobs.topics import CONFIGS, TopicJobs
 
@@ -56,6 +57,13 @@ class FlowJobs:
             passive=pairs.passive,
             narrowed=pairs.narrowed,
         )
+        self._schemas = SchemaJob(
+            flow,
+            config,
+            store=store,
+            passive=pairs.passive,
+            held=self._held,
+        )
         self._proofs = proofs
         self._jobs: Jobs | None = None
         self.adopt(flow, config)
@@ -65,6 +73,7 @@ class FlowJobs:
         self._flow = flow
         self._clusters = (config.clusters[flow.source], config.clusters[flow.target])
         self._of_topics.adopt(flow, config)
+        self._schemas.adopt(flow, config)
         if self._proofs is not None:
             self._proofs.adopt(flow, config)
 
@@ -81,7 +90,7 @@ class FlowJobs:
         proofs = None if self._proofs is None else self._proofs.job()
         self._start(
             ids,
-            *(*self._of_topics.jobs(), *groups.jobs()),
+            *(*self._of_topics.jobs(), *self._schemas.jobs(), *groups.jobs()),
             *(standby.job(), AccessJob(self._flow).job(), pauses),
             *([] if proofs is None else [proofs]),
         )
@@ -106,12 +115,16 @@ class FlowJobs:
             jobs,
             store=self._store,
             ids=ids,
-            held=lambda: self._pairs.holds(self._flow.source, self._flow.target),
+            held=self._held,
         )
         self._jobs.start()
 
+    def _held(self) -> bool:
+        return self._pairs.holds(self._flow.source, self._flow.target)
+
     def close(self) -> None:
         """Start no more turns, and wait a while for the running ones."""
+        self._schemas.stop()
         if self._proofs is not None:
             self._proofs.stop()
         if self._jobs is not None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from mirror.metrics.of_jobs import JOB_METRICS
 from mirror.metrics.of_pairs import PAIR_METRICS
 from mirror.metrics.of_resources import RESOURCE_METRICS
+from mirror.metrics.of_schemas import SCHEMA_METRICS
 from mirror.metrics.readings import (
     copies,
     failed_records,
@@ -304,6 +305,7 @@ METRICS: tuple[Metric, ...] = (
         lambda s: s.open_files_limit or None,
     ),
     *JOB_METRICS,
+    *SCHEMA_METRICS,
     # ---- Spark's own view of the streaming query
     of_spark(
         "mirror_spark_batches_total",

@@ -1,8 +1,9 @@
 """Kafka's own jars, fetched once and then used offline.
 
-Main function: `kafka_jars`, which returns the class path for a kind of program. The Ivy
-inside the pyspark wheel fetches the jars, so neither Maven nor Docker is needed;
-MIRROR_IVY_SETTINGS names a settings file for a company's own repository.
+Main functions: `kafka_jars`, which returns the class path for a kind of program, and
+`fetched`, a folder with the files of other programs. The Ivy inside the pyspark wheel
+fetches them, so neither Maven nor Docker is needed; MIRROR_IVY_SETTINGS names a
+settings file for a company's own repository.
 """
 
 from __future__ import annotations
@@ -11,13 +12,16 @@ from importlib.util import find_spec
 import os
 from pathlib import Path
 import subprocess
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import stamina
 
 from mirror.errors import PlaygroundError
 from mirror.host import require_java
 from mirror.playground.cache import KAFKA_VERSION, cache_folder, cache_lock
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 SLF4J_VERSION = "2.0.17"
 
@@ -43,6 +47,14 @@ _MODULES: dict[JarKind, tuple[_Module, ...]] = {
 # A silent logging binding would hide why a broker did not start.
 _LOGGING = _Module("org.slf4j", "slf4j-simple", SLF4J_VERSION)
 
+_WITHOUT_POMS = """<ivysettings>
+  <settings defaultResolver="public"/>
+  <resolvers>
+    <ibiblio name="public" m2compatible="true" usepoms="false"/>
+  </resolvers>
+</ivysettings>
+"""
+
 
 def kafka_jars(kind: JarKind) -> str:
     """Give the class path of a kind of program, resolving it when it is new.
@@ -51,38 +63,62 @@ def kafka_jars(kind: JarKind) -> str:
         PlaygroundError: the jars could not be fetched.
         JavaMissingError: there is no Java to run Ivy with.
     """
-    folder = cache_folder() / f"kafka-{KAFKA_VERSION}-{kind}"
+    folder = fetched(
+        f"kafka-{KAFKA_VERSION}-{kind}",
+        "\n".join(_dependency(each) for each in (*_MODULES[kind], _LOGGING)),
+        types=("jar", "bundle"),
+    )
+    return os.pathsep.join(str(jar) for jar in sorted(folder.glob("*.jar")))
+
+
+def fetched(
+    name: str, dependencies: str, *, types: Sequence[str], poms: bool = True
+) -> Path:
+    """A folder of the cache with the files of these types, fetched when it is new.
+    `dependencies` are elements of an Ivy file. `poms`: read what these depend on.
+
+    Raises:
+        PlaygroundError: they could not be fetched.
+        JavaMissingError: there is no Java to run Ivy with.
+    """
+    folder = cache_folder() / name
     complete = folder / ".complete"
     if not complete.exists():
         with cache_lock("jars"):
             if not complete.exists():
-                _resolve(kind, folder)
+                _resolve(name, dependencies, types, folder, poms=poms)
                 complete.touch()
-    return os.pathsep.join(str(jar) for jar in sorted(folder.glob("*.jar")))
+    return folder
 
 
 @stamina.retry(on=PlaygroundError, attempts=3, timeout=None)
-def _resolve(kind: JarKind, folder: Path) -> None:
-    description = cache_folder() / f"ivy-{kind}.xml"
-    description.write_text(_ivy_module(kind))
+def _resolve(
+    name: str, dependencies: str, types: Sequence[str], folder: Path, *, poms: bool
+) -> None:
+    description = cache_folder() / f"ivy-{name}.xml"
+    description.write_text(_ivy_module(name, dependencies))
     settings = os.environ.get("MIRROR_IVY_SETTINGS")
+    if not poms and settings is None:
+        file = cache_folder() / "ivy-settings.xml"
+        file.write_text(_WITHOUT_POMS)
+        settings = str(file)
     answer = subprocess.run(
         [
             *(require_java(), "-XX:TieredStopAtLevel=1"),
             *("-cp", _ivy_jar(), "org.apache.ivy.Main", "-warn"),
             *(("-settings", settings) if settings else ()),
             *("-cache", cache_folder() / "ivy", "-ivy", description),
-            *("-confs", "default", "-types", "jar", "bundle", "-sync"),
+            *("-confs", "default", "-types", *types, "-sync"),
             *("-retrieve", f"{folder}/[artifact]-[revision](-[classifier]).[ext]"),
         ],
         capture_output=True,
         text=True,
         check=False,
     )
-    if answer.returncode or not any(folder.glob("*.jar")):
+    if answer.returncode or not any(folder.glob("*")):
         raise PlaygroundError(
-            f"Kafka's {kind} jars could not be fetched (MIRROR_IVY_SETTINGS names a"
-            f" repository other than Maven Central): {_tail(answer)}"
+            f"{name} could not be fetched (MIRROR_IVY_SETTINGS names a repository other"
+            f" than Maven Central): {_tail(answer)}"
         )
 
 
@@ -97,14 +133,16 @@ def _ivy_jar() -> Path:
     return next((Path(spec.origin).parent / "jars").glob("ivy-*.jar"))
 
 
-def _ivy_module(kind: JarKind) -> str:
-    dependencies = "\n".join(
+def _dependency(module: _Module) -> str:
+    return (
         f'    <dependency org="{module.organisation}" name="{module.name}"'
         f' rev="{module.revision}" conf="default->default"/>'
-        for module in (*_MODULES[kind], _LOGGING)
     )
-    return f"""<ivy-module version="2.0">
-  <info organisation="mirror" module="playground-{kind}"/>
+
+
+def _ivy_module(name: str, dependencies: str) -> str:
+    return f"""<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">
+  <info organisation="mirror" module="playground-{name}"/>
   <configurations><conf name="default"/></configurations>
   <dependencies>
 {dependencies}

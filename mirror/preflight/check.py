@@ -15,7 +15,7 @@ from mirror.clusters.admin.groups import list_groups
 from mirror.config import scopes
 from mirror.errors import ClusterError
 from mirror.metadata.survey import compare, doubled, one_cluster
-from mirror.preflight import held_rights, here, of_cluster, of_flow
+from mirror.preflight import held_rights, here, of_cluster, of_flow, of_schemas
 from mirror.preflight.finding import State, fail, ok, warn
 from mirror.preflight.ground import Ground
 from mirror.preflight.permissions.rights import rights
@@ -194,6 +194,7 @@ class _Check:
             )
             with self._telling(f"flow {flow.name}"):
                 self._found += of_flow.findings(ground)
+                self._found += of_schemas.findings(ground, self._config)
 
 
 def _unplanned(

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mirror.clusters.admin.topic_admin import NewTopic
-from mirror.metadata import acl_ownership
+from mirror.metadata import acl_ownership, schema_claims
 from mirror.offsets import mm2_records, progress, runs
 from mirror.policy.names import HEARTBEATS
 from mirror.recovery import losses, standby
@@ -76,6 +76,17 @@ def acl_ownership_topic(flow: FlowConfig) -> InternalTopic:
         acl_ownership.topic_name(flow.source),
         flow.replication_factor,
         acl_ownership.TOPIC_CONFIGS,
+    )
+
+
+def schema_claims_topic(flow: FlowConfig) -> InternalTopic:
+    """Where the flow notes which schemas it wrote; created with the first of them."""
+    return _on(
+        flow.target,
+        "schemas copied",
+        schema_claims.topic_name(flow.source),
+        flow.replication_factor,
+        schema_claims.TOPIC_CONFIGS,
     )
 
 

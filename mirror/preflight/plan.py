@@ -19,7 +19,12 @@ from mirror.metadata import acls, configs, topics
 from mirror.metadata.merging import Merging
 from mirror.metadata.sides import Foreseen, Live
 from mirror.preflight.group_moves import GroupMove, group_moves
-from mirror.preflight.internal_topics import acl_ownership_topic, internal_topics
+from mirror.preflight.internal_topics import (
+    acl_ownership_topic,
+    internal_topics,
+    schema_claims_topic,
+)
+from mirror.preflight.schema_writes import SchemaToWrite, schema_writes
 from mirror.recovery.precedence import in_order
 from mirror.status.states import AclState
 
@@ -93,6 +98,8 @@ class RunPlan:
     grow: tuple[TopicToGrow, ...] = ()
     configs: tuple[ConfigToChange, ...] = ()
     acls: tuple[AclToChange, ...] = ()
+    schemas: tuple[SchemaToWrite, ...] = ()
+    """In the order of writing."""
     groups: tuple[GroupMove, ...] = ()
     notes: tuple[str, ...] = ()
     """What is not known yet, and why."""
@@ -104,7 +111,7 @@ class RunPlan:
     @property
     def is_empty(self) -> bool:
         return not (self.create or self.grow or self.configs or self.acls
-                    or self.groups)  # fmt: skip
+                    or self.schemas or self.groups)  # fmt: skip
 
 
 def plan(config: MirrorConfig) -> RunPlan:
@@ -119,8 +126,10 @@ class Planner:
     def __init__(self, config: MirrorConfig, reach: Callable[[str], Cluster]) -> None:
         """`reach` gives a cluster by its alias, or raises `ClusterError`."""
         self._reach = reach
+        self._config = config
         flows, self.unsure = in_order(config, reach)
         self.merging = Merging(flows)
+        self._order = flows
         self._sides: dict[str, Foreseen] = {}
         self._by: dict[tuple[str, ...], tuple[str, str]] = {}
         """Flow and purpose of each decision; the first flow's count."""
@@ -143,12 +152,14 @@ class Planner:
         while moved:
             moved = sum(self._step(flow) for flow in flows) > 0
         added = self._acls(flows)
+        written = self._schemas(flows)
         moves = self._groups(flows)
         return RunPlan(
             create=tuple(sorted(self._created())),
             grow=tuple(sorted(self._grown())),
             configs=tuple(sorted(self._altered(), key=_by_name)),
             acls=tuple(sorted(added)),
+            schemas=written,
             groups=tuple(sorted(moves)),
             notes=tuple(self._notes),
             problems=tuple(
@@ -304,6 +315,19 @@ class Planner:
                     )
         return list(found.values())
 
+    def _schemas(self, flows: Sequence[FlowConfig]) -> tuple[SchemaToWrite, ...]:
+        answering = {flow.name for flow in flows}
+        order = [flow for flow in self._order if flow.name in answering]
+        found = schema_writes(self._config, order, self._reach)
+        self._failures |= dict.fromkeys(found.failures)
+        for name, texts in found.problems.items():
+            self._problems[name] = (*self._problems.get(name, ()), *texts)
+        for flow in flows:
+            if any(each.flow == flow.name for each in found.writes):
+                topic = schema_claims_topic(flow)
+                self._make(flow, topic.alias, topic.new, topic.purpose)
+        return found.writes
+
     def _groups(self, flows: Sequence[FlowConfig]) -> list[GroupMove]:
         found: list[GroupMove] = []
         for flow in flows:
@@ -340,6 +364,7 @@ def summary(found: RunPlan) -> Mapping[str, int]:
         "topics to grow": len(found.grow),
         "configs to change": len(found.configs),
         "ACLs to change": len(found.acls),
+        "schemas to write": len(found.schemas),
         "group offsets to set": len(found.groups),
     }
     return {what: count for what, count in counts.items() if count}

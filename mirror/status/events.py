@@ -55,6 +55,8 @@ class EventKind(StrEnum):
     """A source topic was deleted and re-created."""
     CONFIG_CHANGED = "config-changed"
     """A config of a copy was set or removed."""
+    SCHEMA_CHANGED = "schema-changed"
+    """A version or a level was written to the target's schema registry."""
     ACL_ADDED = "acl-added"
     ACL_REMOVED = "acl-removed"
     GROUP_FOUND = "group-found"

@@ -1,7 +1,7 @@
-"""The states that flows, partitions and the ACLs of copies can be in.
+"""The states that flows, partitions, the ACLs of copies and schemas can be in.
 
-Main types: `FlowState`, `PartitionState`, `AclState`. Their values are public: they
-stand in `/status`, in metrics and in events.
+Main types: `FlowState`, `PartitionState`, `AclState`, `SchemaState`. Their values are
+public: they stand in `/status`, in metrics and in events.
 """
 
 from __future__ import annotations
@@ -57,3 +57,18 @@ class AclState(StrEnum):
     """A cluster has no authorizer, so there is nothing to do."""
     NOT_PERMITTED = "NOT_PERMITTED"
     """A cluster does not let us see its ACLs."""
+
+
+class SchemaState(StrEnum):
+    """How a subject of a schema registry is doing in a flow."""
+
+    SYNCED = "SYNCED"
+    """The target's registry has what it should; what differs on purpose is said."""
+    PENDING = "PENDING"
+    """It is about to get something."""
+    CONFLICT = "CONFLICT"
+    """Something of others is in the way: nothing is written to this subject."""
+    UNSUPPORTED = "UNSUPPORTED"
+    """The target's registry cannot take it as it is."""
+    REFUSED = "REFUSED"
+    """A registry refused a request about it; it is tried again."""

@@ -16,6 +16,7 @@ from mirror.status.counts import NOTHING, Counts
 from mirror.status.measures import SparkStatus, TopicTimes, TransactionStatus
 from mirror.status.resources import ResourceStatus
 from mirror.status.risk import RiskStatus
+from mirror.status.schemas import SchemaStatus
 from mirror.status.states import AclState, FlowState, PartitionState
 from mirror.status.verify import VerifyStatus
 
@@ -270,6 +271,8 @@ class FlowStatus:
     """Copies that differ from their topics."""
     acls: AclStatus = AclStatus()
     """The sync of ACLs."""
+    schemas: SchemaStatus = field(default_factory=SchemaStatus)
+    """What its target's schema registry has of the source's."""
     gone: tuple[str, ...] = ()
     """Mirrored topics that no longer exist on the source, each with what is known
     about it. Their copies stay."""

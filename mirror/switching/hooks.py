@@ -164,7 +164,9 @@ def _settings(pair: PairConfig, hook: str) -> HookConfig | None:
 def secrets_of(config: MirrorConfig, *hooks: HookConfig) -> set[str]:
     """All that this configuration keeps secret, as far as it can be read here."""
     found = set()
-    for section in (*config.clusters.values(), config.service, *hooks):
+    registries = (each.schema_registry for each in config.clusters.values())
+    given = (each for each in registries if each is not None)
+    for section in (*config.clusters.values(), *given, config.service, *hooks):
         for name, info in settings(type(section)).items():
             value = getattr(section, name)
             if isinstance(value, SecretStr):

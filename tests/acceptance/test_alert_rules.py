@@ -102,6 +102,8 @@ STANDBY_AT = f"mirror_standby_timestamp_seconds{{{FLOW}}}"
 FINDINGS = f"mirror_verify_findings{{{FLOW}}}"
 PROVEN = f"mirror_verify_proven_timestamp_seconds{{{FLOW}}}"
 CONFIG = 'mirror_config_last_reload_successful{job="mirror",instance="i"}'
+CONFLICTS = f'mirror_schema_subjects{{{FLOW},state="CONFLICT"}}'
+SCHEMAS_AT = f"mirror_schema_sync_timestamp_seconds{{{FLOW}}}"
 JOB = f'mirror_job_failing{{{FLOW},job_name="j"}}'
 GROUP = f'mirror_group_unknown_partitions{{{FLOW},group="g"}}'
 DEAD = f"mirror_dead_letter_records_total{{{PARTITION}}}"
@@ -438,6 +440,20 @@ CASES = [
         ("for 15 minutes", steady(1, JOB), 15),
     ),
     *both(
+        "MirrorSchemaConflict",
+        ("for 4 minutes", steady(1, CONFLICTS), 4),
+        ("for 5 minutes", steady(1, CONFLICTS), 5),
+    ),
+    Case(
+        alert="MirrorSchemaConflict", what="on standby", fires=False, minutes=30,
+        series=steady(1, CONFLICTS, **{STANDBY: "1x60"}),
+    ),
+    *both(
+        "MirrorSchemaStale",
+        ("300 s old", {SCHEMAS_AT: "-300+60x60"}, 20),
+        ("301 s old", {SCHEMAS_AT: "-301+60x60"}, 2),
+    ),
+    *both(
         "MirrorMemoryNearLimit",
         ("90 %", {MEMORY: "900x60", MEMORY_LIMIT: "1000x60"}, 60),
         ("91 %", {MEMORY: "910x60", MEMORY_LIMIT: "1000x60"}, 10),
@@ -493,6 +509,7 @@ CASES = [
             ("MirrorGroupNotReady", GROUP),
             ("MirrorConfigDrift", DRIFT),
             ("MirrorJobFailing", JOB),
+            ("MirrorSchemaConflict", CONFLICTS),
         )
     ),
 ]  # fmt: skip

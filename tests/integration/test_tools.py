@@ -90,7 +90,7 @@ def test_where_a_tool_is_found(nowhere: Path, monkeypatch: pytest.MonkeyPatch) -
     """A tool is found when all its programs are: on the PATH, under another name, or in
     the cache's folder.
     """
-    for name in ("chromium-browser", "chromedriver", "helm"):
+    for name in ("chromium-browser", "chromedriver", "helm", "schema-registry"):
         (nowhere / name).touch(mode=0o755)
     monkeypatch.setenv("PATH", "")
 

@@ -35,6 +35,7 @@ CHANGING = {
         "repair append",
         "repair rebuild",
         "resume",
+        "schema sync",
         "switch",
         "tail export",
         "tail replay",

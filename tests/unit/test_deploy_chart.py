@@ -17,8 +17,7 @@ import yaml
 
 import mirror
 from mirror.cli.main import app
-from mirror.config import traits
-from mirror.config.cluster_settings import ClusterConfig
+from mirror.config import chart_lists
 from mirror.config.load import load
 from mirror.config.service_settings import ServiceConfig
 from tests import tools
@@ -96,12 +95,9 @@ def refusal(helm: str, folder: Path, values: dict[str, Any], *more: str) -> str:
 
 
 def secret_settings() -> list[str]:
-    """A cluster's settings that are secret, by the model."""
-    return [
-        name
-        for name, info in traits.settings(ClusterConfig).items()
-        if traits.is_secret(info)
-    ]
+    """A cluster's settings that are secret, by the model; dots lead into sections."""
+    known = yaml.safe_load(chart_lists.for_chart())
+    return known["secret"]["clusters"]
 
 
 def working() -> dict[str, Any]:
@@ -423,6 +419,11 @@ def test_all_cluster_secrets_reach_mirror(helm: str, tmp_path: Path) -> None:
         *("passwordKey", "keytabKey", "clientSecretKey", "tokenKey", "oauthCaKey"),
         *("oauthCaPasswordKey", "certificateKey", "certificatePasswordKey"),
         *("keyKey", "keyPasswordKey", "caKey", "caPasswordKey"),
+        *("registryPasswordKey", "registryTokenKey", "registryClientSecretKey"),
+        *("registryOauthCaKey", "registryOauthCaPasswordKey"),
+        *("registryCaKey", "registryCaPasswordKey"),
+        *("registryCertificateKey", "registryCertificatePasswordKey"),
+        *("registryKeyKey", "registryKeyPasswordKey"),
     ]
     values["clusterSecrets"] = {
         "us-east": {"secretName": "own", "caSecretName": "ca", **{k: k for k in keys}}
@@ -441,7 +442,7 @@ def test_all_cluster_secrets_reach_mirror(helm: str, tmp_path: Path) -> None:
         for item in source["secret"]["items"]
     }
     variables = {
-        each["name"].rpartition("__")[2]: each["valueFrom"]["secretKeyRef"]
+        each["name"].partition("us_east__")[2]: each["valueFrom"]["secretKeyRef"]
         for each in container["env"]
     }
 
@@ -463,6 +464,18 @@ def test_all_cluster_secrets_reach_mirror(helm: str, tmp_path: Path) -> None:
         "ssl_key_file": ("own", "keyKey"),
         "ssl_ca_file": ("ca", "caKey"),
     }  # fmt: skip
+    registry = settings["clusters"]["us-east"]["schema_registry"]
+    assert {
+        name: mounted[value.rpartition("/")[2]] for name, value in registry.items()
+    } == {
+        "password_file": ("own", "registryPasswordKey"),
+        "token_file": ("own", "registryTokenKey"),
+        "oauth_client_secret_file": ("own", "registryClientSecretKey"),
+        "oauth_ca_file": ("own", "registryOauthCaKey"),
+        "ssl_ca_file": ("own", "registryCaKey"),
+        "ssl_certificate_file": ("own", "registryCertificateKey"),
+        "ssl_key_file": ("own", "registryKeyKey"),
+    }
     url = settings["clusters"]["us-east"]["sasl_oauthbearer_token_endpoint_url"]
     assert url == "file:///etc/mirror/secrets/us-east/token"
     assert variables == {
@@ -470,6 +483,15 @@ def test_all_cluster_secrets_reach_mirror(helm: str, tmp_path: Path) -> None:
         "ssl_certificate_password": {"name": "own", "key": "certificatePasswordKey"},
         "ssl_key_password": {"name": "own", "key": "keyPasswordKey"},
         "ssl_ca_password": {"name": "ca", "key": "caPasswordKey"},
+        **{
+            f"schema_registry__{name}": {"name": "own", "key": key}
+            for name, key in {
+                "oauth_ca_password": "registryOauthCaPasswordKey",
+                "ssl_ca_password": "registryCaPasswordKey",
+                "ssl_certificate_password": "registryCertificatePasswordKey",
+                "ssl_key_password": "registryKeyPasswordKey",
+            }.items()
+        },
     }
 
 

@@ -33,7 +33,8 @@ from mirror.status.measures import (
 from mirror.status.pairs import DrillStatus, MemberStatus, PairStatus, PassiveStatus
 from mirror.status.resources import JvmStatus, ResourceStatus
 from mirror.status.risk import RiskStatus, TopicRisk
-from mirror.status.states import FlowState
+from mirror.status.schemas import SchemaStatus
+from mirror.status.states import FlowState, SchemaState
 from mirror.status.store import StatusStore
 from mirror.status.values import (
     FlowStatus,
@@ -125,6 +126,13 @@ def full_store(**changes: Any) -> StatusStore:
         "standby_at": now,
         "verify": VerifyStatus(
             mode="new", proven_at=now, share=0.5, records={"equal": 7}, findings=1
+        ),
+        "schemas": SchemaStatus(
+            mode="copy",
+            states={SchemaState.SYNCED: 3, SchemaState.CONFLICT: 1},
+            synced_at=now,
+            versions_copied=5,
+            request_failures=2,
         ),
         "group_count": 1,
         "groups": (

@@ -1,12 +1,14 @@
 """Tokens from an OAuth token endpoint, for client credentials (RFC 6749, 4.4).
 
-Main function: `ask`, which sends one request and returns a `Token`. It reads the secret
-from its file each time, keeps nothing and does not retry: see `tokens`. Messages name
-the setting to check, and never a secret or a token.
+Main functions: `ask`, for a cluster's brokers, and `request`, for any `Endpoint`: one
+request, which returns a `Token`. They read the secret from its file each time, keep
+nothing and do not retry: see `tokens`. Messages name the setting to check, and never a
+secret or a token.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 import json
 import ssl
 import time
@@ -15,86 +17,141 @@ from urllib.parse import quote_plus
 
 import httpx
 
-from mirror.clusters.auth.security import endpoint_context, secret_of
+from mirror.clusters.auth.secret_files import secret_of
+from mirror.clusters.auth.tls import trusting
 from mirror.clusters.auth.token import Token, ends_of
 from mirror.errors import AuthenticationError, system_error
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pydantic import SecretStr
+
     from mirror.config.cluster_settings import ClusterConfig
 
 URL = "sasl_oauthbearer_token_endpoint_url"
-_SECRET = "sasl_oauthbearer_client_credentials_client_secret"  # noqa: S105  a name
-_CLIENT = "sasl_oauthbearer_client_credentials_client_id"
 _UNTOLD_SECONDS = 300.0
 """How long to use a token whose lifetime is unknown."""
 _LARGEST = 1 << 20
 _MOST_WORDS = 200
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Names:
+    """What the settings are called, for messages."""
+
+    url: str = URL
+    client: str = "sasl_oauthbearer_client_credentials_client_id"
+    secret_file: str = "sasl_oauthbearer_client_credentials_client_secret_file"  # noqa: S105  a name
+    scope: str = "sasl_oauthbearer_scope"
+    ca_file: str = "sasl_oauthbearer_ca_file"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint:
+    """Where to ask, and as whom. Two that are equal share a token."""
+
+    alias: str
+    url: str
+    client: str
+    secret: SecretStr | None
+    secret_file: Path | None
+    scope: str | None
+    parameters: tuple[tuple[str, str], ...]
+    ca_file: Path | None
+    ca_password: SecretStr | None
+    timeout: float
+    names: Names = Names()
+
+    @property
+    def where(self) -> str:
+        return f"cluster {self.alias}: {self.names.url} {self.url}"
+
+
 def ask(config: ClusterConfig) -> Token:
+    """Ask for a token for a cluster's brokers.
+
+    Raises:
+        AuthenticationError: there is none, with the reason.
+    """
+    return request(
+        Endpoint(
+            alias=config.alias,
+            url=config.sasl_oauthbearer_token_endpoint_url or "",
+            client=config.sasl_oauthbearer_client_credentials_client_id or "",
+            secret=config.sasl_oauthbearer_client_credentials_client_secret,
+            secret_file=config.sasl_oauthbearer_client_credentials_client_secret_file,
+            scope=config.sasl_oauthbearer_scope,
+            parameters=tuple(config.sasl_oauthbearer_parameters.items()),
+            ca_file=config.sasl_oauthbearer_ca_file,
+            ca_password=config.sasl_oauthbearer_ca_password,
+            timeout=config.sasl_oauthbearer_timeout_seconds,
+        )
+    )
+
+
+def request(endpoint: Endpoint) -> Token:
     """Ask for a token.
 
     Raises:
         AuthenticationError: there is none, with the reason.
     """
-    url = config.sasl_oauthbearer_token_endpoint_url or ""
-    where = f"cluster {config.alias}: {URL} {url}"
+    where, url, names = endpoint.where, endpoint.url, endpoint.names
     asked = time.time()
     form = {
         "grant_type": "client_credentials",
-        **({"scope": s} if (s := config.sasl_oauthbearer_scope) else {}),
-        **config.sasl_oauthbearer_parameters,
+        **({"scope": endpoint.scope} if endpoint.scope else {}),
+        **dict(endpoint.parameters),
     }
-    secret = secret_of(
-        config,
-        f"{_SECRET}_file",
-        config.sasl_oauthbearer_client_credentials_client_secret_file,
-        config.sasl_oauthbearer_client_credentials_client_secret,
-    )
-    # RFC 6749, 2.3.1: both are form-encoded before they are joined.
-    client = config.sasl_oauthbearer_client_credentials_client_id or ""
+    place = f"cluster {endpoint.alias}: {names.secret_file}"
+    secret = secret_of(place, endpoint.secret_file, endpoint.secret)
     try:
         # No redirects: credentials go where they were meant to go.
         with httpx.stream(
             "POST",
             url,
             data=form,
-            auth=(quote_plus(client), quote_plus(secret)),
+            # RFC 6749, 2.3.1: both are form-encoded before they are joined.
+            auth=(quote_plus(endpoint.client), quote_plus(secret)),
             headers={"Accept": "application/json"},
-            verify=endpoint_context(config) if url.startswith("https:") else False,
-            timeout=config.sasl_oauthbearer_timeout_seconds,
+            verify=_context(endpoint) if url.startswith("https:") else False,
+            timeout=endpoint.timeout,
         ) as answer:
             raw = next(answer.iter_bytes(_LARGEST), b"")
     except (httpx.HTTPError, httpx.InvalidURL, ImportError, ValueError) as error:
         # The last two: a proxy from the environment that httpx cannot use.
-        raise AuthenticationError(f"{where} {_unreached(error)}") from error
+        raise AuthenticationError(f"{where} {_unreached(error, names)}") from error
     if not answer.is_success:
-        raise AuthenticationError(f"{where} {_refused(answer, raw, config)}")
+        raise AuthenticationError(f"{where} {_refused(answer, raw, endpoint)}")
     return _token(raw, asked, where)
 
 
-def _refused(answer: httpx.Response, raw: bytes, config: ClusterConfig) -> str:
-    code = answer.status_code
+def _context(endpoint: Endpoint) -> ssl.SSLContext:
+    place = f"cluster {endpoint.alias}: {endpoint.names.ca_file}"
+    return trusting(endpoint.ca_file, endpoint.ca_password, place)
+
+
+def _refused(answer: httpx.Response, raw: bytes, endpoint: Endpoint) -> str:
+    code, names = answer.status_code, endpoint.names
     text = f"answered {code}: {_words(raw) or answer.reason_phrase}"
-    client = config.sasl_oauthbearer_client_credentials_client_id
     if code in {400, 401, 403}:
         return (
-            f"{text}; {_CLIENT} {client!r}, its secret and sasl_oauthbearer_scope must "
-            "match a client of the endpoint"
+            f"{text}; {names.client} {endpoint.client!r}, its secret and {names.scope} "
+            "must match a client of the endpoint"
         )
     if code in {301, 302, 303, 307, 308, 404, 405}:
         return f"{text}; it must be the address of the token endpoint"
     return text
 
 
-def _unreached(error: Exception) -> str:
+def _unreached(error: Exception, names: Names) -> str:
     if isinstance(error, httpx.TimeoutException):
         return "does not answer: no answer in time"
     reason = system_error(error)
     if isinstance(reason, ssl.SSLCertVerificationError):
         return (
             f"has a certificate that is not trusted: {reason.verify_message}; "
-            "sasl_oauthbearer_ca_file must contain the CA that signed it"
+            f"{names.ca_file} must contain the CA that signed it"
         )
     return f"does not answer: {reason}"
 

@@ -1,9 +1,9 @@
 """The tokens of this process: one for each cluster that needs one.
 
 Main functions: `token_of`, which returns a valid token and fetches one only if it must,
-one at a time, and `forget`, for a token that brokers refused. A token is replaced after
-four fifths of its lifetime; if that fails, the old one serves until it expires.
-`token_endpoint` and `token_provider` fetch tokens.
+one at a time, and `forget`, for a token that brokers refused; `of_endpoint` for what is
+no broker. A token is replaced after four fifths of its lifetime; if that fails, the old
+one serves until it expires. `token_endpoint` and `token_provider` fetch tokens.
 """
 
 from __future__ import annotations
@@ -126,6 +126,15 @@ def token_of(config: ClusterConfig) -> str:
 def forget(config: ClusterConfig) -> None:
     """Brokers refused this cluster's token: the next connection gets a new one."""
     _of(config).forget()
+
+
+def of_endpoint(endpoint: token_endpoint.Endpoint) -> KeptToken:
+    """The token of an endpoint that is not a cluster's."""
+    with _kept_lock:
+        return _kept.setdefault(
+            endpoint,
+            KeptToken(lambda: token_endpoint.request(endpoint), alias=endpoint.alias),
+        )
 
 
 def _of(config: ClusterConfig) -> KeptToken:

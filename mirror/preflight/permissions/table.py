@@ -7,11 +7,17 @@ whole configuration.
 
 from __future__ import annotations
 
-from mirror.preflight.permissions import of_commands, of_recovery, of_service
+from mirror.preflight.permissions import (
+    of_commands,
+    of_recovery,
+    of_schemas,
+    of_service,
+)
 from mirror.preflight.permissions.need import Need  # noqa: TC001  the table's type
 
 TABLE: tuple[Need, ...] = (
     *of_service.ROWS,
+    *of_schemas.ROWS,
     *of_commands.ROWS,
     *of_recovery.ROWS,
 )

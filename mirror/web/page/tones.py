@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from mirror.offsets.translation import Exactness
 from mirror.status.events import Level
-from mirror.status.states import AclState, FlowState, PartitionState
+from mirror.status.states import AclState, FlowState, PartitionState, SchemaState
 from mirror.status.wording import some
 
 if TYPE_CHECKING:
@@ -24,6 +24,10 @@ _TONES: dict[str, str] = {
     PartitionState.CATCHING_UP: "warn",
     FlowState.STARTING: "warn",
     Exactness.BEHIND: "warn",
+    SchemaState.PENDING: "warn",
+    SchemaState.CONFLICT: "bad",
+    SchemaState.UNSUPPORTED: "bad",
+    SchemaState.REFUSED: "bad",
     Level.WARNING: "warn",
     "ANSWERS": "good",
     "SILENT": "bad",
@@ -45,6 +49,10 @@ _SIGNS: dict[str, str] = {
     FlowState.FAILED: "✕",
     PartitionState.FAULTED: "✕",
     PartitionState.PAUSED: "‖",
+    SchemaState.PENDING: "…",
+    SchemaState.CONFLICT: "✕",
+    SchemaState.UNSUPPORTED: "✕",
+    SchemaState.REFUSED: "↻",
     FlowState.STANDBY: "○",
     FlowState.RESTING: "○",
     FlowState.STOPPED: "■",

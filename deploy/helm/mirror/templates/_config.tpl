@@ -45,7 +45,15 @@ own to check: it says all that is wrong at once when it starts, and so does
 {{- end -}}
 {{- $cluster := get $clusters $alias -}}
 {{- range $key, $file := fromYaml (include "mirror.secretFiles" .) -}}
-{{- if get $secret $key }}{{ $_ := set $cluster $file.setting (printf "%s/etc/mirror/secrets/%s/%s" (default "" $file.scheme) $alias $file.path) }}{{ end -}}
+{{- if get $secret $key -}}
+{{- $names := splitList "." $file.setting -}}
+{{- $section := $cluster -}}
+{{- if eq (len $names) 2 -}}
+{{- $section = default dict (get $cluster (first $names)) -}}
+{{- $_ := set $cluster (first $names) $section -}}
+{{- end -}}
+{{- $_ := set $section (last $names) (printf "%s/etc/mirror/secrets/%s/%s" (default "" $file.scheme) $alias $file.path) -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}
 {{- $fixed := dict "http_host" "0.0.0.0" "http_port" 8083 "http_hosts" (splitList "," (include "mirror.hosts" .)) "state_dir" "/var/lib/mirror/state" "log_format" "json" -}}

@@ -28,6 +28,13 @@ oauthCaKey: {path: oauth-ca.pem, setting: sasl_oauthbearer_ca_file}
 caKey: {path: ca.pem, setting: ssl_ca_file}
 certificateKey: {path: certificate.pem, setting: ssl_certificate_file}
 keyKey: {path: key.pem, setting: ssl_key_file}
+registryPasswordKey: {path: registry-password, setting: schema_registry.password_file}
+registryTokenKey: {path: registry-token, setting: schema_registry.token_file}
+registryClientSecretKey: {path: registry-client-secret, setting: schema_registry.oauth_client_secret_file}
+registryOauthCaKey: {path: registry-oauth-ca.pem, setting: schema_registry.oauth_ca_file}
+registryCaKey: {path: registry-ca.pem, setting: schema_registry.ssl_ca_file}
+registryCertificateKey: {path: registry-certificate.pem, setting: schema_registry.ssl_certificate_file}
+registryKeyKey: {path: registry-key.pem, setting: schema_registry.ssl_key_file}
 {{- end -}}
 
 {{/* What no setting reads from a file: it becomes a variable. */}}
@@ -36,6 +43,10 @@ oauthCaPasswordKey: sasl_oauthbearer_ca_password
 caPasswordKey: ssl_ca_password
 certificatePasswordKey: ssl_certificate_password
 keyPasswordKey: ssl_key_password
+registryOauthCaPasswordKey: schema_registry.oauth_ca_password
+registryCaPasswordKey: schema_registry.ssl_ca_password
+registryCertificatePasswordKey: schema_registry.ssl_certificate_password
+registryKeyPasswordKey: schema_registry.ssl_key_password
 {{- end -}}
 
 {{- define "mirror.volumes" -}}
@@ -143,7 +154,7 @@ keyPasswordKey: ssl_key_password
 {{- range $alias, $secret := .Values.clusterSecrets }}
 {{- range $value, $setting := fromYaml (include "mirror.secretVariables" $) }}
 {{- with get $secret $value }}
-- name: MIRROR_CLUSTERS__{{ $alias | replace "-" "_" | replace "." "_" }}__{{ $setting }}
+- name: MIRROR_CLUSTERS__{{ $alias | replace "-" "_" | replace "." "_" }}__{{ $setting | replace "." "__" }}
   valueFrom:
     secretKeyRef:
       name: {{ ternary (default $secret.secretName $secret.caSecretName) $secret.secretName (eq $value "caPasswordKey") }}

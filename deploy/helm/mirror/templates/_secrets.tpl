@@ -23,13 +23,26 @@ MirrorMaker 2.
 {{- define "mirror.refuseSecretsOf" -}}
 {{- $entry := default dict .entry -}}
 {{- range $setting := get .known.secret .kind -}}
-{{- if get $entry $setting -}}
+{{- $found := dict -}}
+{{- include "mirror.find" (dict "entry" $entry "setting" $setting "into" $found) -}}
+{{- if $found.value -}}
 {{- fail (printf "%s.%s: would be readable in a ConfigMap; %s" $.place $setting $.advice) -}}
 {{- end -}}
 {{- end -}}
 {{- range $setting, $pattern := get .known.mappings .kind -}}
-{{- include "mirror.refuseSecretKeys" (dict "place" (printf "%s.%s" $.place $setting) "pattern" $pattern "entry" (get $entry $setting) "advice" $.advice) -}}
+{{- $found := dict -}}
+{{- include "mirror.find" (dict "entry" $entry "setting" $setting "into" $found) -}}
+{{- include "mirror.refuseSecretKeys" (dict "place" (printf "%s.%s" $.place $setting) "pattern" $pattern "entry" $found.value "advice" $.advice) -}}
 {{- end -}}
+{{- end -}}
+
+{{/* Puts a setting's value into a dict; dots lead into a section of the section. */}}
+{{- define "mirror.find" -}}
+{{- $value := .entry -}}
+{{- range $name := splitList "." .setting -}}
+{{- if kindIs "map" $value }}{{ $value = get $value $name }}{{ else }}{{ $value = "" }}{{ end -}}
+{{- end -}}
+{{- $_ := set .into "value" $value -}}
 {{- end -}}
 
 {{/* A mapping: keys that look like secrets, at any depth. What names a file is none. */}}

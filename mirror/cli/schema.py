@@ -1,0 +1,362 @@
+"""`mirror schema`: the schemas of both registries, read from the registries themselves.
+
+It works without a service. `list` and `trace` change nothing; `sync` does once, after
+asking, what the service does at intervals. `metadata.schemas` compares and writes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from mirror.cli.flows import Flows, chosen_flows
+from mirror.cli.options import ConfigFile, DryRun, Yes, agreed
+from mirror.cli.output import (
+    EXIT_FAILED,
+    EXIT_OK,
+    NOTHING,
+    Form,
+    Output,
+    complain,
+    document,
+    table,
+)
+from mirror.clusters.reach import Reach
+from mirror.clusters.registry.pace import Pace
+from mirror.clusters.registry.registry import Registry
+from mirror.clusters.registry.values import Subject
+from mirror.config.values import near
+from mirror.errors import ConfigError, MirrorError
+from mirror.metadata import schema_trace, schemas
+from mirror.metadata.schema_claims import SchemaClaims
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from mirror.config.schema import FlowConfig, MirrorConfig
+    from mirror.metadata.schema_rules import SubjectPlan
+    from mirror.metadata.schema_trace import Place
+    from mirror.metadata.schemas import SchemasResult
+
+FORMAT_VERSION = 1
+LIST_COLUMNS = ("FLOW", "SUBJECT", "VERSIONS", "IDS", "STATE", "REASON")
+CHANGE_COLUMNS = ("FLOW", "CHANGE", "SUBJECT", "VERSION", "ID", "NOTE")
+TRACE_COLUMNS = ("CLUSTER", "CONTEXT", "SUBJECT", "VERSION", "DELETED", "ROLE")
+_EXISTS = "the subject exists: force puts it into mode IMPORT"
+
+app = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    help="Show the schemas of both registries; copy what is missing.",
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 88},
+)
+
+
+@app.command("list")
+def list_schemas(
+    config: ConfigFile, *, flow: Flows = None, output: Output = Form.TABLE
+) -> None:
+    """Show every subject that a flow copies, and how far its copy is.
+
+    VERSIONS are those that the target's registry has, of those that it should have.
+    STATE is SYNCED, PENDING (something is to be written), CONFLICT (something of others
+    is in the way), UNSUPPORTED (the target's registry cannot take it) or REFUSED. Ways
+    out of a CONFLICT: put the copies into a context of their own with schemas_context,
+    leave the subject out with schemas_exclude, or remove what is in the way. Changes
+    nothing. Exit status 1 if a subject is in a conflict, or a registry does not answer.
+
+    \b
+    Examples:
+      mirror schema list -c mirror.yaml
+      mirror schema list -c mirror.yaml --flow A/B -o json | jq '.flows[].subjects[]'
+    """
+    chosen, flows = _flows(config, flow)
+    found, failures = _looked(chosen, flows)
+    if output is Form.JSON:
+        document(
+            {
+                "format_version": FORMAT_VERSION,
+                "flows": [
+                    {
+                        "name": name,
+                        "subjects": [_subject(each) for each in result.subjects],
+                    }
+                    for name, result in found.items()
+                ],
+                "failures": failures,
+            }
+        )
+    elif found:
+        table(
+            LIST_COLUMNS,
+            (
+                (
+                    *(name, each.subject, f"{each.there}/{each.versions}"),
+                    *(_ids(each), each.state, each.reason or NOTHING),
+                )
+                for name, result in found.items()
+                for each in result.subjects
+            ),
+        )
+    wrong = any(result.problems for result in found.values())
+    complain(*failures)
+    raise typer.Exit(EXIT_FAILED if failures or wrong else EXIT_OK)
+
+
+@app.command("trace")
+def trace_schema(
+    config: ConfigFile,
+    *,
+    number: Annotated[
+        int, typer.Option("--id", min=0, help="The id, as records carry it.")
+    ],
+    context: Annotated[
+        str,
+        typer.Option(help="The context on the source; the default one if left out."),
+    ] = "",
+    flow: Flows = None,
+    output: Output = Form.TABLE,
+) -> None:
+    """Show what an id means on both sides of a flow.
+
+    Lists the subjects and versions that have the id in each registry, what refers to
+    them, and the topics whose records carry it if subjects are named after topics
+    (TOPIC-key, TOPIC-value); then both texts. Changes nothing. Exit status 1 if the
+    texts differ, the target does not have the id, or a registry does not answer.
+
+    \b
+    Examples:
+      mirror schema trace -c mirror.yaml --flow A/B --id 41
+      mirror schema trace -c mirror.yaml --id 41 -o json | jq '.flows[].same'
+    """
+    chosen, flows = _flows(config, flow)
+    traced, failures = {}, []
+    for each in flows:
+        try:
+            with _registries(chosen, each) as (source, target):
+                traced[each.name] = schema_trace.trace(
+                    source, target, each, Subject(context, ""), number
+                )
+        except MirrorError as error:
+            failures.append(f"flow {each.name}: {error}")
+    if output is Form.JSON:
+        flows_shown = [
+            {"name": name, **schema_trace.to_json(found)}
+            for name, found in traced.items()
+        ]
+        document(
+            {
+                "format_version": FORMAT_VERSION,
+                "id": number,
+                "flows": flows_shown,
+                "failures": failures,
+            }
+        )
+    else:
+        for name, found in traced.items():
+            table(TRACE_COLUMNS, map(_place, found.places))
+            complain(f"flow {name}: {found.said}")
+            for alias, text in found.texts.items():
+                typer.echo(f"\n{alias}:\n{text}")
+    complain(*failures)
+    differs = any(not found.same for found in traced.values())
+    raise typer.Exit(EXIT_FAILED if failures or differs else EXIT_OK)
+
+
+@app.command("sync")
+def sync_schemas(
+    config: ConfigFile,
+    *,
+    subjects: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[SUBJECT]...",
+            help="Only these subjects, as `list` shows them, and what they refer to.",
+        ),
+    ] = None,
+    flow: Flows = None,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    output: Output = Form.TABLE,
+) -> None:
+    """Copy what the target's registry is missing, once.
+
+    The service does this at intervals where schemas is on. Shows what would be written,
+    in this order, and asks. Each version keeps its id, number and text. Subjects are
+    put into mode IMPORT, which leaves them readable and keeps others from registering
+    there. Exit status 1 if a subject could not be copied.
+
+    \b
+    Examples:
+      mirror schema sync -c mirror.yaml --dry-run
+      mirror schema sync orders-value -c mirror.yaml --flow A/B --yes
+    """
+    chosen, flows = _flows(config, flow)
+    found, failures = _looked(chosen, flows)
+    only = _known(subjects or [], found)
+    planned = {name: schemas.narrowed(result, only) for name, result in found.items()}
+    rows = [row for name, result in planned.items() for row in _changes(name, result)]
+    if output is Form.JSON:
+        document(
+            {
+                "format_version": FORMAT_VERSION,
+                "changes": [
+                    dict(zip(map(str.lower, CHANGE_COLUMNS), row, strict=True))
+                    for row in rows
+                ],
+                "failures": failures,
+            }
+        )
+    elif rows:
+        table(CHANGE_COLUMNS, rows)
+    problems = {name: result.problems for name, result in planned.items()}
+    if rows and not dry_run and agreed("Write these?", yes=yes):
+        to_do = [each for each in flows if any(row[0] == each.name for row in rows)]
+        with Reach(chosen.clusters, client_id="mirror.schema") as reach:
+            for each in to_do:
+                try:
+                    with _ends(chosen, each, reach) as ends:
+                        done = schemas.sync(ends, only=only)
+                except MirrorError as error:
+                    failures.append(f"flow {each.name}: {error}")
+                    continue
+                complain(*(_done(each.name, done)))
+                problems[each.name] = schemas.narrowed(done, only).problems
+    failures += [f"flow {name}: {text}" for name, some in problems.items()
+                 for text in some]  # fmt: skip
+    complain(*failures)
+    raise typer.Exit(EXIT_FAILED if failures else EXIT_OK)
+
+
+def _flows(
+    config: Path, wanted: Sequence[str] | None
+) -> tuple[MirrorConfig, list[FlowConfig]]:
+    chosen, flows = chosen_flows(config, wanted)
+    copying = [each for each in flows if each.schemas != "off"]
+    without = [each.name for each in flows if each.schemas == "off"]
+    if wanted and without:
+        raise ConfigError(
+            [f"--flow: {name} copies no schemas; set schemas: copy" for name in without]
+        )
+    if not copying:
+        raise ConfigError(["no enabled flow copies schemas; set schemas: copy"])
+    return chosen, copying
+
+
+@contextlib.contextmanager
+def _registries(
+    chosen: MirrorConfig, flow: FlowConfig
+) -> Iterator[tuple[Registry, Registry]]:
+    rate = flow.schemas_requests_per_second
+    with (
+        Registry(chosen.clusters[flow.source], pace=Pace(rate)) as source,
+        Registry(chosen.clusters[flow.target], pace=Pace(rate)) as target,
+    ):
+        yield source, target
+
+
+@contextlib.contextmanager
+def _ends(
+    chosen: MirrorConfig, flow: FlowConfig, reach: Reach
+) -> Iterator[schemas.Ends]:
+    from mirror.recovery.precedence import in_order  # noqa: PLC0415  loads kernels
+
+    order, _ = in_order(chosen, reach)
+    with _registries(chosen, flow) as (source, target):
+        yield schemas.Ends(
+            flow=flow,
+            source=source,
+            target=target,
+            claims=SchemaClaims(
+                reach(flow.target),
+                flow.source,
+                replication_factor=flow.replication_factor,
+            ),
+            deletes=schemas.copies_deletes(flow, order),
+        )
+
+
+def _looked(
+    chosen: MirrorConfig, flows: Sequence[FlowConfig]
+) -> tuple[dict[str, SchemasResult], list[str]]:
+    found: dict[str, SchemasResult] = {}
+    failures = []
+    with Reach(chosen.clusters, client_id="mirror.schema") as reach:
+        for each in flows:
+            try:
+                with _ends(chosen, each, reach) as ends:
+                    found[each.name] = schemas.look(ends)
+            except MirrorError as error:
+                failures.append(f"flow {each.name}: {error}")
+    return found, failures
+
+
+def _known(names: Sequence[str], found: dict[str, SchemasResult]) -> set[Subject]:
+    known = {str(each.subject) for result in found.values() for each in result.subjects}
+    if found and (unknown := [name for name in names if name not in known]):
+        raise ConfigError(
+            [
+                f'no flow copies a subject "{name}"{near(name, known)}'
+                for name in unknown
+            ]
+        )
+    return {Subject.parse(name) for name in names}
+
+
+def _changes(flow: str, result: SchemasResult) -> Iterator[tuple[object, ...]]:
+    for each in result.writes:
+        version = each.version
+        what = "delete" if each.delete else "register"
+        note = _EXISTS if each.force and not each.delete else ""
+        yield (
+            *(flow, what, str(version.full_subject)),
+            *(version.version, version.id, note),
+        )
+    for level in result.levels:
+        note = f"{level.then or 'remove'} (now {level.now or 'not set'})"
+        yield flow, "set level", str(level.subject) or NOTHING, NOTHING, NOTHING, note
+
+
+def _done(flow: str, result: SchemasResult) -> Iterator[str]:
+    for each in result.writes:
+        version = each.version
+        what = "deleted" if each.delete else "registered"
+        yield (
+            f"flow {flow}: {what} {version.full_subject} version {version.version}, id "
+            f"{version.id}"
+        )
+    for level in result.levels:
+        yield f"flow {flow}: set the level of {level.subject or 'the registry'}"
+
+
+def _ids(each: SubjectPlan) -> str:
+    if each.first_id == each.last_id:
+        return str(each.first_id)
+    return f"{each.first_id}..{each.last_id}"
+
+
+def _subject(each: SubjectPlan) -> dict[str, Any]:
+    return {
+        "context": each.subject.context,
+        "subject": each.subject.name,
+        "versions": each.versions,
+        "there": each.there,
+        "first_id": each.first_id,
+        "last_id": each.last_id,
+        "state": each.state,
+        "reason": each.reason,
+    }
+
+
+def _place(each: Place) -> tuple[str, ...]:
+    return (
+        each.cluster,
+        each.subject.context or NOTHING,
+        each.subject.name,
+        str(each.version),
+        "yes" if each.deleted else "no",
+        each.role,
+    )

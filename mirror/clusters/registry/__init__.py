@@ -1,0 +1,7 @@
+"""A schema registry as its clients see it: Confluent's API over HTTP.
+
+In: the settings of a cluster's registry. Out: subjects, versions, modes and
+compatibility levels as frozen values, and writes of them. `registry` asks one registry,
+`channel` carries one question to it, `login` proves who we are, `lists` reads all that
+there is.
+"""

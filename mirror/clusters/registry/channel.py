@@ -1,0 +1,263 @@
+"""One question to a schema registry: from a method and a path to a JSON document.
+
+Main type: `Channel`. It tries the addresses in turn and what may pass again, three
+rounds at most; it follows no redirect, and no answer is larger or later than it may be.
+What the registry refuses is a `RegistryError` with HTTP's status and Confluent's code.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+import hashlib
+import json
+import ssl
+import time
+from typing import TYPE_CHECKING, Any, Literal
+
+import httpx
+
+from mirror.clusters.registry import login
+from mirror.errors import MALFORMED, RegistryError, system_error
+from mirror.retry import Backoff
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Hashable, Mapping
+
+    from mirror.config.registry_settings import RegistryConfig
+
+Method = Literal["GET", "PUT", "POST", "DELETE"]
+
+_LARGEST = 256 << 20
+"""Lists have every text; a single one may have several megabytes."""
+_ROUNDS = 3
+_PAUSE = Backoff(0.2, 2.0)
+_JSON = "application/vnd.schemaregistry.v1+json"
+_HEADERS = {"Accept": f"{_JSON}, application/json", "Content-Type": _JSON}
+_MAY_PASS = frozenset({408, 425, 429})
+NOT_THERE = frozenset({404, 405, 501})
+"""HTTP's statuses for a part of the API that a registry does not have."""
+_NO_SUCH = range(40400, 40500)
+_OF_WHAT_IS_THERE = frozenset({"GET", "DELETE"})
+"""What is not there can be read and deleted without an error, but not be set."""
+_MOST_WORDS = 300
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    document: Any = None
+    """None: nothing was answered, or it was not read."""
+    raw: bytes = b""
+    missing: bool = False
+    """What was asked for is not there."""
+    digest: bytes = b""
+    """Of `raw`, where digests were given."""
+
+
+class Channel:
+    """Asks one registry; keeps its connections. Not thread-safe."""
+
+    def __init__(
+        self, config: RegistryConfig, alias: str, pace: Callable[[], None]
+    ) -> None:
+        self._config = config
+        self._alias = alias
+        self._pace = pace
+        self._client: httpx.Client | None = None
+        self._mark: Hashable = None
+        self._first = 0
+        """The address that answered last."""
+        self.asked = 0
+        self.failed = 0
+
+    @property
+    def where(self) -> str:
+        """How messages call this registry."""
+        return f"cluster {self._alias}: {login.PLACE} {self._url}"
+
+    def ask(
+        self,
+        method: Method,
+        path: str,
+        *,
+        params: Mapping[str, str] | None = None,
+        body: Mapping[str, Any] | None = None,
+        known: Collection[bytes] | None = None,
+    ) -> Answer:
+        """What the registry answers. `known`: digests of answers that need not be read.
+
+        Raises:
+            RegistryError: it refuses, or none of its addresses answers.
+            AuthenticationError: our own secrets cannot be used.
+        """
+        content = None if body is None else _encoded(body)
+        renewed, pause = False, 0.0
+        for attempt in range(_ROUNDS * len(self._config.url)):
+            if attempt and attempt % len(self._config.url) == 0:
+                pause = _PAUSE.after(pause)
+                time.sleep(pause)
+            try:
+                answer, raw = self._once(method, path, params or {}, content)
+                return self._understood(method, answer, raw, known)
+            except RegistryError as error:
+                failure = error
+            if failure.status == httpx.codes.UNAUTHORIZED and not renewed:
+                renewed = login.forget(self._config, self._alias)
+                if renewed:
+                    continue
+            if not failure.retriable:
+                break
+            self._first += 1
+        raise failure
+
+    def close(self) -> None:
+        if self._client is not None:
+            self._client.close()
+            self._client = None
+
+    @property
+    def _url(self) -> str:
+        return self._config.url[self._first % len(self._config.url)]
+
+    def _once(
+        self,
+        method: Method,
+        path: str,
+        params: Mapping[str, str],
+        content: bytes | None,
+    ) -> tuple[httpx.Response, bytes]:
+        self._pace()
+        headers = {**_HEADERS, **self._config.headers}
+        if authorization := login.authorization(self._config, self._alias):
+            headers["Authorization"] = authorization
+        client = self._connected()
+        self.asked += 1
+        try:
+            until = time.monotonic() + self._config.timeout_seconds
+            with client.stream(
+                method,
+                f"{self._url}{path}",
+                params=params,
+                content=content,
+                headers=headers,
+            ) as answer:
+                raw = self._whole(answer, until)
+        except httpx.TimeoutException as error:
+            self.failed += 1
+            raise RegistryError(
+                f"{self.where} does not answer within "
+                f"{self._config.timeout_seconds:g} s",
+                retriable=True,
+            ) from error
+        except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
+            # The last one: a header that cannot be sent, or a body that cannot be
+            # unpacked.
+            self.failed += 1
+            raise self._unreached(error) from error
+        return answer, raw
+
+    def _connected(self) -> httpx.Client:
+        """A client whose connections have the certificates that the files hold now."""
+        mark = login.mark(self._config)
+        if self._client is None or mark != self._mark:
+            self.close()
+            tls = any(url.startswith("https:") for url in self._config.url)
+            self._client = httpx.Client(
+                verify=login.context(self._config, self._alias) if tls else False,
+                timeout=self._config.timeout_seconds,
+                follow_redirects=False,
+            )
+            self._mark = mark
+        return self._client
+
+    def _whole(self, answer: httpx.Response, until: float) -> bytes:
+        parts, size = [], 0
+        # Without a size of parts, which would be waited for.
+        for part in answer.iter_bytes():
+            parts.append(part)
+            size += len(part)
+            if size > _LARGEST:
+                raise RegistryError(
+                    f"{self.where} answers more than {_LARGEST >> 20} MiB at once"
+                )
+            if time.monotonic() > until:
+                raise httpx.ReadTimeout("")
+        return b"".join(parts)
+
+    def _understood(
+        self,
+        method: Method,
+        answer: httpx.Response,
+        raw: bytes,
+        known: Collection[bytes] | None,
+    ) -> Answer:
+        status, digest = answer.status_code, b""
+        if known is not None:
+            digest = hashlib.sha256(raw).digest()
+            if answer.is_success and digest in known:
+                return Answer(raw=raw, digest=digest)
+        if answer.has_redirect_location or answer.is_redirect:
+            raise RegistryError(
+                f"{self.where} answers {status} with another address, and mirror "
+                "follows none; url must be the registry's own",
+                status=status,
+            )
+        try:
+            document = json.loads(raw) if raw else None
+        except MALFORMED as error:
+            if answer.is_success:
+                self.failed += 1
+                kind = answer.headers.get("content-type", "no type")
+                raise RegistryError(
+                    f"{self.where} answers {status} with something else than JSON "
+                    f"({kind}), as a proxy does; url must be where Confluent's API is",
+                    status=status,
+                    retriable=True,
+                ) from error
+            document = None
+        if answer.is_success:
+            return Answer(document=document, raw=raw, digest=digest)
+        refused = self._refused(answer, document)
+        if refused.error_code in _NO_SUCH and method in _OF_WHAT_IS_THERE:
+            return Answer(missing=True)
+        raise refused
+
+    def _refused(self, answer: httpx.Response, document: Any) -> RegistryError:
+        status, code, said = answer.status_code, 0, answer.reason_phrase
+        if isinstance(document, dict):
+            given = document.get("error_code")
+            code = given if isinstance(given, int) else 0
+            said = " ".join(str(document.get("message", said)).split())[:_MOST_WORDS]
+        retriable = status in _MAY_PASS or answer.is_server_error
+        self.failed += retriable
+        text = f"{self.where}: HTTP {status}"
+        if code not in {0, status}:
+            text += f", error {code}"
+        text += f": {said}" if said else ""
+        if status in {401, 403}:
+            text += f"; {login.advice(self._config)}"
+        elif status == httpx.codes.NOT_FOUND and code not in _NO_SUCH:
+            text += "; url must be where Confluent's API is"
+        return RegistryError(text, status=status, error_code=code, retriable=retriable)
+
+    def _unreached(self, error: Exception) -> RegistryError:
+        reason = system_error(error)
+        if isinstance(reason, ssl.SSLCertVerificationError):
+            return RegistryError(
+                f"{self.where} has a certificate that is not trusted: "
+                f"{reason.verify_message}; {login.PLACE}.ssl_ca_file must contain the "
+                "CA that signed it, and url a name in it"
+            )
+        return RegistryError(f"{self.where} does not answer: {reason}", retriable=True)
+
+
+def _encoded(body: Mapping[str, Any]) -> bytes:
+    """JSON in UTF-8; in ASCII if a text has half a character, which UTF-8 has not."""
+    try:
+        return json.dumps(body, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return json.dumps(body).encode()
+
+
+def malformed(channel: Channel, what: str) -> RegistryError:
+    """The error about an answer that is JSON, and not what was asked for."""
+    return RegistryError(f"{channel.where} answers {what} in a form of its own")

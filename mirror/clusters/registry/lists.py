@@ -1,0 +1,146 @@
+"""All versions in a context of a registry, softly deleted ones too.
+
+Main type: `Lists`. It asks for two lists, with and without what is deleted, and where a
+registry has no list of schemas, subject by subject. A list that is the same as the last
+time is not read again: it is large, and mostly nothing changed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+import json
+from typing import TYPE_CHECKING, Any
+
+from mirror.clusters.registry import answers
+from mirror.clusters.registry.channel import NOT_THERE, malformed
+from mirror.clusters.registry.paths import of_context, of_subject
+from mirror.clusters.registry.values import Subject
+from mirror.errors import MALFORMED, RegistryError
+
+if TYPE_CHECKING:
+    from mirror.clusters.registry.channel import Channel
+    from mirror.clusters.registry.values import SchemaVersion
+
+_Key = tuple[Subject, int]
+_DELETED = {"deleted": "true"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """One list as it was the last time."""
+
+    pages: dict[bytes, int]
+    """How many rows each has, by its digest."""
+    versions: dict[_Key, SchemaVersion]
+
+
+class Lists:
+    """Reads lists, and keeps the last ones."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self._kept: dict[tuple[str, bool], _Kept] = {}
+        self._joined: dict[str, tuple[_Kept, _Kept, tuple[SchemaVersion, ...]]] = {}
+
+    def versions(self, context: str) -> tuple[SchemaVersion, ...]:
+        """In the order of subjects and versions; the same object if nothing changed.
+
+        Raises:
+            RegistryError: the registry cannot be asked.
+        """
+        try:
+            # In this order a version that comes meanwhile does not look deleted.
+            every = self._list(context, deleted=True)
+            alive = self._list(context, deleted=False)
+        except RegistryError as error:
+            if error.status not in NOT_THERE:
+                raise
+            return self._one_by_one(context)
+        joined = self._joined.get(context)
+        if joined is None or joined[0] is not every or joined[1] is not alive:
+            gone = every.versions.keys() - alive.versions.keys()
+            found = {**every.versions, **alive.versions}
+            for key in gone:
+                found[key] = replace(found[key], deleted=True)
+            joined = (every, alive, tuple(found[key] for key in sorted(found)))
+            self._joined[context] = joined
+        return joined[2]
+
+    def _list(self, context: str, *, deleted: bool) -> _Kept:
+        """A registry may answer with a part of its list, so the rest is asked for."""
+        kept = self._kept.get((context, deleted)) or _Kept({}, {})
+        path = f"{of_context(context)}/schemas"
+        pages: dict[bytes, int] = {}
+        raw: list[bytes] = []
+        while True:
+            offset = {"offset": str(sum(pages.values()))}
+            params = {**_DELETED, **offset} if deleted else offset
+            answer = self._channel.ask("GET", path, params=params, known=kept.pages)
+            count = kept.pages.get(answer.digest) or len(self._rows(answer.document))
+            if not count or answer.digest in pages:
+                break  # the latter: it does not know of offsets
+            pages[answer.digest] = count
+            raw.append(answer.raw)
+        if list(pages) != list(kept.pages) or not pages:
+            kept = _Kept(pages, self._read(context, raw))
+            self._kept[context, deleted] = kept
+        return kept
+
+    def _rows(self, document: Any) -> list[Any]:
+        if not isinstance(document, list):
+            raise malformed(self._channel, "the list of schemas")
+        return document
+
+    def _read(self, context: str, pages: list[bytes]) -> dict[_Key, SchemaVersion]:
+        try:
+            rows = [
+                answers.version(row, context)
+                for page in pages
+                for row in json.loads(page)
+            ]
+        except MALFORMED as error:
+            raise malformed(self._channel, "the list of schemas") from error
+        found = {(row.full_subject, row.version): row for row in rows}
+        if len(found) < len(rows):
+            # A row that stands in two pages took the place of another one.
+            raise RegistryError(
+                f"{self._channel.where}: the list of schemas changed while it was read",
+                retriable=True,
+            )
+        return found
+
+    def _one_by_one(self, context: str) -> tuple[SchemaVersion, ...]:
+        found = []
+        for name in sorted(self._names(f"{of_context(context)}/subjects")):
+            subject = Subject.parse(name)
+            path = f"{of_subject(Subject(subject.context or context, subject.name))}"
+            alive = self._numbers(f"{path}/versions", deleted=False)
+            for number in self._numbers(f"{path}/versions", deleted=True):
+                answer = self._channel.ask(
+                    "GET", f"{path}/versions/{number}", params=_DELETED
+                )
+                if answer.document is None:
+                    continue  # deleted with its subject: some show neither
+                try:
+                    row = answers.version(
+                        answer.document, context, deleted=number not in alive
+                    )
+                except MALFORMED as error:
+                    raise malformed(self._channel, "a schema") from error
+                found.append(row)
+        return tuple(sorted(found, key=lambda each: (each.full_subject, each.version)))
+
+    def _names(self, path: str) -> list[str]:
+        names = self._channel.ask("GET", path, params=_DELETED).document or []
+        if not isinstance(names, list) or not all(isinstance(n, str) for n in names):
+            raise malformed(self._channel, "the list of subjects")
+        return names
+
+    def _numbers(self, path: str, *, deleted: bool) -> list[int]:
+        params = _DELETED if deleted else {}
+        numbers = self._channel.ask("GET", path, params=params).document or []
+        if not isinstance(numbers, list) or not all(
+            isinstance(n, int) for n in numbers
+        ):
+            raise malformed(self._channel, "the versions of a subject")
+        return sorted(numbers)

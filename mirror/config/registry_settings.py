@@ -1,0 +1,218 @@
+"""The settings of a cluster's schema registry: its addresses, and mirror's login there.
+
+Main type: `RegistryConfig`, a part of `ClusterConfig`. It refuses what is set twice or
+has no effect; no file is read here. `clusters.registry` uses it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping  # noqa: TC003  pydantic reads it when it runs
+import re
+from typing import Annotated, Self
+
+from pydantic import BeforeValidator, model_validator
+
+from mirror.config import values
+from mirror.config.addresses import http, of_one_service
+from mirror.config.section import File, Number, Secret, Section, Text
+from mirror.config.traits import setting
+
+_SECRET_HEADERS = re.compile("(?i)authorization|secret|password|token|key|cookie")
+_PASSWORDS = ("password", "password_file")
+_TOKENS = ("token", "token_file")
+_OF_OAUTH = (
+    *("oauth_client_id", "oauth_client_secret", "oauth_client_secret_file"),
+    *("oauth_scope", "oauth_parameters", "oauth_ca_file", "oauth_ca_password"),
+)
+_TLS = ("ssl_ca_file", "ssl_certificate_file", "ssl_key_file")
+
+
+class RegistryConfig(Section):
+    """How to reach one schema registry. Holds credentials, which its repr hides."""
+
+    url: Annotated[tuple[str, ...], BeforeValidator(of_one_service)] = setting(
+        description="Where Confluent's API is, such as "
+        "https://registry-a.example.com; Apicurio has it under /apis/ccompat/v7. A "
+        "list, or one text with commas: instances of one registry, tried in turn. At "
+        "least one is required.",
+    )
+    username: Text | None = setting(
+        default=None,
+        description="For basic authentication. Null: no such login.",
+    )
+    password: Secret | None = setting(
+        default=None,
+        description="Better kept in password_file or in the environment. Null: read "
+        "from password_file.",
+    )
+    password_file: File | None = setting(
+        default=None,
+        description="A file that holds only the password, read again for each "
+        "request. Null: use password.",
+    )
+    token: Secret | None = setting(
+        default=None,
+        description="A bearer token; better kept in token_file or in the environment. "
+        "Null: see token_file.",
+    )
+    token_file: File | None = setting(
+        default=None,
+        description="A file that holds only a bearer token, read again for each "
+        "request. Null: none, or token.",
+    )
+    oauth_token_endpoint_url: Annotated[str, BeforeValidator(http)] | None = setting(
+        default=None,
+        description="Where to request bearer tokens with client credentials. Null: no "
+        "such login.",
+    )
+    oauth_client_id: Text | None = setting(
+        default=None,
+        description="The client id for the token endpoint. Null: none.",
+    )
+    oauth_client_secret: Secret | None = setting(
+        default=None,
+        description="The client secret; better kept in the file below or in the "
+        "environment. Null: read from that file.",
+    )
+    oauth_client_secret_file: File | None = setting(
+        default=None,
+        description="A file that holds only the client secret, read again for each "
+        "token. Null: use the setting above.",
+    )
+    oauth_scope: Text | None = setting(
+        default=None,
+        description="The scope to request. Null: the endpoint's default.",
+    )
+    oauth_parameters: Mapping[str, str] = setting(
+        default={},
+        repr=False,
+        description="Further parameters for the token endpoint, such as {audience: "
+        "registry}. Empty: none.",
+    )
+    oauth_ca_file: File | None = setting(
+        default=None,
+        description="Certificates to trust at the token endpoint: a PEM file, or a "
+        "PKCS12 or JKS trust store. Null: the system's.",
+    )
+    oauth_ca_password: Secret | None = setting(
+        default=None,
+        description="Password of that trust store. Null: none, as for PEM.",
+    )
+    headers: Mapping[str, str] = setting(
+        default={},
+        repr=False,
+        secret_keys=_SECRET_HEADERS,
+        description="Further headers for each request, such as {target-sr-cluster: "
+        "lsrc-1} for Confluent Cloud with OAuth. Empty: none.",
+    )
+    ssl_ca_file: File | None = setting(
+        default=None,
+        description="Certificates to trust: a PEM file, or a PKCS12 or JKS trust "
+        "store. Null: the system's.",
+    )
+    ssl_ca_password: Secret | None = setting(
+        default=None,
+        description="Password of the trust store. Null: none, as for PEM.",
+    )
+    ssl_certificate_file: File | None = setting(
+        default=None,
+        description="The client certificate: a PEM file, or a PKCS12 or JKS key store. "
+        "Null: none.",
+    )
+    ssl_certificate_password: Secret | None = setting(
+        default=None,
+        description="Password of the key store. Null: none, as for PEM.",
+    )
+    ssl_key_file: File | None = setting(
+        default=None,
+        description="PEM file with the client's private key. Null: the key is in "
+        "ssl_certificate_file.",
+    )
+    ssl_key_password: Secret | None = setting(
+        default=None,
+        description="Password of the private key. Null: the key is not encrypted, or "
+        "in a store that has the same password.",
+    )
+    ssl_check_hostname: bool = setting(
+        default=True,
+        description="Whether the registry's certificate must match the host in url.",
+    )
+    timeout_seconds: Number = setting(
+        default=10.0,
+        gt=0,
+        description="How long one address may take for a whole answer; zero is "
+        "refused.",
+    )
+
+    @model_validator(mode="after")
+    def _credentials_fit(self) -> Self:
+        self._check_login()
+        self._check_tls()
+        return self
+
+    def _check_login(self) -> None:
+        logins = {
+            "username": self._given("username", *_PASSWORDS),
+            "token_file": self._given(*_TOKENS),
+            "oauth_token_endpoint_url": self._given("oauth_token_endpoint_url"),
+        }
+        chosen = [name for name, given in logins.items() if given]
+        if len(chosen) > 1:
+            first, second = (logins[name][0] for name in chosen[:2])
+            raise values.refusal(second, f"{first} is another login", "keep one")
+        for names, what in ((_PASSWORDS, "password"), (_TOKENS, "token")):
+            if len(self._given(*names)) > 1:
+                raise values.refusal(names[1], f"the {what} is set twice", "keep one")
+        if self._given("username") and not self._given(*_PASSWORDS):
+            raise values.refusal(
+                "username", "a username needs a password", "add password_file"
+            )
+        if (given := self._given(*_PASSWORDS)) and not self._given("username"):
+            raise values.refusal(
+                given[0], "it has no effect without a username", "add username"
+            )
+        self._check_oauth()
+
+    def _check_oauth(self) -> None:
+        endpoint = self.oauth_token_endpoint_url
+        if endpoint is None:
+            if given := self._given(*_OF_OAUTH):
+                raise values.refusal(
+                    given[0], "nothing uses it", "add oauth_token_endpoint_url"
+                )
+            return
+        secrets = self._given("oauth_client_secret", "oauth_client_secret_file")
+        if len(secrets) > 1:
+            raise values.refusal(secrets[1], "the secret is set twice", "keep one")
+        if not self._given("oauth_client_id") or not secrets:
+            raise values.refusal(
+                "oauth_token_endpoint_url",
+                "it also needs oauth_client_id and oauth_client_secret_file",
+                "add what is missing",
+            )
+        if self._given("oauth_ca_file") and not endpoint.startswith("https:"):
+            raise values.refusal(
+                "oauth_ca_file",
+                "oauth_token_endpoint_url is not an https: address",
+                "make it one, or remove this",
+            )
+
+    def _check_tls(self) -> None:
+        if (given := self._given(*_TLS)) and not any(
+            each.startswith("https:") for each in self.url
+        ):
+            raise values.refusal(
+                given[0],
+                "no address in url begins with https:",
+                "make it one, or remove this",
+            )
+        if self._given("ssl_key_file") and not self._given("ssl_certificate_file"):
+            raise values.refusal(
+                "ssl_key_file",
+                "a key needs its certificate",
+                "add ssl_certificate_file",
+            )
+
+    def _given(self, *names: str) -> list[str]:
+        """Those that are set."""
+        return [name for name in names if getattr(self, name) not in (None, {})]

@@ -1,0 +1,76 @@
+"""Settings of a flow about the schemas of the source's registry.
+
+Main type: `SchemaSync`, a part of `FlowConfig`. `metadata.schemas` applies them;
+`rules` checks that both clusters have a registry.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import BeforeValidator
+
+from mirror.config import values
+from mirror.config.section import Number, Patterns, Section
+from mirror.config.traits import Effect, setting
+
+_CONTEXT = re.compile(r"(\.[^:/\s.]+)*")
+
+
+def context(value: Any) -> str:
+    """The name of a context in a registry, which begins with a dot."""
+    if not isinstance(value, str) or not _CONTEXT.fullmatch(value):
+        values.refuse(
+            f"{values.shown(value)} is not the name of a context: it begins with a "
+            "dot, such as .a, and has no colon, slash or space"
+        )
+    return value
+
+
+class SchemaSync(Section):
+    """How the target's schema registry follows the source's."""
+
+    on_change: ClassVar[Effect] = Effect.JOBS
+
+    schemas: Literal["off", "copy"] = setting(
+        default="off",
+        description="copy: keep the schemas of the source's registry in the target's, "
+        "with their ids, versions and texts; both clusters need schema_registry. off: "
+        "no schemas are copied.",
+    )
+    schemas_subjects: Patterns = setting(
+        default=(".*",),
+        description="Regular expressions that must match a subject's whole name, "
+        "with its context (:.context:name) or without. What such a subject refers to "
+        "is copied too. Empty: no subject is copied.",
+    )
+    schemas_exclude: Patterns = setting(
+        default=(),
+        description="Subjects to leave out although `schemas_subjects` matches them, "
+        "or another subject refers to them. Empty: none.",
+    )
+    schemas_context: Annotated[str, BeforeValidator(context)] = setting(
+        default="",
+        description="The context of the target's registry that gets the subjects, "
+        "such as .a: where several sources use the same ids. Empty: each subject "
+        "keeps its own context.",
+    )
+    schemas_deletes: bool = setting(
+        default=True,
+        description="Whether a version that is softly deleted on the source is "
+        "deleted on the target too, if this flow has written it there. Off: it stays. "
+        "Versions that are deleted for good always stay.",
+    )
+    schemas_seconds: Number = setting(
+        default=10.0,
+        gt=0,
+        description="How often to look for new schemas; zero is refused, use schemas "
+        "to turn it off.",
+    )
+    schemas_requests_per_second: Number = setting(
+        default=1000.0,
+        gt=0,
+        description="How many requests each of the two registries gets at most, per "
+        "second; zero is refused.",
+    )

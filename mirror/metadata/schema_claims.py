@@ -1,0 +1,239 @@
+"""What flows have written to a target's schema registry, and found there before.
+
+Main types: `Claim`, one version that a flow wrote, and `SchemaClaims`, over the
+compacted topics `mirror-schemas.<source>.internal` of one cluster. A claim is noted
+before the version is written: dying in between leaves a claim without its version,
+never a version without its claim. A subject's mode and level are noted before they are
+changed, too.
+
+Record: key = `<context>/<subject>/<version>`, JSON {"version": 1, "id", "target_id",
+"sha256", "state", "at"}; `mode` or `level` instead of the number: {"version": 1,
+"before", "set", "at"}, null where the subject had none of its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+import json
+import time
+from typing import TYPE_CHECKING
+
+from mirror.batches.reading import TopicReader
+from mirror.batches.writing import append, ensure_topic
+from mirror.clusters.registry.values import Subject
+from mirror.errors import MALFORMED, ClusterError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from mirror.clusters.cluster import Cluster
+    from mirror.clusters.registry.values import SchemaVersion
+    from mirror.metadata.schema_names import Key
+
+_VERSION = 1
+_START, _END = "mirror-schemas.", ".internal"
+TOPIC_CONFIGS = {"cleanup.policy": "compact"}
+
+
+class ClaimState(StrEnum):
+    """How far the writing of a version is."""
+
+    CLAIMED = "claimed"
+    """About to be written."""
+    COPIED = "copied"
+    """Written, and read back as it should be."""
+    STRIPPED = "stripped"
+    """The same, but the registry has not kept its metadata or rules."""
+    DELETED = "deleted"
+    """Softly, as on the source."""
+
+
+class What(StrEnum):
+    """What else of a subject a flow changes."""
+
+    MODE = "mode"
+    LEVEL = "level"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """A version in the target's registry that a flow has written."""
+
+    id: int
+    """The source's."""
+    target_id: int
+    sha256: str
+    """Of its text."""
+    state: ClaimState
+
+    def fits(self, version: SchemaVersion) -> bool:
+        """Whether this is what was written."""
+        return (self.target_id, self.sha256) == (version.id, version.sha256)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Before:
+    """The mode or level that a subject had before a flow changed it."""
+
+    before: str | None
+    """None: that of its context."""
+    set: str | None
+    """What the flow has set."""
+
+
+Note = tuple[Subject, What]
+
+
+class SchemaClaims:
+    """What was read by `refresh`, updated by what is noted. Not thread-safe."""
+
+    def __init__(
+        self, cluster: Cluster, source: str, *, replication_factor: int
+    ) -> None:
+        """`source`: the alias of the cluster whose schemas the flow copies."""
+        self._cluster = cluster
+        self._source = source
+        self._replicas = replication_factor
+        self._readers: dict[str, TopicReader] = {}
+        self._claims: dict[str, dict[Key, Claim]] = {}
+        self._before: dict[str, dict[Note, Before]] = {}
+        self.counted = 0
+        """How many records were read or written: the same if nothing is new."""
+
+    def refresh(self) -> None:
+        """Read what is new.
+
+        Raises:
+            ClusterError: a topic cannot be read, or a newer version of mirror wrote
+                it; then nothing that was read counts, and the next call reads it all.
+        """
+        try:
+            for name in self._cluster.topics():
+                if name.startswith(_START) and name.endswith(_END):
+                    self._read(name)
+        except ClusterError:
+            self._readers.clear()
+            self._claims.clear()
+            self._before.clear()
+            raise
+
+    @property
+    def ours(self) -> Mapping[Key, Claim]:
+        """What flows from this source have written."""
+        return self._claims.get(self._source, {})
+
+    @property
+    def owners(self) -> Mapping[Key, str]:
+        """What flows from other sources have written, with the sources' aliases."""
+        return {
+            key: source
+            for source, claims in self._claims.items()
+            if source != self._source
+            for key in claims
+        }
+
+    def before(self, subject: Subject, what: What) -> Before | None:
+        """What this flow has noted about a subject; None: it has changed nothing."""
+        return self._before.get(self._source, {}).get((subject, what))
+
+    def note(
+        self,
+        claims: Mapping[Key, Claim],
+        before: Mapping[Note, Before] | None = None,
+    ) -> None:
+        """Write these down; the topic is made with the first ones.
+
+        Raises:
+            MirrorError: some may not have been written.
+        """
+        now = time.time()
+        entries = [
+            *(_of_note(note, each, now) for note, each in (before or {}).items()),
+            *(_of_claim(key, each, now) for key, each in claims.items()),
+        ]
+        if not entries:
+            return
+        topic = topic_name(self._source)
+        ensure_topic(
+            self._cluster,
+            topic,
+            replication_factor=self._replicas,
+            configs=TOPIC_CONFIGS,
+        )
+        append(self._cluster, topic, entries)
+        self.counted += len(entries)
+        self._claims.setdefault(self._source, {}).update(claims)
+        self._before.setdefault(self._source, {}).update(before or {})
+
+    def _read(self, topic: str) -> None:
+        source = topic.removeprefix(_START).removesuffix(_END)
+        reader = self._readers.setdefault(
+            topic, TopicReader(self._cluster, topic, committed=False)
+        )
+        claims = self._claims.setdefault(source, {})
+        before = self._before.setdefault(source, {})
+        for _, key, value in reader.read():
+            self.counted += 1
+            try:
+                place, found = decode(key, value)
+            except ClusterError as error:
+                where = f"cluster {self._cluster.alias}: topic {topic}"
+                raise ClusterError(f"{where}: {error}") from error
+            if isinstance(found, Claim) and not isinstance(place[1], What):
+                claims[place[0], place[1]] = found
+            elif isinstance(found, Before) and isinstance(place[1], What):
+                before[place[0], place[1]] = found
+
+
+def topic_name(source_alias: str) -> str:
+    return f"{_START}{source_alias}{_END}"
+
+
+def decode(key: bytes, value: bytes) -> tuple[Key | Note, Claim | Before]:
+    """What one record says.
+
+    Raises:
+        ClusterError: it is damaged, or a newer mirror has written it.
+    """
+    try:
+        said = json.loads(value)
+        if said["version"] != _VERSION:
+            raise ClusterError(
+                f"a newer version of mirror wrote a record (format {said['version']}); "
+                "use that version"
+            )
+        context, _, rest = key.decode().partition("/")
+        name, _, last = rest.rpartition("/")
+        subject = Subject(context, name)
+        if last in set(What):
+            before, made = said["before"], said["set"]
+            return (subject, What(last)), Before(before=before, set=made)
+        return (subject, int(last)), Claim(
+            id=int(said["id"]),
+            target_id=int(said["target_id"]),
+            sha256=str(said["sha256"]),
+            state=ClaimState(said["state"]),
+        )
+    except MALFORMED as error:
+        raise ClusterError(f"a record names no schema: {error!r}") from error
+
+
+def _of_claim(key: Key, claim: Claim, now: float) -> tuple[bytes, bytes]:
+    return _record(
+        *key,
+        id=claim.id,
+        target_id=claim.target_id,
+        sha256=claim.sha256,
+        state=claim.state,
+        at=now,
+    )
+
+
+def _of_note(note: Note, before: Before, now: float) -> tuple[bytes, bytes]:
+    return _record(*note, before=before.before, set=before.set, at=now)
+
+
+def _record(subject: Subject, last: object, **fields: object) -> tuple[bytes, bytes]:
+    key = f"{subject.context}/{subject.name}/{last}"
+    return key.encode(), json.dumps({"version": _VERSION, **fields}).encode()

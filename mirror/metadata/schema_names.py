@@ -1,0 +1,68 @@
+"""Places of schemas: where a source's version stands in the target's registry.
+
+A `Key` is a subject and a version's number. `place` moves a version into a flow's
+context, `references_of` says what it needs, `is_same` whether two are one schema, byte
+for byte.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from mirror.clusters.registry.values import Subject
+
+if TYPE_CHECKING:
+    from mirror.clusters.registry.values import Reference, SchemaVersion
+
+Key = tuple[Subject, int]
+
+
+def key_of(version: SchemaVersion) -> Key:
+    return version.full_subject, version.version
+
+
+def shown(key: Key) -> str:
+    """As people read it."""
+    return f"{key[0]} version {key[1]}"
+
+
+def place(version: SchemaVersion, context: str) -> SchemaVersion:
+    """The version as it should be on the target, below this context; empty: where it is
+    on the source.
+    """
+    if not context:
+        return version
+    return replace(
+        version,
+        context=context + version.context,
+        references=tuple(_moved(each, context) for each in version.references),
+    )
+
+
+def _moved(reference: Reference, context: str) -> Reference:
+    if not reference.subject.startswith(":."):
+        return reference  # its referrer's context, which moves as well
+    subject = Subject.parse(reference.subject)
+    moved = Subject(context + subject.context, subject.name)
+    return replace(reference, subject=moved.qualified)
+
+
+def references_of(version: SchemaVersion) -> tuple[Key, ...]:
+    """What it refers to, in the registry where it is."""
+    return tuple(_key(version, each) for each in version.references)
+
+
+def is_same(one: SchemaVersion, other: SchemaVersion) -> bool:
+    """Whether both are one schema: kind, text and what they refer to."""
+    return (one.kind, one.text, _named(one)) == (other.kind, other.text, _named(other))
+
+
+def _named(version: SchemaVersion) -> set[tuple[str, Key]]:
+    return {(each.name, _key(version, each)) for each in version.references}
+
+
+def _key(version: SchemaVersion, reference: Reference) -> Key:
+    if reference.subject.startswith(":."):
+        return Subject.parse(reference.subject), reference.version
+    return Subject(version.context, reference.subject), reference.version

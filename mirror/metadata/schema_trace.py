@@ -1,0 +1,132 @@
+"""What one schema id means in the registries on both sides of a flow.
+
+Main function: `trace`, which asks and changes nothing. Its result names the subjects
+and versions that have the id, what refers to them, and both texts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from mirror.metadata.schema_names import key_of, references_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from mirror.clusters.registry.registry import Registry
+    from mirror.clusters.registry.values import SchemaVersion, Subject
+    from mirror.config.schema import FlowConfig
+
+_ENDINGS = ("-key", "-value")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """A version that has the id, or refers to one that has it."""
+
+    cluster: str
+    subject: Subject
+    version: int
+    deleted: bool
+    role: str
+    """`has it`, or `refers to it`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traced:
+    """What the id means on both sides."""
+
+    places: tuple[Place, ...]
+    topics: tuple[str, ...]
+    """Topics of the source after which subjects with this id are named."""
+    texts: Mapping[str, str]
+    """By the alias of the cluster; without those that do not know the id."""
+    same: bool
+    """Whether both know it, as the same text."""
+    said: str
+    """The same in words."""
+
+
+def trace(
+    source: Registry, target: Registry, flow: FlowConfig, context: Subject, number: int
+) -> Traced:
+    """`context`: that of the id on the source.
+
+    Raises:
+        RegistryError: a registry does not answer.
+    """
+    places: list[Place] = []
+    texts = {}
+    there = flow.schemas_context + context.context
+    for registry, where in ((source, context.context), (target, there)):
+        schema = registry.by_id(where, number)
+        if schema is not None:
+            texts[registry.alias] = schema.text
+            places += _places(registry, where, number)
+    one, other = texts.get(source.alias), texts.get(target.alias)
+    names = {each.subject.name for each in places if each.cluster == source.alias}
+    topics = {
+        name.removesuffix(ending)
+        for name in names
+        for ending in _ENDINGS
+        if name.endswith(ending)
+    }
+    return Traced(
+        places=tuple(places),
+        topics=tuple(sorted(topics)),
+        texts=texts,
+        same=one is not None and one == other,
+        said=_said(number, {source.alias: one, target.alias: other}, sorted(topics)),
+    )
+
+
+def to_json(found: Traced) -> dict[str, Any]:
+    return {
+        "same": found.same,
+        "topics": list(found.topics),
+        "texts": dict(found.texts),
+        "places": [
+            {
+                "cluster": each.cluster,
+                "context": each.subject.context,
+                "subject": each.subject.name,
+                "version": each.version,
+                "deleted": each.deleted,
+                "role": each.role,
+            }
+            for each in found.places
+        ],
+    }
+
+
+def _said(number: int, texts: Mapping[str, str | None], topics: list[str]) -> str:
+    without = [alias for alias, text in texts.items() if text is None]
+    if without:
+        said = f"id {number} is not in the registry of {' or '.join(without)}"
+    elif len(set(texts.values())) == 1:
+        said = f"id {number} is the same text on {' and '.join(texts)}"
+    else:
+        said = f"id {number} is another text on {' than on '.join(texts)}"
+    return said + (f"; by their names, of topics {', '.join(topics)}" if topics else "")
+
+
+def _places(registry: Registry, context: str, number: int) -> Iterator[Place]:
+    versions = registry.versions(context)
+    having = {key_of(each) for each in versions if each.id == number}
+    for each in versions:
+        if each.id == number:
+            yield _place(registry, each, "has it")
+    for each in versions:
+        if having.intersection(references_of(each)):
+            yield _place(registry, each, "refers to it")
+
+
+def _place(registry: Registry, version: SchemaVersion, role: str) -> Place:
+    return Place(
+        cluster=registry.alias,
+        subject=version.full_subject,
+        version=version.version,
+        deleted=version.deleted,
+        role=role,
+    )

@@ -1,0 +1,249 @@
+"""Keeps a target's schema registry in step with its source's, in one direction.
+
+Main functions: `look`, which changes nothing, and `sync`; both return a frozen
+`SchemasResult` with every subject of the flow. `schema_rules` decides, `schema_claims`
+remembers what was written, `schema_writing` writes and reads back, `schema_levels` has
+the compatibility levels.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from mirror.metadata import schema_levels, schema_order, schema_rules
+from mirror.metadata.schema_writing import Writer
+from mirror.status.states import SchemaState
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+
+    from mirror.clusters.registry.registry import Registry
+    from mirror.clusters.registry.values import Subject
+    from mirror.config.schema import FlowConfig
+    from mirror.metadata.schema_claims import SchemaClaims
+    from mirror.metadata.schema_levels import LevelChange
+    from mirror.metadata.schema_order import Write
+    from mirror.metadata.schema_rules import Chosen, SchemaPlan, SubjectPlan
+
+
+@dataclass(slots=True)
+class _Last:
+    """The last look, for one that finds the same lists: registries give the same object
+    if nothing has changed.
+    """
+
+    lists: tuple[object, ...] = ()
+    chosen: Chosen | None = None
+    rest: tuple[object, ...] = ()
+    plan: SchemaPlan | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ends:
+    """What one flow's schemas are copied between. Not thread-safe."""
+
+    flow: FlowConfig
+    source: Registry
+    target: Registry
+    claims: SchemaClaims
+    deletes: bool = True
+    """Whether soft deletes are copied; of two opposite flows one does."""
+    going_on: Callable[[], bool] = lambda: True
+    """Whether to write another version; asked before each one."""
+    last: _Last = field(default_factory=_Last)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchemasResult:
+    """What one look found, and what was done about it."""
+
+    subjects: tuple[SubjectPlan, ...] = ()
+    """Every subject that the flow copies, in order."""
+    writes: tuple[Write, ...] = ()
+    """Versions written or deleted; from `look`, still to be, in this order."""
+    levels: tuple[LevelChange, ...] = ()
+    """Levels set; from `look`, still to be."""
+
+    @property
+    def states(self) -> Mapping[SchemaState, int]:
+        """How many subjects are in each state."""
+        counts = Counter(each.state for each in self.subjects)
+        return {state: counts[state] for state in SchemaState}
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """Subjects that are not copied, each with its reason."""
+        return tuple(
+            f"schema {each.subject}: {each.reason}"
+            for each in self.subjects
+            if each.state not in {SchemaState.SYNCED, SchemaState.PENDING}
+        )
+
+
+def copies_deletes(flow: FlowConfig, flows: Iterable[FlowConfig]) -> bool:
+    """Whether soft deletes are this flow's matter: of two opposite flows, the first in
+    order of precedence copies them.
+    """
+    for each in flows:
+        if each.name == flow.name:
+            return True
+        if (each.target, each.source) == (flow.source, flow.target) and (
+            each.schemas != "off" and each.schemas_deletes
+        ):
+            return False
+    return True
+
+
+def look(ends: Ends) -> SchemasResult:
+    """What `sync` would do; nothing is changed.
+
+    Raises:
+        MirrorError: a registry or a cluster does not answer.
+    """
+    found = _Found(ends)
+    levels, remarks = schema_levels.changes(
+        ends, found.open_subjects(), whole=found.own_contexts()
+    )
+    return SchemasResult(
+        subjects=_said(found.plan.subjects, remarks),
+        writes=found.plan.writes,
+        levels=tuple(levels),
+    )
+
+
+def sync(
+    ends: Ends,
+    *,
+    only: Collection[Subject] = (),
+    levels_of: Collection[Subject] | None = None,
+) -> SchemasResult:
+    """Write what the target's registry is missing, and read it back.
+
+    `only`: these subjects and what they refer to; empty: all. `levels_of`: whose levels
+    to compare besides those that get a version; None: of all.
+
+    Raises:
+        MirrorError: a registry or a cluster does not answer: what was written until
+            then is noted.
+    """
+    found = _Found(ends)
+    writes = schema_order.narrowed(found.plan.writes, only)
+    writer = Writer(ends)
+    writer.write(writes)
+    asked = found.open_subjects() - writer.stopped.keys()
+    if only:
+        asked &= set(only)
+    if levels_of is not None:
+        written = {each.version.full_subject for each in writer.done}
+        asked &= written | set(levels_of)
+    whole = found.own_contexts() - {subject.context for subject in writer.stopped}
+    if not ends.going_on():
+        asked, whole = set(), set()
+    levels, remarks = schema_levels.changes(ends, asked, whole=() if only else whole)
+    schema_levels.apply(ends, levels)
+    return SchemasResult(
+        subjects=_said(_after(found.plan, writer), remarks),
+        writes=tuple(writer.done),
+        levels=tuple(levels),
+    )
+
+
+def narrowed(found: SchemasResult, subjects: Collection[Subject]) -> SchemasResult:
+    """What is about these subjects, and what they refer to; all of it, if none is
+    given.
+    """
+    if not subjects:
+        return found
+    writes = schema_order.narrowed(found.writes, subjects)
+    asked = {*subjects, *(each.version.full_subject for each in writes)}
+    return SchemasResult(
+        subjects=tuple(each for each in found.subjects if each.subject in asked),
+        writes=tuple(writes),
+        levels=tuple(each for each in found.levels if each.subject in subjects),
+    )
+
+
+class _Found:
+    """One look at both registries."""
+
+    def __init__(self, ends: Ends) -> None:
+        ends.claims.refresh()
+        source, flow, last = ends.source, ends.flow, ends.last
+        lists = tuple(source.versions(context) for context in source.contexts())
+        if last.chosen is None or not _are_same(last.lists, lists):
+            last.chosen, last.plan = schema_rules.chosen(chain(*lists), flow), None
+            last.lists = lists
+        self.chosen = last.chosen
+        self._contexts = {key[0].context for key in self.chosen.versions}
+        copies = [ends.target.versions(context) for context in sorted(self._contexts)]
+        self._subjects_there = {e.full_subject for each in copies for e in each}
+        rest = (*copies, ends.claims.counted, ends.deletes)
+        if last.plan is None or not _are_same(last.rest, rest):
+            last.plan = schema_rules.plan(
+                self.chosen,
+                chain(*copies),
+                ours=ends.claims.ours,
+                owners=ends.claims.owners,
+                flow=flow,
+                deletes=flow.schemas_deletes and ends.deletes,
+            )
+            last.rest = rest
+        self.plan = last.plan
+
+    def open_subjects(self) -> set[Subject]:
+        """Those that may be written, and that producers can still find."""
+        return {
+            key[0] for key, each in self.chosen.versions.items() if not each.deleted
+        } - self._stopped()
+
+    def own_contexts(self) -> set[str]:
+        """Those in which nothing on the target is of anyone else."""
+        ours = {each.subject for each in self.plan.subjects} - self._stopped()
+        return self._contexts - {
+            each.context for each in self._subjects_there if each not in ours
+        }
+
+    def _stopped(self) -> set[Subject]:
+        return {
+            each.subject
+            for each in self.plan.subjects
+            if each.state not in {SchemaState.SYNCED, SchemaState.PENDING}
+        }
+
+
+def _are_same(one: Sequence[object], other: Sequence[object]) -> bool:
+    """Long lists by their identity, numbers by their value."""
+    return len(one) == len(other) and all(
+        ours is theirs or (isinstance(ours, int) and ours == theirs)
+        for ours, theirs in zip(one, other, strict=True)
+    )
+
+
+def _after(plan: SchemaPlan, writer: Writer) -> Iterable[SubjectPlan]:
+    """The subjects once it was written."""
+    left = Counter(each.version.full_subject for each in plan.writes)
+    left.subtract(each.version.full_subject for each in writer.done)
+    came = Counter(each.version.full_subject for each in writer.done if not each.delete)
+    for each in plan.subjects:
+        state, reason = each.state, each.reason
+        if each.subject in writer.stopped:
+            state, reason = writer.stopped[each.subject]
+        elif state is SchemaState.PENDING and not left[each.subject]:
+            state = SchemaState.SYNCED
+        yield replace(
+            each, state=state, reason=reason, there=each.there + came[each.subject]
+        )
+
+
+def _said(
+    subjects: Iterable[SubjectPlan], remarks: Mapping[Subject, str]
+) -> tuple[SubjectPlan, ...]:
+    return tuple(
+        replace(each, reason="; ".join(filter(None, (each.reason, remark))))
+        if (remark := remarks.get(each.subject))
+        else each
+        for each in subjects
+    )

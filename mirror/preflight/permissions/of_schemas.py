@@ -1,0 +1,50 @@
+"""The rights on topics that flows with schemas need; the registries have their own.
+
+Main name: `ROWS`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mirror.metadata import schema_claims
+from mirror.preflight.permissions.extent import beginning, named
+from mirror.preflight.permissions.need import Need, Operation, ResourceKind, Side
+
+if TYPE_CHECKING:
+    from mirror.config.schema import FlowConfig, MirrorConfig
+    from mirror.preflight.permissions.extent import Extent
+
+_ALL = schema_claims.topic_name("").partition(".")[0] + "."
+
+
+def _copies_schemas(flow: FlowConfig, _config: MirrorConfig) -> bool:
+    return flow.schemas != "off"
+
+
+def _every_source(_flow: FlowConfig, _config: MirrorConfig) -> tuple[Extent, ...]:
+    return (beginning(_ALL),)
+
+
+ROWS: tuple[Need, ...] = (
+    Need(
+        feature="schemas",
+        side=Side.TARGET,
+        kind=ResourceKind.TOPIC,
+        operations=(Operation.CREATE, Operation.WRITE),
+        names=lambda flow, _: named(schema_claims.topic_name(flow.source)),
+        called=f"`{schema_claims.topic_name('<source>')}`",
+        when=_copies_schemas,
+        setting="`schemas`",
+    ),
+    Need(
+        feature="schemas",
+        side=Side.TARGET,
+        kind=ResourceKind.TOPIC,
+        operations=(Operation.READ,),
+        names=_every_source,
+        called=f"`{_ALL}` as a prefix",
+        when=_copies_schemas,
+        setting="`schemas`",
+    ),
+)

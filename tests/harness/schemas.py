@@ -1,0 +1,213 @@
+"""What tests of schemas share: real registries, flows between them, and a witness.
+
+`SchemaSides` runs single turns of a flow's schemas without Spark. `Raw` is the witness:
+it asks a registry over plain HTTP and shares no code with mirror.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from typing import TYPE_CHECKING, Any, Self
+from urllib.parse import quote
+import uuid
+
+import httpx
+
+from mirror.clusters.reach import Reach
+from mirror.clusters.registry.registry import Registry
+from mirror.config.schema import MirrorConfig
+from mirror.metadata import schemas
+from mirror.metadata.schema_claims import SchemaClaims
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from mirror.config.schema import FlowConfig
+    from mirror.metadata.schemas import SchemasResult
+
+JSON = {"Content-Type": "application/vnd.schemaregistry.v1+json"}
+
+
+def avro(name: str, *fields: str, namespace: str = "n") -> str:
+    """An Avro record with optional texts, spelled with line breaks that a registry may
+    drop.
+    """
+    return json.dumps(
+        {
+            "type": "record",
+            "name": name,
+            "namespace": namespace,
+            "fields": [
+                {"name": field, "type": ["null", "string"], "default": None}
+                for field in fields
+            ],
+        },
+        indent=1,
+    )
+
+
+class Raw:
+    """A registry as curl sees it."""
+
+    def __init__(self, url: str, context: str = "") -> None:
+        self.url = url
+        self._below = f"/contexts/{quote(context)}" if context else ""
+
+    def ask(self, method: str, path: str, body: Any = None, **params: Any) -> Any:
+        """The JSON answer; an error of HTTP fails the test, except 404: None."""
+        where = f"{self.url}{self._below}{path}"
+        # Without TLS there is nothing to verify, and nothing to load for it.
+        with httpx.Client(verify=False, timeout=60) as client:
+            answer = client.request(
+                method, where, json=body, params=params, headers=JSON
+            )
+        if answer.status_code == httpx.codes.NOT_FOUND:
+            return None
+        assert answer.is_success, f"{method} {path}: {answer.status_code} {answer.text}"
+        return answer.json()
+
+    def register(
+        self,
+        subject: str,
+        text: str,
+        *,
+        kind: str = "AVRO",
+        references: list[dict[str, Any]] | None = None,
+    ) -> int:
+        """Register as a producer does; the id that the registry chose."""
+        body = {"schema": text, "schemaType": kind, "references": references or []}
+        return int(
+            self.ask("POST", f"/subjects/{quote(subject, safe='')}/versions", body)[
+                "id"
+            ]
+        )
+
+    def delete(self, subject: str, version: int | str) -> None:
+        self.ask("DELETE", f"/subjects/{quote(subject, safe='')}/versions/{version}")
+
+    def subjects(self, *, deleted: bool = True) -> list[str]:
+        params = {"deleted": "true"} if deleted else {}
+        return sorted(self.ask("GET", "/subjects", **params) or ())
+
+    def versions(self) -> dict[tuple[str, int], tuple[Any, ...]]:
+        """Id, type, text, references, and whether it is deleted, of every version."""
+        found = {}
+        for subject in self.subjects():
+            path = f"/subjects/{quote(subject, safe='')}/versions"
+            alive = self.ask("GET", path) or []
+            for number in self.ask("GET", path, deleted="true") or []:
+                said = self.ask("GET", f"{path}/{number}", deleted="true")
+                references = {
+                    (ref["name"], ref["subject"], ref["version"])
+                    for ref in said.get("references") or ()
+                }
+                found[subject, number] = (
+                    said["id"],
+                    said.get("schemaType", "AVRO"),
+                    said["schema"],
+                    references,
+                    number not in alive,
+                )
+        return found
+
+    def text(self, number: int) -> str | None:
+        said = self.ask("GET", f"/schemas/ids/{number}")
+        return said and said["schema"]
+
+    def mode(self, subject: str = "") -> str | None:
+        path = f"/mode/{quote(subject, safe='')}" if subject else "/mode"
+        said = self.ask("GET", path)
+        return said and said["mode"]
+
+    def set_mode(self, mode: str, subject: str = "", *, force: bool = False) -> None:
+        path = f"/mode/{quote(subject, safe='')}" if subject else "/mode"
+        self.ask("PUT", path, {"mode": mode}, **({"force": "true"} if force else {}))
+
+    def level(self, subject: str = "") -> str | None:
+        path = f"/config/{quote(subject, safe='')}" if subject else "/config"
+        said = self.ask("GET", path)
+        return said and said["compatibilityLevel"]
+
+    def set_level(self, level: str, subject: str = "") -> None:
+        path = f"/config/{quote(subject, safe='')}" if subject else "/config"
+        self.ask("PUT", path, {"compatibility": level})
+
+
+class SchemaSides:
+    """Flows between registries, whose clusters have aliases that no other test has: so
+    their topics of claims are their own.
+    """
+
+    def __init__(
+        self,
+        ends: Mapping[str, tuple[str, str]],
+        flows: Mapping[str, Mapping[str, Any]],
+    ) -> None:
+        """`ends`: the bootstrap and the registry's address of each cluster."""
+        mark = uuid.uuid4().hex[:6]
+        self.alias = {name: f"{name}{mark}" for name in ends}
+        self.document: dict[str, Any] = {
+            "clusters": {
+                self.alias[name]: {
+                    "bootstrap_servers": bootstrap,
+                    "schema_registry": {"url": url},
+                }
+                for name, (bootstrap, url) in ends.items()
+            },
+            "flows": {
+                self.name(flow): {"schemas": "copy", **settings}
+                for flow, settings in flows.items()
+            },
+        }
+        self.config = MirrorConfig.model_validate(self.document)
+        self.reach = Reach(self.config.clusters, client_id="test")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.reach.__exit__(None, None, None)
+
+    def name(self, flow: str) -> str:
+        return "->".join(self.alias[end] for end in flow.split("->"))
+
+    def flow(self, name: str = "A->B") -> FlowConfig:
+        return self.config.flows[self.name(name)]
+
+    @contextlib.contextmanager
+    def ends(
+        self, name: str = "A->B", *, pace: Callable[[], None] = lambda: None
+    ) -> Iterator[schemas.Ends]:
+        """`pace` is called before each request to the target's registry."""
+        flow = self.flow(name)
+        with (
+            Registry(self.config.clusters[flow.source]) as source,
+            Registry(self.config.clusters[flow.target], pace=pace) as target,
+        ):
+            yield schemas.Ends(
+                flow=flow,
+                source=source,
+                target=target,
+                claims=SchemaClaims(
+                    self.reach(flow.target), flow.source, replication_factor=1
+                ),
+                deletes=schemas.copies_deletes(flow, self.config.enabled_flows),
+            )
+
+    def sync(self, name: str = "A->B", **options: Any) -> SchemasResult:
+        with self.ends(name, **options) as ends:
+            return schemas.sync(ends)
+
+    def look(self, name: str = "A->B") -> SchemasResult:
+        with self.ends(name) as ends:
+            return schemas.look(ends)
+
+
+def states(found: SchemasResult) -> dict[str, str]:
+    """By subject, as registries spell it."""
+    return {str(each.subject): str(each.state) for each in found.subjects}
+
+
+def reason(found: SchemasResult, subject: str) -> str:
+    return next(e.reason for e in found.subjects if str(e.subject) == subject)

@@ -1,0 +1,172 @@
+"""Schemas as users meet them: in a running service, and through the commands.
+
+Two real registries, real brokers, and a witness that reads registries by plain HTTP.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+import json
+from typing import TYPE_CHECKING, Any
+import uuid
+
+import pytest
+from typer.testing import CliRunner
+
+from mirror.cli.main import app
+from mirror.playground.registry.axonops import PROGRAM, axonops
+from mirror.status.states import SchemaState
+from tests import tools
+from tests.harness.schemas import Raw, SchemaSides, avro
+from tests.harness.service import config_for
+from tests.harness.waiting import wait_for
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from click.testing import Result
+
+    from mirror.playground.cluster import PlaygroundCluster
+    from mirror.playground.registry.process import RegistryProcess
+    from tests.harness.standing import StandingMirror
+
+    Clusters = dict[str, PlaygroundCluster]
+
+pytestmark = [pytest.mark.integration, pytest.mark.needs("registry")]
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Iterator[tuple[RegistryProcess, RegistryProcess]]:
+    """Two empty registries."""
+    with ExitStack() as stack:
+        one, other = (
+            stack.enter_context(axonops(tools.path(PROGRAM), tmp_path / name))
+            for name in ("a", "b")
+        )
+        yield one, other
+
+
+def test_a_service_keeps_them_in_step(
+    clusters: Clusters,
+    standing: StandingMirror,
+    pair: tuple[RegistryProcess, RegistryProcess],
+) -> None:
+    """What is registered while a service runs is on the target a look later; while the
+    target's registry is down the job says so and records flow; a registry that comes
+    back empty is filled; a conflict is in the status, and settles once it is gone.
+    """
+    a, b = Raw(pair[0].url), Raw(pair[1].url)
+    mark = uuid.uuid4().hex[:6]
+    one, other = f"A{mark}", f"B{mark}"
+    config = config_for(
+        clusters["a"].bootstrap,
+        clusters["b"].bootstrap,
+        topics=[f"schemas-{mark}.*"],
+        tasks=1,
+        schemas="copy",
+        schemas_seconds=1,
+    )
+    config["clusters"] = {
+        one: {**config["clusters"]["A"], "schema_registry": {"url": a.url}},
+        other: {**config["clusters"]["B"], "schema_registry": {"url": b.url}},
+    }
+    config["flows"] = {f"{one}->{other}": config["flows"]["A->B"]}
+    a.register("o", avro("O", "a"))
+    with standing.hosting(config) as mirror:
+        mirror.wait_until(lambda s: s["flows"][0]["schemas"]["versions_copied"] == 1)
+        a.register("o", avro("O", "b"))
+        wait_for(lambda: b.versions() == a.versions())
+
+        pair[1].kill()
+        failed = mirror.wait_until(lambda s: _error(s) != "")
+        assert pair[1].url in _error(failed)
+        assert failed["flows"][0]["schemas"]["request_failures"] > 0
+        pair[1].start()
+        wait_for(lambda: b.versions() == a.versions())
+        mirror.wait_until(lambda s: not _error(s))
+
+        b.set_mode("IMPORT", "theirs")
+        b.ask("POST", "/subjects/theirs/versions",
+              {"schema": avro("T"), "id": 3, "version": 1})  # fmt: skip
+        a.register("p", avro("P", "a"))
+        status = mirror.wait_until(
+            lambda s: s["flows"][0]["schemas"]["states"].get(SchemaState.CONFLICT) == 1
+        )
+        [subject] = status["flows"][0]["schemas"]["subjects"]
+        assert "theirs version 1" in subject["reason"]
+        b.delete("theirs", 1)
+        b.ask("DELETE", "/subjects/theirs/versions/1", permanent="true")
+        wait_for(lambda: b.versions() == a.versions())
+        mirror.wait_until(lambda s: not s["flows"][0]["schemas"]["subjects"])
+
+
+def _error(status: dict[str, Any]) -> str:
+    jobs = {job["name"]: job["error"] for job in status["flows"][0]["jobs"]}
+    return str(jobs.get("schemas", ""))
+
+
+@pytest.fixture
+def command(
+    clusters: Clusters, tmp_path: Path, pair: tuple[RegistryProcess, RegistryProcess]
+) -> Any:
+    """Runs a command on a configuration of a flow between both registries."""
+    made = SchemaSides(
+        {
+            "A": (clusters["a"].bootstrap, pair[0].url),
+            "B": (clusters["b"].bootstrap, pair[1].url),
+        },
+        {"A->B": {"topics": ["none-of-these"], "emit_heartbeats": False,
+                  "heartbeats_replication": False}},
+    )  # fmt: skip
+    file = tmp_path / "mirror.yaml"
+    file.write_text(json.dumps(made.document))
+
+    def run(*words: str) -> Result:
+        ends = [made.alias.get(word, word) for word in words]
+        return CliRunner().invoke(app, [*ends, "-c", str(file)])
+
+    return run
+
+
+def test_commands(command: Any, pair: tuple[RegistryProcess, RegistryProcess]) -> None:
+    """list, plan, compare and check show what is missing and change nothing; sync asks,
+    writes once and is then content; trace shows both texts; an unknown subject is the
+    user's mistake.
+    """
+    a, b = Raw(pair[0].url), Raw(pair[1].url)
+    a.register("base", avro("Base", "x"))
+    a.register("o", avro("O", "a"))
+    number = a.register("o", avro("O", "b"))
+
+    listed = command("schema", "list")
+    assert listed.exit_code == 0, listed.output
+    assert "0/2" in listed.output
+    assert SchemaState.PENDING in listed.output
+    planned = command("plan")
+    assert planned.output.count("register schema") == 3, planned.output
+    compared = command("compare", "A", "B")
+    assert compared.exit_code == 1
+    assert "0 of 2" in compared.output
+    checked = command("check")
+    assert "3 to write now" in checked.output, checked.output
+    shown = json.loads(command("schema", "sync", "--dry-run", "-o", "json").stdout)
+    assert [each["change"] for each in shown["changes"]] == ["register"] * 3
+    assert b.versions() == {}
+
+    refused = command("schema", "sync", "bse", "--yes")
+    assert refused.exit_code == 2
+    assert 'did you mean "base"' in refused.output
+    some = command("schema", "sync", "base", "--yes")
+    assert some.exit_code == 0, some.output
+    assert b.subjects() == ["base"]
+    assert command("schema", "sync", "--yes").exit_code == 0
+    assert b.versions() == a.versions()
+    assert "register schema" not in command("plan").output
+    compared = command("compare", "A", "B")
+    assert not [x for x in compared.output.splitlines() if x.startswith("schema ")]
+
+    traced = command("schema", "trace", "--id", str(number))
+    assert traced.exit_code == 0, traced.output
+    assert traced.output.count(a.text(number)) == 2
+    assert command("schema", "trace", "--id", "4711").exit_code == 1

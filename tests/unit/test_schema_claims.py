@@ -1,0 +1,97 @@
+"""Records of the topic of claims, as they are read, and what is refused in a file.
+
+That claims are written before versions is shown by `tests/integration/test_schemas.py`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from mirror.clusters.registry.values import Subject
+from mirror.config import registries
+from mirror.config.schema import FlowConfig, MirrorConfig
+from mirror.errors import ClusterError
+from mirror.metadata.schema_claims import Before, Claim, ClaimState, What, decode
+
+pytestmark = pytest.mark.unit
+
+CLAIM = (
+    b'{"version": 1, "id": 3, "target_id": 3, "sha256": "ab", "state": "copied", '
+    b'"at": 1.5}'
+)
+
+
+def test_records() -> None:
+    """A subject may have slashes; the mode or level before stands under a word."""
+    claim = Claim(id=3, target_id=3, sha256="ab", state=ClaimState.COPIED)
+    assert decode(b"/o-value/2", CLAIM) == ((Subject("", "o-value"), 2), claim)
+    assert decode(b".a/x/y/2", CLAIM) == ((Subject(".a", "x/y"), 2), claim)
+    note = b'{"version": 1, "before": null, "set": "IMPORT", "at": 1}'
+    place = (Subject(".a", "o"), What.MODE)
+    assert decode(b".a/o/mode", note) == (place, Before(before=None, set="IMPORT"))
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        (b"/o/1", CLAIM.replace(b'"version": 1', b'"version": 2'), "newer version"),
+        (b"/o/x", CLAIM, "names no schema"),
+        (b"/o/1", b"{}", "names no schema"),
+        (b"\xff", CLAIM, "names no schema"),
+    ],
+)
+def test_damaged_records(key: bytes, value: bytes, said: str) -> None:
+    """One sentence says what is wrong with it."""
+    with pytest.raises(ClusterError, match=said):
+        decode(key, value)
+
+
+def config(flows: dict[str, Any], **urls: str) -> MirrorConfig:
+    return MirrorConfig.model_validate(
+        {
+            "clusters": {
+                alias: {
+                    "bootstrap_servers": f"{alias}:9092",
+                    "schema_registry": {"url": urls[alias]} if alias in urls else None,
+                }
+                for alias in "ABC"
+            },
+            "flows": {name: {"schemas": "copy", **f} for name, f in flows.items()},
+        }
+    )
+
+
+A, B, C = (f"http://{name}" for name in "abc")
+
+
+@pytest.mark.parametrize(
+    ("flows", "urls", "said"),
+    [
+        ({"A->B": {}}, {"A": A, "B": B}, ""),
+        ({"A->B": {"schemas": "off"}}, {}, ""),
+        ({"A->B": {}}, {"A": A}, "B has none; add clusters.B.schema_registry"),
+        ({"A->B": {}}, {"A": A, "B": A}, "A and B have one registry, http://a"),
+        ({"A->B": {"topics": ["_schemas"]}}, {"A": A, "B": B}, "use one of them"),
+        ({"A->B": {"schemas_context": ".a"}, "B->A": {}}, {"A": A, "B": B}, "circle"),
+        (
+            {"A->B": {"schemas_context": ".a"}, "C->B": {"schemas_context": ".c"}},
+            {"A": A, "B": B, "C": C},
+            "",
+        ),
+    ],
+)
+def test_refusals(flows: dict[str, Any], urls: dict[str, str], said: str) -> None:
+    """What cannot work is one message that names the flow and the way out."""
+    made = config(flows, **urls)
+    found = registries.problems(made, {name: name for name in made.flows})
+    assert len(found) == bool(said), found
+    assert said in "".join(found)
+
+
+@pytest.mark.parametrize("context", ["a", ".a:b", ".a/b", ".", ". a", "..a"])
+def test_a_context_begins_with_a_dot(context: str) -> None:
+    """Its name is refused with an example of what is right."""
+    with pytest.raises(ValueError, match="begins with a dot"):
+        FlowConfig(source="A", target="B", schemas_context=context)
