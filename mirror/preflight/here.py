@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 HERE = "here"
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
+_OF_EXTRA = re.compile(r";.*\bextra\s*==")
 
 
 def findings(config: MirrorConfig) -> list[Finding]:
@@ -51,7 +52,8 @@ def _libraries() -> Finding:
         named = requires("mirror") or []
     except PackageNotFoundError:
         named = ["pyspark", "kafka-python"]  # running from its folder, without pip
-    names = [match[0] for each in named if (match := _NAME.match(each))]
+    needed = [each for each in named if not _OF_EXTRA.search(each)]
+    names = [match[0] for each in needed if (match := _NAME.match(each))]
     missing = [name for name in names if not _version(name)]
     if missing:
         return fail(

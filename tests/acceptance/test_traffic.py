@@ -63,6 +63,5 @@ def test_bytes_are_as_the_page_says(tmp_path: Path) -> None:
     added = (written - read) / _RECORDS
     assert _HEADER <= added + 1 <= _HEADER + 3, (read, written)
     assert copied == written + markers * _MARKER, (copied, written, markers)
-    print(f"{read=} {written=} {markers=} {own=}")
     for name, size in own.items():
         assert size < 2_000 + markers * 600, (name, size, markers)

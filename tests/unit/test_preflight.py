@@ -280,6 +280,23 @@ def test_a_hook_that_cannot_be_called(tmp_path: Path) -> None:
     )
 
 
+def test_an_extra_need_not_be_installed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """What the package asks for only with an extra is not missing without it."""
+    config = MirrorConfig.model_validate(
+        {"clusters": {}, "flows": {}, "service": {"state_dir": tmp_path}}
+    )
+    asked = ["pyspark>=4", "no-such-one>=1; extra == 'demo'"]
+    monkeypatch.setattr(here, "requires", lambda _: asked)
+    [found] = [each for each in here.findings(config) if each.check == "libraries"]
+    assert found.state is State.OK
+    asked[1] = "no-such-one>=1; python_version >= '3'"
+    [found] = [each for each in here.findings(config) if each.check == "libraries"]
+    assert found.state is State.FAIL
+    assert "no-such-one" in found.detail
+
+
 def test_a_user_without_a_home(monkeypatch: pytest.MonkeyPatch) -> None:
     """A user with neither a home directory nor a folder in the settings is reported."""
     monkeypatch.delenv("HOME")
