@@ -11,12 +11,13 @@ import uuid
 
 import pytest
 
+from mirror.clusters.auth import kerberos
 from mirror.clusters.cluster import Cluster
 from mirror.config.cluster_settings import ClusterConfig
 from mirror.errors import AuthenticationError
 from mirror.playground.brokers import playground
 from tests.harness.admin import create_topic
-from tests.harness.kerberos import MIRROR, REALM, Realm, broker_options, section
+from tests.harness.kerberos import BROKER, MIRROR, REALM, Realm, broker_options, section
 from tests.harness.load import keys, producer, send
 from tests.harness.security import admit
 from tests.harness.service import RunningMirror
@@ -190,6 +191,27 @@ def test_what_else_is_refused(
         realm.start()
     assert "krb5.conf must name the realm's KDC" in said
     assert "contact" in said
+
+
+def test_a_broker_gets_another_key(
+    realm: Realm, guarded: PlaygroundCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A ticket for the broker's old key is refused, with a message of its own; then it
+    is dropped, and the next connection gets one for the new key.
+    """
+    realm.add("patient")
+    keytab = realm.keytab("patient.keytab", "patient")
+    way = section(guarded, keytab, f"patient@{REALM}")
+    config = ClusterConfig.model_validate({"alias": "A", **way})
+    with contextlib.closing(Cluster(config).connect()) as cluster:
+        assert cluster.cluster_id
+    realm.keytab("broker.keytab", BROKER)  # Java reads the file again by itself
+    assert "refused our Kerberos ticket: " in refused(way)
+    assert "current key of its principal kafka/HOST" in refused(way)
+    monkeypatch.setattr(kerberos, "_KEPT_SECONDS", 0.0)
+    refused(way)
+    with contextlib.closing(Cluster(config).connect()) as cluster:
+        assert cluster.cluster_id
 
 
 def test_without_the_extra_the_message_names_it(

@@ -151,7 +151,7 @@ class _Tickets:
         )
         try:
             # Only a question makes libkrb5 get the ticket.
-            return found if found.lifetime else None
+            return None if found.lifetime == 0 else found
         except gssapi.exceptions.ExpiredCredentialsError:
             return None
 
