@@ -17,7 +17,7 @@ _RATE = 1_000_000
 
 
 class Clock:
-    """Time that passes when it is told to."""
+    """Time that passes only when a test says so."""
 
     def __init__(self) -> None:
         self.now = 100.0
