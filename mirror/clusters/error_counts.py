@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import cache
 import os
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 import uuid
 
 from mirror.clusters import codes
@@ -79,9 +79,10 @@ def note(cluster: str, api: str, code: int) -> None:
 
 def note_answer(cluster: str, answer: Any) -> None:
     """Count every error code of a decoded answer."""
-    if (place := _place(type(answer))) is not None:
+    kind: type = type(answer)
+    if (place := _place(kind)) is not None:
         for code in _codes(answer, place):
-            note(cluster, api_of(type(answer)), code)
+            note(cluster, api_of(kind), code)
 
 
 def noting(cluster: str, parts: Iterable[Fetched]) -> Iterator[Fetched]:
@@ -132,8 +133,8 @@ class _Place:
 
 
 @cache
-def _place(answer_class: Any) -> _Place | None:
-    return _found(answer_class.fields)
+def _place(answer_class: type) -> _Place | None:
+    return _found(cast("Any", answer_class).fields)
 
 
 def _found(fields: Any) -> _Place | None:

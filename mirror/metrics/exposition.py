@@ -85,8 +85,9 @@ class StatusCollector(Collector):
             errors = CounterMetricFamily(
                 name.removesuffix("_total"), text, labels=labels
             )
-            for each in status.errors:
-                errors.add_metric((each.cluster, each.api, each.error), each.count)
+            for found in status.errors:
+                values = found.cluster, found.api, found.error
+                errors.add_metric(values, found.count)
             yield errors
 
     def _family(self, metric: Metric, flows: Sequence[FlowStatus]) -> Family:

@@ -14,7 +14,7 @@ import pyarrow as pa
 from mirror.status.counts import NAMES, NOTHING, Counts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
 
 Named = tuple[tuple[str, int], ...]
@@ -107,7 +107,7 @@ _TYPES = {
 }
 """The Arrow and Spark SQL types for each type of field."""
 _FIELDS = {field.name: _TYPES[str(field.type)] for field in fields(PartitionReport)}
-_MAKERS = {
+_MAKERS: dict[str, Callable[[Any], Any]] = {
     "tuple[int, ...]": tuple,
     "Counts": lambda found: Counts(**found),
     "Named": lambda found: tuple((each["name"], each["count"]) for each in found),

@@ -139,15 +139,16 @@ def test_configuration_is_one_that_mirror_takes(
     if not maps:
         pytest.skip("its ConfigMap is made elsewhere")
     [(name, text)] = maps[0]["data"].items()
-    secrets = tmp_path / "secrets"
     file = tmp_path / name
-    file.write_text(text.replace("/etc/mirror/secrets", str(secrets)))
-    for volume in pod(documents)["volumes"]:
+    file.write_text(text.replace("/etc/mirror", str(tmp_path)))
+    spec = pod(documents)
+    mounts = {m["name"]: m["mountPath"] for m in spec["containers"][0]["volumeMounts"]}
+    for volume in spec["volumes"]:
         for source in volume.get("projected", {}).get("sources", []):
             for item in source["secret"]["items"]:
-                alias = volume["name"].removeprefix("secret-")
-                (secrets / alias).mkdir(parents=True, exist_ok=True)
-                (secrets / alias / item["path"]).write_text("x")
+                there = mounts[volume["name"]].replace("/etc/mirror", str(tmp_path))
+                Path(there).mkdir(parents=True, exist_ok=True)
+                (Path(there) / item["path"]).write_text("x")
 
     config, warnings = load(file, environ={})
 
