@@ -97,7 +97,7 @@ class Pair:
         self._open = contextlib.ExitStack()
         flow = self._pair.copying().own()
         slot = self._open.enter_context(flow.slot())
-        running = RunningLease(slot, flow.lease(600))
+        running = RunningLease(slot, flow.lease(3600))
         self._open.callback(running.end)
         return self
 
