@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _PROOF_TIMEOUT_MS = 5_000
 """How long a cut-off leader waits for its replicas before we ask another."""
 _LEADER_SECONDS = 5.0
-"""How long a write waits for a leader: an election, or a broker that was just fenced."""
+"""How long a write waits for a leader, while one is elected or its broker is fenced."""
 
 
 class TopicWriter:

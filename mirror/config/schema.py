@@ -19,6 +19,7 @@ from mirror.config.group_settings import GroupSettings
 from mirror.config.mm2 import readers
 from mirror.config.pair_settings import PairConfig
 from mirror.config.part_settings import PartSettings
+from mirror.config.proof_settings import ProofSettings
 from mirror.config.schema_sync import SchemaSync
 from mirror.config.section import Alias, Number, Patterns, Section, Whole
 from mirror.config.section_names import complete
@@ -39,7 +40,9 @@ TOPICS_EXCLUDE = (r"mm2.*\.internal", r".*\.replica", r"__.*")
 """MirrorMaker 2's default."""
 
 
-class FlowConfig(PartSettings, TopicSync, SchemaSync, GroupSettings, TrafficSettings):
+class FlowConfig(
+    PartSettings, TopicSync, SchemaSync, GroupSettings, TrafficSettings, ProofSettings
+):
     """One direction of copying, from a source cluster to a target cluster."""
 
     on_change: ClassVar[Effect] = Effect.RUN
@@ -223,21 +226,6 @@ class FlowConfig(PartSettings, TopicSync, SchemaSync, GroupSettings, TrafficSett
         on_change=Effect.LOOK,
         description="How far behind a copy may be before that is an alert; zero is "
         "refused. It does not change how records are copied.",
-    )
-    verify: Literal["off", "new", "rolling"] = setting(
-        default="off",
-        on_change=Effect.JOBS,
-        description="Compare copies with their records while the service runs. new: "
-        "what was copied since the last proof; rolling: also the past, again and "
-        "again; off: never, since it reads both clusters.",
-    )
-    verify_share: Number = setting(
-        default=0.05,
-        gt=0,
-        on_change=Effect.JOBS,
-        description="The bytes that verify may read on both clusters, per byte copied; "
-        "at least 10 kB per second. To compare everything takes about 2.5; with less, "
-        "it compares evenly spread ranges. Zero is refused.",
     )
     transaction_timeout_seconds: Number = setting(
         default=60.0,

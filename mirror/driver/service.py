@@ -169,10 +169,9 @@ class Service:
             self._leadership.start()
             self._pairs.start()
             self._answering.follow(self._follower.config)
-            peers = Peers(self.store, service.peers)
-            peers.start()
-            of_pairs = [each for each in (self._passive, self._drills) if each]
-            for each in of_pairs:
+            optional = (Peers(self.store, service.peers), self._passive, self._drills)
+            beside = [each for each in optional if each is not None]
+            for each in beside:
                 each.start()
             try:
                 # A local session cannot get more threads after its start.
@@ -208,12 +207,11 @@ class Service:
                     self.store.turned()
             finally:
                 self._follower.close()
-                for each in reversed(of_pairs):
+                for each in reversed(beside):
                     each.close()
                 self._leadership.close()
                 self._pairs.close()
                 self._answering.close()
-                peers.close()
                 if spark is not None and is_alive(spark):
                     end(spark, listener)
         if self._once and self._stopping.is_set():

@@ -259,7 +259,9 @@ def test_each_process_runs_the_flows_into_its_cluster(
     with ExitStack() as stack:
         running = {
             flow: stack.enter_context(
-                RunningMirror(document, tmp_path / flow[-1], options=("--clusters", flow[-1]))
+                RunningMirror(
+                    document, tmp_path / flow[-1], options=("--clusters", flow[-1])
+                )
             )
             for flow in flows
         }

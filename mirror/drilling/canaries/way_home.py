@@ -63,7 +63,7 @@ class WayHome:
             *(stage.flow, source, target),
             slots=1,
             partitions={(a.topic, a.partition): a.topic_id for a in self._assignments},
-        )
+        ).text
         clusters = stage.config.clusters
         self._plan = LeasePlan(
             flow=stage.flow,
