@@ -31,6 +31,7 @@ class ErrorStatus:
     """One error of one API."""
 
     cluster: str
+    """Its alias."""
     api: str
     """Kafka's name for the request; Connect: the connection itself."""
     error: str

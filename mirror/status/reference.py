@@ -18,10 +18,12 @@ from typing import TYPE_CHECKING, Any
 from mirror.status import (
     clusters,
     config,
+    errors,
     measures,
     pairs,
     resources,
     risk,
+    schemas,
     states,
     values,
     verify,
@@ -31,7 +33,10 @@ from mirror.status.counts import Counts
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-_MODULES = (clusters, config, measures, pairs, resources, risk, states, values, verify)
+_MODULES = (
+    *(clusters, config, errors, measures, pairs, resources, risk, schemas, states),
+    *(values, verify),
+)
 _KNOWN = {
     name: found
     for module in _MODULES

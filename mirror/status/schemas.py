@@ -25,7 +25,9 @@ class SubjectStatus:
     subject: str
     """On the target, with its context."""
     state: SchemaState
+    """How its copy is doing."""
     reason: str
+    """Why it is in this state, or what differs on purpose; empty if nothing does."""
     versions: int
     """How many the target should have."""
     there: int
@@ -44,8 +46,11 @@ class SchemaStatus:
     """When a look last came to its end, epoch seconds, or when the service began to
     copy schemas; 0 while it does not."""
     versions_copied: int = 0
+    """Versions written to the target."""
     versions_deleted: int = 0
+    """Versions deleted there, softly, as on the source."""
     levels_set: int = 0
+    """Compatibility levels set there."""
     request_failures: int = 0
     """Requests without an answer, or that failed in a registry."""
     subjects: tuple[SubjectStatus, ...] = ()
