@@ -8,11 +8,13 @@ import pytest
 
 from mirror.status import reference
 from mirror.status.clusters import ClusterStatus
+from mirror.status.errors import ErrorStatus
 from mirror.status.measures import HistogramStatus, TopicTimes
 from mirror.status.pairs import DrillStatus, MemberStatus, PairStatus, RunStatus
 from mirror.status.resources import JvmStatus, ResourceStatus
 from mirror.status.risk import PartitionRisk, RiskStatus, TopicRisk
-from mirror.status.states import FlowState, PartitionState
+from mirror.status.schemas import SchemaStatus, SubjectStatus
+from mirror.status.states import FlowState, PartitionState, SchemaState
 from mirror.status.values import (
     ConfigDrift,
     FlowStatus,
@@ -77,6 +79,13 @@ _FLOW = FlowStatus(
         )
     ),
     groups=(_GROUP,),
+    schemas=SchemaStatus(
+        subjects=(
+            SubjectStatus(
+                subject="s", state=SchemaState.SYNCED, reason="", versions=1, there=1
+            ),
+        )
+    ),
     partitions=(_PARTITION,),
 )  # fmt: skip
 _PAIR = PairStatus(
@@ -101,6 +110,7 @@ WHOLE = ServiceStatus(
     flows=(_FLOW,),
     pairs=(_PAIR,),
     clusters=(ClusterStatus(alias="A", sides=("source",), answers=True, since=0),),
+    errors=(ErrorStatus(cluster="A", api="Fetch", error="x", count=1),),
     resources=ResourceStatus(jvm=_JVM),
 )
 """One of everything."""
@@ -129,7 +139,11 @@ def test_the_page_has_what_is_answered() -> None:
         for path, model in reference.models()
     }
 
-    assert answered.keys() - told.keys() == {"flows[].times[].age"}
+    by_name = {
+        "flows[].schemas.states",
+        "flows[].partitions[].failed",
+    }  # names are data
+    assert answered.keys() - told.keys() == {"flows[].times[].age", *by_name}
     assert {path: answered[path] for path in told} == told
 
 
