@@ -167,7 +167,7 @@ def is_file(info: FieldInfo) -> bool:
 
 def section_of(info: FieldInfo) -> type[BaseModel] | None:
     """The section that a setting is, if it is one; not that of a list's entries."""
-    if tuple in map(get_origin, _parts(info.annotation)):
+    if any(get_origin(part) is tuple for part in _parts(info.annotation)):
         return None
     sections = [
         part
