@@ -115,6 +115,19 @@ def test_flows_that_do_not_copy_it(flow: dict[str, Any], text: str) -> None:
         own_pair.require_copied(config, config.recovery["A<->B"])
 
 
+def test_what_a_pair_with_a_name_moves() -> None:
+    """Its switches would move the canary's topic, so a canary is refused."""
+    known = document()
+    pair = {"active": "A", "fence": "hook", "hooks": HOOKS}
+    known["recovery"] = {
+        "A<->B/some": {**pair, "topics": ["orders"], "groups": ["billing"]},
+        "A<->B/all": {**pair, "topics": ["mirror-.*"], "groups": ["app"]},
+    }
+    config = MirrorConfig.model_validate(known)
+    with pytest.raises(MirrorError, match=f"A<->B/all has {CANARY} in topics"):
+        own_pair.require_copied(config, config.recovery["A<->B/some"])
+
+
 def test_its_writes_are_not_those_of_applications() -> None:
     """The count of writes on the passive cluster leaves its topic out."""
     back = MirrorConfig.model_validate(document()).flows["A->B"]

@@ -103,8 +103,9 @@ class Application:
                 writer = TopicWriter(cluster, CANARY)
                 while not self._stop.is_set():
                     writer.write([(self._run, b"%d" % self.written)])
-                    self.written += 1
+                    # First: who waits for the count reads this next.
                     self._first_at = self._first_at or time.time()
+                    self.written += 1
                     self._stop.wait(_PAUSE_SECONDS)
             except MirrorError as error:
                 self._error = str(error)

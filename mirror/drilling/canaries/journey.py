@@ -29,7 +29,7 @@ from mirror.switching.runner import Operator
 from mirror.switching.steps import STEPS, assess
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from mirror.config.schema import FlowConfig
     from mirror.switching.runner import Terms
@@ -44,12 +44,22 @@ _UNREAD = 10
 class Journey:
     """Made once."""
 
-    def __init__(self, stage: Stage, terms: Terms, *, rests: bool) -> None:
-        """`rests`: no service copies along the flow home."""
+    def __init__(
+        self,
+        stage: Stage,
+        terms: Terms,
+        *,
+        rests: bool,
+        require_turn: Callable[[], None],
+    ) -> None:
+        """`rests`: no service copies along the flow home; `require_turn` raises if one
+        may by now, or a switch is under way.
+        """
         self.application = Application()
         self.legs: list[Leg] = []
         """The switches that went through."""
         self._stage, self._terms, self._rests = stage, terms, rests
+        self._require_turn = require_turn
 
     def make(self) -> str:
         """Go there and back; returns why it ended early, if it did.
@@ -73,6 +83,9 @@ class Journey:
         self._prepare()
         app.start(there.config.clusters[there.flow.source])
         self._switch(there)
+        if self._rests:
+            # Taking the flow home over would fence a service that copies along it now.
+            self._require_turn()
         with ExitStack() as stack:
             carrier = stack.enter_context(WayHome(home)) if self._rests else None
             try:

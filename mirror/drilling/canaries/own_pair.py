@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import uuid
 
 from mirror.clusters.admin import groups
+from mirror.config import scopes
 from mirror.config.pair_settings import PairConfig
 from mirror.errors import MirrorError
 from mirror.metadata.acl_notes import AclNotes, AclPlan
@@ -152,8 +153,16 @@ def _role(canary: PairConfig, entries: Sequence[Entry], by: str) -> list[Entry]:
 def require_copied(config: MirrorConfig, pair: PairConfig) -> None:
     """
     Raises:
-        MirrorError: a flow of the pair leaves the canary's topic or group out.
+        MirrorError: a flow of the pair leaves the canary's topic or group out, or they
+            belong to a pair with a name, which moves them with its applications.
     """
+    canary = of(pair, pair.active)
+    for each in config.pairs_of(*pair.members):
+        if each.scope is not None and (taken := scopes.overlap(canary, each)):
+            raise MirrorError(
+                f"the pair {each.name} has {taken}, which a canary switches by itself: "
+                f"narrow the topics and groups of {each.name}"
+            )
     for source, target in (pair.members, pair.members[::-1]):
         name = f"{source}->{target}"
         flow = next(f for f in config.enabled_flows if f.name == name)

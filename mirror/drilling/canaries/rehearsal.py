@@ -8,7 +8,8 @@ made is taken back; one that was killed leaves that to the next one. The topic s
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 import time
 from typing import TYPE_CHECKING
 
@@ -20,7 +21,7 @@ from mirror.offsets import progress
 from mirror.policy.names import CANARY
 from mirror.recovery import canaries, roles
 from mirror.recovery.journal import JournalReader, Kind
-from mirror.switching import hooks
+from mirror.switching import hooks, whole
 from mirror.switching.stage import Stage, both_flows
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from mirror.clusters.cluster import Cluster
     from mirror.config.pair_settings import PairConfig
     from mirror.config.schema import FlowConfig, MirrorConfig
+    from mirror.recovery.roles import Role
     from mirror.switching.runner import Terms
 
 
@@ -98,24 +100,36 @@ def ready(
         tell=lambda _text: None,
         deadline=time.monotonic(),
     )
-    clusters = (stage.source, stage.target)
-    journals = [JournalReader(each).read(wait=False) for each in clusters]
-    role = roles.role(roles.merged(*journals, pair=pair.name), pair)
-    if role.active != flow.source:
-        raise MirrorError(
-            f"{role.active} is the active cluster: the canary to make is "
-            f"`mirror drill '{role.active}->{flow.source}' --canary`"
-        )
+    role = _require_turn(pair, stage)
     if stage.target.topic(name := progress.topic_name(flow.source)) is None:
         raise MirrorError(
             f"flow {flow.name} never ran: cluster {flow.target} has no topic {name}"
         )
-    own_pair.require_free(canary, clusters)
+    whole_flow, _ = both_flows(config, pair, flow.source, flow.target)
+    whole.require(replace(stage, pair=pair, flow=whole_flow))
     hooks.require_usable(canary)
     rests = pair.scope is None and not pair.both_ways
     if rests:
         way_home.require_begun(stage)
     return Ready(pair=pair, epoch=role.epoch, stage=stage, rests=rests)
+
+
+def _require_turn(pair: PairConfig, stage: Stage) -> Role:
+    """Returns the role of the pair that is rehearsed.
+
+    Raises:
+        MirrorError: its other cluster is active, or a switch is under way.
+    """
+    clusters = (stage.source, stage.target)
+    journals = [JournalReader(each).read(wait=False) for each in clusters]
+    role = roles.role(roles.merged(*journals, pair=pair.name), pair)
+    if role.active != stage.flow.source:
+        raise MirrorError(
+            f"{role.active} is the active cluster: the canary to make is "
+            f"`mirror drill '{role.active}->{stage.flow.source}' --canary`"
+        )
+    own_pair.require_free(stage.pair, clusters)
+    return role
 
 
 def rehearse(found: Ready, terms: Terms, *, by: str) -> tuple[Canary, str]:
@@ -129,7 +143,12 @@ def rehearse(found: Ready, terms: Terms, *, by: str) -> tuple[Canary, str]:
     stage = found.stage
     clusters = (stage.source, stage.target)
     cleared = own_pair.clear(stage.pair, clusters, by=by)
-    journey = Journey(stage, terms, rests=found.rests)
+    journey = Journey(
+        stage,
+        terms,
+        rests=found.rests,
+        require_turn=partial(_require_turn, found.pair, stage),
+    )
     try:
         failure = _make(journey, stage, by)
     except FencedError as error:
