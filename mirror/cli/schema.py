@@ -66,7 +66,8 @@ def list_schemas(
     is in the way), UNSUPPORTED (the target's registry cannot take it) or REFUSED. Ways
     out of a CONFLICT: put the copies into a context of their own with schemas_context,
     leave the subject out with schemas_exclude, or remove what is in the way. Changes
-    nothing. Exit status 1 if a subject is in a conflict, or a registry does not answer.
+    nothing. Exit status 1 if a subject is in one of the last three states, or a
+    registry does not answer.
 
     \b
     Examples:
