@@ -110,6 +110,11 @@ def ready(
     hooks.require_usable(canary)
     rests = pair.scope is None and not pair.both_ways
     if rests:
+        if reverse.part is not None:
+            raise MirrorError(
+                f"{reverse.label} is one part of the flow, and a canary copies home as "
+                "the whole flow: use a configuration without `part`"
+            )
         way_home.require_begun(stage)
     return Ready(pair=pair, epoch=role.epoch, stage=stage, rests=rests)
 
