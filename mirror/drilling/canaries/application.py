@@ -22,13 +22,14 @@ from mirror.clusters.admin import group_offsets, topic_admin
 from mirror.clusters.admin.group_offsets import Committed
 from mirror.clusters.cluster import Cluster
 from mirror.clusters.wire import fetch
-from mirror.errors import MirrorError
+from mirror.errors import MirrorError, NoLeaderError
 from mirror.policy.names import CANARY
 from mirror.proving.log_stream import LogStream, Stretch
+from mirror.retry import patiently
 from mirror.switching.stage import StepError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Collection, Iterable, Iterator
 
     from mirror.config.cluster_settings import ClusterConfig
 
@@ -118,9 +119,15 @@ class Application:
         """
         there = cluster.topics()
         keys = [(topic, 0) for topic in topics if topic in there]
-        mine = group_offsets.fetch(cluster, [CANARY]).groups.get(CANARY, {})
+        found = group_offsets.fetch(cluster, [CANARY])
+        if CANARY in found.refused:
+            raise MirrorError(
+                f"{cluster.alias} does not say where group {CANARY} is: "
+                f"{found.refused[CANARY]}"
+            )
+        mine = found.groups.get(CANARY, {})
         starts = topic_admin.list_offsets(cluster, keys, timestamp=topic_admin.EARLIEST)
-        ends = topic_admin.list_offsets(cluster, keys, timestamp=topic_admin.LATEST)
+        ends = ends_of(cluster, keys)
         for key, end in ends.items():
             begin = mine[key].offset if key in mine else starts.get(key, 0)
             part = Stretch(
@@ -165,8 +172,29 @@ def begin_at_end(cluster: Cluster, topics: Iterable[str]) -> None:
     """Let the group leave out what earlier canaries wrote. Raises as `commit`."""
     there = cluster.topics()
     keys = [(topic, 0) for topic in topics if topic in there]
-    ends = topic_admin.list_offsets(cluster, keys, timestamp=topic_admin.LATEST)
+    ends = ends_of(cluster, keys)
     commit(cluster, {key: Committed(end) for key, end in ends.items()})
+
+
+def ends_of(
+    cluster: Cluster, keys: Collection[tuple[str, int]]
+) -> dict[tuple[str, int], int]:
+    """Where these partitions end, all of them: if one that has no leader for a moment
+    were left out, its records would look lost.
+
+    Raises:
+        ClusterError: a leader does not answer.
+    """
+
+    def ask() -> dict[tuple[str, int], int]:
+        found = topic_admin.list_offsets(cluster, keys, timestamp=topic_admin.LATEST)
+        if left := set(keys) - found.keys():
+            raise NoLeaderError(
+                f"cluster {cluster.alias}: no leader says where {min(left)[0]} ends"
+            )
+        return found
+
+    return patiently(ask)
 
 
 def commit(cluster: Cluster, places: dict[tuple[str, int], Committed]) -> None:

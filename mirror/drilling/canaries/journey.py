@@ -13,9 +13,8 @@ import time
 from typing import TYPE_CHECKING
 
 from mirror.batches.writing import ensure_topic
-from mirror.clusters.admin import topic_admin
 from mirror.drilling.canaries import own_pair
-from mirror.drilling.canaries.application import Application, begin_at_end
+from mirror.drilling.canaries.application import Application, begin_at_end, ends_of
 from mirror.drilling.canaries.outcome import Leg
 from mirror.drilling.canaries.way_home import WayHome
 from mirror.errors import FencedError, MirrorError
@@ -143,18 +142,16 @@ class Journey:
     def _wait_for_copies(self, stage: Stage) -> None:
         """
         Raises:
-            StepError: none come.
+            MirrorError: none come.
         """
         flow, key = stage.flow, (CANARY, 0)
         reader = ProgressReader(stage.target, progress.topic_name(flow.source))
-        topic_id = stage.source.topics([CANARY])[CANARY].topic_id.hex
-        ends = topic_admin.list_offsets(
-            stage.source, [key], timestamp=topic_admin.LATEST
-        )
+        topic_id = stage.source.wait_for_topic(CANARY).topic_id.hex
+        end = ends_of(stage.source, [key])[key]
 
         def missing() -> str:
             known = risk.position(reader.read(wait=False), key, topic_id)
-            if known is not None and known >= ends[key]:
+            if known is not None and known >= end:
                 return ""
             return (
                 f"{flow.name} does not copy {CANARY} yet: a service must run, which "
