@@ -99,6 +99,20 @@ def test_a_limit_that_is_lifted_leaves_no_debt() -> None:
     assert pace.waits(0) == 0.0
 
 
+def test_a_lower_limit_does_not_stop_a_slot() -> None:
+    """Half a second's bytes under the old limit cost half a second under a new one that
+    is a thousandth of it; a higher one makes up for them sooner.
+    """
+    clock = Clock()
+    pace = Pace(clock)
+    pace.allow(1000 * _RATE)
+    pace.take(500 * _RATE)
+    pace.allow(_RATE)
+    assert pace.waits(0) == pytest.approx(0.5)
+    pace.allow(10 * _RATE)
+    assert pace.waits(0) == pytest.approx(0.05)
+
+
 @pytest.mark.parametrize(
     ("wanted", "parts"),
     [
