@@ -31,8 +31,8 @@ class Pace:
         self._at = clock()
 
     def allow(self, bytes_per_second: float) -> None:
-        """From now on, read so much; 0: without a limit. A lower limit makes up for what
-        was read too early in the same time as the one before.
+        """From now on, read so much; 0: without a limit. A lower limit makes up for
+        what was read too early in the same time as the one before.
         """
         self._count()
         if bytes_per_second < self._rate:

@@ -150,6 +150,15 @@ def _reports(*rates: float, seconds: float = 10.0) -> list[PartitionReport]:
     ]
 
 
+def test_slots_without_partitions_leave_the_limit_to_others() -> None:
+    """With more tasks than partitions, those that have one share all but a little."""
+    rates = Rates(4)
+    first = rates.parts(1000)
+    assert first == pytest.approx([250] * 4)
+    rates.learn(_reports(*first[:2]))
+    assert rates.parts(1000) == pytest.approx([475, 475, 25, 25])
+
+
 def test_the_limit_follows_the_records() -> None:
     """Slots begin with equal parts. If all records are in the partitions of one, it has
     most of the limit a few leases later; when they come everywhere again, parts are
