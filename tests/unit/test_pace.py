@@ -88,6 +88,27 @@ def test_without_a_limit_nothing_waits() -> None:
     assert (pace.waits(1 << 40), pace.most_bytes) == (0.0, None)
 
 
+def test_who_takes_turns_saves_nothing_meanwhile() -> None:
+    """Of three slots that take turns of a second each may read three times its part in
+    its own second, not in the others' as well, whatever the size of answers.
+    """
+    for size in (100_000, 2_000_000):
+        clock = Clock()
+        pace = Pace(clock)
+        total = 0
+        for _ in range(50):
+            pace.allow(3 * _RATE, from_now=True)
+            end = clock.now + 1
+            while clock.now < end:
+                if not pace.waits(0):
+                    pace.take(size)
+                    total += size
+                clock.now += 0.01
+            pace.waits(0)
+            clock.now += 2
+        assert total == pytest.approx(150 * _RATE, rel=0.1)
+
+
 def test_a_limit_that_is_lifted_leaves_no_debt() -> None:
     """A slot that has read too early goes on at once without the limit."""
     clock = Clock()
