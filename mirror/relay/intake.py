@@ -144,7 +144,7 @@ class Intake:
                 self._failed(key, fetched.error)
             elif fetched.diverging >= 0:
                 self._doubt(key)
-            elif fetched.nearer >= 0:
+            elif fetched.nearer >= 0 and fetched.start == fetched.end:
                 self._tally.ends({key: self._end(fetched)})
             else:
                 self._take(fetched, answer, transaction)

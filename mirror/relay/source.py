@@ -386,7 +386,7 @@ class SourceReader:
             return False
         if self._offsets[key] != channel.asked.get(key):
             return False
-        if part.nearer >= 0:
+        if channel.rack and 0 <= part.nearer != channel.node:
             self._read_from(part.nearer, key, channel.number)
         elif self._is_near(key, channel):
             if part.error != codes.NONE or part.diverging >= 0:

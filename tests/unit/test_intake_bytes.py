@@ -93,7 +93,7 @@ class Taking:
         )
         self._logs = logs
 
-    def take(self, *, near: bool = False) -> PendingTransaction:
+    def take(self, *, near: bool = False, nearer: int = -1) -> PendingTransaction:
         work = PendingTransaction(self.rewriter)
         self.rewriter.begin()
         whole = bytearray(b"".join(self._logs))
@@ -101,8 +101,8 @@ class Taking:
         for partition, log in enumerate(self._logs):
             end = at + len(log)
             fetched.append(
-                Fetched("t", partition, 0, 99, 99, 0, (), at, end)  # all is committed
-            )
+                Fetched("t", partition, 0, 99, 99, 0, (), at, end, nearer=nearer)
+            )  # all is committed
             at = end
         sent = frozenset(self.wanted if near else ())
         answer = Answer(tuple(fetched), np.frombuffer(whole, np.uint8), whole, sent)
@@ -137,6 +137,13 @@ def test_a_bomb_sets_its_own_partition_aside():
     assert f"max_unpacked_bytes, which is {1 << 20}" in taking.reason(0)
     assert taking.reason(1) == ""
     assert taking.reader.at["t", 1] == (3, 0)
+
+
+def test_records_beside_a_nearer_replica_count():
+    """Java's client takes them too: a broker may name a replica in every answer."""
+    taking = Taking(good())
+    taking.take(nearer=1)
+    assert taking.reader.at == {("t", 0): (3, 0)}
 
 
 def test_damage_on_a_follower_is_not_the_partitions():

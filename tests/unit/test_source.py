@@ -362,6 +362,19 @@ def test_a_follower_that_refuses_is_not_believed(error: int) -> None:
     assert not answer.near
 
 
+def test_without_a_rack_no_follower_is_read() -> None:
+    """A broker that names one all the same is read on."""
+    cluster = _Cluster(far=False)
+    reader = _reader(cluster, [1])
+    reader.ask()
+    leader = cluster.made[1, "fetch 0"]
+    leader.answer = _says(0, nearer=3)
+    assert _came(reader, leader) == [0]
+    reader.ask()
+    assert list(cluster.made) == [(1, "fetch 0")]
+    assert _asked(leader) == [{0: 7}] * 2
+
+
 @pytest.mark.parametrize("error", [31, 58, 87, -1])
 def test_a_follower_that_refuses_requests_is_not_believed(error: int) -> None:
     """What a follower says of a whole request costs no take-over either; of a leader
