@@ -9,7 +9,6 @@ the metrics; that they cannot be written changes nothing about the exit code.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from http.client import HTTPException
 import time
 from typing import TYPE_CHECKING, Self
 from urllib.parse import urlsplit
@@ -49,7 +48,9 @@ class RunEnd:
     ) -> None:
         if self.file is None and self.gateway is None:
             return
-        # Prometheus' library loads for a while: only runs that end need it.
+        # These libraries load for a while: only runs that end need them.
+        from http.client import HTTPException  # noqa: PLC0415
+
         from mirror.metrics import of_runs  # noqa: PLC0415
 
         ended = of_runs.Ended(
