@@ -215,7 +215,10 @@ def _refused(where: str, status: int) -> str:
         )
     if status == HTTPStatus.MISDIRECTED_REQUEST:
         return f"{where} does not accept this host name: add it to service.http_hosts"
-    return f"{where} answers {status}: is it a mirror service?"
+    what = "a mirror service"
+    if status == HTTPStatus.NOT_FOUND:
+        what += ", of this version or later"
+    return f"{where} answers {status}: is it {what}?"
 
 
 def _short(reason: object) -> str:

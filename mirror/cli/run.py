@@ -16,7 +16,7 @@ import typer
 from mirror import log
 from mirror.cli.options import ConfigFile
 from mirror.cli.output import EXIT_FAILED
-from mirror.cli.run_end import RunEnd
+from mirror.cli.run_end import RunEnd, gateway_address
 from mirror.cli.transforms import unusable
 from mirror.config.load import load
 from mirror.driver.reload import Watch
@@ -60,6 +60,7 @@ def run(
         str | None,
         typer.Option(
             metavar="URL",
+            callback=gateway_address,
             help="With --once: send the same metrics to this Pushgateway.",
         ),
     ] = None,

@@ -1,7 +1,9 @@
-"""What `mirror run --once` leaves behind for Prometheus: `--metrics-file`, `--push`.
+"""What `mirror run --once` leaves behind for Prometheus: `--metrics-file` and
+`--push-gateway`.
 
 Main type: `RunEnd`, a context manager around the run. However the run ends, it writes
 the metrics; that they cannot be written changes nothing about the exit code.
+`gateway_address` checks the option.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 import time
 from typing import TYPE_CHECKING, Self
+from urllib.parse import urlsplit
 
 import structlog
 import typer
@@ -45,7 +48,9 @@ class RunEnd:
     ) -> None:
         if self.file is None and self.gateway is None:
             return
-        # Prometheus' library loads for a while: only runs that end need it.
+        # These libraries load for a while: only runs that end need them.
+        from http.client import HTTPException  # noqa: PLC0415
+
         from mirror.metrics import of_runs  # noqa: PLC0415
 
         ended = of_runs.Ended(
@@ -64,8 +69,32 @@ class RunEnd:
         try:
             if self.gateway is not None:
                 of_runs.push(ended, self.gateway, self.job)
-        except OSError as failure:
+        except (OSError, HTTPException) as failure:
             log.error("--push-gateway takes no metrics", error=str(failure))  # noqa: TRY400
+
+
+def gateway_address(given: str | None) -> str | None:
+    """The option's value. A message does not repeat it: people write passwords into
+    addresses.
+
+    Raises:
+        BadParameter: it is no address.
+    """
+    if given is None:
+        return None
+    try:
+        parts = urlsplit(given if "://" in given else f"http://{given}")
+        port = parts.port
+    except ValueError:
+        good = False
+    else:
+        good = parts.scheme in {"http", "https"} and bool(parts.hostname)
+        good = good and port != 0 and "@" not in parts.netloc
+    if not good:
+        raise typer.BadParameter(
+            "not an address such as http://pushgateway:9091, without user and password"
+        )
+    return given
 
 
 def _code(error: BaseException | None) -> int:

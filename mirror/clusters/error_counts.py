@@ -32,9 +32,8 @@ Key = tuple[str, str, str]
 
 CONNECT = "Connect"
 """No API of Kafka's: the connection itself, with TLS."""
-UNREACHABLE, TIMEOUT, DISCONNECTED, TLS = (
-    *("UNREACHABLE", "TIMEOUT", "DISCONNECTED", "TLS"),
-)
+UNREACHABLE, TIMEOUT = "UNREACHABLE", "TIMEOUT"
+DISCONNECTED, TLS = "DISCONNECTED", "TLS"
 """Errors that no broker answers."""
 FETCH = "Fetch"
 

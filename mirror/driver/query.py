@@ -249,7 +249,8 @@ class LeaseQuery:
         frame = self._frame(places)
         # Slots that take turns read in a part of the time only.
         limit = (self._flow.max_bytes_per_second or 0) * turns
-        term = to_term(self._number, seconds, self._rates.parts(limit))
+        rates = self._rates.parts(limit)
+        term = to_term(self._number, seconds, rates, takes_turns=turns > 1)
         self._spark.sparkContext.setLocalProperty(TERM, term)
         grace = _GRACE_SECONDS if self._number > 1 else _COLD_SECONDS
         overdue = threading.Timer(seconds * turns + grace, self._give_up)

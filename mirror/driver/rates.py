@@ -79,7 +79,9 @@ class Rates:
             size[report.slot] += report.bytes_in
             seconds[report.slot] = max(seconds[report.slot], report.slot_seconds)
         for slot, took in enumerate(seconds):
-            if took > 0:
+            if not took:
+                self._read[slot] = 0.0  # it has no partitions
+            else:
                 rate = size[slot] / took
                 before = self._read[slot]
                 known = rate if before is None else before

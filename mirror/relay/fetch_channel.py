@@ -43,6 +43,8 @@ class Answer:
     fetched: tuple[Fetched, ...]
     buffer: Buffer
     owned: bytearray
+    near: frozenset[TopicPartition] = frozenset()
+    """Those that a follower sent, which may not know the log's end yet."""
 
 
 @dataclass(slots=True, eq=False)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     import structlog
 
-    from mirror.batches.batch import Batches, Buffer
+    from mirror.batches.batch import Batches
     from mirror.clusters.wire.fetch import Fetched
     from mirror.config.schema import FlowConfig
     from mirror.relay.faults import Faults
@@ -144,10 +144,10 @@ class Intake:
                 self._failed(key, fetched.error)
             elif fetched.diverging >= 0:
                 self._doubt(key)
-            elif fetched.nearer >= 0:
+            elif fetched.nearer >= 0 and fetched.start == fetched.end:
                 self._tally.ends({key: self._end(fetched)})
             else:
-                self._take(fetched, answer.buffer, transaction)
+                self._take(fetched, answer, transaction)
             yield
         if transaction.rewriter.keeps_source:
             transaction.buffers.append(answer.owned)
@@ -186,12 +186,13 @@ class Intake:
         self._reader.leave_out(key)
 
     def _take(
-        self, fetched: Fetched, buffer: Buffer, transaction: PendingTransaction
+        self, fetched: Fetched, answer: Answer, transaction: PendingTransaction
     ) -> None:
+        buffer = answer.buffer
         key = (fetched.topic, fetched.partition)
         position = self._reader.offset(key)
         end_offset = self._end(fetched)
-        if self._reader.from_follower(key):
+        if key in answer.near:
             # It learns of new ends after its leader, which has told us its own.
             end_offset = max(end_offset, self._tally.end_offset(key))
         size = fetched.end - fetched.start
@@ -206,7 +207,7 @@ class Intake:
         if not size or position is None:
             return
         assignment = self._wanted[key]
-        if (made := self._rewritten(fetched, buffer, position, transaction)) is None:
+        if (made := self._rewritten(fetched, answer, position, transaction)) is None:
             return
         found, done = made
         whole = done.stopped_at < 0
@@ -243,13 +244,14 @@ class Intake:
     def _rewritten(
         self,
         fetched: Fetched,
-        buffer: Buffer,
+        answer: Answer,
         position: int,
         transaction: PendingTransaction,
     ) -> tuple[Batches, Rewritten] | None:
         """The batches in a partition's answer, and the rewritten ones; None if they
-        make it set the partition aside.
+        make it set the partition aside, or ask its leader for them.
         """
+        buffer = answer.buffer
         key = (fetched.topic, fetched.partition)
         try:
             found = batch.read(
@@ -268,6 +270,14 @@ class Intake:
                 at=key,
             )
         except CorruptBatchError as error:
+            if key in answer.near:
+                # Its disk may be damaged while the leader's is not.
+                self._log.warning(
+                    "a follower's records are damaged: the leader is asked",
+                    topic=key[0], partition=key[1], reason=str(error),
+                )  # fmt: skip
+                self._reader.distrust(key)
+                return None
             self.set_aside(key, str(error), failed="CORRUPT_BATCH")
             return None
         except TransformError as error:

@@ -59,3 +59,5 @@ class Lease:
     assignments: tuple[Assignment, ...]
     bytes_per_second: float = 0.0
     """How much it may read; 0: without a limit."""
+    takes_turns: bool = False
+    """Whether the rate is for the time of this lease alone: others read afterwards."""

@@ -30,9 +30,16 @@ class Pace:
         """Bytes that may be read now; negative: that were read too early."""
         self._at = clock()
 
-    def allow(self, bytes_per_second: float) -> None:
-        """From now on, read so much; 0: without a limit."""
+    def allow(self, bytes_per_second: float, *, from_now: bool = False) -> None:
+        """From now on, read so much; 0: without a limit. A lower limit makes up for
+        what was read too early in the same time as the one before. `from_now`: the time
+        since it was last asked does not count.
+        """
+        if from_now:
+            self._at = self._clock()
         self._count()
+        if bytes_per_second < self._rate:
+            self._saved *= bytes_per_second / self._rate
         self._rate = bytes_per_second
 
     @property

@@ -184,7 +184,7 @@ class Slot:
             and last.assignments == lease.assignments
         )
         self._tally.begin(owner=self._owner)
-        self._reader.pace.allow(lease.bytes_per_second)
+        self._reader.pace.allow(lease.bytes_per_second, from_now=lease.takes_turns)
 
     def _step(self, lease: Lease, deadline: float, wakeup: int | None) -> bool:
         """One round: take over if necessary, read, fill, write. True if woken."""

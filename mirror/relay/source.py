@@ -21,7 +21,12 @@ import numpy as np
 
 from mirror.clusters import codes
 from mirror.clusters.wire import fetch
-from mirror.errors import AuthenticationError, LeaderError, UnreachableError
+from mirror.errors import (
+    AuthenticationError,
+    ClusterError,
+    LeaderError,
+    UnreachableError,
+)
 from mirror.relay.fetch_channel import MAX_WAIT_MS, Answer, FetchChannel
 from mirror.relay.nearest import LOOK_SECONDS, PATIENCE_SECONDS, Nearest
 from mirror.relay.pace import Pace
@@ -36,7 +41,6 @@ if TYPE_CHECKING:
     from mirror.clusters.wire.connection import Connection
     from mirror.clusters.wire.fetch import Fetched
     from mirror.clusters.wire.pending_response import Pending
-    from mirror.errors import ClusterError
     from mirror.offsets.progress import Position
     from mirror.relay.fetch_channel import Place
 
@@ -139,8 +143,6 @@ class SourceReader:
     @property
     def again_in(self) -> float:
         """Seconds until the flow's limit allows to ask for more; 0: it does."""
-        if self.pace.most_bytes is None:
-            return 0.0
         pending = (each.size for each in self._channels.values() if each.pending)
         return self.pace.waits(sum(pending))
 
@@ -151,10 +153,6 @@ class SourceReader:
 
     def offset(self, key: TopicPartition) -> int | None:
         return self._offsets.get(key)
-
-    def from_follower(self, key: TopicPartition) -> bool:
-        """Whether it is read from a follower, which may not know the log's end yet."""
-        return key in self._offsets and self._is_near(key, self._channel_of[key])
 
     def last_epoch(self, key: TopicPartition) -> int:
         """The leader epoch of the record before the offset; -1 if unknown."""
@@ -228,10 +226,9 @@ class SourceReader:
                     return
                 try:
                     self._ask(channel)
-                except (UnreachableError, AuthenticationError) as error:
+                except ClusterError as error:
                     self._lost(channel, error)
-                    # What it served is read from leaders, perhaps on new channels.
-                    self._ask_all()
+                    self._ask_all()  # what it served, perhaps on new channels
                     return
 
     def _look_again(self) -> None:
@@ -336,32 +333,37 @@ class SourceReader:
                     connection.require_answer(patience)
                     continue
                 answer = self._read(channel, pending)
-            except UnreachableError as error:
+            except ClusterError as error:
                 self._lost(channel, error)
                 continue
             if answer is not None:
                 yield answer
 
     def _lost(self, channel: FetchChannel, error: ClusterError) -> None:
-        """What a lost follower served is read from leaders.
+        """What a follower served that fails is read from leaders.
 
         Raises:
-            LeaderError: it is a leader.
+            LeaderError: it is a leader, and not to be reached.
+            ClusterError: it is a leader, and refused the request.
         """
         theirs = [
             key
             for key, its in self._channel_of.items()
             if its.node == channel.node and key in self._offsets
         ]
-        if channel.node in self._leads:
-            led = (key for key in theirs if not self._is_near(key, channel))
-            raise LeaderError(str(error), tuple(led)) from error
-        channel.forget()
-        for key in theirs:
-            self._refused(key)
+        near = [key for key in theirs if self._is_near(key, channel)]
+        for key in near:
+            self.distrust(key)
+        if channel.node not in self._leads:
+            channel.forget()
+            return
+        if not isinstance(error, (UnreachableError, AuthenticationError)):
+            raise error
+        led = (key for key in theirs if key not in near)
+        raise LeaderError(str(error), tuple(led)) from error
 
-    def _refused(self, key: TopicPartition) -> None:
-        """A follower does not serve it: only its leader says why."""
+    def distrust(self, key: TopicPartition) -> None:
+        """A follower does not serve it, or not as it should: ask its leader."""
         self._nearest.failed(key)
         self._ask_leader(key)
 
@@ -371,9 +373,11 @@ class SourceReader:
         if (found := channel.take(body, self._names, self._cluster.alias)) is None:
             return None
         fetched = tuple(part for part in found if self._is_answer(part, channel))
+        keys = ((part.topic, part.partition) for part in fetched)
+        near = frozenset(key for key in keys if self._is_near(key, channel))
         spare = self._spare.pop() if self._spare else bytearray(_SMALL_BUFFER)
         owned = pending.connection.take_buffer(spare)
-        return Answer(fetched, np.frombuffer(body, np.uint8), owned)
+        return Answer(fetched, np.frombuffer(body, np.uint8), owned, near)
 
     def _is_answer(self, part: Fetched, channel: FetchChannel) -> bool:
         """Whether it belongs to what we ask now, and is to be believed."""
@@ -382,11 +386,11 @@ class SourceReader:
             return False
         if self._offsets[key] != channel.asked.get(key):
             return False
-        if part.nearer >= 0:
+        if channel.rack and 0 <= part.nearer != channel.node:
             self._read_from(part.nearer, key, channel.number)
         elif self._is_near(key, channel):
             if part.error != codes.NONE or part.diverging >= 0:
-                self._refused(key)
+                self.distrust(key)
                 return False
             self._nearest.served(key)
         return True

@@ -117,7 +117,7 @@ class Tally:
         return self._lateness[key].end_offset
 
     def ends(self, found: Mapping[TopicPartition, int]) -> None:
-        """Note the end offsets of partitions that are not read."""
+        """Note the end offsets of partitions whose records were not sent."""
         for key, end_offset in found.items():
             self._lateness[key].told(end_offset, time.monotonic())
 

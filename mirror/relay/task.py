@@ -100,11 +100,25 @@ def to_row(slot: int, generation: str, assignments: Iterable[Assignment]) -> str
     )
 
 
-def to_term(number: int, seconds: float, rates: Sequence[float] = ()) -> str:
+def to_term(
+    number: int,
+    seconds: float,
+    rates: Sequence[float] = (),
+    *,
+    takes_turns: bool = False,
+) -> str:
     """The number and length of a lease, for the property `TERM`. `rates`: how many
-    bytes per second each slot may read; empty: without a limit.
+    bytes per second each slot may read; empty: without a limit. `takes_turns`: they are
+    for the slot's own time alone.
     """
-    return json.dumps({"number": number, "seconds": seconds, "rates": rates})
+    return json.dumps(
+        {
+            "number": number,
+            "seconds": seconds,
+            "rates": rates,
+            "takes_turns": takes_turns,
+        }
+    )
 
 
 def _term() -> str:

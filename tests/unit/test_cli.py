@@ -553,7 +553,10 @@ def test_status_of_something_else(url: str) -> None:
     result = mirror("status", "-u", f"{url}/other")
 
     assert result.exit_code == 1
-    assert "answers 404: is it a mirror service?" in result.stderr
+    assert (
+        "answers 404: is it a mirror service, of this version or later?"
+        in result.stderr
+    )
 
 
 @pytest.fixture

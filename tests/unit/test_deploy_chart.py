@@ -864,6 +864,16 @@ def test_groups_of_rules_are_optional(helm: str) -> None:
             "prometheusRule.enabled: its alerts are about a service that runs on",
         ),
         ({"cronJob": {"pushGateway": "pushgateway:9091"}}, "pushGateway"),
+        ({"cronJob": {"pushGateway": "http://u:secret@gateway:9091"}}, "pushGateway"),
+        ({"cronJob": {"schedule": "every hour"}}, "schedule"),
+        (
+            {
+                "mode": "cronjob",
+                "cronJob": {"pushGateway": "http://gateway:9091"},
+                "networkPolicy": {"kafkaTo": [{"ipBlock": {"cidr": "10.0.0.0/8"}}]},
+            },
+            "networkPolicy.extraEgress: with kafkaTo pods cannot reach",
+        ),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else None,
 )

@@ -46,6 +46,7 @@ class Reader:
         self.at: dict[Any, tuple[int, int]] = {
             ("t", partition): (0, -1) for partition in range(partitions)
         }
+        self.distrusted: list[Any] = []
 
     def offset(self, key):
         return self.at[key][0] if key in self.at else None
@@ -59,8 +60,8 @@ class Reader:
     def give_back(self, buffers):
         pass
 
-    def from_follower(self, _key):
-        return False
+    def distrust(self, key):
+        self.distrusted.append(key)
 
 
 class Taking:
@@ -92,7 +93,7 @@ class Taking:
         )
         self._logs = logs
 
-    def take(self) -> PendingTransaction:
+    def take(self, *, near: bool = False, nearer: int = -1) -> PendingTransaction:
         work = PendingTransaction(self.rewriter)
         self.rewriter.begin()
         whole = bytearray(b"".join(self._logs))
@@ -100,10 +101,11 @@ class Taking:
         for partition, log in enumerate(self._logs):
             end = at + len(log)
             fetched.append(
-                Fetched("t", partition, 0, 99, 99, 0, (), at, end)  # all is committed
-            )
+                Fetched("t", partition, 0, 99, 99, 0, (), at, end, nearer=nearer)
+            )  # all is committed
             at = end
-        answer = Answer(tuple(fetched), np.frombuffer(whole, np.uint8), whole)
+        sent = frozenset(self.wanted if near else ())
+        answer = Answer(tuple(fetched), np.frombuffer(whole, np.uint8), whole, sent)
         list(self.intake.take(answer, work))
         return work
 
@@ -135,6 +137,26 @@ def test_a_bomb_sets_its_own_partition_aside():
     assert f"max_unpacked_bytes, which is {1 << 20}" in taking.reason(0)
     assert taking.reason(1) == ""
     assert taking.reader.at["t", 1] == (3, 0)
+
+
+def test_records_beside_a_nearer_replica_count():
+    """Java's client takes them too: a broker may name a replica in every answer."""
+    taking = Taking(good())
+    taking.take(nearer=1)
+    assert taking.reader.at == {("t", 0): (3, 0)}
+
+
+def test_damage_on_a_follower_is_not_the_partitions():
+    """The leader is asked for what a follower sends damaged; only if that is damaged,
+    too, the partition is set aside.
+    """
+    taking = Taking(bomb(), good())
+    taking.take(near=True)
+    assert taking.reader.distrusted == [("t", 0)]
+    assert taking.reason(0) == ""
+    assert taking.reader.at == {("t", 0): (0, -1), ("t", 1): (3, 0)}
+    taking.take()
+    assert taking.reason(0).startswith("the batch at offset 0: it unpacks to more than")
 
 
 def test_too_little_memory_sets_a_partition_aside(monkeypatch):

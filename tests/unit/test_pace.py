@@ -88,6 +88,27 @@ def test_without_a_limit_nothing_waits() -> None:
     assert (pace.waits(1 << 40), pace.most_bytes) == (0.0, None)
 
 
+def test_who_takes_turns_saves_nothing_meanwhile() -> None:
+    """Of three slots that take turns of a second each may read three times its part in
+    its own second, not in the others' as well, whatever the size of answers.
+    """
+    for size in (100_000, 2_000_000):
+        clock = Clock()
+        pace = Pace(clock)
+        total = 0
+        for _ in range(50):
+            pace.allow(3 * _RATE, from_now=True)
+            end = clock.now + 1
+            while clock.now < end:
+                if not pace.waits(0):
+                    pace.take(size)
+                    total += size
+                clock.now += 0.01
+            pace.waits(0)
+            clock.now += 2
+        assert total == pytest.approx(150 * _RATE, rel=0.1)
+
+
 def test_a_limit_that_is_lifted_leaves_no_debt() -> None:
     """A slot that has read too early goes on at once without the limit."""
     clock = Clock()
@@ -97,6 +118,20 @@ def test_a_limit_that_is_lifted_leaves_no_debt() -> None:
     assert pace.waits(0) == pytest.approx(100)
     pace.allow(0)
     assert pace.waits(0) == 0.0
+
+
+def test_a_lower_limit_does_not_stop_a_slot() -> None:
+    """Half a second's bytes under the old limit cost half a second under a new one that
+    is a thousandth of it; a higher one makes up for them sooner.
+    """
+    clock = Clock()
+    pace = Pace(clock)
+    pace.allow(1000 * _RATE)
+    pace.take(500 * _RATE)
+    pace.allow(_RATE)
+    assert pace.waits(0) == pytest.approx(0.5)
+    pace.allow(10 * _RATE)
+    assert pace.waits(0) == pytest.approx(0.05)
 
 
 @pytest.mark.parametrize(
@@ -134,6 +169,15 @@ def _reports(*rates: float, seconds: float = 10.0) -> list[PartitionReport]:
         )
         for slot, rate in enumerate(rates)
     ]
+
+
+def test_slots_without_partitions_leave_the_limit_to_others() -> None:
+    """With more tasks than partitions, those that have one share all but a little."""
+    rates = Rates(4)
+    first = rates.parts(1000)
+    assert first == pytest.approx([250] * 4)
+    rates.learn(_reports(*first[:2]))
+    assert rates.parts(1000) == pytest.approx([475, 475, 25, 25])
 
 
 def test_the_limit_follows_the_records() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+import socket
 import stat
 import threading
 from typing import TYPE_CHECKING
@@ -135,6 +136,38 @@ def test_metrics_that_cannot_be_written_change_no_exit_code(tmp_path: Path) -> N
     that has copied everything.
     """
     end(tmp_path / "missing" / "mirror.prom", 0, "http://127.0.0.1:9")
+
+
+def test_a_gateway_that_does_not_speak_http_changes_no_exit_code() -> None:
+    """An answer that is no HTTP is an error in the log."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(1 << 16)
+                connection.sendall(b"nonsense\r\n\r\n")
+                connection.shutdown(socket.SHUT_WR)
+                while connection.recv(1 << 16):
+                    """Until it has understood that."""
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        end(None, 0, f"http://127.0.0.1:{server.getsockname()[1]}")
+        thread.join()
+
+
+@pytest.mark.parametrize(
+    "address", ["http://me:secret@gateway:9091", "gateway:secret", "ftp://secret", ""]
+)
+def test_an_address_that_cannot_be_a_gateway_is_refused(address: str) -> None:
+    """At once, not after the run; the message does not repeat what may be a secret."""
+    ended = CliRunner().invoke(
+        app, ["run", "-c", "mirror.yaml", "--once", "--push-gateway", address]
+    )
+    assert ended.exit_code == 2
+    assert "http://pushgateway:9091" in " ".join(ended.output.split())
+    assert "secret" not in ended.output
 
 
 @pytest.mark.parametrize("option", ["--metrics-file", "--push-gateway"])

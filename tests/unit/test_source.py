@@ -334,8 +334,9 @@ def test_the_named_follower_is_read() -> None:
     """
     reader, cluster, follower = _near_reader()
     follower.answer = _news(0, 1)
-    assert _came(reader, follower) == [0, 1]
-    assert reader.from_follower(("t", 0))
+    [answer] = reader.read(cast("Any", {follower}))
+    assert [part.partition for part in answer.fetched] == [0, 1]
+    assert answer.near == {("t", 0), ("t", 1)}
     reader.seek(("t", 0), 50, 0)
     reader.ask()
     assert _asked(follower)[1:] == [{1: 7, 0: 50}]
@@ -353,10 +354,42 @@ def test_a_follower_that_refuses_is_not_believed(error: int) -> None:
     reader.ask()
     leader = cluster.made[1, "fetch 0"]
     assert (_asked(leader), _racks(leader)) == ([{0: 7}], [""])
-    assert not reader.from_follower(("t", 0))
-    assert reader.from_follower(("t", 1))
     leader.answer = _says(0, error=error)
-    assert _came(reader, leader) == [0]  # its leader's word counts
+    [answer] = reader.read(cast("Any", {leader}))
+    assert [part.partition for part in answer.fetched] == [
+        0
+    ]  # its leader's word counts
+    assert not answer.near
+
+
+def test_without_a_rack_no_follower_is_read() -> None:
+    """A broker that names one all the same is read on."""
+    cluster = _Cluster(far=False)
+    reader = _reader(cluster, [1])
+    reader.ask()
+    leader = cluster.made[1, "fetch 0"]
+    leader.answer = _says(0, nearer=3)
+    assert _came(reader, leader) == [0]
+    reader.ask()
+    assert list(cluster.made) == [(1, "fetch 0")]
+    assert _asked(leader) == [{0: 7}] * 2
+
+
+@pytest.mark.parametrize("error", [31, 58, 87, -1])
+def test_a_follower_that_refuses_requests_is_not_believed(error: int) -> None:
+    """What a follower says of a whole request costs no take-over either; of a leader
+    it does.
+    """
+    reader, cluster, follower = _near_reader()
+    refusal = memoryview(struct.pack(">iihii", 0, 0, error, 0, 0))
+    follower.answer = refusal
+    assert list(reader.read(cast("Any", {follower}))) == []
+    reader.ask()
+    leader = cluster.made[1, "fetch 0"]
+    assert _asked(leader) == [{0: 7, 1: 7}]
+    leader.answer = refusal
+    with pytest.raises(ClusterError):
+        list(reader.read(cast("Any", {leader})))
 
 
 def test_a_follower_that_is_gone_costs_no_take_over() -> None:

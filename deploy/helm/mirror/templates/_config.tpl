@@ -86,6 +86,9 @@ own to check: it says all that is wrong at once when it starts, and so does
 {{- if and .Values.peers .Values.networkPolicy.enabled .Values.networkPolicy.kafkaTo (not (or .Values.networkPolicy.peersTo .Values.networkPolicy.extraEgress)) -}}
 {{- fail "networkPolicy.peersTo: with kafkaTo pods cannot reach the services in peers; say where they are" -}}
 {{- end -}}
+{{- if and (eq .Values.mode "cronjob") .Values.cronJob.pushGateway .Values.networkPolicy.enabled .Values.networkPolicy.kafkaTo (not .Values.networkPolicy.extraEgress) -}}
+{{- fail "networkPolicy.extraEgress: with kafkaTo pods cannot reach cronJob.pushGateway; say where it is" -}}
+{{- end -}}
 {{- $own := .Values.existingConfigMap.name -}}
 {{- $written := or .Values.config.flows .Values.config.clusters -}}
 {{- if and $own (or $written .Values.mm2Properties) -}}

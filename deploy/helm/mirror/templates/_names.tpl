@@ -27,7 +27,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 
-{{/* Labels of pods: `role` is service, driver or executor. */}}
+{{/* Labels of pods: `role` is service, run, driver or executor. */}}
 {{- define "mirror.podLabels" -}}
 {{ include "mirror.selectorLabels" .root }}
 app.kubernetes.io/component: {{ .role }}
