@@ -198,6 +198,20 @@ def before(flow: FlowConfig, made: Generation) -> tuple[Part, ...]:
     return made.parts[: names.index(flow.part)] if flow.part in names else ()
 
 
+def ahead(flow: FlowConfig, noted: Sequence[Part]) -> tuple[Part, ...]:
+    """The parts, of those noted on the target, that are before this one once it runs
+    with these settings; none for a flow without `part`.
+    """
+    if flow.part is None:
+        return ()
+    names = [each.name for each in noted]
+    if flow.part in names:
+        place = names.index(flow.part)
+        if _selects(noted[place]) == _selects(flow):
+            return tuple(noted[:place])
+    return tuple(each for each in noted if each.name != flow.part)
+
+
 def without(flow: FlowConfig, parts: Sequence[Part]) -> FlowConfig:
     """The flow without the topics that these parts select."""
     return scopes.without_selected(flow, map(_selects, parts))
@@ -250,8 +264,9 @@ def _has_begun(
     return committed.begun and bool(own(flow, known.positions))
 
 
-def _selects(part: Part) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    return part.topics, part.topics_exclude
+def _selects(one: Part | FlowConfig) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The same for all that select the same, in whatever order."""
+    return tuple(sorted(one.topics)), tuple(sorted(one.topics_exclude))
 
 
 def _leads(name: str, group: str, target: Cluster, flow: str) -> bool:

@@ -9,13 +9,19 @@ import uuid
 
 import pytest
 
+from mirror.clusters import codes
+from mirror.clusters.topics import NO_ID, Topic
 from mirror.config import changes, rules
 from mirror.config.schema import MirrorConfig
 from mirror.config.traits import Effect
 from mirror.driver import parts, rivalry
+from mirror.driver.copied_topics import CopiedTopics
+from mirror.driver.flow_status import Problems
 from mirror.driver.generation import Generation
 from mirror.driver.parts import Instance
 from mirror.errors import DividedError
+from mirror.metadata import topics
+from mirror.metadata.topics import MirroredTopic, TopicsResult
 from mirror.metrics.exposition import exposition
 from mirror.offsets.progress import Position, Progress
 from mirror.preflight.permissions import names
@@ -27,7 +33,7 @@ from mirror.status.store import StatusStore
 from mirror.status.values import FlowStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from mirror.config.schema import FlowConfig
 
@@ -117,7 +123,7 @@ def test_the_part_that_was_first_copies_a_topic() -> None:
     """Of parts that select a topic, the first one copies it; one whose topics change
     is behind the others from then on. What is left out is said.
     """
-    one, two = flow("one", "a.*"), flow("two", "a.*|b", topics_exclude=["x.*"])
+    one, two = flow("one", "a.*"), flow("two", "a.*", "b", topics_exclude=["x.*"])
     made = begin(begin(Generation(), one), two)
     assert parts.before(one, made) == ()
     (first,) = parts.before(two, made)
@@ -128,12 +134,74 @@ def test_the_part_that_was_first_copies_a_topic() -> None:
     assert told.startswith("2 topics, such as a1: the part one ")
     same = begin(made, one)
     assert [each.name for each in same.parts] == ["one", "two"]
+    turned = flow("two", "b", "a.*", topics_exclude=["x.*"])
+    assert [each.name for each in begin(made, turned).parts] == ["one", "two"]
     wider = begin(made, flow("one", "a.*", "b"))
     assert [each.name for each in wider.parts] == ["two", "one"]
     assert [each.name for each in begin(wider, one, command=True).parts] == [
         "two",
         "one",
     ]
+
+
+def test_what_a_run_would_leave_to_others() -> None:
+    """As the run will: with the noted topics, to those before it; with others, or if it
+    is new, to all; without `part`, to none.
+    """
+    noted = begin(begin(Generation(), flow("one", "a")), flow("two", "b")).parts
+    for part, chosen, expected in (
+        ("one", ["a"], []),
+        ("two", ["b"], ["one"]),
+        ("one", ["a", "b"], ["two"]),
+        ("three", ["b"], ["one", "two"]),
+        (None, ["b"], []),
+    ):
+        found = parts.ahead(flow(part, *chosen), noted)
+        assert [each.name for each in found] == expected
+
+
+class _Hides:
+    """A source that lets us see no topic."""
+
+    def topics(self, names: Iterable[str] = ()) -> dict[str, Topic]:
+        return {
+            name: Topic(
+                name=name,
+                topic_id=NO_ID,
+                leaders={},
+                error=codes.TOPIC_AUTHORIZATION_FAILED,
+                replication_factor=0,
+            )
+            for name in names
+        }
+
+
+def test_a_hidden_topic_of_an_earlier_part_stays_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Topics that are hidden stay in a flow, but not those that turned out to be
+    another part's: two would copy them once they are seen again.
+    """
+    whole = config(part="two", topics=["a", "b"])
+    store = StatusStore(("A->B",))
+    copied = CopiedTopics(
+        whole.flows["A->B"],
+        whole,
+        store=store,
+        problems=Problems("A->B", store),
+        created=lambda: None,
+        copy=lambda _found, _paused: None,
+    )
+    first = tuple(
+        MirroredTopic(topic=each, target_topic=each, partitions=1, topic_id="1" * 32)
+        for each in "ab"
+    )
+    found = iter([TopicsResult(topics=first), TopicsResult(topics=())])
+    monkeypatch.setattr(topics, "sync", lambda *_: next(found))
+    source = cast("Any", _Hides())
+    copied.look(source, _TARGET)
+    copied.leave(begin(Generation(), flow("one", "a")).parts)
+    assert [each.topic for each in copied.look(source, _TARGET).topics] == ["b"]
 
 
 def test_heartbeats_belong_to_the_part_that_spells_them_out() -> None:
