@@ -19,7 +19,7 @@ from mirror.driver.copied_topics import CopiedTopics
 from mirror.driver.flow_status import Problems
 from mirror.driver.generation import Generation
 from mirror.driver.parts import Instance
-from mirror.errors import DividedError
+from mirror.errors import ClusterError, DividedError
 from mirror.metadata import topics
 from mirror.metadata.topics import MirroredTopic, TopicsResult
 from mirror.metrics.exposition import exposition
@@ -356,3 +356,10 @@ def test_a_generation_of_an_earlier_release() -> None:
     assert (read.parts, read.by, read.slots) == ((), "", 2)
     assert Progress(generation=text).run_of(None) == text
     assert Progress(generation=text).run_of("one") == ""
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"parts": [3]}', '{"slots": 1}'])
+def test_a_damaged_generation(text: str) -> None:
+    """It is an error of the cluster with a message, wherever it is read."""
+    with pytest.raises(ClusterError, match="damaged"):
+        Generation.parse(text)
