@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass, field
 import json
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 import uuid
 
 import pytest
 
+from mirror.adoption import back
 from mirror.clusters import codes
 from mirror.clusters.topics import NO_ID, Topic
 from mirror.config import changes, rules
@@ -19,7 +22,7 @@ from mirror.driver.copied_topics import CopiedTopics
 from mirror.driver.flow_status import Problems
 from mirror.driver.generation import Generation
 from mirror.driver.parts import Instance
-from mirror.errors import ClusterError, DividedError
+from mirror.errors import ClusterError, DividedError, MirrorError
 from mirror.metadata import topics
 from mirror.metadata.topics import MirroredTopic, TopicsResult
 from mirror.metrics.exposition import exposition
@@ -225,6 +228,22 @@ def test_a_part_goes_on_with_what_the_flow_copied(copied: str, begun: bool) -> N
     assert settled.run_of("one") != made.run_of("one")
     united = parts.united(begin(Generation(), flow("one", "a"), begun=True))
     assert (united.parts, united.begun) == ((), True)
+
+
+@pytest.mark.parametrize(
+    ("part", "runs"), [("one", True), ("two", False), (None, True)]
+)
+def test_the_way_back_finds_services_of_parts(
+    monkeypatch: pytest.MonkeyPatch, part: str | None, runs: bool
+) -> None:
+    """Going back to MirrorMaker 2 is refused while a service leads the part, or any
+    part of the whole flow.
+    """
+    led = json.dumps({"leaders": {"A->B/one": "host:1", "A->B2": "host:2"}}).encode()
+    member = SimpleNamespace(assignment=led)
+    monkeypatch.setattr(back.groups, "members", lambda *_: {"g": (member,)})
+    with pytest.raises(MirrorError) if runs else contextlib.nullcontext():
+        back.require_no_service(flow(part, "a"), _TARGET, "g")
 
 
 def test_positions_that_a_part_may_move() -> None:
