@@ -309,6 +309,11 @@ def _fence(
     )
     _write(target, {topic: [made.encoded()]}, owner)
     fence_slots(flow, target, made, owner, known)
+    if instance is not None:
+        reselected = parts.reselected(instance.flow, made)
+        if reselected is not made:
+            _write(target, {topic: [reselected.encoded()]}, owner)
+        made = reselected
     return made, owner
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from dataclasses import dataclass, field
 import json
 from types import SimpleNamespace
@@ -13,6 +12,7 @@ import pytest
 
 from mirror.adoption import back
 from mirror.clusters import codes
+from mirror.clusters.admin import groups
 from mirror.clusters.topics import NO_ID, Topic
 from mirror.config import changes, rules
 from mirror.config.schema import MirrorConfig
@@ -71,13 +71,14 @@ def begin(
 ) -> Generation:
     """What the run of a service, or a command, makes of a generation."""
     positions = {(topic, 0): Position(offset=1) for topic in copied}
-    return parts.taken_up(
+    made = parts.taken_up(
         what,
         *(known, known, Progress(positions=positions)),
         slots=slots,
         begun=begun,
         instance=None if command else Instance(what, group="g"),
     )
+    return made if command else parts.reselected(what, made)
 
 
 def test_a_part_that_begins_leaves_the_others_alone() -> None:
@@ -145,6 +146,28 @@ def test_the_part_that_was_first_copies_a_topic() -> None:
         "two",
         "one",
     ]
+
+
+def test_a_part_gives_topics_up_once_its_earlier_run_is_fenced() -> None:
+    """Until then its noted topics and its place stay, so no other part copies them
+    beside a task of the earlier run.
+    """
+    made = begin(begin(Generation(), flow("one", "a", "b")), flow("two", "b"))
+    less = flow("one", "a")
+    first = parts.taken_up(
+        less,
+        *(made, made, Progress()),
+        slots=1,
+        begun=False,
+        instance=Instance(less, group="g"),
+    )
+    assert [each.topics for each in first.parts] == [("a", "b"), ("b",)]
+    assert first.run_of("one") != made.run_of("one")
+    then = parts.reselected(less, first)
+    assert [each.topics for each in then.parts] == [("b",), ("a",)]
+    assert then.run_of("one") == first.run_of("one")
+    assert then.id != first.id
+    assert parts.reselected(less, then) is then
 
 
 def test_what_a_run_would_leave_to_others() -> None:
@@ -241,9 +264,13 @@ def test_the_way_back_finds_services_of_parts(
     """
     led = json.dumps({"leaders": {"A->B/one": "host:1", "A->B2": "host:2"}}).encode()
     member = SimpleNamespace(assignment=led)
-    monkeypatch.setattr(back.groups, "members", lambda *_: {"g": (member,)})
-    with pytest.raises(MirrorError) if runs else contextlib.nullcontext():
+    monkeypatch.setattr(groups, "members", lambda *_: {"g": (member,)})
+    refused = False
+    try:
         back.require_no_service(flow(part, "a"), _TARGET, "g")
+    except MirrorError:
+        refused = True
+    assert refused is runs
 
 
 def test_positions_that_a_part_may_move() -> None:
