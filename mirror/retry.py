@@ -44,14 +44,13 @@ PARTITION = Backoff(1.0, 60.0)
 """Of a partition that is set aside."""
 QUESTION = Backoff(0.002, 0.1)
 """Of a question to a cluster that says "not yet"."""
-WAIT_SECONDS = 30.0
-"""How long `patiently` asks unless its caller says otherwise."""
+_PATIENCE_SECONDS = 30.0
 
 
 def patiently(
     ask: Callable[[], T],
     *,
-    seconds: float = WAIT_SECONDS,
+    seconds: float = _PATIENCE_SECONDS,
     also: type[ClusterError] = NoLeaderError,
 ) -> T:
     """What `ask` returns, once the cluster no longer says "not yet". `also`: what else

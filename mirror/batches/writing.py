@@ -17,7 +17,8 @@ from mirror.clusters.admin import topic_admin
 from mirror.clusters.transactions import Producer
 from mirror.clusters.wire import produce
 from mirror.clusters.wire.write import Write
-from mirror.errors import MirrorError, UnreachableError
+from mirror.errors import MirrorError, NoLeaderError, UnreachableError
+from mirror.retry import patiently
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -55,11 +56,21 @@ class TopicWriter:
                 return self._write(pairs, *self._known)
         self._known = None  # until this write has succeeded
         producer = _idempotent(self._cluster)
-        found = self._cluster.wait_for_topic(self._topic, seconds=_LEADER_SECONDS)
-        topics = {self._topic: found}
+        topics = patiently(self._led, seconds=_LEADER_SECONDS)
         end = self._write(pairs, producer, topics)
         self._known = (producer, topics)
         return end
+
+    def _led(self) -> Mapping[str, Topic]:
+        shown = self._cluster.topics([self._topic])
+        topic = shown[self._topic]
+        where = f"cluster {self._cluster.alias}: topic {self._topic}"
+        if topic.error != codes.NONE:
+            raise codes.error_for(topic.error, where)
+        leader = topic.leaders.get(0)  # of other partitions, users may have made some
+        if leader is None or leader.node < 0:
+            raise NoLeaderError(f"{where} has no leader")
+        return shown
 
     def _write(
         self,

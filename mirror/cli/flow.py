@@ -27,7 +27,7 @@ from mirror.cli.output import Form, Output, complain, document, table
 from mirror.cli.unite import unite
 from mirror.clusters.admin import topic_admin
 from mirror.clusters.cluster import Cluster
-from mirror.driver import reset
+from mirror.driver import parts, reset, uniting
 from mirror.errors import FencedError, MirrorError
 from mirror.metadata import topics
 from mirror.offsets.starting import StartPoint
@@ -95,7 +95,9 @@ def reset_(
             )
             for alias in (steered.source, steered.target)
         )
-        selected = topics.select(source, steered).topics
+        # A service that copies the topics of an earlier part is not fenced.
+        others = parts.ahead(steered, uniting.parts_of(steered, target))
+        selected = topics.select(source, parts.without(steered, others)).topics
         found = reset.matching(selected, topic)
         if not found:
             raise MirrorError(

@@ -21,7 +21,7 @@ from mirror.clusters.topics import NO_ID, Leaders, Views, topic_of
 from mirror.clusters.wire.connection import Connection
 from mirror.clusters.wire.identity import QUESTIONS
 from mirror.errors import AuthenticationError, NoLeaderError, UnreachableError
-from mirror.retry import WAIT_SECONDS, patiently
+from mirror.retry import patiently
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -279,14 +279,14 @@ class Cluster:
             answers[node] = answer
         return answers
 
-    def wait_for_topic(self, name: str, *, seconds: float = WAIT_SECONDS) -> Topic:
+    def wait_for_topic(self, name: str) -> Topic:
         """The topic, once every partition has a leader.
 
         Raises:
-            NoLeaderError: a partition still has none after so many seconds.
+            NoLeaderError: a partition still has none after a long wait.
             ClusterError: the cluster does not answer, or does not show it to us.
         """
-        return patiently(lambda: self._led_topic(name), seconds=seconds)
+        return patiently(lambda: self._led_topic(name))
 
     def _led_topic(self, name: str) -> Topic:
         topic = self.topics([name])[name]

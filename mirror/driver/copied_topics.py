@@ -70,7 +70,12 @@ class CopiedTopics:
         """Use new settings from the next look on."""
         self._flow = flow
         self._merging = Merging(config.enabled_flows)
-        self._changes.adopt(flow)
+        self._changes.adopt(self.own)
+
+    @property
+    def own(self) -> FlowConfig:
+        """The flow without the topics of its earlier parts."""
+        return without(self._flow, self._left)
 
     def begin(self, target: Cluster) -> None:
         """Start a run: read which topics are paused."""
@@ -88,11 +93,12 @@ class CopiedTopics:
     def leave(self, parts: Sequence[Part]) -> None:
         """From the next look on, copy no topic that these parts of the flow select."""
         self._left = tuple(parts)
+        # What was found before may be theirs: it must not come back as hidden.
+        self._changes.adopt(self.own)
 
     def look(self, source: Cluster, target: Cluster) -> TopicsResult:
         """Look for topics once, and report what changed."""
-        flow = without(self._flow, self._left)
-        found = topics.sync(source, target, flow)
+        found = topics.sync(source, target, self.own)
         self._tell(EventKind.TOPIC_CREATED, "created", found.created)
         self._tell(EventKind.TOPIC_GROWN, "has more partitions", found.grown)
         if found.created:

@@ -24,7 +24,7 @@ from mirror.driver.autoscale import Sizing
 from mirror.driver.copied_topics import TOPICS, CopiedTopics
 from mirror.driver.feeding import refuse_if_rested
 from mirror.driver.flow_jobs import FlowJobs
-from mirror.driver.flow_status import Problems, StatusWriter, described
+from mirror.driver.flow_status import INSTANCES, Problems, StatusWriter, described
 from mirror.driver.parts import Instance
 from mirror.driver.query import LeaseQuery, LeaseResult, Terms, short
 from mirror.driver.reload import PendingConfig
@@ -301,7 +301,7 @@ class Flow:
             self._sizing = Sizing(found.config.flows[self.name].tasks)
         self._go_by(found.config)
         if Effect.JOBS in found.effect:
-            self.problems.keep_only(TOPICS)
+            self.problems.keep_only(TOPICS, INSTANCES)
             self._store.update(
                 self.name, lambda now: replace(not_looked_at(now), jobs=())
             )

@@ -132,6 +132,10 @@ class StatusWriter:
             )  # fmt: skip
 
 
+INSTANCES = "instances"
+"""The key under which `Problems` keeps what instances disagree on."""
+
+
 class Problems:
     """Problems with one flow's topics and copies, by the part that found them.
     Thread-safe.
@@ -153,10 +157,10 @@ class Problems:
                 self._flow, lambda old: replace(old, problems=tuple(together))
             )
 
-    def keep_only(self, whose: str) -> None:
-        """Forget what all other parts have found."""
+    def keep_only(self, *whose: str) -> None:
+        """Forget what all others have found."""
         with self._lock:
-            self._found = {whose: self._found.get(whose, ())}
+            self._found = {each: self._found.get(each, ()) for each in whose}
 
 
 def _at_rest(flow: FlowStatus) -> FlowStatus:

@@ -14,6 +14,7 @@ import json
 from typing import TYPE_CHECKING, Any
 import uuid
 
+from mirror.errors import MALFORMED
 from mirror.offsets import progress
 
 if TYPE_CHECKING:
@@ -75,20 +76,27 @@ class Generation:
 
     @classmethod
     def parse(cls, text: str) -> Generation:
+        """
+        Raises:
+            ClusterError: it is damaged.
+        """
         if not text:
             return cls()
-        fields = json.loads(text)
-        return cls(
-            id=fields.get("id") or new_id(),
-            slots=fields["slots"],
-            begun=fields["begun"],
-            source_id=fields.get("source_id", ""),
-            former=tuple(fields.get("former", ())),
-            epoch=fields.get("epoch", 0),
-            by=fields.get("by", ""),
-            group=fields.get("group", ""),
-            parts=tuple(map(_part, fields.get("parts", ()))),
-        )
+        try:
+            fields = json.loads(text)
+            return cls(
+                id=fields.get("id") or new_id(),
+                slots=fields["slots"],
+                begun=fields["begun"],
+                source_id=fields.get("source_id", ""),
+                former=tuple(fields.get("former", ())),
+                epoch=fields.get("epoch", 0),
+                by=fields.get("by", ""),
+                group=fields.get("group", ""),
+                parts=tuple(map(_part, fields.get("parts", ()))),
+            )
+        except MALFORMED as error:
+            raise progress.damaged(error) from error
 
     def part(self, name: str | None) -> Part | None:
         return next((each for each in self.parts if each.name == name), None)

@@ -104,14 +104,14 @@ class _Known:
     """Why nothing is known."""
     others: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """By flow, the instances that select other topics for it."""
-    others_since: float = 0.0
-    """Since when there are any without a break, monotonic."""
+    others_since: Mapping[str, float] = field(default_factory=dict)
+    """By flow, since when there are any without a break, monotonic."""
     leaving: threading.Event = field(default_factory=threading.Event)
     thread: threading.Thread | None = None
 
     def hear(self, others: Mapping[str, Sequence[str]]) -> None:
-        if not self.others:
-            self.others_since = time.monotonic()
+        now, before = time.monotonic(), self.others_since
+        self.others_since = {flow: before.get(flow, now) for flow in others}
         self.others = others
 
 
@@ -190,9 +190,9 @@ class Leadership:
         """Which instances of this group select other topics for a flow, in words; empty
         if none do. `settled`: only if that is no rolling restart.
         """
-        known = self._known_of(flow)
-        others = known.others.get(self._label(flow), ())
-        seconds = time.monotonic() - known.others_since
+        known, label, now = self._known_of(flow), self._label(flow), time.monotonic()
+        others = known.others.get(label, ())
+        seconds = now - known.others_since.get(label, now)
         if settled and seconds < ROLLING_SECONDS:
             return ""
         return rivalry(flow, others, seconds)
@@ -244,6 +244,7 @@ class Leadership:
                 continue
             except AuthorizationError as error:
                 known.alone = True
+                known.hear({})
                 pause = _ALONE_SECONDS
                 if throttle.due(str(error)):
                     log.warning(

@@ -131,7 +131,8 @@ def rewrite_progress(
     make_topics(flow, target)
     made, owner = _fence(flow, target, slots=1)
     known = _still_ours(flow, target, made)
-    decided = decide(parts.own(flow, known.positions))
+    ours = parts.without(flow, parts.before(flow, made))
+    decided = decide(parts.own(ours, known.positions))
     if 0 < decided.epoch <= made.epoch:
         return replace(decided, positions={})
     positions, generation = _moved(flow, made, known, decided, source_id)
@@ -308,6 +309,11 @@ def _fence(
     )
     _write(target, {topic: [made.encoded()]}, owner)
     fence_slots(flow, target, made, owner, known)
+    if instance is not None:
+        reselected = parts.reselected(instance.flow, made)
+        if reselected is not made:
+            _write(target, {topic: [reselected.encoded()]}, owner)
+        made = reselected
     return made, owner
 
 

@@ -115,7 +115,8 @@ def taken_up(
 ) -> Generation:
     """The generation of a run that begins, or of a command that moves positions: then
     there is no `instance`. `earlier` may not be committed: it only says how many slots
-    may hold ids. A flow without `part` begins for all its parts.
+    may hold ids. A flow without `part` begins for all its parts; a part keeps the noted
+    topics until `reselected`.
     """
     # Never fewer than before: the earlier run may have died before it fenced.
     whole = replace(
@@ -131,27 +132,35 @@ def taken_up(
             by=by,
             group=group,
         )
-    selects = flow if instance is None else instance.flow
     last = committed.part(flow.part)
+    noted = last or (flow if instance is None else instance.flow)
     former = [each for each in (last, earlier.part(flow.part)) if each is not None]
     part = Part(
         name=flow.part,
         slots=max(slots, *(each.slots for each in former), 0),
         begun=begun or _has_begun(flow, last, committed, known),
-        topics=selects.topics,
-        topics_exclude=selects.topics_exclude,
+        topics=noted.topics,
+        topics_exclude=noted.topics_exclude,
         by=by,
         group=group,
     )
-    if last is not None and instance is None:
-        part = replace(part, topics=last.topics, topics_exclude=last.topics_exclude)
     parts = [each for each in committed.parts if each.name != part.name]
-    place = len(parts)
-    if last is not None and _selects(last) == _selects(part):
-        place = committed.parts.index(last)
-    parts.insert(place, part)
+    parts.insert(len(parts) if last is None else committed.parts.index(last), part)
     # Its run without parts is over: it begins no more, beside these.
     return replace(whole, parts=tuple(parts), by="", group="")
+
+
+def reselected(flow: FlowConfig, made: Generation) -> Generation:
+    """The next one, in which the part has the topics that it selects now, behind the
+    others; the same if they are noted. Others may copy at once what it gives up, so its
+    earlier run must be fenced.
+    """
+    last = made.part(flow.part)
+    if last is None or _selects(last) == _selects(flow):
+        return made
+    part = replace(last, topics=flow.topics, topics_exclude=flow.topics_exclude)
+    others = (each for each in made.parts if each.name != part.name)
+    return replace(made, id=new_id(), parts=(*others, part))
 
 
 def begun(flow: FlowConfig, made: Generation) -> Generation:
@@ -196,6 +205,20 @@ def before(flow: FlowConfig, made: Generation) -> tuple[Part, ...]:
     """The parts that copy a topic rather than this one."""
     names = [each.name for each in made.parts]
     return made.parts[: names.index(flow.part)] if flow.part in names else ()
+
+
+def ahead(flow: FlowConfig, noted: Sequence[Part]) -> tuple[Part, ...]:
+    """The parts, of those noted on the target, that are before this one once it runs
+    with these settings; none for a flow without `part`.
+    """
+    if flow.part is None:
+        return ()
+    names = [each.name for each in noted]
+    if flow.part in names:
+        place = names.index(flow.part)
+        if _selects(noted[place]) == _selects(flow):
+            return tuple(noted[:place])
+    return tuple(each for each in noted if each.name != flow.part)
 
 
 def without(flow: FlowConfig, parts: Sequence[Part]) -> FlowConfig:
@@ -250,8 +273,9 @@ def _has_begun(
     return committed.begun and bool(own(flow, known.positions))
 
 
-def _selects(part: Part) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    return part.topics, part.topics_exclude
+def _selects(one: Part | FlowConfig) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The same for all that select the same, in whatever order."""
+    return tuple(sorted(one.topics)), tuple(sorted(one.topics_exclude))
 
 
 def _leads(name: str, group: str, target: Cluster, flow: str) -> bool:

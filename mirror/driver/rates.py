@@ -75,9 +75,13 @@ class Rates:
         """Note what slots have read in one lease."""
         size = [0] * len(self._read)
         seconds = [0.0] * len(self._read)
+        empty = set(range(len(self._read)))
         for report in reports:
+            empty.discard(report.slot)
             size[report.slot] += report.bytes_in
             seconds[report.slot] = max(seconds[report.slot], report.slot_seconds)
+        for slot in empty:  # without partitions
+            self._read[slot] = 0.0
         for slot, took in enumerate(seconds):
             if not took:
                 self._read[slot] = 0.0  # it has no partitions

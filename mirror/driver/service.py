@@ -23,6 +23,7 @@ from mirror.driver.autoscale import share
 from mirror.driver.config_follower import ConfigFollower
 from mirror.driver.drills import Drills
 from mirror.driver.flow import Flow
+from mirror.driver.flow_status import INSTANCES
 from mirror.driver.leadership import Leadership
 from mirror.driver.pairs import PairFollower
 from mirror.driver.passive import PassiveClusters
@@ -310,7 +311,7 @@ class Service:
         told = self._leadership.rivals(flow.name, settled=True)
         if told != self._rivals.get(flow.name, ""):
             self._rivals[flow.name] = told
-            flow.problems.tell("instances", [told] if told else [])
+            flow.problems.tell(INSTANCES, [told] if told else [])
 
     def _notify(self) -> None:
         for flow in list(self._flows.values()):

@@ -12,12 +12,16 @@ from mirror.batches.writing import append
 from mirror.driver.generation import Generation, Part
 from mirror.driver.ownership import rewrite_progress
 from mirror.driver.rewriting import Rewriting
+from mirror.errors import FencedError
 from mirror.offsets import progress
 from mirror.recovery import ends, standby
 
 if TYPE_CHECKING:
     from mirror.clusters.cluster import Cluster
     from mirror.config.schema import FlowConfig
+
+
+_ATTEMPTS = 3
 
 
 def parts_of(flow: FlowConfig, target: Cluster) -> tuple[Part, ...]:
@@ -44,7 +48,16 @@ def unite(flow: FlowConfig, target: Cluster) -> tuple[Part, ...]:
     """
     whole = flow.model_copy(update={"part": None})
     found = parts_of(whole, target)
-    rewrite_progress(whole, target, lambda _: Rewriting(positions={}, unites=True))
+    for attempt in range(_ATTEMPTS):
+        try:
+            rewrite_progress(
+                whole, target, lambda _: Rewriting(positions={}, unites=True)
+            )
+            break
+        except FencedError:
+            # A fenced service came back before we were done.
+            if attempt == _ATTEMPTS - 1:
+                raise
     topic = standby.topic_name(flow.source)
     if found and target.topic(topic) is not None:
         append(target, topic, [standby.ended(ends.KIND, each.name) for each in found])

@@ -27,7 +27,7 @@ from mirror.batches import records
 from mirror.batches.reading import TopicReader
 from mirror.batches.writing import prove_leader
 from mirror.clusters import topics
-from mirror.errors import ClusterError, RecreatedError
+from mirror.errors import MALFORMED, ClusterError, RecreatedError
 from mirror.status.counts import NOTHING, Counts
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ class RunningCount:
             service, begun, count = _COUNT.unpack_from(written)
             each = struct.unpack_from(f">{max(count, 0)}q", written, _COUNT.size)
         except struct.error as error:
-            raise _damaged(error) from error
+            raise damaged(error) from error
         return cls(
             service=uuid.UUID(bytes=service), begun=begun, counts=Counts.of(*each)
         )
@@ -130,11 +130,17 @@ class Progress:
     def run_of(self, part: str | None) -> str:
         """What names the run that may write: for a flow its generation; for a part of
         one, the id that the generation has for it, empty if none.
+
+        Raises:
+            ClusterError: the generation is damaged.
         """
         if part is None or not self.generation:
             return self.generation
-        parts = json.loads(self.generation).get("parts", ())
-        return next((str(each["id"]) for each in parts if each["name"] == part), "")
+        try:
+            parts = json.loads(self.generation).get("parts", ())
+            return next((str(each["id"]) for each in parts if each["name"] == part), "")
+        except MALFORMED as error:
+            raise damaged(error) from error
 
 
 def topic_name(source_alias: str) -> str:
@@ -168,7 +174,7 @@ def decode(key: bytes, value: bytes) -> str | tuple[TopicPartition, Position, by
         _, offset, epoch, topic_id = _VALUE.unpack_from(value)
         partition = _INT32.unpack_from(key, 2 + length)[0]
     except (struct.error, ValueError) as error:
-        raise _damaged(error) from error
+        raise damaged(error) from error
     position = Position(
         offset=offset,
         leader_epoch=epoch,
@@ -280,5 +286,5 @@ def _left_id(value: bytes) -> uuid.UUID:
     return uuid.UUID(bytes=left)
 
 
-def _damaged(error: Exception) -> ClusterError:
+def damaged(error: Exception) -> ClusterError:
     return ClusterError(f"a record of the progress topic is damaged: {error}")

@@ -35,12 +35,8 @@ def findings(ground: Ground) -> list[Finding]:
                 "`part` of its own, or stop the others and use `mirror flow unite`",
             )
         ]  # fmt: skip
-    others = [each for each in noted if each.name != flow.part]
-    known = [each.name for each in noted]
-    if flow.part in known:
-        others = list(noted[: known.index(flow.part)])
     topics = [each.topic for each in ground.surveyed.topics]
-    shared = parts.left(flow, others, topics)
+    shared = parts.left(flow, parts.ahead(flow, noted), topics)
     return [
         ok(where, "part", f"{flow.part}; known on the target: {names or 'none'}"),
         *(

@@ -200,3 +200,18 @@ def test_flows_and_logins_may_change(monkeypatch: pytest.MonkeyPatch) -> None:
     finally:
         found.close()
     assert group.left == ["C", "B"]
+
+
+def test_each_flow_has_its_own_time_of_disagreement() -> None:
+    """A flow on which instances disagree does not make a new rivalry of another flow
+    an old one; one that is over is forgotten.
+    """
+    known = leadership._Known()
+    known.hear({"A->B": ["host-1"]})
+    first = known.others_since["A->B"]
+    while time.monotonic() == first:
+        pass
+    known.hear({"A->B": ["host-1"], "B->A": ["host-1"]})
+    assert known.others_since["A->B"] == first < known.others_since["B->A"]
+    known.hear({})
+    assert not known.others_since

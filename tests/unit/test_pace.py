@@ -203,3 +203,11 @@ def test_the_limit_follows_the_records() -> None:
         assert sum(parts) == pytest.approx(limit)
     assert min(parts) > 0.9 * limit / 3
     assert rates.parts(0) == ()
+
+
+def test_slots_without_partitions_leave_their_part() -> None:
+    """More slots than partitions do not cost most of the limit."""
+    limit = 800.0
+    rates = Rates(4)
+    rates.learn(_reports(*rates.parts(limit)[:1]))
+    assert rates.parts(limit)[0] > 0.9 * limit

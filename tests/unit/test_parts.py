@@ -4,18 +4,27 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 import json
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 import uuid
 
 import pytest
 
+from mirror.adoption import back
+from mirror.clusters import codes
+from mirror.clusters.admin import groups
+from mirror.clusters.topics import NO_ID, Topic
 from mirror.config import changes, rules
 from mirror.config.schema import MirrorConfig
 from mirror.config.traits import Effect
 from mirror.driver import parts, rivalry
+from mirror.driver.copied_topics import CopiedTopics
+from mirror.driver.flow_status import Problems
 from mirror.driver.generation import Generation
 from mirror.driver.parts import Instance
-from mirror.errors import DividedError
+from mirror.errors import ClusterError, DividedError, MirrorError
+from mirror.metadata import topics
+from mirror.metadata.topics import MirroredTopic, TopicsResult
 from mirror.metrics.exposition import exposition
 from mirror.offsets.progress import Position, Progress
 from mirror.preflight.permissions import names
@@ -27,7 +36,7 @@ from mirror.status.store import StatusStore
 from mirror.status.values import FlowStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from mirror.config.schema import FlowConfig
 
@@ -62,13 +71,14 @@ def begin(
 ) -> Generation:
     """What the run of a service, or a command, makes of a generation."""
     positions = {(topic, 0): Position(offset=1) for topic in copied}
-    return parts.taken_up(
+    made = parts.taken_up(
         what,
         *(known, known, Progress(positions=positions)),
         slots=slots,
         begun=begun,
         instance=None if command else Instance(what, group="g"),
     )
+    return made if command else parts.reselected(what, made)
 
 
 def test_a_part_that_begins_leaves_the_others_alone() -> None:
@@ -117,7 +127,7 @@ def test_the_part_that_was_first_copies_a_topic() -> None:
     """Of parts that select a topic, the first one copies it; one whose topics change
     is behind the others from then on. What is left out is said.
     """
-    one, two = flow("one", "a.*"), flow("two", "a.*|b", topics_exclude=["x.*"])
+    one, two = flow("one", "a.*"), flow("two", "a.*", "b", topics_exclude=["x.*"])
     made = begin(begin(Generation(), one), two)
     assert parts.before(one, made) == ()
     (first,) = parts.before(two, made)
@@ -128,12 +138,96 @@ def test_the_part_that_was_first_copies_a_topic() -> None:
     assert told.startswith("2 topics, such as a1: the part one ")
     same = begin(made, one)
     assert [each.name for each in same.parts] == ["one", "two"]
+    turned = flow("two", "b", "a.*", topics_exclude=["x.*"])
+    assert [each.name for each in begin(made, turned).parts] == ["one", "two"]
     wider = begin(made, flow("one", "a.*", "b"))
     assert [each.name for each in wider.parts] == ["two", "one"]
     assert [each.name for each in begin(wider, one, command=True).parts] == [
         "two",
         "one",
     ]
+
+
+def test_a_part_gives_topics_up_once_its_earlier_run_is_fenced() -> None:
+    """Until then its noted topics and its place stay, so no other part copies them
+    beside a task of the earlier run.
+    """
+    made = begin(begin(Generation(), flow("one", "a", "b")), flow("two", "b"))
+    less = flow("one", "a")
+    first = parts.taken_up(
+        less,
+        *(made, made, Progress()),
+        slots=1,
+        begun=False,
+        instance=Instance(less, group="g"),
+    )
+    assert [each.topics for each in first.parts] == [("a", "b"), ("b",)]
+    assert first.run_of("one") != made.run_of("one")
+    then = parts.reselected(less, first)
+    assert [each.topics for each in then.parts] == [("b",), ("a",)]
+    assert then.run_of("one") == first.run_of("one")
+    assert then.id != first.id
+    assert parts.reselected(less, then) is then
+
+
+def test_what_a_run_would_leave_to_others() -> None:
+    """As the run will: with the noted topics, to those before it; with others, or if it
+    is new, to all; without `part`, to none.
+    """
+    noted = begin(begin(Generation(), flow("one", "a")), flow("two", "b")).parts
+    for part, chosen, expected in (
+        ("one", ["a"], []),
+        ("two", ["b"], ["one"]),
+        ("one", ["a", "b"], ["two"]),
+        ("three", ["b"], ["one", "two"]),
+        (None, ["b"], []),
+    ):
+        found = parts.ahead(flow(part, *chosen), noted)
+        assert [each.name for each in found] == expected
+
+
+class _Hides:
+    """A source that lets us see no topic."""
+
+    def topics(self, names: Iterable[str] = ()) -> dict[str, Topic]:
+        return {
+            name: Topic(
+                name=name,
+                topic_id=NO_ID,
+                leaders={},
+                error=codes.TOPIC_AUTHORIZATION_FAILED,
+                replication_factor=0,
+            )
+            for name in names
+        }
+
+
+def test_a_hidden_topic_of_an_earlier_part_stays_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Topics that are hidden stay in a flow, but not those that turned out to be
+    another part's: two would copy them once they are seen again.
+    """
+    whole = config(part="two", topics=["a", "b"])
+    store = StatusStore(("A->B",))
+    copied = CopiedTopics(
+        whole.flows["A->B"],
+        whole,
+        store=store,
+        problems=Problems("A->B", store),
+        created=lambda: None,
+        copy=lambda _found, _paused: None,
+    )
+    first = tuple(
+        MirroredTopic(topic=each, target_topic=each, partitions=1, topic_id="1" * 32)
+        for each in "ab"
+    )
+    found = iter([TopicsResult(topics=first), TopicsResult(topics=())])
+    monkeypatch.setattr(topics, "sync", lambda *_: next(found))
+    source = cast("Any", _Hides())
+    copied.look(source, _TARGET)
+    copied.leave(begin(Generation(), flow("one", "a")).parts)
+    assert [each.topic for each in copied.look(source, _TARGET).topics] == ["b"]
 
 
 def test_heartbeats_belong_to_the_part_that_spells_them_out() -> None:
@@ -157,6 +251,26 @@ def test_a_part_goes_on_with_what_the_flow_copied(copied: str, begun: bool) -> N
     assert settled.run_of("one") != made.run_of("one")
     united = parts.united(begin(Generation(), flow("one", "a"), begun=True))
     assert (united.parts, united.begun) == ((), True)
+
+
+@pytest.mark.parametrize(
+    ("part", "runs"), [("one", True), ("two", False), (None, True)]
+)
+def test_the_way_back_finds_services_of_parts(
+    monkeypatch: pytest.MonkeyPatch, part: str | None, runs: bool
+) -> None:
+    """Going back to MirrorMaker 2 is refused while a service leads the part, or any
+    part of the whole flow.
+    """
+    led = json.dumps({"leaders": {"A->B/one": "host:1", "A->B2": "host:2"}}).encode()
+    member = SimpleNamespace(assignment=led)
+    monkeypatch.setattr(groups, "members", lambda *_: {"g": (member,)})
+    refused = False
+    try:
+        back.require_no_service(flow(part, "a"), _TARGET, "g")
+    except MirrorError:
+        refused = True
+    assert refused is runs
 
 
 def test_positions_that_a_part_may_move() -> None:
@@ -288,3 +402,10 @@ def test_a_generation_of_an_earlier_release() -> None:
     assert (read.parts, read.by, read.slots) == ((), "", 2)
     assert Progress(generation=text).run_of(None) == text
     assert Progress(generation=text).run_of("one") == ""
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"parts": [3]}', '{"slots": 1}'])
+def test_a_damaged_generation(text: str) -> None:
+    """It is an error of the cluster with a message, wherever it is read."""
+    with pytest.raises(ClusterError, match="damaged"):
+        Generation.parse(text)

@@ -57,7 +57,7 @@ def stop_again(stage: Stage) -> bool:
     was done, such as a service that slept. Returns whether there was any.
     """
     name = progress.topic_name(stage.flow.source)
-    now = progress.read(stage.target, name, committed=False).generation
+    now = progress.read(stage.target, name, committed=False).run_of(stage.flow.part)
     if now == stage.notes["drain"].get(_GENERATION):
         return False
     _stop(stage)
@@ -66,7 +66,7 @@ def stop_again(stage: Stage) -> bool:
 
 def _stop(stage: Stage) -> Done:
     name = progress.topic_name(stage.flow.source)
-    ours = Progress()
+    ours, part = Progress(), stage.flow.part
 
     def copies() -> str:
         nonlocal ours
@@ -77,14 +77,14 @@ def _stop(stage: Stage) -> Done:
         while time.monotonic() < until:
             time.sleep(0.2)
             now = progress.read(stage.target, name, committed=False)
-            if now.generation != ours.generation:
+            if now.run_of(part) != ours.run_of(part):  # other parts may begin
                 return f"a service that still runs {stage.flow.name}"
         return ""
 
     stage.wait(copies)
     return Done(
         text=f"{stage.flow.name} is stopped; what it had open is aborted",
-        notes={_GENERATION: ours.generation},
+        notes={_GENERATION: ours.run_of(part)},
     )
 
 
