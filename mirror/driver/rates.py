@@ -83,9 +83,7 @@ class Rates:
         for slot in empty:  # without partitions
             self._read[slot] = 0.0
         for slot, took in enumerate(seconds):
-            if not took:
-                self._read[slot] = 0.0  # it has no partitions
-            else:
+            if took > 0:
                 rate = size[slot] / took
                 before = self._read[slot]
                 known = rate if before is None else before
