@@ -225,7 +225,7 @@ class Channel:
                 self.failed += 1
                 kind = answer.headers.get("content-type", "no type")
                 raise RegistryError(
-                    f"{self.where} answers {status} with something else than JSON "
+                    f"{self.where} answers {status} with something other than JSON "
                     f"({kind}), as a proxy does; url must be where Confluent's API is",
                     status=status,
                     retriable=True,
