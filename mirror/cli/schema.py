@@ -27,6 +27,7 @@ from mirror.clusters.reach import Reach
 from mirror.clusters.registry.pace import Pace
 from mirror.clusters.registry.registry import Registry
 from mirror.clusters.registry.values import Subject
+from mirror.config import schema_sync
 from mirror.config.values import near
 from mirror.errors import ConfigError, MirrorError
 from mirror.metadata import schema_trace, schemas
@@ -40,12 +41,21 @@ if TYPE_CHECKING:
     from mirror.metadata.schema_rules import SubjectPlan
     from mirror.metadata.schema_trace import Place
     from mirror.metadata.schemas import SchemasResult
+    from mirror.recovery.precedence import Standing
 
 FORMAT_VERSION = 1
 LIST_COLUMNS = ("FLOW", "SUBJECT", "VERSIONS", "IDS", "STATE", "REASON")
 CHANGE_COLUMNS = ("FLOW", "CHANGE", "SUBJECT", "VERSION", "ID", "NOTE")
 TRACE_COLUMNS = ("CLUSTER", "CONTEXT", "SUBJECT", "VERSION", "DELETED", "ROLE")
 _EXISTS = "the subject exists: force puts it into mode IMPORT"
+
+
+def _context(text: str) -> str:
+    try:
+        return schema_sync.context(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
+
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -116,7 +126,10 @@ def trace_schema(
     ],
     context: Annotated[
         str,
-        typer.Option(help="The context on the source; the default one if left out."),
+        typer.Option(
+            callback=_context,
+            help="The context on the source; the default one if left out.",
+        ),
     ] = "",
     flow: Flows = None,
     output: Output = Form.TABLE,
@@ -217,9 +230,13 @@ def sync_schemas(
     if rows and not dry_run and agreed("Write these?", yes=yes):
         to_do = [each for each in flows if any(row[0] == each.name for row in rows)]
         with Reach(chosen.clusters, client_id="mirror.schema") as reach:
+            roles = _roles(chosen, reach)
             for each in to_do:
+                if why := roles.resting.get(each.name):
+                    failures.append(f"flow {why}")
+                    continue
                 try:
-                    with _ends(chosen, each, reach) as ends:
+                    with _ends(chosen, each, reach, roles) as ends:
                         done = schemas.sync(ends, only=only)
                 except MirrorError as error:
                     failures.append(f"flow {each.name}: {error}")
@@ -261,11 +278,9 @@ def _registries(
 
 @contextlib.contextmanager
 def _ends(
-    chosen: MirrorConfig, flow: FlowConfig, reach: Reach
+    chosen: MirrorConfig, flow: FlowConfig, reach: Reach, roles: Standing
 ) -> Iterator[schemas.Ends]:
-    from mirror.recovery.precedence import in_order  # noqa: PLC0415  loads kernels
-
-    order, _ = in_order(chosen, reach)
+    order = [each for each in roles.flows if each.name not in roles.resting]
     with _registries(chosen, flow) as (source, target):
         yield schemas.Ends(
             flow=flow,
@@ -280,15 +295,27 @@ def _ends(
         )
 
 
+def _roles(chosen: MirrorConfig, reach: Reach) -> Standing:
+    from mirror.recovery.precedence import standing  # noqa: PLC0415  loads kernels
+
+    return standing(chosen, reach)
+
+
 def _looked(
     chosen: MirrorConfig, flows: Sequence[FlowConfig]
 ) -> tuple[dict[str, SchemasResult], list[str]]:
+    """What each flow would do, and what failed; without those that rest."""
     found: dict[str, SchemasResult] = {}
     failures = []
     with Reach(chosen.clusters, client_id="mirror.schema") as reach:
+        roles = _roles(chosen, reach)
+        complain(*roles.notes)
         for each in flows:
+            if why := roles.resting.get(each.name):
+                complain(f"flow {why}")
+                continue
             try:
-                with _ends(chosen, each, reach) as ends:
+                with _ends(chosen, each, reach, roles) as ends:
                     found[each.name] = schemas.look(ends)
             except MirrorError as error:
                 failures.append(f"flow {each.name}: {error}")

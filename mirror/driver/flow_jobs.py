@@ -137,5 +137,6 @@ class FlowJobs:
 
     def turn(self) -> None:
         """Run each job once, now: the last turn of a run with `once`."""
+        self._schemas.go_on()  # the turns before were stopped
         if self._jobs is not None:
             self._jobs.turn()

@@ -7,6 +7,7 @@ store. `metadata.schemas` compares and writes.
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import islice
 import threading
 import time
 from typing import TYPE_CHECKING
@@ -51,6 +52,8 @@ class SchemaJob:
         """`passive` as in `TopicJobs`; `held`: whether a switch is under way."""
         self._held = held
         self._stopping = threading.Event()
+        self._turn = threading.Lock()
+        """Held by a turn: one that does not end with its run lasts into the next."""
         self._store = store
         self._passive = passive
         self._status = SchemaStatus()
@@ -76,17 +79,29 @@ class SchemaJob:
         """Have a running turn end after the version that it writes."""
         self._stopping.set()
 
+    def go_on(self) -> None:
+        """Let later turns write again. One that still runs stays stopped."""
+        self._stopping = threading.Event()
+
     def jobs(self) -> list[Job]:
-        self._stopping.clear()
+        self.go_on()
         flow = self._flow
         if flow.schemas == "off":
-            self._close()
+            if self._turn.acquire(blocking=False):
+                try:
+                    self._close()
+                finally:
+                    self._turn.release()
             return []
         return [
             Job(name=SCHEMAS, seconds=flow.schemas_seconds, work=self._sync, waits=True)
         ]
 
     def _sync(self, _source: Cluster, target: Cluster) -> None:
+        with self._turn:
+            self._look(target)
+
+    def _look(self, target: Cluster) -> None:
         order = by_role(self._config.enabled_flows, self._passive())
         ends = replace(
             self._ends(target), deletes=schemas.copies_deletes(self._flow, order)
@@ -108,6 +123,7 @@ class SchemaJob:
             self._close()
             flow, clusters = self._flow, self._config.clusters
             rate = flow.schemas_requests_per_second
+            stopping = self._stopping
             ends = schemas.Ends(
                 flow=flow,
                 source=Registry(clusters[flow.source], pace=Pace(rate)),
@@ -115,7 +131,7 @@ class SchemaJob:
                 claims=SchemaClaims(
                     target, flow.source, replication_factor=flow.replication_factor
                 ),
-                going_on=lambda: not (self._stopping.is_set() or self._held()),
+                going_on=lambda: not (stopping.is_set() or self._held()),
             )
             self._opened = (target, ends)
         return self._opened[1]
@@ -127,10 +143,7 @@ class SchemaJob:
             self._opened = None
 
     def _some_levels(self) -> set[Subject]:
-        return {
-            subject for subject, _ in zip(self._levels, range(_LEVELS_PER_LOOK),
-                                          strict=False)
-        }  # fmt: skip
+        return set(islice(self._levels, _LEVELS_PER_LOOK))
 
     def _report(self, found: SchemasResult) -> None:
         if not (rest := list(self._levels)):

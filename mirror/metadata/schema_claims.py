@@ -74,7 +74,9 @@ class Claim:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Before:
-    """The mode or level that a subject had before a flow changed it."""
+    """The mode that a subject had before a flow first changed it, or the level that it
+    had before the last change.
+    """
 
     before: str | None
     """None: that of its context."""

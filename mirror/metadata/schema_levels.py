@@ -1,8 +1,7 @@
 """Compatibility levels: a target's subjects and contexts get those of the source.
 
 Main functions: `changes`, which compares, and `apply`. A level that someone else has
-set on the target stays as it is and is reported; so does that of a context in which
-others have subjects.
+set on a subject of the target stays as it is and is reported.
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mirror.clusters.registry.values import Subject
+from mirror.errors import RegistryError
 from mirror.metadata.schema_claims import Before, What
 
 if TYPE_CHECKING:
@@ -44,8 +44,11 @@ def changes(
         if wanted == now:
             continue
         noted = ends.claims.before(subject, What.LEVEL)
-        if now == (noted.set if noted else None) or (
-            noted is None and not subject.name
+        # The level before is there still if we died between the note and the change.
+        if (
+            now is None
+            or (noted is not None and now in {noted.set, noted.before})
+            or (noted is None and not subject.name)
         ):
             found.append(LevelChange(subject=subject, now=now, then=wanted))
         else:
@@ -56,23 +59,31 @@ def changes(
     return found, remarks
 
 
-def apply(ends: Ends, wanted: Sequence[LevelChange]) -> None:
-    """Set them, after a note of each.
+def apply(
+    ends: Ends, wanted: Sequence[LevelChange]
+) -> tuple[list[LevelChange], dict[Subject, str]]:
+    """Set them, after a note of each. Returns what was set, and why the level of a
+    subject could not be.
 
     Raises:
-        MirrorError: a registry or the target's cluster does not answer or refuses.
+        MirrorError: a registry or the target's cluster does not answer, or the level
+            of a context is refused.
     """
     ends.claims.note(
         {},
         {
-            (each.subject, What.LEVEL): Before(
-                before=noted.before
-                if (noted := ends.claims.before(each.subject, What.LEVEL))
-                else each.now,
-                set=each.then,
-            )
+            (each.subject, What.LEVEL): Before(before=each.now, set=each.then)
             for each in wanted
         },
     )
+    done, refused = [], {}
     for each in wanted:
-        ends.target.set_level(each.subject, each.then)
+        try:
+            ends.target.set_level(each.subject, each.then)
+        except RegistryError as error:
+            if error.retriable or not each.subject.name:
+                raise
+            refused[each.subject] = f"its level cannot be set: {error}"
+        else:
+            done.append(each)
+    return done, refused

@@ -2,12 +2,13 @@
 
 A `Key` is a subject and a version's number. `place` moves a version into a flow's
 context, `references_of` says what it needs, `is_same` whether two are one schema, byte
-for byte.
+for byte, `has_address` whether a request can be about a subject.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+import re
 from typing import TYPE_CHECKING
 
 from mirror.clusters.registry.values import Subject
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from mirror.clusters.registry.values import Reference, SchemaVersion
 
 Key = tuple[Subject, int]
+_NO_NAME = re.compile(r"\.{0,2}|:[.*].*", re.DOTALL)
+"""In an address these lead to the whole context, or to another one."""
 
 
 def key_of(version: SchemaVersion) -> Key:
@@ -25,6 +28,12 @@ def key_of(version: SchemaVersion) -> Key:
 def shown(key: Key) -> str:
     """As people read it."""
     return f"{key[0]} version {key[1]}"
+
+
+def has_address(subject: Subject) -> bool:
+    """Whether requests about a subject are about nothing else."""
+    elsewhere = subject.context == ".." or "/" in subject.context
+    return not elsewhere and _NO_NAME.fullmatch(subject.name) is None
 
 
 def place(version: SchemaVersion, context: str) -> SchemaVersion:

@@ -18,6 +18,7 @@ from mirror.metadata import schema_order
 from mirror.metadata.schema_claims import ClaimState
 from mirror.metadata.schema_names import (
     Key,
+    has_address,
     is_same,
     key_of,
     place,
@@ -34,6 +35,10 @@ if TYPE_CHECKING:
     from mirror.config.schema import FlowConfig
     from mirror.metadata.schema_claims import Claim
 
+_NO_ADDRESS = (
+    "its name cannot stand in an address: requests would be about the whole registry; "
+    "leave it out with schemas_exclude"
+)
 _WAYS_OUT = "use schemas_context, or leave the subject out with schemas_exclude"
 
 
@@ -154,7 +159,9 @@ class _Planner:
         for key in self._found.versions:
             subjects[key[0]].append(key)
         for subject, keys in subjects.items():
-            if why := self._conflict(subject, keys):
+            if not has_address(subject):
+                self._stopped[subject] = (SchemaState.UNSUPPORTED, _NO_ADDRESS)
+            elif why := self._conflict(subject, keys):
                 self._stopped[subject] = (SchemaState.CONFLICT, why)
         writes = self._needed(subjects)
         self._stop_on_references(writes)
@@ -290,6 +297,6 @@ class _Planner:
             state = self._stopped[ref[0]][0]
             return state, f"{what}, which is not copied: its subject is in {state}"
         if ref in self._found.others:
-            left_out = f"which schemas_exclude leaves out and {self._target} has not"
+            left_out = f"which schemas_exclude leaves out and {self._target} lacks"
             return SchemaState.CONFLICT, f"{what}, {left_out}"
         return SchemaState.UNSUPPORTED, f"{what}, which {self._source} does not have"

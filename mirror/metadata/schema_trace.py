@@ -112,10 +112,14 @@ def _said(number: int, texts: Mapping[str, str | None], topics: list[str]) -> st
 
 
 def _places(registry: Registry, context: str, number: int) -> Iterator[Place]:
-    versions = registry.versions(context)
-    having = {key_of(each) for each in versions if each.id == number}
+    versions = registry.versions(context)  # some registries list other contexts, too
+    having = {
+        key_of(each)
+        for each in versions
+        if (each.context, each.id) == (context, number)
+    }
     for each in versions:
-        if each.id == number:
+        if key_of(each) in having:
             yield _place(registry, each, "has it")
     for each in versions:
         if having.intersection(references_of(each)):

@@ -28,6 +28,8 @@ _ABOUT_ONE = frozenset({401, 403, 409, 422})
 """What registries answer to a request that they understand and refuse."""
 _TOGETHER = 500
 """Versions whose claims are noted together."""
+_MOST_FAILURES = 20
+"""In a row: then a registry that can be read, as without a leader, takes no writes."""
 
 
 class Writer:
@@ -43,6 +45,8 @@ class Writer:
         self._no_modes = ""
         """Why the registry cannot keep ids."""
         self._failed: set[Key] = set()
+        self._failures = 0
+        """In a row, of a kind that may pass."""
 
     def write(self, writes: Sequence[Write]) -> None:
         """Write them in this order, as far as possible.
@@ -105,9 +109,11 @@ class Writer:
                 found = target.mode(subject)
                 if force is not None and found is not Mode.IMPORT:
                     self._no_modes = "it does not keep that mode"
+            if force is not None:
+                self._failures = 0
         except RegistryError as error:
             self._raise_if_down(error)
-            if error.status in _ABOUT_ONE:
+            if error.retriable or error.status in _ABOUT_ONE:
                 why = f"it cannot be put into mode IMPORT: {error}"
                 self.stopped[subject] = (SchemaState.REFUSED, why)
             else:
@@ -137,16 +143,21 @@ class Writer:
         else:
             done[write.key] = _claim(write.version, state)
             self.done.append(write)
+            self._failures = 0
             return
         self._failed.add(write.key)
 
     def _raise_if_down(self, error: RegistryError) -> None:
-        """A registry that answers nothing else either is a matter of all subjects.
+        """A registry that answers nothing else either, or fails again and again, is a
+        matter of all subjects.
 
         Raises:
-            RegistryError: it does not answer.
+            RegistryError: it does not answer, or fails.
         """
         if error.retriable:
+            self._failures += 1
+            if self._failures >= _MOST_FAILURES:
+                raise error
             self._ends.source.contexts()
             self._ends.target.contexts()
 
@@ -162,6 +173,13 @@ class Writer:
 
     def _delete(self, write: Write) -> ClaimState:
         target, subject = self._ends.target, write.version.full_subject
+        if not self._now(write.version).deleted:
+            # A list that changes while it is read may lack what is there.
+            raise _StoppedError(
+                SchemaState.PENDING,
+                f"version {write.version.version} is not deleted on "
+                f"{self._ends.source.alias}",
+            )
         there = target.schema(subject, write.version.version)
         if there and (
             there.id != write.version.id or not is_same(there, write.version)

@@ -143,9 +143,9 @@ def sync(
     if not ends.going_on():
         asked, whole = set(), set()
     levels, remarks = schema_levels.changes(ends, asked, whole=() if only else whole)
-    schema_levels.apply(ends, levels)
+    levels, refused = schema_levels.apply(ends, levels)
     return SchemasResult(
-        subjects=_said(_after(found.plan, writer), remarks),
+        subjects=_said(_after(found.plan, writer), {**remarks, **refused}),
         writes=tuple(writer.done),
         levels=tuple(levels),
     )
@@ -171,6 +171,7 @@ class _Found:
 
     def __init__(self, ends: Ends) -> None:
         ends.claims.refresh()
+        self._claims = ends.claims
         source, flow, last = ends.source, ends.flow, ends.last
         lists = tuple(source.versions(context) for context in source.contexts())
         if last.chosen is None or not _are_same(last.lists, lists):
@@ -194,17 +195,21 @@ class _Found:
         self.plan = last.plan
 
     def open_subjects(self) -> set[Subject]:
-        """Those that may be written, and that producers can still find."""
+        """Those whose levels are this flow's, and that producers can still find."""
         return {
             key[0] for key, each in self.chosen.versions.items() if not each.deleted
-        } - self._stopped()
+        }.difference(self._stopped(), self._others())
 
     def own_contexts(self) -> set[str]:
         """Those in which nothing on the target is of anyone else."""
-        ours = {each.subject for each in self.plan.subjects} - self._stopped()
-        return self._contexts - {
-            each.context for each in self._subjects_there if each not in ours
-        }
+        stopped = self._subjects_there & self._stopped()
+        return self._contexts - {each.context for each in self._others() | stopped}
+
+    def _others(self) -> set[Subject]:
+        """Those on the target of which this flow has written no version: of two
+        opposite flows, one would otherwise undo what is set at its target.
+        """
+        return self._subjects_there - {key[0] for key in self._claims.ours}
 
     def _stopped(self) -> set[Subject]:
         return {

@@ -25,7 +25,7 @@ from mirror.preflight.internal_topics import (
     schema_claims_topic,
 )
 from mirror.preflight.schema_writes import SchemaToWrite, schema_writes
-from mirror.recovery.precedence import in_order
+from mirror.recovery.precedence import standing
 from mirror.status.states import AclState
 
 if TYPE_CHECKING:
@@ -127,7 +127,10 @@ class Planner:
         """`reach` gives a cluster by its alias, or raises `ClusterError`."""
         self._reach = reach
         self._config = config
-        flows, self.unsure = in_order(config, reach)
+        roles = standing(config, reach)
+        flows = tuple(each for each in roles.flows if each.name not in roles.unfed)
+        self.unsure = roles.notes
+        self._roles = roles
         self.merging = Merging(flows)
         self._order = flows
         self._sides: dict[str, Foreseen] = {}
@@ -316,7 +319,7 @@ class Planner:
         return list(found.values())
 
     def _schemas(self, flows: Sequence[FlowConfig]) -> tuple[SchemaToWrite, ...]:
-        answering = {flow.name for flow in flows}
+        answering = {flow.name for flow in flows} - self._roles.resting.keys()
         order = [flow for flow in self._order if flow.name in answering]
         found = schema_writes(self._config, order, self._reach)
         self._failures |= dict.fromkeys(found.failures)

@@ -20,6 +20,7 @@ from tests.harness.registry_proxy import PAGE, RegistryProxy
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 pytestmark = [pytest.mark.integration, pytest.mark.needs("registry")]
 
@@ -165,11 +166,39 @@ def test_json_of_another_form_is_an_error(proxy: RegistryProxy, said: bytes) -> 
             lambda: client.schema(Subject("", "orders"), 1),
             lambda: client.by_id("", 1),
             lambda: client.mode(Subject("", "orders")),
-            lambda: client.level(Subject("", "orders")),
             lambda: client.uses("", 1) or (client.contexts() and client.by_id("", 1)),
         ):
             with pytest.raises(RegistryError):
                 ask()
+
+
+@pytest.mark.parametrize("said", [b"[]", b"7", b""])
+def test_a_level_of_another_form_is_an_error(proxy: RegistryProxy, said: bytes) -> None:
+    """A subject may have other settings and no level; another form is refused."""
+    subject = Subject("", "orders")
+    with registry(proxy.url) as client:
+        with proxy.fault(status=200, body=b'{"alias": "payments"}'):
+            assert client.level(subject) is None
+        with proxy.fault(status=200, body=said), pytest.raises(RegistryError):
+            client.level(subject)
+
+
+def test_a_login_that_cannot_be_sent_is_not_repeated(
+    proxy: RegistryProxy, tmp_path: Path
+) -> None:
+    """A token with a line break in it is a mistake of the user; the message says so,
+    and does not contain it.
+    """
+    file = tmp_path / "token"
+    file.write_text("first-line\nsecond-line\n")
+    asked = len(proxy.asked)
+    with (
+        registry(proxy.url, token_file=str(file)) as client,
+        pytest.raises(RegistryError, match="line break") as failed,
+    ):
+        client.contexts()
+    assert "-line" not in str(failed.value)
+    assert len(proxy.asked) == asked
 
 
 def test_addresses_are_tried_in_turn(tmp_path, name: str) -> None:

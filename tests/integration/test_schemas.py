@@ -13,9 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from mirror.clusters.registry.values import Subject
 from mirror.errors import RegistryError
 from mirror.metadata import schemas
-from mirror.metadata.schema_claims import What
+from mirror.metadata.schema_claims import Before, What
+from mirror.metadata.schema_order import Write
+from mirror.metadata.schema_writing import Writer
 from mirror.playground.registry.apicurio import apicurio
 from mirror.playground.registry.axonops import PROGRAM, axonops
 from mirror.status.states import SchemaState
@@ -213,6 +216,54 @@ def test_both_ways_come_to_rest(clusters: Clusters, a: Raw, b: Raw) -> None:
         assert kept.writes == ()
         assert "is deleted on" in reason(kept, "y")
         assert not a.versions()["y", 1][-1]
+
+
+def test_levels_both_ways(clusters: Clusters, a: Raw, b: Raw) -> None:
+    """The flow back does not undo a level that someone has set on the source, neither
+    that of the registry nor that of a subject, and the flow there copies both.
+    """
+    a.register("x", avro("X", "a"))
+    ends = {
+        "A": (clusters["a"].bootstrap, a.url),
+        "B": (clusters["b"].bootstrap, b.url),
+    }
+    with SchemaSides(ends, {"A->B": {}, "B->A": {}}) as made:
+        made.sync("A->B")
+        a.set_level("FULL")
+        a.set_level("BACKWARD", "x")
+        assert made.sync("B->A").levels == ()
+        made.sync("A->B")
+        for raw in (a, b):
+            assert raw.level() == "FULL"
+            assert raw.level("x") == "BACKWARD"
+
+
+def test_a_level_that_was_noted_and_not_set(clusters: Clusters, a: Raw, b: Raw) -> None:
+    """Killed between the note and the change, the next turn sets the level."""
+    a.register("x", avro("X", "a"))
+    with sides(clusters, a, b) as made:
+        made.sync()
+        a.set_level("FULL", "x")
+        with made.ends() as ends:
+            note = Before(before=None, set="FULL")
+            ends.claims.note({}, {(Subject("", "x"), What.LEVEL): note})
+        made.sync()
+        assert b.level("x") == "FULL"
+
+
+def test_what_only_looks_deleted_stays(clusters: Clusters, a: Raw, b: Raw) -> None:
+    """A version that was missing from a list, and that the source still has, is not
+    deleted.
+    """
+    a.register("x", avro("X", "a"))
+    with sides(clusters, a, b) as made:
+        made.sync()
+        with made.ends() as ends:
+            [version] = ends.source.versions()
+            writer = Writer(ends)
+            writer.write([Write(version=version, delete=True)])
+        assert writer.done == []
+        assert b.versions() == a.versions()
 
 
 class _KilledError(Exception):

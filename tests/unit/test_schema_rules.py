@@ -144,6 +144,17 @@ def test_a_reference_that_is_nowhere() -> None:
     assert "gone version 3, which A does not have" in of(found, "a").reason
 
 
+@pytest.mark.parametrize("name", ["", ".", "..", ":*:x", ":.c:x"])
+def test_a_name_without_an_address(name: str) -> None:
+    """A subject whose mode would be that of the whole registry, or of another context,
+    is never written; the neighbour is.
+    """
+    found = plan([version(name, 1, 10), version("b", 1, 11)])
+    assert steps(found) == ["+b/1"]
+    [state] = [each.state for each in found.subjects if each.subject.name == name]
+    assert state is SchemaState.UNSUPPORTED
+
+
 def test_a_circle_of_references_stops_only_its_subjects() -> None:
     """Two versions that refer to each other, and what refers to them, are reported; the
     neighbour is written.

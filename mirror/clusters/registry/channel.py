@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 import hashlib
 import json
+import re
 import ssl
 import time
 from typing import TYPE_CHECKING, Any, Literal
@@ -32,7 +33,14 @@ _LARGEST = 256 << 20
 _ROUNDS = 3
 _PAUSE = Backoff(0.2, 2.0)
 _JSON = "application/vnd.schemaregistry.v1+json"
-_HEADERS = {"Accept": f"{_JSON}, application/json", "Content-Type": _JSON}
+_HEADERS = {
+    "Accept": f"{_JSON}, application/json",
+    "Accept-Encoding": "gzip",
+    "Content-Type": _JSON,
+}
+_HEADER = re.compile(r"([\x21-\x7e]([\t\x20-\x7e]*[\x21-\x7e])?)?")
+_ENCODINGS = frozenset({"", "identity", "gzip"})
+"""Others, or several, unpack to any size at once."""
 _MAY_PASS = frozenset({408, 425, 429})
 NOT_THERE = frozenset({404, 405, 501})
 """HTTP's statuses for a part of the API that a registry does not have."""
@@ -129,9 +137,15 @@ class Channel:
         headers = {**_HEADERS, **self._config.headers}
         if authorization := login.authorization(self._config, self._alias):
             headers["Authorization"] = authorization
-        client = self._connected()
+        if not all(map(_HEADER.fullmatch, headers.values())):
+            # httpx would say so with the whole value, which may be a secret.
+            raise RegistryError(
+                f"{self.where} was not asked: the login, or one of {login.PLACE}."
+                "headers, has a line break or another character that no header may have"
+            )
         self.asked += 1
         try:
+            client = self._connected()
             until = time.monotonic() + self._config.timeout_seconds
             with client.stream(
                 method,
@@ -148,9 +162,8 @@ class Channel:
                 f"{self._config.timeout_seconds:g} s",
                 retriable=True,
             ) from error
-        except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
-            # The last one: a header that cannot be sent, or a body that cannot be
-            # unpacked.
+        except (httpx.HTTPError, httpx.InvalidURL, ImportError, ValueError) as error:
+            # The last two: a proxy from the environment that httpx cannot use.
             self.failed += 1
             raise self._unreached(error) from error
         return answer, raw
@@ -170,6 +183,10 @@ class Channel:
         return self._client
 
     def _whole(self, answer: httpx.Response, until: float) -> bytes:
+        if answer.headers.get("content-encoding", "").lower() not in _ENCODINGS:
+            raise RegistryError(
+                f"{self.where} answers in an encoding not asked for", retriable=True
+            )
         parts, size = [], 0
         # Without a size of parts, which would be waited for.
         for part in answer.iter_bytes():
@@ -208,7 +225,7 @@ class Channel:
                 self.failed += 1
                 kind = answer.headers.get("content-type", "no type")
                 raise RegistryError(
-                    f"{self.where} answers {status} with something else than JSON "
+                    f"{self.where} answers {status} with something other than JSON "
                     f"({kind}), as a proxy does; url must be where Confluent's API is",
                     status=status,
                     retriable=True,

@@ -152,10 +152,12 @@ class Registry:
     def level(self, subject: Subject) -> str | None:
         """The subject's own compatibility level; None: that of its context."""
         answer = self._channel.ask("GET", of_setting("config", subject))
+        if answer.missing:
+            return None
         try:
-            return (
-                None if answer.missing else str(answer.document["compatibilityLevel"])
-            )
+            # A subject may have other settings, such as an alias, and no level.
+            found = answer.document.get("compatibilityLevel")
+            return None if found is None else str(found)
         except MALFORMED as error:
             raise malformed(self._channel, f"the level of {subject}") from error
 
