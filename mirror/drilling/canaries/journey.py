@@ -49,7 +49,7 @@ class Journey:
         terms: Terms,
         *,
         rests: bool,
-        require_turn: Callable[[], None],
+        require_turn: Callable[[], object],
     ) -> None:
         """`rests`: no service copies along the flow home; `require_turn` raises if one
         may by now, or a switch is under way.
