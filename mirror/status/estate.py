@@ -77,7 +77,8 @@ class Estate:
     ways: tuple[Way, ...]
     """Every flow of every site."""
     drawn: tuple[Way, ...]
-    """One for each two places."""
+    """One for each two places: of several, such as a flow's parts, the one in most
+    trouble."""
 
     @property
     def silent(self) -> tuple[Site, ...]:
@@ -157,7 +158,10 @@ def _drawn(ways: Iterable[Way]) -> tuple[Way, ...]:
     best: dict[tuple[str, str], Way] = {}
     for way in ways:
         ends = way.source.name, way.target.name
-        known = best.get(ends)
-        if known is None or (known.state in _CALM and way.state not in _CALM):
-            best[ends] = way
+        best[ends] = min(best.get(ends, way), way, key=_trouble)
     return tuple(best.values())
+
+
+def _trouble(way: Way) -> tuple[bool, bool]:
+    """What is in trouble comes first, then what runs, then what is calm."""
+    return way.state in _CALM, way.state == FlowState.RUNNING
