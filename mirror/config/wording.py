@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from mirror.config.document import Path, dotted
 from mirror.config.schema import SECTIONS
-from mirror.config.traits import is_secret, may_hide_secrets, section_of, settings
+from mirror.config.traits import entry_of, is_secret, may_hide_secrets, settings
 from mirror.config.values import near
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def _place(
     parts are pydantic's: tags of unions, positions in a list.
     """
     while len(parts) > 1 and parts[0] in model.model_fields:
-        inner = section_of(model.model_fields[parts[0]])
+        inner = entry_of(model.model_fields[parts[0]])
         if inner is None:
             break
         path, model, parts = (*path, parts[0]), inner, parts[1:]

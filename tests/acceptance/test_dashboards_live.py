@@ -19,6 +19,7 @@ import pytest
 
 from mirror.metrics.catalogue import METRICS, SERVICE_METRICS, names
 from mirror.metrics.of_pairs import PAIR_METRICS
+from mirror.metrics.of_schemas import SCHEMA_METRICS
 from mirror.status.clusters import CLUSTER_METRICS
 from mirror.status.errors import ERROR_METRICS
 from tests.acceptance.test_alerts import Prometheus
@@ -40,12 +41,13 @@ AT_TIMES = {
     "mirror_cluster_errors_total",
     "mirror_failed_records_total",
     "mirror_flow_backfill_remaining_seconds",
+    *(name for metric in SCHEMA_METRICS for name in metric.sample_names),
     "mirror_switch_block_seconds",
     "mirror_tail_records",
     "mirror_writes_on_passive_records_total",
 }
-"""Without a value while nothing fails or is to be caught up with, before a switch, and
-in a pair whose flows both copy.
+"""Without a value while nothing fails or is to be caught up with, before a switch, in a
+pair whose flows both copy, and without schema registries.
 """
 OF_EACH = {"job", "instance"}
 """Prometheus gives them to every series."""
@@ -130,6 +132,7 @@ def test_what_is_exposed_and_what_is_asked_for_agree(
         emit_checkpoints_seconds=1,
         verify="new",
         verify_share=1,
+        max_bytes_per_second=100_000_000,
     )
     config["flows"]["B->A"]["topics"] = ["nothing-else"]
     config["recovery"] = {

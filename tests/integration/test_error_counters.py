@@ -66,7 +66,11 @@ def test_a_record_too_large_for_the_target(
 
         wait_for(lambda: errors() >= 3, 60, 0.5)
         failed = {"topic": topic_name, "reason": "MESSAGE_SIZE_TOO_LARGE"}
-        assert counter(mirror, "mirror_failed_records_total", **failed) == 1
+        wait_for(
+            lambda: counter(mirror, "mirror_failed_records_total", **failed) == 1,
+            30,
+            0.5,
+        )
         status = mirror.status()
         assert status["flows"][0]["partitions"][0]["failed"] == {
             "MESSAGE_SIZE_TOO_LARGE": 1

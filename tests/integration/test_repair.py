@@ -20,6 +20,7 @@ import pytest
 
 from mirror.clusters.cluster import Cluster
 from mirror.driver import ownership
+from mirror.driver.rewriting import Rewriting
 from mirror.offsets.offset_map import OffsetMap
 from mirror.offsets.translation import Exactness, Translated
 from mirror.proving.account import Kind
@@ -364,7 +365,7 @@ def _append_results(a: str, b: str, topic_name: str) -> None:
     with flow.connected() as (_, target):
         ownership.rewrite_progress(
             steered, target,
-            lambda known: ownership.Rewriting(
+            lambda known: Rewriting(
                 positions={
                     key: replace(each, offset=16) for key, each in known.items()
                 }

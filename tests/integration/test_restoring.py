@@ -16,6 +16,7 @@ import pytest
 from mirror.clusters.admin import configs
 from mirror.clusters.transactions import Producer
 from mirror.driver import ownership
+from mirror.driver.rewriting import Rewriting
 from mirror.errors import FencedError
 from mirror.offsets import progress
 from mirror.offsets.progress import Position
@@ -118,7 +119,7 @@ def test_a_topic_that_is_gone_is_created_and_filled(
     ownership.rewrite_progress(
         failed.stage().reverse,
         failed.stage().source,
-        lambda _: ownership.Rewriting(positions={(beats, 0): at}),
+        lambda _: Rewriting(positions={(beats, 0): at}),
     )
     if begun:
         failed.rehearsal.copy(failed.a, topic, 60, back=True)
@@ -200,7 +201,7 @@ def test_a_shorter_topic_is_refused(identical: Failed) -> None:
     ownership.rewrite_progress(
         out,
         b,
-        lambda _: ownership.Rewriting(
+        lambda _: Rewriting(
             positions={(topic, 0): replace(known, offset=known.offset + 5)}
         ),
     )
