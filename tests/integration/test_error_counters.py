@@ -24,6 +24,7 @@ pytestmark = pytest.mark.integration
 _LIMIT = 20_000
 
 
+@pytest.mark.full
 def test_a_record_too_large_for_the_target(
     clusters: dict[str, PlaygroundCluster],
     standing: StandingMirror,

@@ -95,6 +95,7 @@ def pair(topic_name: str, tmp_path: Path) -> Iterator[Restricted]:
         )
 
 
+@pytest.mark.full
 def test_a_pair_is_switched_with_the_listed_rights(pair: Restricted) -> None:
     """With what `mirror config acls --for service --for recovery` lists and no more, a
     pair is switched there and back: the producer is refused where it was fenced, and
