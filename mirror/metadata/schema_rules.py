@@ -297,6 +297,8 @@ class _Planner:
             state = self._stopped[ref[0]][0]
             return state, f"{what}, which is not copied: its subject is in {state}"
         if ref in self._found.others:
-            left_out = f"which schemas_exclude leaves out and {self._target} lacks"
+            left_out = (
+                f"which schemas_exclude leaves out and {self._target} does not have"
+            )
             return SchemaState.CONFLICT, f"{what}, {left_out}"
         return SchemaState.UNSUPPORTED, f"{what}, which {self._source} does not have"

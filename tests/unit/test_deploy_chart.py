@@ -864,7 +864,11 @@ def test_groups_of_rules_are_optional(helm: str) -> None:
             "prometheusRule.enabled: its alerts are about a service that runs on",
         ),
         ({"cronJob": {"pushGateway": "pushgateway:9091"}}, "pushGateway"),
-        ({"cronJob": {"pushGateway": "http://u:secret@gateway:9091"}}, "pushGateway"),
+        pytest.param(
+            {"cronJob": {"pushGateway": "http://u:secret@gateway:9091"}},
+            "pushGateway",
+            id="a password in pushGateway",
+        ),
         ({"cronJob": {"schedule": "every hour"}}, "schedule"),
         (
             {
