@@ -19,6 +19,7 @@ from mirror.offsets.reverse_start import Start
 from mirror.offsets.runs import Block, encode, topic_name
 from tests.harness.admin import create_topic, end_offsets
 from tests.harness.load import producer
+from tests.harness.waiting import wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -134,6 +135,8 @@ def test_it_begins_at_the_first_record_of_another_writer(
             else:
                 other.abort_transaction(30)
             flow.end += 2
+            # A transaction has ended before its marker is in the log.
+            wait_for(lambda: end_offsets(bootstrap, topic_name) == {0: flow.end})
             for _ in range(5):
                 flow.copy(20)
         looked.clear()
