@@ -70,6 +70,12 @@ class TopicWriter:
         leader = topic.leaders.get(0)  # of other partitions, users may have made some
         if leader is None or leader.node < 0:
             raise NoLeaderError(f"{where} has no leader")
+        # Metadata names the leader of a new topic before that has made its log.
+        here = [(self._topic, 0)]
+        if not topic_admin.list_offsets(
+            self._cluster, here, timestamp=topic_admin.LATEST, topics=shown
+        ):
+            raise NoLeaderError(f"{where}: its leader does not lead it yet")
         return shown
 
     def _write(
