@@ -1,23 +1,23 @@
 """Canaries in the journals of both clusters: rehearsals that really switched.
 
-Main functions: `keep`, and `read`, over journals' entries. Like a drill, a canary is an
-entry of its own run that ends at once, under the key `canary/<pair>`, which is no pair.
-What its switches did step by step is in runs of the pair `<pair>/mirror-canary`.
+Main functions: `keep`, and `read`, over journals' entries. A canary is an entry
+(`rehearsal_entries`) under the key `canary/<pair>`. What its switches did step by step
+is in runs of the pair `<pair>/mirror-canary`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-import uuid
 
-from mirror.recovery import journal, roles
-from mirror.recovery.journal import Entry, Kind, StepState
+from mirror.recovery import rehearsal_entries
+from mirror.recovery.journal import Kind, StepState
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from mirror.clusters.cluster import Cluster
+    from mirror.recovery.journal import Entry
 
 _KEY = "canary/"
 
@@ -55,30 +55,23 @@ def keep(  # noqa: PLR0913  what an entry has
     Raises:
         ClusterError: a cluster does not answer, or refuses.
     """
-    entry = Entry(
-        pair=f"{_KEY}{pair}",
-        run=uuid.uuid4().hex,
-        number=0,
-        kind=Kind.SWITCH,
-        epoch=epoch,
+    rehearsal_entries.keep(
+        clusters,
+        f"{_KEY}{pair}",
+        Kind.SWITCH,
         source=source,
         target=target,
-        step=roles.END,
-        state=StepState.DONE if details["passed"] else StepState.FAILED,
+        epoch=epoch,
         at=at,
         by=by,
         details=details,
+        state=StepState.DONE if details["passed"] else StepState.FAILED,
     )
-    for cluster in clusters:
-        journal.copy(cluster, [entry])
 
 
 def read(entries: Iterable[Entry], pair: str) -> tuple[KeptCanary, ...]:
     """The canaries of a pair, oldest first; `entries` of one journal or both."""
-    found = {e.identity: e for e in entries if e.pair == f"{_KEY}{pair}"}
-    return tuple(
-        _kept(each) for each in sorted(found.values(), key=lambda each: each.at)
-    )
+    return tuple(map(_kept, rehearsal_entries.read(entries, f"{_KEY}{pair}")))
 
 
 def _kept(entry: Entry) -> KeptCanary:

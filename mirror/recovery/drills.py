@@ -1,24 +1,23 @@
 """Drills in the journal of the cluster that would take over.
 
-Main functions: `keep`, and `read`, over a journal's entries. A drill is an entry of its
-own run that ends at once, under the key `drill/<pair>`, which is no pair: readers of
-roles and runs pass over it, versions of mirror that know no drills too. Its `details`
-have the verdict and the most serious findings.
+Main functions: `keep`, and `read`, over a journal's entries. A drill is an entry
+(`rehearsal_entries`) under the key `drill/<pair>`. Its `details` have the verdict and
+the most serious findings.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-import uuid
 
-from mirror.recovery import journal, roles
-from mirror.recovery.journal import Entry, Kind, StepState
+from mirror.recovery import rehearsal_entries
+from mirror.recovery.journal import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from mirror.clusters.cluster import Cluster
+    from mirror.recovery.journal import Entry
 
 _KEY = "drill/"
 
@@ -55,29 +54,22 @@ def keep(
     Raises:
         ClusterError: it does not answer, or refuses.
     """
-    entry = Entry(
-        pair=f"{_KEY}{pair}",
-        run=uuid.uuid4().hex,
-        number=0,
-        kind=Kind.FAILOVER,
-        epoch=epoch,
+    rehearsal_entries.keep(
+        [cluster],
+        f"{_KEY}{pair}",
+        Kind.FAILOVER,
         source=source,
         target=cluster.alias,
-        step=roles.END,
-        state=StepState.DONE,
+        epoch=epoch,
         at=at,
         by=by,
         details=details,
     )
-    journal.copy(cluster, [entry])
 
 
 def read(entries: Iterable[Entry], pair: str) -> tuple[KeptDrill, ...]:
     """The drills of a pair, oldest first; `entries` of one journal or both."""
-    found = {e.identity: e for e in entries if e.pair == f"{_KEY}{pair}"}
-    return tuple(
-        _kept(each) for each in sorted(found.values(), key=lambda each: each.at)
-    )
+    return tuple(map(_kept, rehearsal_entries.read(entries, f"{_KEY}{pair}")))
 
 
 def _kept(entry: Entry) -> KeptDrill:
