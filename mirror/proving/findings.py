@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from mirror.proving.explaining import Odd
     from mirror.proving.ranges import CopiedPartition
 
+_NOT_MAPPED = (
+    "a copy is there, but the offset map has lost the part that named it; use "
+    "--by content"
+)
 _FIELDS = {alignment.KEY: "key", alignment.VALUE: "value"}
 
 
@@ -95,7 +99,7 @@ def _displaced(
     of: CopiedPartition, rows: Odd, pairs: list[tuple[int, int]]
 ) -> Iterator[Finding]:
     """Copies that stand elsewhere than the map says: if they are in order, the map is
-    wrong.
+    wrong, or has lost its oldest part, which named them.
     """
     if not pairs:
         return
@@ -115,19 +119,21 @@ def _displaced(
             odd_ones = np.searchsorted(taken, high) - np.searchsorted(taken, low + 1)
             between = high - low - 1 - int(odd_ones)
         in_order = bool(ascending[index]) and between <= 0
+        kind = Kind.DIFFERENT if in_order else Kind.SWAPPED
         belongs = int(rows[down, alignment.SOURCE])
         if not in_order:
             detail = "out of order"
             if belongs != alignment.NOWHERE:
                 detail += f": the copy of {belongs} belongs there"
+        elif expected == alignment.NOWHERE and offset < of.mapped_from:
+            kind, detail = Kind.UNPROVEN, _NOT_MAPPED
         elif expected == alignment.NOWHERE:
             detail = "the copy is right, but not in the offset map"
         else:
             side = "after" if expected > at else "before"
             detail = f"the copy is right; the map says {abs(expected - at)} {side} it"
         yield finding(
-            of, rows[up], Kind.DIFFERENT if in_order else Kind.SWAPPED,
-            source=int(offset), target=at, detail=detail,
+            of, rows[up], kind, source=int(offset), target=at, detail=detail
         )  # fmt: skip
 
 

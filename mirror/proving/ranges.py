@@ -68,6 +68,9 @@ class CopiedPartition:
     """Whether what precedes the first record that has a copy is left out."""
     copied_to: int = -1
     """Up to where the flow says it has copied; -1: nothing says."""
+    mapped_from: int = 0
+    """The first source offset that the map names, if it has lost its oldest part; 0: it
+    has not."""
     only_copy: bool = False
     """Whether the source has no such partition."""
 

@@ -127,7 +127,8 @@ def survey(
                 by_content=scope.by_content,
             )
             begins = began_late and scope.by_content
-            found.append(replace(of, begins_with_copies=begins))
+            mapped = 0 if known.whole else known.firsts.get(key, of.source_end)
+            found.append(replace(of, begins_with_copies=begins, mapped_from=mapped))
         for partition in logs.only_copies(topic):
             proof = (
                 proofs.get((topic.topic, partition)) if scope.since is None else None

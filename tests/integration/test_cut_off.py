@@ -40,7 +40,7 @@ pytestmark = pytest.mark.integration
 
 _PARTITIONS = 3
 _TAKE_OVERS = pytest.mark.parametrize(
-    "take_overs", [4, pytest.param(20, marks=pytest.mark.full)]
+    "take_overs", [2, pytest.param(20, marks=pytest.mark.full)]
 )
 
 

@@ -57,6 +57,7 @@ def config(
     }
 
 
+@pytest.mark.full
 def test_two_parts_copy_each_its_own_and_one_is_killed(
     clusters: dict[str, PlaygroundCluster], topic_name: str, tmp_path: Path
 ) -> None:

@@ -9,22 +9,30 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 import pytest
 
+from mirror.offsets import runs
 from mirror.proving import log_stream, sides
 from mirror.proving.account import Kind
 from mirror.proving.log_stream import LogStream
 from mirror.recovery import proofs
-from tests.harness.admin import create_topic, delete_topic, topic_exists
+from tests.harness.admin import (
+    alter_topic,
+    create_topic,
+    delete_topic,
+    end_offsets,
+    topic_exists,
+)
 from tests.harness.load import keys, producer, send
 from tests.harness.proofs import Meanwhile, proven
 from tests.harness.proxy import BrokerProxy
 from tests.harness.slots import SparklessFlow, copy_until
 from tests.harness.waiting import wait_for
-from tests.harness.witness import Witness
+from tests.harness.witness import Witness, read_topic
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from mirror.playground.cluster import PlaygroundCluster
+    from tests.harness.load import Order
 
 pytestmark = pytest.mark.integration
 
@@ -33,16 +41,32 @@ _LARGE = 100_000
 
 
 def _copied(
-    source: str, target: str, topic: str, *, size: int = 100, partitions: int = 3
+    source: str,
+    target: str,
+    topic: str,
+    *,
+    size: int = 100,
+    partitions: int = 3,
+    **configs: str,
 ) -> SparklessFlow:
-    """A flow that has copied so many records to each partition."""
-    create_topic(source, topic, partitions=partitions)
+    """A flow that has copied so many records to each partition of a topic with these
+    configs.
+    """
+    create_topic(source, topic, partitions=partitions, **configs)
     flow = SparklessFlow(source=source, target=target, topic=topic, alias=topic).own()
-    send(producer(source), topic, keys(partitions, _EACH), bytes(size))
+    _copy(flow, target, keys(partitions, _EACH), size=size, total=partitions * _EACH)
+    return flow
+
+
+def _copy(
+    flow: SparklessFlow, target: str, order: Order, *, size: int, total: int
+) -> None:
+    """Send these, and wait until the copy has so many records."""
+    assert isinstance(flow.source, str)
+    send(producer(flow.source), flow.topic, order, bytes(size))
     with Witness(target) as witness, flow.slot() as slot:
         witness.begin(flow.copy)
-        copy_until(witness, slot, flow.lease(60), count=partitions * _EACH, timeout=60)
-    return flow
+        copy_until(witness, slot, flow.lease(60), count=total, timeout=60)
 
 
 @pytest.mark.parametrize("side", ["source", "copy"])
@@ -143,3 +167,81 @@ def test_a_topic_is_deleted_midway(
     assert [each.kind for each in found.findings] == [Kind.UNPROVEN] * 2
     assert {each.detail for each in found.findings} == {found.findings[0].detail}
     assert "UNKNOWN_TOPIC_OR_PARTITION" in found.findings[0].detail
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("side", ["source", "copy"])
+def test_compaction_overtakes_it(
+    make_clusters: Callable[..., dict[str, PlaygroundCluster]],
+    topic_name: str,
+    monkeypatch: pytest.MonkeyPatch,
+    side: str,
+) -> None:
+    """Records that the cleaner of one side removes while they are read are no finding:
+    a later record of their key explains each of them.
+    """
+    made = make_clusters("a", "b", settings={"log.cleaner.backoff.ms": "100"})
+    a, b = made["a"].bootstrap, made["b"].bootstrap
+    flow = _copied(
+        a, b, topic_name, size=_LARGE, partitions=1, cleanup_policy="compact",
+        segment_ms="100", min_cleanable_dirty_ratio="0.0001",
+        min_compaction_lag_ms="3600000",
+    )  # fmt: skip
+    _copy(flow, b, keys(1, _EACH), size=_LARGE, total=2 * _EACH)
+    bootstrap, topic = (a, topic_name) if side == "source" else (b, flow.copy)
+    passed: list[int] = []
+
+    def clean() -> None:
+        alter_topic(bootstrap, topic, min_compaction_lag_ms="0")
+        wait_for(lambda: _beside(bootstrap, topic) < 2 * _EACH, pause=0.2)
+
+    class Overtaken(LogStream):
+        def _take(self, *arguments: Any) -> Iterator[Any]:
+            yield from super()._take(*arguments)
+            if self._stretch.topic == topic and not passed:
+                passed.append(self._position)
+                clean()
+
+    monkeypatch.setattr(sides, "LogStream", Overtaken)
+    found = proven(flow)
+
+    assert found.findings == ()
+    account = found.partitions[0].account
+    missing = account.compacted_source if side == "source" else account.compacted
+    assert missing > 0
+    assert (account.equal + missing, account.wrong) == (2 * _EACH, 0)
+
+
+def _beside(bootstrap: str, topic: str) -> int:
+    """How many of the flow's records the log has; one more is written, since only that
+    ends a segment.
+    """
+    send(producer(bootstrap), topic, {0: [b"ends the segment"]}, b"")
+    found = read_topic(bootstrap, topic)[0]
+    return sum(message.key() != b"ends the segment" for message in found)
+
+
+def test_a_map_that_begins_within_the_range(
+    clusters: dict[str, PlaygroundCluster], topic_name: str
+) -> None:
+    """Retention took the oldest part of the offset map: the copies that it named are
+    UNPROVEN, with a way out, and neither equal, missing nor unexpected. All others are
+    proven, and by content all of them.
+    """
+    a, b = clusters["a"].bootstrap, clusters["b"].bootstrap
+    flow = _copied(a, b, topic_name, partitions=1)
+    own_map = runs.topic_name(flow.alias, ".")
+    place = TopicPartition(own_map, 0, end_offsets(b, own_map)[0])
+    _copy(flow, b, keys(1, _EACH), size=100, total=2 * _EACH)
+    admin = AdminClient({"bootstrap.servers": b})
+    admin.delete_records([place])[place].result(30)
+
+    found = proven(flow)
+    assert {each.kind for each in found.findings} == {Kind.UNPROVEN}
+    assert sum(each.count for each in found.findings) == _EACH
+    assert all("--by content" in each.detail for each in found.findings)
+    assert found.partitions[0].account.equal == _EACH
+
+    by_content = proven(flow, by_content=True)
+    assert by_content.findings == ()
+    assert by_content.partitions[0].account.equal == 2 * _EACH
