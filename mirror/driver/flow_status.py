@@ -69,7 +69,7 @@ class StatusWriter:
         )
         if (new := bounds(flow.sla_seconds)) != self._bounds:
             self._bounds = new
-            self._scores.forget_times()
+            self._scores.forget_times(len(new) + 1)
             self._store.update(
                 self._flow, lambda old: replace(old, bounds=new, times=())
             )

@@ -9,6 +9,7 @@ what each slot did in one lease.
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 import operator
 import time
 from typing import TYPE_CHECKING
@@ -77,6 +78,7 @@ class LeaseTotals:
         self._known: dict[TopicPartition, tuple[int, Counts]] = {}
         """The total of each partition that is counted, and since when it is one."""
         self._times: dict[str, TopicTimes] = {}
+        self._no_times = HistogramStatus()
         self._transactions = TransactionStatus()
         self._reported_at = 0.0
 
@@ -96,9 +98,10 @@ class LeaseTotals:
         self._reported_at = now
         return tuple(self._partitions[key] for key in sorted(self._partitions))
 
-    def forget_times(self) -> None:
-        """Start counting again: the buckets have changed."""
+    def forget_times(self, buckets: int) -> None:
+        """Start counting again: the buckets have changed, to so many."""
         self._times = {}
+        self._no_times = HistogramStatus(counts=(0,) * buckets)
 
     @property
     def times(self) -> tuple[TopicTimes, ...]:
@@ -113,20 +116,22 @@ class LeaseTotals:
         for report in reports:
             topic = report.topic
             last = found.get(topic) or self._times.get(topic)
-            found[topic] = TopicTimes(
-                topic=topic,
-                target_topic=report.target_topic,
-                latency=_grown(
-                    last.latency if last else HistogramStatus(),
-                    report.latency_counts,
-                    report.latency_sum_seconds,
-                ),
-                age=_grown(
-                    last.age if last else HistogramStatus(),
-                    report.age_counts,
-                    report.age_sum_seconds,
-                ),
-            )
+            if last is None or last.target_topic != report.target_topic:
+                last = TopicTimes(
+                    topic=topic,
+                    target_topic=report.target_topic,
+                    latency=last.latency if last else self._no_times,
+                    age=last.age if last else self._no_times,
+                )
+            if report.latency_counts or report.age_counts:
+                last = replace(
+                    last,
+                    latency=_grown(
+                        last.latency, report.latency_counts, report.latency_sum_seconds
+                    ),
+                    age=_grown(last.age, report.age_counts, report.age_sum_seconds),
+                )
+            found[topic] = last
         return found
 
     def _lag_seconds(
@@ -149,12 +154,17 @@ class LeaseTotals:
         since, known = self._known.get(key, (0, NOTHING))
         if since != report.total_since:
             known = NOTHING  # another service copied meanwhile, and counts that itself
+        elif report.total == known:
+            return NOTHING
         news = report.total.beyond(known)
         self._known[key] = report.total_since, known + news
         return news
 
     def _status(self, report: PartitionReport, now: float) -> PartitionStatus:
         last = self._partitions.get((report.topic, report.partition))
+        counts = self._news(report)
+        if last is not None:
+            counts = last.counts if counts is NOTHING else counts + last.counts
         return PartitionStatus(
             topic=report.topic,
             partition=report.partition,
@@ -167,7 +177,7 @@ class LeaseTotals:
             end_offset=report.end_offset,
             lag=report.lag,
             lag_seconds=self._lag_seconds(report, last, now),
-            counts=self._news(report) + (last.counts if last else NOTHING),
+            counts=counts,
             failed=_summed(report.failed, last.failed if last else {}),
             bytes_in=report.bytes_in + (last.bytes_in if last else 0),
             latency_p50_ms=report.latency_p50_ms,
@@ -176,9 +186,9 @@ class LeaseTotals:
 
 
 def _summed(
-    more: Iterable[tuple[str, int]], last: Mapping[str, int]
+    more: Sequence[tuple[str, int]], last: Mapping[str, int]
 ) -> Mapping[str, int]:
-    return dict(Counter(dict(more)) + Counter(last))
+    return dict(Counter(dict(more)) + Counter(last)) if more else last
 
 
 def _grown(
@@ -186,9 +196,8 @@ def _grown(
 ) -> HistogramStatus:
     if not counts:
         return last
-    before = last.counts or (0,) * len(counts)
     return HistogramStatus(
-        counts=tuple(map(operator.add, before, counts)),
+        counts=tuple(map(operator.add, last.counts, counts)),
         sum_seconds=last.sum_seconds + sum_seconds,
     )
 

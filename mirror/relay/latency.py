@@ -33,3 +33,8 @@ class Latencies:
         seconds = max(seconds, 0.0)
         self.counts[bisect_left(self._bounds, seconds)] += count
         self.sum_seconds += seconds * count
+
+    @property
+    def each(self) -> tuple[int, ...]:
+        """The counts; empty if there are none, which most partitions of many report."""
+        return tuple(self.counts) if any(self.counts) else ()

@@ -14,7 +14,7 @@ import pyarrow as pa
 from mirror.status.counts import NAMES, NOTHING, Counts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
 
 Named = tuple[tuple[str, int], ...]
@@ -58,7 +58,8 @@ class PartitionReport:
     """The age of the oldest record not copied when the lease ended, 0 if there is none;
     -1 while unknown (see `lateness`)."""
     latency_counts: tuple[int, ...] = ()
-    """Records by the latency described above, per bucket of `latency.bounds`."""
+    """Records by the latency described above, per bucket of `latency.bounds`; empty if
+    there were none."""
     latency_sum_seconds: float = 0.0
     age_counts: tuple[int, ...] = ()
     """The same for the time from a record's timestamp to its fetch."""
@@ -109,8 +110,8 @@ _TYPES = {
 _FIELDS = {field.name: _TYPES[str(field.type)] for field in fields(PartitionReport)}
 _MAKERS: dict[str, Callable[[Any], Any]] = {
     "tuple[int, ...]": tuple,
-    "Counts": lambda found: Counts(**found),
-    "Named": lambda found: tuple((each["name"], each["count"]) for each in found),
+    "Counts": lambda found: Counts(*found),
+    "Named": lambda found: tuple(map(tuple, found)),
 }
 _MADE_OF = {
     field.name: _MAKERS[str(field.type)]
@@ -127,8 +128,11 @@ def to_arrow(reports: Iterable[PartitionReport]) -> pa.RecordBatch:
     )
 
 
-def from_row(row: Any) -> PartitionReport:
-    """A report from a Spark row."""
-    values = row.asDict(recursive=True)
-    made = {name: make(values[name]) for name, make in _MADE_OF.items()}
-    return PartitionReport(**values | made)
+def from_row(row: Sequence[Any]) -> PartitionReport:
+    """A report from a Spark row: values, and nested rows, in the order of the fields.
+    A flow may have a hundred thousand of them, for which its slots wait.
+    """
+    values = dict(zip(_FIELDS, row, strict=True))
+    for name, make in _MADE_OF.items():
+        values[name] = make(values[name])
+    return PartitionReport(**values)

@@ -1,0 +1,240 @@
+"""What partitions cost the driver: `python -m tests.benchmarks.driver`.
+
+A service's driver with thousands of partitions that no broker has: reports are made up,
+all else is what the service runs after and before each lease, and when someone asks.
+CPU seconds of one process, so that a busy machine disturbs little. A step whose cost
+per partition grows with their number is marked.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+import gc
+import time
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pyspark.sql import Row
+from rich import box
+from rich.console import Console
+from rich.table import Table
+import typer
+
+from mirror.config.schema import FlowConfig
+from mirror.driver.assignment import Placement
+from mirror.driver.flow_status import StatusWriter
+from mirror.driver.query import LeaseResult
+from mirror.driver.rates import Rates
+from mirror.metrics.exposition import exposition
+from mirror.relay import report
+from mirror.relay.latency import bounds
+from mirror.relay.lease import Assignment
+from mirror.relay.report import PartitionReport, from_row
+from mirror.relay.task import to_row
+from mirror.status.counts import Counts
+from mirror.status.history import History
+from mirror.status.states import PartitionState
+from mirror.status.store import StatusStore
+from mirror.web.page.pages import Pages
+from mirror.web.routing import Request, as_json
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_FLOW = "A->B"
+_PARTITIONS_OF_A_TOPIC = 10
+_SLOTS = 8
+_TOPIC_ID = "0123456789abcdef0123456789abcdef"
+_LEASES = 3
+_BUSY = 10
+"""Every so many-th partition copied something in a lease."""
+_FLOW_CONFIG = FlowConfig.model_validate(
+    {"source": "A", "target": "B", "topics": [".*"]}
+)
+_TIMES = (1,) * (len(bounds(_FLOW_CONFIG.sla_seconds)) + 1)
+_GROWS = 1.3
+"""Cost per partition beside that of the fewest: from this factor on it is marked."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cost:
+    """What one step takes."""
+
+    step: str
+    seconds: float
+    """Of CPU; the median of some."""
+    size: int = 0
+    """Of what it makes, in bytes; 0: nothing."""
+
+
+def costs(partitions: int) -> list[Cost]:
+    """Every step, with so many partitions."""
+    driver = _Driver(partitions)
+    driver.lease()  # what is kept from lease to lease is there
+    return [
+        _cost("plan a lease, as before", driver.plan),
+        _cost("plan a lease, one more topic", driver.plan_another),
+        _cost("plan a lease, other slots", driver.plan_moved),
+        _cost("its rows, if it changed", driver.rows),
+        _cost("read the reports", driver.read),
+        _cost("add them up", driver.add),
+        _cost("a point of the history", driver.point),
+        _cost("/status", driver.status),
+        _cost("/metrics by partition", driver.metrics_by_partition),
+        _cost("/metrics by topic", driver.metrics_by_topic),
+        _cost("the page", driver.page),
+    ]
+
+
+def _cost(step: str, work: Callable[[], int]) -> Cost:
+    found = []
+    size = 0
+    for _ in range(_LEASES):
+        gc.collect()
+        before = time.process_time()
+        size = work()
+        found.append(time.process_time() - before)
+    return Cost(step=step, seconds=sorted(found)[len(found) // 2], size=size)
+
+
+class _Driver:
+    """One flow's part of it, without Spark and brokers."""
+
+    def __init__(self, partitions: int) -> None:
+        self._store = StatusStore((_FLOW,))
+        self._history = History(self._store)
+        self._writer = StatusWriter(_FLOW, self._store)
+        self._writer.begin(_FLOW_CONFIG)
+        self._placement, self._rates = Placement(), Rates(_SLOTS)
+        self._assignments = _assignments(partitions)
+        self._slots = _SLOTS
+        self._number = 0
+        self._batch = report.to_arrow(_reports(self._assignments))
+        self._rows = [_row(each) for each in self._batch.to_pylist()]
+        self._reports = [from_row(row) for row in self._rows]
+        self._by_partition = exposition(self._store, per_partition=True)
+        self._by_topic = exposition(self._store, per_partition=False)
+        self._pages = Pages(self._store, self._history).table()
+
+    def lease(self) -> None:
+        self.plan()
+        self.add()
+        self.point()
+
+    def plan(self) -> int:
+        self._spread = self._placement.spread(self._assignments, self._slots)
+        return 0
+
+    def plan_another(self) -> int:
+        another = _assignment(f"later-{len(self._assignments)}", 0)
+        self._assignments = (*self._assignments, another)
+        return self.plan()
+
+    def plan_moved(self) -> int:
+        self._slots += 1
+        return self.plan()
+
+    def rows(self) -> int:
+        each = self._spread.items()
+        return sum(len(to_row(slot, "generation", part)) for slot, part in each)
+
+    def read(self) -> int:
+        self._reports = [from_row(row) for row in self._rows]
+        return int(self._batch.nbytes)
+
+    def add(self) -> int:
+        self._number += 1
+        self._placement.learn(self._reports)
+        self._rates.learn(self._reports)
+        self._writer.add(
+            LeaseResult(
+                number=self._number, slots=_SLOTS, seconds=30.0, gap_seconds=0.1,
+                reports=self._reports,
+            ),
+            _FLOW_CONFIG,
+        )  # fmt: skip
+        return 0
+
+    def point(self) -> int:
+        self._history.take(self._store.read())
+        return 0
+
+    def status(self) -> int:
+        return len(as_json(self._store.read().to_json()).body)
+
+    def metrics_by_partition(self) -> int:
+        return len(self._by_partition("")[1])
+
+    def metrics_by_topic(self) -> int:
+        return len(self._by_topic("")[1])
+
+    def page(self) -> int:
+        return len(self._pages["/"](Request(path="/", query={})).body)
+
+
+def _row(values: dict[str, Any]) -> Row:
+    """As Spark hands it out."""
+    counts = {name: Row(**values[name]) for name in ("counts", "total")}
+    return Row(**values | counts)
+
+
+def _assignment(topic: str, partition: int) -> Assignment:
+    return Assignment(
+        topic=topic, partition=partition, target_topic=f"A.{topic}", topic_id=_TOPIC_ID
+    )
+
+
+def _assignments(partitions: int) -> tuple[Assignment, ...]:
+    return tuple(
+        _assignment(f"a-topic-of-average-length-{number // _PARTITIONS_OF_A_TOPIC}",
+                    number % _PARTITIONS_OF_A_TOPIC)
+        for number in range(partitions)
+    )  # fmt: skip
+
+
+def _reports(assignments: tuple[Assignment, ...]) -> list[PartitionReport]:
+    return [
+        PartitionReport(
+            topic=each.topic,
+            partition=each.partition,
+            target_topic=each.target_topic,
+            slot=number % _SLOTS,
+            state=PartitionState.RUNNING,
+            position=1000 + number,
+            end_offset=1000 + number,
+            total=Counts(records=10, bytes=1000),
+            total_since=1,
+            lag_seconds=0.0,
+            latency_counts=() if number % _BUSY else _TIMES,
+            age_counts=() if number % _BUSY else _TIMES,
+            slot_seconds=30.0,
+        )
+        for number, each in enumerate(assignments)
+    ]
+
+
+def main(
+    partitions: Annotated[
+        str, typer.Option(help="How many, with commas between.")
+    ] = "5000,10000,25000,50000",
+) -> None:
+    """Measure, and print a table: CPU milliseconds, and kilobytes made."""
+    counts = [int(each) for each in partitions.split(",")]
+    found: dict[int, list[Cost]] = {count: costs(count) for count in counts}
+    table = Table(box=box.SIMPLE_HEAD)
+    table.add_column("step")
+    for count in counts:
+        table.add_column(f"{count:,}", justify="right")
+    first = counts[0]
+    for row, step in enumerate(found[first]):
+        cells = []
+        for count in counts:
+            cost = found[count][row]
+            grown = cost.seconds / count > _GROWS * step.seconds / first
+            size = f", {cost.size / 1000:,.0f} kB" if cost.size else ""
+            cells.append(f"{cost.seconds * 1000:,.1f} ms{size}{' !' * grown}")
+        table.add_row(step.step, *cells)
+    Console(width=140).print(table)
+
+
+if __name__ == "__main__":
+    typer.run(main)
