@@ -1,7 +1,7 @@
 """Clusters of other releases of Kafka, from their own jars, those with ZooKeeper too.
 
 Main function: `release`, a context in which a cluster of one broker of a release runs,
-with an authorizer for which its only listener is a super user. `RELEASES` are those that
+with an authorizer that lets its only listener do everything. `RELEASES` are those that
 the tests know.
 """
 

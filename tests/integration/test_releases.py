@@ -13,12 +13,12 @@ import json
 from typing import TYPE_CHECKING, Any
 import uuid
 
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, Message, TopicPartition
 import pytest
 from typer.testing import CliRunner
 
 from mirror.cli.main import app
-from tests.harness.admin import commit_offsets, create_topic
+from tests.harness.admin import alter_topic, commit_offsets, create_topic
 from tests.harness.cases import cases
 from tests.harness.load import NumberedLoad, producer
 from tests.harness.metadata import acls_of, allow, overrides
@@ -146,6 +146,85 @@ def test_a_flow(
     assert acls_of(pair.target, about=pair.copy) == {
         ("User:alice", "READ", "ALLOW", pair.copy, "LITERAL")
     }
+
+
+FORMATS = {
+    "v0": {"message_format_version": "0.9.0"},
+    "v1": {"message_format_version": "0.10.0"},
+    "appended": {
+        "message_format_version": "0.10.0",
+        "message_timestamp_type": "LogAppendTime",
+    },
+}
+_EACH = 200
+
+
+def test_old_formats(
+    run_release: Callable[[str], PlaygroundCluster],
+    standing: StandingMirror,
+    topic_name: str,
+    tmp_path: Path,
+) -> None:
+    """What a broker stores in formats v0 and v1 is copied, single messages and packed
+    ones of each codec, until the topic goes on in v2: each record with its key, value
+    and time, at the place that the offset map names, and `mirror verify` proves it.
+    """
+    pair = Pair(
+        source=run_release(OLDEST).bootstrap,
+        target=run_release(NEWEST).bootstrap,
+        alias=f"F{uuid.uuid4().hex[:6]}",
+        topic=f"{topic_name}-.*",
+    )
+    topics = {f"{topic_name}-{name}": configs for name, configs in FORMATS.items()}
+    reader = Consumer({"bootstrap.servers": pair.source, "group.id": GROUP})
+    for topic, configs in topics.items():
+        create_topic(pair.source, topic, retention_ms="-1", **configs)
+        for number, codec in enumerate(("none", "gzip", "snappy", "lz4")):
+            _fill(pair.source, topic, number, compression_type=codec)
+        alter_topic(pair.source, topic, message_format_version="2.5")
+        _fill(pair.source, topic, 4, compression_type="lz4")
+        commit_offsets(reader, [TopicPartition(topic, 0, 3 * _EACH + 17)])
+    reader.close()
+
+    config = pair.config()
+    with standing.hosting(config) as mirror:
+        mirror.wait_running(pair.name)
+        for topic in topics:
+            mirror.wait_copied(pair.source, topic, flow=pair.name)
+            copy = f"{pair.alias}.{topic}"
+            wait_for(lambda copy=copy: _offset(pair.target, copy) is not None)
+
+    for topic in topics:
+        sent = read_topic(pair.source, topic)[0]
+        copied = read_topic(pair.target, f"{pair.alias}.{topic}")[0]
+        assert len(sent) == 5 * _EACH
+        assert list(map(_content, copied)) == list(map(_content, sent))
+        goes_on = _offset(pair.target, f"{pair.alias}.{topic}")
+        (there,) = [each for each in copied if each.offset() == goes_on]
+        assert _content(there) == _content(sent[3 * _EACH + 17])
+    file = tmp_path / "mirror.yaml"
+    file.write_text(json.dumps(config))
+    done = CliRunner().invoke(app, ["verify", "-c", str(file), "-o", "json"])
+    assert done.exit_code == 0, done.output
+
+
+def _fill(bootstrap: str, topic: str, first: int, **settings: str) -> None:
+    """Records with and without keys and values, from many to few in a batch."""
+    client = producer(bootstrap, enable_idempotence=False, linger_ms=50, **settings)
+    for number in range(first * _EACH, (first + 1) * _EACH):
+        client.produce(
+            topic,
+            key=b"%d" % number if number % 5 else None,
+            value=b"value %d " % number * (number % 40) if number % 7 else None,
+            timestamp=1_500_000_000_000 + number,
+        )
+        if number % 60 == 0:
+            client.flush(30)
+    assert client.flush(30) == 0
+
+
+def _content(message: Message) -> tuple[bytes | None, bytes | None, int]:
+    return message.key(), message.value(), message.timestamp()[1]
 
 
 def _abort(bootstrap: str, topic: str) -> None:
