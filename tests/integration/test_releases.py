@@ -16,6 +16,8 @@ import uuid
 from confluent_kafka import (
     TIMESTAMP_NOT_AVAILABLE,
     Consumer,
+    KafkaError,
+    KafkaException,
     Message,
     TopicPartition,
 )
@@ -23,10 +25,18 @@ import pytest
 from typer.testing import CliRunner
 
 from mirror.cli.main import app
-from tests.harness.admin import alter_topic, commit_offsets, create_topic
+from mirror.clusters.admin import abilities
+from tests.harness.admin import (
+    alter_topic,
+    commit_offsets,
+    copied_records,
+    create_topic,
+    delete_topic,
+)
 from tests.harness.cases import cases
 from tests.harness.load import NumberedLoad, producer
 from tests.harness.metadata import acls_of, allow, overrides
+from tests.harness.mm2 import PROPERTIES, start_mm2
 from tests.harness.releases import RELEASES, release
 from tests.harness.waiting import wait_for
 from tests.harness.witness import assert_exactly_once, order_of, read_topic
@@ -151,6 +161,107 @@ def test_a_flow(
     assert acls_of(pair.target, about=pair.copy) == {
         ("User:alice", "READ", "ALLOW", pair.copy, "LITERAL")
     }
+
+
+def test_a_topic_without_an_id(
+    run_release: Callable[[str], PlaygroundCluster],
+    clusters: dict[str, PlaygroundCluster],
+    standing: StandingMirror,
+    topic_name: str,
+    tmp_path: Path,
+) -> None:
+    """Brokers before 2.8 cannot tell a topic that was created again from one that lost
+    its end: nothing is copied from it, with a reason that says so, although the flow
+    would go on after either; `mirror check` warns of that beforehand.
+    """
+    pair = Pair(
+        source=run_release(OLDEST).bootstrap,
+        target=clusters["b"].bootstrap,
+        alias=f"N{uuid.uuid4().hex[:6]}",
+        topic=topic_name,
+    )
+    create_topic(pair.source, topic_name)
+    load = NumberedLoad(pair.source, topic_name, 1)
+    load.send(300)
+    config = pair.config(on_loss="continue", on_recreated_topic="continue")
+    file = tmp_path / "mirror.yaml"
+    file.write_text(json.dumps(config))
+    checked = CliRunner().invoke(app, ["check", "-c", str(file), "-o", "json"])
+    said = {
+        each["detail"]: each["state"]
+        for each in json.loads(checked.stdout)["checks"]
+        if each["check"] == "older brokers"
+    }
+    assert said[abilities.NO_TOPIC_IDS] == "warn", said
+    assert len(said) >= 4, said
+
+    with standing.hosting(config) as mirror:
+        mirror.wait_running(pair.name)
+        mirror.wait_copied(pair.source, topic_name, flow=pair.name)
+        delete_topic(pair.source, topic_name)
+        wait_for(lambda: _is_created(pair.source, topic_name))
+        NumberedLoad(pair.source, topic_name, 1).send(10)
+        mirror.wait_until(
+            lambda _: any(
+                p["state"] == "FAULTED"
+                and "no topic ids before Kafka 2.8" in p["reason"]
+                for p in mirror.flow(pair.name)["partitions"]
+            )
+        )
+    assert_exactly_once(order_of(pair.target, pair.copy), load.order)
+
+
+def _is_created(bootstrap: str, topic: str) -> bool:
+    """Create a topic, if its deletion is complete."""
+    try:
+        create_topic(bootstrap, topic)
+    except KafkaException as error:
+        if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+            raise
+        return False
+    return True
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    "releases", [("2.5.1", "2.8.2"), ("2.8.2", "3.9.1"), ("3.3.2", NEWEST)]
+)
+def test_adoption(
+    run_release: Callable[[str], PlaygroundCluster],
+    standing: StandingMirror,
+    releases: tuple[str, str],
+    topic_name: str,
+    tmp_path: Path,
+) -> None:
+    """What MirrorMaker 2 has copied between old releases is adopted: the copy goes on
+    with every record once and in order.
+    """
+    old, new = releases
+    pair = Pair(
+        source=run_release(old).bootstrap,
+        target=run_release(new).bootstrap,
+        alias=f"M{uuid.uuid4().hex[:6]}",
+        topic=topic_name,
+    )
+    create_topic(pair.source, topic_name, PARTITIONS)
+    load = NumberedLoad(pair.source, topic_name, PARTITIONS)
+    load.send(2000)
+    mm2 = start_mm2(
+        pair.source, pair.target, alias=pair.alias, topic=topic_name, folder=tmp_path,
+        exactly_once=False,
+    )  # fmt: skip
+    try:
+        wait_for(lambda: copied_records(pair.target, pair.copy) >= 2000, 150)
+    finally:
+        mm2.stop()
+    load.send(500)
+    words = ["adopt", "--yes", "-c", str(tmp_path / PROPERTIES), "--topic", topic_name]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 0, done.output
+    assert ("before Kafka 3.0" in done.stderr) == (new in {"2.5.1", "2.8.2"})
+    with standing.hosting(pair.config()) as mirror:
+        mirror.wait_copied(pair.source, topic_name, flow=pair.name)
+    assert_exactly_once(order_of(pair.target, pair.copy), load.order)
 
 
 FORMATS = {
