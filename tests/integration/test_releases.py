@@ -138,10 +138,8 @@ def test_a_flow(
     load.send(1000)
     _abort(pair.source, topic_name)
     load.send(1000)
-    reader = Consumer({"bootstrap.servers": pair.source, "group.id": GROUP})
-    stopped_at = read_topic(pair.source, topic_name)[0][700]
-    commit_offsets(reader, [TopicPartition(topic_name, 0, stopped_at.offset())])
-    reader.close()
+    sent = read_topic(pair.source, topic_name)[0]
+    _commit(pair.source, topic_name, sent[100].offset())
 
     with standing.hosting(pair.config()) as mirror:
         mirror.wait_running(pair.name)
@@ -150,12 +148,15 @@ def test_a_flow(
         mirror.wait_copied(pair.source, topic_name, flow=pair.name)
         assert_exactly_once(order_of(pair.target, pair.copy), load.order)
         wait_for(lambda: _offset(pair.target, pair.copy) is not None)
+        first = _offset(pair.target, pair.copy)
+        _commit(pair.source, topic_name, sent[700].offset())
+        wait_for(lambda: _offset(pair.target, pair.copy) != first)
         flow = mirror.flow(pair.name)
         assert flow["state"] == "RUNNING", flow
         wait_for(lambda: acls_of(pair.target, about=pair.copy))
 
     copies = {each.offset(): each for each in read_topic(pair.target, pair.copy)[0]}
-    assert copies[_offset(pair.target, pair.copy)].key() == stopped_at.key()
+    assert copies[_offset(pair.target, pair.copy)].key() == sent[700].key()
     shown = overrides(pair.target, pair.copy)
     assert {name: shown.get(name) for name in CONFIGS} == CONFIGS
     assert acls_of(pair.target, about=pair.copy) == {
@@ -292,15 +293,13 @@ def test_old_formats(
         topic=f"{topic_name}-.*",
     )
     topics = {f"{topic_name}-{name}": configs for name, configs in FORMATS.items()}
-    reader = Consumer({"bootstrap.servers": pair.source, "group.id": GROUP})
     for topic, configs in topics.items():
         create_topic(pair.source, topic, retention_ms="-1", **configs)
         for number, codec in enumerate(("none", "gzip", "snappy", "lz4")):
             _fill(pair.source, topic, number, compression_type=codec)
         alter_topic(pair.source, topic, message_format_version="2.5")
         _fill(pair.source, topic, 4, compression_type="lz4")
-        commit_offsets(reader, [TopicPartition(topic, 0, 3 * _EACH + 17)])
-    reader.close()
+        _commit(pair.source, topic, 3 * _EACH + 17)
 
     config = pair.config()
     with standing.hosting(config) as mirror:
@@ -352,6 +351,12 @@ def _abort(bootstrap: str, topic: str) -> None:
     client.produce(topic, key=b"aborted", value=b"v", partition=0)
     client.flush(30)
     client.abort_transaction(30)
+
+
+def _commit(bootstrap: str, topic: str, offset: int) -> None:
+    reader = Consumer({"bootstrap.servers": bootstrap, "group.id": GROUP})
+    commit_offsets(reader, [TopicPartition(topic, 0, offset)])
+    reader.close()
 
 
 def _offset(bootstrap: str, topic: str) -> int | None:
