@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from mirror.batches.reading import TopicReader
 from mirror.clusters.admin import groups, topic_admin, transactional_ids
 from mirror.clusters.admin.groups import Group, GroupKind
-from mirror.errors import AuthorizationError, MirrorError
+from mirror.errors import AuthorizationError, MirrorError, UnsupportedBrokerError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -105,11 +105,19 @@ def require_rest(activity: Activity, *, source_alias: str) -> None:
         )
 
 
-def producers(target: Cluster, connector: str, group: str | None) -> tuple[str, ...]:
+def producers(
+    target: Cluster, connector: str, group: str | None, *, tell: Callable[[str], None]
+) -> tuple[str, ...]:
     """The transactional ids of a connector's tasks; none if we may not ask."""
     owner = ".+" if group is None else re.escape(group)
     try:
         return transactional_ids.find(target, rf"{owner}-{re.escape(connector)}-\d+")
+    except UnsupportedBrokerError:
+        tell(
+            f"warning: the brokers of {target.alias}, before Kafka 3.0, do not list "
+            "transactional ids, so MirrorMaker 2 is not fenced: make sure it stopped"
+        )
+        return ()
     except AuthorizationError:
         return ()
 

@@ -99,8 +99,8 @@ def read(
     count, at = scan.index(buffer, start, end, scratch)
     if count == scan.UNKNOWN_FORMAT:
         raise CorruptBatchError(
-            f"message format v{buffer[at + 16]} at offset {position}: mirror copies "
-            "format v2; rewrite the topic with a producer of Kafka 0.11 or newer"
+            f"message format v{buffer[at + 16]} at offset {position}: mirror reads "
+            "v0, v1 and v2"
         )
     if count == scan.DAMAGED:
         base = _OFFSET.unpack_from(buffer.data, at)[0]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mirror.batches import batch, records
+from mirror.batches import batch, former, records
 from mirror.clusters import codes
 from mirror.clusters.admin import topic_admin
 from mirror.clusters.wire import fetch
@@ -139,11 +139,13 @@ class TopicReader:
         deadline = time.monotonic() + _PATIENCE_SECONDS
         while self.position < end:
             body, fetched = self._fetch(leader)
-            buffer = np.frombuffer(body, np.uint8)
+            buffer, start, stop = former.modern(
+                np.frombuffer(body, np.uint8), fetched.start, fetched.end
+            )
             found = batch.read(
                 buffer,
-                fetched.start,
-                fetched.end,
+                start,
+                stop,
                 position=self.position,
                 aborted=fetched.aborted,
                 scratch=self._rows,

@@ -26,7 +26,7 @@ _LAST_OFFSET = (1 << 63) - (1 << 32)
 
 
 @numba.njit(inline="always")
-def _int32(buffer, at):
+def int32(buffer, at):
     return np.int32(
         (np.uint32(buffer[at]) << np.uint32(24))
         | (np.uint32(buffer[at + 1]) << np.uint32(16))
@@ -36,20 +36,24 @@ def _int32(buffer, at):
 
 
 @numba.njit(inline="always")
-def _int64(buffer, at):
+def int64(buffer, at):
     value = np.uint64(0)
     for i in range(8):
         value = (value << np.uint64(8)) | np.uint64(buffer[at + i])
     return np.int64(value)
 
 
-def crc_tables() -> np.ndarray:
-    """Tables for CRC-32C (Castagnoli) over eight bytes at a time."""
+CASTAGNOLI, ZIP = 0x82F63B78, 0xEDB88320
+"""The polynomials of CRC-32C, and of the CRC-32 in formats v0 and v1."""
+
+
+def crc_tables(polynomial: int = CASTAGNOLI) -> np.ndarray:
+    """Tables for a CRC over eight bytes at a time."""
     tables = np.zeros((8, 256), np.uint32)
     for byte in range(256):
         value = byte
         for _ in range(8):
-            value = (value >> 1) ^ (0x82F63B78 if value & 1 else 0)
+            value = (value >> 1) ^ (polynomial if value & 1 else 0)
         tables[0, byte] = value
     for table in range(1, 8):
         last = tables[table - 1]
@@ -72,10 +76,10 @@ def index(buffer, start, end, rows):
     while at + _HEADER <= end and count < rows.shape[0]:
         if buffer[at + 16] != 2:
             break
-        size = np.int64(_int32(buffer, at + 8)) + 12
-        base = _int64(buffer, at)
-        delta = np.int64(_int32(buffer, at + 23))
-        records = np.int64(_int32(buffer, at + 57))
+        size = np.int64(int32(buffer, at + 8)) + 12
+        base = int64(buffer, at)
+        delta = np.int64(int32(buffer, at + 23))
+        records = np.int64(int32(buffer, at + 57))
         attributes = (np.int64(buffer[at + 21]) << 8) | buffer[at + 22]
         if (
             size < _HEADER
@@ -96,15 +100,45 @@ def index(buffer, start, end, rows):
         rows[count, LAST] = reached
         rows[count, COUNT] = records
         rows[count, ATTRIBUTES] = attributes
-        rows[count, BASE_TIME] = _int64(buffer, at + 27)
-        rows[count, MAX_TIME] = _int64(buffer, at + 35)
-        rows[count, PRODUCER] = _int64(buffer, at + 43)
+        rows[count, BASE_TIME] = int64(buffer, at + 27)
+        rows[count, MAX_TIME] = int64(buffer, at + 35)
+        rows[count, PRODUCER] = int64(buffer, at + 43)
         count += 1
         at += size
     # A short answer may end within an old-format entry, too small for our header.
     if count == 0 and at + 17 <= end and buffer[at + 16] != 2:
         return UNKNOWN_FORMAT, at
     return count, at
+
+
+@numba.njit(inline="always")
+def crc(buffer, at, end, tables):
+    """The CRC of these bytes; `tables`: see `crc_tables`."""
+    found = np.uint32(0xFFFFFFFF)
+    while at + 8 <= end:
+        low = found ^ (
+            np.uint32(buffer[at])
+            | (np.uint32(buffer[at + 1]) << np.uint32(8))
+            | (np.uint32(buffer[at + 2]) << np.uint32(16))
+            | (np.uint32(buffer[at + 3]) << np.uint32(24))
+        )
+        found = (
+            tables[7, low & np.uint32(0xFF)]
+            ^ tables[6, (low >> np.uint32(8)) & np.uint32(0xFF)]
+            ^ tables[5, (low >> np.uint32(16)) & np.uint32(0xFF)]
+            ^ tables[4, low >> np.uint32(24)]
+            ^ tables[3, buffer[at + 4]]
+            ^ tables[2, buffer[at + 5]]
+            ^ tables[1, buffer[at + 6]]
+            ^ tables[0, buffer[at + 7]]
+        )
+        at += 8
+    while at < end:
+        found = tables[0, (found ^ buffer[at]) & np.uint32(0xFF)] ^ (
+            found >> np.uint32(8)
+        )
+        at += 1
+    return np.uint32(~found)
 
 
 @compiled("int64(uint8[::1], int64[:, ::1], uint32[:, ::1], int64)")
@@ -118,32 +152,7 @@ def first_damaged(buffer, rows, tables, largest):
         size = rows[row, SIZE]
         if size > largest:
             continue
-        at = rows[row, AT] + 21
-        end = rows[row, AT] + size
-        crc = np.uint32(0xFFFFFFFF)
-        while at + 8 <= end:
-            low = crc ^ (
-                np.uint32(buffer[at])
-                | (np.uint32(buffer[at + 1]) << np.uint32(8))
-                | (np.uint32(buffer[at + 2]) << np.uint32(16))
-                | (np.uint32(buffer[at + 3]) << np.uint32(24))
-            )
-            crc = (
-                tables[7, low & np.uint32(0xFF)]
-                ^ tables[6, (low >> np.uint32(8)) & np.uint32(0xFF)]
-                ^ tables[5, (low >> np.uint32(16)) & np.uint32(0xFF)]
-                ^ tables[4, low >> np.uint32(24)]
-                ^ tables[3, buffer[at + 4]]
-                ^ tables[2, buffer[at + 5]]
-                ^ tables[1, buffer[at + 6]]
-                ^ tables[0, buffer[at + 7]]
-            )
-            at += 8
-        while at < end:
-            crc = tables[0, (crc ^ buffer[at]) & np.uint32(0xFF)] ^ (
-                crc >> np.uint32(8)
-            )
-            at += 1
-        if np.uint32(~crc) != np.uint32(_int32(buffer, rows[row, AT] + 17)):
+        at = rows[row, AT]
+        if crc(buffer, at + 21, at + size, tables) != np.uint32(int32(buffer, at + 17)):
             return row
     return rows.shape[0]

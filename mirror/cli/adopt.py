@@ -188,7 +188,9 @@ def _require_rest(taken: Taken, wishes: Wishes) -> None:
 
 
 def _producers(taken: Taken, wishes: Wishes) -> tuple[str, ...]:
-    return activity.producers(taken.target, wishes.connector, wishes.group(taken.flow))
+    return activity.producers(
+        taken.target, wishes.connector, wishes.group(taken.flow), tell=complain
+    )
 
 
 def _plan(taken: list[Taken], wishes: Wishes) -> list[Adoption]:

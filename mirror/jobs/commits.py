@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import structlog
 
-from mirror.batches import batch
+from mirror.batches import batch, former
 from mirror.clusters import codes, error_counts
 from mirror.clusters.admin import allowed, topic_admin
 from mirror.clusters.topics import NO_ID
@@ -199,10 +199,11 @@ class CommitReader:
             return None
         position = self._positions[partition]
         try:
+            buffer, start, end = former.modern(buffer, fetched.start, fetched.end)
             found = batch.read(
                 buffer,
-                fetched.start,
-                fetched.end,
+                start,
+                end,
                 position=position,
                 aborted=(),
                 scratch=self._rows,

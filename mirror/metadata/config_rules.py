@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 
 Configs = Mapping[str, Config]
 
+_OF_THE_LOG = frozenset({"message.format.version", "message.downconversion.enable"})
+"""How old brokers store and serve a log. A copy is of format v2 whatever its source is,
+and Kafka 4 no longer knows these."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
@@ -56,6 +60,7 @@ def wanted(configs: Configs, flow: FlowConfig) -> dict[str, str]:
         if config.value is not None
         and config.settable
         and (config.origin is Origin.TOPIC or flow.use_defaults_from == "source")
+        and name not in _OF_THE_LOG
         and not excluded.fullmatch(name)
     }
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mirror.batches import batch, scan
+from mirror.batches import batch, former, scan
 from mirror.clusters import codes, error_counts
 from mirror.clusters.wire import fetch
 from mirror.errors import ClusterError, CorruptBatchError, NoLeaderError, RecreatedError
@@ -195,10 +195,11 @@ class _Looking:
         if fetched.error != codes.NONE:
             raise codes.error_for(fetched.error, f"reading {self._where}")
         try:
+            body, start, end = former.modern(body, fetched.start, fetched.end)
             found = batch.read(
                 body,
-                fetched.start,
-                fetched.end,
+                start,
+                end,
                 position=part.position,
                 aborted=fetched.aborted,
                 scratch=self._scratch,

@@ -34,15 +34,11 @@ class _Module(NamedTuple):
     revision: str
 
 
-def _kafka(name: str) -> _Module:
-    return _Module("org.apache.kafka", name, KAFKA_VERSION)
-
-
-_MODULES: dict[JarKind, tuple[_Module, ...]] = {
-    "broker": (_kafka("kafka_2.13"),),
-    "mm2": (_kafka("connect-mirror"), _kafka("connect-runtime")),
-    "mirror-client": (_kafka("connect-mirror-client"), _kafka("kafka-clients")),
-    "tools": (_kafka("kafka-tools"),),
+_MODULES: dict[JarKind, tuple[str, ...]] = {
+    "broker": ("kafka_2.13",),
+    "mm2": ("connect-mirror", "connect-runtime"),
+    "mirror-client": ("connect-mirror-client", "kafka-clients"),
+    "tools": ("kafka-tools",),
 }
 # A silent logging binding would hide why a broker did not start.
 _LOGGING = _Module("org.slf4j", "slf4j-simple", SLF4J_VERSION)
@@ -56,16 +52,17 @@ _WITHOUT_POMS = """<ivysettings>
 """
 
 
-def kafka_jars(kind: JarKind) -> str:
+def kafka_jars(kind: JarKind, version: str = KAFKA_VERSION) -> str:
     """Give the class path of a kind of program, resolving it when it is new.
 
     Raises:
         PlaygroundError: the jars could not be fetched.
         JavaMissingError: there is no Java to run Ivy with.
     """
+    modules = [_Module("org.apache.kafka", name, version) for name in _MODULES[kind]]
     folder = fetched(
-        f"kafka-{KAFKA_VERSION}-{kind}",
-        "\n".join(_dependency(each) for each in (*_MODULES[kind], _LOGGING)),
+        f"kafka-{version}-{kind}",
+        "\n".join(_dependency(each) for each in (*modules, _LOGGING)),
         types=("jar", "bundle"),
     )
     return os.pathsep.join(str(jar) for jar in sorted(folder.glob("*.jar")))

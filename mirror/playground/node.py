@@ -53,6 +53,8 @@ class NodePlan:
     """Passwords of the users that exist from the start."""
     jvm: Sequence[str] = ()
     """Options that override those that keep a test's broker small."""
+    version: str = KAFKA_VERSION
+    """Kafka's; before 3.3 the settings name a ZooKeeper, and nothing is formatted."""
 
 
 class JarNode:
@@ -148,7 +150,7 @@ class JarNode:
             )
 
     def _command(self, *arguments: str, jvm: Sequence[str] = ()) -> list[str]:
-        options = (*_SMALL_JVM, *jvm, "-cp", kafka_jars("broker"))
+        options = (*_SMALL_JVM, *jvm, "-cp", kafka_jars("broker", self._plan.version))
         return [str(require_java()), *options, *arguments]
 
     def _format(self) -> None:
@@ -157,6 +159,8 @@ class JarNode:
         self._properties.write_text(
             "".join(f"{name}={value}\n" for name, value in settings.items())
         )
+        if "zookeeper.connect" in settings:
+            return
         seed = self._seed()
         if not seed.exists():
             self._format_with_java(seed)
@@ -173,7 +177,7 @@ class JarNode:
         # cached, it saves every later node a JVM start.
         users = repr(sorted(self._plan.scram_users.items()))
         mark = hashlib.sha256(users.encode()).hexdigest()[:8]
-        return cache_folder() / f"bootstrap-{KAFKA_VERSION}-{mark}.checkpoint"
+        return cache_folder() / f"bootstrap-{self._plan.version}-{mark}.checkpoint"
 
     def _format_with_java(self, seed: Path) -> None:
         users = [

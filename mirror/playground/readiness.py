@@ -64,9 +64,11 @@ def _known_brokers(address: str) -> set[int]:
         )
         try:
             listed = admin.describe_cluster()["brokers"]
+        except KeyError:  # kafka-python expects what brokers tell since 3.7
+            return {each["broker"] for each in admin.describe_log_dirs()}
         finally:
             admin.close()
     except (KafkaError, OSError):
         return set()
-    # A killed broker stays in the list, fenced, until it is back.
-    return {broker["broker_id"] for broker in listed if not broker["is_fenced"]}
+    # A killed broker stays in the list, fenced, until it is back; not before 2.8.
+    return {each["broker_id"] for each in listed if not each.get("is_fenced")}

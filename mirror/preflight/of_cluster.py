@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 REPLICAS, IN_SYNC = "default.replication.factor", "min.insync.replicas"
 LARGEST = "message.max.bytes"
 _LONGEST = "transaction.max.timeout.ms"
-_SETTINGS = (REPLICAS, IN_SYNC, LARGEST, _LONGEST)
+_FORMAT = "log.message.format.version"
+_SETTINGS = (REPLICAS, IN_SYNC, LARGEST, _LONGEST, _FORMAT)
 
 
 def unreached(config: ClusterConfig, error: ClusterError) -> Finding:
@@ -90,8 +91,9 @@ def findings(
     if not silent:
         found.append(ok(where, "brokers", "each answers at its advertised address"))
     found += security(config, where)
-    found.append(_version(cluster, where))
+    found += _version(cluster, where)
     if flows:
+        found += _format(where, settings)
         found.append(_transactions(cluster, where, flows, settings))
     return found
 
@@ -124,16 +126,38 @@ def security(config: ClusterConfig, where: str) -> Iterator[Finding]:
         )  # fmt: skip
 
 
-def _version(cluster: Cluster, where: str) -> Finding:
+def _version(cluster: Cluster, where: str) -> Iterator[Finding]:
     found = abilities.version(cluster)
     shown = ".".join(map(str, found))
     oldest = ".".join(map(str, abilities.OLDEST))
     if found < abilities.OLDEST:
-        return fail(
+        yield fail(
             where, "version", f"Kafka {shown}, judging by its API versions",
             f"mirror supports {oldest} and newer: upgrade the brokers",
         )  # fmt: skip
-    return ok(where, "version", f"Kafka {shown} or newer; supported from {oldest}")
+        return
+    yield ok(where, "version", f"Kafka {shown} or newer; supported from {oldest}")
+    for text in abilities.lacks(cluster):
+        if text == abilities.NO_TOPIC_IDS:
+            yield warn(
+                where, "older brokers", text,
+                "upgrade the brokers, or pause flows before a topic is created again",
+            )  # fmt: skip
+        else:
+            yield ok(where, "older brokers", text)
+
+
+def _format(where: str, settings: Mapping[str, str]) -> Iterator[Finding]:
+    """Copies are written in format v2, by idempotent producers."""
+    format_ = settings.get(_FORMAT, "")
+    if format_.startswith(("0.8", "0.9", "0.10")):
+        yield fail(
+            where, "message format",
+            f"{_FORMAT} is {format_}: brokers refuse idempotent and transactional "
+            "writes to topics of this format",
+            f"raise {_FORMAT} to 0.11.0 or more, and message.format.version of topics "
+            "that set it",
+        )  # fmt: skip
 
 
 def _transactions(

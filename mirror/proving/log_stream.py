@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import time
 from typing import TYPE_CHECKING
 
-from mirror.batches import batch, scan, to_columns
+from mirror.batches import batch, former, scan, to_columns
 from mirror.batches.batch import LOG_APPEND_TIME
 from mirror.batches.listing import Listed, listed
 from mirror.clusters import codes
@@ -185,10 +185,11 @@ class LogStream:
         Meter.fetched_bytes += size
         begun = self._position
         try:
+            buffer, start, end = former.modern(buffer, fetched.start, fetched.end)
             found = batch.read(
                 buffer,
-                fetched.start,
-                fetched.end,
+                start,
+                end,
                 position=begun,
                 aborted=fetched.aborted,
                 scratch=self._scratch,

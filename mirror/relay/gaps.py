@@ -108,7 +108,9 @@ def look(source: Cluster, suspects: Iterable[Suspect]) -> list[Finding]:
             common=log.common,
         )
         reason = ""
-        if gap is None and suspect.refused:
+        if gap is not None and gap.cause is Cause.TRUNCATED and _nameless(topic):
+            gap, reason = None, _remade_or_cut(suspect, f"ends at offset {log.end}")
+        elif gap is None and suspect.refused:
             reason = (
                 f"{_name(suspect)}: a broker has no offset {suspect.position.offset}, "
                 f"but its leader, broker {leader.node}, has"
@@ -252,12 +254,32 @@ def _in_the_way(suspect: Suspect, shown: Topic | None, views: Views) -> str:
     if views.has_another(leader.node, shown):
         return _disagree(suspect)
     if not remade(shown.topic_id, position) and leader.epoch < position.leader_epoch:
+        if _nameless(shown):
+            return _remade_or_cut(suspect, f"is led under epoch {leader.epoch}")
         return (
             f"{_name(suspect)}: broker {leader.node} leads it under epoch "
             f"{leader.epoch}, but records of epoch {position.leader_epoch} were "
             "copied: the brokers that answer are cut off from their cluster"
         )
     return ""
+
+
+def _nameless(topic: Topic) -> bool:
+    """Whether its brokers have no topic ids."""
+    return topic.topic_id == NO_ID
+
+
+def _remade_or_cut(suspect: Suspect, found: str) -> str:
+    """Why nothing is copied where a topic may be another one: to go on would
+    leave out its beginning, to begin again would copy records twice.
+    """
+    position = suspect.position
+    return (
+        f"{_name(suspect)} {found}, but records up to offset {position.offset} (epoch "
+        f"{position.leader_epoch}) were copied: the topic was created again or lost "
+        "its end, which these brokers cannot tell (no topic ids before Kafka 2.8); set "
+        "where to continue with `mirror flow reset`"
+    )
 
 
 def _disagree(suspect: Suspect) -> str:

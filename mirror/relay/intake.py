@@ -12,7 +12,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from mirror.batches import batch
+from mirror.batches import batch, former
 from mirror.clusters import codes
 from mirror.errors import CorruptBatchError, TransformError, UnreachableError
 from mirror.offsets.progress import NO_ID, Position
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     import structlog
 
-    from mirror.batches.batch import Batches
+    from mirror.batches.batch import Batches, Buffer
     from mirror.clusters.wire.fetch import Fetched
     from mirror.config.schema import FlowConfig
     from mirror.relay.faults import Faults
@@ -188,7 +188,6 @@ class Intake:
     def _take(
         self, fetched: Fetched, answer: Answer, transaction: PendingTransaction
     ) -> None:
-        buffer = answer.buffer
         key = (fetched.topic, fetched.partition)
         position = self._reader.offset(key)
         end_offset = self._end(fetched)
@@ -209,7 +208,7 @@ class Intake:
         assignment = self._wanted[key]
         if (made := self._rewritten(fetched, answer, position, transaction)) is None:
             return
-        found, done = made
+        buffer, found, done = made
         whole = done.stopped_at < 0
         next_offset, leader_epoch = found.next_offset, found.leader_epoch
         if not whole:
@@ -247,17 +246,23 @@ class Intake:
         answer: Answer,
         position: int,
         transaction: PendingTransaction,
-    ) -> tuple[Batches, Rewritten] | None:
-        """The batches in a partition's answer, and the rewritten ones; None if they
-        make it set the partition aside, or ask its leader for them.
+    ) -> tuple[Buffer, Batches, Rewritten] | None:
+        """The batches in a partition's answer, with the bytes that they lie in, and the
+        rewritten ones; None if they make it set the partition aside, or ask its leader
+        for them.
         """
-        buffer = answer.buffer
         key = (fetched.topic, fetched.partition)
         try:
-            found = batch.read(
-                buffer,
+            buffer, start, end = former.modern(
+                answer.buffer,
                 fetched.start,
                 fetched.end,
+                most=self._flow.max_unpacked_bytes,
+            )
+            found = batch.read(
+                buffer,
+                start,
+                end,
                 position=position,
                 aborted=fetched.aborted,
                 scratch=self._scratch,
@@ -292,7 +297,7 @@ class Intake:
                 failed="OUT_OF_MEMORY",
             )
             return None
-        return found, done
+        return buffer, found, done
 
     def _limit(self, assignment: Assignment) -> int:
         """The largest batch that every topic accepts to which its records may go."""

@@ -12,6 +12,7 @@ from mirror.playground.cache import KAFKA_VERSION
 from tests.acceptance.test_wheel import PYTHONS
 from tests.harness.kafka_keys import listed
 from tests.harness.pages import ROOT
+from tests.harness.releases import RELEASES
 from tests.tools import TOOLS
 from tests.unit.test_deploy_chart import KUBERNETES
 
@@ -25,7 +26,8 @@ def test_the_page_names_the_versions_that_are_tested() -> None:
     a new version or a further row changes both.
     """
     page = (ROOT / "docs" / "reference" / "versions.md").read_text()
-    rows = {what: tuple(said.split(", ")) for what, said in _ROW.findall(page)}
+    tested, _, _ = page.partition("\n## ")
+    rows = {what: tuple(said.split(", ")) for what, said in _ROW.findall(tested)}
     lock = (ROOT / "requirements.lock").read_text()
     pins = dict(re.findall(r"^([a-z0-9.-]+)==([^\s;]+)", lock, re.MULTILINE))
     [debian] = re.findall(
@@ -38,6 +40,7 @@ def test_the_page_names_the_versions_that_are_tested() -> None:
 
     assert rows == {
         "Kafka brokers": (KAFKA_VERSION,),
+        "Kafka brokers of other releases": RELEASES[:-1],
         "Kafka's protocol as of": ("2.8",),  # tests.harness.proxy.KAFKA_2_8
         "MirrorMaker 2": (KAFKA_VERSION,),
         "keys of MirrorMaker 2's files": tuple(

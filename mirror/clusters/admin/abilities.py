@@ -9,8 +9,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kafka.protocol.admin import DescribeConfigsRequest
+from kafka.protocol.admin import (
+    DescribeConfigsRequest,
+    DescribeProducersRequest,
+    DescribeTransactionsRequest,
+    DescribeUserScramCredentialsRequest,
+)
 from kafka.protocol.broker_version_data import infer_broker_version_from_api_versions
+from kafka.protocol.consumer import FetchRequest
+from kafka.protocol.metadata import MetadataRequest
 
 from mirror.clusters import codes
 
@@ -19,8 +26,9 @@ if TYPE_CHECKING:
 
     from mirror.clusters.cluster import Cluster
 
-OLDEST = (2, 8)
-"""The oldest broker version that mirror supports."""
+OLDEST = (2, 5)
+"""The oldest broker version that mirror supports: since then brokers tell a producer
+that goes on from another one with its transactional id (KIP-360)."""
 _BROKER_RESOURCE = 4
 _TRANSACTIONS = "transaction.version"
 _V2 = 2
@@ -30,6 +38,46 @@ def version(cluster: Cluster) -> tuple[int, ...]:
     """The inferred Kafka version; the real one may be newer."""
     spoken = cluster.any_connection().versions
     return tuple(infer_broker_version_from_api_versions(spoken))
+
+
+def lacks(cluster: Cluster) -> tuple[str, ...]:
+    """What these brokers cannot do, and what mirror does instead; see
+    docs/reference/versions.md.
+    """
+    return tuple(
+        text
+        for request, least, text in _LATER
+        if not cluster.speaks(request.API_KEY, least)
+    )
+
+
+NO_TOPIC_IDS = (
+    "no topic ids (2.8): a topic that is created again is taken for the old one, or "
+    "waits for a decision if it is shorter"
+)
+_LATER = (
+    (MetadataRequest, 10, NO_TOPIC_IDS),
+    (
+        FetchRequest, 13,
+        ("no fetch by topic id (3.1): a log that lost its end is noticed when a slot "
+        "takes over, or once reading fails"),
+    ),
+    (
+        DescribeProducersRequest, 0,
+        ("leaders do not tell of open transactions (2.8): `mirror risk` and switches "
+        "show fewer"),
+    ),
+    (
+        DescribeTransactionsRequest, 0,
+        ("coordinators do not tell of transactions (3.0): fencing alone shows that "
+        "another owner took over, and rights on transactional ids are not checked"),
+    ),
+    (
+        DescribeUserScramCredentialsRequest, 0,
+        "users with passwords and quotas are not listed (2.7)",
+    ),
+)  # fmt: skip
+"""Requests that came after `OLDEST`: from which version of theirs on."""
 
 
 def has_transactions_v2(cluster: Cluster) -> bool:

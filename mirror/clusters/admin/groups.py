@@ -23,7 +23,7 @@ from kafka.protocol.api_message import ApiMessage
 from mirror.clusters import codes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from mirror.clusters.cluster import Cluster
 
@@ -91,24 +91,26 @@ def list_groups(cluster: Cluster) -> dict[str, Group]:
         ClusterError: a broker does not answer, so some groups would be missing.
     """
     cluster.refresh()
-    pending = [
-        cluster.connection(node).send(ListGroupsRequest(states_filter=[],
-                                                        types_filter=[]))
+    pending = {
+        node: cluster.connection(node).send(ListGroupsRequest(states_filter=[],
+                                                              types_filter=[]))
         for node in cluster.nodes
-    ]  # fmt: skip
+    }  # fmt: skip
     found: dict[str, Group] = {}
-    for each in pending:
+    for node, each in pending.items():
         answer = each.result()
         if answer.error_code != codes.NONE:
             what = f"cluster {cluster.alias}: listing groups"
             raise codes.error_for(answer.error_code, what)
+        stateless = [g.group_id for g in answer.groups if not g.group_state]
+        states = _states(cluster, node, stateless)
         for listed in answer.groups:
             # While a coordinator moves, two brokers may list a group.
             if listed.group_id not in found or listed.group_state not in (None, "Dead"):
                 found[listed.group_id] = Group(
                     group=listed.group_id,
                     kind=_kind(listed.group_type),
-                    state=_state(listed.group_state),
+                    state=_state(listed.group_state or states.get(listed.group_id)),
                 )
     return found
 
@@ -168,8 +170,19 @@ def _kind(listed: str | None) -> GroupKind:
         return GroupKind.UNKNOWN
 
 
+def _states(cluster: Cluster, node: int, names: Sequence[str]) -> dict[str, str]:
+    """Of groups of a broker before 2.6, which lists them without their states."""
+    found = {}
+    for first in range(0, len(names), _GROUPS_AT_ONCE):
+        request = DescribeGroupsRequest(names[first : first + _GROUPS_AT_ONCE], False)
+        for each in cluster.call(request, node=node).groups:
+            if each.error_code == codes.NONE:
+                found[each.group_id] = each.group_state
+    return found
+
+
 def _state(listed: str | None) -> str:
-    """`PreparingRebalance` as PREPARING_REBALANCE; brokers before 2.6 report none."""
+    """`PreparingRebalance` as PREPARING_REBALANCE; None: no broker tells."""
     text = "".join(f"_{c}" if c.isupper() else c for c in listed or "Unknown")
     return text.lstrip("_").upper()
 

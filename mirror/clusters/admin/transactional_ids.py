@@ -14,7 +14,6 @@ from kafka.protocol.admin import ListTransactionsRequest
 
 from mirror.clusters import codes
 from mirror.clusters.transactions import Producer
-from mirror.errors import UnsupportedBrokerError
 
 if TYPE_CHECKING:
     from mirror.clusters.cluster import Cluster
@@ -24,9 +23,10 @@ _TIMEOUT_MS = 60_000
 
 
 def find(cluster: Cluster, pattern: str) -> tuple[str, ...]:
-    """The ids that match `pattern` as a whole; brokers before 3.0 report none.
+    """The ids that match `pattern` as a whole.
 
     Raises:
+        UnsupportedBrokerError: brokers before 3.0 do not list them.
         ClusterError: a broker does not answer, or refuses.
     """
     cluster.refresh()
@@ -36,10 +36,7 @@ def find(cluster: Cluster, pattern: str) -> tuple[str, ...]:
         request = ListTransactionsRequest(
             state_filters=[], producer_id_filters=[], duration_filter=-1
         )
-        try:
-            answer = cluster.connection(node).call(request, at_most=_WITHOUT_PATTERNS)
-        except UnsupportedBrokerError:
-            return ()
+        answer = cluster.connection(node).call(request, at_most=_WITHOUT_PATTERNS)
         if answer.error_code != codes.NONE:
             what = f"cluster {cluster.alias}: listing transactions"
             raise codes.error_for(answer.error_code, what)

@@ -155,7 +155,7 @@ class Connection:
             raise UnsupportedBrokerError(
                 f"cluster {self.alias}: {self.address} has no usable version of "
                 f"{request_class.__name__}: it speaks {low} to {high}, mirror up to "
-                f"{ceiling}; brokers 2.8 to 4.x are supported"
+                f"{ceiling}; brokers 2.5 to 4.x are supported"
             )
         return int(chosen)
 
