@@ -101,8 +101,8 @@ class PairConfig(Section):
         on_change=Effect.NONE,
         description="On: both flows leave out, and count, records that were written "
         "away from the home of their key, so that they stay on the cluster where they "
-        "were written. It needs homes, both_ways, and provenance in both flows; a switch "
-        "or failover refuses while it is on. Off: they are copied.",
+        "were written. It needs homes, both_ways, and provenance in both flows; while "
+        "it is on, switches and failovers are refused. Off: they are copied.",
     )
     hooks: HooksConfig | None = setting(
         default=None,
