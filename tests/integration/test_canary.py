@@ -32,7 +32,7 @@ from tests.harness.switching import Switch, command, secured_pair_of
 from tests.harness.waiting import wait_for
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
     from mirror.clusters.cluster import Cluster
@@ -280,45 +280,50 @@ def test_fences(topic_name: str, tmp_path: Path, policy: str) -> None:
                 assert pair.untouched() == before
 
 
+@pytest.fixture(scope="module")
+def with_users(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[dict[str, PlaygroundCluster]]:
+    root = tmp_path_factory.mktemp("with-users")
+    with playground(("a", "b"), root=root, given=False, secured=True) as made:
+        yield made
+
+
 @pytest.mark.full
 @pytest.mark.parametrize("source", ["there", "home"])
-@pytest.mark.parametrize(
-    "steps", [STEPS[at : at + 3] for at in range(0, len(STEPS), 3)], ids="-".join
-)
+@pytest.mark.parametrize("step", STEPS)
 def test_killed_within_a_step(
-    topic_name: str, tmp_path: Path, steps: tuple[str, ...], source: str
+    with_users: dict[str, PlaygroundCluster],
+    topic_name: str,
+    tmp_path: Path,
+    step: str,
+    source: str,
 ) -> None:
-    """A canary that gets SIGKILL within each of these steps, there or on the way home,
-    leaves its fence and its open run to the next one, which says so, clears them and
-    passes; a switch of the pair is not kept from beginning.
+    """A canary that gets SIGKILL within this step, there or on the way home, leaves its
+    fence and its open run to the next one, which says so, clears them and passes; a
+    switch of the pair is not kept from beginning.
     """
-    root = tmp_path / "clusters"
-    with (
-        playground(("a", "b"), root=root, given=False, secured=True) as made,
-        Pair(made, topic_name, tmp_path, secured=True) as pair,
-    ):
+    with Pair(with_users, topic_name, tmp_path, secured=True) as pair:
         pair.passes()
         before = pair.untouched()
         at = pair.one if source == "there" else pair.other
-        for step in steps:
-            pair.canary().kill_within(pair.ends[pair.one], step, 0.0, source=at)
-            flow = f"{pair.one}/{pair.other}"
-            command(tmp_path, "switch", flow, "--dry-run")
-            found = pair.passes()
-            assert any("is ended" in each for each in found["cleared"])
-            assert pair.untouched() == before
+        pair.canary().kill_within(pair.ends[pair.one], step, 0.0, source=at)
+        flow = f"{pair.one}/{pair.other}"
+        command(tmp_path, "switch", flow, "--dry-run")
+        found = pair.passes()
+        assert any("is ended" in each for each in found["cleared"])
+        assert pair.untouched() == before
 
 
 @pytest.mark.full
-def test_another_fence_meanwhile(topic_name: str, tmp_path: Path) -> None:
+def test_another_fence_meanwhile(
+    with_users: dict[str, PlaygroundCluster], topic_name: str, tmp_path: Path
+) -> None:
     """A canary that fenced by ACLs is killed, and the next one runs after the pair got
     another fence: it takes the ACLs back all the same.
     """
-    root = tmp_path / "clusters"
-    with (
-        playground(("a", "b"), root=root, given=False, secured=True) as made,
-        Pair(made, topic_name, tmp_path, secured=True) as pair,
-    ):
+    with Pair(with_users, topic_name, tmp_path, secured=True) as pair:
+        pair.passes()
         before = pair.untouched()
         pair.canary().kill_within(pair.ends[pair.one], "drain", 0.0, source=pair.one)
         assert pair.untouched() != before
