@@ -3,7 +3,8 @@
 `merge` copies records into one output, leaving out those that `looped` names, adding
 the provenance header, and renumbering; `fields` finds keys and values. Bytes in, bytes
 out: no allocation, no Python object, no I/O. Any producer may have written the bytes,
-so every number is read by `varint` or `sized` of `compiled`. `scan` lists the batches. Format: Kafka's message format v2.
+so every number is read by `varint` or `sized` of `compiled`. `scan` lists the batches.
+Format: Kafka's message format v2.
 """
 
 from __future__ import annotations
