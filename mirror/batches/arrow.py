@@ -44,6 +44,8 @@ class Chunk:
     """Records left out because they already came through the target."""
     unexplained: int
     """How many of these did not come from one of the `feeders`."""
+    away: int
+    """Records left out because they were written away from their key's home."""
 
     @property
     def offsets(self) -> Longs:
@@ -54,14 +56,16 @@ class Decoder:
     """Reads unpacked records, one partition at a time."""
 
     def __init__(
-        self, *, via: Buffer, target_suffix: Buffer, feeders: Buffer = _NOTHING
-    ) -> None:
-        """`via`: the key of headers to hide. `target_suffix`, `feeders`: as for
-        `merge_loop.merge`. All may be empty.
+        self, *, via: Buffer, target_suffix: Buffer, feeders: Buffer = _NOTHING,
+        homes: Buffer = _NOTHING,
+    ) -> None:  # fmt: skip
+        """`via`: the key of headers to hide. `target_suffix`, `feeders`, `homes`: as
+        for `merge_loop.merge`. All may be empty.
         """
         self._via = via
         self._target_suffix = target_suffix
         self._feeders = feeders
+        self._homes = homes
         self._places = np.empty((_MOST_RECORDS, to_columns.PLACE_COLUMNS), np.int64)
         self._result = np.zeros(to_columns.RESULTS, np.int64)
 
@@ -75,7 +79,7 @@ class Decoder:
     ) -> Iterator[Chunk]:
         """Chunks of the listed sections (see `merge_loop.merge`), from `position` on.
 
-        A chunk is empty if all its records looped.
+        A chunk is empty if all its records are left out.
 
         Raises:
             CorruptBatchError: records do not fit their batch.
@@ -93,6 +97,7 @@ class Decoder:
                 self._via,
                 self._target_suffix,
                 self._feeders,
+                self._homes,
                 _MOST_BYTES,
                 self._places,
                 found,
@@ -109,6 +114,7 @@ class Decoder:
                 places=places,
                 looped=int(found[to_columns.LOOPED]),
                 unexplained=int(found[to_columns.UNEXPLAINED]),
+                away=int(found[to_columns.AWAY]),
             )
         if whole < len(sections):
             raise damaged_records(sections[whole, merge_loop.FIRST_OFFSET])

@@ -29,12 +29,11 @@ _UNPACKED_AT_ONCE = 4 << 20
 
 
 class Loops(NamedTuple):
-    """Which records are left out because they came through the target before; for the
-    arguments see `looped.find_loop`.
-    """
+    """Which records a flow leaves out; for the arguments see `merge_loop.merge`."""
 
     via: Buffer = _NOTHING
     target_suffix: Buffer = _NOTHING
+    homes: Buffer = _NOTHING
 
 
 NO_LOOPS = Loops()
@@ -80,7 +79,8 @@ def listed(
             places = np.empty((min(left, _AT_ONCE), to_columns.PLACE_COLUMNS), np.int64)
             to_columns.find(
                 source, found[:whole], state, position, end,
-                loops.via, loops.target_suffix, _NOTHING, _MOST_BYTES, places, result,
+                loops.via, loops.target_suffix, _NOTHING, loops.homes, _MOST_BYTES,
+                places, result,
             )  # fmt: skip
             broken = int(result[to_columns.BROKEN]) - 1
             if broken > row:
@@ -91,7 +91,7 @@ def listed(
             yield Listed(
                 source,
                 places[: result[to_columns.FOUND]],
-                int(result[to_columns.LOOPED]),
+                int(result[to_columns.LOOPED] + result[to_columns.AWAY]),
             )
         if whole < len(found):
             raise damaged_records(found[whole, merge_loop.FIRST_OFFSET])

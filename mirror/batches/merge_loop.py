@@ -1,10 +1,10 @@
 """Compiled loops over the records of batches.
 
-`merge` copies records into one output, leaving out those that already came through the
-target (`looped` knows them), adding the provenance header, and renumbering; `fields`
-finds keys and values. Bytes in, bytes out: no allocation, no Python object, no I/O. Any
-producer may have written the bytes, so every number is read by `varint` or `sized` of
-`compiled`. `scan` lists the batches. Format: Kafka's message format v2.
+`merge` copies records into one output, leaving out those that `looped` names, adding
+the provenance header, and renumbering; `fields` finds keys and values. Bytes in, bytes
+out: no allocation, no Python object, no I/O. Any producer may have written the bytes,
+so every number is read by `varint` or `sized` of `compiled`. `scan` lists the batches.
+Format: Kafka's message format v2.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from mirror.batches.compiled import (
     varint,
     varint_size,
 )
-from mirror.batches.looped import find_loop
+from mirror.batches.looped import find_loop, first_of
 
 # Columns of the rows that `merge` reads.
 SOURCE_AT, SOURCE_END, RECORDS, FIRST_TIME, FIRST_OFFSET, LAST_DELTA, FIXED_TIME = (
@@ -32,8 +32,8 @@ ROW, POSITION, DONE, REACHED = range(4)
 STATES = 4
 
 # Slots of `merge`'s result.
-END, COPIED, NEWEST, LOOPED, BROKEN, OLDEST, RUNS, UNEXPLAINED = range(8)
-RESULTS = 8
+END, COPIED, NEWEST, LOOPED, BROKEN, OLDEST, RUNS, UNEXPLAINED, AWAY = range(9)
+RESULTS = 9
 
 _HEADER = 61
 _SLACK = 32  # varints of a record may grow by this much when it is renumbered
@@ -45,7 +45,8 @@ sizes of key, value and headers."""
 
 @compiled(
     "void(uint8[::1], int64[:, ::1], int64[::1], int64, uint8[::1], int64,"
-    " uint8[::1], uint8[::1], uint8[::1], uint8[::1], int64[:, ::1], int64[::1])"
+    " uint8[::1], uint8[::1], uint8[::1], uint8[::1], uint8[::1], int64[:, ::1],"
+    " int64[::1])"
 )
 def merge(
     buffer,
@@ -58,6 +59,7 @@ def merge(
     stamp,
     target_suffix,
     feeders,
+    homes,
     runs,
     result,
 ):
@@ -72,18 +74,21 @@ def merge(
     stamp: such a header, encoded, to append to each record (empty: none).
     target_suffix, feeders: records that looped are left out (see `find_loop`;
       empty: none).
+    homes: records that no header `via` names are left out as well if `first_of` says so
+      of their keys (empty: none; else there is a target_suffix).
     runs: receives a row per run of records with consecutive source offsets: the first
       one's source offset, its index in `out`, and their number.
     Stops before the output exceeds limit_out bytes, but copies at least one record; and
     when there is no room for another run.
-    `result` receives the end, records copied, newest time, records looped, and the
-    number of runs. If records do not fit their batch, BROKEN is that batch's row,
-    counted from 1, and the rest of `result` is invalid.
+    `result` receives the end, records copied, newest time, records looped, those away
+    from home, and the number of runs. If records do not fit their batch, BROKEN is that
+    batch's row, counted from 1, and the rest of `result` is invalid.
     """
     at = _HEADER
     copied = 0
     looped = 0
     unexplained = 0
+    away = 0
     newest = np.int64(-1)
     base_time = np.int64(0)
     row = state[ROW]
@@ -131,13 +136,13 @@ def merge(
             headers = np.int64(0)
             headers_at = end
             if looking:
-                _, _, p = sized(buffer, p, end)
+                key_size, key_at, p = sized(buffer, p, end)
                 _, _, count_at = sized(buffer, p, end)
                 headers, headers_at = varint(buffer, count_at, end)
                 if headers < 0 or headers > end - headers_at:
                     return
                 if target_suffix.size > 0:
-                    fit, is_looped, is_unexplained, _, _, _ = find_loop(
+                    fit, is_looped, is_unexplained, hops, _, _ = find_loop(
                         buffer, headers_at, end, headers, via, target_suffix, feeders
                     )
                     if not fit:
@@ -145,6 +150,13 @@ def merge(
                     if is_looped:
                         looped += 1
                         unexplained += is_unexplained
+                        continue
+                    if (
+                        homes.size > 0
+                        and hops == 0
+                        and first_of(buffer, key_at, key_size, homes) != 0
+                    ):
+                        away += 1
                         continue
             if copied == 0:
                 base_time = time
@@ -200,6 +212,7 @@ def merge(
     result[NEWEST] = newest
     result[LOOPED] = looped
     result[UNEXPLAINED] = unexplained
+    result[AWAY] = away
     result[BROKEN] = 0
     result[OLDEST] = base_time
     result[RUNS] = run + 1

@@ -12,7 +12,7 @@ import numba
 import numpy as np
 
 from mirror.batches.compiled import compiled, copy_bytes, equals, sized, varint
-from mirror.batches.looped import find_loop
+from mirror.batches.looped import find_loop, first_of
 from mirror.batches.merge_loop import (
     DONE,
     FIRST_OFFSET,
@@ -40,8 +40,8 @@ ALL = (1 << 63) - 1
 FOUND, LOOPED, BROKEN, KEY_BYTES, VALUE_BYTES, SHOWN, NAME_BYTES, CONTENT_BYTES = range(
     8
 )
-UNEXPLAINED = 8
-RESULTS = 9
+UNEXPLAINED, AWAY = 8, 9
+RESULTS = 10
 
 _HEADER_COST = 16
 """Bytes that a header takes in arrays, in addition to its own."""
@@ -49,7 +49,7 @@ _HEADER_COST = 16
 
 @compiled(
     "void(uint8[::1], int64[:, ::1], int64[::1], int64, int64, uint8[::1],"
-    " uint8[::1], uint8[::1], int64, int64[:, ::1], int64[::1])"
+    " uint8[::1], uint8[::1], uint8[::1], int64, int64[:, ::1], int64[::1])"
 )
 def find(
     buffer,
@@ -60,19 +60,20 @@ def find(
     via,
     target_suffix,
     feeders,
+    homes,
     most_bytes,
     places,
     result,
 ):
     """List records of the batches in `rows` (see `merge_loop.merge`, also for `state`,
-    `first_offset`, `target_suffix`, `feeders` and BROKEN), below `end_offset`.
+    `first_offset`, `target_suffix`, `feeders`, `homes` and BROKEN), below `end_offset`.
 
-    Headers called `via` are counted as hidden, and records that looped are left out
-    (all empty: nothing is hidden, nothing left out).
+    Headers called `via` are counted as hidden, and records that looped or are away from
+    home are left out (all empty: nothing is hidden, nothing left out).
     Stops before it lists more than `most_bytes`, but lists at least one record.
     """
     found = 0
-    looped = unexplained = 0
+    looped = unexplained = away = 0
     key_bytes = value_bytes = shown = name_bytes = content_bytes = np.int64(0)
     row = state[ROW]
     position = state[POSITION]
@@ -119,6 +120,13 @@ def find(
                 looped += 1
                 unexplained += is_unexplained
                 continue
+            if (
+                homes.size > 0
+                and hidden == 0
+                and first_of(buffer, key_at, key_size, homes) != 0
+            ):
+                away += 1
+                continue
             fixed = rows[row, FIXED_TIME]
             places[found, OFFSET] = offset
             places[found, TIME] = (
@@ -151,6 +159,7 @@ def find(
     result[FOUND] = found
     result[LOOPED] = looped
     result[UNEXPLAINED] = unexplained
+    result[AWAY] = away
     result[BROKEN] = 0
     result[KEY_BYTES] = key_bytes
     result[VALUE_BYTES] = value_bytes

@@ -32,8 +32,9 @@ from mirror.tails.conflicts import conflicts as conflicts_of
 from mirror.tails.exporting import text_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
+    from mirror.config.pair_settings import PairConfig
     from mirror.config.schema import MirrorConfig
     from mirror.tails.conflicts import Conflict, Written
 
@@ -109,7 +110,7 @@ def conflicts(  # noqa: PLR0913  each is an option
     if ends is None:
         raise typer.BadParameter(f'"{pair}" names no two clusters', param_hint="PAIR")
     scope = None if named is None else named[2]
-    homes = _homes(chosen, ends, scope) if away else None
+    homes = _with_homes(chosen, ends, scope) if away else None
     found = _found(
         chosen, ends, topic, window_ms=window_ms, since_ms=since_ms, homes=homes
     )
@@ -138,7 +139,7 @@ def _found(
     *,
     window_ms: int,
     since_ms: int | None,
-    homes: Mapping[str, str] | None,
+    homes: PairConfig | None,
 ) -> Iterator[Conflict | Away]:
     out, back = (flow_of(config, f"{one}->{two}") for one, two in (ends, ends[::-1]))
     with Reach(config.clusters, client_id="mirror.conflicts") as reach:
@@ -157,18 +158,18 @@ def _found(
                     )  # fmt: skip
                 else:
                     yield from away_of(
-                        clusters, name, homes=homes, since_ms=since_ms,
+                        clusters, name, pair=homes, since_ms=since_ms,
                         most_unpacked=most,
                     )  # fmt: skip
 
 
-def _homes(
+def _with_homes(
     config: MirrorConfig, ends: tuple[str, str], scope: str | None
-) -> Mapping[str, str]:
+) -> PairConfig:
     pair = pair_of(config, flow_of(config, "->".join(ends)), scope)
     if not pair.homes:
         raise MirrorError(f"recovery: {pair.name} has no homes: --away needs them")
-    return pair.homes
+    return pair
 
 
 def _milliseconds(text: str) -> int:

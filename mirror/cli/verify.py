@@ -149,14 +149,14 @@ def verify(  # noqa: PLR0913  options of a command
     """Compare copies with their sources, record by record.
 
     Every committed record is EQUAL to its copy, or EXPLAINED: filtered (it came through
-    the target before), removed by the transform, a dead letter, lost (in the loss
-    ledger), compacted or expired. Anything else is a finding. MISSING: nothing explains
-    why there is no copy. DIFFERENT: the copy says something else, or is not where the
-    offset map says. DOUBLED: a further copy that the map does not know. SWAPPED: not in
-    the order of the source. UNEXPECTED: claims to come from the source, but is no
-    record's copy. DAMAGED: a log cannot be read there. UNPROVEN: not compared. With
-    findings, the exit code is 1; `mirror repair append` appends what is MISSING, and
-    `mirror repair rebuild` copies a topic again.
+    the target before, or is away from its key's home), removed by the transform, a dead
+    letter, lost (in the loss ledger), compacted or expired. Anything else is a finding.
+    MISSING: nothing explains why there is no copy. DIFFERENT: the copy says something
+    else, or is not where the offset map says. DOUBLED: a further copy that the map does
+    not know. SWAPPED: not in the order of the source. UNEXPECTED: claims to come from
+    the source, but is no record's copy. DAMAGED: a log cannot be read there. UNPROVEN:
+    not compared. With findings, the exit code is 1; `mirror repair append` appends what
+    is MISSING, and `mirror repair rebuild` copies a topic again.
 
     With --by content, no offset map is needed: records and copies that say the same, in
     the same order, belong together. Where several records are alike and not all of them

@@ -44,12 +44,25 @@ def build(document: Document) -> Built:
     return Built(
         config=MirrorConfig(
             clusters=clusters,
-            flows=flows,
+            flows=_with_homes(flows, pairs),
             recovery=pairs,
             service=service or ServiceConfig(),
         ),
         problems=(*document.problems, *builder.problems),
     )
+
+
+def _with_homes(
+    flows: Mapping[str, FlowConfig], pairs: Mapping[str, PairConfig]
+) -> dict[str, FlowConfig]:
+    """Tell the flows of pairs that leave records out by key which keys those are."""
+    found = dict(flows)
+    for pair in pairs.values():
+        for name, flow in flows.items():
+            if pair.leave_out_away and {flow.source, flow.target} == set(pair.members):
+                homes = pair.homes_seen_from(flow.source)
+                found[name] = flow.model_copy(update={"homes": homes})
+    return found
 
 
 class _Builder:
@@ -120,6 +133,8 @@ class _Builder:
                 continue
             first[name] = str(key)
             self._known_clusters(path, ends)
+            if "homes" in defaults or (isinstance(entry, Mapping) and "homes" in entry):
+                self._problem((*path, "homes"), "belongs to a pair, under recovery")
             given = {"source": ends[0], "target": ends[1]}
             flow = self.section(
                 FlowConfig, path, entry, under=defaults, filled_in=given

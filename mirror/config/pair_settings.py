@@ -93,7 +93,16 @@ class PairConfig(Section):
         description="Which of both clusters is the home of keys, by how keys begin, "
         "such as {eu-: A, us-: B}; the longest that fits counts, and an empty one is "
         "for all other keys. `mirror conflicts --away` lists records that were written "
-        "on the other cluster; they are copied all the same. Empty: keys have no home.",
+        "on the other cluster; leave_out_away says whether they are copied. Empty: no "
+        "key has a home.",
+    )
+    leave_out_away: bool = setting(
+        default=False,
+        on_change=Effect.NONE,
+        description="On: both flows leave out, and count, records that were written "
+        "away from the home of their key, so that they stay on the cluster where they "
+        "were written. It needs homes, both_ways, and provenance in both flows; while "
+        "it is on, switches and failovers are refused. Off: they are copied.",
     )
     hooks: HooksConfig | None = setting(
         default=None,
@@ -120,6 +129,11 @@ class PairConfig(Section):
     def other_than(self, alias: str) -> str:
         """The alias of the other cluster."""
         return self.other if alias == self.one else self.one
+
+    def homes_seen_from(self, alias: str) -> tuple[tuple[str, bool], ...]:
+        """How keys begin, longest first, and whether their home is the other one."""
+        prefixes = sorted(self.homes, key=lambda each: len(each.encode()), reverse=True)
+        return tuple((each, self.homes[each] != alias) for each in prefixes)
 
     def is_fed_by(self, source: str, target: str) -> bool:
         """Whether the flow between these clusters copies only while its source is the
@@ -163,6 +177,29 @@ class PairConfig(Section):
                 "fence",
                 "nothing stops producers without the hook stop_producers",
                 "add it under hooks, or use confirmed",
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _can_leave_out(self) -> PairConfig:
+        if not self.leave_out_away:
+            return self
+        if not self.homes:
+            raise values.refusal(
+                "leave_out_away", "no key has a home", "add homes, or turn this off"
+            )
+        if not self.both_ways:
+            raise values.refusal(
+                "leave_out_away",
+                "all keys are written on the active cluster, and only one is active",
+                "turn both_ways on, or this off",
+            )
+        if self.scope is not None:
+            raise values.refusal(
+                "leave_out_away",
+                "a pair with a name has only some of the topics, and a flow leaves "
+                "keys out of all of them",
+                "give the pair no name, or turn this off",
             )
         return self
 

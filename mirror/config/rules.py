@@ -129,6 +129,11 @@ def _pairs_without_flows(config: MirrorConfig) -> list[str]:
                     f"{where}: without exactly_once a switch cannot tell what was "
                     f"copied; turn it on for {name}"
                 )
+            elif pair.leave_out_away and not flow.provenance:
+                found.append(
+                    f"{where}.leave_out_away: without provenance nothing tells where a "
+                    f"record was written; turn it on for {name}"
+                )
     return found
 
 

@@ -53,6 +53,12 @@ class FlowConfig(
     target: Alias = setting(
         from_key=True, description="Alias, taken from the flow's name."
     )
+    homes: tuple[tuple[str, bool], ...] = setting(
+        default=(),
+        from_key=True,
+        description="Of a pair with leave_out_away: how keys begin, longest first, and "
+        "whether their home is elsewhere.",
+    )
     enabled: bool = setting(
         default=True,
         mm2=keys("enabled", where=Where.ONE_FLOW),

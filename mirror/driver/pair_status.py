@@ -6,15 +6,16 @@ last look, and `Known`, what the journals of a pair say together.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 import time
 from typing import TYPE_CHECKING, Self
 
 from mirror.config import feeding
 from mirror.log import LogThrottle
-from mirror.recovery import drills, roles
+from mirror.recovery import canaries, drills, roles
 from mirror.recovery.journal import Kind
 from mirror.status.pairs import (
+    CanaryStatus,
     DrillStatus,
     MemberStatus,
     PairStatus,
@@ -68,7 +69,7 @@ class Known:
         """`journals`: by the alias of a cluster."""
         entries = roles.merged(*journals.values(), pair=pair.name)
         role = roles.role(entries, pair)
-        both = (each for journal in journals.values() for each in journal)
+        both = [each for journal in journals.values() for each in journal]
         drilled = tuple(
             each for each in drills.read(both, pair.name) if each.source == role.active
         )
@@ -117,6 +118,13 @@ class Known:
                     for each in drilled[: -_MOST_RUNS - 1 : -1]
                 ),
                 drilled=pair.drill_every_seconds > 0,
+                canary=next(
+                    (
+                        CanaryStatus(**asdict(each))
+                        for each in canaries.read(both, pair.name)[-1:]
+                    ),
+                    None,
+                ),
             ),
         )
 

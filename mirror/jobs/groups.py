@@ -27,7 +27,7 @@ from mirror.offsets.joint_map import JointMap
 from mirror.offsets.merged_groups import MergedGroups, problems
 from mirror.offsets.offset_map import OffsetMap
 from mirror.offsets.offset_syncs import OffsetSyncs
-from mirror.policy.names import HEARTBEATS
+from mirror.policy.names import CANARY, HEARTBEATS
 from mirror.policy.selection import GroupFilter
 from mirror.status.events import Event, EventKind
 from mirror.status.wording import some
@@ -75,7 +75,10 @@ class GroupJobs:
         self._copies = copies
         self._store = store
         self._tell = tell
-        self._filter = GroupFilter(include=flow.groups, exclude=flow.groups_exclude)
+        # A canary moves its group by itself: a move of ours that was decided before, and
+        # comes after it, would have the group read again.
+        exclude = (*flow.groups_exclude, CANARY)
+        self._filter = GroupFilter(include=flow.groups, exclude=exclude)
         self._following = Following(flow, self._filter, store=store, tell=tell)
         self._maps: tuple[tuple[Cluster, Cluster], JointMap, MergedGroups] | None = None
         self._synced_at = -float("inf")

@@ -73,6 +73,13 @@ METRICS: tuple[Metric, ...] = (
         lambda p: p.counts.unexplained,
     ),
     of_partitions(
+        "mirror_away_records_total",
+        _C,
+        "Records left out because they were written away from the home of their key "
+        "(leave_out_away).",
+        lambda p: p.counts.away,
+    ),
+    of_partitions(
         "mirror_skipped_records_total",
         _C,
         "Records of aborted transactions, and transaction markers; neither is copied.",

@@ -83,7 +83,8 @@ class Account:
     records: int = 0
     equal: int = 0
     filtered: int = 0
-    """Came through the target before: the provenance header names it."""
+    """Came through the target before: the provenance header names it. Or its key's home
+    is elsewhere, and the flow leaves such records out."""
     removed: int = 0
     """The flow's function left it out."""
     dead_letters: int = 0

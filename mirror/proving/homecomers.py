@@ -3,7 +3,8 @@
 Main type: `Homecomers`. A flow leaves out records that came through its target before,
 but `mirror failback --restore` writes them back there without their stamp, and to the
 offset map. So looped records that the map names are records like others, less the
-header that is gone from their copies.
+header that is gone from their copies. And what it leaves out by key, it may have copied
+while it was configured otherwise: the map says so.
 """
 
 from __future__ import annotations
@@ -89,16 +90,20 @@ class Homecomers:
         """What was copied and what came home, from `position` on, below `until`."""
         rows = rows[rows[:, scan.LAST] >= position]
         for part in listed(
-            buffer, rows, position, until, most_unpacked=self._most_unpacked
-        ):
+            buffer, rows, position, until,
+            loops=Loops(self._loops.via), most_unpacked=self._most_unpacked,
+        ):  # fmt: skip
             offsets = part.places[:, to_columns.OFFSET]
-            was_copied = np.isin(offsets, copied[:, to_columns.OFFSET])
-            home = ~was_copied & covered(offsets, self._runs, UPSTREAM)
+            named = covered(offsets, self._runs, UPSTREAM)
+            left_out = ~np.isin(offsets, copied[:, to_columns.OFFSET])
+            born_here = part.places[:, to_columns.HIDDEN] == 0
+            was_copied = ~left_out | (named & born_here)
+            home = ~was_copied & named
             home[home] = _take(part.buffer, part.places, home, self._loops)
             places, home = part.places[was_copied | home], home[was_copied | home]
             for some, is_home in _split(places, home):
-                # They have been counted as looped.
-                came = len(some) if is_home else 0
+                # They have been counted as left out.
+                came = int(np.isin(some[:, to_columns.OFFSET], offsets[left_out]).sum())
                 found = Listed(part.buffer, some, -came, came_home=is_home)
                 yield from (found,) if is_home else self._of_former(found)
 

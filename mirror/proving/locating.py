@@ -68,13 +68,12 @@ def originals(
 
 
 def filtered(terms: Terms, stretch: Stretch, offsets: Odd) -> Odd:
-    """Which of these records of a source came through the target before, by their
-    headers.
+    """Which of these records of a source the flow leaves out, by headers or keys.
 
     Raises:
         ClusterError: the log cannot be read to its end.
     """
-    loops = Loops(terms.header.key, terms.header.target_suffix)
+    loops = Loops(terms.header.key, terms.header.target_suffix, terms.header.homes)
 
     def among(cluster: Cluster, known: Loops) -> Odd:
         lister = partial(listed, loops=known, most_unpacked=terms.most_unpacked)

@@ -98,6 +98,7 @@ def terms_of(
         source_id=source.cluster_id,
         target_id=target.cluster_id,
         stamped=flow.provenance,
+        homes=flow.homes,
         committed=flow.isolation_level == "read_committed",
         most_unpacked=flow.max_unpacked_bytes,
         transform=flow if flow.transform is not None else None,

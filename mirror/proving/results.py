@@ -8,13 +8,14 @@ the map has no place for them, and only the dead-letter topic explains that.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from mirror.batches import codecs, scan, to_columns
 from mirror.batches.listing import Listed, Loops, headers_of, listed
-from mirror.relay import dead_letters, provenance
+from mirror.relay import dead_letters
 from mirror.relay.transforming import rewriters
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
     from mirror.batches.batch import Buffer, Rows
     from mirror.config.schema import FlowConfig
+    from mirror.relay.provenance import Provenance
     from mirror.relay.rewrite import Rewritten
 
 _BATCH_BYTES = 1 << 20
@@ -36,9 +38,9 @@ class Results:
     """Calls the function for one partition."""
 
     def __init__(
-        self, flow: FlowConfig, key: tuple[str, int], seen: provenance.Provenance
+        self, flow: FlowConfig, key: tuple[str, int], seen: Provenance
     ) -> None:
-        """`seen`: which records are left out because they came through the target.
+        """`seen`: which records the flow leaves out.
 
         Raises:
             TransformError: the function cannot be imported or called.
@@ -46,15 +48,11 @@ class Results:
         self.removed = 0
         """How many records the function left out."""
         self._key = key
-        self._loops = Loops(seen.key, seen.target_suffix)
+        self._loops = Loops(seen.key, seen.target_suffix, seen.homes)
         self._most_unpacked = flow.max_unpacked_bytes
         # The stamp is not part of the result: it is compared on its own.
-        without_stamp = provenance.Provenance(
-            key=seen.key,
-            stamp=np.empty(0, np.uint8),
-            target_suffix=seen.target_suffix,
-            feeders=np.empty(0, np.uint8),
-        )
+        nothing = np.empty(0, np.uint8)
+        without_stamp = replace(seen, stamp=nothing, feeders=nothing)
         (self._rewriter,) = rewriters(flow, without_stamp, codec=codecs.NONE, count=1)
 
     def listed(

@@ -61,6 +61,8 @@ class Terms:
     """Ids of the target before it was rebuilt."""
     keys: bool = True
     """Whether findings name the keys of their records."""
+    homes: tuple[tuple[str, bool], ...] = ()
+    """As of the flow: which keys have their home elsewhere, and are left out."""
     fetch_bytes: int | None = None
     """The most to fetch at once; None: what suits long ranges."""
 
@@ -92,8 +94,9 @@ class Terms:
 
     def _via(self, source_id: str, target_id: str) -> provenance.Provenance:
         return provenance.via(
-            source_alias=self.source.alias, source_id=source_id, target_id=target_id
-        )
+            source_alias=self.source.alias, source_id=source_id, target_id=target_id,
+            homes=self.homes,
+        )  # fmt: skip
 
     @contextlib.contextmanager
     def connected(self, *, on_source: bool) -> Iterator[Cluster]:
@@ -132,7 +135,8 @@ class Source:
             TransformError: the flow's function cannot be imported or called.
         """
         self._results: Results | None = None
-        loops = Loops(terms.seen.key, terms.seen.target_suffix)
+        seen = terms.seen
+        loops = Loops(seen.key, seen.target_suffix, seen.homes)
         most = terms.most_unpacked
         lister: Lister = partial(listed, loops=loops, most_unpacked=most)
         if runs is not None and terms.stamped:
@@ -141,7 +145,7 @@ class Source:
             ).listed
         if terms.transform is not None:
             key = (of.topic, of.partition)
-            self._results = Results(terms.transform, key, terms.seen)
+            self._results = Results(terms.transform, key, seen)
             lister = self._results.listed
         stretch = Stretch(
             topic=of.topic, partition=of.partition, topic_id=of.topic_id,

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 def flows(config: MirrorConfig, reach: Callable[[str], Cluster]) -> frozenset[str]:
     """The names of the flows. One journal is enough, as while a member is gone; without
     any, the pair is taken for what the configuration says.
+
+    Raises:
+        ClusterError: a member answers, and does not let its journal be read.
     """
     feeds = [pair for pair in config.recovery.values() if pair.feeds]
     return feeding.resting(feeds, {each.name: _active(each, reach) for each in feeds})
@@ -40,6 +43,8 @@ def _active(pair: PairConfig, reach: Callable[[str], Cluster]) -> str:
     for alias in pair.members:
         try:
             journals.append(JournalReader(reach(alias)).read(wait=False, seconds=0.0))
-        except ClusterError:  # the other one may know
-            continue
+        except ClusterError as error:
+            if not error.retriable:
+                raise
+            # It is gone for now; the other one may know.
     return roles.role(roles.merged(*journals, pair=pair.name), pair).active

@@ -144,14 +144,9 @@ def rewriters_for(plan: LeasePlan, count: int) -> list[Rewriter]:
         TransformError: the flow's own function cannot be used.
     """
     flow = plan.flow
-    stamp = provenance.none()
-    if flow.provenance:
-        stamp = provenance.via(
-            source_alias=flow.source,
-            source_id=plan.source_id,
-            target_id=plan.target_id,
-            feeders=plan.feeders,
-        )
+    stamp = provenance.of_flow(
+        flow, source_id=plan.source_id, target_id=plan.target_id, feeders=plan.feeders
+    )
     codec = codecs.BY_NAME.get(flow.compression)
     if flow.transform is None:
         most = flow.max_unpacked_bytes

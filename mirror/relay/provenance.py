@@ -2,12 +2,13 @@
 
 Every hop appends one header `mirror.via` with the value `<alias>/<cluster id>` of the
 cluster it read from. A record that names the target's cluster id would loop and is not
-copied. Main type: `Provenance`, the bytes that the kernel works with.
+copied; nor is one that names no cluster, if the flow leaves out keys that have their
+home elsewhere. Main type: `Provenance`, the bytes that the kernel works with.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,6 +18,8 @@ from mirror.batches.records import varint
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from mirror.config.schema import FlowConfig
 
 HEADER = "mirror.via"
 
@@ -34,8 +37,10 @@ class Provenance:
     target_suffix: Bytes
     """The suffix of values that name the target."""
     feeders: Bytes
-    """The prefixes of values that name clusters copied to the source, each preceded by
-    a byte with its size."""
+    """The prefixes of values that name clusters copied to the source; for the form see
+    `looped.first_of`."""
+    homes: Bytes = field(default_factory=lambda: _array(b""))
+    """How keys begin, in the same form, longest first; 1: their home is elsewhere."""
 
     @property
     def changes_records(self) -> bool:
@@ -43,13 +48,18 @@ class Provenance:
 
 
 def via(
-    *, source_alias: str, source_id: str, target_id: str, feeders: Iterable[str] = ()
+    *,
+    source_alias: str,
+    source_id: str,
+    target_id: str,
+    feeders: Iterable[str] = (),
+    homes: Iterable[tuple[str, bool]] = (),
 ) -> Provenance:
     """The provenance of records read from one cluster and written to another.
 
     `feeders`: the aliases of clusters that are copied to the source. The last hop of a
     looping record is one of them, unless a mirror with another configuration copied the
-    record or a producer wrote the header.
+    record or a producer wrote the header. `homes`: see `FlowConfig.homes`.
     """
     key = HEADER.encode()
     value = f"{source_alias}/{source_id}".encode()
@@ -57,8 +67,21 @@ def via(
         key=_array(key),
         stamp=_array(varint(len(key)) + key + varint(len(value)) + value),
         target_suffix=_array(f"/{target_id}".encode()),
-        feeders=_array(b"".join(_sized(f"{alias}/".encode()) for alias in feeders)),
+        feeders=prefixes((f"{alias}/", True) for alias in feeders),
+        homes=prefixes(homes),
     )
+
+
+def of_flow(
+    flow: FlowConfig, *, source_id: str, target_id: str, feeders: Iterable[str] = ()
+) -> Provenance:
+    """What a flow looks for and adds."""
+    if not flow.provenance:
+        return none()
+    return via(
+        source_alias=flow.source, source_id=source_id, target_id=target_id,
+        feeders=feeders, homes=flow.homes,
+    )  # fmt: skip
 
 
 def none() -> Provenance:
@@ -69,8 +92,14 @@ def none() -> Provenance:
     )
 
 
-def _sized(prefix: bytes) -> bytes:
-    return bytes((len(prefix),)) + prefix
+def prefixes(each: Iterable[tuple[str, bool]]) -> Bytes:
+    """In the form of `looped.first_of`."""
+    encoded = ((text.encode(), flag) for text, flag in each)
+    return _array(
+        b"".join(
+            bytes((flag, *len(prefix).to_bytes(2))) + prefix for prefix, flag in encoded
+        )
+    )
 
 
 def _array(value: bytes) -> Bytes:

@@ -19,6 +19,7 @@ from mirror.batches import codecs, merge_loop, records, scan
 from mirror.batches.batch import CODEC_MASK, damaged_records, sections
 from mirror.clusters.wire.produce import HEADER_SIZE, EncodedBatch
 from mirror.errors import CorruptBatchError
+from mirror.policy.names import is_heartbeats
 from mirror.relay.grouping import MERGE_BYTES, groups
 from mirror.status.counts import NOTHING, Counts
 
@@ -193,6 +194,8 @@ class Rewriter:
         limit, codec = form
         state = np.zeros(merge_loop.STATES, np.int64)
         provenance, result = self._provenance, self._result
+        # Heartbeats are ours: their keys have no home.
+        homes = provenance.homes[: 0 if is_heartbeats(self._at[0]) else None]
         capacity, whole = limit, len(part)
         while (row := int(state[merge_loop.ROW])) < whole:
             out = self._output(capacity)
@@ -205,7 +208,7 @@ class Rewriter:
                 out,
                 limit,
                 *(provenance.key, provenance.stamp, provenance.target_suffix),
-                *(provenance.feeders, self._runs, result),
+                *(provenance.feeders, homes, self._runs, result),
             )
             if (broken := int(result[merge_loop.BROKEN]) - 1) >= 0:
                 self._used -= 1
@@ -221,6 +224,7 @@ class Rewriter:
             done.counts += Counts(
                 looped=int(result[merge_loop.LOOPED]),
                 unexplained=int(result[merge_loop.UNEXPLAINED]),
+                away=int(result[merge_loop.AWAY]),
             )
             copied = int(result[merge_loop.COPIED])
             if copied:

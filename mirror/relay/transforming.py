@@ -4,7 +4,7 @@ Main type: `TransformingRewriter`, which replaces `Rewriter` in flows with a tra
 If the function fails, the records before are copied and the rest is left, so that the
 failure comes first next time. With a dead-letter topic, it tries smaller and smaller
 parts instead until it finds the single records that fail. The function never sees
-looped records, and cannot change provenance headers.
+records that the flow leaves out, and cannot change provenance headers.
 """
 
 from __future__ import annotations
@@ -80,6 +80,7 @@ class TransformingRewriter(Rewriter):
             via=provenance.key,
             target_suffix=provenance.target_suffix,
             feeders=provenance.feeders,
+            homes=provenance.homes,
         )
         self._deadline = 0.0
 
@@ -122,7 +123,9 @@ class TransformingRewriter(Rewriter):
     def _take(self, chunk: Chunk, codec: int, limit: int, done: Rewritten) -> bool:
         """Add one chunk to `done`; False if what follows must wait."""
         offsets = chunk.offsets
-        left_out = Counts(looped=chunk.looped, unexplained=chunk.unexplained)
+        left_out = Counts(
+            looped=chunk.looped, unexplained=chunk.unexplained, away=chunk.away
+        )
         if not len(offsets):
             done.counts += left_out
             return True

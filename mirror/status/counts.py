@@ -36,6 +36,8 @@ class Counts:
     """Records that the flow's transform left out."""
     dead_letters: int = 0
     """Records on which it failed, which went to the dead-letter topic."""
+    away: int = 0
+    """Records left out because they were written away from the home of their key."""
 
     def __add__(self, other: Counts) -> Counts:
         return Counts(*map(operator.add, self.each, other.each))

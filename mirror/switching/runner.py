@@ -18,6 +18,7 @@ import uuid
 
 from mirror.errors import FencedError, MirrorError, UnreachableError
 from mirror.host import operator_name
+from mirror.policy.names import CANARY
 from mirror.recovery import journal, roles
 from mirror.recovery.journal import Entry, JournalReader, JournalWriter, Kind, StepState
 from mirror.switching import hooks, procedure
@@ -266,9 +267,12 @@ class Operator:
         except FencedError:
             raise
         except MirrorError as other:
+            failed += f". It could not be undone ({other})"
+            if stage.pair.scope == CANARY:
+                return StepError(f"{failed}; the next canary clears what is left")
             return StepError(
-                f"{failed}. It could not be undone ({other}): producers may still be "
-                "blocked; run the same command with --abort"
+                f"{failed}: producers may still be blocked; run the same command with "
+                "--abort"
             )
         left = self.left and f"; {self.left}"
         return StepError(f"{failed}. Everything was undone{left}")

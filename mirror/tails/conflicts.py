@@ -15,20 +15,21 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from mirror.batches import alignment, to_columns
+from mirror.batches import alignment, looped, to_columns
 from mirror.batches.listing import Listed, Loops, listed
 from mirror.clusters.admin import topic_admin
 from mirror.clusters.wire import fetch
 from mirror.proving.locating import NO_STAMP
 from mirror.proving.log_stream import LogStream, Stretch
-from mirror.relay.provenance import HEADER
+from mirror.relay.provenance import HEADER, prefixes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping
 
     from mirror.batches.batch import Buffer, Rows
     from mirror.clusters.cluster import Cluster
     from mirror.clusters.topics import Topic
+    from mirror.config.pair_settings import PairConfig
 
 Numbers = npt.NDArray[np.int64]
 
@@ -117,27 +118,25 @@ def away(
     clusters: tuple[Cluster, Cluster],
     topic: str,
     *,
-    homes: Mapping[str, str],
+    pair: PairConfig,
     since_ms: int | None = None,
     most_unpacked: int,
 ) -> Iterator[Away]:
     """Records whose key has its home on the other cluster, one cluster after the other.
-    `homes`: by how keys begin. Raises as `conflicts`.
+    The pair has their homes. Raises as `conflicts`.
     """
-    prefixes = sorted((each.encode() for each in homes), key=len, reverse=True)
-    home = np.array([homes[each.decode()] for each in prefixes])
-    for cluster in clusters:
+    for cluster, other in (clusters, clusters[::-1]):
+        homes = prefixes(pair.homes_seen_from(cluster.alias))
         side = _Side(cluster, topic, since_ms, most_unpacked)
         for partition, part in side.parts():
-            first = first_prefix(part.buffer, part.places, prefixes)
-            there = np.flatnonzero(first >= 0)
-            there = there[home[first[there]] != cluster.alias]
-            for row in there.tolist():
+            found = np.empty(len(part.places), np.uint8)
+            looped.away(part.buffer, np.ascontiguousarray(part.places), homes, found)
+            for row in np.flatnonzero(found).tolist():
                 place = part.places[row]
                 yield Away(
                     topic=topic,
                     key=_key(part.buffer, place),
-                    home=str(home[first[row]]),
+                    home=other.alias,
                     written=Written(
                         cluster=cluster.alias,
                         partition=partition,
@@ -145,18 +144,6 @@ def away(
                         time=int(place[to_columns.TIME]),
                     ),
                 )
-
-
-def first_prefix(buffer: Buffer, places: Rows, prefixes: Sequence[bytes]) -> Numbers:
-    """Of each record's key, the number of the first prefix that it has; -1: none."""
-    found = np.full(len(places), -1, np.int64)
-    for number, prefix in enumerate(prefixes):
-        size = len(prefix)
-        left = np.flatnonzero((found < 0) & (places[:, to_columns.KEY_SIZE] >= size))
-        at = places[left, to_columns.KEY_AT, np.newaxis] + np.arange(size)
-        same = (buffer[at] == np.frombuffer(prefix, np.uint8)).all(axis=1)
-        found[left[same]] = number
-    return found
 
 
 def near(rows: Numbers, window_ms: int) -> Numbers:

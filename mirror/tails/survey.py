@@ -228,17 +228,14 @@ def lister_of(
     flow: FlowConfig, source: Cluster, target: Cluster, key: TopicPartition
 ) -> Lister:
     """Lists records of a source partition as the flow copies them."""
-    seen = provenance.none()
-    if flow.provenance:
-        seen = provenance.via(
-            source_alias=flow.source, source_id=source.cluster_id,
-            target_id=target.cluster_id,
-        )  # fmt: skip
+    seen = provenance.of_flow(
+        flow, source_id=source.cluster_id, target_id=target.cluster_id
+    )
     if flow.transform is not None:
         return Results(flow, key, seen).listed
     return partial(
         listed,
-        loops=Loops(seen.key, seen.target_suffix),
+        loops=Loops(seen.key, seen.target_suffix, seen.homes),
         most_unpacked=flow.max_unpacked_bytes,
     )
 

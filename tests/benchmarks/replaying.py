@@ -1,7 +1,9 @@
-"""A replayed tail beside one slot's copy: `python -m tests.benchmarks.replaying`.
+"""A replayed tail, and a restored topic, beside one slot's copy:
+`python -m tests.benchmarks.replaying`.
 
-Both move the same topic between the same two clusters, in this process, one after the
-other. It prints each one's rate and CPU seconds, and the ratios.
+Slot and replay move the same topic between the same two clusters; the restore brings as
+many records of one partition home. All run in this process, one after the other. It
+prints each one's rate and CPU seconds, and the ratios.
 """
 
 from __future__ import annotations
@@ -19,11 +21,15 @@ from mirror.tails.choosing import Choice
 from mirror.tails.settling import Order, Settling, Way, settle
 from tests.benchmarks import load, payloads
 from tests.benchmarks.target import Target
+from tests.harness.admin import delete_topic
+from tests.harness.failed_over import Failed
 from tests.harness.slots import RunningLease, SparklessFlow
 from tests.harness.waiting import wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from mirror.playground.cluster import PlaygroundCluster
 
 _TOPIC, _PARTITIONS = "replaying", 4
 
@@ -65,10 +71,35 @@ def main(records: int = 400_000, record_bytes: int = 1000) -> None:
                 source=one, target=other,
                 order=Order(way=Way.REPLAY, choice=Choice()),
             )  # fmt: skip
-            rate, cpu = _measured("replay", size, lambda: settle(settling))
+            replay = _measured("replay", size, lambda: settle(settling))
         found = Target(target, replayed.copy, partitions=_PARTITIONS).count_records()
         assert found == records
-        print(f"rate {rate / slot_rate:.2f}x, CPU {cpu / slot_cpu:.2f}x of the slot's")
+        for what, (rate, cpu) in (
+            ("replay", replay),
+            ("restore", _restored(clusters, records, record_bytes)),
+        ):
+            print(
+                f"{what}: rate {rate / slot_rate:.2f}x, CPU {cpu / slot_cpu:.2f}x of "
+                "the slot's"
+            )
+
+
+def _restored(
+    clusters: dict[str, PlaygroundCluster], records: int, record_bytes: int
+) -> tuple[float, float]:
+    """A topic that is gone from the cluster that is back, after a failover."""
+    failed = Failed(clusters, "restoring", policy="identity")
+    failed.fail()
+    size = load.fill(
+        failed.b, failed.topic, partitions=1,
+        pool=payloads.incompressible(record_bytes), records=records,
+    )  # fmt: skip
+    delete_topic(failed.a, failed.topic)
+    measured = _measured("restore", size, failed.restore)
+    failed.rehearsal.__exit__(None, None, None)
+    copy = Target(failed.a, failed.topic, partitions=1)
+    assert copy.count_records() == records + 40
+    return measured
 
 
 def _measured(what: str, size: int, act: Callable[[], object]) -> tuple[float, float]:

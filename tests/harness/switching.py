@@ -237,7 +237,8 @@ class Switch:
                     return False
                 return (entry["step"], entry["state"]) == (step, "BEGUN")
 
-            wait_for(begun, 60)
+            # Each look takes one entry: with pauses it would see a step late.
+            wait_for(begun, 60, pause=0.0)
         finally:
             reader.close()
 

@@ -13,34 +13,39 @@ from confluent_kafka.admin import AdminClient
 import pytest
 import yaml
 
+from mirror.drilling.canaries import rehearsal
+from mirror.offsets import progress
 from mirror.playground.brokers import playground
 from mirror.policy.names import CANARY
 from mirror.recovery.roles import STEPS
-from tests.harness.admin import create_topic
+from mirror.switching.runner import Terms
+from tests.harness.admin import create_topic, end_offsets
 from tests.harness.application import Application
 from tests.harness.failed_over import content
 from tests.harness.group_moves import commit_for, committed
 from tests.harness.metadata import acls_of, allow
 from tests.harness.producers import add_users
 from tests.harness.rehearsal import Rehearsal
+from tests.harness.service import RunningMirror
 from tests.harness.slots import RunningLease
 from tests.harness.switching import Switch, command, secured_pair_of
 from tests.harness.waiting import wait_for
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
+    from mirror.clusters.cluster import Cluster
+    from mirror.drilling.canaries.outcome import Canary
     from mirror.playground.cluster import PlaygroundCluster
 
 pytestmark = pytest.mark.integration
 
-SOME = ("fence", "positions", "open")
-
 
 class Pair:
-    """A pair of two clusters whose flow there copies all the time, with an application
-    of which a canary must not touch anything; a context manager.
+    """A pair of two clusters whose flow there copies all the time, without a service
+    unless it `runs`, with an application of which a canary must not touch anything; a
+    context manager.
     """
 
     def __init__(
@@ -50,6 +55,7 @@ class Pair:
         folder: Path,
         *,
         secured: bool = False,
+        runs: bool = False,
         hooks: Mapping[str, Any] | None = None,
         **settings: Any,
     ) -> None:
@@ -59,6 +65,7 @@ class Pair:
             self.other: clusters["b"].admin_bootstrap,
         }
         self.topic, self.folder, self._secured = topic, folder, secured
+        self._runs = runs
         self.copies = {
             here: [CANARY]
             if settings.get("policy") == "identity"
@@ -95,6 +102,11 @@ class Pair:
         # Also there is something to be left as it is.
         commit_for(self.ends[self.other], self.application.group, {self.topic: 3})
         self._open = contextlib.ExitStack()
+        if self._runs:
+            self.mirror = RunningMirror(self._pair.document, self.folder)
+            self._open.enter_context(self.mirror)
+            self.mirror.wait_running(f"{self.one}->{self.other}")
+            return self
         flow = self._pair.copying().own()
         slot = self._open.enter_context(flow.slot())
         running = RunningLease(slot, flow.lease(3600))
@@ -104,6 +116,33 @@ class Pair:
     def __exit__(self, *_: object) -> None:
         self._open.close()
         self._pair.__exit__(None, None, None)
+
+    def rehearse(self, before_home: Callable[[], object]) -> Canary:
+        """A canary in this process. `before_home`: done once it is there."""
+        config, reach = self._pair.config, self._pair.cluster
+        (pair,) = config.recovery.values()
+        flow = config.flows[f"{self.one}->{self.other}"]
+        ready = rehearsal.ready(config, pair, flow, reach)
+
+        looks = rehearsal._require_turn
+
+        def look(*given: Any) -> Any:
+            before_home()
+            return looks(*given)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(rehearsal, "_require_turn", look)
+            terms = Terms(step_seconds=60.0, tell=lambda *_: None, did=lambda *_: None)
+            done, not_kept = rehearsal.rehearse(ready, terms, by="test")
+        assert not_kept == ""
+        return done
+
+    def reach(self, alias: str) -> Cluster:
+        return self._pair.cluster(alias)
+
+    def take_home_over(self) -> str:
+        """As a service does once the pair is switched; returns what names its run."""
+        return self._pair.copying(back=True).own().generation
 
     def canary(self, *words: str) -> Switch:
         flow = f"{self.one}/{self.other}"
@@ -241,35 +280,118 @@ def test_fences(topic_name: str, tmp_path: Path, policy: str) -> None:
                 assert pair.untouched() == before
 
 
+@pytest.fixture(scope="module")
+def with_users(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[dict[str, PlaygroundCluster]]:
+    root = tmp_path_factory.mktemp("with-users")
+    with playground(("a", "b"), root=root, given=False, secured=True) as made:
+        yield made
+
+
 @pytest.mark.full
 @pytest.mark.parametrize("source", ["there", "home"])
-@pytest.mark.parametrize(
-    "steps",
-    [SOME, tuple(each for each in STEPS if each not in SOME)],
-    ids=["some", "others"],
-)
+@pytest.mark.parametrize("step", STEPS)
 def test_killed_within_a_step(
-    topic_name: str, tmp_path: Path, steps: tuple[str, ...], source: str
+    with_users: dict[str, PlaygroundCluster],
+    topic_name: str,
+    tmp_path: Path,
+    step: str,
+    source: str,
 ) -> None:
-    """A canary that gets SIGKILL within each of these steps, there or on the way home,
-    leaves its fence and its open run to the next one, which says so, clears them and
-    passes; a switch of the pair is not kept from beginning.
+    """A canary that gets SIGKILL within this step, there or on the way home, leaves its
+    fence and its open run to the next one, which says so, clears them and passes; a
+    switch of the pair is not kept from beginning.
     """
-    root = tmp_path / "clusters"
-    with (
-        playground(("a", "b"), root=root, given=False, secured=True) as made,
-        Pair(made, topic_name, tmp_path, secured=True) as pair,
-    ):
+    with Pair(with_users, topic_name, tmp_path, secured=True) as pair:
         pair.passes()
         before = pair.untouched()
         at = pair.one if source == "there" else pair.other
-        for step in steps:
-            pair.canary().kill_within(pair.ends[pair.one], step, 0.0, source=at)
+        pair.canary().kill_within(pair.ends[pair.one], step, 0.0, source=at)
+        flow = f"{pair.one}/{pair.other}"
+        command(tmp_path, "switch", flow, "--dry-run")
+        found = pair.passes()
+        assert any("is ended" in each for each in found["cleared"])
+        assert pair.untouched() == before
+
+
+@pytest.mark.full
+def test_another_fence_meanwhile(
+    with_users: dict[str, PlaygroundCluster], topic_name: str, tmp_path: Path
+) -> None:
+    """A canary that fenced by ACLs is killed, and the next one runs after the pair got
+    another fence: it takes the ACLs back all the same.
+    """
+    with Pair(with_users, topic_name, tmp_path, secured=True) as pair:
+        pair.passes()
+        before = pair.untouched()
+        pair.canary().kill_within(pair.ends[pair.one], "drain", 0.0, source=pair.one)
+        assert pair.untouched() != before
+        file = tmp_path / "mirror.yaml"
+        document = yaml.safe_load(file.read_text())
+        (settings,) = document["recovery"].values()
+        settings["fence"] = "confirmed"
+        file.write_text(yaml.safe_dump(document))
+        found = pair.passes()
+        assert any(each.startswith("fence ") for each in found["cleared"])
+        assert pair.untouched() == before
+
+
+@pytest.mark.full
+def test_a_switch_before_the_way_home(
+    clusters: dict[str, PlaygroundCluster], topic_name: str, tmp_path: Path
+) -> None:
+    """Once a canary is there, the pair is really switched, and a service takes the flow
+    home over. The canary looks again, says so, and does not fence the service.
+    """
+    with Pair(clusters, topic_name, tmp_path) as pair:
+        service: list[str] = []
+
+        def switch() -> None:
             flow = f"{pair.one}/{pair.other}"
-            command(tmp_path, "switch", flow, "--dry-run")
+            Switch(tmp_path, "switch", flow, "--yes").succeeds()
+            service.append(pair.take_home_over())
+
+        found = pair.rehearse(switch)
+        assert (found.passed, len(found.switches)) == (False, 1)
+        assert f"{pair.other} is the active cluster" in found.failure
+        home = pair.reach(pair.one)
+        known = progress.read(home, progress.topic_name(pair.other))
+        assert known.generation == service[0]
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("policy", ["default", "identity"])
+def test_beside_a_service(
+    clusters: dict[str, PlaygroundCluster],
+    topic_name: str,
+    tmp_path: Path,
+    policy: str,
+) -> None:
+    """A running service copies canaries there, and its flow home rests all the time. It
+    goes on with the application's records, in the same role, and tells how the last
+    canary went.
+    """
+    settings = {} if policy == "default" else {"policy": policy}
+    with Pair(clusters, topic_name, tmp_path, runs=True, **settings) as pair:
+        before = pair.untouched()
+        for _ in range(2):
             found = pair.passes()
-            assert any("is ended" in each for each in found["cleared"])
             assert pair.untouched() == before
+        pair.application.write(pair.ends[pair.one], 10)
+        copy = topic_name if settings else f"{pair.one}.{topic_name}"
+        wait_for(lambda: end_offsets(pair.ends[pair.other], copy)[0] >= 20)
+        states = {e["name"]: e["state"] for e in pair.mirror.status()["flows"]}
+        there = f"{pair.one}->{pair.other}"
+        assert states.pop(there) == "RUNNING"
+        assert set(states.values()) == {"RESTING"}
+        block = max(each["block_seconds"] for each in found["switches"])
+
+        def told() -> Any:
+            return pair.mirror.status()["pairs"][0]["canary"]
+
+        wait_for(lambda: (told() or {}).get("block_seconds") == block)
+        assert told()["passed"]
 
 
 @pytest.mark.full

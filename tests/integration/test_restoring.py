@@ -11,6 +11,7 @@ import signal
 from typing import TYPE_CHECKING, Any
 import uuid
 
+from confluent_kafka import Producer as TransactionalProducer
 import pytest
 
 from mirror.clusters.admin import configs
@@ -20,6 +21,7 @@ from mirror.driver.rewriting import Rewriting
 from mirror.errors import FencedError
 from mirror.offsets import progress
 from mirror.offsets.progress import Position
+from mirror.recovery.journal import Kind
 from mirror.recovery.pauses import PausesReader
 from mirror.switching import failback, restoring
 from mirror.switching.stage import StepError
@@ -134,6 +136,54 @@ def test_a_topic_that_is_gone_is_created_and_filled(
     failed.application.write(failed.b, 10)
     failed.rehearsal.copy(failed.a, topic, 70, back=True)
     _require_home(failed, before, later=10)
+
+
+@_full
+def test_transactions_come_home(
+    clusters: dict[str, PlaygroundCluster], topic_name: str
+) -> None:
+    """Producers write in transactions on both clusters, of which some are aborted, also
+    the last one: exactly the committed records of A come home as they were, those of B
+    with their stamp, in order; and both flows are proven.
+    """
+    failed, topic = Failed(clusters, topic_name, policy="identity"), topic_name
+    try:
+        _write_in_transactions(failed.a, topic, b"a")
+        failed.rehearsal.copy(failed.b, topic, 30)
+        failed.rehearsal.see()
+        failed.rehearsal.carry_out(kind=Kind.FAILOVER)
+        _write_in_transactions(failed.b, topic, b"b")
+        before = content(failed.a, topic)
+        assert len(before) == 30
+        delete_topic(failed.a, topic)
+        failed.restore()
+        after, on_b = content(failed.a, topic), content(failed.b, topic)
+        assert after[:30] == before
+        assert [each[1:4] for each in after] == [each[1:4] for each in on_b]
+        assert [each[1] for each in after[30:]] == [
+            key.replace(b"a", b"b") for _, key, *_ in before
+        ]
+        assert all(each[4] for each in after[30:])
+        assert failed.proven(back=True) == (60, 60, 0)
+        assert failed.proven() == (60, 30, 30)
+    finally:
+        failed.rehearsal.__exit__(None, None, None)
+
+
+def _write_in_transactions(bootstrap: str, topic: str, name: bytes) -> None:
+    """Three of ten records, each between two that are aborted."""
+    client = TransactionalProducer(
+        {"bootstrap.servers": bootstrap, "transactional.id": f"{topic}-{name.decode()}"}
+    )
+    client.init_transactions(60)
+    for number in range(7):
+        client.begin_transaction()
+        commits = number % 2 == 1
+        for each in range(10):
+            key = b"%s%d.%d" % (name, number, each)
+            client.produce(topic, key=key, value=b"v" * 50, partition=0)
+        assert client.flush(30) == 0
+        (client.commit_transaction if commits else client.abort_transaction)(60)
 
 
 @_full

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 
-from mirror.batches import to_columns
+from mirror.batches import looped, to_columns
+from mirror.config.changes import compare
 from mirror.config.load import load
+from mirror.config.traits import Effect
 from mirror.errors import ConfigError
-from mirror.tails.conflicts import first_prefix
+from mirror.relay.provenance import prefixes
 from tests.unit.test_hooks import pair
 
 if TYPE_CHECKING:
@@ -19,19 +21,23 @@ if TYPE_CHECKING:
 
 
 def test_the_first_prefix_counts() -> None:
-    """Each key has the first of the prefixes with which it begins, the empty one is for
-    all keys, and what follows a short key in the buffer does not count; a record
-    without a key has none.
+    """The first of the prefixes with which a key begins says whether it is away, the
+    empty one is for all keys, and what follows a short key in the buffer does not
+    count; a record without a key has no home.
     """
     keys = [b"eu-x-1", b"eu-1", b"e", b"u-", b"", None]
-    buffer = np.frombuffer(b"".join(key or b"" for key in keys), np.uint8)
+    buffer = np.frombuffer(bytearray().join(key or b"" for key in keys), np.uint8)
     places = np.zeros((len(keys), to_columns.PLACE_COLUMNS), np.int64)
     places[:, to_columns.KEY_SIZE] = [-1 if key is None else len(key) for key in keys]
     places[1:, to_columns.KEY_AT] = np.cumsum([len(key or b"") for key in keys])[:-1]
-    prefixes = [b"eu-x-", b"eu-"]
-    assert first_prefix(buffer, places, prefixes).tolist() == [0, 1, -1, -1, -1, -1]
-    found = first_prefix(buffer, places, [*prefixes, b""])
-    assert found.tolist() == [0, 1, 2, 2, 2, -1]
+    found = np.empty(len(keys), np.uint8)
+    for homes, away in (
+        ([("eu-x-", True), ("eu-", False)], [1, 0, 0, 0, 0, 0]),
+        ([("eu-x-", False), ("eu-", True)], [0, 1, 0, 0, 0, 0]),
+        ([("eu-x-", True), ("eu-", False), ("", True)], [1, 0, 1, 1, 1, 0]),
+    ):
+        looped.away(buffer, places, prefixes(homes), found)
+        assert found.tolist() == away
 
 
 def test_a_home_elsewhere_is_refused(tmp_path: Path) -> None:
@@ -40,3 +46,49 @@ def test_a_home_elsewhere_is_refused(tmp_path: Path) -> None:
     file.write_text(json.dumps(pair(homes={"eu-": "A", "us-": "C"})))
     with pytest.raises(ConfigError, match='"C", home of "us-", is not a cluster of'):
         load(file)
+
+
+HOMES = {"eu-": "A", "us-": "B", "eu-x-": "B", "": "A"}
+
+
+@pytest.mark.parametrize(
+    ("changed", "flow", "told"),
+    [
+        ({"homes": {}}, {}, "no key has a home; add homes"),
+        ({"both_ways": False}, {}, "only one is active; turn both_ways on"),
+        ({}, {"provenance": False}, "without provenance nothing tells where a record"),
+        ({}, {"homes": []}, "homes: belongs to a pair, under recovery"),
+    ],
+)
+def test_what_cannot_leave_out_is_refused(
+    tmp_path: Path, changed: dict[str, Any], flow: dict[str, Any], told: str
+) -> None:
+    """Leaving keys out needs their homes, writers on both clusters, and headers that
+    tell where a record was written.
+    """
+    file = tmp_path / "mirror.yaml"
+    settings = {"homes": HOMES, "leave_out_away": True, "both_ways": True, **changed}
+    file.write_text(json.dumps({**pair(**settings), "defaults": flow}))
+    with pytest.raises(ConfigError, match=told):
+        load(file)
+
+
+def test_both_flows_learn_which_keys_are_away(tmp_path: Path) -> None:
+    """The longest prefix comes first, each flow gets its own side of it, and a reload
+    that changes homes runs both flows again, without a restart.
+    """
+    file = tmp_path / "mirror.yaml"
+    loaded = []
+    for homes in (HOMES, {"eu-": "A"}):
+        document = pair(homes=homes, leave_out_away=True, both_ways=True)
+        file.write_text(json.dumps(document))
+        loaded.append(load(file)[0])
+    flows = loaded[0].flows
+    out = [("eu-x-", True), ("eu-", False), ("us-", True), ("", False)]
+    assert list(flows["A->B"].homes) == out
+    assert list(flows["B->A"].homes) == [(each, not away) for each, away in out]
+    changes = compare(*loaded)
+    assert changes.effects == dict.fromkeys(flows, Effect.RUN)
+    assert not changes.refused
+    file.write_text(json.dumps(pair(homes=HOMES, both_ways=True)))
+    assert not any(flow.homes for flow in load(file)[0].flows.values())

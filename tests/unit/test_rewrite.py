@@ -349,6 +349,50 @@ def test_loops_that_no_flow_explains_are_counted(*, transforms):
     assert (done.counts.looped, done.counts.unexplained) == (5, 3)
 
 
+@pytest.mark.parametrize("transforms", [False, True], ids=["rewrites", "transforms"])
+def test_records_away_from_home_are_left_out(*, transforms):
+    """A record whose key has its home elsewhere is left out if it was written on the
+    source, and counted apart from loops; one that came from another cluster, without a
+    key, or of the topic of heartbeats is copied.
+    """
+    records = [
+        Record(key=b"us-1"),
+        Record(key=b"us-2", headers=(("mirror.via", b"C/C-ID"),)),
+        Record(key=b"us-3", headers=(("a", b"1"),)),
+        Record(key=b"us-4", headers=(HOME,)),
+        Record(key=b"us", headers=(("a", b"1"),)),
+        Record(key=b"us-home"),
+        Record(key=None, value=b"us-5"),
+    ]
+    made = provenance.via(
+        source_alias="src", source_id="SOURCE-ID", target_id="TARGET-ID",
+        homes=[("us-home", False), ("us-", True)],
+    )  # fmt: skip
+    worker = (
+        TransformingRewriter(
+            made,
+            codec=None,
+            transform=Transform("tests.functions:identity", {}),
+            dead_letters_of=None,
+            spares=lambda topic: topic == "heartbeats",
+        )
+        if transforms
+        else Rewriter(made, codec=None)
+    )
+    buffer = buffer_of(place([Batch(tuple(records))]))
+    copied = [b"us-2", b"us", b"us-home", None]
+    for topic, keys, away in (
+        ("orders", copied, 2),
+        ("heartbeats", [b"us-1", b"us-2", b"us-3", *copied[1:]], 0),
+    ):
+        worker.begin()
+        done = worker.rewrite(
+            buffer, read(buffer).rows, position=0, max_bytes=HUGE, at=(topic, 0)
+        )
+        assert [key for key, *_ in shown(decode(done.batches))] == keys
+        assert (done.counts.looped, done.counts.away) == (1, away)
+
+
 def test_all_records_dropped_makes_no_batch():
     """A batch that has only loops sends nothing, not even an empty batch."""
     for codec in (NONE, ZSTD):

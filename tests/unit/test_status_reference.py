@@ -10,7 +10,13 @@ from mirror.status import reference
 from mirror.status.clusters import ClusterStatus
 from mirror.status.errors import ErrorStatus
 from mirror.status.measures import HistogramStatus, TopicTimes
-from mirror.status.pairs import DrillStatus, MemberStatus, PairStatus, RunStatus
+from mirror.status.pairs import (
+    CanaryStatus,
+    DrillStatus,
+    MemberStatus,
+    PairStatus,
+    RunStatus,
+)
 from mirror.status.resources import JvmStatus, ResourceStatus
 from mirror.status.risk import PartitionRisk, RiskStatus, TopicRisk
 from mirror.status.schemas import SchemaStatus, SubjectStatus
@@ -99,8 +105,12 @@ _PAIR = PairStatus(
             source="A", target="B", at=0, by="", verdict="READY", text="", ratio=1
         ),
     ),
+    canary=CanaryStatus(
+        source="A", target="B", at=0, by="", passed=True, text="", block_seconds=0,
+        rto_seconds=0, rpo_seconds=0,
+    ),
     members=(MemberStatus(cluster="A"),),
-)
+)  # fmt: skip
 _JVM = JvmStatus(
     heap_bytes=0, heap_limit_bytes=0, gc_seconds=0, cpu_seconds=0, memory_bytes=0,
     open_files=0, open_files_limit=0,

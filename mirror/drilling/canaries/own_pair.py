@@ -86,7 +86,9 @@ def clear(
         if run.open:
             left.append(f"{run.text} is ended")
             _write(writers, _end_of(run, by))
-    for cluster in clusters if canary.fence == "acl" else ():
+    for cluster in clusters:
+        # Whatever the fence is now: it may have been another one then.
+        notes = AclNotes(cluster)
         left += [
             f"{name} on {cluster.alias} is taken back"
             for name in (
@@ -94,7 +96,7 @@ def clear(
                 rights.name(canary.name),
                 _planted(canary),
             )
-            if AclNotes(cluster).noted(name).changes
+            if notes.noted(name).changes
             if fences.lift(cluster, name)
         ]
     for cluster in clusters:

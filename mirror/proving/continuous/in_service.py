@@ -192,7 +192,8 @@ class FlowProofs:
             totals[topic] = totals.get(topic, Counts()) + counts
         self._needed = 0.0
         for topic, counts in totals.items():
-            offsets = counts.records + counts.skipped + counts.looped + counts.removed
+            offsets = counts.records + counts.skipped + counts.removed
+            offsets += counts.looped + counts.away
             self._costs.guess(topic, copied=counts.bytes, offsets=offsets)
             left = self._budget.allowed - self._budget.spent
             each = range_bytes(left, self._costs.least)

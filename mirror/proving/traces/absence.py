@@ -83,7 +83,7 @@ def _unexplained(hop: Hop, known: Pairs) -> Row:
     if not hop.readable:
         detail = f"no copy is known, and the source cannot say why: {hop.reason}"
         return replace(hop.row, how=How.UNKNOWN, detail=detail)
-    if flow.transform is not None:
+    if flow.transform is not None or flow.homes:
         how, _, detail = hop.verdict(None)
         return replace(hop.row, how=how, detail=detail)
     detail = "no ledger entry, dead letter or compaction explains it"

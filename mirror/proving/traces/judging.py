@@ -62,6 +62,9 @@ def judge(
         return Verdict(How.EXACT, Sameness.DIFFERENT, _AND_YET)
     if compared.removed:
         return Verdict(How.REMOVED, detail="the flow's function leaves it out")
+    if compared.looped:
+        detail = "its key has its home elsewhere, and the flow leaves such records out"
+        return Verdict(How.FILTERED, detail=detail)
     return _unequal(terms, compared, source, target)
 
 

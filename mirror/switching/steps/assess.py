@@ -55,6 +55,7 @@ def assessed(stage: Stage) -> tuple[Done, GroupPlaces]:
         raise StepError(
             f"flow {flow.name} never ran: cluster {flow.target} has no topic {name}"
         )
+    _require_all_keys(stage)
     whole.require(stage)
     warnings = [*_require_closed(stage)] if stage.planned else []
     risk = look(stage)
@@ -98,6 +99,15 @@ def assessed(stage: Stage) -> tuple[Done, GroupPlaces]:
         warnings=tuple(warnings),
     )
     return done, found
+
+
+def _require_all_keys(stage: Stage) -> None:
+    if stage.pair.leave_out_away:
+        raise StepError(
+            f"leave_out_away is on: what is written on {stage.flow.target} from now "
+            f"on, of keys whose home is {stage.flow.source}, would never be copied "
+            "there; turn it off, for the service too"
+        )
 
 
 def look(stage: Stage) -> RiskStatus:
