@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 UNKNOWN, IN_ROW, BEFORE, STARTS_AT, DELTA, STRANGE = range(6)
 RESULTS = 6
 
-# Columns of the unknown ones: the number, and where its 16 bytes are, -1 if it is an id.
+# Columns of the unknown ones: the number, and where its 16 bytes are; -1: it is an id.
 NUMBER, GUID_AT = range(2)
 
 KEY_HEADER = np.frombuffer(bytearray(b"__key_schema_id"), np.uint8)
@@ -123,10 +123,10 @@ def find_ids(
     """Look for ids in the records from `first_offset` on of the batches in `rows` (see
     `merge_loop.merge`), up to the end, to damage, or until `unknown` is full.
 
-    `unknown` gets each one once that is in neither table. `result`: how many these are;
-    the row of the first record with one, how many records are before it in its row,
-    where it starts, and its offset after the row's first; and how many records before it
-    have a strange one.
+    `unknown` gets each one once that is in neither table. `result`: how many these
+    are; the row of the first record with one, how many records are before it in its
+    row, where it starts, and its offset after the row's first; and how many records
+    before it have a strange one.
     """
     count = 0
     passed = 0

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from mirror.clusters.registry.registry import Registry
-    from mirror.clusters.registry.values import Subject
+    from mirror.clusters.registry.values import SchemaVersion, Subject
     from mirror.config.schema import FlowConfig
     from mirror.metadata.schema_claims import SchemaClaims
     from mirror.metadata.schema_levels import LevelChange
@@ -42,6 +42,14 @@ class _Last:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Lists:
+    """Some subjects, as both registries have them now."""
+
+    source: tuple[SchemaVersion, ...]
+    target: tuple[SchemaVersion, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Ends:
     """What one flow's schemas are copied between. Not thread-safe."""
 
@@ -53,6 +61,8 @@ class Ends:
     """Whether soft deletes are copied; of two opposite flows one does."""
     going_on: Callable[[], bool] = lambda: True
     """Whether to write another version; asked before each one."""
+    lists: Lists | None = None
+    """What both registries have; None: all that they list."""
     last: _Last = field(default_factory=_Last)
 
 
@@ -173,13 +183,20 @@ class _Found:
         ends.claims.refresh()
         self._claims = ends.claims
         source, flow, last = ends.source, ends.flow, ends.last
-        lists = tuple(source.versions(context) for context in source.contexts())
+        lists: tuple[tuple[SchemaVersion, ...], ...]
+        if ends.lists is not None:
+            lists = (ends.lists.source,)
+        else:
+            lists = tuple(source.versions(context) for context in source.contexts())
         if last.chosen is None or not _are_same(last.lists, lists):
             last.chosen, last.plan = schema_rules.chosen(chain(*lists), flow), None
             last.lists = lists
         self.chosen = last.chosen
         self._contexts = {key[0].context for key in self.chosen.versions}
-        copies = [ends.target.versions(context) for context in sorted(self._contexts)]
+        if ends.lists is not None:
+            copies = [ends.lists.target]
+        else:
+            copies = [ends.target.versions(each) for each in sorted(self._contexts)]
         self._subjects_there = {e.full_subject for each in copies for e in each}
         rest = (*copies, ends.claims.counted, ends.deletes)
         if last.plan is None or not _are_same(last.rest, rest):

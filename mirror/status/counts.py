@@ -36,6 +36,8 @@ class Counts:
     """Records that the flow's transform left out."""
     dead_letters: int = 0
     """Records on which it failed, which went to the dead-letter topic."""
+    unknown_ids: int = 0
+    """Records copied that begin like a registry's, with an id that none knows."""
 
     def __add__(self, other: Counts) -> Counts:
         return Counts(*map(operator.add, self.each, other.each))

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 MOST_SUBJECTS = 200
 """How many subjects a status names."""
+WAITS = "schema "
+"""What the reasons of partitions begin with that wait for a schema."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
