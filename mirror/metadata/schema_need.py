@@ -8,6 +8,7 @@ may do that at the same time.
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -56,21 +57,23 @@ def settle(sides: Sides, number: int) -> Settled:
     """See to it that the target has what the source means by this id, in each of the
     source's contexts that knows it.
     """
-    where = f"{WAITS}{number}"
-    strange = True
+    context, strange = "", True
     try:
         for context in sides.source.contexts():
             if (wanted := sides.source.by_id(context, number)) is not None:
                 strange = False
                 if not _is_there(sides, context, number, wanted):
                     uses = sides.source.uses(context, number)
-                    where = f"{WAITS}{number} of {_named(uses)}"
                     if why := _copied(sides, context, number, wanted, uses):
-                        return Settled(
-                            reason=f"{where} is not on {sides.flow.target}: {why}"
-                        )
+                        said = f"is not on {sides.flow.target}: {why}"
+                        return Settled(reason=f"{WAITS}{number}{_of(uses)} {said}")
     except MirrorError as error:
-        return Settled(reason=f"{where} may not be on {sides.flow.target}: {error}")
+        uses = ()
+        if not strange:
+            with contextlib.suppress(MirrorError):  # it is told without them
+                uses = sides.source.uses(context, number)
+        said = f"may not be on {sides.flow.target}: {error}"
+        return Settled(reason=f"{WAITS}{number}{_of(uses)} {said}")
     return Settled(strange=strange)
 
 
@@ -154,10 +157,10 @@ def _listed(
     return found
 
 
-def _named(uses: Iterable[Use]) -> str:
+def _of(uses: Iterable[Use]) -> str:
     names = sorted({str(use.subject) for use in uses})
     if not names:
-        return "no subject"
+        return ""
     more = len(names) - _MOST_SUBJECTS
     some = ", ".join(names[:_MOST_SUBJECTS])
-    return f"{some} and {more} more" if more > 0 else some
+    return f" of {some} and {more} more" if more > 0 else f" of {some}"

@@ -33,7 +33,7 @@ TopicPartition = tuple[str, int]
 
 _AT_ONCE = 64
 """How many unknown ids are looked for at a time."""
-_STRANGE_SECONDS = 10.0
+STRANGE_SECONDS = 10.0
 """How long an id that no registry knows is remembered: the source may issue it."""
 _MOST_STRANGE = 100_000
 _PATIENCE_SECONDS = 5.0
@@ -178,7 +178,7 @@ class SchemaBarrier:
         self._inquiry.close()
 
     def _note(self, findings: Mapping[int, Settled], now: float) -> None:
-        old = now - self._strange_since > _STRANGE_SECONDS
+        old = now - self._strange_since > STRANGE_SECONDS
         if len(self._strange) and (old or len(self._strange) > _MOST_STRANGE):
             self._strange = schema_ids.Numbers()
         settled = {n: found for n, found in findings.items() if not found.reason}
