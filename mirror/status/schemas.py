@@ -61,3 +61,8 @@ class SchemaStatus:
     @property
     def is_on(self) -> bool:
         return self.mode != "off"
+
+    @property
+    def is_required(self) -> bool:
+        """Whether records wait for their schemas."""
+        return self.mode == "require"
