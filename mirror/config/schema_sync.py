@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BeforeValidator
 
 from mirror.config import values
-from mirror.config.section import Number, Patterns, Section
+from mirror.config.section import Number, Patterns, Section, Whole
 from mirror.config.traits import Effect, setting
 
 _CONTEXT = re.compile(r"(\.[^:/\s.]+)*")
@@ -67,6 +67,13 @@ class SchemaSync(Section):
         description="The context of the target's registry that gets the subjects, "
         "such as .a: where several sources use the same ids. Empty: each subject "
         "keeps its own context.",
+    )
+    schemas_id_gap: Whole = setting(
+        default=1000,
+        ge=0,
+        description="How far above the source's highest id the target's registry goes "
+        "on when it issues ids itself, so that it issues none that the source has "
+        "used. Zero: right after the highest id that was copied.",
     )
     schemas_deletes: bool = setting(
         default=True,

@@ -198,6 +198,26 @@ class SchemaClaims:
                 before[place[0], place[1]] = found
 
 
+def copied_ids(cluster: Cluster, source: str, context: str) -> set[int]:
+    """The ids that flows from a source have written to a context of the target's
+    registry, and read back; each is the source's.
+
+    Raises:
+        ClusterError: the topic cannot be read.
+    """
+    topic = topic_name(source)
+    if topic not in cluster.topics():
+        return set()
+    found = set()
+    for _, key, value in TopicReader(cluster, topic, committed=False).read():
+        place, claim = decode(key, value)
+        if not isinstance(claim, Claim) or claim.state is ClaimState.CLAIMED:
+            continue
+        if place[0].context == context:
+            found.add(claim.id)
+    return found
+
+
 def topic_name(source_alias: str) -> str:
     return f"{_START}{source_alias}{_END}"
 

@@ -49,6 +49,8 @@ class Settled:
 
     reason: str = ""
     """Why the target lacks the schema; empty: it has it, or there is none."""
+    unanswered: bool = False
+    """A registry or a cluster did not say whether it lacks it."""
     strange: bool = False
     """The source does not know the id either: the record has none."""
 
@@ -73,7 +75,8 @@ def settle(sides: Sides, number: int) -> Settled:
             with contextlib.suppress(MirrorError):  # it is told without them
                 uses = sides.source.uses(context, number)
         said = f"may not be on {sides.flow.target}: {error}"
-        return Settled(reason=f"{WAITS}{number}{_of(uses)} {said}")
+        reason = f"{WAITS}{number}{_of(uses)} {said}"
+        return Settled(reason=reason, unanswered=True)
     return Settled(strange=strange)
 
 
@@ -83,7 +86,8 @@ def settle_guid(sides: Sides, guid: str) -> Settled:
         ids = sides.source.ids_of(guid)
     except MirrorError as error:
         where = f"{WAITS}{guid}"
-        return Settled(reason=f"{where} may not be on {sides.flow.target}: {error}")
+        reason = f"{where} may not be on {sides.flow.target}: {error}"
+        return Settled(reason=reason, unanswered=True)
     found = [settle(sides, number) for number in dict.fromkeys(n for _, n in ids)]
     return next((each for each in found if each.reason), Settled(strange=not found))
 

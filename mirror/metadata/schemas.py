@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from mirror.metadata import schema_levels, schema_order, schema_rules
+from mirror.metadata import schema_gap, schema_levels, schema_order, schema_rules
 from mirror.metadata.schema_writing import Writer
 from mirror.status.states import SchemaState
 
@@ -61,6 +61,8 @@ class Ends:
     """Whether soft deletes are copied; of two opposite flows one does."""
     going_on: Callable[[], bool] = lambda: True
     """Whether to write another version; asked before each one."""
+    reserves: bool = False
+    """Whether ids are reserved; of two opposite flows one does."""
     lists: Lists | None = None
     """What both registries have; None: all that they list."""
     last: _Last = field(default_factory=_Last)
@@ -97,11 +99,16 @@ def copies_deletes(flow: FlowConfig, flows: Iterable[FlowConfig]) -> bool:
     """Whether soft deletes are this flow's matter: of two opposite flows, the first in
     order of precedence copies them.
     """
+    return precedes(flow, (each for each in flows if each.schemas_deletes))
+
+
+def precedes(flow: FlowConfig, flows: Iterable[FlowConfig]) -> bool:
+    """Whether no opposite flow that copies schemas comes before this one."""
     for each in flows:
         if each.name == flow.name:
             return True
         if (each.target, each.source) == (flow.source, flow.target) and (
-            each.schemas != "off" and each.schemas_deletes
+            each.schemas != "off"
         ):
             return False
     return True
@@ -154,6 +161,8 @@ def sync(
         asked, whole = set(), set()
     levels, remarks = schema_levels.changes(ends, asked, whole=() if only else whole)
     levels, refused = schema_levels.apply(ends, levels)
+    if ends.reserves and not only:
+        schema_gap.reserve(ends, found.chosen, found.there)
     return SchemasResult(
         subjects=_said(_after(found.plan, writer), {**remarks, **refused}),
         writes=tuple(writer.done),
@@ -197,7 +206,9 @@ class _Found:
             copies = [ends.lists.target]
         else:
             copies = [ends.target.versions(each) for each in sorted(self._contexts)]
-        self._subjects_there = {e.full_subject for each in copies for e in each}
+        self.there = tuple(e for each in copies for e in each)
+        """What the target has of these contexts."""
+        self._subjects_there = {each.full_subject for each in self.there}
         rest = (*copies, ends.claims.counted, ends.deletes)
         if last.plan is None or not _are_same(last.rest, rest):
             last.plan = schema_rules.plan(

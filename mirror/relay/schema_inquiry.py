@@ -16,10 +16,12 @@ import uuid
 from mirror.clusters.cluster import Cluster
 from mirror.clusters.registry.pace import Pace
 from mirror.clusters.registry.registry import Registry
-from mirror.metadata import schema_need
+from mirror.errors import MirrorError
+from mirror.metadata import schema_claims, schema_need
+from mirror.metadata.schema_need import Settled
 
 if TYPE_CHECKING:
-    from mirror.metadata.schema_need import Settled, Sides
+    from mirror.metadata.schema_need import Sides
     from mirror.relay.lease import LeasePlan
 
 
@@ -36,6 +38,7 @@ class SchemaInquiry:
         )
         self._thread: threading.Thread | None = None
         self._closing = threading.Event()
+        self._copied: set[int] | None = None
 
     def open(self, number: int, guid: bytes) -> None:
         """Queue an id, or a GUID; nothing happens if it is being asked about."""
@@ -72,6 +75,7 @@ class SchemaInquiry:
 
     def _ask(self, waiting: dict[int, bytes]) -> None:
         flow = self._plan.flow
+        self._copied = None
         pace = Pace(flow.schemas_requests_per_second)
         try:
             with (
@@ -84,12 +88,25 @@ class SchemaInquiry:
                 for number, guid in waiting.items():
                     if self._closing.is_set():
                         return
-                    self._answers.put((number, _settled(sides, number, guid)))
+                    found = _settled(sides, number, guid)
+                    if found.unanswered and number in self._noted():
+                        found = Settled()
+                    self._answers.put((number, found))
         except Exception as error:  # noqa: BLE001  `findings` raises it in the slot
             self._answers.put(error)
         finally:
             if self._closing.is_set():
                 self._target.close()
+
+    def _noted(self) -> set[int]:
+        """The ids that the flow has noted as copied, while registries do not answer."""
+        if self._copied is None:
+            flow, self._copied = self._plan.flow, set()
+            with contextlib.suppress(MirrorError):  # then they wait for the registries
+                self._copied = schema_claims.copied_ids(
+                    self._connected(), flow.source, flow.schemas_context
+                )
+        return self._copied
 
     def _connected(self) -> Cluster:
         if not self._target.cluster_id:

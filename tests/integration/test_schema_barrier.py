@@ -315,6 +315,10 @@ def test_registry_down(site: Site) -> None:
             [(waiting, reason)] = aside(slot.run(flow.lease(6))).items()
             assert values(site, other) == [*sent, later[0]]
             assert values(site, topic) == [*sent, later[0]]
+            # Another process knows no ids, and believes the notes of what was copied.
+            write(site, other, framed(known, b"again"))
+            site.lease(flow, 4)
+            assert values(site, other)[-1] == framed(known, b"again")
         assert waiting == topic
         assert reason.startswith(f"{WAITS}{new} of o-value")
         assert "503" in reason

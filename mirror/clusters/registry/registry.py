@@ -135,9 +135,15 @@ class Registry:
         except MALFORMED as error:
             raise malformed(self._channel, "a new version") from error
 
-    def delete(self, subject: Subject, version: int) -> None:
-        """Delete a version softly. One that is deleted already stays so."""
-        self._channel.ask("DELETE", f"{of_subject(subject)}/versions/{version}")
+    def delete(self, subject: Subject, version: int, *, for_good: bool = False) -> None:
+        """Delete a version softly; `for_good`: one that is deleted softly. One that is
+        deleted already stays so.
+        """
+        self._channel.ask(
+            "DELETE",
+            f"{of_subject(subject)}/versions/{version}",
+            params={"permanent": "true"} if for_good else {},
+        )
 
     def mode(self, subject: Subject) -> Mode | None:
         """The subject's own mode; None: that of its context. Of a context, a `Subject`
