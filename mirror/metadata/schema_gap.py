@@ -54,8 +54,8 @@ def reserve(ends: Ends, found: Chosen, there: Iterable[SchemaVersion]) -> None:
                 held.append(each)
     for context, number in sorted(highest.items()):
         wanted = number + gap
-        used = last[context] < number + gap // 2
-        if number and used and wanted <= _MOST and ends.going_on():
+        short = last[context] < number + gap // 2
+        if number and short and wanted <= _MOST and ends.going_on():
             _move_up(ends, context, wanted, [e for e in held if e.context == context])
 
 

@@ -48,9 +48,9 @@ class Settled:
     """What a record with the id may do."""
 
     reason: str = ""
-    """Why the target lacks the schema; empty: it has it, or there is none."""
+    """Why the target may not have the schema; empty: it has, or there is none."""
     unanswered: bool = False
-    """A registry or a cluster did not say whether it lacks it."""
+    """A registry or a cluster did not say whether it has."""
     strange: bool = False
     """The source does not know the id either: the record has none."""
 
@@ -72,7 +72,7 @@ def settle(sides: Sides, number: int) -> Settled:
     except MirrorError as error:
         uses = ()
         if not strange:
-            with contextlib.suppress(MirrorError):  # it is told without them
+            with contextlib.suppress(MirrorError):  # the reason does without
                 uses = sides.source.uses(context, number)
         said = f"may not be on {sides.flow.target}: {error}"
         reason = f"{WAITS}{number}{_of(uses)} {said}"

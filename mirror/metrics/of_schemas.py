@@ -6,10 +6,9 @@ values, and the last two are of flows with `schemas: require`.
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import TYPE_CHECKING
 
-from mirror.metrics.series import Metric, MetricType, of_flow
+from mirror.metrics.series import Fold, Metric, MetricType, of_flow
 from mirror.status.schemas import WAITS
 from mirror.status.states import PartitionState
 
@@ -45,11 +44,9 @@ def _waiting(flow: FlowStatus) -> float:
 
 def _unknown(flow: FlowStatus) -> Iterator[tuple[Labels, Value]]:
     if flow.schemas.is_required:
-        found: Counter[str] = Counter()
         for each in flow.partitions:
-            found[each.topic] += each.counts.unknown_ids
-        for topic, count in found.items():
-            yield (topic,), float(count)
+            labels = each.topic, str(each.partition)
+            yield labels, float(each.counts.unknown_ids)
 
 
 SCHEMA_METRICS: tuple[Metric, ...] = (
@@ -89,8 +86,9 @@ SCHEMA_METRICS: tuple[Metric, ...] = (
     Metric(
         name="mirror_schema_unknown_ids_total",
         kind=MetricType.COUNTER,
-        labels=("topic",),
+        labels=("topic", "partition"),
         rows=_unknown,
+        fold=Fold.SUM,
         help="Records copied that begin like a registry's, with an id that neither "
         "registry knows.",
     ),
