@@ -253,6 +253,7 @@ def test_readable_at_once(site: Site) -> None:
     assert site.b.versions() == site.a.versions()
 
 
+@pytest.mark.full
 def test_copy_alone_is_late(site: Site) -> None:
     """With `schemas: copy` the same consumer meets records before their schemas."""
     topics = [site.topic("a")]
@@ -327,7 +328,9 @@ def test_registry_down(site: Site) -> None:
     assert site.b.versions() == site.a.versions()
 
 
-@pytest.mark.parametrize("provenance", [True, False])
+@pytest.mark.parametrize(
+    "provenance", [pytest.param(True, marks=pytest.mark.full), False]
+)
 def test_bytes(site: Site, provenance: bool) -> None:
     """What only looks like a registry's record passes as it is, and is counted:
     binary data that begins with a zero, tombstones, null keys, empty values, GUIDs and
@@ -366,6 +369,7 @@ def test_bytes(site: Site, provenance: bool) -> None:
     assert site.b.text(number) == site.a.text(number)
 
 
+@pytest.mark.full
 def test_relayed_batches_wait(site: Site) -> None:
     """With `provenance: false` a batch that is copied byte for byte waits, too."""
     topic = site.topic("large")
@@ -381,6 +385,7 @@ def test_relayed_batches_wait(site: Site) -> None:
     assert values(site, topic) == sent
 
 
+@pytest.mark.full
 def test_conflict(site: Site) -> None:
     """An id that is another schema on the target, and one that the flow leaves out,
     set their partition aside, each with the way out; neighbours go on.
@@ -403,6 +408,7 @@ def test_conflict(site: Site) -> None:
     assert not aside(site.lease(site.flow(**elsewhere), 4))
 
 
+@pytest.mark.full
 def test_id_issued_later(site: Site) -> None:
     """An id that the source did not know passes, and is asked about again later: once
     the source has issued it, its records wait for the schema.
@@ -422,6 +428,7 @@ def test_id_issued_later(site: Site) -> None:
     assert site.b.text(number) == site.a.text(number)
 
 
+@pytest.mark.full
 def test_two_at_once(site: Site) -> None:
     """The job and several slots copy the same versions at the same time: all of them
     succeed, and the target has each once.
