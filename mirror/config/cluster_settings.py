@@ -262,7 +262,7 @@ class ClusterConfig(Section):
     )
     schema_registry: RegistryConfig | None = setting(
         default=None,
-        on_change=Effect.JOBS,
+        on_change=Effect.JOBS | Effect.LEASES,
         description="The cluster's schema registry, for flows that copy schemas: a "
         "mapping of its url and the other settings below. Null: none.",
     )

@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BeforeValidator
 
 from mirror.config import values
-from mirror.config.section import Number, Patterns, Section
+from mirror.config.section import Number, Patterns, Section, Whole
 from mirror.config.traits import Effect, setting
 
 _CONTEXT = re.compile(r"(\.[^:/\s.]+)*")
@@ -33,28 +33,47 @@ class SchemaSync(Section):
 
     on_change: ClassVar[Effect] = Effect.JOBS
 
-    schemas: Literal["off", "copy"] = setting(
+    schemas: Literal["off", "copy", "require"] = setting(
         default="off",
+        on_change=Effect.JOBS | Effect.LEASES,
         description="copy: keep the schemas of the source's registry in the target's, "
-        "with their ids, versions and texts; both clusters need schema_registry. off: "
-        "no schemas are copied.",
+        "with their ids, versions and texts; both clusters need schema_registry. "
+        "require: the same, and no record is copied before its schema is in the "
+        "target's registry. off: no schemas are copied.",
+    )
+    schemas_topics: Patterns = setting(
+        default=(".*",),
+        on_change=Effect.LEASES,
+        description="With schemas: require, regular expressions that match the whole "
+        "names of the source's topics in whose records to look for ids. Records of "
+        "all others pass at once. Empty: no records wait.",
     )
     schemas_subjects: Patterns = setting(
         default=(".*",),
+        on_change=Effect.JOBS | Effect.LEASES,
         description="Regular expressions that must match a subject's whole name, "
         "with its context (:.context:name) or without. What such a subject refers to "
         "is copied too. Empty: no subject is copied.",
     )
     schemas_exclude: Patterns = setting(
         default=(),
+        on_change=Effect.JOBS | Effect.LEASES,
         description="Subjects to leave out although `schemas_subjects` matches them, "
         "or another subject refers to them. Empty: none.",
     )
     schemas_context: Annotated[str, BeforeValidator(context)] = setting(
         default="",
+        on_change=Effect.JOBS | Effect.LEASES,
         description="The context of the target's registry that gets the subjects, "
         "such as .a: where several sources use the same ids. Empty: each subject "
         "keeps its own context.",
+    )
+    schemas_id_gap: Whole = setting(
+        default=1000,
+        ge=0,
+        description="How far above the source's highest id the target's registry goes "
+        "on when it issues ids itself, so that it issues none that the source has "
+        "used. Zero: right after the highest id that was copied.",
     )
     schemas_deletes: bool = setting(
         default=True,
@@ -74,3 +93,14 @@ class SchemaSync(Section):
         description="How many requests each of the two registries gets at most, per "
         "second; zero is refused.",
     )
+
+    @property
+    def requires_schemas(self) -> bool:
+        """Whether any record may wait for its schema."""
+        return self.schemas == "require" and bool(self.schemas_topics)
+
+    def needs_schemas(self, topic: str) -> bool:
+        """Whether records of a topic of the source wait for their schemas."""
+        return self.requires_schemas and any(
+            re.fullmatch(pattern, topic) for pattern in self.schemas_topics
+        )

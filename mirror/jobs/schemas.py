@@ -104,7 +104,9 @@ class SchemaJob:
     def _look(self, target: Cluster) -> None:
         order = by_role(self._config.enabled_flows, self._passive())
         ends = replace(
-            self._ends(target), deletes=schemas.copies_deletes(self._flow, order)
+            self._ends(target),
+            deletes=schemas.copies_deletes(self._flow, order),
+            reserves=schemas.precedes(self._flow, order),
         )
         before = ends.source.failed + ends.target.failed
         try:

@@ -25,7 +25,7 @@ from mirror.clusters.registry.values import Subject
 from mirror.errors import MALFORMED, ClusterError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Container, Mapping
 
     from mirror.clusters.cluster import Cluster
     from mirror.clusters.registry.values import SchemaVersion
@@ -91,9 +91,17 @@ class SchemaClaims:
     """What was read by `refresh`, updated by what is noted. Not thread-safe."""
 
     def __init__(
-        self, cluster: Cluster, source: str, *, replication_factor: int
+        self,
+        cluster: Cluster,
+        source: str,
+        *,
+        replication_factor: int,
+        only: Container[Subject] | None = None,
     ) -> None:
-        """`source`: the alias of the cluster whose schemas the flow copies."""
+        """`source`: the alias of the cluster whose schemas the flow copies. `only`:
+        the subjects to know about; None: all.
+        """
+        self._only = only
         self._cluster = cluster
         self._source = source
         self._replicas = replication_factor
@@ -182,10 +190,32 @@ class SchemaClaims:
             except ClusterError as error:
                 where = f"cluster {self._cluster.alias}: topic {topic}"
                 raise ClusterError(f"{where}: {error}") from error
+            if self._only is not None and place[0] not in self._only:
+                continue
             if isinstance(found, Claim) and not isinstance(place[1], What):
                 claims[place[0], place[1]] = found
             elif isinstance(found, Before) and isinstance(place[1], What):
                 before[place[0], place[1]] = found
+
+
+def copied_ids(cluster: Cluster, source: str, context: str) -> set[int]:
+    """The ids that flows from a source have written to a context of the target's
+    registry, and read back; each is the source's.
+
+    Raises:
+        ClusterError: the topic cannot be read.
+    """
+    topic = topic_name(source)
+    if topic not in cluster.topics():
+        return set()
+    found = set()
+    for _, key, value in TopicReader(cluster, topic, committed=False).read():
+        place, claim = decode(key, value)
+        if not isinstance(claim, Claim) or claim.state is ClaimState.CLAIMED:
+            continue
+        if place[0].context == context:
+            found.add(claim.id)
+    return found
 
 
 def topic_name(source_alias: str) -> str:

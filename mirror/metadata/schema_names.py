@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from mirror.clusters.registry.values import Reference, SchemaVersion
 
 Key = tuple[Subject, int]
+RESERVED = "mirror-reserved-ids"
+"""The subject that keeps ids free (`schema_gap`), which is never copied."""
 _NO_NAME = re.compile(r"\.{0,2}|:[.*].*", re.DOTALL)
 """In an address these lead to the whole context, or to another one."""
 

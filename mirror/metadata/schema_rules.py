@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from mirror.metadata import schema_order
 from mirror.metadata.schema_claims import ClaimState
 from mirror.metadata.schema_names import (
+    RESERVED,
     Key,
     has_address,
     is_same,
@@ -89,7 +90,7 @@ def chosen(versions: Iterable[SchemaVersion], flow: FlowConfig) -> Chosen:
         moved = place(each, flow.schemas_context)
         key = key_of(moved)
         named[key] = moved
-        if _matches(each, flow.schemas_exclude):
+        if each.subject == RESERVED or _matches(each, flow.schemas_exclude):
             excluded.add(key)
         elif _matches(each, flow.schemas_subjects):
             ahead.append(key)

@@ -203,7 +203,13 @@ class Writer:
         there = target.schema(subject, wanted.version)
         if there is None:
             self._check_id(wanted)
-            target.register(wanted)
+            try:
+                target.register(wanted)
+            except RegistryError:
+                # A slot and the job may write one version at the same time.
+                there = target.schema(subject, wanted.version)
+                if there is None:
+                    raise
             there = target.schema(subject, wanted.version)
         if there is None or there.id != wanted.id or not is_same(there, wanted):
             raise _StoppedError(SchemaState.UNSUPPORTED, self._differs(wanted, there))

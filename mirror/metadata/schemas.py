@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from mirror.metadata import schema_levels, schema_order, schema_rules
+from mirror.metadata import schema_gap, schema_levels, schema_order, schema_rules
 from mirror.metadata.schema_writing import Writer
 from mirror.status.states import SchemaState
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from mirror.clusters.registry.registry import Registry
-    from mirror.clusters.registry.values import Subject
+    from mirror.clusters.registry.values import SchemaVersion, Subject
     from mirror.config.schema import FlowConfig
     from mirror.metadata.schema_claims import SchemaClaims
     from mirror.metadata.schema_levels import LevelChange
@@ -42,6 +42,14 @@ class _Last:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Lists:
+    """Some subjects, as both registries have them now."""
+
+    source: tuple[SchemaVersion, ...]
+    target: tuple[SchemaVersion, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Ends:
     """What one flow's schemas are copied between. Not thread-safe."""
 
@@ -53,6 +61,10 @@ class Ends:
     """Whether soft deletes are copied; of two opposite flows one does."""
     going_on: Callable[[], bool] = lambda: True
     """Whether to write another version; asked before each one."""
+    reserves: bool = False
+    """Whether ids are reserved; of two opposite flows one does."""
+    lists: Lists | None = None
+    """What both registries have; None: all that they list."""
     last: _Last = field(default_factory=_Last)
 
 
@@ -87,11 +99,16 @@ def copies_deletes(flow: FlowConfig, flows: Iterable[FlowConfig]) -> bool:
     """Whether soft deletes are this flow's matter: of two opposite flows, the first in
     order of precedence copies them.
     """
+    return precedes(flow, (each for each in flows if each.schemas_deletes))
+
+
+def precedes(flow: FlowConfig, flows: Iterable[FlowConfig]) -> bool:
+    """Whether no opposite flow that copies schemas comes before this one."""
     for each in flows:
         if each.name == flow.name:
             return True
         if (each.target, each.source) == (flow.source, flow.target) and (
-            each.schemas != "off" and each.schemas_deletes
+            each.schemas != "off"
         ):
             return False
     return True
@@ -144,6 +161,8 @@ def sync(
         asked, whole = set(), set()
     levels, remarks = schema_levels.changes(ends, asked, whole=() if only else whole)
     levels, refused = schema_levels.apply(ends, levels)
+    if ends.reserves and not only:
+        schema_gap.reserve(ends, found.chosen, found.there)
     return SchemasResult(
         subjects=_said(_after(found.plan, writer), {**remarks, **refused}),
         writes=tuple(writer.done),
@@ -173,14 +192,23 @@ class _Found:
         ends.claims.refresh()
         self._claims = ends.claims
         source, flow, last = ends.source, ends.flow, ends.last
-        lists = tuple(source.versions(context) for context in source.contexts())
+        lists: tuple[tuple[SchemaVersion, ...], ...]
+        if ends.lists is not None:
+            lists = (ends.lists.source,)
+        else:
+            lists = tuple(source.versions(context) for context in source.contexts())
         if last.chosen is None or not _are_same(last.lists, lists):
             last.chosen, last.plan = schema_rules.chosen(chain(*lists), flow), None
             last.lists = lists
         self.chosen = last.chosen
         self._contexts = {key[0].context for key in self.chosen.versions}
-        copies = [ends.target.versions(context) for context in sorted(self._contexts)]
-        self._subjects_there = {e.full_subject for each in copies for e in each}
+        if ends.lists is not None:
+            copies = [ends.lists.target]
+        else:
+            copies = [ends.target.versions(each) for each in sorted(self._contexts)]
+        self.there = tuple(e for each in copies for e in each)
+        """What the target has of these contexts."""
+        self._subjects_there = {each.full_subject for each in self.there}
         rest = (*copies, ends.claims.counted, ends.deletes)
         if last.plan is None or not _are_same(last.rest, rest):
             last.plan = schema_rules.plan(

@@ -1,14 +1,16 @@
 """Metrics of schemas: what the target's registry has, and how old the last look is.
 
 Main name: `SCHEMA_METRICS`, a part of `catalogue`. A flow with `schemas: off` has no
-values.
+values, and the last two are of flows with `schemas: require`.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mirror.metrics.series import Metric, MetricType, of_flow
+from mirror.metrics.series import Fold, Metric, MetricType, of_flow
+from mirror.status.schemas import WAITS
+from mirror.status.states import PartitionState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -29,6 +31,22 @@ def _of_schemas(
     return of_flow(
         name, kind, text, lambda f: value(f.schemas) if f.schemas.is_on else None
     )
+
+
+def _waiting(flow: FlowStatus) -> float:
+    return float(
+        sum(
+            each.state is PartitionState.FAULTED and each.reason.startswith(WAITS)
+            for each in flow.partitions
+        )
+    )
+
+
+def _unknown(flow: FlowStatus) -> Iterator[tuple[Labels, Value]]:
+    if flow.schemas.is_required:
+        for each in flow.partitions:
+            labels = each.topic, str(each.partition)
+            yield labels, float(each.counts.unknown_ids)
 
 
 SCHEMA_METRICS: tuple[Metric, ...] = (
@@ -57,5 +75,21 @@ SCHEMA_METRICS: tuple[Metric, ...] = (
         MetricType.COUNTER,
         "Requests to schema registries without an answer, or that failed there.",
         lambda s: s.request_failures,
+    ),
+    of_flow(
+        "mirror_schema_waiting_partitions",
+        MetricType.GAUGE,
+        "Partitions set aside because their next record's schema is not on the target, "
+        "or may not be.",
+        lambda f: _waiting(f) if f.schemas.is_required else None,
+    ),
+    Metric(
+        name="mirror_schema_unknown_ids_total",
+        kind=MetricType.COUNTER,
+        labels=("topic", "partition"),
+        rows=_unknown,
+        fold=Fold.SUM,
+        help="Records copied that begin like a registry's, with an id that neither "
+        "registry knows.",
     ),
 )

@@ -148,6 +148,12 @@ class Planner:
             if flow.name not in names
         )
         self._notes |= dict.fromkeys(self.resting)
+        self._notes |= dict.fromkeys(
+            f"flow {flow.name} unpacks all batches to find ids of schemas (schemas: "
+            "require), also those that provenance: false would copy byte for byte"
+            for flow in self._flows
+            if flow.requires_schemas and not flow.provenance
+        )
 
     def plan(self) -> RunPlan:
         flows = [flow for flow in self._flows if self._answers(flow)]

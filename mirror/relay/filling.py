@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from mirror.clusters.wire.connection import Connection
     from mirror.relay.intake import Intake
     from mirror.relay.lease import LeasePlan
+    from mirror.relay.schemas import SchemaBarrier
     from mirror.relay.source import SourceReader
     from mirror.relay.target import TargetWriter
 
@@ -48,12 +49,14 @@ class Filling:
         intake: Intake,
         writer: TargetWriter,
         target: Cluster,
+        *,
+        schemas: SchemaBarrier | None = None,
     ) -> None:
         self._reader = reader
         self._intake = intake
         self._writer = writer
         self._target = target
-        self._rewriters = rewriters_for(plan, MAX_IN_FLIGHT + 1)
+        self._rewriters = rewriters_for(plan, MAX_IN_FLIGHT + 1, schemas)
         self._free = list(self._rewriters)
         self._growth = 1.0
         self.transaction: PendingTransaction | None = None
@@ -137,7 +140,9 @@ class Filling:
         )
 
 
-def rewriters_for(plan: LeasePlan, count: int) -> list[Rewriter]:
+def rewriters_for(
+    plan: LeasePlan, count: int, schemas: SchemaBarrier | None = None
+) -> list[Rewriter]:
     """One rewriter for each transaction that is being filled or in flight.
 
     Raises:
@@ -150,9 +155,12 @@ def rewriters_for(plan: LeasePlan, count: int) -> list[Rewriter]:
     codec = codecs.BY_NAME.get(flow.compression)
     if flow.transform is None:
         most = flow.max_unpacked_bytes
-        return [Rewriter(stamp, codec=codec, most_unpacked=most) for _ in range(count)]
+        return [
+            Rewriter(stamp, codec=codec, most_unpacked=most, schemas=schemas)
+            for _ in range(count)
+        ]
 
     # Flows without a transform need not wait for these loops to compile.
     from mirror.relay.transforming import rewriters  # noqa: PLC0415
 
-    return rewriters(flow, stamp, codec=codec, count=count)
+    return rewriters(flow, stamp, codec=codec, count=count, schemas=schemas)

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from mirror.relay.lease import Assignment
     from mirror.relay.pending_transaction import PendingTransaction
     from mirror.relay.rewrite import Rewritten
+    from mirror.relay.schemas import SchemaBarrier
     from mirror.relay.source import SourceReader
     from mirror.relay.suspicions import Suspicions, Verdict
     from mirror.relay.tally import Tally
@@ -62,8 +63,10 @@ class Intake:
         tally: Tally,
         faults: Faults,
         log: structlog.stdlib.BoundLogger,
+        schemas: SchemaBarrier | None = None,
     ) -> None:
         self._flow = flow
+        self._schemas = schemas
         self._reader = reader
         self._suspicions = suspicions
         self._tally = tally
@@ -214,6 +217,7 @@ class Intake:
         if not whole:
             next_offset, leader_epoch = found.until(buffer, done.stopped_at)
         if next_offset == position:
+            self._hold(key, done)
             return
         if done.dead_batches and not self._bury(key, done, transaction):
             return
@@ -232,6 +236,14 @@ class Intake:
             skipped=found.skipped if whole else 0,
         )
         transaction.count(key, Part(counts, newest=done.newest, read_at=time.time()))
+        self._hold(key, done)
+
+    def _hold(self, key: TopicPartition, done: Rewritten) -> None:
+        """Do not read on before the next record's schema is on the target."""
+        if self._schemas is not None and done.unknown:
+            if (position := self._position(key)) is not None:
+                self._schemas.hold(key, position, done.unknown)
+            self._reader.leave_out(key)
 
     def _end(self, fetched: Fetched) -> int:
         """Where the log ends, for this flow, in the broker's view."""
@@ -360,14 +372,19 @@ class Intake:
 
     def _doubt(self, key: TopicPartition) -> None:
         """Raise a suspicion: a leader's log does not fit the position to read from."""
-        if (offset := self._reader.offset(key)) is not None:
-            position = Position(
-                offset=offset,
-                leader_epoch=self._reader.last_epoch(key),
-                topic_id=self._ids[key[0]],
-                left_id=self._left.get(key, NO_ID),
-            )
+        if (position := self._position(key)) is not None:
             self._suspicions.look_into(key, position)
+
+    def _position(self, key: TopicPartition) -> Position | None:
+        """Where a partition is read next; None: it is not."""
+        if (offset := self._reader.offset(key)) is None:
+            return None
+        return Position(
+            offset=offset,
+            leader_epoch=self._reader.last_epoch(key),
+            topic_id=self._ids[key[0]],
+            left_id=self._left.get(key, NO_ID),
+        )
 
     @property
     def jumps_wait(self) -> bool:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from mirror.batches.batch import Buffer, Rows
     from mirror.clusters.wire.produce import Runs
     from mirror.relay.provenance import Provenance
+    from mirror.relay.schemas import SchemaBarrier, Unknown
 
 _WORTH_SUMMING = 16 << 10
 """From this size on, a batch body's checksum is worth computing in advance."""
@@ -65,6 +66,8 @@ class Rewritten:
     """The source offset up to which everything is done so far."""
     made: int = 0
     """Bytes of the batches, including those for the dead-letter topic."""
+    unknown: tuple[Unknown, ...] = ()
+    """What the record at `stopped_at` waits for: ids of schemas."""
 
     @property
     def enough(self) -> bool:
@@ -81,11 +84,14 @@ class Rewriter:
         *,
         codec: int | None,
         most_unpacked: int = codecs.MOST_UNPACKED,
+        schemas: SchemaBarrier | None = None,
     ) -> None:
         """`codec`: what to compress with; None keeps each source batch's codec.
-        `most_unpacked`: the most bytes that a batch may unpack to.
+        `most_unpacked`: the most bytes that a batch may unpack to. `schemas`: says
+        which records must wait; None: none.
         """
         self._provenance = provenance
+        self._schemas = schemas
         self._relays = not provenance.changes_records
         self._codec = codec
         self._most_unpacked = most_unpacked
@@ -136,7 +142,8 @@ class Rewriter:
                 rows, position, max_bytes, codec=self._codec, relays=self._relays
             ):
                 if relayed:
-                    self._relay(buffer, rows[first], done)
+                    if self._may_go(buffer, rows[first:last], position, done):
+                        self._relay(buffer, rows[first], done)
                 else:
                     self._merge(buffer, rows[first:last], position, max_bytes, done)
                 if done.stopped_at >= 0:
@@ -148,6 +155,23 @@ class Rewriter:
         if len(rows) and done.stopped_at > rows[-1, scan.LAST]:
             done.stopped_at = -1
         return done
+
+    def _may_go(
+        self, buffer: Buffer, rows: Rows, position: int, done: Rewritten
+    ) -> bool:
+        """Whether all of these batches may be copied now, by their records' schemas."""
+        if self._schemas is None or not self._schemas.looks_at(self._at[0]):
+            return True
+        codec = int(rows[0, scan.ATTRIBUTES]) & CODEC_MASK
+        looked = Rewritten(batches=[])
+        for _ in self._sections(buffer, rows, codec, position, looked):
+            pass
+        done.unpacked += looked.unpacked
+        if looked.unknown:
+            done.stopped_at, done.unknown = int(rows[0, scan.BASE]), looked.unknown
+            return False
+        done.counts += looked.counts
+        return True
 
     def _relay(self, buffer: Buffer, row: Rows, done: Rewritten) -> None:
         at, size = int(row[scan.AT]), int(row[scan.SIZE])
@@ -177,7 +201,7 @@ class Rewriter:
         source_codec = int(rows[0, scan.ATTRIBUTES]) & CODEC_MASK
         codec = source_codec if self._codec is None else self._codec
         limit = min(max_bytes, MERGE_BYTES)
-        for source, part in self._sections(buffer, rows, source_codec, done):
+        for source, part in self._sections(buffer, rows, source_codec, position, done):
             self._merge_part(source, part, position, (limit, codec), done)
             if done.stopped_at >= 0:
                 return
@@ -244,6 +268,26 @@ class Rewriter:
             raise damaged_records(part[whole, merge_loop.FIRST_OFFSET])
 
     def _sections(
+        self, buffer: Buffer, rows: Rows, codec: int, position: int, done: Rewritten
+    ) -> Iterator[tuple[Buffer, Rows]]:
+        """The uncompressed records up to the first one that must wait for its schema,
+        in parts that are overwritten when the caller asks for the next ones.
+        """
+        schemas = self._schemas
+        looks = schemas is not None and schemas.looks_at(self._at[0])
+        for source, part in self._whole_sections(buffer, rows, codec, done):
+            if schemas is None or not looks:
+                yield source, part
+                continue
+            cut = schemas.cut(source, part, position)
+            if len(cut.part):
+                yield source, cut.part
+            done.counts += Counts(unknown_ids=cut.strange)
+            if cut.unknown:
+                done.stopped_at, done.unknown = cut.offset, cut.unknown
+                return
+
+    def _whole_sections(
         self, buffer: Buffer, rows: Rows, codec: int, done: Rewritten
     ) -> Iterator[tuple[Buffer, Rows]]:
         """The uncompressed records, some batches at a time: in place, or unpacked into

@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from mirror.offsets.progress import Position
     from mirror.relay.lease import Assignment, Lease, LeasePlan
     from mirror.relay.report import PartitionReport
+    from mirror.relay.schemas import SchemaBarrier
     from mirror.relay.take_over import Found
 
 TopicPartition = tuple[str, int]
@@ -113,6 +114,7 @@ class Slot:
             Inquiry(Cluster(plan.source, client_id=client, cluster_id=plan.source_id)),
             tally=self._tally,
         )
+        self._schemas = _barrier(plan, client)
         self._intake = Intake(
             flow,
             self._reader,
@@ -120,9 +122,15 @@ class Slot:
             tally=self._tally,
             faults=self._faults,
             log=self._log,
+            schemas=self._schemas,
         )
         self._filling = Filling(
-            plan, self._reader, self._intake, self._writer, self._target
+            plan,
+            self._reader,
+            self._intake,
+            self._writer,
+            self._target,
+            schemas=self._schemas,
         )
 
     def run(self, lease: Lease, *, wakeup: int | None = None) -> list[PartitionReport]:
@@ -170,6 +178,8 @@ class Slot:
 
     def close(self) -> None:
         self._suspicions.close()
+        if self._schemas is not None:
+            self._schemas.close()
         self._source.close()
         self._target.close()
 
@@ -196,6 +206,8 @@ class Slot:
         if not self._owner:
             self._take_over(lease)
         self._intake.heed(self._suspicions.verdicts())
+        if self._schemas is not None:
+            self._intake.heed(self._schemas.verdicts())
         self._reader.ask()
         room = self._filling.room
         of_target = self._writer.connections()
@@ -203,7 +215,8 @@ class Slot:
         again_in = self._writer.again_in
         longest = 1.0 if again_in is None else again_in
         longest = min(longest, self._reader.again_in or longest)
-        if self._suspicions.pending:
+        held = self._schemas is not None and self._schemas.pending
+        if held or self._suspicions.pending:
             longest = min(longest, _HEAR_SECONDS)
         if room and self._intake.jumps_wait:
             longest = 0.0
@@ -318,6 +331,8 @@ class Slot:
         standing = found.standing(wanted, self._positions)
         self._reader.assign(standing.read, found.source_topics)
         self._suspicions.begin(self._wanted, found.ids)
+        if self._schemas is not None:
+            self._schemas.begin()
         self._intake.begin(
             self._wanted,
             found.limits,
@@ -359,3 +374,13 @@ class Slot:
         if not guilty:
             self._tally.slot_failed(str(error))
         return bool(guilty)
+
+
+def _barrier(plan: LeasePlan, client: str) -> SchemaBarrier | None:
+    if not plan.flow.requires_schemas:
+        return None
+
+    # Other flows need neither an HTTP client nor one more compiled loop.
+    from mirror.relay.schemas import barrier_of  # noqa: PLC0415
+
+    return barrier_of(plan, client)

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from mirror.clusters.wire.produce import EncodedBatch
     from mirror.config.schema import FlowConfig
     from mirror.relay.provenance import Provenance
+    from mirror.relay.schemas import SchemaBarrier
     from mirror.relay.transform import Transform
 
 _TRYING_SECONDS = 1.0
@@ -66,12 +67,15 @@ class TransformingRewriter(Rewriter):
         dead_letters_of: str | None,
         spares: Callable[[str], bool] = lambda _topic: False,
         most_unpacked: int = codecs.MOST_UNPACKED,
+        schemas: SchemaBarrier | None = None,
     ) -> None:
         """`dead_letters_of`: the source's alias if failing records become dead letters;
         None if they hold up their partition. `spares`: says which topics bypass the
         function.
         """
-        super().__init__(provenance, codec=codec, most_unpacked=most_unpacked)
+        super().__init__(
+            provenance, codec=codec, most_unpacked=most_unpacked, schemas=schemas
+        )
         self._relays = False
         self._transform = transform
         self._spares = spares
@@ -113,7 +117,7 @@ class TransformingRewriter(Rewriter):
         source_codec = int(rows[0, scan.ATTRIBUTES]) & CODEC_MASK
         codec = source_codec if self._codec is None else self._codec
         limit = min(max_bytes, MERGE_BYTES)
-        for source, part in self._sections(buffer, rows, source_codec, done):
+        for source, part in self._sections(buffer, rows, source_codec, position, done):
             for chunk in self._decoder.read(
                 source, part, at=self._at, position=position
             ):
@@ -230,7 +234,12 @@ class TransformingRewriter(Rewriter):
 
 
 def rewriters(
-    flow: FlowConfig, provenance: Provenance, *, codec: int | None, count: int
+    flow: FlowConfig,
+    provenance: Provenance,
+    *,
+    codec: int | None,
+    count: int,
+    schemas: SchemaBarrier | None = None,
 ) -> list[Rewriter]:
     """As many rewriters with the flow's function as requested.
 
@@ -249,6 +258,7 @@ def rewriters(
             # Mirrors on every hop read heartbeats as they were written.
             spares=lambda topic: names.original_topic(topic) == HEARTBEATS,
             most_unpacked=flow.max_unpacked_bytes,
+            schemas=schemas,
         )
         for _ in range(count)
     ]

@@ -38,6 +38,8 @@ class Counts:
     """Records on which it failed, which went to the dead-letter topic."""
     away: int = 0
     """Records left out because they were written away from the home of their key."""
+    unknown_ids: int = 0
+    """Records copied that begin like a registry's, with an id that none knows."""
 
     def __add__(self, other: Counts) -> Counts:
         return Counts(*map(operator.add, self.each, other.each))

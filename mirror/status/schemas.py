@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 MOST_SUBJECTS = 200
 """How many subjects a status names."""
+WAITS = "schema "
+"""What the reasons of partitions begin with that wait for a schema."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,3 +61,8 @@ class SchemaStatus:
     @property
     def is_on(self) -> bool:
         return self.mode != "off"
+
+    @property
+    def is_required(self) -> bool:
+        """Whether records wait for their schemas."""
+        return self.mode == "require"

@@ -103,6 +103,7 @@ FINDINGS = f"mirror_verify_findings{{{FLOW}}}"
 PROVEN = f"mirror_verify_proven_timestamp_seconds{{{FLOW}}}"
 CONFIG = 'mirror_config_last_reload_successful{job="mirror",instance="i"}'
 CONFLICTS = f'mirror_schema_subjects{{{FLOW},state="CONFLICT"}}'
+WAITING = f"mirror_schema_waiting_partitions{{{FLOW}}}"
 SCHEMAS_AT = f"mirror_schema_sync_timestamp_seconds{{{FLOW}}}"
 JOB = f'mirror_job_failing{{{FLOW},job_name="j"}}'
 GROUP = f'mirror_group_unknown_partitions{{{FLOW},group="g"}}'
@@ -454,6 +455,15 @@ CASES = [
         ("301 s old", {SCHEMAS_AT: "-301+60x60"}, 2),
     ),
     *both(
+        "MirrorSchemaWaiting",
+        ("for 1 minute", steady(1, WAITING), 1),
+        ("for 2 minutes", steady(1, WAITING), 2),
+    ),
+    Case(
+        alert="MirrorSchemaWaiting", what="on standby", fires=False, minutes=30,
+        series=steady(1, WAITING, **{STANDBY: "1x60"}),
+    ),
+    *both(
         "MirrorMemoryNearLimit",
         ("90 %", {MEMORY: "900x60", MEMORY_LIMIT: "1000x60"}, 60),
         ("91 %", {MEMORY: "910x60", MEMORY_LIMIT: "1000x60"}, 10),
@@ -510,6 +520,7 @@ CASES = [
             ("MirrorConfigDrift", DRIFT),
             ("MirrorJobFailing", JOB),
             ("MirrorSchemaConflict", CONFLICTS),
+            ("MirrorSchemaWaiting", WAITING),
         )
     ),
 ]  # fmt: skip

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from mirror.config.schema import FlowConfig
     from mirror.metadata.schemas import SchemasResult
 
+RESERVED = "mirror-reserved-ids"
 JSON = {"Content-Type": "application/vnd.schemaregistry.v1+json"}
 
 
@@ -87,8 +88,13 @@ class Raw:
         self.ask("DELETE", f"/subjects/{quote(subject, safe='')}/versions/{version}")
 
     def subjects(self, *, deleted: bool = True) -> list[str]:
+        """Without the one that keeps ids free."""
         params = {"deleted": "true"} if deleted else {}
-        return sorted(self.ask("GET", "/subjects", **params) or ())
+        return sorted(
+            name
+            for name in self.ask("GET", "/subjects", **params) or ()
+            if not name.endswith(RESERVED)
+        )
 
     def versions(self) -> dict[tuple[str, int], tuple[Any, ...]]:
         """Id, type, text, references, and whether it is deleted, of every version."""
@@ -193,6 +199,7 @@ class SchemaSides:
                     self.reach(flow.target), flow.source, replication_factor=1
                 ),
                 deletes=schemas.copies_deletes(flow, self.config.enabled_flows),
+                reserves=schemas.precedes(flow, self.config.enabled_flows),
             )
 
     def sync(self, name: str = "A->B", **options: Any) -> SchemasResult:

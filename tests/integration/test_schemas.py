@@ -401,3 +401,29 @@ def test_a_registry_that_keeps_no_ids(
             assert states(found) == {"o": SchemaState.UNSUPPORTED}
             assert "IMPORT" in reason(found, "o")
         assert b.subjects() == []
+
+
+def test_ids_are_reserved(clusters: Clusters, a: Raw, b: Raw) -> None:
+    """The target's registry goes on above what the source will issue next, further up
+    as the source's ids grow and without a placeholder in their way; a second round
+    writes nothing, and no registry copies the other's placeholder.
+    """
+    with SchemaSides(
+        {"A": (clusters["a"].bootstrap, a.url), "B": (clusters["b"].bootstrap, b.url)},
+        {"A->B": {"schemas_id_gap": 10}, "B->A": {"schemas_id_gap": 10}},
+    ) as made:
+        a.register("o", avro("O", "f0"))
+        made.sync()
+        assert b.register("theirs", avro("T")) == 12
+        b.delete("theirs", 1)
+        b.ask("DELETE", "/subjects/theirs/versions/1", permanent="true")
+        for number in range(1, 13):
+            a.register("o", avro("O", *(f"f{n}" for n in range(number + 1))))
+            assert made.sync().problems == ()
+        assert b.versions() == a.versions()
+        assert b.register("more", avro("M")) > 13 + 5
+        before = b.ask("GET", "/schemas", deleted="true")
+        made.sync()
+        made.sync("B->A")
+        assert a.ask("GET", "/subjects", deleted="true") == ["more", "o"]
+        assert b.ask("GET", "/schemas", deleted="true") == before

@@ -134,7 +134,7 @@ def full_store(**changes: Any) -> StatusStore:
             mode="new", proven_at=now, share=0.5, records={"equal": 7}, findings=1
         ),
         "schemas": SchemaStatus(
-            mode="copy",
+            mode="require",
             states={SchemaState.SYNCED: 3, SchemaState.CONFLICT: 1},
             synced_at=now,
             versions_copied=5,

@@ -18,6 +18,8 @@ from mirror.clusters.registry.values import Subject
 from mirror.errors import MALFORMED, RegistryError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from mirror.clusters.registry.channel import Channel
     from mirror.clusters.registry.values import SchemaVersion
 
@@ -110,25 +112,32 @@ class Lists:
         return found
 
     def _one_by_one(self, context: str) -> tuple[SchemaVersion, ...]:
-        found = []
+        found: list[SchemaVersion] = []
         for name in sorted(self._names(f"{of_context(context)}/subjects")):
             subject = Subject.parse(name)
-            path = f"{of_subject(Subject(subject.context or context, subject.name))}"
-            alive = self._numbers(f"{path}/versions", deleted=False)
-            for number in self._numbers(f"{path}/versions", deleted=True):
-                answer = self._channel.ask(
-                    "GET", f"{path}/versions/{number}", params=_DELETED
-                )
-                if answer.document is None:
-                    continue  # deleted with its subject: some show neither
-                try:
-                    row = answers.version(
-                        answer.document, context, deleted=number not in alive
-                    )
-                except MALFORMED as error:
-                    raise malformed(self._channel, "a schema") from error
-                found.append(row)
+            found += self.of_subject(Subject(subject.context or context, subject.name))
         return tuple(sorted(found, key=lambda each: (each.full_subject, each.version)))
+
+    def of_subject(self, subject: Subject) -> Iterator[SchemaVersion]:
+        """Its versions in order, each with a request of its own.
+
+        Raises:
+            RegistryError: the registry cannot be asked.
+        """
+        path = f"{of_subject(subject)}/versions"
+        # In this order a version that comes meanwhile does not look deleted.
+        every = self._numbers(path, deleted=True)
+        alive = self._numbers(path, deleted=False)
+        for number in every:
+            answer = self._channel.ask("GET", f"{path}/{number}", params=_DELETED)
+            if answer.document is None:
+                continue  # deleted with its subject: some show neither
+            try:
+                yield answers.version(
+                    answer.document, subject.context, deleted=number not in alive
+                )
+            except MALFORMED as error:
+                raise malformed(self._channel, "a schema") from error
 
     def _names(self, path: str) -> list[str]:
         names = self._channel.ask("GET", path, params=_DELETED).document or []

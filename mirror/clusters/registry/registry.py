@@ -86,6 +86,26 @@ class Registry:
         except MALFORMED as error:
             raise malformed(self._channel, f"version {version} of {subject}") from error
 
+    def of_subject(self, subject: Subject) -> tuple[SchemaVersion, ...]:
+        """Its versions, softly deleted ones too; none if there is no such subject."""
+        return tuple(self._lists.of_subject(subject))
+
+    def ids_of(self, guid: str) -> tuple[tuple[str, int], ...]:
+        """The context and the id that a GUID has, in each context that knows it."""
+        try:
+            said = self._channel.ask("GET", f"/schemas/guids/{guid}/ids").document
+        except RegistryError as error:
+            if error.status in NOT_THERE:
+                return ()  # it issues no GUIDs
+            raise
+        try:
+            return tuple(
+                (str(each["context"]).strip(":").removesuffix("."), int(each["id"]))
+                for each in said or ()
+            )
+        except MALFORMED as error:
+            raise malformed(self._channel, f"the ids of GUID {guid}") from error
+
     def by_id(self, context: str, number: int) -> Schema | None:
         """The schema with this id."""
         path = f"{of_context(context)}/schemas/ids/{number}"
@@ -115,9 +135,15 @@ class Registry:
         except MALFORMED as error:
             raise malformed(self._channel, "a new version") from error
 
-    def delete(self, subject: Subject, version: int) -> None:
-        """Delete a version softly. One that is deleted already stays so."""
-        self._channel.ask("DELETE", f"{of_subject(subject)}/versions/{version}")
+    def delete(self, subject: Subject, version: int, *, for_good: bool = False) -> None:
+        """Delete a version softly; `for_good`: one that is deleted softly. One that is
+        deleted already stays so.
+        """
+        self._channel.ask(
+            "DELETE",
+            f"{of_subject(subject)}/versions/{version}",
+            params={"permanent": "true"} if for_good else {},
+        )
 
     def mode(self, subject: Subject) -> Mode | None:
         """The subject's own mode; None: that of its context. Of a context, a `Subject`

@@ -54,10 +54,18 @@ class Mirror:
 
     def _config(self, task: Task, port: int) -> dict[str, object]:
         security = task.security or {}
+        registries = [
+            {"schema_registry": {"url": url}} if url else {}
+            for url in task.registries or ("", "")
+        ]
         return {
             "clusters": {
-                task.alias: {"bootstrap_servers": task.source, **security},
-                "B": {"bootstrap_servers": task.target, **security},
+                task.alias: {
+                    "bootstrap_servers": task.source,
+                    **security,
+                    **registries[0],
+                },
+                "B": {"bootstrap_servers": task.target, **security, **registries[1]},
             },
             "flows": {
                 f"{task.alias}->B": {
@@ -67,6 +75,7 @@ class Mirror:
                     "exactly_once": self.exactly_once,
                     "provenance": self.provenance,
                     "verify": self.verify,
+                    "schemas": "require" if task.registries else "off",
                     **({"emit_checkpoints_seconds": 1} if task.groups else {}),
                 }
             },

@@ -40,6 +40,10 @@ class Task:
     security: Mapping[str, str] | None = None
     """Both clusters', in the words of mirror's configuration. None: plaintext."""
 
+    registries: tuple[str, str] | None = None
+    """The schema registries of source and target; records then wait for their schemas.
+    None: no schemas are copied."""
+
     @property
     def target_topic(self) -> str:
         return f"{self.alias}.{self.topic}"

@@ -30,6 +30,7 @@ from tests.benchmarks.scenarios.proving import (
     PROVE_SMALL,
 )
 from tests.benchmarks.scenarios.proving_beside import BESIDE
+from tests.benchmarks.scenarios.registered import REQUIRE, REQUIRE_SMALL
 from tests.benchmarks.scenarios.reread import REREAD
 from tests.benchmarks.scenarios.tiny_batches import TINY
 
@@ -45,6 +46,7 @@ _ALL: Iterable[Scenario] = (
     *(FAR_SOURCE, FAR_TARGET, SMALL_FAR_SOURCE, SMALL_FAR_TARGET, TLS),
     *(PROVE_SMALL, PROVE_KILOBYTE, PROVE_JSON, PROVE_FAR),
     *(HOLES, LONG_MAP, BESIDE),
+    *(REQUIRE, REQUIRE_SMALL),
 )
 SCENARIOS: dict[str, Scenario] = {scenario.name: scenario for scenario in _ALL}
 

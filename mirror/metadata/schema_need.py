@@ -1,0 +1,170 @@
+"""What one schema id means, and what to do before a record with it may be copied.
+
+Main function: `settle`. It asks the source what the id is and the target whether it has
+the same; if it has not, it copies the subject by the rules of the flow's job
+(`metadata.schemas`), from lists of that subject and of what it refers to alone. Several
+may do that at the same time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from mirror.clusters.registry.values import Subject
+from mirror.errors import MirrorError
+from mirror.metadata import schemas
+from mirror.metadata.schema_claims import SchemaClaims
+from mirror.metadata.schema_names import references_of
+from mirror.status.schemas import WAITS
+from mirror.status.states import SchemaState
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from mirror.clusters.cluster import Cluster
+    from mirror.clusters.registry.registry import Registry
+    from mirror.clusters.registry.values import Schema, SchemaVersion, Use
+    from mirror.config.schema import FlowConfig
+
+_MOST_SUBJECTS = 3
+"""How many a reason names."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sides:
+    """What an id is settled between. Not thread-safe."""
+
+    flow: FlowConfig
+    source: Registry
+    target: Registry
+    cluster: Callable[[], Cluster]
+    """The target, connected; asked for only if something is copied."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settled:
+    """What a record with the id may do."""
+
+    reason: str = ""
+    """Why the target may not have the schema; empty: it has, or there is none."""
+    unanswered: bool = False
+    """A registry or a cluster did not say whether it has."""
+    strange: bool = False
+    """The source does not know the id either: the record has none."""
+
+
+def settle(sides: Sides, number: int) -> Settled:
+    """See to it that the target has what the source means by this id, in each of the
+    source's contexts that knows it.
+    """
+    context, strange = "", True
+    try:
+        for context in sides.source.contexts():
+            if (wanted := sides.source.by_id(context, number)) is not None:
+                strange = False
+                if not _is_there(sides, context, number, wanted):
+                    uses = sides.source.uses(context, number)
+                    if why := _copied(sides, context, number, wanted, uses):
+                        said = f"is not on {sides.flow.target}: {why}"
+                        return Settled(reason=f"{WAITS}{number}{_of(uses)} {said}")
+    except MirrorError as error:
+        uses = ()
+        if not strange:
+            with contextlib.suppress(MirrorError):  # the reason does without
+                uses = sides.source.uses(context, number)
+        said = f"may not be on {sides.flow.target}: {error}"
+        reason = f"{WAITS}{number}{_of(uses)} {said}"
+        return Settled(reason=reason, unanswered=True)
+    return Settled(strange=strange)
+
+
+def settle_guid(sides: Sides, guid: str) -> Settled:
+    """The same for the ids that the source gives a GUID."""
+    try:
+        ids = sides.source.ids_of(guid)
+    except MirrorError as error:
+        where = f"{WAITS}{guid}"
+        reason = f"{where} may not be on {sides.flow.target}: {error}"
+        return Settled(reason=reason, unanswered=True)
+    found = [settle(sides, number) for number in dict.fromkeys(n for _, n in ids)]
+    return next((each for each in found if each.reason), Settled(strange=not found))
+
+
+def _is_there(sides: Sides, context: str, number: int, wanted: Schema) -> bool:
+    there = sides.target.by_id(sides.flow.schemas_context + context, number)
+    return there is not None and (there.kind, there.text) == (wanted.kind, wanted.text)
+
+
+def _copied(
+    sides: Sides, context: str, number: int, wanted: Schema, uses: Iterable[Use]
+) -> str:
+    """Copy it. Returns why it could not be; empty: it is there."""
+    flow = sides.flow
+    asked = {_moved(flow, use.subject) for use in uses}
+    listed = _listed(sides.source, [use.subject for use in uses])
+    subjects = [_moved(flow, subject) for subject in listed]
+    ends = schemas.Ends(
+        flow=flow,
+        source=sides.source,
+        target=sides.target,
+        claims=SchemaClaims(
+            sides.cluster(),
+            flow.source,
+            replication_factor=flow.replication_factor,
+            only=frozenset(subjects),
+        ),
+        deletes=False,
+        lists=schemas.Lists(
+            source=tuple(each for versions in listed.values() for each in versions),
+            target=tuple(
+                each
+                for subject in subjects
+                for each in sides.target.of_subject(subject)
+            ),
+        ),
+    )
+    found = schemas.sync(ends, only=asked, levels_of=())
+    if _is_there(sides, context, number, wanted):
+        return ""
+    states = [each for each in found.subjects if each.subject in asked]
+    if not states:
+        return (
+            "schemas_subjects and schemas_exclude leave its subject out; copy it, or "
+            "leave the topic out of schemas_topics"
+        )
+    return next(
+        (
+            f"{each.state}: {each.reason}"
+            for each in states
+            if each.state is not SchemaState.SYNCED
+        ),
+        "the id has another text there",
+    )
+
+
+def _moved(flow: FlowConfig, subject: Subject) -> Subject:
+    return Subject(flow.schemas_context + subject.context, subject.name)
+
+
+def _listed(
+    source: Registry, subjects: Iterable[Subject]
+) -> dict[Subject, tuple[SchemaVersion, ...]]:
+    """All versions of these subjects, and of those that they refer to."""
+    found: dict[Subject, tuple[SchemaVersion, ...]] = {}
+    ahead = list(subjects)
+    while ahead:
+        if (subject := ahead.pop()) not in found:
+            found[subject] = source.of_subject(subject)
+            ahead += [key[0] for each in found[subject] for key in references_of(each)]
+    return found
+
+
+def _of(uses: Iterable[Use]) -> str:
+    names = sorted({str(use.subject) for use in uses})
+    if not names:
+        return ""
+    more = len(names) - _MOST_SUBJECTS
+    some = ", ".join(names[:_MOST_SUBJECTS])
+    return f" of {some} and {more} more" if more > 0 else f" of {some}"

@@ -1,0 +1,120 @@
+"""Asks the registries about ids of schemas while the slot keeps copying.
+
+Main type: `SchemaInquiry`. It has connections of its own and a thread that settles all
+ids that came up since it last asked (`metadata.schema_need`), so that a slow registry
+holds up no other partition. `schemas` interprets the answers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import threading
+from typing import TYPE_CHECKING
+import uuid
+
+from mirror.clusters.cluster import Cluster
+from mirror.clusters.registry.pace import Pace
+from mirror.clusters.registry.registry import Registry
+from mirror.errors import MirrorError
+from mirror.metadata import schema_claims, schema_need
+from mirror.metadata.schema_need import Settled
+
+if TYPE_CHECKING:
+    from mirror.metadata.schema_need import Sides
+    from mirror.relay.lease import LeasePlan
+
+
+class SchemaInquiry:
+    """Settles the ids that the records of one slot have."""
+
+    def __init__(self, plan: LeasePlan, client: str) -> None:
+        self._plan = plan
+        self._target = Cluster(plan.target, client_id=client, cluster_id=plan.target_id)
+        self._waiting: dict[int, bytes] = {}
+        self._asked: set[int] = set()
+        self._answers: queue.SimpleQueue[tuple[int, Settled] | Exception] = (
+            queue.SimpleQueue()
+        )
+        self._thread: threading.Thread | None = None
+        self._closing = threading.Event()
+        self._copied: set[int] | None = None
+
+    def open(self, number: int, guid: bytes) -> None:
+        """Queue an id, or a GUID; nothing happens if it is being asked about."""
+        if number not in self._asked:
+            self._waiting[number] = guid
+
+    def findings(self) -> dict[int, Settled]:
+        """What is known by now, without waiting; starts the next round if any are
+        queued.
+        """
+        found: dict[int, Settled] = {}
+        while not self._answers.empty():
+            answer = self._answers.get()
+            if isinstance(answer, Exception):
+                raise answer
+            found[answer[0]] = answer[1]
+            self._asked.discard(answer[0])
+        if self._waiting and (self._thread is None or not self._thread.is_alive()):
+            waiting, self._waiting = self._waiting, {}
+            self._asked = set(waiting)
+            # A daemon: an unresponsive registry must not keep a worker from exiting.
+            self._thread = threading.Thread(
+                target=self._ask, args=(waiting,), name="schemas", daemon=True
+            )
+            self._thread.start()
+        return found
+
+    def close(self) -> None:
+        """Close the connections, at once or when the last round ends."""
+        self._waiting.clear()
+        self._closing.set()
+        if self._thread is None or not self._thread.is_alive():
+            self._target.close()
+
+    def _ask(self, waiting: dict[int, bytes]) -> None:
+        flow = self._plan.flow
+        self._copied = None
+        pace = Pace(flow.schemas_requests_per_second)
+        try:
+            with (
+                contextlib.closing(Registry(self._plan.source, pace=pace)) as source,
+                contextlib.closing(Registry(self._plan.target, pace=pace)) as target,
+            ):
+                sides = schema_need.Sides(
+                    flow=flow, source=source, target=target, cluster=self._connected
+                )
+                for number, guid in waiting.items():
+                    if self._closing.is_set():
+                        return
+                    found = _settled(sides, number, guid)
+                    if found.unanswered and number in self._noted():
+                        found = Settled()
+                    self._answers.put((number, found))
+        except Exception as error:  # noqa: BLE001  `findings` raises it in the slot
+            self._answers.put(error)
+        finally:
+            if self._closing.is_set():
+                self._target.close()
+
+    def _noted(self) -> set[int]:
+        """The ids that the flow has noted as copied, while registries do not answer."""
+        if self._copied is None:
+            flow, self._copied = self._plan.flow, set()
+            with contextlib.suppress(MirrorError):  # then they wait for the registries
+                self._copied = schema_claims.copied_ids(
+                    self._connected(), flow.source, flow.schemas_context
+                )
+        return self._copied
+
+    def _connected(self) -> Cluster:
+        if not self._target.cluster_id:
+            self._target.connect()
+        return self._target
+
+
+def _settled(sides: Sides, number: int, guid: bytes) -> Settled:
+    if guid:
+        return schema_need.settle_guid(sides, str(uuid.UUID(bytes=guid)))
+    return schema_need.settle(sides, number)

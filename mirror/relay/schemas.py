@@ -1,0 +1,199 @@
+"""The barrier before the target: no record is copied before its schema is there.
+
+Main type: `SchemaBarrier`, of one slot. It keeps the ids that the target has and those
+that no registry knows, cuts what a rewriter is about to copy before the first record
+with another id, and holds its partition until `schema_inquiry` has settled the id: then
+there is a `Verdict`, as for suspicions. A kernel looks at the records.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+import time
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from mirror.batches import merge_loop, schema_ids
+from mirror.policy.names import HEARTBEATS
+from mirror.relay.schema_inquiry import SchemaInquiry
+from mirror.relay.suspicions import Verdict
+from mirror.status.schemas import WAITS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from mirror.batches.batch import Buffer, Rows
+    from mirror.config.schema import FlowConfig
+    from mirror.metadata.schema_need import Settled
+    from mirror.offsets.progress import Position
+    from mirror.relay.lease import LeasePlan
+
+TopicPartition = tuple[str, int]
+
+_AT_ONCE = 64
+"""How many unknown ids are looked for at a time."""
+STRANGE_SECONDS = 10.0
+"""How long an id that no registry knows is remembered: the source may issue it."""
+_MOST_STRANGE = 100_000
+_PATIENCE_SECONDS = 5.0
+"""How long a partition waits for an answer before it is shown as set aside."""
+
+
+class Unknown(NamedTuple):
+    """What a record has that may be the id of a schema."""
+
+    number: int
+    """As the kernel knows it."""
+    guid: bytes
+    """Empty: the number is the id."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cut:
+    """What of some batches may be copied now."""
+
+    part: Rows
+    strange: int
+    """How many of its records have an id that no registry knows."""
+    offset: int = -1
+    """That of the first record that must wait; -1: none."""
+    unknown: tuple[Unknown, ...] = ()
+    """What it waits for, and what later ones will."""
+
+
+@dataclass(slots=True, kw_only=True)
+class _Held:
+    position: Position
+    numbers: set[int]
+    since: float
+
+
+class SchemaBarrier:
+    """Which records of one slot may go on."""
+
+    def __init__(self, flow: FlowConfig, inquiry: SchemaInquiry) -> None:
+        """Takes over `inquiry`."""
+        self._flow = flow
+        self._inquiry = inquiry
+        self._known = schema_ids.Numbers()
+        self._strange = schema_ids.Numbers()
+        self._strange_since = 0.0
+        self._held: dict[TopicPartition, _Held] = {}
+        self._looks: dict[str, bool] = {}
+        self._unknown = np.empty((_AT_ONCE, 2), np.int64)
+        self._result = np.zeros(schema_ids.RESULTS, np.int64)
+
+    def looks_at(self, topic: str) -> bool:
+        """Whether records of a topic may have to wait."""
+        if (found := self._looks.get(topic)) is None:
+            # Heartbeats begin with a zero, and are not a registry's.
+            original = self._flow.replication_policy.original_topic(topic)
+            found = original != HEARTBEATS and self._flow.needs_schemas(topic)
+            self._looks[topic] = found
+        return found
+
+    def cut(self, source: Buffer, part: Rows, position: int) -> Cut:
+        """Of these batches (rows as `merge_loop.merge` takes them), what precedes the
+        first record from `position` on whose id is unknown.
+        """
+        unknown, result = self._unknown, self._result
+        schema_ids.find_ids(
+            source,
+            part,
+            position,
+            *(self._known.table, self._strange.table),
+            *(schema_ids.KEY_HEADER, schema_ids.VALUE_HEADER, unknown, result),
+        )
+        strange = int(result[schema_ids.STRANGE])
+        if not (count := int(result[schema_ids.UNKNOWN])):
+            return Cut(part=part, strange=strange)
+        row, before = int(result[schema_ids.IN_ROW]), int(result[schema_ids.BEFORE])
+        delta = int(result[schema_ids.DELTA])
+        offset = int(part[row, merge_loop.FIRST_OFFSET]) + delta
+        kept = part[: row + (before > 0)].copy()
+        if before:
+            kept[row, merge_loop.RECORDS] = before
+            kept[row, merge_loop.SOURCE_END] = result[schema_ids.STARTS_AT]
+            kept[row, merge_loop.LAST_DELTA] = delta - 1
+        found = unknown[:count]
+        return Cut(
+            part=kept,
+            strange=strange,
+            offset=offset,
+            unknown=tuple(
+                Unknown(number % (1 << 64), _guid(source, at))
+                for number, at in found.tolist()
+            ),
+        )
+
+    def hold(
+        self, key: TopicPartition, position: Position, unknown: tuple[Unknown, ...]
+    ) -> None:
+        """The partition is not read until these are settled."""
+        for each in unknown:
+            self._inquiry.open(*each)
+        self._held[key] = _Held(
+            position=position,
+            numbers={each.number for each in unknown},
+            since=time.monotonic(),
+        )
+
+    def begin(self) -> None:
+        """Forget what is held. What is being asked about is not asked twice."""
+        self._held.clear()
+
+    @property
+    def pending(self) -> bool:
+        """Whether any partition waits for an answer."""
+        return bool(self._held)
+
+    def verdicts(self) -> list[Verdict]:
+        """What has been found out since the last call; never waits."""
+        now = time.monotonic()
+        findings = self._inquiry.findings()
+        self._note(findings, now)
+        made = []
+        for key, held in list(self._held.items()):
+            reasons = [
+                findings[number].reason for number in held.numbers & findings.keys()
+            ]
+            held.numbers -= findings.keys()
+            reason = next(filter(None, reasons), "")
+            if not reason and held.numbers and now - held.since > _PATIENCE_SECONDS:
+                reason = (
+                    f"{WAITS}{min(held.numbers)} may not be on {self._flow.target}: "
+                    f"no answer about it for {_PATIENCE_SECONDS:g} s"
+                )
+            if reason or not held.numbers:
+                del self._held[key]
+                made.append(
+                    Verdict(
+                        key=key, reason=reason, stays=None if reason else held.position
+                    )
+                )
+        return made
+
+    def close(self) -> None:
+        self._inquiry.close()
+
+    def _note(self, findings: Mapping[int, Settled], now: float) -> None:
+        old = now - self._strange_since > STRANGE_SECONDS
+        if len(self._strange) and (old or len(self._strange) > _MOST_STRANGE):
+            self._strange = schema_ids.Numbers()
+        settled = {n: found for n, found in findings.items() if not found.reason}
+        if strange := [n for n, found in settled.items() if found.strange]:
+            if not len(self._strange):
+                self._strange_since = now
+            self._strange.add(strange)
+        if known := settled.keys() - set(strange):
+            self._known.add(known)
+
+
+def barrier_of(plan: LeasePlan, client: str) -> SchemaBarrier:
+    """The barrier of a slot. `client`: how it calls itself to the target."""
+    return SchemaBarrier(plan.flow, SchemaInquiry(plan, client))
+
+
+def _guid(source: Buffer, at: int) -> bytes:
+    return b"" if at < 0 else source[at : at + schema_ids.GUID_SIZE].tobytes()

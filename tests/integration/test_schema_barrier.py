@@ -1,0 +1,493 @@
+"""No record is on the target before its schema: real registries, brokers and slots.
+
+The producers and consumers are confluent-kafka's own with its clients of registries,
+which share no code with mirror; what registries hold is read by plain HTTP.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, contextmanager
+import json
+import struct
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+import uuid
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
+from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
+from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
+from confluent_kafka.schema_registry.json_schema import JSONDeserializer, JSONSerializer
+from confluent_kafka.serialization import MessageField, SerializationContext
+import pytest
+
+from mirror.clusters.registry.registry import Registry
+from mirror.metadata import schema_need, schemas
+from mirror.metadata.schema_claims import SchemaClaims
+from mirror.playground.registry.axonops import PROGRAM, axonops
+from mirror.relay.schemas import STRANGE_SECONDS
+from mirror.status.schemas import WAITS
+from mirror.status.states import PartitionState
+from tests import tools
+from tests.harness.admin import create_topic
+from tests.harness.load import producer
+from tests.harness.registry_proxy import RegistryProxy
+from tests.harness.schemas import Raw, avro
+from tests.harness.slots import RunningLease, SparklessFlow
+from tests.harness.waiting import wait_for
+from tests.harness.witness import read_topic
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from mirror.playground.cluster import PlaygroundCluster
+    from mirror.relay.report import PartitionReport
+
+    Clusters = dict[str, PlaygroundCluster]
+
+pytestmark = [pytest.mark.integration, pytest.mark.needs("registry")]
+
+VALUE_HEADER = "__value_schema_id"
+
+
+class Site:
+    """Both clusters, their registries, and one flow between them without Spark."""
+
+    def __init__(self, clusters: Clusters, folder: Path, stack: ExitStack) -> None:
+        self.source, self.target = clusters["a"].bootstrap, clusters["b"].bootstrap
+        urls = [
+            stack.enter_context(axonops(tools.path(PROGRAM), folder / name)).url
+            for name in ("a", "b")
+        ]
+        self.a, self.b = (Raw(url) for url in urls)
+        self.before_b = stack.enter_context(RegistryProxy(urls[1]))
+        self.mark = uuid.uuid4().hex[:6]
+        self._stack = stack
+
+    def topic(self, name: str, partitions: int = 1) -> str:
+        topic = f"barrier-{self.mark}-{name}"
+        create_topic(self.source, topic, partitions)
+        return topic
+
+    def flow(self, **settings: Any) -> SparklessFlow:
+        """Of all topics that there are now."""
+        ends = [
+            {"bootstrap_servers": bootstrap, "schema_registry": {"url": url}}
+            for bootstrap, url in (
+                (self.source, self.a.url),
+                (self.target, self.before_b.url),
+            )
+        ]
+        return SparklessFlow(
+            source=ends[0],
+            target=ends[1],
+            topic=f"barrier-{self.mark}-.*",
+            alias=f"A{self.mark}",
+            settings={"schemas": "require", "policy": "identity", **settings},
+        ).own()
+
+    @contextmanager
+    def running(self, flow: SparklessFlow) -> Iterator[RunningLease]:
+        with flow.slot() as slot:
+            lease = RunningLease(slot, flow.lease(300))
+            try:
+                yield lease
+            finally:
+                lease.end()
+
+    def lease(self, flow: SparklessFlow, seconds: float = 2) -> list[PartitionReport]:
+        """One whole lease of a new slot."""
+        with flow.slot() as slot:
+            return slot.run(flow.lease(seconds))
+
+    def count(self, topic: str) -> int:
+        found = read_topic(self.target, topic, **{"fetch.wait.max.ms": 20})
+        return sum(map(len, found.values()))
+
+
+@pytest.fixture
+def site(clusters: Clusters, tmp_path: Path) -> Iterator[Site]:
+    with ExitStack() as stack:
+        yield Site(clusters, tmp_path, stack)
+
+
+class Reader(threading.Thread):
+    """A consumer on the target that decodes each record the moment it has it."""
+
+    def __init__(self, servers: str, topics: list[str], url: str) -> None:
+        super().__init__(daemon=True)
+        self.decoded: dict[str, list[Any]] = {topic: [] for topic in topics}
+        self.failed: list[str] = []
+        self._servers = servers
+        self._client = SchemaRegistryClient({"url": url})
+        self._avro = AvroDeserializer(self._client)
+        self._json = JSONDeserializer(None, schema_registry_client=self._client)
+        self._ending = threading.Event()
+
+    def run(self) -> None:
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self._servers,
+                "group.id": "reader",
+                "isolation.level": "read_committed",
+                "fetch.wait.max.ms": 10,
+            }
+        )
+        consumer.assign([TopicPartition(t, 0, OFFSET_BEGINNING) for t in self.decoded])
+        while not self._ending.is_set():
+            if (message := consumer.poll(0.1)) is None or message.error():
+                continue
+            topic = message.topic()
+            try:
+                self.decoded[topic].append(
+                    tuple(
+                        self._read(topic, content, field)
+                        for content, field in (
+                            (message.key(), MessageField.KEY),
+                            (message.value(), MessageField.VALUE),
+                        )
+                    )
+                )
+            except Exception as error:  # noqa: BLE001  whatever it is, the record was too early
+                self.failed.append(f"{topic} {message.offset()}: {error!r}")
+        consumer.close()
+
+    def _read(self, topic: str, content: bytes, field: str) -> Any:
+        which = self._json if "json" in topic and field == "value" else self._avro
+        return which(content, SerializationContext(topic, field))
+
+    def end(self) -> None:
+        self._ending.set()
+        self.join()
+        self._client.__exit__()
+
+
+def evolve(site: Site, topics: list[str], versions: int) -> dict[str, list[Any]]:
+    """Write records while the schemas of keys and values get further versions; what
+    was written, by topic.
+    """
+    sender = producer(site.source, linger_ms=0)
+    written: dict[str, list[Any]] = {topic: [] for topic in topics}
+    site.a.register("money", avro("Money", "currency"))
+    for version in range(1, versions + 1):
+        # A client of its own: it remembers which version is the latest.
+        with SchemaRegistryClient({"url": site.a.url}) as client:
+            _write_version(
+                site, topics, version, client=client, sender=sender, written=written
+            )
+    return written
+
+
+def _write_version(
+    site: Site,
+    topics: list[str],
+    version: int,
+    *,
+    client: SchemaRegistryClient,
+    sender: Producer,
+    written: dict[str, list[Any]],
+) -> None:
+    names = [f"f{number}" for number in range(version)]
+    for number, topic in enumerate(topics):
+        key_text = avro(f"K{number}", *names)
+        refers = [{"name": "n.Money", "subject": "money", "version": 1}]
+        if "json" in topic:
+            text = json.dumps(
+                {"title": f"J{number}", "type": "object",
+                 "properties": {name: {"type": "string"} for name in names}}
+            )  # fmt: skip
+            value_of = JSONSerializer(Schema(text, "JSON"), client)
+        else:
+            text = json.dumps(
+                {**json.loads(avro(f"V{number}", *names)),
+                 "doc": "with money",
+                 "fields": [*json.loads(avro(f"V{number}", *names))["fields"],
+                            {"name": "price", "type": ["null", "n.Money"],
+                             "default": None}]}
+            )  # fmt: skip
+            site.a.register(f"{topic}-value", text, references=refers)
+            schema = client.get_latest_version(f"{topic}-value").schema
+            value_of = AvroSerializer(
+                client, schema, conf={"auto.register.schemas": False,
+                                      "use.latest.version": True}
+            )  # fmt: skip
+        key_of = AvroSerializer(client, key_text)
+        for each in range(5):
+            key = dict.fromkeys(names, f"{each}")
+            value = dict.fromkeys(names, f"{version}.{each}")
+            if "json" not in topic:
+                value["price"] = {"currency": "EUR"}
+            written[topic].append((key, value))
+            sender.produce(
+                topic,
+                key=key_of(key, SerializationContext(topic, MessageField.KEY)),
+                value=value_of(value, SerializationContext(topic, MessageField.VALUE)),
+                partition=0,
+            )
+        sender.poll(0)
+    assert sender.flush(30) == 0
+
+
+def test_readable_at_once(site: Site) -> None:
+    """While a producer brings 50 versions to 10 subjects of keys and values, in Avro
+    and JSON and with references, a consumer on the target decodes every record the
+    moment it has it, although no job copies schemas: the slot does. Both registries
+    then have the same, and a round of the job finds nothing to do.
+    """
+    topics = [site.topic(name) for name in ("a", "b", "c", "d", "json")]
+    flow = site.flow()
+    reader = Reader(site.target, topics, site.b.url)
+    reader.start()
+    with site.running(flow):
+        written = evolve(site, topics, versions=5)
+        wanted = sum(map(len, written.values()))
+        wait_for(
+            lambda: (
+                sum(map(len, reader.decoded.values())) + len(reader.failed) >= wanted
+            )
+        )
+    reader.end()
+    assert not reader.failed, reader.failed[:3]
+    assert reader.decoded == written
+    assert site.b.versions() == site.a.versions()
+
+
+@pytest.mark.full
+def test_copy_alone_is_late(site: Site) -> None:
+    """With `schemas: copy` the same consumer meets records before their schemas."""
+    topics = [site.topic("a")]
+    flow = site.flow(schemas="copy")
+    reader = Reader(site.target, topics, site.b.url)
+    reader.start()
+    with site.running(flow):
+        evolve(site, topics, versions=2)
+        wait_for(lambda: reader.failed)
+    reader.end()
+
+
+def framed(number: int, rest: bytes = b"content") -> bytes:
+    """As a registry's serializers do."""
+    return struct.pack(">bI", 0, number) + rest
+
+
+def write(site: Site, topic: str, *records: Any, **settings: Any) -> None:
+    """Values, or keywords for a producer."""
+    sender = producer(site.source, linger_ms=20, **settings)
+    for record in records:
+        fields = record if isinstance(record, dict) else {"value": record}
+        sender.produce(topic, partition=0, **fields)
+    assert sender.flush(30) == 0
+
+
+def aside(reports: list[PartitionReport]) -> dict[str, str]:
+    """Topics whose partition is set aside, with the reason."""
+    return {
+        each.topic: each.reason
+        for each in reports
+        if each.state == PartitionState.FAULTED
+    }
+
+
+def values(site: Site, topic: str) -> list[bytes]:
+    found = read_topic(site.target, topic, **{"fetch.wait.max.ms": 20})
+    return [message.value() for message in found[0]]
+
+
+def test_registry_down(site: Site) -> None:
+    """While the target's registry fails, records with known ids flow; a partition whose
+    next record has a new one waits, with a reason that names subject, registry and
+    error; once the registry is back, all is there once and in order.
+    """
+    topic, other = site.topic("new"), site.topic("known")
+    known = site.a.register("o-value", avro("O", "a"))
+    flow = site.flow()
+    sent = [framed(known, b"%d" % n) for n in range(3)]
+    write(site, topic, *sent)
+    write(site, other, *sent)
+    with flow.slot() as slot:
+        assert not aside(slot.run(flow.lease(3)))
+        assert values(site, topic) == values(site, other) == sent
+        new = site.a.register("o-value", avro("O", "a", "b"))
+        later = [framed(known, b"k"), framed(new, b"n"), framed(known, b"l")]
+        with site.before_b.fault(status=503):
+            write(site, topic, *later)
+            write(site, other, later[0])
+            [(waiting, reason)] = aside(slot.run(flow.lease(6))).items()
+            assert values(site, other) == [*sent, later[0]]
+            assert values(site, topic) == [*sent, later[0]]
+            # Another process knows no ids, and believes the notes of what was copied.
+            write(site, other, framed(known, b"again"))
+            site.lease(flow, 4)
+            assert values(site, other)[-1] == framed(known, b"again")
+        assert waiting == topic
+        assert reason.startswith(f"{WAITS}{new} of o-value")
+        assert "503" in reason
+        wait_for(lambda: not aside(slot.run(flow.lease(2))))
+    assert values(site, topic) == [*sent, *later]
+    assert site.b.versions() == site.a.versions()
+
+
+@pytest.mark.parametrize(
+    "provenance", [pytest.param(True, marks=pytest.mark.full), False]
+)
+def test_bytes(site: Site, provenance: bool) -> None:
+    """What only looks like a registry's record passes as it is, and is counted:
+    binary data that begins with a zero, tombstones, null keys, empty values, GUIDs and
+    ids in headers. So do large batches that are not unpacked without `require`.
+    """
+    topic = site.topic("binary")
+    number = site.a.register("o-value", avro("O", "a"))
+    records: list[dict[str, Any]] = [
+        {"key": None, "value": b"\0" * 5},
+        {"key": b"\0\0\0\1\0\0", "value": None},
+        {"key": None, "value": None},
+        {"key": b"", "value": b""},
+        {"key": b"k", "value": b"\0"},
+        {"key": b"k", "value": framed(2**31 + 5)},
+        {"key": framed(number), "value": framed(number)},
+        {"key": b"k", "value": b"v",
+         "headers": [(VALUE_HEADER, b"\1" + uuid.uuid4().bytes), ("h", None)]},
+        {"key": b"k", "value": b"v",
+         "headers": [("__key_schema_id", framed(number, b"")), (VALUE_HEADER, b"")]},
+        *({"key": b"%d" % n, "value": framed(number, b"x" * 900)} for n in range(99)),
+    ]  # fmt: skip
+    flow = site.flow(provenance=provenance)
+    write(site, topic, *records, compression_type="zstd")
+    reports = site.lease(flow, 4)
+    assert not aside(reports)
+    found = read_topic(site.target, topic)[0]
+    assert [
+        (
+            each.key(),
+            each.value(),
+            [h for h in each.headers() or [] if h[0] != "mirror.via"],
+        )
+        for each in found
+    ] == [(r["key"], r["value"], r.get("headers", [])) for r in records]
+    assert sum(each.counts.unknown_ids for each in reports) == 3
+    assert site.b.text(number) == site.a.text(number)
+
+
+@pytest.mark.full
+def test_relayed_batches_wait(site: Site) -> None:
+    """With `provenance: false` a batch that is copied byte for byte waits, too."""
+    topic = site.topic("large")
+    number = site.a.register("o-value", avro("O", "a"))
+    sent = [framed(number, b"%900d" % n) for n in range(99)]
+    write(site, topic, *sent)
+    flow = site.flow(provenance=False)
+    with flow.slot() as slot:
+        with site.before_b.fault(status=503):
+            assert aside(slot.run(flow.lease(4)))
+            assert values(site, topic) == []
+        wait_for(lambda: not aside(slot.run(flow.lease(2))))
+    assert values(site, topic) == sent
+
+
+@pytest.mark.full
+def test_conflict(site: Site) -> None:
+    """An id that is another schema on the target, and one that the flow leaves out,
+    set their partition aside, each with the way out; neighbours go on.
+    """
+    topics = {name: site.topic(name) for name in ("taken", "left", "good")}
+    ids = {name: site.a.register(name, avro(name, "a")) for name in topics}
+    site.b.set_mode("IMPORT", "theirs")
+    theirs = {"schema": avro("T"), "id": ids["taken"], "version": 1}
+    site.b.ask("POST", "/subjects/theirs/versions", theirs)
+    flow = site.flow(schemas_exclude=["left"])
+    for name, topic in topics.items():
+        write(site, topic, framed(ids[name]))
+    found = aside(site.lease(flow, 4))
+    assert found.keys() == {topics["taken"], topics["left"]}
+    assert "theirs version 1" in found[topics["taken"]]
+    assert "schemas_exclude" in found[topics["left"]]
+    assert site.count(topics["good"]) == 1
+    assert site.b.text(ids["taken"]) == avro("T")
+    elsewhere = flow.settings | {"schemas_topics": [topics["good"]]}
+    assert not aside(site.lease(site.flow(**elsewhere), 4))
+
+
+@pytest.mark.full
+def test_id_issued_later(site: Site) -> None:
+    """An id that the source did not know passes, and is asked about again later: once
+    the source has issued it, its records wait for the schema.
+    """
+    topic = site.topic("early")
+    flow = site.flow()
+    with flow.slot() as slot:
+        write(site, topic, framed(1, b"early"))
+        assert sum(r.counts.unknown_ids for r in slot.run(flow.lease(3))) == 1
+        number = site.a.register("o-value", avro("O", "a"))
+        assert number == 1
+        deadline = time.monotonic() + STRANGE_SECONDS
+        wait_for(lambda: time.monotonic() > deadline)
+        write(site, topic, framed(number, b"later"))
+        assert sum(r.counts.unknown_ids for r in slot.run(flow.lease(3))) == 0
+    assert site.count(topic) == 2
+    assert site.b.text(number) == site.a.text(number)
+
+
+@pytest.mark.full
+def test_two_at_once(site: Site) -> None:
+    """The job and several slots copy the same versions at the same time: all of them
+    succeed, and the target has each once.
+    """
+    flow = site.flow()
+    topic_of_claims = f"mirror-schemas.{flow.alias}.internal"
+    for round_ in range(3):
+        numbers = [
+            site.a.register(f"s{n}", avro(f"S{n}", *(f"f{i}" for i in range(round_))))
+            for n in range(4)
+        ]
+        failed: list[str] = []
+        start = threading.Barrier(4)
+        threads = [
+            threading.Thread(target=one, args=(flow, start, numbers, failed))
+            for one in (_slot_copies, _slot_copies, _slot_copies, _job_copies)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert not failed
+        assert site.b.versions() == site.a.versions()
+    claimed = {m.key() for m in read_topic(site.target, topic_of_claims)[0]}
+    assert len([key for key in claimed if not key.endswith(b"mode")]) == 12
+
+
+def _slot_copies(
+    flow: SparklessFlow,
+    start: threading.Barrier,
+    numbers: list[int],
+    failed: list[str],
+) -> None:
+    config = flow.config()
+    with ExitStack() as stack:
+        sides = schema_need.Sides(
+            flow=flow.plan.flow,
+            source=stack.enter_context(Registry(config.clusters[flow.alias])),
+            target=stack.enter_context(Registry(config.clusters[flow.into])),
+            cluster=lambda: stack.enter_context(flow.connected())[1],
+        )
+        start.wait()
+        failed += filter(None, (schema_need.settle(sides, n).reason for n in numbers))
+
+
+def _job_copies(
+    flow: SparklessFlow, start: threading.Barrier, _: list[int], failed: list[str]
+) -> None:
+    config = flow.config()
+    with (
+        flow.connected() as (_source, target),
+        Registry(config.clusters[flow.alias]) as one,
+        Registry(config.clusters[flow.into]) as other,
+    ):
+        ends = schemas.Ends(
+            flow=flow.plan.flow,
+            source=one,
+            target=other,
+            claims=SchemaClaims(target, flow.alias, replication_factor=1),
+        )
+        start.wait()
+        failed += schemas.sync(ends).problems
