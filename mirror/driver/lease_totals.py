@@ -212,4 +212,5 @@ def _add(
         seconds=last.seconds + sum(r.slot_transaction_seconds for r in slots),
         aborted=last.aborted + sum(r.slot_aborted for r in slots),
         takeovers=last.takeovers + sum(r.slot_takeovers for r in slots),
+        handovers=last.handovers + sum(r.slot_handovers for r in slots),
     )

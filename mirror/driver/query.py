@@ -19,6 +19,7 @@ from pyspark.errors import PySparkException
 import structlog
 
 from mirror.driver.assignment import LONGEST_SECONDS, lease_length
+from mirror.driver.credit import Credit
 from mirror.driver.executors import slot_frames
 from mirror.driver.rates import Rates
 from mirror.driver.throughput import behind
@@ -55,7 +56,8 @@ _STOP_SECONDS = 4.0
 _TURN_SECONDS = 1.0
 """The longest lease while slots take turns, as there are fewer cores than slots."""
 _GAPS = 20
-"""The length of a lease depends on this many of the last gaps."""
+"""The length of a lease depends on this many of the last gaps, and the time on credit
+in them: Spark's work for a lease costs the same."""
 _WARM_UP_LEASES = 5
 _WARM_UP_SECONDS = 0.5
 _OUR_ERROR = re.compile(r"^mirror\.errors\.\w+: ")
@@ -145,6 +147,7 @@ class LeaseQuery:
         self._behind = False
         self._number = 0
         self._planned: _Planned | None = None
+        self._credit = Credit(possible=plan.flow.exactly_once and terms.ends is None)
         self._finished_at: float | None = None
         self._query: StreamingQuery | None = None
         self._idle = threading.Event()
@@ -235,10 +238,11 @@ class LeaseQuery:
         try:
             self.wakeup.mute()
             # Check after muting: `end` sets this before it sends the wake-up.
-            if not self.ended.is_set():
+            if self._credit.given or not self.ended.is_set():
                 self._carry_out()
         finally:
-            self._idle.set()
+            if not self._credit.given:
+                self._idle.set()
 
     def _carry_out(self) -> None:
         before = self._finished_at or time.monotonic()
@@ -246,11 +250,25 @@ class LeaseQuery:
         places = self._preferred.of(self._flow.name, self._slots)
         turns = self._preferred.turns()
         seconds = self._seconds() if turns == 1 else min(self._seconds(), _TURN_SECONDS)
-        frame = self._frame(places)
+        task = self._task
+        spread = self._placement.spread(self._assignments, self._slots)
+        last = self._planned
+        same = last is not None and last.task is task and last.spread == spread
+        closes = self._credit.must_end(before=self.ended.is_set() or not same)
+        if closes and last is not None:
+            seconds, frame = 0.0, last.frame
+        else:
+            frame = self._frame(task, spread, places)
         # Slots that take turns read in a part of the time only.
         limit = (self._flow.max_bytes_per_second or 0) * turns
         rates = self._rates.parts(limit)
-        term = to_term(self._number, seconds, rates, takes_turns=turns > 1)
+        term = to_term(
+            self._number,
+            seconds,
+            rates,
+            takes_turns=turns > 1,
+            credit=self._credit.possible and turns == 1 and not closes,
+        )
         self._spark.sparkContext.setLocalProperty(TERM, term)
         grace = _GRACE_SECONDS if self._number > 1 else _COLD_SECONDS
         overdue = threading.Timer(seconds * turns + grace, self._give_up)
@@ -258,6 +276,7 @@ class LeaseQuery:
         try:
             reports = [from_row(row) for row in frame.collect()]
         except Exception as error:  # noqa: BLE001  whatever Spark raises for a job
+            self._credit.given = False  # the next run fences
             if self.ended.is_set():
                 return
             # Short, and without its cause: see spark.driver.extraJavaOptions.
@@ -272,6 +291,11 @@ class LeaseQuery:
         gap = self._gap(took, reports) if turns == 1 else -1.0
         self._placement.learn(reports)
         self._rates.learn(reports)
+        self._credit.learn(reports)
+        if closes and self._credit.given:
+            self._credit.given = False  # the next run fences
+            if not self.ended.is_set():
+                self.begin_again()
         self._behind = behind(reports)
         self._took(
             LeaseResult(
@@ -287,10 +311,10 @@ class LeaseQuery:
         worked = max((report.slot_seconds for report in reports), default=0.0)
         if self._number == 1 or not worked:
             return -1.0
-        gap = max(took - worked, 0.0)
+        on_credit = max(report.slot_credit_seconds for report in reports)
         if self._number > _WARM_UP_LEASES:
-            self._gaps.append(gap)
-        return gap
+            self._gaps.append(max(took - worked + on_credit, 0.0))
+        return max(took - worked, 0.0)
 
     def _seconds(self) -> float:
         longest = self._flow.lease_seconds or lease_length(
@@ -302,19 +326,18 @@ class LeaseQuery:
             return min(longest, _WARM_UP_SECONDS)
         return longest
 
-    def _frame(self, places: Sequence[str | None]) -> DataFrame:
+    def _frame(
+        self, task: RelayTask, spread: Spread, places: Sequence[str | None]
+    ) -> DataFrame:
         """One single-partition frame per slot, each with its own worker.
 
         Building and planning it takes 10 ms or more per slot, while no slot works, so
         it is reused as long as nothing in it changes.
         """
-        spread = self._placement.spread(self._assignments, self._slots)
-        task, last = self._task, self._planned
-        if (
-            last
-            and last.task is task
-            and (last.spread, last.places) == (spread, places)
-        ):
+        last = self._planned
+        same = last is not None and last.task is task and last.spread == spread
+        assert same or not self._credit.given, "a slot may copy what another one gets"
+        if last and same and last.places == places:
             return last.frame
         union = slot_frames(
             self._spark,

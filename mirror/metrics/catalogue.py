@@ -263,6 +263,12 @@ METRICS: tuple[Metric, ...] = (
         "another process, and after any error.",
         lambda t: t.takeovers,
     ),
+    of_transactions(
+        "mirror_handovers_total",
+        _C,
+        "How often a slot copied on from one lease into the next, without a pause.",
+        lambda t: t.handovers,
+    ),
     of_flow(
         "mirror_flow_leases",
         _G,

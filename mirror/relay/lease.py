@@ -61,3 +61,9 @@ class Lease:
     """How much it may read; 0: without a limit."""
     takes_turns: bool = False
     """Whether the rate is for the time of this lease alone: others read afterwards."""
+    credit: bool = False
+    """Whether the slot may copy on after its report, until its next lease begins."""
+
+    def follows(self, last: Lease) -> bool:
+        """Whether it is the next one of the same run."""
+        return (last.generation, last.number + 1) == (self.generation, self.number)

@@ -84,6 +84,13 @@ class PartitionReport:
     """All that this process has counted (`clusters.error_counts`)."""
     slot_takeovers: int = 0
     """How often its slot took over: read the progress and continued from there."""
+    slot_copies_on: bool = False
+    """Whether a process may copy its partitions after this report: this one, on credit,
+    or one that had an earlier lease and that it has not fenced."""
+    slot_credit_seconds: float = 0.0
+    """The part of the time in which it copied on credit, before this lease began."""
+    slot_handovers: int = 0
+    """1 if it still copied when this lease began."""
 
     @property
     def lag(self) -> int:
@@ -96,6 +103,7 @@ _TYPES = {
     "str": (pa.string(), "string"),
     "int": (pa.int64(), "bigint"),
     "float": (pa.float64(), "double"),
+    "bool": (pa.bool_(), "boolean"),
     "tuple[int, ...]": (pa.list_(pa.int64()), "array<bigint>"),
     "Named": (
         pa.list_(pa.struct([("name", pa.string()), ("count", pa.int64())])),

@@ -10,6 +10,7 @@ driver decides which partitions it gets, and when.
 from __future__ import annotations
 
 import contextlib
+from dataclasses import replace
 import time
 from typing import TYPE_CHECKING
 
@@ -101,6 +102,10 @@ class Slot:
         self._throttle = LogThrottle()
         self._log = structlog.get_logger().bind(flow=flow.label, slot=number)
         self._owner = False
+        self._alone = False
+        """Whether no process that had an earlier lease of this run can still write."""
+        self.on_credit = False
+        """Whether the last report said that it copies on."""
         self._after_error = True
         """Whether the next take-over follows an error, or a start; else it only gives
         partitions that were set aside another chance."""
@@ -141,13 +146,46 @@ class Slot:
         Raises:
             FencedError: a newer owner is active; this one did no harm.
         """
-        deadline = time.monotonic() + lease.seconds
         self._begin(lease)
+        woken = self._copy(lease, wakeup)
+        self.on_credit = (
+            lease.credit and self._owner and not woken and bool(self._wanted)
+        )
+        if not self.on_credit:
+            self.finish()
+        self._look_at_resting()
+        reports = self._tally.reports(
+            self._wanted,
+            self._positions,
+            self._faults,
+            answered=self._reader.answered,
+        )
+        copies_on = self.on_credit or not self._alone
+        return [replace(report, slot_copies_on=copies_on) for report in reports]
+
+    def copy_on(self, seconds: float, *, wakeup: int | None = None) -> bool:
+        """Copy on credit after `run`, until the wakeup is readable or the time is over,
+        and at most to the first error: only a lease takes over. Returns whether it
+        could go on; `finish` if no lease follows at once.
+        """
+        deadline = time.monotonic() + seconds
+        try:
+            while time.monotonic() < deadline:
+                if self._step(deadline, wakeup):
+                    break
+        except (ClusterError, PartitionError) as error:
+            self._set_aside(error)
+        return self._owner
+
+    def _copy(self, lease: Lease, wakeup: int | None) -> bool:
+        """Copy until the lease's time is over; returns whether it was woken instead."""
+        deadline = time.monotonic() + lease.seconds
         pause = 0.0
         fenced = 0
         while time.monotonic() < deadline:
             try:
-                woken = self._step(lease, deadline, wakeup)
+                self._be_owner(lease)
+                woken = self._step(deadline, wakeup)
                 pause = 0.0
             except FencedError as error:
                 # Another process had this slot for a lease, or a superseded one woke up
@@ -161,20 +199,11 @@ class Slot:
             except (ClusterError, PartitionError) as error:
                 if self._set_aside(error):
                     continue
-                if self._throttle.due(str(error)):
-                    self._log.warning("slot takes over again", error=str(error))
                 pause = retry.SLOT.after(pause)
                 _, woken = wait([], wakeup, min(pause, deadline - time.monotonic()))
             if woken:
-                break
-        self._finish()
-        self._look_at_resting()
-        return self._tally.reports(
-            self._wanted,
-            self._positions,
-            self._faults,
-            answered=self._reader.answered,
-        )
+                return True
+        return False
 
     def close(self) -> None:
         self._suspicions.close()
@@ -185,19 +214,18 @@ class Slot:
 
     def _begin(self, lease: Lease) -> None:
         last, self._lease = self._lease, lease
+        follows = last is not None and lease.follows(last)
+        same = follows and last is not None and last.assignments == lease.assignments
+        assert same or not (follows and self.on_credit), "another slot may copy these"
         self._wanted = {(a.topic, a.partition): a for a in lease.assignments}
         self._faults.keep_only(set(self._wanted))
-        self._owner = self._owner and (
-            last is not None
-            and last.number + 1 == lease.number
-            and last.generation == lease.generation
-            and last.assignments == lease.assignments
-        )
+        self._owner = self._owner and same
+        self._alone = lease.number == 1 or (follows and self._alone)
         self._tally.begin(owner=self._owner)
         self._reader.pace.allow(lease.bytes_per_second, from_now=lease.takes_turns)
 
-    def _step(self, lease: Lease, deadline: float, wakeup: int | None) -> bool:
-        """One round: take over if necessary, read, fill, write. True if woken."""
+    def _be_owner(self, lease: Lease) -> None:
+        """Take over if necessary."""
         # A take-over would forget the suspicions that are being investigated.
         waits = self._suspicions.pending or self._writer.held_up
         if self._owner and self._faults.due() and not waits:
@@ -205,6 +233,9 @@ class Slot:
             self._owner = self._after_error = False
         if not self._owner:
             self._take_over(lease)
+
+    def _step(self, deadline: float, wakeup: int | None) -> bool:
+        """One round: read, fill, write. True if woken."""
         self._intake.heed(self._suspicions.verdicts())
         if self._schemas is not None:
             self._intake.heed(self._schemas.verdicts())
@@ -253,7 +284,8 @@ class Slot:
         if ready:
             self._go_on_writing(ready)
 
-    def _finish(self) -> None:
+    def finish(self) -> None:
+        """End what is being written, and start nothing."""
         end = time.monotonic() + _FINISH_SECONDS
         try:
             if self._owner and self._filling.transaction is not None:
@@ -305,6 +337,7 @@ class Slot:
             if not cluster.cluster_id:
                 cluster.connect()
         self._writer.take_over()
+        self._alone = True
         self._tally.aborted(self._filling.drop_all())
         self._stand(self._survey.find(lease, self._wanted.values()))
         self._owner = True
@@ -373,6 +406,8 @@ class Slot:
             )
         if not guilty:
             self._tally.slot_failed(str(error))
+            if self._throttle.due(str(error)):
+                self._log.warning("slot takes over again", error=str(error))
         return bool(guilty)
 
 

@@ -89,13 +89,17 @@ class Tally:
         self._slot_error_since = 0.0
 
     def begin(self, *, owner: bool) -> None:
-        """Start a lease: reset the counters, keep what is known about the source.
-        `owner`: the slot still is one, so its running counts are right, too.
+        """Start a lease. `owner`: the slot still is one, so its running counts are
+        right; else they and what was not reported are forgotten, but not what is known
+        about the source.
         """
+        if not owner:
+            self._reset()
+            self._running.forget()
+
+    def _reset(self) -> None:
         self._partitions.clear()
         self._of_slot = _Slot()
-        if not owner:
-            self._running.forget()
 
     def _of(self, key: TopicPartition) -> _Partition:
         if (found := self._partitions.get(key)) is None:
@@ -201,17 +205,20 @@ class Tally:
         *,
         answered: Callable[[TopicPartition], float],
     ) -> list[PartitionReport]:
-        """One report per wanted partition. `answered` returns when a partition's leader
-        last answered, in monotonic seconds.
+        """One report per wanted partition, of what was done since the last ones.
+        `answered` returns when a partition's leader last answered, in monotonic
+        seconds.
         """
         for key in self._lateness.keys() - wanted.keys():
             del self._lateness[key]
         for key in self._failed.keys() - wanted.keys():
             del self._failed[key]
-        return [
+        reports = [
             self._report(key, assignment, positions.get(key), faults, answered(key))
             for key, assignment in wanted.items()
         ]
+        self._reset()
+        return reports
 
     def _report(
         self,

@@ -11,8 +11,8 @@ import contextlib
 from dataclasses import dataclass, field, replace
 import gc
 import json
+import os
 import socket
-import time
 from typing import TYPE_CHECKING
 
 from pyspark import TaskContext
@@ -21,6 +21,7 @@ from mirror import log, retry
 from mirror.clusters import error_counts
 from mirror.host import process_use
 from mirror.relay import report
+from mirror.relay.copier import Copier
 from mirror.relay.lease import Assignment, Lease, LeasePlan
 from mirror.relay.slot import Slot
 
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-_slots: dict[tuple[str, int], tuple[tuple[LeasePlan, log.Settings], Slot]] = {}
+_slots: dict[tuple[str, int], tuple[tuple[LeasePlan, log.Settings], Copier]] = {}
 _WAKEUP_TIMEOUT_SECONDS = 2.0
 
 TERM = "mirror.term"
@@ -56,26 +57,23 @@ class RelayTask:
 
     def _run(self, lease: Lease) -> list[report.PartitionReport]:
         slot = _slot(self.plan, lease.slot, self.log_settings)
-        with contextlib.ExitStack() as stack:
-            wakeup = None
-            # If the wakeup cannot be reached, leases end on time instead of early.
-            with contextlib.suppress(OSError):
-                connection = stack.enter_context(
-                    socket.create_connection(self.wakeup, _WAKEUP_TIMEOUT_SECONDS)
-                )
-                connection.sendall(self.wakeup_token)
-                wakeup = connection
-            began, used = time.monotonic(), time.process_time()
-            reports = slot.run(lease, wakeup=wakeup.fileno() if wakeup else None)
-            seconds, used = time.monotonic() - began, time.process_time() - used
-        busy = used / seconds if seconds > 0 else 0.0
+        wakeup = None
+        # If the wakeup cannot be reached, leases end on time instead of early.
+        with contextlib.suppress(OSError), contextlib.ExitStack() as stack:
+            connection = stack.enter_context(
+                socket.create_connection(self.wakeup, _WAKEUP_TIMEOUT_SECONDS)
+            )
+            connection.sendall(self.wakeup_token)
+            stack.pop_all()
+            wakeup = connection
+        # A process that ends with its task, or hears nothing of the driver, gets none.
+        stays = wakeup is not None and "SPARK_REUSE_WORKER" in os.environ
+        reports = slot.run(replace(lease, credit=lease.credit and stays), wakeup)
         use = process_use()
         errors = error_counts.named()
         return [
             replace(
                 r,
-                slot_seconds=seconds,
-                slot_busy=busy,
                 slot_memory_bytes=use.memory_bytes if use else 0,
                 slot_open_files=use.open_files if use else 0,
                 slot_open_files_limit=use.open_files_limit if use else 0,
@@ -106,10 +104,11 @@ def to_term(
     rates: Sequence[float] = (),
     *,
     takes_turns: bool = False,
+    credit: bool = False,
 ) -> str:
     """The number and length of a lease, for the property `TERM`. `rates`: how many
     bytes per second each slot may read; empty: without a limit. `takes_turns`: they are
-    for the slot's own time alone.
+    for the slot's own time alone. `credit`: slots may copy on until the next lease.
     """
     return json.dumps(
         {
@@ -117,6 +116,7 @@ def to_term(
             "seconds": seconds,
             "rates": rates,
             "takes_turns": takes_turns,
+            "credit": credit,
         }
     )
 
@@ -147,7 +147,7 @@ def _lease_from(row: str, term: str) -> Lease:
     return Lease(assignments=assignments, **fields)
 
 
-def _slot(plan: LeasePlan, number: int, log_settings: log.Settings) -> Slot:
+def _slot(plan: LeasePlan, number: int, log_settings: log.Settings) -> Copier:
     """This process's slot. A change of the flow's plan or of the log settings makes a
     new one, since a logger keeps the level that it was created with.
     """
@@ -160,7 +160,7 @@ def _slot(plan: LeasePlan, number: int, log_settings: log.Settings) -> Slot:
         known[1].close()
     log.set_up(*log_settings)
     retry.be_quiet()
-    slot = Slot(plan, number)
+    slot = Copier(Slot(plan, number))
     _slots[key] = (made_for, slot)
     # Spark's worker collects garbage after every task: skip what is loaded by now.
     gc.collect()

@@ -45,6 +45,8 @@ class TransactionStatus:
     """How many were aborted; their records are copied again."""
     takeovers: int = 0
     """How often a slot took over: at its start, and after any error."""
+    handovers: int = 0
+    """How often a slot copied on from one lease into the next."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

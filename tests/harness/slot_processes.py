@@ -10,7 +10,7 @@ chance finds.
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 import multiprocessing
 import os
@@ -25,6 +25,7 @@ from mirror.clusters.transactions import Producer
 from mirror.driver import ownership
 from mirror.errors import FencedError, SupersededError
 from mirror.offsets import progress, starting
+from mirror.relay.copier import CREDIT_SECONDS
 from mirror.relay.slot import Slot
 from mirror.relay.target import TargetWriter
 from mirror.relay.transaction_path import TransactionPath
@@ -203,8 +204,11 @@ class SlotProcess(_OwnProcess):
         lease_seconds: float = 2.0,
         signal_at: SignalAt | Sequence[SignalAt] = (),
         like_a_worker: bool = False,
+        credit: bool = False,
     ) -> None:
-        """`like_a_worker`: with what Spark's workers have loaded, and nothing else."""
+        """`like_a_worker`: with what Spark's workers have loaded, and nothing else.
+        `credit`: a single lease, then copying on, and only in that a signal.
+        """
         wakeup, self._waker = _spawning.Pipe(duplex=False)
         self._peak: Any = _spawning.SimpleQueue()
         task = _Task(
@@ -214,6 +218,7 @@ class SlotProcess(_OwnProcess):
             lease_seconds=lease_seconds,
             signals=(signal_at,) if isinstance(signal_at, SignalAt) else (*signal_at,),
             like_a_worker=like_a_worker,
+            credit=credit,
         )
         super().__init__(_run, task, wakeup, self._peak, fork=not like_a_worker)
         wakeup.close()
@@ -240,6 +245,11 @@ class _Task:
     lease_seconds: float
     signals: tuple[SignalAt, ...]
     like_a_worker: bool
+    credit: bool
+
+    def arm(self) -> None:
+        for each in self.signals:
+            each.arm()
 
 
 def _run(task: _Task, wakeup: Any, peak: Any, result: Any) -> None:
@@ -248,10 +258,13 @@ def _run(task: _Task, wakeup: Any, peak: Any, result: Any) -> None:
         import pyspark.worker  # noqa: F401, PLC0415
 
         import mirror.relay.task  # noqa: F401, PLC0415
-    for each in task.signals:
-        each.arm()
+    if not task.credit:
+        task.arm()
     slot = Slot(task.flow.plan, task.slot)
     try:
+        if task.credit:
+            result.put(_on_credit(task, slot))
+            return
         while not wakeup.poll():
             lease = task.flow.lease(
                 task.lease_seconds, slot=task.slot, partitions=task.partitions
@@ -265,6 +278,16 @@ def _run(task: _Task, wakeup: Any, peak: Any, result: Any) -> None:
     finally:
         slot.close()
         peak.put(peak_memory())
+
+
+def _on_credit(task: _Task, slot: Slot) -> str:
+    lease = task.flow.lease(task.lease_seconds, slot=task.slot)
+    (said,) = {r.slot_copies_on for r in slot.run(replace(lease, credit=True))}
+    assert said
+    task.arm()
+    slot.copy_on(CREDIT_SECONDS)
+    slot.finish()
+    return "done" if slot.copy_on(0.0) else "fenced"
 
 
 def peak_memory() -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import signal
 import time
@@ -222,5 +223,42 @@ def test_killed_at(
         wait_for(lambda: not first.alive)
         second = start_slot(flow, lease_seconds=1)
         time.sleep(1)
+    check(flow, load)
+    assert second.end() == "done"
+
+
+@pytest.mark.parametrize(
+    ("number", "point"),
+    cases(
+        itertools.product(
+            (signal.SIGSTOP, signal.SIGKILL), (Point.BEFORE_WRITE, Point.AFTER_WRITE)
+        ),
+        some=((signal.SIGSTOP, Point.AFTER_WRITE),),
+    ),
+)
+def test_on_credit(
+    flow: SparklessFlow,
+    start_slot: Callable[..., SlotProcess],
+    number: signal.Signals,
+    point: Point,
+) -> None:
+    """A slot that is suspended or killed while it copies on credit has a successor in
+    another process, which takes its transaction away: on waking up it ends its credit,
+    and every record is there exactly once.
+    """
+    load = NumberedLoad(flow.source, flow.topic, _PARTITIONS, seed=10)
+    flow.own()
+    with load.streaming(chunk=200, pause=0.01):
+        first = start_slot(
+            flow, lease_seconds=1, credit=True,
+            signal_at=SignalAt(point=point, number=number),
+        )  # fmt: skip
+        wait_for(lambda: first.suspended or not first.alive)
+        flow.leases += 1
+        second = start_slot(flow, lease_seconds=1)
+        before = copied_records(flow.target, flow.copy)
+        wait_for(lambda: copied_records(flow.target, flow.copy) > before)
+        first.resume()
+        assert first.how_it_ended() == ("fenced" if number == signal.SIGSTOP else "")
     check(flow, load)
     assert second.end() == "done"

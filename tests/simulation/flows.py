@@ -8,13 +8,15 @@ suspended goes on beside its replacement.
 from __future__ import annotations
 
 import contextlib
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from mirror.clusters.admin import topic_admin
 from mirror.clusters.cluster import Cluster
 from mirror.config.schema import MirrorConfig
+from mirror.driver.credit import Credit
 from mirror.driver.ownership import take_ownership
-from mirror.errors import MirrorError
+from mirror.errors import ClusterError, MirrorError
 from mirror.metadata import topics
 from mirror.relay.lease import Assignment, Lease, LeasePlan
 from mirror.relay.slot import Slot
@@ -27,6 +29,13 @@ if TYPE_CHECKING:
 SOURCE, TARGET = "A", "B"
 _OVERDUE_SECONDS = 12.0
 _RESTART_SECONDS = 0.5
+_GAPS = (0.01, 0.2, 1.5)
+"""Seconds between two leases."""
+_CREDITS = (0.0, 0.1, 1.0)
+"""How long a slot copies on; a suspended one does it later."""
+_CREDIT_STEP_SECONDS = 0.05
+_ELSEWHERE = 0.05
+"""How often Spark has another process run a slot's next lease."""
 
 
 class LeaseOverdueError(Exception):
@@ -43,20 +52,38 @@ class _Worker:
         self.error: BaseException | None = None
         self._world = world
         self._slot: Slot | None = None
+        self._busy = self._wanted = False
 
-    def run(self, plan: LeasePlan, lease: Lease) -> None:
-        """Copy for one lease, in its own thread."""
+    def run(self, plan: LeasePlan, lease: Lease, *, credit_seconds: float) -> None:
+        """Copy for one lease, in its own thread, and on credit after it as `Copier`
+        does.
+        """
         self.reports, self.error = None, None
+        self._wanted = True
 
         def body() -> None:
-            if self._slot is None:
-                self._slot = Slot(plan, self.number)
+            self._world.wait(lambda: not self._busy, _OVERDUE_SECONDS)
+            if self._busy:
+                return
+            self._busy, self._wanted = True, False
             try:
-                self.reports = self._slot.run(lease)
+                self._carry_out(plan, lease, credit_seconds)
             except MirrorError as error:
                 self.error = error
+            self._busy = False
 
         self._world.start(self.process, body, self.process.name)
+
+    def _carry_out(self, plan: LeasePlan, lease: Lease, credit_seconds: float) -> None:
+        if self._slot is None:
+            self._slot = Slot(plan, self.number)
+        self.reports = self._slot.run(lease)
+        end = self._world.now + credit_seconds
+        going = self._slot.on_credit
+        while going and not self._wanted and self._world.now < end:
+            going = self._slot.copy_on(_CREDIT_STEP_SECONDS)
+        if not self._wanted:
+            self._slot.finish()
 
     @property
     def done(self) -> bool:
@@ -178,13 +205,31 @@ class SimulatedFlow:
                 target_id=target.cluster_id,
             )
             workers: dict[int, _Worker] = {}
+            credit = Credit(possible=self.flow.exactly_once)
+            newest = assignments
             number = 0
             while True:
                 number += 1
-                self._lease(plan, workers, generation, number, assignments, slots=slots)
+                closes = credit.must_end(before=newest != assignments)
+                if not closes:
+                    assignments = newest
+                lease = Lease(
+                    slot=0,
+                    number=number,
+                    generation=generation,
+                    seconds=0.0 if closes else self._lease_seconds,
+                    assignments=assignments,
+                    credit=credit.possible and not closes,
+                )
+                credit.learn(self._lease(plan, workers, lease, slots=slots))
+                if not all(each.process.alive for each in workers.values()):
+                    credit.given = credit.possible  # nothing says who is fenced
+                if closes and credit.given:
+                    raise ClusterError("a slot on credit may not be fenced")
                 if number % 3 == 0:
                     # Topics grow, and are made again under the same name.
-                    assignments = self._assignments(source, target)
+                    newest = self._assignments(source, target)
+                self.world.sleep(self.world.random.choice(_GAPS))
 
     def _assignments(self, source: Cluster, target: Cluster) -> tuple[Assignment, ...]:
         found = topics.select(source, self.flow).topics
@@ -209,32 +254,28 @@ class SimulatedFlow:
         self,
         plan: LeasePlan,
         workers: dict[int, _Worker],
-        generation: str,
-        number: int,
-        assignments: tuple[Assignment, ...],
+        lease: Lease,
         *,
         slots: int,
-    ) -> None:
+    ) -> list[PartitionReport]:
+        """Carry out a lease; `lease` has the partitions of all slots."""
+        random = self.world.random
         for slot in range(slots):
             worker = workers.get(slot)
-            if worker is None or not worker.process.alive:
+            elsewhere = random.random() < _ELSEWHERE
+            if worker is None or not worker.process.alive or elsewhere:
                 self._serial += 1
                 worker = workers[slot] = _Worker(self.world, slot, self._serial)
                 self.everyone.append(worker.process)
                 self.workers.append(worker)
             worker.run(
                 plan,
-                Lease(
-                    slot=slot,
-                    number=number,
-                    generation=generation,
-                    seconds=self._lease_seconds,
-                    assignments=assignments[slot::slots],
-                ),
+                replace(lease, slot=slot, assignments=lease.assignments[slot::slots]),
+                credit_seconds=random.choice(_CREDITS),
             )
         self.world.wait(
             lambda: all(worker.done for worker in workers.values()),
-            self._lease_seconds + _OVERDUE_SECONDS,
+            lease.seconds + _OVERDUE_SECONDS,
         )
         for worker in workers.values():
             if worker.error is not None:
@@ -247,3 +288,4 @@ class SimulatedFlow:
         self.reports = [
             report for worker in workers.values() for report in worker.reports or ()
         ]
+        return self.reports

@@ -19,6 +19,7 @@ from mirror.clusters.hanging import Looked
 from mirror.clusters.topics import Views
 from mirror.clusters.wire import fetch, fetch_by_id, write
 from mirror.driver import former_runs, ownership
+from mirror.driver.credit import Credit
 from mirror.offsets import progress
 from mirror.offsets.index import Track
 from mirror.offsets.progress import NO_ID
@@ -95,6 +96,11 @@ class _Equal:
 
     def __ne__(self, _: object) -> bool:
         return False
+
+
+def credit_ends_by_itself() -> AbstractContextManager[Any]:
+    """Partitions move although the slot that had them may copy on."""
+    return _patched(Credit, "must_end", lambda *_, **__: False)
 
 
 def leaders_prove_nothing() -> AbstractContextManager[Any]:
@@ -328,7 +334,8 @@ def copies_are_for_ever() -> AbstractContextManager[Any]:
 MUTATIONS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     each.__name__: each
     for each in (
-        drivers_do_not_fence, slots_of_old_runs_go_on, leaders_prove_nothing,
+        drivers_do_not_fence, slots_of_old_runs_go_on, credit_ends_by_itself,
+        leaders_prove_nothing,
         positions_stay_behind, positions_run_ahead, positions_come_from_memory,
         open_transactions_are_read, aborted_one_too_late,
         commits_before_the_records, markers_are_not_missed, ids_are_used_at_once,

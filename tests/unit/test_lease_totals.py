@@ -159,6 +159,7 @@ def test_times_are_of_topics_and_transactions_of_slots():
             slot_aborted=1,
             slot_transaction_seconds=3.0,
             slot_takeovers=1,
+            slot_handovers=1,
         )
         for p, slot in ((0, 0), (1, 0), (2, 1))
     ]
@@ -170,7 +171,7 @@ def test_times_are_of_topics_and_transactions_of_slots():
     assert (topic.latency.counts, topic.latency.sum_seconds) == ((6, 12), 3.0)
     assert topic.age.counts == (0, 0)
     assert scores.transactions == TransactionStatus(
-        committed=40, seconds=12.0, aborted=4, takeovers=4
+        committed=40, seconds=12.0, aborted=4, takeovers=4, handovers=4
     )
 
     scores.add([report(topic="u")], 3.0)

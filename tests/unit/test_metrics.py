@@ -96,7 +96,7 @@ def full_store(**changes: Any) -> StatusStore:
         "reported_at": now,
         "report_due": now + 20,
         "transactions": TransactionStatus(
-            committed=10, seconds=1.5, aborted=2, takeovers=3
+            committed=10, seconds=1.5, aborted=2, takeovers=3, handovers=4
         ),
         "bounds": bounds(60.0),
         "times": (

@@ -18,6 +18,7 @@ from structlog.testing import capture_logs
 from mirror.driver import wakeup as module
 from mirror.driver.wakeup import Wakeup
 from mirror.relay import task as task_module
+from mirror.relay.copier import Copier
 from mirror.relay.lease import Lease
 from mirror.relay.task import RelayTask
 
@@ -76,6 +77,10 @@ class _Waits:
 
     def __init__(self) -> None:
         self.began = threading.Event()
+        self.on_credit = False
+
+    def close(self) -> None:
+        pass
 
     def run(self, _lease: Any, *, wakeup: int | None) -> list[Any]:
         assert wakeup is not None
@@ -88,7 +93,8 @@ class _Waits:
 def test_a_lease_ends_when_it_is_woken(wakeup: Wakeup, monkeypatch: pytest.MonkeyPatch):
     """A relay task that gets address and token with its lease is woken."""
     slot = _Waits()
-    monkeypatch.setattr(task_module, "_slot", lambda *_: slot)
+    copier = Copier(cast("Any", slot))
+    monkeypatch.setattr(task_module, "_slot", lambda *_: copier)
     task = RelayTask(
         plan=cast("Any", None),
         wakeup=wakeup.address,
@@ -101,6 +107,7 @@ def test_a_lease_ends_when_it_is_woken(wakeup: Wakeup, monkeypatch: pytest.Monke
         assert slot.began.wait(10)
         wakeup.send()
         assert running.result(10) == []
+    copier.close()
 
 
 def test_callers_without_the_token(wakeup: Wakeup, monkeypatch: pytest.MonkeyPatch):

@@ -1,0 +1,148 @@
+"""A slot in a thread of its own, which outlives Spark's tasks.
+
+Main type: `Copier`. A task hands its lease to the thread and takes the report back.
+Between two leases the slot copies on credit, if its report says so: at most for a
+second, while Spark commits one micro-batch and plans the next one. The next lease, or
+the driver, ends the credit by the wake-up connection of the lease before it. Fencing
+makes that safe: a successor in another process takes the slot's ids over, and what this
+one has not committed is copied by that one.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+import contextlib
+from dataclasses import dataclass, field, replace
+from queue import SimpleQueue
+import socket
+import threading
+import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from mirror.relay.lease import Lease
+    from mirror.relay.report import PartitionReport
+    from mirror.relay.slot import Slot
+
+CREDIT_SECONDS = 1.0
+"""A micro-batch follows the last one in some 0.1 s."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Order:
+    """A lease to carry out."""
+
+    lease: Lease
+    wakeup: socket.socket | None
+    reports: Future[list[PartitionReport]] = field(default_factory=Future)
+
+    @property
+    def descriptor(self) -> int | None:
+        return None if self.wakeup is None else self.wakeup.fileno()
+
+
+class Copier:
+    """One slot of this process."""
+
+    def __init__(self, slot: Slot) -> None:
+        self._slot = slot
+        self._orders: SimpleQueue[_Order | None] = SimpleQueue()
+        self._wakeup: socket.socket | None = None
+        self._failure: BaseException | None = None
+        """What ended a credit, other than what `Slot` expects; the next lease fails."""
+        self._seconds = self._used = self._on_credit = 0.0
+        """Time and CPU seconds since the last report, and the time on credit."""
+        self._handovers = 0
+        self._thread = threading.Thread(
+            target=self._work, name="mirror-slot", daemon=True
+        )
+        self._thread.start()
+
+    def run(self, lease: Lease, wakeup: socket.socket | None) -> list[PartitionReport]:
+        """Carry out a lease. The connection to the driver is closed after the next one
+        has begun, which uses its own.
+
+        Raises:
+            MirrorError: as `Slot.run`.
+        """
+        order = _Order(lease, wakeup)
+        self._orders.put(order)
+        self._end_credit()
+        last, self._wakeup = self._wakeup, wakeup
+        try:
+            return order.reports.result()
+        finally:
+            if last is not None:
+                last.close()
+
+    def close(self) -> None:
+        """End the credit, and close the slot."""
+        self._orders.put(None)
+        self._end_credit()
+        self._thread.join()
+        if self._wakeup is not None:
+            self._wakeup.close()
+        self._slot.close()
+
+    def _end_credit(self) -> None:
+        if self._wakeup is not None:
+            # Not closed yet: the thread may wait for it.
+            with contextlib.suppress(OSError):
+                self._wakeup.shutdown(socket.SHUT_RD)
+
+    def _work(self) -> None:
+        while (order := self._orders.get()) is not None:
+            try:
+                order.reports.set_result(self._lease(order))
+            except BaseException as error:  # noqa: BLE001  the task raises it
+                order.reports.set_exception(error)
+                continue
+            try:
+                self._copy_on(order)
+            except BaseException as error:  # noqa: BLE001  the next task raises it
+                self._failure = error
+
+    def _lease(self, order: _Order) -> list[PartitionReport]:
+        if (failure := self._failure) is not None:
+            self._failure = None
+            raise failure
+        with self._measured():
+            reports = self._slot.run(order.lease, wakeup=order.descriptor)
+        seconds, used, on_credit = self._seconds, self._used, self._on_credit
+        handovers = self._handovers
+        self._seconds = self._used = self._on_credit = 0.0
+        self._handovers = 0
+        busy = used / seconds if seconds > 0 else 0.0
+        return [
+            replace(
+                report,
+                slot_seconds=seconds,
+                slot_busy=busy,
+                slot_credit_seconds=on_credit,
+                slot_handovers=handovers,
+            )
+            for report in reports
+        ]
+
+    def _copy_on(self, order: _Order) -> None:
+        if not self._slot.on_credit:
+            return
+        with self._measured():
+            before = self._seconds
+            goes_on = self._slot.copy_on(CREDIT_SECONDS, wakeup=order.descriptor)
+            if self._orders.empty():
+                self._slot.finish()
+            elif goes_on:
+                self._handovers = 1
+        self._on_credit = self._seconds - before
+
+    @contextlib.contextmanager
+    def _measured(self) -> Iterator[None]:
+        began, used = time.monotonic(), time.process_time()
+        try:
+            yield
+        finally:
+            self._seconds += time.monotonic() - began
+            self._used += time.process_time() - used

@@ -1,0 +1,84 @@
+"""A slot's thread: what it does between two leases, and what it says of that."""
+
+from __future__ import annotations
+
+from contextlib import closing
+import select
+import socket
+import threading
+from typing import Any, cast
+
+import pytest
+
+from mirror.relay.copier import Copier
+from mirror.relay.lease import Lease
+from mirror.relay.report import PartitionReport
+
+pytestmark = pytest.mark.unit
+
+_LEASE = Lease(slot=0, number=1, generation="g", seconds=1, assignments=(), credit=True)
+
+
+class _Slot:
+    """Copies on until its wakeup is readable, or fails there."""
+
+    def __init__(self, failure: Exception | None = None) -> None:
+        self.on_credit = True
+        self.begun = threading.Event()
+        self.finished = threading.Event()
+        self._failure = failure
+
+    def run(self, _lease: Lease, *, wakeup: int | None) -> list[PartitionReport]:
+        assert wakeup is not None
+        return [
+            PartitionReport(
+                slot=0, topic="t", partition=0, target_topic="A.t", state="RUNNING"
+            )
+        ]
+
+    def copy_on(self, _seconds: float, *, wakeup: int) -> bool:
+        self.begun.set()
+        if self._failure is not None:
+            raise self._failure
+        assert select.select([wakeup], [], [], 10)[0]
+        return True
+
+    def finish(self) -> None:
+        self.finished.set()
+
+    def close(self) -> None:
+        pass
+
+
+def test_a_lease_takes_a_copying_slot_over():
+    """The next lease ends the credit, by the connection of the one before it, and no
+    transaction; the credit's time is in its report. Without a lease the slot finishes.
+    """
+    slot = _Slot()
+    one, _one = socket.socketpair()
+    other, driver = socket.socketpair()
+    with closing(_one), closing(Copier(cast("Any", slot))) as copier:
+        (first,) = copier.run(_LEASE, one)
+        assert (first.slot_handovers, first.slot_credit_seconds) == (0, 0.0)
+        assert slot.begun.wait(10)
+        (second,) = copier.run(_LEASE, other)
+        assert second.slot_handovers == 1
+        assert 0 < second.slot_credit_seconds <= second.slot_seconds
+        assert not slot.finished.is_set()
+        driver.close()  # as when it wakes its tasks, or dies
+        assert slot.finished.wait(10)
+
+
+def test_what_fails_on_credit_fails_the_next_lease():
+    """An error that only a failed lease can answer is not lost, and does not leave the
+    next task waiting; the lease after that is carried out.
+    """
+    slot = _Slot(RuntimeError("no such thing"))
+    wakeup, driver = socket.socketpair()
+    second, third = wakeup.dup(), wakeup.dup()
+    with closing(driver), closing(Copier(cast("Any", slot))) as copier:
+        copier.run(_LEASE, wakeup)
+        assert slot.begun.wait(10)
+        with pytest.raises(RuntimeError, match="no such thing"):
+            copier.run(_LEASE, second)
+        assert len(copier.run(_LEASE, third)) == 1
