@@ -18,6 +18,7 @@ from mirror.clusters.admin import access as admin_access
 from mirror.clusters.admin import acls
 from mirror.clusters.cluster import Cluster
 from mirror.config.cluster_settings import ClusterConfig
+from mirror.config.schema import MirrorConfig
 from mirror.errors import BrokerError, FencedError, FenceError
 from mirror.jobs.standby import AccessJob
 from mirror.metadata.acl_notes import AclNotes, AclPlan
@@ -98,9 +99,14 @@ def own(config: ClusterConfig) -> Iterator[Cluster]:
         yield made
 
 
+def only(config: ClusterConfig) -> MirrorConfig:
+    """A configuration of this cluster alone."""
+    return MirrorConfig(clusters={config.alias: config}, flows={})
+
+
 def plan(own: Cluster, config: ClusterConfig, topics: list[str], pair: str) -> AclPlan:
     """What a step of a switch would lay, as it comes back from a journal."""
-    made = fencing.plan(fences.look(own, config, topics), topics, pair=pair)
+    made = fencing.plan(fences.look(own, only(config), topics), topics, pair=pair)
     return AclPlan.of(made.document())
 
 
@@ -347,7 +353,7 @@ def test_what_is_refused(  # noqa: PLR0917  fixtures
     def refusal(config: ClusterConfig, connected: Cluster = own) -> str:
         with pytest.raises(FenceError) as caught:
             fencing.plan(
-                fences.look(connected, config, [topic_name]), [topic_name], pair="p"
+                fences.look(connected, only(config), [topic_name]), [topic_name], pair="p"
             )
         return str(caught.value)
 
@@ -364,7 +370,7 @@ def test_what_is_refused(  # noqa: PLR0917  fixtures
     try:
         assert f"{topic_name}-other, which must not be fenced" in refusal(config)
         copies = [f"{topic_name}-other"]
-        known = fences.look(own, config, [topic_name], copies=copies)
+        known = fences.look(own, only(config), [topic_name], copies=copies)
         assert fencing.plan(known, [topic_name], pair="p").removes
     finally:
         revoke(admin, "*", "WRITE", topic_name, pattern="PREFIXED")
@@ -587,7 +593,7 @@ def test_what_others_do_between_a_look_and_a_change(  # noqa: PLR0917  fixtures
         for room, read, look in (
             (acls, "describe", lambda: flows.sync_acls(name)),
             (admin_access, "acls", lambda: access.look(flows.reach(alias))),
-            (admin_access, "acls", lambda: fences.look(own, config, [topic_name])),
+            (admin_access, "acls", lambda: fences.look(own, only(config), [topic_name])),
         ):
             fences.lay(own, made)
             with monkeypatch.context() as patch:
@@ -654,8 +660,8 @@ def test_rights_move_with_producers(
             topics=[topic_name],
             groups=[topic_name],
             there=told.acls,
-            here=fences.look(target, config_of_b, ()),
-            own=config.own_principal,
+            here=fences.look(target, only(config_of_b), ()),
+            own=[config.own_principal],
         )
         fences.lay(target, AclPlan.of(granted.document()))
         assert write(alice, topic_name) == write(bob, topic_name) == ""
