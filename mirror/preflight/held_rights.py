@@ -43,8 +43,8 @@ def findings(
 ) -> list[Finding]:
     """One for each missing right; a single one if none is missing.
 
-    `needed`: by the user that is connected; `copied`: by flow, its topics on this cluster, sources or
-    copies.
+    `needed`: by the user that is connected; `copied`: by flow, its topics on this
+    cluster, sources or copies.
 
     Raises:
         ClusterError: the cluster does not answer.

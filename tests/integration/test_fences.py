@@ -352,9 +352,8 @@ def test_what_is_refused(  # noqa: PLR0917  fixtures
 
     def refusal(config: ClusterConfig, connected: Cluster = own) -> str:
         with pytest.raises(FenceError) as caught:
-            fencing.plan(
-                fences.look(connected, only(config), [topic_name]), [topic_name], pair="p"
-            )
+            known = fences.look(connected, only(config), [topic_name])
+            fencing.plan(known, [topic_name], pair="p")
         return str(caught.value)
 
     plain = ClusterConfig(alias="P", bootstrap_servers=clusters["a"].admin_bootstrap)
@@ -588,12 +587,13 @@ def test_what_others_do_between_a_look_and_a_change(  # noqa: PLR0917  fixtures
 
         return looking
 
+    whole = only(config)
     with both(cluster, standby, topic_name, alias) as flows:
         name = f"{alias}->B"
         for room, read, look in (
             (acls, "describe", lambda: flows.sync_acls(name)),
             (admin_access, "acls", lambda: access.look(flows.reach(alias))),
-            (admin_access, "acls", lambda: fences.look(own, only(config), [topic_name])),
+            (admin_access, "acls", lambda: fences.look(own, whole, [topic_name])),
         ):
             fences.lay(own, made)
             with monkeypatch.context() as patch:

@@ -112,8 +112,9 @@ def test_only_writing_is_taken_and_only_there(
     acls: frozenset[Acl], fenced: set[str], everyone: bool, logins: frozenset[str]
 ) -> None:
     """Whatever the ACLs are: at no moment of laying or lifting does mirror lose a
-    right, nor do its tasks where they log in as somebody else, or anyone a right other than WRITE on the fenced topics; once the fence is
-    laid no one else may write to them; what is there after it is what was before.
+    right, or another user that its tasks log in as, or anyone a right other than WRITE
+    on the fenced topics; once the fence is laid no one else may write to them; what is
+    there after it is what was before.
     """
     known = Known(
         own=OWN, logins=logins, acls=acls, others=frozenset(TOPICS) - fenced,
