@@ -65,14 +65,14 @@ _TYPES = {
 }
 
 
-def grant(bootstrap: str, rights: Iterable[Right]) -> None:
+def grant(bootstrap: str, rights: Iterable[Right], principal: str = PRINCIPAL) -> None:
     """Give the user these rights, and wait until the broker knows them."""
     bindings = [
         AclBinding(
             _TYPES[each.kind.name],
             each.extent.name,
             ResourcePatternType[each.extent.pattern],
-            PRINCIPAL,
+            principal,
             "*",
             AclOperation[each.operation.value],
             AclPermissionType.ALLOW,
@@ -84,29 +84,29 @@ def grant(bootstrap: str, rights: Iterable[Right]) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
     for future in admin.create_acls(bindings).values():
         future.result(30)
-    wait_for(lambda: held(bootstrap) >= len(set(bindings)))
+    wait_for(lambda: held(bootstrap, principal) >= len(set(bindings)))
 
 
-def held(bootstrap: str) -> int:
+def held(bootstrap: str, principal: str = PRINCIPAL) -> int:
     """How many ACLs the user has."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    return len(admin.describe_acls(_all_of_the_user()).result(30))
+    return len(admin.describe_acls(_all_of(principal)).result(30))
 
 
-def revoke_all(bootstrap: str) -> None:
+def revoke_all(bootstrap: str, principal: str = PRINCIPAL) -> None:
     """Revoke all the user's rights."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    [future] = admin.delete_acls([_all_of_the_user()]).values()
+    [future] = admin.delete_acls([_all_of(principal)]).values()
     future.result(30)
-    wait_for(lambda: not held(bootstrap))
+    wait_for(lambda: not held(bootstrap, principal))
 
 
-def _all_of_the_user() -> AclBindingFilter:
+def _all_of(principal: str) -> AclBindingFilter:
     return AclBindingFilter(
         ResourceType.ANY,
         None,
         ResourcePatternType.ANY,
-        PRINCIPAL,
+        principal,
         None,
         AclOperation.ANY,
         AclPermissionType.ANY,

@@ -352,8 +352,7 @@ def test_what_is_refused(  # noqa: PLR0917  fixtures
 
     def refusal(config: ClusterConfig, connected: Cluster = own) -> str:
         with pytest.raises(FenceError) as caught:
-            known = fences.look(connected, only(config), [topic_name])
-            fencing.plan(known, [topic_name], pair="p")
+            plan(connected, config, [topic_name], "p")
         return str(caught.value)
 
     plain = ClusterConfig(alias="P", bootstrap_servers=clusters["a"].admin_bootstrap)
