@@ -18,7 +18,7 @@ from mirror.preflight.permissions.need import Operation
 from mirror.preflight.permissions.rights import principal, rights
 from tests.harness.admin import create_topic
 from tests.harness.authorizer_log import AUDITED, asked
-from tests.harness.few_rights import grant, revoke_all
+from tests.harness.few_rights import RestrictedFlow, grant, revoke_all
 from tests.harness.load import keys, producer, send
 from tests.harness.security import set_password
 from tests.harness.topologies import RunningFile
@@ -193,6 +193,36 @@ def test_who_does_what(secured: Secured, topic_name: str, tmp_path: Path) -> Non
     said = mirror.log.read_text()
     assert not [user for users in USERS.values() for user in users
                 if password(user) in said]  # fmt: skip
+
+
+@pytest.mark.full
+def test_the_lists_of_tasks_are_enough_and_minimal(secured: Secured) -> None:
+    """With the rights of the tasks' lists, and those of the clusters' own users, a flow
+    does everything without a problem; without any line of the tasks' lists something
+    fails, with a reason.
+    """
+    logins = ("few-reader", "few-writer")
+    for alias, user in zip("ab", logins, strict=True):
+        set_password(secured[alias], user, user=user)
+
+    def made(alias: str) -> RestrictedFlow:
+        return RestrictedFlow(secured["a"], secured["b"], alias, logins).prepare()
+
+    whole = made("E")
+    listed = rights(whole.config)
+    with whole.allowed(listed):
+        assert list(whole.problems()) == []
+    unneeded = []
+    for number, right in enumerate(listed):
+        if right.login not in logins:
+            continue
+        flow = made(f"L{number}")
+        needed = list(rights(flow.config))
+        left_out = needed.pop(number)
+        with flow.allowed(needed):
+            if not next(flow.problems(), ""):
+                unneeded.append(str(left_out))
+    assert unneeded == []
 
 
 def test_check_names_the_user(
