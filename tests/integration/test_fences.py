@@ -18,7 +18,7 @@ from mirror.clusters.admin import access as admin_access
 from mirror.clusters.admin import acls
 from mirror.clusters.cluster import Cluster
 from mirror.config.cluster_settings import ClusterConfig
-from mirror.config.schema import MirrorConfig
+from mirror.config.schema import FlowConfig, MirrorConfig
 from mirror.errors import BrokerError, FencedError, FenceError
 from mirror.jobs.standby import AccessJob
 from mirror.metadata.acl_notes import AclNotes, AclPlan
@@ -189,6 +189,41 @@ def test_every_kind_of_grant(  # noqa: PLR0917  fixtures
     assert last > lifted - 0.2
     assert all_acls(admin) == before
     assert AclNotes(own).noted(made.by).changes == {}
+
+
+def test_no_user_of_mirror_is_fenced(
+    cluster: PlaygroundCluster, config: ClusterConfig, own: Cluster, topic_name: str
+) -> None:
+    """The user that a flow's tasks log in as goes on writing, where it was granted that
+    and where everyone may; another user who could do the same is refused. If the
+    tasks' principal is not known, the message names the entry to set it in.
+    """
+    admin = cluster.admin_bootstrap
+    named, bare = (f"{topic_name}-{n}" for n in ("named", "bare"))
+    for topic in (named, bare):
+        create_topic(admin, topic)
+    for user in ("alice", "bob", USER):
+        allow(admin, user, "WRITE", named)
+    alice, bob = (scram(cluster, user, user) for user in ("alice", "bob"))
+
+    writer = config.model_copy(update={"alias": "A-writer", "sasl_username": "bob"})
+    unknown = writer.model_copy(update={"sasl_username": None})
+    flow = FlowConfig(source="B", target="A", target_login="A-writer")
+    whole = MirrorConfig(
+        clusters={"A": config, "A-writer": writer}, flows={flow.name: flow}
+    )
+    known = fences.look(own, whole, [named, bare])
+    made = fencing.plan(known, [named, bare], pair=topic_name)
+    fences.lay(own, made)
+    try:
+        assert {write(alice, topic) for topic in (named, bare)} == {_DENIED}
+        assert {write(bob, topic) for topic in (named, bare)} == {""}
+    finally:
+        fences.lift(own, made.by)
+    assert {write(alice, topic) for topic in (named, bare)} == {""}
+    clusters = {"A": config, "A-writer": unknown}
+    with pytest.raises(FenceError, match=r"set clusters\.A-writer\.principal, such"):
+        fences.look(own, whole.model_copy(update={"clusters": clusters}), [named])
 
 
 def test_killed_anywhere(
