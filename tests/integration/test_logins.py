@@ -14,16 +14,18 @@ from mirror.config.load import load
 from mirror.playground.brokers import playground
 from mirror.preflight.check import check
 from mirror.preflight.finding import State
-from mirror.preflight.permissions.need import Operation
+from mirror.preflight.permissions.need import Operation, Who
 from mirror.preflight.permissions.rights import principal, rights
 from tests.harness.admin import create_topic
 from tests.harness.authorizer_log import AUDITED, asked
-from tests.harness.few_rights import RestrictedFlow, grant, revoke_all
+from tests.harness.few_rights import PRINCIPAL, RestrictedFlow, grant, revoke_all
 from tests.harness.load import keys, producer, send
+from tests.harness.proofs import proven
 from tests.harness.security import set_password
+from tests.harness.slots import SparklessFlow, copy_until
 from tests.harness.topologies import RunningFile
 from tests.harness.waiting import wait_for
-from tests.harness.witness import assert_exactly_once, eventually, keys_of
+from tests.harness.witness import Witness, assert_exactly_once, eventually, keys_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -228,6 +230,47 @@ def test_the_lists_of_tasks_are_enough_and_minimal(secured: Secured) -> None:
         (Operation.READ, "offset map"),
         (Operation.DESCRIBE_CONFIGS, "records, limits of copies"),
     }
+
+
+@pytest.mark.full
+def test_a_proof_reads_as_the_tasks_do(secured: Secured, topic_name: str) -> None:
+    """A proof of everything is made by tasks, so the source's own user may be without
+    READ there, and the authorizer never sees it ask.
+    """
+    a, b = secured["a"], secured["b"]
+    create_topic(a.admin_bootstrap, topic_name)
+    send(producer(a.admin_bootstrap), topic_name, keys(1, RECORDS), b"x")
+    reader = {"sasl_username": "reader", "sasl_password": password("reader")}
+    ends = {
+        name: {"bootstrap_servers": made.bootstrap, **made.client_config}
+        for name, made in secured.items()
+    }
+    flow = SparklessFlow(
+        source=ends["a"], target=ends["b"], topic=topic_name, alias="V",
+        settings={"source_login": "reader"}, logins={"reader": {**ends["a"], **reader}},
+    )  # fmt: skip
+    config = flow.config()
+    service, both = (rights(config, who=w) for w in ([Who.SERVICE], list(Who)))
+    on_target = [each for each in both if each.cluster == "B"]
+    for made, user, listed in (
+        (a, "User:reader", [each for each in service if each.login == "reader"]),
+        (a, PRINCIPAL, [each for each in service if each.login == "V"]),
+        (b, PRINCIPAL, on_target),
+    ):
+        grant(made.admin_bootstrap, listed, user)
+    try:
+        with flow.own().slot() as slot, Witness(b.admin_bootstrap) as witness:
+            witness.begin(flow.copy)
+            copy_until(witness, slot, flow.lease(60), count=RECORDS, timeout=60)
+        found = proven(flow)
+    finally:
+        for made in (a, b):
+            revoke_all(made.admin_bootstrap)
+    assert [each.findings for each in found.partitions] == [0]
+    (partition,) = found.partitions
+    assert partition.account.records == RECORDS
+    reads = {e.user for e in asked(a) if e[1:4] == ("READ", "Topic", topic_name)}
+    assert reads == {"reader"}
 
 
 def test_check_names_the_user(
