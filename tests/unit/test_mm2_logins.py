@@ -183,7 +183,17 @@ def test_what_other_clients_log_in_as_is_answered(tmp_path: Path, place: str) ->
     """
     _, (said,) = loaded(tmp_path, login("", "all"), login(place, "other"))
     assert said == (
-        f"{place}{JAAS}: not needed, ignored: what this client does in MirrorMaker 2, "
-        f"mirror does as {JAAS} says"
+        f"{place}{JAAS}: not needed, ignored: mirror does the work of this client as "
+        f"{JAAS} says"
     )
     assert loaded(tmp_path, login("", "all"), login(place, "all"))[1] == ()
+
+
+def test_the_key_that_counts_is_named(tmp_path: Path) -> None:
+    """A key that another one goes before is answered with that one."""
+    lines = (("A.consumer.", "one"), ("A->B.source.consumer.", "two"))
+    _, (said,) = loaded(tmp_path, *(login(*each) for each in (("", "all"), *lines)))
+    assert said == (
+        f"A.consumer.{JAAS}: not needed, ignored: mirror does the work of this client "
+        f"as A->B.source.consumer.{JAAS} says"
+    )

@@ -47,6 +47,8 @@ _WHO = (
 
 Login = dict[str, str]
 """By the credential, the key that the file gives it with."""
+Place = tuple[str, str]
+"""Owner and client."""
 
 
 @dataclass(slots=True)
@@ -81,13 +83,11 @@ def resolve(
     flows: Collection[str],
 ) -> Logins:
     """`keys`: all of the file, as owner, rest and whole; `flows`: those that run."""
-    named: dict[tuple[str, str], Login] = {}
-    for owner, rest, key in keys:
-        if (found := credential(rest)) and (owner or not found[0]):
-            named.setdefault((owner, found[0]), {})[found[1]] = key
+    named = _named(keys)
     logins = Logins()
     own: dict[str, list[Login]] = {alias: [] for alias in aliases}
     tasks: list[tuple[str, str, Login]] = []
+    counts: dict[Place, Login] = {}
     for flow in flows:
         source, _, target = flow.partition("->")
         for alias, admin, data in (
@@ -95,8 +95,11 @@ def resolve(
             (target, _TARGET_ADMIN, _WRITER),
         ):
             does = _layered(named, data, flow)
-            own[alias].append(_whole(_layered(named, admin, flow), does))
+            administers = _whole(_layered(named, admin, flow), does)
+            own[alias].append(administers)
             tasks.append((flow, alias, does))
+            counts |= dict.fromkeys(_places(admin, flow), administers)
+            counts |= dict.fromkeys(_places(data, flow), does)
     for alias, asked in own.items():
         base = _layered(named, ("", "A", "A admin"), f"{alias}->")
         first, *others = asked or [base]
@@ -107,19 +110,35 @@ def resolve(
         if _values(does, settings) != _values(logins.own[alias], settings):
             of = logins.readers if flow.startswith(f"{alias}->") else logins.writers
             of[flow] = does
-    logins.warnings += _unused(named, logins, settings, flows)
+    used = {key for _, _, login in tasks for key in login.values()}
+    used |= {key for login in logins.own.values() for key in login.values()}
+    for (owner, client), login in named.items():
+        if client and ("->" not in owner or owner in flows):
+            says = counts.get((owner, client)) or _instead(owner, client, logins.own)
+            logins.warnings += _unused(login, says, used, settings)
     return logins
 
 
-def _layered(
-    named: Mapping[tuple[str, str], Login], layers: Iterable[str], flow: str
-) -> Login:
+def _named(keys: Iterable[tuple[str, str, str]]) -> dict[Place, Login]:
+    named: dict[Place, Login] = {}
+    for owner, rest, key in keys:
+        if (found := credential(rest)) and (owner or not found[0]):
+            named.setdefault((owner, found[0]), {})[found[1]] = key
+    return named
+
+
+def _places(layers: Iterable[str], flow: str) -> Iterator[Place]:
     source, _, target = flow.partition("->")
     owners = {"": "", "A": source, "B": target, "A->B": flow}
-    found: Login = {}
     for layer in layers:
         owner, _, client = layer.partition(" ")
-        found |= named.get((owners[owner], client), {})
+        yield owners[owner], client
+
+
+def _layered(named: Mapping[Place, Login], layers: Iterable[str], flow: str) -> Login:
+    found: Login = {}
+    for place in _places(layers, flow):
+        found |= named.get(place, {})
     return found
 
 
@@ -146,27 +165,22 @@ def _two_users(
             return
 
 
+def _instead(owner: str, client: str, own: Mapping[str, Login]) -> Login:
+    """Who does the work of a client that has no counterpart."""
+    source, arrow, target = owner.partition("->")
+    alias = target if arrow and not client.startswith("source") else source
+    return own.get(alias, {})
+
+
 def _unused(
-    named: Mapping[tuple[str, str], Login],
-    logins: Logins,
-    settings: Mapping[str, str],
-    flows: Collection[str],
+    login: Login, says: Login, used: Collection[str], settings: Mapping[str, str]
 ) -> Iterator[str]:
-    """Keys of clients whose work mirror does as another user than they say."""
-    chosen = [*logins.own.values(), *logins.readers.values(), *logins.writers.values()]
-    used = {key for each in chosen for key in each.values()}
-    for (owner, client), login in named.items():
-        if not client or ("->" in owner and owner not in flows):
+    for bare, key in login.items():
+        other = says.get(bare)
+        if key in used or (other and settings[other] == settings[key]):
             continue
-        for bare, key in login.items():
-            alias = owner
-            if "->" in owner:
-                source, _, target = owner.partition("->")
-                alias = source if client.startswith("source") else target
-            own = logins.own.get(alias, {}).get(bare)
-            if key not in used and (own is None or settings[own] != settings[key]):
-                instead = f"as {own} says" if own else f"as the user of {alias}"
-                yield (
-                    f"{key}: not needed, ignored: what this client does in "
-                    f"MirrorMaker 2, mirror does {instead}"
-                )
+        instead = f"{other} says" if other else "the cluster's own keys say"
+        yield (
+            f"{key}: not needed, ignored: mirror does the work of this client as "
+            f"{instead}"
+        )

@@ -291,7 +291,7 @@ def _secure(
     running = [
         name
         for name, flow in draft.raw["flows"].items()
-        if flow["enabled"] == "true" and set(name.split("->")) <= set(aliases)
+        if flow["enabled"].lower() == "true" and set(name.split("->")) <= set(aliases)
     ]
     found = mm2_logins.resolve(by_owner, values, aliases, running)
     draft.warnings += found.warnings
@@ -299,21 +299,20 @@ def _secure(
     plain = {alias: dict(draft.raw["clusters"][alias]) for alias in aliases}
     for alias, login in found.own.items():
         _log_in(alias, login, values, draft)
-    entries: dict[tuple[tuple[str, str], ...], str] = {}
-    for kind, end, logins in (
-        ("reader", 0, found.readers),
-        ("writer", 2, found.writers),
+    entries: dict[tuple[str, frozenset[tuple[str, str]]], str] = {}
+    for kind, setting, end, logins in (
+        ("reader", "source_login", 0, found.readers),
+        ("writer", "target_login", 1, found.writers),
     ):
         for flow, login in logins.items():
-            alias = flow.partition("->")[end]
-            what = tuple(sorted((each, values[key]) for each, key in login.items()))
-            if (entry := entries.get((("", alias), *what))) is None:
+            alias = flow.split("->")[end]
+            what = frozenset((bare, values[key]) for bare, key in login.items())
+            if (entry := entries.get((alias, what))) is None:
                 entry = _free(f"{alias}-{kind}", draft.raw["clusters"])
-                entries[("", alias), *what] = entry
+                entries[alias, what] = entry
                 draft.raw["clusters"][entry] = dict(plain[alias])
                 _log_in(entry, login, values, draft)
-            side = ("source", "", "target")[end]
-            draft.raw["flows"][flow][f"{side}_login"] = entry
+            draft.raw["flows"][flow][setting] = entry
 
 
 def _free(name: str, taken: Container[str]) -> str:
