@@ -97,7 +97,7 @@ def acls(
         {
             "cluster": each.cluster,
             "principal": principal(
-                chosen.clusters[each.cluster], by_alias.get(each.cluster)
+                chosen.clusters[each.login], by_alias.get(each.login)
             ),
             "resource_type": each.kind.name,
             "name": each.extent.name,

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 import hashlib
+from itertools import chain
 import json
 from typing import TYPE_CHECKING, Any
 
 from mirror.config.document import Path, dotted
+from mirror.config.login_settings import ends
 from mirror.config.origins import HIDDEN, hidden
 from mirror.config.pair_settings import PairConfig
 from mirror.config.traits import Effect
@@ -123,7 +125,7 @@ def _of_clusters(
     for alias, cluster in new.clusters.items():
         if (known := old.clusters.get(alias)) is None:
             continue  # only flows that are new as well can use it
-        users = tuple(f.name for f in kept if alias in {f.source, f.target})
+        users = tuple(f.name for f in kept if alias in chain(*ends(f)))
         for name, change in _differences(("clusters", alias), known, cluster):
             effect = cluster.effect(name) if users else Effect.NONE
             yield _Found(change=change, flows=users, effect=effect)

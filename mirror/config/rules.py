@@ -12,6 +12,7 @@ from itertools import combinations
 from typing import TYPE_CHECKING
 
 from mirror.config import feeding, registries, scopes
+from mirror.config import login_settings as logins
 from mirror.config.document import Path, dotted
 from mirror.config.overlap import Way, Ways, literal_topics
 from mirror.config.values import near
@@ -49,7 +50,7 @@ def problems(
     found += _onto_themselves(config, names)
     found += registries.problems(config, names)
     if complete:
-        found += _pairs_without_flows(config)
+        found += [*logins.problems(config, names), *_pairs_without_flows(config)]
     found += [*_pairs_that_share(config), *_pairs_in_parts(config)]
     unruled = _rules_and_policies_apart(config, names)
     if unruled:  # the names of such flows' copies are unknown

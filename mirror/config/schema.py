@@ -16,6 +16,7 @@ from pydantic import BeforeValidator, model_validator
 from mirror.config import values
 from mirror.config.cluster_settings import ClusterConfig
 from mirror.config.group_settings import GroupSettings
+from mirror.config.login_settings import LoginSettings
 from mirror.config.mm2 import readers
 from mirror.config.pair_settings import PairConfig
 from mirror.config.part_settings import PartSettings
@@ -41,8 +42,9 @@ TOPICS_EXCLUDE = (r"mm2.*\.internal", r".*\.replica", r"__.*")
 
 
 class FlowConfig(
-    PartSettings, TopicSync, SchemaSync, GroupSettings, TrafficSettings, ProofSettings
-):
+    LoginSettings, PartSettings, TopicSync, SchemaSync, GroupSettings, TrafficSettings,
+    ProofSettings,
+):  # fmt: skip
     """One direction of copying, from a source cluster to a target cluster."""
 
     on_change: ClassVar[Effect] = Effect.RUN

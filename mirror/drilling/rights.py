@@ -33,8 +33,8 @@ class Terms:
     topics: Collection[str]
     """By their names on the source, as the groups."""
     groups: Collection[str]
-    own: str | None
-    """Mirror's principal on the source."""
+    own: Collection[str | None]
+    """Mirror's principals on the source."""
     bootstrap: str
     """Of the target."""
     granted: bool
@@ -50,7 +50,7 @@ def judge(terms: Terms, there: Collection[Acl], here: Known) -> Iterator[Finding
         here=here, own=terms.own,
     )  # fmt: skip
     after = frozenset({*here.acls, *(plan.adds if terms.granted else ())})
-    users = [acl for acl in there if acl.principal not in {terms.own, here.own}]
+    users = [acl for acl in there if acl.principal not in {*terms.own, *here.mirror}]
     policy = terms.flow.replication_policy
     reads = rights.allowed(users, TOPIC, "READ", terms.topics)
     wanted = {

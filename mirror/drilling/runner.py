@@ -11,6 +11,7 @@ import time
 from typing import TYPE_CHECKING
 
 from mirror.clusters.admin import abilities, disks
+from mirror.config.login_settings import principals
 from mirror.drilling import capacity, conditions, differences, group_looks, rights
 from mirror.drilling.findings import Drill, Finding, Level, in_order
 from mirror.drilling.looked import look
@@ -184,13 +185,11 @@ def _rights(
 ) -> Iterator[Finding]:
     stage, flow = looked.stage, looked.flow
     there, here = looked.source.acls, Known(own="", acls=looked.target.acls)
-    settings = looked.config.clusters
+    config = looked.config
     if stage.pair.fence == "acl":
         try:
-            there = fences.look(
-                stage.source, settings[flow.source], (), probe=False
-            ).acls
-            here = fences.look(stage.target, settings[flow.target], (), probe=False)
+            there = fences.look(stage.source, config, (), probe=False).acls
+            here = fences.look(stage.target, config, (), probe=False)
         except FenceError as error:
             yield Finding(
                 level=Level.NOT_READY,
@@ -216,7 +215,7 @@ def _rights(
             flow=flow,
             topics=[each.topic for each in looked.topics],
             groups=names,
-            own=settings[flow.source].own_principal,
+            own=principals(config, flow.source).values(),
             bootstrap=_bootstrap(looked),
             granted=stage.pair.fence == "acl",
             everyone=_everyone(stage.target, unseen),

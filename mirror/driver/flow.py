@@ -18,6 +18,7 @@ import structlog
 
 from mirror.clusters.admin import topic_admin
 from mirror.clusters.cluster import Cluster
+from mirror.config.login_settings import for_tasks
 from mirror.config.traits import Effect
 from mirror.driver.assignment import Placement
 from mirror.driver.autoscale import Sizing
@@ -336,16 +337,14 @@ class Flow:
             self._jobs.begin(self._ids)
 
     def _plan(self, source: Cluster, target: Cluster) -> LeasePlan:
-        config = self._whole_config
+        reads, writes = for_tasks(self._whole_config, self.config)
         return LeasePlan(
-            flow=self.config,
-            source=config.clusters[self.config.source],
-            target=config.clusters[self.config.target],
+            flow=self.config, source=reads, target=writes,
             source_id=source.cluster_id,
             target_id=target.cluster_id,
-            feeders=config.feeders(self.config),
+            feeders=self._whole_config.feeders(self.config),
             service=self._status_writer.service,
-        )
+        )  # fmt: skip
 
     def _copy(self, found: TopicsResult, paused: Pauses) -> None:
         if (run := self._run) is not None:

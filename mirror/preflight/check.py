@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from mirror.clusters.admin.groups import list_groups
 from mirror.config import scopes
+from mirror.config.login_settings import ends
 from mirror.errors import ClusterError
 from mirror.metadata.survey import compare, doubled, one_cluster
 from mirror.preflight import held_rights, here, of_cluster, of_flow, of_schemas
@@ -71,6 +72,7 @@ class _Check:
                 self._of_cluster(alias)
         surveyed: list[SurveyedFlow] = []
         for flow in self._flows:
+            self._found += self._other_clusters(flow)
             if {flow.source, flow.target} & failures.keys() or not self._apart(flow):
                 continue
             with self._telling(f"flow {flow.name}"):
@@ -144,6 +146,20 @@ class _Check:
                 )
             )  # fmt: skip
 
+    def _other_clusters(self, flow: FlowConfig) -> Iterator[Finding]:
+        """Logins that lead to another cluster than the one that they are a login of."""
+        known = self._reached.clusters
+        for alias, login in ends(flow):
+            if login in known and alias in known:
+                own, other = known[alias].cluster_id, known[login].cluster_id
+                if own != other:
+                    yield fail(
+                        f"flow {flow.name}", "logins",
+                        f"{login} leads to the cluster with id {other}, {alias} to "
+                        f"{own}: it is no login of {alias}",
+                        f"correct clusters.{login}.bootstrap_servers", mistake=True,
+                    )  # fmt: skip
+
     def _apart(self, flow: FlowConfig) -> bool:
         source, target = self._reached(flow.source), self._reached(flow.target)
         if source.cluster_id != target.cluster_id:
@@ -160,12 +176,13 @@ class _Check:
         for alias, cluster in self._reached.clusters.items():
             copied = {
                 each.name: [
-                    topic.topic if each.source == alias else topic.target_topic
+                    topic.topic if alias in source else topic.target_topic
                     for topic in each.topics
                 ]
                 for each in surveyed
+                for source in [ends(self._config.flows[each.name])[0]]
             }
-            own = [right for right in needed if right.cluster == alias]
+            own = [right for right in needed if right.login == alias]
             with self._telling(f"cluster {alias}"):
                 self._found += held_rights.findings(cluster, self._config, own, copied)
 

@@ -15,6 +15,7 @@ from mirror.errors import AuthorizationError
 from mirror.preflight.finding import fail, ok, some
 from mirror.preflight.permissions.extent import LITERAL, Extent
 from mirror.preflight.permissions.need import Operation, ResourceKind
+from mirror.preflight.permissions.rights import principal
 from mirror.preflight.permissions.writing import commands
 
 if TYPE_CHECKING:
@@ -42,8 +43,8 @@ def findings(
 ) -> list[Finding]:
     """One for each missing right; a single one if none is missing.
 
-    `needed`: on this cluster; `copied`: by flow, its topics on this cluster, sources or
-    copies.
+    `needed`: by the user that is connected; `copied`: by flow, its topics on this
+    cluster, sources or copies.
 
     Raises:
         ClusterError: the cluster does not answer.
@@ -63,7 +64,8 @@ def findings(
             found.append(
                 fail(
                     where, CHECK,
-                    f"no {right.operation} on {what}, needed for "
+                    f"{principal(config.clusters[right.login])} has no "
+                    f"{right.operation} on {what}, needed for "
                     f"{', '.join(right.features)}",
                     commands(config, [right], {})[0],
                 )

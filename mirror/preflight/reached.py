@@ -1,4 +1,5 @@
-"""Connects to every cluster of a configuration's enabled flows at the same time.
+"""Connects to every cluster of a configuration's enabled flows at the same time, and as
+every user that their tasks log in as.
 
 Main type: `Reached`, a context manager with those that answered, and why the others did
 not. A cluster that does not answer costs its timeout once, and delays no other.
@@ -7,10 +8,12 @@ not. A cluster that does not answer costs its timeout once, and delays no other.
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
 from typing import TYPE_CHECKING, Self
 
 from mirror.clusters.cluster import Cluster
 from mirror.clusters.wire.connection import Connection
+from mirror.config.login_settings import ends
 from mirror.errors import ClusterError
 
 if TYPE_CHECKING:
@@ -24,14 +27,15 @@ _BROKERS_AT_ONCE = 16
 
 
 class Reached:
-    """Connected clusters by alias. Not thread-safe."""
+    """Connected clusters by alias, and by login. Not thread-safe."""
 
     def __init__(self, config: MirrorConfig) -> None:
         wanted = dict.fromkeys(
             alias
             for flow in config.flows.values()
             if flow.enabled
-            for alias in (flow.source, flow.target)
+            for alias in chain(*ends(flow))
+            if alias is not None
         )
         self._configs = {alias: config.clusters[alias] for alias in wanted}
         self.clusters: dict[str, Cluster] = {}

@@ -12,6 +12,7 @@ import time
 from typing import TYPE_CHECKING
 
 from mirror.clusters.cluster import Cluster
+from mirror.config.login_settings import for_tasks
 from mirror.driver.generation import Generation
 from mirror.errors import UnreachableError
 from mirror.offsets import progress
@@ -92,9 +93,10 @@ def terms_of(
     """What all comparisons of a flow go by; both clusters are connected."""
     ends = (flow.target, flow.source)
     back = next((f for f in config.enabled_flows if (f.source, f.target) == ends), None)
+    reads, writes = for_tasks(config, flow)
     return Terms(
-        source=config.clusters[flow.source],
-        target=config.clusters[flow.target],
+        source=reads,
+        target=writes,
         source_id=source.cluster_id,
         target_id=target.cluster_id,
         stamped=flow.provenance,

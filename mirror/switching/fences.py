@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from mirror.clusters.admin import abilities, access, acls, allowed
 from mirror.clusters.admin.acls import NoAuthorizerError
+from mirror.config.login_settings import principals
 from mirror.errors import AuthorizationError, FenceError, UnreachableError
 from mirror.metadata.acl_notes import AclNotes, AclPlan, steady
 from mirror.metadata.acl_ownership import AclOwnership
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
     from mirror.clusters.admin.acls import Acl
     from mirror.clusters.cluster import Cluster
-    from mirror.config.cluster_settings import ClusterConfig
+    from mirror.config.schema import MirrorConfig
 
 T = TypeVar("T")
 
@@ -40,7 +41,7 @@ _DEFAULT_REPLICATION = -1
 
 def look(
     cluster: Cluster,
-    config: ClusterConfig,
+    config: MirrorConfig,
     topics: Collection[str],
     *,
     copies: Collection[str] = (),
@@ -58,12 +59,14 @@ def look(
         AuthorizationError: we may not see its ACLs.
         ClusterError: it does not answer.
     """
-    own = config.own_principal
-    if own is None:
-        raise FenceError(
-            f"cluster {cluster.alias}: whom brokers take mirror for is not known: set "
-            f"clusters.{cluster.alias}.principal, such as User:mirror"
-        )
+    known = principals(config, cluster.alias)
+    for entry, principal in known.items():
+        if principal is None:
+            raise FenceError(
+                f"cluster {cluster.alias}: whom brokers take mirror for is not known: "
+                f"set clusters.{entry}.principal, such as User:mirror"
+            )
+    own, *logins = (each for each in known.values() if each is not None)
     try:
         owned, present = steady(
             lambda: AclOwnership(cluster), lambda: access.acls(cluster)
@@ -77,6 +80,7 @@ def look(
     bare = fencing.without_acls(found, topics)
     return Known(
         own=own,
+        logins=frozenset(logins),
         acls=found,
         made=frozenset(owned.notes.added()) | owned.claimed(),
         others=frozenset(

@@ -42,6 +42,8 @@ class Known:
 
     own: str
     """Mirror's own principal."""
+    logins: frozenset[str] = frozenset()
+    """Further ones, which tasks of flows log in as."""
     acls: frozenset[Acl]
     """Those that the cluster has without fences of mirror."""
     made: frozenset[Acl] = frozenset()
@@ -50,6 +52,11 @@ class Known:
     """Topics that must not be fenced: not those of brokers, of mirror, and copies."""
     everyone: bool | None = None
     """Whether everyone may write to a topic without ACLs; None: not known."""
+
+    @property
+    def mirror(self) -> frozenset[str]:
+        """All that mirror is here."""
+        return self.logins | {self.own}
 
 
 def name(pair: str) -> str:
@@ -103,12 +110,12 @@ def plan(known: Known, topics: Collection[str], *, pair: str) -> AclPlan:
         for topic in sorted(topics)
         for principal in sorted(
             {acl.principal for acl in grants if acl.covers(topic)}
-            - {known.own, EVERYONE}
+            - {*known.mirror, EVERYONE}
         )
     )
     taken = (*bridges, *removes)
     wanted = (
-        *(replace(acl, principal=known.own) for acl in taken),
+        *(replace(acl, principal=p) for acl in taken for p in sorted(known.mirror)),
         *(replace(acl, operation=each) for acl in taken for each in _rest(acl)),
         *denies,
     )

@@ -47,18 +47,18 @@ def plan(
     groups: Collection[str],
     there: Collection[Acl],
     here: Known,
-    own: str | None = None,
+    own: Collection[str | None] = (),
 ) -> AclPlan:
     """What to grant on the flow's target.
 
     `topics` and `groups` move, by their names on the source. `there`: all ACLs of the
-    source; `here`: those of the target. `own`: mirror's principal on the source.
+    source; `here`: those of the target. `own`: mirror's principals on the source.
 
     Only what is missing is granted, and nothing wider than a topic or group: other
     applications of the target have names, too. Transactional ids are not known one by
     one, so their ACLs are granted as they are, to principals that write.
     """
-    users = [acl for acl in sorted(there) if acl.principal not in {own, here.own}]
+    users = [acl for acl in sorted(there) if acl.principal not in {*own, *here.mirror}]
     writes = list(allowed(users, TOPIC, "WRITE", topics))
     principals = {acl.principal for acl in writes}
     wanted = [

@@ -30,6 +30,7 @@ from mirror.jobs.topics import TopicJobs
 from mirror.metadata import topics
 from mirror.offsets.groups import Copy
 from mirror.playground.secured import USER
+from mirror.preflight.permissions.rights import principal
 from mirror.recovery.pauses import PausesReader
 from mirror.status.store import StatusStore
 from tests.harness.admin import (
@@ -65,14 +66,14 @@ _TYPES = {
 }
 
 
-def grant(bootstrap: str, rights: Iterable[Right]) -> None:
+def grant(bootstrap: str, rights: Iterable[Right], principal: str = PRINCIPAL) -> None:
     """Give the user these rights, and wait until the broker knows them."""
     bindings = [
         AclBinding(
             _TYPES[each.kind.name],
             each.extent.name,
             ResourcePatternType[each.extent.pattern],
-            PRINCIPAL,
+            principal,
             "*",
             AclOperation[each.operation.value],
             AclPermissionType.ALLOW,
@@ -84,29 +85,29 @@ def grant(bootstrap: str, rights: Iterable[Right]) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
     for future in admin.create_acls(bindings).values():
         future.result(30)
-    wait_for(lambda: held(bootstrap) >= len(set(bindings)))
+    wait_for(lambda: held(bootstrap, principal) >= len(set(bindings)))
 
 
-def held(bootstrap: str) -> int:
+def held(bootstrap: str, principal: str = PRINCIPAL) -> int:
     """How many ACLs the user has."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    return len(admin.describe_acls(_all_of_the_user()).result(30))
+    return len(admin.describe_acls(_all_of(principal)).result(30))
 
 
-def revoke_all(bootstrap: str) -> None:
+def revoke_all(bootstrap: str, principal: str = PRINCIPAL) -> None:
     """Revoke all the user's rights."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    [future] = admin.delete_acls([_all_of_the_user()]).values()
+    [future] = admin.delete_acls([_all_of(principal)]).values()
     future.result(30)
-    wait_for(lambda: not held(bootstrap))
+    wait_for(lambda: not held(bootstrap, principal))
 
 
-def _all_of_the_user() -> AclBindingFilter:
+def _all_of(principal: str) -> AclBindingFilter:
     return AclBindingFilter(
         ResourceType.ANY,
         None,
         ResourcePatternType.ANY,
-        PRINCIPAL,
+        principal,
         None,
         AclOperation.ANY,
         AclPermissionType.ANY,
@@ -121,8 +122,12 @@ class RestrictedFlow:
         source: PlaygroundCluster,
         target: PlaygroundCluster,
         alias: str,
+        logins: Sequence[str] = (),
         **settings: Any,
     ) -> None:
+        """`logins`: the users, with their names as passwords, that tasks log in as on
+        the source and on the target.
+        """
         self.admins = {alias: source.admin_bootstrap, TARGET: target.admin_bootstrap}
         self.alias = alias
         self.start = f"rights-{alias}-"
@@ -142,9 +147,19 @@ class RestrictedFlow:
                 "transform": "tests.functions:fails_on",
                 "transform_options": {"offsets": [_BAD]},
                 "dead_letter_topic": f"dead-{alias}",
+                **dict(zip(("source_login", "target_login"), logins, strict=False)),
                 **settings,
             },
             service={"group": "mirror"},
+            logins={
+                login: {
+                    "bootstrap_servers": cluster.bootstrap,
+                    **cluster.client_config,
+                    "sasl_username": login,
+                    "sasl_password": login,
+                }
+                for login, cluster in zip(logins, (source, target), strict=False)
+            },
         )
         self.config = self._sparkless.config()
         self.flow = self.config.flows[self._sparkless.name]
@@ -174,14 +189,19 @@ class RestrictedFlow:
 
     @contextlib.contextmanager
     def allowed(self, rights: Sequence[Right]) -> Iterator[None]:
-        """The user has these rights while the block runs, and no others."""
+        """Users have these rights while the block runs, and no others."""
+        users = {
+            (each.login, each.cluster): principal(self.config.clusters[each.login])
+            for each in rights
+        }
         try:
-            for alias, bootstrap in self.admins.items():
-                grant(bootstrap, [each for each in rights if each.cluster == alias])
+            for (login, alias), user in users.items():
+                listed = [each for each in rights if each.login == login]
+                grant(self.admins[alias], listed, user)
             yield
         finally:
-            for bootstrap in self.admins.values():
-                revoke_all(bootstrap)
+            for (_, alias), user in users.items():
+                revoke_all(self.admins[alias], user)
 
     def problems(self) -> Iterator[str]:
         """Do the work, and yield what goes wrong."""

@@ -166,11 +166,12 @@ def set_password(
     cluster: PlaygroundCluster,
     password: str,
     mechanism: ScramMechanism = ScramMechanism.SCRAM_SHA_512,
+    user: str = USER,
 ) -> None:
-    """Give the user another password; new connections need it."""
+    """Give a user a password, or another one; new connections need it."""
     admin = AdminClient({"bootstrap.servers": cluster.admin_bootstrap})
     entry = UserScramCredentialUpsertion(
-        USER, ScramCredentialInfo(mechanism, 4096), password.encode()
+        user, ScramCredentialInfo(mechanism, 4096), password.encode()
     )
     for future in admin.alter_user_scram_credentials([entry]).values():
         future.result(30)

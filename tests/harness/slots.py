@@ -14,6 +14,7 @@ import os
 from typing import TYPE_CHECKING, Any, Self
 
 from mirror.clusters.cluster import Cluster
+from mirror.config.login_settings import for_tasks
 from mirror.config.schema import MirrorConfig
 from mirror.driver.ownership import take_ownership
 from mirror.metadata import topics
@@ -57,6 +58,8 @@ class SparklessFlow:
     """The target's alias."""
     service: dict[str, Any] = field(default_factory=dict)
     """Settings of the service that would run it."""
+    logins: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Further entries of `clusters`, for `source_login` and `target_login`."""
     generation: str = field(init=False, repr=False)
     assignments: tuple[Assignment, ...] = field(init=False, repr=False)
     plan: LeasePlan = field(init=False, repr=False)
@@ -89,6 +92,7 @@ class SparklessFlow:
                 for alias, end in (
                     (self.alias, self.source),
                     (self.into, self.target),
+                    *self.logins.items(),
                 )
             },
             "flows": {
@@ -148,10 +152,11 @@ class SparklessFlow:
         self.generation = made.run_of(flow.part)
         for each in found.topics:
             target.wait_for_topic(each.target_topic)
+        reads, writes = for_tasks(config, flow)
         self.plan = LeasePlan(
             flow=flow,
-            source=config.clusters[self.alias],
-            target=config.clusters[self.into],
+            source=reads,
+            target=writes,
             source_id=source.cluster_id,
             target_id=target.cluster_id,
         )

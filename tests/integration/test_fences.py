@@ -18,6 +18,7 @@ from mirror.clusters.admin import access as admin_access
 from mirror.clusters.admin import acls
 from mirror.clusters.cluster import Cluster
 from mirror.config.cluster_settings import ClusterConfig
+from mirror.config.schema import FlowConfig, MirrorConfig
 from mirror.errors import BrokerError, FencedError, FenceError
 from mirror.jobs.standby import AccessJob
 from mirror.metadata.acl_notes import AclNotes, AclPlan
@@ -98,9 +99,14 @@ def own(config: ClusterConfig) -> Iterator[Cluster]:
         yield made
 
 
+def only(config: ClusterConfig) -> MirrorConfig:
+    """A configuration of this cluster alone."""
+    return MirrorConfig(clusters={config.alias: config}, flows={})
+
+
 def plan(own: Cluster, config: ClusterConfig, topics: list[str], pair: str) -> AclPlan:
     """What a step of a switch would lay, as it comes back from a journal."""
-    made = fencing.plan(fences.look(own, config, topics), topics, pair=pair)
+    made = fencing.plan(fences.look(own, only(config), topics), topics, pair=pair)
     return AclPlan.of(made.document())
 
 
@@ -183,6 +189,41 @@ def test_every_kind_of_grant(  # noqa: PLR0917  fixtures
     assert last > lifted - 0.2
     assert all_acls(admin) == before
     assert AclNotes(own).noted(made.by).changes == {}
+
+
+def test_no_user_of_mirror_is_fenced(
+    cluster: PlaygroundCluster, config: ClusterConfig, own: Cluster, topic_name: str
+) -> None:
+    """The user that a flow's tasks log in as goes on writing, where it was granted that
+    and where everyone may; another user who could do the same is refused. If the
+    tasks' principal is not known, the message names the entry to set it in.
+    """
+    admin = cluster.admin_bootstrap
+    named, bare = (f"{topic_name}-{n}" for n in ("named", "bare"))
+    for topic in (named, bare):
+        create_topic(admin, topic)
+    for user in ("alice", "bob", USER):
+        allow(admin, user, "WRITE", named)
+    alice, bob = (scram(cluster, user, user) for user in ("alice", "bob"))
+
+    writer = config.model_copy(update={"alias": "A-writer", "sasl_username": "bob"})
+    unknown = writer.model_copy(update={"sasl_username": None})
+    flow = FlowConfig(source="B", target="A", target_login="A-writer")
+    whole = MirrorConfig(
+        clusters={"A": config, "A-writer": writer}, flows={flow.name: flow}
+    )
+    known = fences.look(own, whole, [named, bare])
+    made = fencing.plan(known, [named, bare], pair=topic_name)
+    fences.lay(own, made)
+    try:
+        assert {write(alice, topic) for topic in (named, bare)} == {_DENIED}
+        assert {write(bob, topic) for topic in (named, bare)} == {""}
+    finally:
+        fences.lift(own, made.by)
+    assert {write(alice, topic) for topic in (named, bare)} == {""}
+    clusters = {"A": config, "A-writer": unknown}
+    with pytest.raises(FenceError, match=r"set clusters\.A-writer\.principal, such"):
+        fences.look(own, whole.model_copy(update={"clusters": clusters}), [named])
 
 
 def test_killed_anywhere(
@@ -346,9 +387,7 @@ def test_what_is_refused(  # noqa: PLR0917  fixtures
 
     def refusal(config: ClusterConfig, connected: Cluster = own) -> str:
         with pytest.raises(FenceError) as caught:
-            fencing.plan(
-                fences.look(connected, config, [topic_name]), [topic_name], pair="p"
-            )
+            plan(connected, config, [topic_name], "p")
         return str(caught.value)
 
     plain = ClusterConfig(alias="P", bootstrap_servers=clusters["a"].admin_bootstrap)
@@ -364,7 +403,7 @@ def test_what_is_refused(  # noqa: PLR0917  fixtures
     try:
         assert f"{topic_name}-other, which must not be fenced" in refusal(config)
         copies = [f"{topic_name}-other"]
-        known = fences.look(own, config, [topic_name], copies=copies)
+        known = fences.look(own, only(config), [topic_name], copies=copies)
         assert fencing.plan(known, [topic_name], pair="p").removes
     finally:
         revoke(admin, "*", "WRITE", topic_name, pattern="PREFIXED")
@@ -582,12 +621,13 @@ def test_what_others_do_between_a_look_and_a_change(  # noqa: PLR0917  fixtures
 
         return looking
 
+    whole = only(config)
     with both(cluster, standby, topic_name, alias) as flows:
         name = f"{alias}->B"
         for room, read, look in (
             (acls, "describe", lambda: flows.sync_acls(name)),
             (admin_access, "acls", lambda: access.look(flows.reach(alias))),
-            (admin_access, "acls", lambda: fences.look(own, config, [topic_name])),
+            (admin_access, "acls", lambda: fences.look(own, whole, [topic_name])),
         ):
             fences.lay(own, made)
             with monkeypatch.context() as patch:
@@ -654,8 +694,8 @@ def test_rights_move_with_producers(
             topics=[topic_name],
             groups=[topic_name],
             there=told.acls,
-            here=fences.look(target, config_of_b, ()),
-            own=config.own_principal,
+            here=fences.look(target, only(config_of_b), ()),
+            own=[config.own_principal],
         )
         fences.lay(target, AclPlan.of(granted.document()))
         assert write(alice, topic_name) == write(bob, topic_name) == ""

@@ -268,7 +268,7 @@ def judged(*there: Acl, here: tuple[Acl, ...], granted: bool = True) -> list[str
         flow=FLOW,
         topics=["t"],
         groups=["billing"],
-        own=None,
+        own=(),
         bootstrap="b:1",
         granted=granted,
     )

@@ -66,8 +66,9 @@ def may(
 
 
 def answers(
-    acls: Collection[Acl], *, everyone: bool, but: Collection[tuple[str, str]] = ()
-) -> dict[tuple[str, str, str, str], bool]:
+    acls: Collection[Acl], *, everyone: bool, but: Collection[tuple[str, str]],
+    ours: Collection[str],
+) -> dict[tuple[str, str, str, str], bool]:  # fmt: skip
     """Every answer, without WRITE on the topics in `but`, unless mirror asks."""
     return {
         (user, operation, topic, host): may(
@@ -77,7 +78,7 @@ def answers(
         for operation in OPERATIONS
         for topic in (*TOPICS, LATER)
         for host in ("10.0.0.1", "10.0.0.2")
-        if user == OWN or (operation, topic) not in but
+        if user in ours or (operation, topic) not in but
     }
 
 
@@ -105,17 +106,20 @@ def steps(plan: AclPlan, before: set[Acl]) -> tuple[list[set[Acl]], list[set[Acl
     acls=st.frozensets(ACLS, max_size=7),
     fenced=st.sets(st.sampled_from(TOPICS), min_size=1),
     everyone=st.booleans(),
+    logins=st.sampled_from([frozenset[str](), frozenset(USERS[1:2])]),
 )
 def test_only_writing_is_taken_and_only_there(
-    acls: frozenset[Acl], fenced: set[str], everyone: bool
+    acls: frozenset[Acl], fenced: set[str], everyone: bool, logins: frozenset[str]
 ) -> None:
     """Whatever the ACLs are: at no moment of laying or lifting does mirror lose a
-    right, or anyone a right other than WRITE on the fenced topics; once the fence is
-    laid no one else may write to them; what is there after it is what was before.
+    right, or another user that its tasks log in as, or anyone a right other than WRITE
+    on the fenced topics; once the fence is laid no one else may write to them; what is
+    there after it is what was before.
     """
     known = Known(
-        own=OWN, acls=acls, others=frozenset(TOPICS) - fenced, everyone=everyone
-    )
+        own=OWN, logins=logins, acls=acls, others=frozenset(TOPICS) - fenced,
+        everyone=everyone,
+    )  # fmt: skip
     try:
         made = fencing.plan(known, fenced, pair="A<->B")
     except FenceError:
@@ -128,14 +132,15 @@ def test_only_writing_is_taken_and_only_there(
     # A right to topics that do not exist yet goes with the grant to everyone.
     later = {("WRITE", LATER)} if plan.removes else set()
     but = {("WRITE", topic) for topic in fenced} | later
-    told = answers(before, everyone=everyone, but=but)
+    ours = known.mirror
+    told = answers(before, everyone=everyone, but=but, ours=ours)
     laying, lifting = steps(plan, before)
     for now in (*laying, *lifting):
-        assert answers(now, everyone=everyone, but=but) == told
+        assert answers(now, everyone=everyone, but=but, ours=ours) == told
     laid = laying[-1] if laying else before
     event("laid" if laying else "nothing to do")
     for topic in fenced:
-        for user in (*USERS[1:], "User:stranger"):
+        for user in {*USERS, "User:stranger"} - known.mirror:
             assert not may(laid, user, "WRITE", topic, everyone=everyone)
     assert (lifting[-1] if lifting else before) == before
 

@@ -559,31 +559,3 @@ us.east->eu-1.topics = x
     assert list(config.flows) == ["us.east->eu-1"]
     assert config.flows["us.east->eu-1"].topics == ("x",)
     assert config.clusters["eu-1"].bootstrap_servers == ("c:1",)
-
-
-LOGIN = 'sasl.jaas.config = x.PlainLoginModule required username="%s" password="p";'
-
-
-def test_a_flow_may_name_the_login_of_a_cluster(tmp_path: Path) -> None:
-    """Named by flow, a login is that of the whole cluster; another user there gets one
-    message, and the first one stays.
-    """
-    config, warnings = read(
-        tmp_path,
-        "security.protocol = SASL_SSL\nsasl.mechanism = PLAIN\n"
-        f"A->B.source.consumer.{LOGIN % 'reader'}\n"
-        f"A->B.source.admin.{LOGIN % 'admin'}\n"
-        f"A->B.producer.override.{LOGIN % 'writer'}\n"
-        f"A->B.target.admin.{LOGIN % 'writer'}\n",
-    )
-
-    assert config.clusters["A"].sasl_username == "reader"
-    assert config.clusters["B"].sasl_username == "writer"
-    said = [text for text in warnings if "sasl.jaas.config" in text]
-    assert [text.partition(":")[0] for text in said if "not needed" in text] == [
-        f"A->B.{role}.sasl.jaas.config"
-        for role in ("source.consumer", "producer.override", "target.admin")
-    ]
-    (other,) = [text for text in said if "not needed" not in text]
-    assert other.startswith("A->B.source.admin.sasl.jaas.config: differs from A.sasl.")
-    assert "mirror logs in to a cluster as one user" in other

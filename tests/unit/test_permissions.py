@@ -281,6 +281,7 @@ def test_an_operator_may_ask_who_holds_its_journal(scope: str):
     for alias in "AB":
         asked = Right(
             cluster=alias,
+            login=alias,
             kind=ResourceKind.TRANSACTIONAL_ID,
             extent=Extent(name=transactional_id(pair)),
             operation=Operation.DESCRIBE,
@@ -321,6 +322,7 @@ def test_nothing_twice(chosen: dict[str, Any]):
                     for operation in need.operations:
                         wanted = Right(
                             cluster=cluster,
+                            login=cluster,
                             kind=need.kind,
                             extent=extent,
                             operation=operation,

@@ -48,7 +48,7 @@ def plan(*there: Acl, here: Known = NOTHING, **settings: Any) -> AclPlan:
         groups=["app"],
         there=there,
         here=here,
-        own="User:mirror-on-a",
+        own=["User:mirror-on-a", "User:reader-on-a"],
     )
 
 

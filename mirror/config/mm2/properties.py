@@ -10,6 +10,7 @@ a warning. `keys` looks up the keys, `security` translates credentials.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+import itertools
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from mirror.config.document import Document, Path
 from mirror.config.mm2 import answers as mm2_answers
 from mirror.config.mm2 import guides as mm2_guides
 from mirror.config.mm2 import keys as mm2_keys
+from mirror.config.mm2 import logins as mm2_logins
 from mirror.config.mm2 import security as mm2_security
 from mirror.config.mm2 import text as mm2_text
 from mirror.config.traits import Where
@@ -62,8 +64,6 @@ def understand(lines: mm2_text.Lines, *, own_process: bool = False) -> Document:
 
     by_owner, warnings = mm2_guides.prefer_newer(_by_owner(settings, aliases))
     draft.warnings += warnings
-    security: dict[str, dict[str, str]] = {alias: {} for alias in aliases}
-    shared: dict[str, str] = {}
     for owner, rest, key in by_owner:
         value = settings[key]
         if refused := mm2_answers.refusal(key, rest, value):
@@ -71,17 +71,14 @@ def understand(lines: mm2_text.Lines, *, own_process: bool = False) -> Document:
         elif mm2_answers.is_default(rest, value) or rest in mm2_guides.RENAME_KEYS:
             continue
         elif owner == "":
-            _top_level(rest, value, draft, shared)
-        elif owner in security:
-            _of_cluster(owner, rest, key, value, draft=draft, security=security)
-        elif alias := _whose_login(owner, rest, security):
-            _of_cluster(alias, rest, key, value, draft=draft, security=security)
+            _top_level(rest, value, draft)
+        elif owner in aliases:
+            _of_cluster(owner, rest, key, value, draft)
     _flows(by_owner, settings, draft)
     _rename(by_owner, settings, aliases, draft)
     if own_process:
         _beat_on_sources(draft)
-    for alias in aliases:
-        _secure(alias, {**shared, **security[alias]}, security[alias], draft)
+    _secure(by_owner, settings, aliases, draft)
     return Document(
         raw=draft.raw,
         spelled=draft.spelled,
@@ -151,7 +148,7 @@ def _by_owner(
     return found
 
 
-def _top_level(key: str, value: str, draft: _Draft, shared: dict[str, str]) -> None:
+def _top_level(key: str, value: str, draft: _Draft) -> None:
     if key in mm2_keys.FLOW:
         _set(("defaults",), mm2_keys.FLOW[key], key, value, draft)
     elif settings := [each for name, each in mm2_keys.SERVICE if name == key]:
@@ -167,7 +164,7 @@ def _top_level(key: str, value: str, draft: _Draft, shared: dict[str, str]) -> N
             if mm2_keys.CLUSTER[key][0] not in draft.raw["clusters"][alias]:
                 _set(("clusters", alias), mm2_keys.CLUSTER[key], key, value, draft)
     elif mm2_security.serves(key):
-        shared[key] = _credential(key, value, draft)
+        return  # `_secure` reads it
     elif key.endswith(".bootstrap.servers") and not mm2_answers.reason(key):
         alias = key.removesuffix(".bootstrap.servers")
         suggested = near(alias, draft.raw["clusters"])
@@ -178,45 +175,15 @@ def _top_level(key: str, value: str, draft: _Draft, shared: dict[str, str]) -> N
         draft.warnings.append(mm2_keys.answer(key, key))
 
 
-def _of_cluster(
-    alias: str,
-    rest: str,
-    key: str,
-    value: str,
-    *,
-    draft: _Draft,
-    security: dict[str, dict[str, str]],
-) -> None:
+def _of_cluster(alias: str, rest: str, key: str, value: str, draft: _Draft) -> None:
     if rest in mm2_keys.CLUSTER:
         _set(("clusters", alias), mm2_keys.CLUSTER[rest], key, value, draft)
-    elif mm2_security.serves(rest):
-        security[alias][rest] = _credential(key, value, draft)
-    elif mm2_security.serves(bare := mm2_answers.without_role(rest)):
-        # One role may not log in otherwise than the others: a cluster knows us once.
-        known = security[alias].setdefault(bare, value)
-        draft.warnings.append(
-            f"{key}: not needed, applied to the whole cluster {alias}"
-            if known == value
-            else f"{key}: differs from {alias}.{bare} or another role's, ignored: "
-            "mirror logs in to a cluster as one user, who needs the permissions of all "
-            "roles"
-        )
-    elif rest not in mm2_keys.FROM_SOURCE and rest not in mm2_keys.FROM_TARGET:
+    elif (
+        rest not in mm2_keys.FROM_SOURCE
+        and rest not in mm2_keys.FROM_TARGET
+        and not mm2_logins.credential(rest)
+    ):
         draft.warnings.append(mm2_keys.answer(key, rest))
-
-
-def _whose_login(flow: str, rest: str, aliases: Container[str]) -> str:
-    """The cluster whose login a flow's key is about; empty for other keys."""
-    source, arrow, target = flow.partition("->")
-    if not arrow or not mm2_security.serves(mm2_answers.without_role(rest)):
-        return ""
-    if rest.startswith("source."):
-        alias = source
-    elif rest.startswith(("target.", "producer.override.")):
-        alias = target
-    else:
-        return ""
-    return alias if alias in aliases else ""
 
 
 def _flows(
@@ -247,7 +214,7 @@ def _flows(
                 and rest not in own | mm2_guides.RENAME_KEYS
                 and not mm2_answers.is_default(rest, settings[key])
                 and not mm2_answers.refusal(key, rest, settings[key])
-                and not _whose_login(owner, rest, draft.raw["clusters"])
+                and not (mm2_logins.credential(rest) or ("",))[0]
             ):
                 draft.warnings.append(mm2_keys.answer(key, rest))
 
@@ -297,12 +264,6 @@ def _rename(
         draft.spelled[*place, "rename"] = f"{prefix}topics.rename.regex"
 
 
-def _credential(key: str, value: str, draft: _Draft) -> str:
-    if mm2_text.is_taken_as_it_is(key):
-        return value
-    return ",".join(_unquoted(key, value, draft))
-
-
 def _unquoted(key: str, value: str, draft: _Draft) -> list[str]:
     """The value's parts between commas, without the quotes that guides print."""
     bare, quoted = mm2_text.unquoted(value)
@@ -313,13 +274,63 @@ def _unquoted(key: str, value: str, draft: _Draft) -> list[str]:
 
 
 def _secure(
-    alias: str, given: dict[str, str], own: dict[str, str], draft: _Draft
+    by_owner: list[tuple[str, str, str]],
+    settings: Mapping[str, str],
+    aliases: list[str],
+    draft: _Draft,
 ) -> None:
-    names = {key: f"{alias}.{key}" if key in own else key for key in given}
-    found = mm2_security.translate(given, names)
-    draft.raw["clusters"][alias].update(found.settings)
+    """Each cluster's own user, and an entry for each other one that tasks log in as."""
+    values = {
+        key: value
+        if mm2_text.is_taken_as_it_is(key)
+        else ",".join(_unquoted(key, value, draft))
+        for _, rest, key in by_owner
+        for value in [settings[key]]
+        if mm2_logins.credential(rest)
+    }
+    running = [
+        name
+        for name, flow in draft.raw["flows"].items()
+        if flow["enabled"].lower() == "true" and set(name.split("->")) <= set(aliases)
+    ]
+    found = mm2_logins.resolve(by_owner, values, aliases, running)
+    draft.warnings += found.warnings
+    draft.problems += found.problems
+    plain = {alias: dict(draft.raw["clusters"][alias]) for alias in aliases}
+    for alias, login in found.own.items():
+        _log_in(alias, login, values, draft)
+    entries: dict[tuple[str, frozenset[tuple[str, str]]], str] = {}
+    for kind, setting, end, logins in (
+        ("reader", "source_login", 0, found.readers),
+        ("writer", "target_login", 1, found.writers),
+    ):
+        for flow, login in logins.items():
+            alias = flow.split("->")[end]
+            what = frozenset((bare, values[key]) for bare, key in login.items())
+            if (entry := entries.get((alias, what))) is None:
+                entry = _free(f"{alias}-{kind}", draft.raw["clusters"])
+                entries[alias, what] = entry
+                draft.raw["clusters"][entry] = dict(plain[alias])
+                _log_in(entry, login, values, draft)
+            draft.raw["flows"][flow][setting] = entry
+
+
+def _free(name: str, taken: Container[str]) -> str:
+    numbers = itertools.count(2)
+    found = name
+    while found in taken:
+        found = f"{name}-{next(numbers)}"
+    return found
+
+
+def _log_in(
+    entry: str, login: Mapping[str, str], values: Mapping[str, str], draft: _Draft
+) -> None:
+    given = {bare: values[key] for bare, key in login.items()}
+    found = mm2_security.translate(given, login)
+    draft.raw["clusters"][entry].update(found.settings)
     for setting, key in found.spelled.items():
-        draft.spelled["clusters", alias, setting] = key
+        draft.spelled["clusters", entry, setting] = key
     for texts, more in (
         (draft.warnings, found.warnings),
         (draft.problems, found.problems),

@@ -113,7 +113,7 @@ def plant(canary: PairConfig, config: MirrorConfig, cluster: Cluster) -> None:
         FenceError: ACLs cannot fence this cluster.
         ClusterError: it does not answer, or refuses.
     """
-    known = fences.look(cluster, config.clusters[cluster.alias], [CANARY])
+    known = fences.look(cluster, config, [CANARY])
     if known.everyone:
         return
     acl = fencing.literal(CANARY, PRINCIPAL, "WRITE")

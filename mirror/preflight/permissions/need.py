@@ -61,6 +61,15 @@ class Who(StrEnum):
     """Applications that translate a group's offsets (`mirror.client`, or Java's)."""
 
 
+class Login(StrEnum):
+    """As which of mirror's users on a cluster; often they are one."""
+
+    OWN = "own"
+    """The cluster's own: the driver, its jobs, and commands."""
+    TASKS = "tasks"
+    """The one that a flow names for its tasks (`source_login`, `target_login`)."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Need:
     """One required right."""
@@ -76,3 +85,4 @@ class Need:
     setting: str = ""
     """When, in words; empty: always."""
     who: Who = Who.SERVICE
+    login: Login = Login.OWN

@@ -1,6 +1,7 @@
 """The rights that a running service needs, feature by feature.
 
-Main name: `ROWS`, on the source first, then on the target.
+Main name: `ROWS`, on the source first, then on the target. `of_tasks` has those of its
+tasks, which may log in as another user.
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ _KEPT = (_CREATE, _READ, _WRITE)
 ROWS: tuple[Need, ...] = (
     *of_audit("audit", Who.SERVICE, _CREATE, _WRITE),
     Need(
-        feature="records",
+        feature="topics",
         side=Side.SOURCE,
         kind=ResourceKind.TOPIC,
-        operations=(_READ,),
+        operations=(_DESCRIBE,),
         names=names.copied,
         called="mirrored topics",
     ),

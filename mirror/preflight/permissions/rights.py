@@ -11,8 +11,15 @@ from dataclasses import dataclass, replace
 import re
 from typing import TYPE_CHECKING
 
+from mirror.config.login_settings import ends
 from mirror.preflight.permissions.extent import Extent  # noqa: TC001  a field of a value
-from mirror.preflight.permissions.need import Operation, ResourceKind, Side, Who
+from mirror.preflight.permissions.need import (
+    Login,
+    Operation,
+    ResourceKind,
+    Side,
+    Who,
+)
 from mirror.preflight.permissions.table import TABLE
 
 if TYPE_CHECKING:
@@ -40,6 +47,8 @@ class Right:
 
     cluster: str
     """The alias."""
+    login: str
+    """The entry of `clusters` whose user needs it: the alias, or a flow's login."""
     kind: ResourceKind
     extent: Extent
     operation: Operation
@@ -51,7 +60,7 @@ class Right:
     def implies(self, other: Right) -> bool:
         """Whether this one implies the other."""
         return (
-            (self.cluster, self.kind) == (other.cluster, other.kind)
+            (self.login, self.kind) == (other.login, other.kind)
             and (
                 self.operation is other.operation
                 or other.operation in _IMPLIED.get(self.operation, ())
@@ -74,7 +83,7 @@ def rights(
         for need in TABLE:
             if need.who in who and need.when(flow, config):
                 for each in _of(need, flow, config):
-                    what = (each.cluster, each.kind, each.extent, each.operation)
+                    what = (each.login, each.kind, each.extent, each.operation)
                     known = found.get(what)
                     found[what] = each if known is None else _joined(known, each)
     return _needed(found.values())
@@ -88,6 +97,8 @@ def principal(cluster: ClusterConfig, chosen: str | None = None) -> str:
     """
     if chosen is not None:
         return chosen if ":" in chosen else f"User:{chosen}"
+    if cluster.principal is not None:
+        return cluster.principal
     if cluster.sasl_username is not None:
         return f"User:{cluster.sasl_username}"
     if cluster.sasl_kerberos_principal is not None:
@@ -99,10 +110,12 @@ def principal(cluster: ClusterConfig, chosen: str | None = None) -> str:
 
 
 def _of(need: Need, flow: FlowConfig, config: MirrorConfig) -> list[Right]:
-    cluster = flow.source if need.side is Side.SOURCE else flow.target
+    source, target = ends(flow)
+    cluster, named = source if need.side is Side.SOURCE else target
     return [
         Right(
             cluster=cluster,
+            login=named or cluster if need.login is Login.TASKS else cluster,
             kind=need.kind,
             extent=extent,
             operation=operation,

@@ -12,11 +12,13 @@ from mirror.preflight.permissions import (
     of_recovery,
     of_schemas,
     of_service,
+    of_tasks,
 )
 from mirror.preflight.permissions.need import Need  # noqa: TC001  the table's type
 
 TABLE: tuple[Need, ...] = (
     *of_service.ROWS,
+    *of_tasks.ROWS,
     *of_schemas.ROWS,
     *of_commands.ROWS,
     *of_recovery.ROWS,

@@ -11,7 +11,7 @@ import shlex
 from typing import TYPE_CHECKING
 
 from mirror.preflight.permissions.extent import PREFIXED
-from mirror.preflight.permissions.need import ResourceKind, Side, Who
+from mirror.preflight.permissions.need import Login, ResourceKind, Side, Who
 from mirror.preflight.permissions.rights import principal
 from mirror.preflight.permissions.table import TABLE
 
@@ -35,6 +35,10 @@ grant them.
 
 Operations that others imply are left out: READ, WRITE and ALTER imply DESCRIBE,
 ALTER_CONFIGS implies DESCRIBE_CONFIGS. Names use the separator `.` here.
+
+Tasks copy and compare records; they log in as the flow's `source_login` and
+`target_login`. Everything else logs in as the cluster's own user. If a flow names no
+login, its tasks do so, too, and that user needs the rights of both.
 """
 
 
@@ -43,8 +47,10 @@ def commands(
 ) -> list[str]:
     """The commands that grant these rights; `principals` by alias, where chosen."""
     lines = []
-    resources = groupby(needed, key=lambda each: (each.cluster, each.kind, each.extent))
-    for (alias, kind, extent), rights in resources:
+    resources = groupby(
+        needed, key=lambda each: (each.cluster, each.login, each.kind, each.extent)
+    )
+    for (alias, login, kind, extent), rights in resources:
         cluster = config.clusters[alias]
         words = [
             *("kafka-acls.sh", "--bootstrap-server"),
@@ -53,7 +59,7 @@ def commands(
         if cluster.security_protocol != "PLAINTEXT":
             words += ["--command-config", f"{alias}-admin.properties"]
         words += ["--add", "--allow-principal"]
-        words.append(principal(cluster, principals.get(alias)))
+        words.append(principal(config.clusters[login], principals.get(login)))
         for each in rights:
             words += ["--operation", _camel(each.operation)]
         words.append(f"--{kind}")
@@ -70,9 +76,13 @@ def reference() -> str:
     lines = [_INTRODUCTION.rstrip()]
     for side, title in _TITLES.items():
         lines += ["", f"## {title}", *_table(_rows(Who.SERVICE, side))]
+        rows = _table(_rows(Who.SERVICE, side, Login.TASKS))
+        lines += ["", f"### {title}, for its tasks", *rows]
     lines += ["", "## For commands", "", "In addition to what the service needs."]
     for side, title in _TITLES.items():
         lines += ["", f"### {title}, for commands", *_table(_rows(Who.COMMANDS, side))]
+    rows = _table(_rows(Who.COMMANDS, Side.TARGET, Login.TASKS))
+    lines += ["", "### On the target of a flow, for the tasks of commands", *rows]
     lines += ["", "## For switches and failovers", ""]
     lines += ["In addition to what the service needs, on both clusters of a pair."]
     for side, title in _TITLES.items():
@@ -90,8 +100,9 @@ def reference() -> str:
     return "\n".join(lines) + "\n"
 
 
-def _rows(who: Who, side: Side) -> list[Need]:
-    return [need for need in TABLE if (need.who, need.side) == (who, side)]
+def _rows(who: Who, side: Side, login: Login = Login.OWN) -> list[Need]:
+    wanted = (who, side, login)
+    return [need for need in TABLE if (need.who, need.side, need.login) == wanted]
 
 
 def _table(needs: Iterable[Need]) -> list[str]:

@@ -69,8 +69,7 @@ def assessed(stage: Stage) -> tuple[Done, GroupPlaces]:
         _require_partitions(stage)
         if stage.pair.fence == "acl":
             for cluster in (stage.source, stage.target):
-                settings = stage.config.clusters[cluster.alias]
-                fences.look(cluster, settings, (), probe=False)
+                fences.look(cluster, stage.config, (), probe=False)
     if found.failures:
         raise StepError(named(found.failures))
     _require_idle(stage, found)

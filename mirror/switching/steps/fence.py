@@ -126,9 +126,8 @@ def known_of(
         for name in cluster.topics()
         if upstream(name) and scopes.has_topic(stage.pair, name, back)
     }
-    settings = stage.config.clusters[flow.source]
     return fences.look(
-        cluster, settings, topics, copies=copies.difference(topics), probe=probe
+        cluster, stage.config, topics, copies=copies.difference(topics), probe=probe
     )
 
 

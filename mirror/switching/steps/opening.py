@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mirror.config import scopes
+from mirror.config.login_settings import principals
 from mirror.driver.generation import has_begun
 from mirror.driver.ownership import take_ownership
 from mirror.driver.way_back import behind_copies, both_write, pass_copies
@@ -123,8 +124,7 @@ def rights_plan(stage: Stage, groups: Collection[str]) -> AclPlan:
     """
     target, alias = stage.target, stage.flow.source
     if stage.planned:
-        settings = stage.config.clusters[alias]
-        known = fences.look(stage.source, settings, ()).acls
+        known = fences.look(stage.source, stage.config, ()).acls
         topics = list(fence.topics_of(stage.source, stage.flow))
     else:
         kept = standby.read(target, alias, {*access.KINDS, ends.KIND})
@@ -142,8 +142,8 @@ def rights_plan(stage: Stage, groups: Collection[str]) -> AclPlan:
         topics=topics,
         groups=groups,
         there=known,
-        here=fences.look(target, stage.config.clusters[stage.flow.target], ()),
-        own=stage.config.clusters[alias].own_principal,
+        here=fences.look(target, stage.config, ()),
+        own=principals(stage.config, alias).values(),
     )
 
 

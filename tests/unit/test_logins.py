@@ -1,0 +1,177 @@
+"""Logins of flows: what tasks get, who is mirror, what is refused, what changes."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import pytest
+
+from mirror.config import rules
+from mirror.config.changes import compare
+from mirror.config.login_settings import for_tasks, principals
+from mirror.config.schema import MirrorConfig
+from mirror.config.traits import Effect
+from mirror.preflight.permissions.need import Who
+from mirror.preflight.permissions.rights import rights
+
+pytestmark = pytest.mark.unit
+
+
+def section(address: str, user: str, **settings: Any) -> dict[str, Any]:
+    return {
+        "bootstrap_servers": address,
+        "security_protocol": "SASL_PLAINTEXT",
+        "sasl_mechanism": "PLAIN",
+        "sasl_username": user,
+        "sasl_password": f"of-{user}",
+        **settings,
+    }
+
+
+CLUSTERS = {
+    "A": section("a:1", "admin"),
+    "A-reader": section("a:2", "reader"),
+    "B": section("b:1", "chief"),
+    "B-writer": section("b:1", "writer"),
+}
+BOTH = {"source_login": "A-reader", "target_login": "B-writer"}
+
+
+def config(flow: dict[str, Any] = BOTH, **more: Any) -> MirrorConfig:
+    return MirrorConfig.model_validate(
+        {"clusters": CLUSTERS, "flows": {"A->B": flow}, **more}
+    )
+
+
+def test_tasks_get_no_other_secret() -> None:
+    """What a lease carries has the logins' passwords under the clusters' aliases, and
+    not those of the clusters' own users; without logins it has these.
+    """
+    made = config()
+    source, target = for_tasks(made, made.flows["A->B"])
+    assert (source.alias, source.sasl_username) == ("A", "reader")
+    assert source.bootstrap_servers == ("a:2",)
+    assert (target.alias, target.sasl_username) == ("B", "writer")
+    carried = pickle.dumps((source, target))
+    assert b"of-reader" in carried
+    assert b"of-writer" in carried
+    assert b"of-admin" not in carried
+    assert b"of-chief" not in carried
+    made = config({})
+    assert for_tasks(made, made.flows["A->B"]) == (
+        made.clusters["A"],
+        made.clusters["B"],
+    )
+
+
+def test_all_users_are_mirror() -> None:
+    """Also those of flows that are off, or that other processes run."""
+    made = config(
+        {"source_login": "A-reader", "enabled": False},
+        everywhere=[{"source": "B", "target": "A", "target_login": "A-reader"}],
+    )
+    assert principals(made, "A") == {"A": "User:admin", "A-reader": "User:reader"}
+    assert principals(made, "B") == {"B": "User:chief"}
+
+
+@pytest.mark.parametrize(
+    ("flows", "problem"),
+    [
+        (
+            {"A->B": {"source_login": "A-raeder"}},
+            (
+                'flows."A->B".source_login: there is no cluster "A-raeder"; did you '
+                'mean "A-reader"?'
+            ),
+        ),
+        (
+            {"A->B": {"target_login": "A"}},
+            (
+                'flows."A->B".target_login: A is a cluster of its own here; name an '
+                "entry of clusters that has another user of B, and that no flow, pair "
+                "or audit topic uses"
+            ),
+        ),
+        (
+            {
+                "A->B": {"source_login": "A-reader"},
+                "B->A": {"source_login": "A-reader"},
+            },
+            (
+                'flows."B->A".source_login: A-reader is a login of A, and cannot be '
+                "one of B as well"
+            ),
+        ),
+        (
+            {"A->B": {"source_login": "with-registry"}},
+            (
+                "clusters.with-registry.schema_registry: not used by a login; write it "
+                "with A"
+            ),
+        ),
+    ],
+)
+def test_what_is_no_login(flows: dict[str, Any], problem: str) -> None:
+    """Each mistake has one message, which says what would be right."""
+    registry = {"schema_registry": {"url": "http://r:1"}}
+    clusters = {**CLUSTERS, "with-registry": section("a:1", "x", **registry)}
+    made = MirrorConfig.model_validate({"clusters": clusters, "flows": flows})
+    assert rules.problems(made) == [problem]
+
+
+def test_who_needs_what() -> None:
+    """Only the reader reads, only the tasks' users need no right to create or alter;
+    commands that read records do so as the cluster's own user.
+    """
+
+    def of(login: str, *who: Who) -> set[str]:
+        return {
+            f"{each.kind} {each.extent} {each.operation}"
+            for each in rights(made, who=who or (Who.SERVICE,))
+            if each.login == login
+        }
+
+    made = config({**BOTH, "topics": ["orders"], "groups": ["app"],
+                   "heartbeats_replication": False})  # fmt: skip
+    assert of("A-reader") == {"topic orders READ"}
+    assert of("A") == {
+        "topic orders DESCRIBE", "topic orders DESCRIBE_CONFIGS",
+        "group app DESCRIBE", "cluster kafka-cluster DESCRIBE",
+    }  # fmt: skip
+    assert of("B-writer") == {
+        "transactional-id mirror.A->B.* WRITE",
+        "topic A.orders READ", "topic A.orders WRITE",
+        "topic A.orders DESCRIBE_CONFIGS",
+        "topic mirror-progress.A.internal READ",
+        "topic mirror-progress.A.internal WRITE",
+        "topic A.offset-map.internal READ", "topic A.offset-map.internal WRITE",
+        "topic mirror-losses.A.internal WRITE",
+    }  # fmt: skip
+    assert "topic orders READ" in of("A", Who.SERVICE, Who.COMMANDS)
+    assert {each.login for each in rights(config({}))} == {"A", "B"}
+
+
+def test_one_user_needs_what_both_need() -> None:
+    """Without logins the list is that of both users together, no line longer."""
+
+    def listed(made: MirrorConfig) -> set[tuple[object, ...]]:
+        return {(r.cluster, r.kind, r.extent, r.operation) for r in rights(made)}
+
+    assert listed(config({})) <= listed(config())
+
+
+def test_a_login_that_changes_begins_another_run_of_its_flows() -> None:
+    """Its password, and which one a flow names; flows without it go on."""
+    before = config()
+    changed = {**CLUSTERS, "A-reader": section("a:2", "next")}
+    after = MirrorConfig.model_validate({"clusters": changed, "flows": {"A->B": BOTH}})
+    assert compare(before, after).effects == {"A->B": Effect.RUN}
+    assert "of-next" not in str(compare(before, after))
+    assert compare(before, config({})).effects == {"A->B": Effect.RUN}
+    other = MirrorConfig.model_validate({"clusters": changed, "flows": {"A->B": {}}})
+    assert compare(config({}), other).effects == {"A->B": Effect.NONE}
+    moved = {**CLUSTERS, "A-reader": section("a:3", "reader")}
+    refused = MirrorConfig.model_validate({"clusters": moved, "flows": {"A->B": BOTH}})
+    (reason,) = compare(before, refused).refused
+    assert reason.startswith("clusters.A-reader.bootstrap_servers: changed from")
