@@ -45,7 +45,7 @@ def _registry_topic(clusters: Clusters) -> Iterator[None]:
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
         if SCHEMAS in admin.list_topics(timeout=10).topics:
             admin.delete_topics([SCHEMAS])[SCHEMAS].result(30)
-        wait_for(lambda admin=admin: SCHEMAS not in admin.list_topics(timeout=10).topics)
+        wait_for(lambda it=admin: SCHEMAS not in it.list_topics(timeout=10).topics)
 
 
 def config(clusters: Clusters, **settings: Any) -> MirrorConfig:
