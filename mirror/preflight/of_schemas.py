@@ -12,6 +12,7 @@ from mirror.clusters.registry.values import Mode, Subject
 from mirror.errors import MirrorError
 from mirror.metadata.topics import SCHEMAS_LEFT_OUT
 from mirror.policy.names import SCHEMAS
+from mirror.preflight import registry_trial
 from mirror.preflight.finding import fail, ok, warn
 
 if TYPE_CHECKING:
@@ -32,6 +33,8 @@ def findings(ground: Ground, config: MirrorConfig) -> list[Finding]:
             Registry(config.clusters[flow.target]) as target,
         ):
             source.contexts()
+            if wrong := [*registry_trial.trial(ground, source, target)]:
+                return [*found, *wrong]
             found += _open(ground, target)
     except MirrorError as error:
         fix = "check schema_registry of that cluster, and mirror's rights there"

@@ -163,6 +163,7 @@ def test_a_switch_and_the_way_home(
     assert a.mode(kept) == "READONLY"
 
 
+@pytest.mark.full
 def test_a_switch_that_is_undone_opens_the_registry_again(
     clusters: Clusters, topic_name: str, a: Raw, b: Raw
 ) -> None:
@@ -213,6 +214,7 @@ def test_a_failover_opens_the_registry_that_is_left(
     assert takes(b, "new", "f2")
 
 
+@pytest.mark.full
 def test_a_registry_holds_up_no_failover(
     clusters: Clusters,
     topic_name: str,
