@@ -1,7 +1,8 @@
 """`mirror schema`: the schemas of both registries, read from the registries themselves.
 
 It works without a service. `list` and `trace` change nothing; `sync` does once, after
-asking, what the service does at intervals. `metadata.schemas` compares and writes.
+asking, what the service does at intervals. `metadata.schemas` compares and writes;
+`schema_modes` has `open` and `close`.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mirror.cli import schema_modes
 from mirror.cli.flows import Flows, chosen_flows
 from mirror.cli.options import ConfigFile, DryRun, Yes, agreed
 from mirror.cli.output import (
@@ -63,6 +65,8 @@ app = typer.Typer(
     help="Show the schemas of both registries; copy what is missing.",
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 88},
 )
+app.command("close")(schema_modes.close_cluster)
+app.command("open")(schema_modes.open_cluster)
 
 
 @app.command("list")

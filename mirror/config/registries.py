@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from mirror.policy.names import SCHEMAS
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from mirror.config.schema import FlowConfig, MirrorConfig
-
-SCHEMAS_TOPIC = "_schemas"
-"""Where Confluent's registry keeps everything."""
 
 
 def problems(config: MirrorConfig, names: Mapping[str, str]) -> list[str]:
@@ -58,11 +57,14 @@ def _of_flow(config: MirrorConfig, flow: FlowConfig) -> Iterator[str]:
             f"schemas: {flow.source} and {flow.target} have one registry, "
             f"{min(common)}, so there is nothing to copy; set schemas to off"
         )
-    if SCHEMAS_TOPIC in flow.topics:
-        yield (
-            f"schemas: {flow.schemas} writes to the target's registry, and topics "
-            f"names {SCHEMAS_TOPIC}, where a registry keeps the same; use one of them"
-        )
+    for each in config.flows.values():
+        if each.enabled and each.target == flow.target and SCHEMAS in each.topics:
+            what = "topics" if each is flow else f"topics of {each.name}"
+            yield (
+                f"schemas: {flow.schemas} writes to the registry of {flow.target}, and "
+                f"{what} lists {SCHEMAS}, where a registry keeps the same; use one of "
+                "them"
+            )
 
 
 def _back(flow: FlowConfig, flows: Sequence[FlowConfig]) -> tuple[FlowConfig, ...]:

@@ -31,6 +31,7 @@ from mirror.config.traits import Differs, Effect, Where, keys, setting
 from mirror.errors import ConfigError
 from mirror.policy import choice
 from mirror.policy.choice import PolicyName, make_policy
+from mirror.policy.names import SCHEMAS
 from mirror.policy.rename_rule import Rule  # noqa: TC001  pydantic reads it
 from mirror.policy.selection import TopicFilter
 
@@ -71,7 +72,8 @@ class FlowConfig(
         on_change=Effect.LOOK,
         mm2=keys("topics", "topics.whitelist"),
         description="Regular expressions that must match a topic's whole name; a "
-        "list, or one text with commas. Empty: no topic is copied.",
+        "list, or one text with commas. A registry's topic `_schemas` is copied under "
+        "its own name only if this lists it. Empty: no topic is copied.",
     )
     topics_exclude: Patterns = setting(
         default=TOPICS_EXCLUDE,
@@ -289,6 +291,7 @@ class FlowConfig(
             exclude=self.topics_exclude,
             separator=self.separator,
             heartbeats=self.heartbeats_replication and self.part is None,
+            schemas=self.replication_policy.target_topic(SCHEMAS) != SCHEMAS,
         )
 
     @model_validator(mode="after")

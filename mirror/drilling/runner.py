@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING
 
 from mirror.clusters.admin import abilities, disks
 from mirror.config.login_settings import principals
-from mirror.drilling import capacity, conditions, differences, group_looks, rights
+from mirror.drilling import (
+    capacity,
+    conditions,
+    differences,
+    group_looks,
+    rights,
+    schemas,
+)
 from mirror.drilling.findings import Drill, Finding, Level, in_order
 from mirror.drilling.looked import look
 from mirror.errors import AuthorizationError, FenceError, MirrorError
@@ -71,6 +78,7 @@ def drill(
     found += _differences(looked, reach, unseen)
     found += _rights(looked, list(judged.names), unseen)
     found += _capacity(looked, unseen)
+    found += schemas.judge(looked, records=records, unseen=unseen)
     found += conditions.of_risk(risk, pair, flow)
     found += conditions.of_proofs(proofs.read(stage.target, flow.source), flow, at=at)
     kept = looked.kept

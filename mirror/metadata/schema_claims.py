@@ -75,7 +75,7 @@ class Claim:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Before:
     """The mode that a subject had before a flow first changed it, or the level that it
-    had before the last change.
+    had before the last change. Two equal modes: it has its own again.
     """
 
     before: str | None
@@ -146,6 +146,17 @@ class SchemaClaims:
     def before(self, subject: Subject, what: What) -> Before | None:
         """What this flow has noted about a subject; None: it has changed nothing."""
         return self._before.get(self._source, {}).get((subject, what))
+
+    @property
+    def modes(self) -> Mapping[Subject, Before]:
+        """The subjects and contexts whose modes this flow has changed, and not given
+        back.
+        """
+        return {
+            subject: each
+            for (subject, what), each in self._before.get(self._source, {}).items()
+            if what is What.MODE and each.before != each.set
+        }
 
     def note(
         self,

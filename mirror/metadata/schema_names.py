@@ -2,7 +2,8 @@
 
 A `Key` is a subject and a version's number. `place` moves a version into a flow's
 context, `references_of` says what it needs, `is_same` whether two are one schema, byte
-for byte, `has_address` whether a request can be about a subject.
+for byte, `has_address` whether a request can be about a subject, `topic_of` of which
+topic it is.
 """
 
 from __future__ import annotations
@@ -36,6 +37,12 @@ def has_address(subject: Subject) -> bool:
     """Whether requests about a subject are about nothing else."""
     elsewhere = subject.context == ".." or "/" in subject.context
     return not elsewhere and _NO_NAME.fullmatch(subject.name) is None
+
+
+def topic_of(subject: str) -> str | None:
+    """The topic after which a subject is named: TOPIC-key or TOPIC-value."""
+    topic, _, ending = subject.rpartition("-")
+    return topic if topic and ending in {"key", "value"} else None
 
 
 def place(version: SchemaVersion, context: str) -> SchemaVersion:

@@ -107,6 +107,11 @@ def chosen(versions: Iterable[SchemaVersion], flow: FlowConfig) -> Chosen:
     )
 
 
+def copies_all(flow: FlowConfig) -> bool:
+    """Whether the flow copies every subject, also those that are still to come."""
+    return ".*" in flow.schemas_subjects and not flow.schemas_exclude
+
+
 def _matches(version: SchemaVersion, patterns: Iterable[str]) -> bool:
     """By the whole subject: its name alone, or with its context."""
     names = {version.subject, version.full_subject.qualified}

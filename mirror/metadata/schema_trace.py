@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from mirror.metadata.schema_names import key_of, references_of
+from mirror.metadata.schema_names import key_of, references_of, topic_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from mirror.clusters.registry.registry import Registry
     from mirror.clusters.registry.values import SchemaVersion, Subject
     from mirror.config.schema import FlowConfig
-
-_ENDINGS = ("-key", "-value")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,12 +64,7 @@ def trace(
             places += _places(registry, where, number)
     one, other = texts.get(source.alias), texts.get(target.alias)
     names = {each.subject.name for each in places if each.cluster == source.alias}
-    topics = {
-        name.removesuffix(ending)
-        for name in names
-        for ending in _ENDINGS
-        if name.endswith(ending)
-    }
+    topics = {topic for topic in map(topic_of, names) if topic}
     return Traced(
         places=tuple(places),
         topics=tuple(sorted(topics)),

@@ -56,7 +56,7 @@ class Writer:
         """
         for first in range(0, len(writes), _TOGETHER):
             some = writes[first : first + _TOGETHER]
-            self._prepare([each for each in some if not each.delete])
+            self._prepare(some)
             done: dict[Key, Claim] = {}
             try:
                 for each in some:
@@ -69,24 +69,26 @@ class Writer:
     def _prepare(self, writes: Sequence[Write]) -> None:
         """Note the claims and the modes, then change the modes."""
         claims, known = self._ends.claims, self._ends.claims.ours
+        changed = claims.modes
         modes: dict[Subject, Mode | None] = {}
         for each in writes:
             subject = each.version.full_subject
-            if subject not in {*self._importing, *self.stopped, *modes}:
-                mode = self._mode(subject)
-                if subject not in self.stopped:
-                    modes[subject] = mode
+            if any(subject in some for some in (self._importing, self.stopped, modes)):
+                continue
+            mode = self._mode(subject)
+            if subject not in self.stopped:
+                modes[subject] = mode
         claims.note(
             {
                 each.key: _claim(each.version, ClaimState.CLAIMED)
                 for each in writes
-                if each.version.full_subject not in self.stopped
+                if not each.delete and each.version.full_subject not in self.stopped
                 if each.key not in known or not known[each.key].fits(each.version)
             },
             {
                 (subject, What.MODE): Before(before=mode, set=Mode.IMPORT)
                 for subject, mode in modes.items()
-                if mode is not Mode.IMPORT and claims.before(subject, What.MODE) is None
+                if mode is not Mode.IMPORT and subject not in changed
             },
         )
         force = {each.version.full_subject: each.force for each in writes}

@@ -13,7 +13,15 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from mirror.metadata import schema_gap, schema_levels, schema_order, schema_rules
+from mirror.clusters.registry.values import Mode
+from mirror.metadata import (
+    schema_gap,
+    schema_levels,
+    schema_modes,
+    schema_order,
+    schema_rules,
+)
+from mirror.metadata.schema_claims import ClaimState
 from mirror.metadata.schema_writing import Writer
 from mirror.status.states import SchemaState
 
@@ -114,20 +122,23 @@ def precedes(flow: FlowConfig, flows: Iterable[FlowConfig]) -> bool:
     return True
 
 
-def look(ends: Ends) -> SchemasResult:
-    """What `sync` would do; nothing is changed.
+def look(ends: Ends, *, levels: bool = True) -> SchemasResult:
+    """What `sync` would do; nothing is changed. Without `levels`, which take requests
+    for each subject, only versions are compared.
 
     Raises:
         MirrorError: a registry or a cluster does not answer.
     """
     found = _Found(ends)
-    levels, remarks = schema_levels.changes(
+    if not levels:
+        return SchemasResult(subjects=found.plan.subjects, writes=found.plan.writes)
+    changes, remarks = schema_levels.changes(
         ends, found.open_subjects(), whole=found.own_contexts()
     )
     return SchemasResult(
         subjects=_said(found.plan.subjects, remarks),
         writes=found.plan.writes,
-        levels=tuple(levels),
+        levels=tuple(changes),
     )
 
 
@@ -150,6 +161,8 @@ def sync(
     writes = schema_order.narrowed(found.plan.writes, only)
     writer = Writer(ends)
     writer.write(writes)
+    if not only and ends.going_on():
+        _give_back(ends, found.plan, writer)
     asked = found.open_subjects() - writer.stopped.keys()
     if only:
         asked &= set(only)
@@ -185,12 +198,33 @@ def narrowed(found: SchemasResult, subjects: Collection[Subject]) -> SchemasResu
     )
 
 
+def _give_back(ends: Ends, plan: SchemaPlan, writer: Writer) -> None:
+    """Subjects that were put into IMPORT, and got no version, have their modes again:
+    what stopped us was a conflict, or we died and they are no longer copied.
+    """
+    if ends.flow.part is not None:
+        return  # another part may be about to write them
+    states = {each.subject: each.state for each in plan.subjects}
+    states |= {subject: state for subject, (state, _) in writer.stopped.items()}
+    copies = {s for s, state in states.items() if state is not SchemaState.CONFLICT}
+    modes = ends.claims.modes
+    strays = {s for s in modes.keys() - copies if modes[s].set == Mode.IMPORT}
+    if strays:
+        strays -= {
+            key[0]
+            for key, claim in ends.claims.ours.items()
+            if claim.state is not ClaimState.CLAIMED
+        }
+        back = schema_modes.to_open(ends.target, ends.claims, strays)
+        schema_modes.apply(ends.target, ends.claims, back, opens=True)
+
+
 class _Found:
     """One look at both registries."""
 
     def __init__(self, ends: Ends) -> None:
         ends.claims.refresh()
-        self._claims = ends.claims
+        self._ends, self._claims = ends, ends.claims
         source, flow, last = ends.source, ends.flow, ends.last
         lists: tuple[tuple[SchemaVersion, ...], ...]
         if ends.lists is not None:
@@ -229,9 +263,22 @@ class _Found:
         }.difference(self._stopped(), self._others())
 
     def own_contexts(self) -> set[str]:
-        """Those in which nothing on the target is of anyone else."""
+        """Those of which this flow copies everything, with nothing of anyone else on
+        the target. The default one has the level of the whole registry, which holds in
+        all contexts that have none: so nothing of anyone else may be in those either.
+        """
+        if not schema_rules.copies_all(self._ends.flow):
+            return set()
         stopped = self._subjects_there & self._stopped()
-        return self._contexts - {each.context for each in self._others() | stopped}
+        theirs = {each.context for each in self._others() | stopped}
+        own = self._contexts - theirs
+        if "" in own:
+            theirs |= {
+                context
+                for context in {*self._ends.target.contexts()} - self._contexts
+                if self._ends.target.versions(context)
+            }
+        return own - {""} if theirs else own
 
     def _others(self) -> set[Subject]:
         """Those on the target of which this flow has written no version: of two

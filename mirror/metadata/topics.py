@@ -17,6 +17,7 @@ from mirror.clusters.admin.topic_admin import NewTopic
 from mirror.errors import AuthorizationError, BrokerError
 from mirror.metadata import config_rules
 from mirror.metadata.sides import Live
+from mirror.policy.names import SCHEMAS
 from mirror.policy.selection import select_topics
 
 if TYPE_CHECKING:
@@ -31,6 +32,11 @@ if TYPE_CHECKING:
     from mirror.policy.selection import TopicMapping
 
 _INVALID_CONFIG = codes.name_of(codes.INVALID_CONFIG)
+SCHEMAS_LEFT_OUT = (
+    f"source topic {SCHEMAS} is left out: a schema registry keeps everything there, "
+    "and with a copy two registries could write to one log; set schemas: copy, list "
+    f"{SCHEMAS} in topics if the target's registry only follows, or in topics_exclude"
+)
 
 
 class Topics(Protocol):
@@ -99,6 +105,7 @@ def select(source: Topics, flow: FlowConfig) -> TopicsResult:
     )
     # Copies and dead letters in one topic could be neither told apart nor counted.
     dead = {m for m in selection.mappings if m.target_topic == flow.dead_letter_topic}
+    held = flow.schemas == "off" and flow.topic_filter.holds_schemas_back
     return TopicsResult(
         topics=tuple(
             _mirrored(mapping, seen[mapping.topic])
@@ -115,6 +122,7 @@ def select(source: Topics, flow: FlowConfig) -> TopicsResult:
                 f"dead_letter_topic {mapping.target_topic}; choose another name there"
                 for mapping in dead
             ),
+            *([SCHEMAS_LEFT_OUT] if held and SCHEMAS in seen else []),
         ),
         came_from_target=selection.cycles,
     )
@@ -206,9 +214,11 @@ def like(
 
 def _new(topic: MirroredTopic, model: TopicConfigs, flow: FlowConfig) -> NewTopic:
     """A missing copy, with its topic's configs."""
+    # A registry does not start with a second partition.
+    least = 1 if topic.target_topic == SCHEMAS else flow.least_partitions
     return NewTopic(
         name=topic.target_topic,
-        partitions=max(topic.partitions, flow.least_partitions),
+        partitions=max(topic.partitions, least),
         replication_factor=flow.replication_factor,
         configs={**config_rules.wanted(model.configs, flow), **_insync(flow)},
     )

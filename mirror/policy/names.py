@@ -10,6 +10,8 @@ from dataclasses import dataclass
 import re
 
 HEARTBEATS = "heartbeats"
+SCHEMAS = "_schemas"
+"""The topic in which Confluent's schema registry keeps everything."""
 CANARY = "mirror-canary"
 """The topic, and the group, with which `mirror drill --canary` rehearses a switch."""
 LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")

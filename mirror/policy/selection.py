@@ -10,7 +10,13 @@ from dataclasses import dataclass, field
 import re
 from typing import TYPE_CHECKING
 
-from mirror.policy.names import HEARTBEATS, is_heartbeats, is_internal, why_illegal
+from mirror.policy.names import (
+    HEARTBEATS,
+    SCHEMAS,
+    is_heartbeats,
+    is_internal,
+    why_illegal,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -53,7 +59,8 @@ class TopicFilter:
 
     Exclude wins over include. Internal topics of brokers and mirrors never match.
     Heartbeats, with or without prefixes, match if requested; otherwise the topic
-    `heartbeats` matches only a pattern that spells it out.
+    `heartbeats` matches only a pattern that spells it out. A schema registry's topic
+    matches only if it is listed, unless its copy has another name.
     """
 
     include: tuple[str, ...]
@@ -63,6 +70,8 @@ class TopicFilter:
     separator: str = "."
     heartbeats: bool = False
     """Whether heartbeats match, whatever the patterns say."""
+    schemas: bool = False
+    """Whether the topic `_schemas` matches like any other one."""
     _patterns: tuple[tuple[re.Pattern[str], ...], ...] = field(
         init=False, repr=False, compare=False
     )
@@ -81,11 +90,22 @@ class TopicFilter:
             return True
         if name == HEARTBEATS and not any(HEARTBEATS in text for text in self.include):
             return False
+        if name == SCHEMAS and self.holds_schemas_back:
+            return False
         return _any_matches(self._patterns[0], name) and not self.excludes(name)
 
     def excludes(self, name: str) -> bool:
         """Whether an exclude pattern matches."""
         return _any_matches(self._patterns[1], name)
+
+    @property
+    def holds_schemas_back(self) -> bool:
+        """Whether `_schemas` would match, but is not listed."""
+        return (
+            not (self.schemas or SCHEMAS in self.include)
+            and _any_matches(self._patterns[0], SCHEMAS)
+            and not self.excludes(SCHEMAS)
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from mirror.clusters.admin import racks, topic_admin
 from mirror.errors import ClusterError
+from mirror.metadata.topics import SCHEMAS_LEFT_OUT
 from mirror.preflight import of_copies, of_parts, of_rack, of_readers
 from mirror.preflight.finding import fail, ok, some, warn
 
@@ -69,6 +70,7 @@ def _topics(ground: Ground) -> list[Finding]:
     found += [
         fail(where, "topic", text, "fix it, or leave it out with topics_exclude")
         for text in surveyed.problems
+        if text != SCHEMAS_LEFT_OUT
     ]
     if surveyed.came_from_target:
         found.append(

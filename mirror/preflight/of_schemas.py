@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 
 from mirror.clusters.registry.registry import Registry
 from mirror.clusters.registry.values import Mode, Subject
-from mirror.config.registries import SCHEMAS_TOPIC
 from mirror.errors import MirrorError
+from mirror.metadata.topics import SCHEMAS_LEFT_OUT
+from mirror.policy.names import SCHEMAS
+from mirror.preflight import registry_trial
 from mirror.preflight.finding import fail, ok, warn
 
 if TYPE_CHECKING:
@@ -31,6 +33,8 @@ def findings(ground: Ground, config: MirrorConfig) -> list[Finding]:
             Registry(config.clusters[flow.target]) as target,
         ):
             source.contexts()
+            if wrong := [*registry_trial.trial(ground, source, target)]:
+                return [*found, *wrong]
             found += _open(ground, target)
     except MirrorError as error:
         fix = "check schema_registry of that cluster, and mirror's rights there"
@@ -40,18 +44,22 @@ def findings(ground: Ground, config: MirrorConfig) -> list[Finding]:
 
 
 def _topic(ground: Ground) -> list[Finding]:
-    """A registry's own topic among those that are copied."""
+    """A registry's own topic among those that are copied, or would be."""
+    what, _, fix = SCHEMAS_LEFT_OUT.partition("; ")
+    if SCHEMAS_LEFT_OUT in ground.surveyed.problems:
+        return [warn(ground.where, "schemas", what, fix)]
     for topic in ground.surveyed.topics:
-        if topic.topic == SCHEMAS_TOPIC == topic.target_topic:
-            return [
-                warn(
-                    ground.where, "schemas",
-                    f"{SCHEMAS_TOPIC} is copied under its own name: a registry of "
-                    f"{ground.flow.target} that keeps its schemas there would have "
-                    "two writers",
-                    "leave it out with topics_exclude, and use schemas: copy",
-                )
-            ]  # fmt: skip
+        if topic.topic == SCHEMAS == topic.target_topic:
+            text = f"{SCHEMAS} is copied under its own name"
+            fix = f"leave it out, unless the registry of {ground.flow.target} is a "
+            fix += "follower that never becomes the leader"
+            if max(topic.partitions, topic.target_partitions) > 1:
+                text += ", and has more than one partition, which registries refuse"
+                fix = "delete the copy, and let mirror create it again"
+            else:
+                text += f": a registry of {ground.flow.target} that registers schemas "
+                text += "itself writes to the same log"
+            return [warn(ground.where, "schemas", text, fix)]
     return []
 
 

@@ -17,7 +17,7 @@ import urllib.error
 import urllib.request
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 PAGE = b"<html><body>Service unavailable, please try later</body></html>"
 
@@ -38,6 +38,8 @@ class Fault:
     """Say the body so many times over, as a true answer's."""
     method: str = ""
     """Only of these requests; empty: all."""
+    path: str = ""
+    """Only of requests whose path begins so."""
     times: int = 10**9
     """How many requests; then the true answers come."""
 
@@ -49,6 +51,7 @@ class RegistryProxy:
         self.behind = behind
         self._fault: Fault | None = None
         self.asked: list[str] = []
+        self._watch: tuple[str, Callable[[], object], bool] | None = None
         proxy = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
@@ -92,10 +95,35 @@ class RegistryProxy:
         finally:
             self._fault = None
 
+    @contextmanager
+    def watched(
+        self, begins: str, act: Callable[[], object], *, forwarded: bool
+    ) -> Iterator[None]:
+        """While the block runs, do something when a request that begins so comes, once
+        it was `forwarded` or instead of that; it gets no answer.
+        """
+        self._watch = (begins, act, forwarded)
+        try:
+            yield
+        finally:
+            self._watch = None
+
     def serve(self, handler: http.server.BaseHTTPRequestHandler, body: bytes) -> None:
         self.asked.append(f"{handler.command} {handler.path}")
+        watch = self._watch
+        if watch is not None and self.asked[-1].startswith(watch[0]):
+            if watch[2]:
+                self._true_answer(handler, body)
+            watch[1]()
+            handler.close_connection = True
+            return
         fault = self._fault
-        if fault and fault.times > 0 and fault.method in {"", handler.command}:
+        if (
+            fault
+            and fault.times > 0
+            and fault.method in {"", handler.command}
+            and (handler.path.startswith(fault.path))
+        ):
             fault.times -= 1
         else:
             fault = None

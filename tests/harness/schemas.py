@@ -23,6 +23,7 @@ from mirror.metadata.schema_claims import SchemaClaims
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
+    from mirror.clusters.cluster import Cluster
     from mirror.config.schema import FlowConfig
     from mirror.metadata.schemas import SchemasResult
 
@@ -186,21 +187,8 @@ class SchemaSides:
         self, name: str = "A->B", *, pace: Callable[[], None] = lambda: None
     ) -> Iterator[schemas.Ends]:
         """`pace` is called before each request to the target's registry."""
-        flow = self.flow(name)
-        with (
-            Registry(self.config.clusters[flow.source]) as source,
-            Registry(self.config.clusters[flow.target], pace=pace) as target,
-        ):
-            yield schemas.Ends(
-                flow=flow,
-                source=source,
-                target=target,
-                claims=SchemaClaims(
-                    self.reach(flow.target), flow.source, replication_factor=1
-                ),
-                deletes=schemas.copies_deletes(flow, self.config.enabled_flows),
-                reserves=schemas.precedes(flow, self.config.enabled_flows),
-            )
+        with ends_of(self.config, self.flow(name), self.reach, pace=pace) as ends:
+            yield ends
 
     def sync(self, name: str = "A->B", **options: Any) -> SchemasResult:
         with self.ends(name, **options) as ends:
@@ -209,6 +197,29 @@ class SchemaSides:
     def look(self, name: str = "A->B") -> SchemasResult:
         with self.ends(name) as ends:
             return schemas.look(ends)
+
+
+@contextlib.contextmanager
+def ends_of(
+    config: MirrorConfig,
+    flow: FlowConfig,
+    reach: Callable[[str], Cluster],
+    *,
+    pace: Callable[[], None] = lambda: None,
+) -> Iterator[schemas.Ends]:
+    """What the service's job works with."""
+    with (
+        Registry(config.clusters[flow.source]) as source,
+        Registry(config.clusters[flow.target], pace=pace) as target,
+    ):
+        yield schemas.Ends(
+            flow=flow,
+            source=source,
+            target=target,
+            claims=SchemaClaims(reach(flow.target), flow.source, replication_factor=1),
+            deletes=schemas.copies_deletes(flow, config.enabled_flows),
+            reserves=schemas.precedes(flow, config.enabled_flows),
+        )
 
 
 def states(found: SchemasResult) -> dict[str, str]:

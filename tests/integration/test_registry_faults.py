@@ -111,6 +111,20 @@ def test_what_does_not_pass_is_said_at_once(
     assert len(proxy.asked) == asked + 1
 
 
+@pytest.mark.parametrize("status", [404, 405])
+def test_a_registry_without_contexts(proxy: RegistryProxy, status: int) -> None:
+    """It has the default one. An address without Confluent's API is an error still."""
+    with registry(proxy.url) as client:
+        with proxy.fault(status=status, body=b"", path="/contexts"):
+            assert client.contexts() == ("",)
+            assert client.versions()
+        with (
+            proxy.fault(status=status, body=b""),
+            pytest.raises(RegistryError, match=f"HTTP {status}"),
+        ):
+            client.versions()
+
+
 def test_what_is_not_there_cannot_be_set(proxy: RegistryProxy) -> None:
     """A write to what a registry does not have is an error, not a success."""
     body = b'{"error_code": 40401, "message": "no such subject"}'

@@ -14,9 +14,13 @@ import pytest
 from typer.testing import CliRunner
 
 from mirror.cli.main import app
+from mirror.playground.registry.apicurio import apicurio
 from mirror.playground.registry.axonops import PROGRAM, axonops
+from mirror.preflight.check import check
+from mirror.preflight.finding import State
 from mirror.status.states import SchemaState
 from tests import tools
+from tests.harness.registry_proxy import RegistryProxy
 from tests.harness.schemas import Raw, SchemaSides, avro
 from tests.harness.service import config_for
 from tests.harness.waiting import wait_for
@@ -166,7 +170,81 @@ def test_commands(command: Any, pair: tuple[RegistryProcess, RegistryProcess]) -
     compared = command("compare", "A", "B")
     assert not [x for x in compared.output.splitlines() if x.startswith("schema ")]
 
+    checked = command("check")
+    assert "0 to write now" in checked.output, checked.output
+    assert b.versions() == a.versions()
+
     traced = command("schema", "trace", "--id", str(number))
     assert traced.exit_code == 0, traced.output
     assert traced.output.count(a.text(number)) == 2
     assert command("schema", "trace", "--id", "4711").exit_code == 1
+
+
+def found_by_check(clusters: Clusters, a: str, b: str) -> list[tuple[State, str]]:
+    """What `check` says of the schemas of a flow between these registries."""
+    made = SchemaSides(
+        {"A": (clusters["a"].bootstrap, a), "B": (clusters["b"].bootstrap, b)},
+        {"A->B": {"topics": ["none-of-these"], "emit_heartbeats": False}},
+    )
+    with made:
+        found = check(made.config).findings
+        return [(e.state, e.detail) for e in found if e.check == "schemas"]
+
+
+def test_check_finds_one_registry_under_two_addresses(
+    clusters: Clusters, pair: tuple[RegistryProcess, RegistryProcess]
+) -> None:
+    """A mode that is set through one address is there through the other one. Nothing is
+    left of the trial.
+    """
+    a = Raw(pair[0].url)
+    a.register("o", avro("O", "a"))
+    before = a.versions()
+    with RegistryProxy(a.url) as proxy:
+        [(state, said)] = found_by_check(clusters, a.url, proxy.url)
+        [tried] = {each.rpartition("/")[2] for each in proxy.asked if "PUT" in each}
+    assert state is State.FAIL
+    assert "have one registry under two addresses" in said
+    assert a.mode(tried) is None
+    assert a.versions() == before
+
+
+def test_check_finds_a_registry_that_chooses_ids(
+    clusters: Clusters, pair: tuple[RegistryProcess, RegistryProcess]
+) -> None:
+    """It answers with another id than it was given, or refuses the write; the message
+    says UNSUPPORTED, and the subject that was tried is removed.
+    """
+    a, b = (Raw(each.url) for each in pair)
+    a.register("o", avro("O", "a"))
+    with RegistryProxy(b.url) as proxy:
+        for fault, why in (
+            ({"status": 422, "method": "POST"}, "is refused"),
+            ({"status": 200, "method": "POST", "body": b'{"id": 7}'}, "chooses ids"),
+        ):
+            with proxy.fault(**fault):
+                [(state, said)] = found_by_check(clusters, a.url, proxy.url)
+            assert state is State.FAIL
+            assert "UNSUPPORTED" in said
+            assert why in said
+        assert b.versions() == {}
+        assert {State.FAIL} & {
+            e[0] for e in found_by_check(clusters, a.url, b.url)
+        } == (set())
+
+
+@pytest.mark.full
+def test_check_finds_a_registry_without_modes(
+    clusters: Clusters,
+    pair: tuple[RegistryProcess, RegistryProcess],
+    tmp_path: Path,
+) -> None:
+    """Apicurio cannot be a target, and can be a source."""
+    Raw(pair[0].url).register("o", avro("O", "a"))
+    with apicurio(tmp_path / "apicurio") as process:
+        [(state, said)] = found_by_check(clusters, pair[0].url, process.url)
+        assert state is State.FAIL
+        assert "UNSUPPORTED" in said
+        assert Raw(process.url).subjects() == []
+        back = found_by_check(clusters, process.url, pair[0].url)
+        assert State.FAIL not in {state for state, _ in back}

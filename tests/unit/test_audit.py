@@ -35,6 +35,8 @@ CHANGING = {
         "repair append",
         "repair rebuild",
         "resume",
+        "schema close",
+        "schema open",
         "schema sync",
         "switch",
         "tail export",

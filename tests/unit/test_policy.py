@@ -124,6 +124,10 @@ def test_mirrored_heartbeats_do_not_go_back_under_the_identity_policy() -> None:
         ((r"(.*\.)?heartbeats",), (), "heartbeats", True),
         ((".*",), (), "A.heartbeats", True),
         (("__.*",), (), "__consumer_offsets", False),
+        ((".*", "_schema.*"), (), "_schemas", False),
+        ((".*", "_schemas"), (), "_schemas", True),
+        (("_schemas",), ("_.*",), "_schemas", False),
+        ((".*",), (), "my_schemas", True),
     ],
 )
 def test_a_pattern_matches_whole_names_and_exclude_wins(

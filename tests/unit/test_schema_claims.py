@@ -74,6 +74,11 @@ A, B, C = (f"http://{name}" for name in "abc")
         ({"A->B": {}}, {"A": A}, "B has none; add clusters.B.schema_registry"),
         ({"A->B": {}}, {"A": A, "B": A}, "A and B have one registry, http://a"),
         ({"A->B": {"topics": ["_schemas"]}}, {"A": A, "B": B}, "use one of them"),
+        (
+            {"A->B": {}, "C->B": {"schemas": "off", "topics": ["_schemas"]}},
+            {"A": A, "B": B},
+            "topics of C->B lists _schemas",
+        ),
         ({"A->B": {"schemas_context": ".a"}, "B->A": {}}, {"A": A, "B": B}, "circle"),
         (
             {"A->B": {"schemas_context": ".a"}, "C->B": {"schemas_context": ".c"}},

@@ -57,12 +57,18 @@ class Registry:
         return self._channel.failed
 
     def contexts(self) -> tuple[str, ...]:
-        """All contexts, the default one (empty) first.
+        """All contexts, the default one (empty) first, which is the only one of a
+        registry that does not know of contexts.
 
         Raises:
             RegistryError: as all methods do, if the registry cannot be asked.
         """
-        said = self._channel.ask("GET", "/contexts").document
+        try:
+            said = self._channel.ask("GET", "/contexts").document
+        except RegistryError as error:
+            if error.status not in NOT_THERE:
+                raise
+            return ("",)
         if not isinstance(said, list) or not all(isinstance(n, str) for n in said):
             raise malformed(self._channel, "the list of contexts")
         return ("", *sorted({name.strip(":") for name in said} - _NO_OTHERS))
@@ -144,6 +150,12 @@ class Registry:
             f"{of_subject(subject)}/versions/{version}",
             params={"permanent": "true"} if for_good else {},
         )
+
+    def remove(self, subject: Subject) -> None:
+        """Delete a subject, all of its versions and its mode for good."""
+        for params in ({}, {"permanent": "true"}):
+            self._channel.ask("DELETE", of_subject(subject), params=params)
+        self.set_mode(subject, None)
 
     def mode(self, subject: Subject) -> Mode | None:
         """The subject's own mode; None: that of its context. Of a context, a `Subject`

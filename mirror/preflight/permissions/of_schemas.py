@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from mirror.metadata import schema_claims
 from mirror.preflight.permissions.extent import beginning, named
-from mirror.preflight.permissions.need import Need, Operation, ResourceKind, Side
+from mirror.preflight.permissions.names import is_paired
+from mirror.preflight.permissions.need import Need, Operation, ResourceKind, Side, Who
 
 if TYPE_CHECKING:
     from mirror.config.schema import FlowConfig, MirrorConfig
@@ -20,6 +21,10 @@ _ALL = schema_claims.topic_name("").partition(".")[0] + "."
 
 def _copies_schemas(flow: FlowConfig, _config: MirrorConfig) -> bool:
     return flow.schemas != "off"
+
+
+def _moves_registries(flow: FlowConfig, config: MirrorConfig) -> bool:
+    return _copies_schemas(flow, config) and is_paired(flow, config)
 
 
 def _every_source(_flow: FlowConfig, _config: MirrorConfig) -> tuple[Extent, ...]:
@@ -46,5 +51,26 @@ ROWS: tuple[Need, ...] = (
         called=f"`{_ALL}` as a prefix",
         when=_copies_schemas,
         setting="`schemas`",
+    ),
+    *(
+        Need(
+            feature="step 2 and `mirror schema close`: former modes",
+            side=Side.SOURCE,
+            kind=ResourceKind.TOPIC,
+            operations=operations,
+            names=which,
+            called=called,
+            when=_moves_registries,
+            setting="`schemas`",
+            who=Who.RECOVERY,
+        )
+        for operations, which, called in (
+            (
+                (Operation.CREATE, Operation.WRITE),
+                lambda flow, _: named(schema_claims.topic_name(flow.target)),
+                f"`{schema_claims.topic_name('<target>')}`",
+            ),
+            ((Operation.READ,), _every_source, f"`{_ALL}` as a prefix"),
+        )
     ),
 )

@@ -24,6 +24,7 @@ from mirror.switching import (
     fences,
     group_places,
     hooks,
+    schemas,
     whole,
 )
 from mirror.switching.stage import Done, Stage, Step, StepError, nothing_to_undo
@@ -82,6 +83,7 @@ def assessed(stage: Stage) -> tuple[Done, GroupPlaces]:
     warnings += [f"without {flow.source}, not known: {each}" for each in found.unseen]
     if stage.planned:
         warnings += [*_other_writers(stage), *renewed(stage)]
+        warnings += schemas.differences(stage)
     text = f"{some(topics, 'topic')}, {some(len(found.places), 'group')}, "
     if stage.planned:
         text += f"lag {duration(max(lag, 0.0))}"

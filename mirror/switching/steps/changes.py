@@ -14,7 +14,7 @@ from mirror.clusters.admin import access, group_offsets
 from mirror.errors import MirrorError
 from mirror.recovery import roles
 from mirror.status.wording import some
-from mirror.switching import fences, fencing, hooks, rights
+from mirror.switching import fences, fencing, hooks, rights, schemas
 from mirror.switching.steps import fence, opening
 
 if TYPE_CHECKING:
@@ -51,7 +51,9 @@ def changes(stage: Stage, found: GroupPlaces) -> Mapping[str, Changes]:
     source, target = stage.flow.source, stage.flow.target
     held = f"group offsets, configs and ACLs of {flow} and {back} are held"
     per_step = {
-        "hold": Changes(changes=(_state(held),)),
+        "hold": Changes(
+            changes=(_state(held), *_registry(stage, source, stage.planned))
+        ),
         "fence": _fence(stage),
         "consumers": Changes(changes=(*_hooks(stage, hooks.STOP_CONSUMERS),)),
         "positions": Changes(changes=(*_offsets(stage, found),)),
@@ -59,6 +61,7 @@ def changes(stage: Stage, found: GroupPlaces) -> Mapping[str, Changes]:
         "redirect": Changes(
             changes=(
                 *_taken_back(stage.source_or_none, stage, rights.name),
+                *_registry(stage, target),
                 *_hooks(stage, hooks.REDIRECT_PRODUCERS, hooks.START_CONSUMERS),
             )
         ),
@@ -191,6 +194,13 @@ def _hooks(stage: Stage, *names: str) -> Iterator[Change]:
     for name in names:
         if called := hooks.shown(stage, name):
             yield {"change": HOOK, "hook": name, **called}
+
+
+def _registry(stage: Stage, alias: str, closes: bool | None = None) -> list[Change]:
+    if closes is False or not schemas.move(stage):
+        return []
+    word = "takes no new schemas" if closes else "is opened to applications"
+    return [_state(f"the registry of {alias} {word}")]
 
 
 def _state(text: str) -> Change:

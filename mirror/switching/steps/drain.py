@@ -1,4 +1,5 @@
-"""Step 4: the copy has everything up to the cut; without the source, it stands still.
+"""Step 4: the copy has everything up to the cut, and the last schemas; without the
+source, it stands still.
 
 In a failover whatever still copies is fenced, again and again until no service comes
 back: they read the journals every second.
@@ -14,6 +15,7 @@ from mirror.offsets import progress
 from mirror.offsets.progress import NO_ID, Progress, ProgressReader
 from mirror.recovery import risk
 from mirror.status.wording import some
+from mirror.switching import schemas
 from mirror.switching.stage import Done, Stage, Step, nothing_to_undo
 from mirror.switching.steps.fence import cut_of
 
@@ -49,7 +51,10 @@ def _catch_up(stage: Stage) -> Done:
         return f"{some(len(left), 'partition')} not at the end, such as {first}"
 
     stage.wait(behind)
-    return Done(text=f"{len(cut)} of {some(len(cut), 'partition')} at their end")
+    return Done(
+        text=f"{len(cut)} of {some(len(cut), 'partition')} at their end"
+        + schemas.drain(stage)
+    )
 
 
 def stop_again(stage: Stage) -> bool:

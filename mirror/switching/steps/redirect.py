@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mirror.switching import fences, hooks, rights
+from mirror.switching import fences, hooks, rights, schemas
 from mirror.switching.stage import Done, Stage, Step, nothing_to_undo
 
 
@@ -11,13 +11,14 @@ def _redirect(stage: Stage) -> Done:
         stage.note({})
         # What an earlier switch to this cluster granted there.
         fences.lift(stage.source, rights.name(stage.pair.name), hold=stage.hold)
+    opened, warnings = schemas.open_target(stage)
     producers = hooks.call(stage, hooks.REDIRECT_PRODUCERS)
     consumers = hooks.call(stage, hooks.START_CONSUMERS)
     texts = (
         producers or f"producers may write to {stage.flow.target}: point them at it",
         consumers or f"consumers go on at {stage.flow.target}: start them there",
     )
-    return Done(text="; ".join(texts))
+    return Done(text=opened + "; ".join(texts), warnings=warnings)
 
 
 STEP = Step(do=_redirect, undo=nothing_to_undo)

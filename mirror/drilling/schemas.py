@@ -1,0 +1,126 @@
+"""Whether consumers could read what is on the target: the schemas of the last records.
+
+Main function: `judge`. It takes the ids from the last records of each copy, and asks
+both registries for their texts. It changes nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from mirror.batches import codecs, to_columns
+from mirror.batches.listing import headers_of, listed
+from mirror.batches.reading import TopicReader
+from mirror.clusters.admin import topic_admin
+from mirror.clusters.registry.pace import Pace
+from mirror.clusters.registry.registry import Registry
+from mirror.drilling.findings import Finding, Level
+from mirror.errors import CorruptBatchError, RegistryError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from mirror.batches.listing import Listed
+    from mirror.drilling.looked import Looked
+
+_MOST_PARTITIONS = 1000
+_HEADERS = frozenset({b"__key_schema_id", b"__value_schema_id"})
+_BEGINS = 5
+"""Bytes before a record's content: a zero, and the id."""
+
+
+def judge(looked: Looked, *, records: int, unseen: list[str]) -> Iterator[Finding]:
+    """For so many last records of each partition.
+
+    Raises:
+        ClusterError: the target does not answer.
+    """
+    flow = looked.flow
+    if flow.schemas == "off":
+        return
+    pace = Pace(flow.schemas_requests_per_second)
+    clusters = looked.config.clusters
+    with (
+        Registry(clusters[flow.source], pace=pace) as source,
+        Registry(clusters[flow.target], pace=pace) as target,
+    ):
+        for number, topic in sorted(_in_use(looked, records, unseen).items()):
+            try:
+                wanted = source.by_id("", number)
+            except RegistryError as error:
+                unseen.append(f"schemas in use: {error}")
+                return
+            if wanted is None:
+                continue  # binary data may begin with a zero, too
+            try:
+                held = target.by_id(flow.schemas_context, number)
+            except RegistryError as error:
+                yield Finding(
+                    level=Level.NOT_READY,
+                    subject=f"registry of {flow.target}",
+                    reason=f"consumers could not read {topic}: {error}",
+                    cure="make it answer",
+                )
+                return
+            if held is None or (held.kind, held.text) != (wanted.kind, wanted.text):
+                what = "does not have" if held is None else "has another schema for"
+                yield Finding(
+                    level=Level.NOT_READY,
+                    subject=f"schema {number}",
+                    reason=f"records of {topic} have this id, which the registry of "
+                    f"{flow.target} {what}",
+                    cure="copy it, or remove what is in the way",
+                    command=f"mirror schema trace --flow '{flow.name}' --id {number}",
+                )
+
+
+def _in_use(looked: Looked, records: int, unseen: list[str]) -> dict[int, str]:
+    """The ids in the last records, each with a copy that has it."""
+    target = looked.stage.target
+    keys = [
+        (each.target_topic, number)
+        for each in looked.topics
+        for number in range(each.partitions)
+    ]
+    if len(keys) > _MOST_PARTITIONS:
+        unseen.append(f"schemas in use: looked at {_MOST_PARTITIONS} of {len(keys)} "
+                      "partitions")  # fmt: skip
+    keys = keys[:_MOST_PARTITIONS]
+    starts = topic_admin.list_offsets(target, keys, timestamp=topic_admin.EARLIEST)
+    ends = topic_admin.list_offsets(target, keys, timestamp=topic_admin.LATEST)
+    found: dict[int, str] = {}
+    for (topic, partition), end in ends.items():
+        first = max(starts.get((topic, partition), 0), end - records)
+        if first >= end:
+            continue
+        reader = TopicReader(target, topic, partition=partition, position=first)
+        try:
+            for buffer, rows in reader.batches(end):
+                for part in listed(
+                    buffer, rows, first, end, most_unpacked=codecs.MOST_UNPACKED
+                ):
+                    for number in _ids(part):
+                        found.setdefault(number, topic)
+        except CorruptBatchError as error:
+            unseen.append(f"schemas in use of {topic}-{partition}: {error}")
+    return found
+
+
+def _ids(part: Listed) -> set[int]:
+    """Of keys, values and headers. A header may have a GUID instead."""
+    found: set[int] = set()
+    for at, size in (
+        (to_columns.KEY_AT, to_columns.KEY_SIZE),
+        (to_columns.VALUE_AT, to_columns.VALUE_SIZE),
+    ):
+        begins = part.places[part.places[:, size] >= _BEGINS, at]
+        head = part.buffer[begins[:, None] + np.arange(_BEGINS)]
+        ids = np.ascontiguousarray(head[head[:, 0] == 0, 1:]).view(">u4")
+        found.update(ids.ravel().tolist())
+    for place in part.places[part.places[:, to_columns.HEADERS] > 0]:
+        for name, value in headers_of(part.buffer, place):
+            if name in _HEADERS and value and len(value) == _BEGINS and value[0] == 0:
+                found.add(int.from_bytes(value[1:]))
+    return found

@@ -1,0 +1,179 @@
+"""The registries' side of a switch: what the steps do if the flow copies schemas.
+
+The registry of the cluster that is left is closed before its producers stop, what it
+registered last is copied, and the other one opens once that cluster is active. Pairs
+with names move the subjects that are named after their topics. A failover cannot ask
+the cluster that is gone, so its registry stays as it is.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+import time
+from typing import TYPE_CHECKING
+
+from mirror.clusters.registry.pace import Pace
+from mirror.clusters.registry.registry import Registry
+from mirror.config import scopes
+from mirror.errors import FencedError, MirrorError, RegistryError
+from mirror.metadata import schema_modes, schemas
+from mirror.metadata.schema_claims import SchemaClaims
+from mirror.metadata.schema_names import topic_of
+from mirror.policy.names import CANARY
+from mirror.status.states import SchemaState
+from mirror.status.wording import some
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from mirror.clusters.cluster import Cluster
+    from mirror.clusters.registry.values import Subject
+    from mirror.config.schema import FlowConfig
+    from mirror.switching.stage import Stage
+
+_MOST_NAMED = 5
+
+
+def move(stage: Stage) -> bool:
+    """Whether the run moves registries, too; a rehearsal with a canary does not."""
+    return stage.flow.schemas != "off" and stage.pair.scope != CANARY
+
+
+def differences(stage: Stage) -> tuple[str, ...]:
+    """What the registries do not have in common, before a switch.
+
+    Raises:
+        MirrorError: a registry does not answer.
+    """
+    if not move(stage):
+        return ()
+    with _ends(stage) as ends:
+        problems = schemas.look(ends, levels=False).problems
+    more = len(problems) - _MOST_NAMED
+    return (*problems[:_MOST_NAMED], *([f"{more} more schemas"] if more > 0 else []))
+
+
+def close(stage: Stage) -> tuple[str, tuple[str, ...]]:
+    """Keep applications from registering on the cluster that is left. Returns what is
+    so now, and warnings.
+
+    Raises:
+        MirrorError: its registry does not answer, or a later operator took over.
+    """
+    if not move(stage):
+        return "", ()
+    left = stage.flow.source
+    if not stage.planned:
+        text = f"the registry of {left} is still open: `mirror schema close {left}`, "
+        return "", (f"{text}once the cluster and its registry answer",)
+    with _registry(stage, left) as registry:
+        subjects, contexts = schema_modes.selected(registry, stage.flow)
+        if stage.pair.scope is not None:
+            subjects, contexts = {s for s in subjects if _has(stage, s)}, set()
+        claims = _claims(stage.source, stage.reverse)
+        try:
+            changes = schema_modes.to_close(registry, subjects, contexts)
+        except RegistryError as error:
+            if error.retriable:
+                raise
+            return "", (f"{error}: what is registered there from now on is lost",)
+        stage.hold()
+        refused = schema_modes.apply(registry, claims, changes, opens=False)
+    return f"the registry of {left} takes no new schemas; ", tuple(refused)
+
+
+def reopen(stage: Stage) -> str:
+    """Undo `close`. Raises as that."""
+    if not (move(stage) and stage.planned):
+        return "nothing to undo"
+    refused = _open(stage, stage.source, stage.reverse)
+    if refused:
+        raise MirrorError("; ".join(refused))
+    return f"the registry of {stage.flow.source} is open, as before"
+
+
+def drain(stage: Stage) -> str:
+    """Copy what the closed registry has got last. Returns what is so now.
+
+    Raises:
+        StepError: something is still to be copied at the step's end.
+        MirrorError: a registry does not answer.
+    """
+    if not move(stage):
+        return ""
+    copied = 0
+    with _ends(stage) as ends:
+
+        def left() -> str:
+            nonlocal copied
+            found = schemas.sync(ends, levels_of=())
+            copied += len(found.writes)
+            pending = found.states[SchemaState.PENDING]
+            return f"{some(pending, 'subject')} to copy" if pending else ""
+
+        stage.wait(left)
+    return f"; {some(copied, 'last schema')} copied" if copied else ""
+
+
+def open_target(stage: Stage) -> tuple[str, tuple[str, ...]]:
+    """Let applications register on the cluster that is active now. Returns what is so,
+    and what could not be done: a registry holds up no failover.
+    """
+    if not move(stage):
+        return "", ()
+    alias = stage.flow.target
+    way_out = f"run `mirror schema open {alias}`"
+    try:
+        refused = _open(stage, stage.target, stage.flow)
+    except FencedError:
+        raise
+    except MirrorError as error:
+        return "", (f"the registry of {alias} is not open: {error}; {way_out}",)
+    if refused:
+        return "", (*refused[:_MOST_NAMED], way_out)
+    return f"the registry of {alias} is open; ", ()
+
+
+def _open(stage: Stage, cluster: Cluster, into: FlowConfig) -> list[str]:
+    """Give back the modes of a cluster; `into`: the pair's flow into it."""
+    claims = _claims(cluster, into)
+    claims.refresh()
+    wanted = None
+    if stage.pair.scope is not None:
+        wanted = {each for each in claims.modes if _has(stage, each)}
+    with _registry(stage, cluster.alias) as registry:
+        changes = schema_modes.to_open(registry, claims, wanted)
+        stage.hold()
+        return schema_modes.apply(registry, claims, changes, opens=True)
+
+
+def _has(stage: Stage, subject: Subject) -> bool:
+    """Whether a subject belongs to the pair, by the topic after which it is named."""
+    topic = topic_of(subject.name)
+    return topic is not None and scopes.has_topic(stage.pair, topic, stage.flow)
+
+
+def _claims(cluster: Cluster, into: FlowConfig) -> SchemaClaims:
+    return SchemaClaims(
+        cluster, into.source, replication_factor=into.replication_factor
+    )
+
+
+def _registry(stage: Stage, alias: str) -> Registry:
+    pace = Pace(stage.flow.schemas_requests_per_second)
+    return Registry(stage.config.clusters[alias], pace=pace)
+
+
+@contextmanager
+def _ends(stage: Stage) -> Iterator[schemas.Ends]:
+    with (
+        _registry(stage, stage.flow.source) as source,
+        _registry(stage, stage.flow.target) as target,
+    ):
+        yield schemas.Ends(
+            flow=stage.flow,
+            source=source,
+            target=target,
+            claims=_claims(stage.target, stage.flow),
+            going_on=lambda: time.monotonic() < stage.deadline,
+        )

@@ -1,0 +1,130 @@
+"""A copy of schemas whose process is killed, and registries that fail meanwhile.
+
+`mirror schema sync` runs in a process of its own; a proxy before the target's registry
+kills it with SIGKILL at a chosen request. The witness asks both registries over plain
+HTTP.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import signal
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from mirror.errors import RegistryError
+from mirror.playground.registry.axonops import PROGRAM, axonops
+from tests import tools
+from tests.harness.registry_proxy import PAGE, RegistryProxy
+from tests.harness.schemas import Raw, SchemaSides, avro
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from mirror.playground.cluster import PlaygroundCluster
+
+    Clusters = dict[str, PlaygroundCluster]
+
+pytestmark = [pytest.mark.integration, pytest.mark.needs("registry")]
+
+
+@pytest.fixture
+def registries(tmp_path: Path) -> Iterator[tuple[Raw, Raw]]:
+    """Two empty ones."""
+    with contextlib.ExitStack() as stack:
+        one, other = (
+            stack.enter_context(axonops(tools.path(PROGRAM), tmp_path / name))
+            for name in ("a", "b")
+        )
+        yield Raw(one.url), Raw(other.url)
+
+
+def sides(clusters: Clusters, a: str, b: str) -> SchemaSides:
+    return SchemaSides(
+        {"A": (clusters["a"].bootstrap, a), "B": (clusters["b"].bootstrap, b)},
+        {"A->B": {}},
+    )
+
+
+@pytest.mark.full
+def test_killed_between_claim_mode_and_write(
+    clusters: Clusters, registries: tuple[Raw, Raw], tmp_path: Path
+) -> None:
+    """The process dies before and after it sets a mode, and before and after it
+    registers or deletes a version: each time the next run ends with what the source
+    has, and the subject of others keeps its version and its mode.
+    """
+    a, b = registries
+    b.set_mode("IMPORT")
+    b.ask("POST", "/subjects/foreign/versions",
+          {"schema": avro("F"), "id": 900, "version": 1})  # fmt: skip
+    b.set_mode("READWRITE")
+    foreign = b.versions()["foreign", 1]
+    with RegistryProxy(b.url) as proxy, sides(clusters, a.url, proxy.url) as made:
+        file = tmp_path / "mirror.yaml"
+        file.write_text(json.dumps(made.document))
+        killed = 0
+        for what in ("PUT /mode/", "POST /subjects/", "DELETE /subjects/"):
+            for forwarded in (False, True):
+                name = f"s{killed}"
+                a.register(name, avro(f"S{killed}", "a"))
+                a.register(name, avro(f"S{killed}", "b"))
+                a.delete(name, 1)
+                process = subprocess.Popen(
+                    [sys.executable, "-m", "mirror", "schema", "sync", "--yes",
+                     "-c", str(file)],
+                    stdout=subprocess.DEVNULL,
+                )  # fmt: skip
+                before = len(b.versions())
+                with proxy.watched(what, process.kill, forwarded=forwarded):
+                    assert process.wait(120) == -signal.SIGKILL, (what, forwarded)
+                killed += 1
+                if what != "DELETE /subjects/":
+                    came = len(b.versions()) - before
+                    assert came == (forwarded and what == "POST /subjects/")
+        for left in (True, False):
+            assert bool(made.sync().writes) is left
+        theirs = b.versions()
+        assert theirs.pop(("foreign", 1)) == foreign
+        assert theirs == a.versions()
+        assert b.mode("foreign") is None
+        assert {b.mode(f"s{n}") for n in range(killed)} == {"IMPORT"}
+
+
+_FAULTS: list[dict[str, Any]] = [
+    {"status": 503},
+    {"status": 429, "body": b'{"error_code": 429, "message": "slow down"}'},
+    {"status": 200, "body": PAGE, "headers": {"Content-Type": "text/html"}},
+    {"half": True},
+]
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("side", ["A", "B"])
+def test_a_registry_that_fails_meanwhile(
+    clusters: Clusters, registries: tuple[Raw, Raw], side: str
+) -> None:
+    """Either registry answers 503, 429, a proxy's page or half of its answers, for a
+    moment and for good: a turn then copies all or says what came, and once the registry
+    is well a turn ends with what the source has, each version once.
+    """
+    a, b = registries
+    behind = a if side == "A" else b
+    with RegistryProxy(behind.url) as proxy:
+        urls = {"A": a.url, "B": b.url, side: proxy.url}
+        with sides(clusters, urls["A"], urls["B"]) as made:
+            for number, fault in enumerate(_FAULTS):
+                for field in "ab":
+                    a.register(f"s{number}", avro(f"S{number}", field))
+                with proxy.fault(**fault), pytest.raises(RegistryError, match=side):
+                    made.sync()
+                assert (f"s{number}", 1) not in b.versions()
+                with proxy.fault(times=2, **fault):
+                    made.sync()
+                assert b.versions() == a.versions()
+                assert made.sync().writes == ()

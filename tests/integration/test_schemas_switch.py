@@ -1,0 +1,373 @@
+"""Registries in switches, failovers and drills: who may register where, and when.
+
+Real registries and brokers; the witness asks both registries over plain HTTP, as a
+producer that registers does.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+import json
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import pytest
+from typer.testing import CliRunner
+
+from mirror.cli.main import app
+from mirror.clusters.registry.values import Mode, Subject
+from mirror.drilling.findings import Level
+from mirror.errors import MirrorError
+from mirror.metadata import schemas
+from mirror.metadata.schema_claims import Before, What
+from mirror.playground.registry.axonops import PROGRAM, axonops
+from mirror.recovery.journal import Kind
+from tests import tools
+from tests.harness.admin import create_topic
+from tests.harness.application import Application
+from tests.harness.drilling import Drilled
+from tests.harness.load import producer
+from tests.harness.rehearsal import Rehearsal
+from tests.harness.schemas import JSON, Raw, SchemaSides, avro, ends_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from mirror.playground.cluster import PlaygroundCluster
+    from mirror.playground.registry.process import RegistryProcess
+
+    Clusters = dict[str, PlaygroundCluster]
+
+pytestmark = [pytest.mark.integration, pytest.mark.needs("registry")]
+
+
+@pytest.fixture
+def processes(tmp_path: Path) -> Iterator[tuple[RegistryProcess, RegistryProcess]]:
+    """Two empty registries."""
+    with ExitStack() as stack:
+        one, other = (
+            stack.enter_context(axonops(tools.path(PROGRAM), tmp_path / name))
+            for name in ("a", "b")
+        )
+        yield one, other
+
+
+@pytest.fixture
+def a(processes: tuple[RegistryProcess, RegistryProcess]) -> Raw:
+    return Raw(processes[0].url)
+
+
+@pytest.fixture
+def b(processes: tuple[RegistryProcess, RegistryProcess]) -> Raw:
+    return Raw(processes[1].url)
+
+
+def takes(raw: Raw, subject: str, field: str) -> bool:
+    """Whether a producer may register a version."""
+    body = {"schema": avro(f"S{abs(hash(subject))}", field)}
+    with httpx.Client(verify=False, timeout=60) as client:
+        said = client.post(
+            f"{raw.url}/subjects/{subject}/versions", json=body, headers=JSON
+        )
+    assert said.status_code in {200, 422}, said.text
+    return said.status_code == 200
+
+
+def pair(
+    clusters: Clusters,
+    topic: str,
+    a: Raw,
+    b: Raw,
+    *,
+    home: bool = False,
+    made: Callable[..., Any] = Rehearsal,
+    **more: Any,
+) -> Any:
+    """A pair of clusters with registries; `home`: in the other direction."""
+    ends = [(f"A{topic[-6:]}", a), (f"B{topic[-6:]}", b)]
+    both = [(alias, clusters[name].bootstrap)
+            for (alias, _), name in zip(ends, "ab", strict=True)]  # fmt: skip
+    given = {alias: {"schema_registry": {"url": raw.url}} for alias, raw in ends}
+    if home:
+        both.reverse()
+    return made(*both, topic, clusters=given, schemas="copy", **more)
+
+
+def sync(rehearsal: Rehearsal) -> None:
+    """What the service's job does."""
+    stage = rehearsal.stage()
+    with ends_of(rehearsal.config, stage.flow, rehearsal.cluster) as ends:
+        assert schemas.sync(ends).problems == ()
+
+
+def copy(rehearsal: Rehearsal, one: str, other: str) -> None:
+    """Ten records, from one bootstrap to the other."""
+    assert Application(rehearsal.topic, 1, "app").write(one, 10)
+    alias = rehearsal.stage().flow.source
+    rehearsal.copy(other, f"{alias}.{rehearsal.topic}", 10)
+    rehearsal.see()
+
+
+def test_a_switch_and_the_way_home(
+    clusters: Clusters, topic_name: str, a: Raw, b: Raw
+) -> None:
+    """From the second step on nothing new is registered on the cluster that is left,
+    neither in a subject nor in a new one; what was registered last is on the other one;
+    there producers register, in subjects that mirror wrote and in new ones, once that
+    cluster is active, and mirror alone does on the one that was left. On the way home
+    the same happens in reverse, and every mode is what it was.
+    """
+    one, two = clusters["a"].bootstrap, clusters["b"].bootstrap
+    for bootstrap in (one, two):
+        create_topic(bootstrap, topic_name, 1)
+    value, kept = f"{topic_name}-value", f"{topic_name}-key"
+    assert takes(a, value, "f1")
+    assert takes(a, kept, "f1")
+    a.set_mode("READONLY", kept)
+    refused: list[bool] = []
+
+    def try_to_register(left: Raw) -> Callable[[], None]:
+        return lambda: refused.extend(not takes(left, s, "x") for s in (value, "new"))
+
+    with pair(clusters, topic_name, a, b) as there:
+        copy(there, one, two)
+        sync(there)
+        assert b.mode(value) == "IMPORT"
+        assert takes(a, value, "last")
+        there.carry_out({"fence": try_to_register(a)})
+        assert "takes no new schemas" in there.said["hold"].text
+        assert "1 last schema copied" in there.said["drain"].text
+        assert f"the registry of {there.stage().flow.target} is open" in (
+            there.said["redirect"].text
+        )
+        assert not [w for done in there.said.values() for w in done.warnings]
+    assert refused == [True, True]
+    assert b.versions() == a.versions()
+    for subject in (value, "new"):
+        assert [takes(raw, subject, "after") for raw in (a, b)] == [False, True]
+
+    with pair(clusters, topic_name, a, b, home=True) as home:
+        copy(home, two, one)
+        sync(home)
+        assert a.versions() == b.versions()
+        b.delete("new", 1)
+        sync(home)
+        assert a.versions() == b.versions()
+        home.carry_out({"fence": try_to_register(b)})
+    assert refused == [True] * 4
+    for subject in (value, "new"):
+        assert [takes(raw, subject, "home") for raw in (b, a)] == [False, True]
+    assert a.mode() == "READWRITE"
+    assert a.mode(value) is None
+    assert a.mode(kept) == "READONLY"
+
+
+@pytest.mark.full
+def test_a_switch_that_is_undone_opens_the_registry_again(
+    clusters: Clusters, topic_name: str, a: Raw, b: Raw
+) -> None:
+    """A step fails, and producers register on the first cluster again; a subject that
+    someone had closed there stays closed.
+    """
+    one, two = clusters["a"].bootstrap, clusters["b"].bootstrap
+    create_topic(one, topic_name, 1)
+    a.register("o", avro("O", "a"))
+    a.register("closed", avro("C", "a"))
+    a.set_mode("READONLY", "closed")
+
+    def fail() -> None:
+        assert not takes(a, "o", "meanwhile")
+        raise MirrorError("planted")
+
+    with pair(clusters, topic_name, a, b) as there:
+        copy(there, one, two)
+        with pytest.raises(MirrorError, match=r"planted.*Everything was undone"):
+            there.carry_out({"positions": fail})
+    assert takes(a, "o", "b")
+    assert takes(a, "new", "b")
+    assert not takes(a, "closed", "b")
+    assert b.versions().keys() == {("o", 1), ("closed", 1)}
+
+
+def test_a_failover_opens_the_registry_that_is_left(
+    clusters: Clusters,
+    topic_name: str,
+    a: Raw,
+    b: Raw,
+    processes: tuple[RegistryProcess, RegistryProcess],
+) -> None:
+    """The first cluster and its registry are gone: producers register on the other one,
+    and the report says how to close the first registry once it is back.
+    """
+    one, two = clusters["a"].bootstrap, clusters["b"].bootstrap
+    create_topic(one, topic_name, 1)
+    assert takes(a, f"{topic_name}-value", "f1")
+    with pair(clusters, topic_name, a, b) as there:
+        copy(there, one, two)
+        sync(there)
+        processes[0].kill()
+        there.carry_out(kind=Kind.FAILOVER)
+        [warning] = there.said["hold"].warnings
+        assert f"mirror schema close {there.stage().flow.source}" in warning
+    assert takes(b, f"{topic_name}-value", "f2")
+    assert takes(b, "new", "f2")
+
+
+@pytest.mark.full
+def test_a_registry_holds_up_no_failover(
+    clusters: Clusters,
+    topic_name: str,
+    a: Raw,
+    b: Raw,
+    processes: tuple[RegistryProcess, RegistryProcess],
+) -> None:
+    """Without any registry the failover is through, and names the command for later."""
+    one, two = clusters["a"].bootstrap, clusters["b"].bootstrap
+    create_topic(one, topic_name, 1)
+    with pair(clusters, topic_name, a, b) as there:
+        copy(there, one, two)
+        a.register("o", avro("O", "a"))
+        sync(there)
+        for each in processes:
+            each.kill()
+        there.carry_out(kind=Kind.FAILOVER)
+        alias = there.stage().flow.target
+        [warning] = there.said["redirect"].warnings
+        assert "does not answer" in warning
+        assert f"mirror schema open {alias}" in warning
+
+
+@pytest.fixture
+def command(clusters: Clusters, tmp_path: Path, a: Raw, b: Raw) -> Iterator[Any]:
+    """Runs a command on a configuration of a flow between both registries."""
+    made = SchemaSides(
+        {"A": (clusters["a"].bootstrap, a.url), "B": (clusters["b"].bootstrap, b.url)},
+        {"A->B": {}},
+    )
+    file = tmp_path / "mirror.yaml"
+    file.write_text(json.dumps(made.document))
+
+    def run(*words: str) -> Any:
+        said = [made.alias.get(word, word) for word in words]
+        return CliRunner().invoke(app, ["schema", *said, "-c", str(file)])
+
+    run.sides = made  # type: ignore[attr-defined]
+    with made:
+        yield run
+
+
+def test_close_and_open(command: Any, a: Raw, b: Raw) -> None:
+    """The commands show and change modes, and doing them again changes nothing. Closed,
+    a registry takes nothing new; open, each subject has the mode that it had, also one
+    that was left in IMPORT when mirror died, and one that someone changed meanwhile
+    keeps that. A deletion reaches a subject that someone closed.
+    """
+    a.register("o", avro("O", "a"))
+    a.register("own", avro("P", "a"))
+    a.set_mode("READWRITE", "own")
+    shown = json.loads(command("close", "A", "--dry-run", "-o", "json").stdout)
+    assert [(e["subject"], e["now"], e["then"]) for e in shown["changes"]] == [
+        ("(all)", "READWRITE", "READONLY"),
+        ("own", "READWRITE", "READONLY"),
+    ]
+    assert takes(a, "o", "b")
+    for _ in range(2):
+        closed = command("close", "A", "--yes")
+        assert closed.exit_code == 0, closed.output
+    assert not any(takes(a, each, "c") for each in ("o", "own", "new"))
+    for _ in range(2):
+        assert command("open", "A", "--yes").exit_code == 0
+    assert all(takes(a, each, "c") for each in ("o", "own", "new"))
+    assert [a.mode(each) for each in ("", "o", "own")] == ["READWRITE", None,
+                                                           "READWRITE"]  # fmt: skip
+
+    command.sides.sync()
+    b.set_mode("READONLY", "o")
+    a.delete("o", 1)
+    command.sides.sync()
+    assert b.versions() == a.versions()
+
+    b.set_mode("READWRITE", "own")
+    left = Subject("", "left")
+    with command.sides.ends() as ends:
+        ends.claims.note({}, {(left, What.MODE): Before(before=None, set="IMPORT")})
+        ends.target.set_mode(left, Mode.IMPORT)
+    assert not takes(b, "left", "a")
+    opened = command("open", "B", "--yes")
+    assert opened.exit_code == 0, opened.output
+    assert all(takes(b, each, "later") for each in ("o", "own", "left"))
+    assert b.mode("own") == "READWRITE"
+
+    wrong = command("open", "C")
+    assert wrong.exit_code == 2
+    assert 'no cluster "C"' in wrong.output
+    assert "no enabled flow copies schemas from" in command("close", "B").output
+
+
+def test_what_was_left_in_import_is_given_back(
+    clusters: Clusters, a: Raw, b: Raw
+) -> None:
+    """Died after a subject was put into IMPORT, and before it got its version: once
+    the flow does not copy it any more, the next turn gives it back; one that the flow
+    still copies is written.
+    """
+    a.register("o", avro("O", "a"))
+    a.register("dropped", avro("D", "a"))
+    ends = {
+        "A": (clusters["a"].bootstrap, a.url),
+        "B": (clusters["b"].bootstrap, b.url),
+    }
+    with SchemaSides(ends, {"A->B": {"schemas_exclude": ["dropped"]}}) as made:
+        with made.ends() as sides:
+            for name in ("o", "dropped"):
+                subject = Subject("", name)
+                note = Before(before=None, set=Mode.IMPORT)
+                sides.claims.note({}, {(subject, What.MODE): note})
+                sides.target.set_mode(subject, Mode.IMPORT)
+        assert not takes(b, "dropped", "theirs")
+        made.sync()
+        assert takes(b, "dropped", "theirs")
+        assert b.mode("dropped") is None
+        assert b.mode("o") == "IMPORT"
+
+
+def test_a_drill_finds_schemas_that_the_target_lacks(
+    clusters: Clusters, topic_name: str, a: Raw, b: Raw
+) -> None:
+    """Ids of values, keys and headers in the last records are looked up on both sides:
+    sound while the target has them all, and each that it lacks, or has for another
+    text, is named. Other binary data is not taken for an id.
+    """
+    one, two = clusters["a"].bootstrap, clusters["b"].bootstrap
+    create_topic(one, topic_name, 2)
+    ids = [a.register(f"s{n}", avro(f"S{n}", "a")) for n in range(3)]
+    with pair(clusters, topic_name, a, b, made=Drilled) as there:
+        there.prepare(one, two)
+        client = producer(one)
+        framed = [b"\0" + number.to_bytes(4) for number in ids]
+        client.produce(topic_name, key=b"k", value=framed[0] + b"x", partition=0)
+        client.produce(topic_name, key=framed[1], value=None, partition=1)
+        client.produce(topic_name, value=b"x", partition=1,
+                       headers=[("__value_schema_id", framed[2])])  # fmt: skip
+        client.produce(topic_name, key=b"\0", value=b"\0\0\0\xff\xff..", partition=1)
+        assert client.flush(30) == 0
+        there.copy(two, there.copied, 104)
+        there.round()
+        sync(there)
+        assert there.drill().findings == ()
+
+        for name in ("s0", "s1"):
+            for permanent in ({}, {"permanent": "true"}):
+                b.ask("DELETE", f"/subjects/{name}/versions/1", **permanent)
+        b.set_mode("IMPORT", "other")
+        b.ask("POST", "/subjects/other/versions",
+              {"schema": avro("Other", "a"), "id": ids[1], "version": 1})  # fmt: skip
+        found = there.drill().findings
+    assert {(e.level, e.subject) for e in found} == {
+        (Level.NOT_READY, f"schema {ids[0]}"),
+        (Level.NOT_READY, f"schema {ids[1]}"),
+    }
+    reasons = sorted(each.reason for each in found)
+    assert "does not have" in reasons[0]
+    assert "another schema" in reasons[1]

@@ -1,0 +1,151 @@
+"""A schema registry's own topic: left out of wide patterns, and copied byte for byte to
+a registry that only follows.
+
+No registry of the tests keeps its schemas in Kafka, so the records are those that
+Confluent's writes; ordinary Kafka clients write and read them.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+import uuid
+
+from confluent_kafka.admin import AdminClient
+import pytest
+
+from mirror.config.schema import MirrorConfig
+from mirror.metadata import topics
+from mirror.policy.names import SCHEMAS
+from mirror.preflight.check import check
+from mirror.preflight.finding import State
+from tests.harness.admin import create_topic
+from tests.harness.load import producer
+from tests.harness.metadata import overrides
+from tests.harness.slots import SparklessFlow, copy_until
+from tests.harness.waiting import wait_for
+from tests.harness.witness import Witness, read_topic
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from mirror.playground.cluster import PlaygroundCluster
+
+    Clusters = dict[str, PlaygroundCluster]
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture(autouse=True)
+def _registry_topic(clusters: Clusters) -> Iterator[None]:
+    """As a registry creates it; other tests' wide patterns do not meet it."""
+    create_topic(clusters["a"].bootstrap, SCHEMAS, cleanup_policy="compact")
+    yield
+    for cluster in clusters.values():
+        admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+        if SCHEMAS in admin.list_topics(timeout=10).topics:
+            admin.delete_topics([SCHEMAS])[SCHEMAS].result(30)
+        wait_for(lambda it=admin: SCHEMAS not in it.list_topics(timeout=10).topics)
+
+
+def config(clusters: Clusters, **settings: Any) -> MirrorConfig:
+    flow = {"policy": "identity", "heartbeats_replication": False, **settings}
+    mark = uuid.uuid4().hex[:6]
+    return MirrorConfig.model_validate(
+        {
+            "clusters": {
+                f"A{mark}": {"bootstrap_servers": clusters["a"].bootstrap},
+                f"B{mark}": {"bootstrap_servers": clusters["b"].bootstrap},
+            },
+            "flows": {f"A{mark}->B{mark}": flow},
+            "service": {"http_port": 0},
+        }
+    )
+
+
+def found_by_check(made: MirrorConfig) -> list[tuple[State, str]]:
+    return [(e.state, e.detail) for e in check(made).findings if e.check == "schemas"]
+
+
+def test_a_wide_pattern_leaves_it_out(clusters: Clusters, topic_name: str) -> None:
+    """Under its own name the registry's topic is copied only if it is listed; until
+    then a flow's problems and `mirror check` say that it is left out, and how to settle
+    that. Under another name it is a topic like any other.
+    """
+    create_topic(clusters["a"].bootstrap, topic_name)
+    wide = [f"_sch.*|{topic_name}"]
+    made = config(clusters, topics=wide)
+    [flow] = made.flows.values()
+    flow_sides = SparklessFlow(
+        source=clusters["a"].bootstrap, target=clusters["b"].bootstrap,
+        topic=wide[0], alias=flow.source, into=flow.target,
+        settings={"policy": "identity"},
+    )  # fmt: skip
+    with flow_sides.connected() as (source, target):
+        found = topics.sync(source, target, flow)
+        assert [each.topic for each in found.topics] == [topic_name]
+        assert found.problems == (topics.SCHEMAS_LEFT_OUT,)
+        assert target.topic(SCHEMAS) is None
+        [said] = found_by_check(made)
+        assert said[0] is State.WARN
+        assert "is left out" in said[1]
+
+        excluded = config(clusters, topics=wide, topics_exclude=[SCHEMAS])
+        assert topics.select(source, *excluded.flows.values()).problems == ()
+        renamed = config(clusters, topics=wide, policy="default")
+        names = {e.topic for e in topics.select(source, *renamed.flows.values()).topics}
+        assert names == {topic_name, SCHEMAS}
+        assert found_by_check(renamed) == []
+
+    listed = config(clusters, topics=[SCHEMAS])
+    [said] = found_by_check(listed)
+    assert said[0] is State.WARN
+    assert "writes to the same log" in said[1]
+
+
+def test_listed_it_is_copied_byte_for_byte(clusters: Clusters) -> None:
+    """Keys, values, tombstones and timestamps are the same in the same order, without
+    headers; what a transaction took back is not there. The copy has one partition and
+    is compacted, also where copies get more partitions.
+    """
+    a, b = clusters["a"].bootstrap, clusters["b"].bootstrap
+    records = [
+        (b'{"keytype":"NOOP","magic":0}', None),
+        *(
+            (
+                json.dumps({"keytype": "SCHEMA", "subject": "o", "version": n,
+                            "magic": 1}).encode(),
+                json.dumps({"subject": "o", "version": n, "id": n, "deleted": False,
+                            "schema": '"string" ' + "\u00e9" * n}).encode(),
+            )
+            for n in range(1, 40)
+        ),
+        (b'{"keytype":"DELETE_SUBJECT","subject":"o","magic":0}', b"\x00\xff{}"),
+        (b'{"keytype":"SCHEMA","subject":"o","version":1,"magic":1}', None),
+        (b'{"keytype":"CONFIG","subject":null,"magic":0}', b""),
+    ]  # fmt: skip
+    client = producer(a, **{"transactional.id": uuid.uuid4().hex})
+    client.init_transactions()
+    client.begin_transaction()
+    client.produce(SCHEMAS, key=b"taken back", value=b"{}")
+    client.flush(30)
+    client.abort_transaction()
+    client.begin_transaction()
+    for number, (key, value) in enumerate(records):
+        client.produce(SCHEMAS, key=key, value=value, timestamp=10**12 + number)
+    client.commit_transaction()
+
+    flow = SparklessFlow(
+        source=a, target=b, topic=SCHEMAS, alias=f"A{uuid.uuid4().hex[:6]}",
+        settings={"policy": "identity", "provenance": False, "least_partitions": 3},
+    ).own()  # fmt: skip
+    with Witness(b) as witness, flow.slot() as slot:
+        witness.begin(SCHEMAS)
+        copy_until(witness, slot, flow.lease(60), count=len(records), timeout=60)
+
+    [copied] = read_topic(b, SCHEMAS).values()
+    [original] = read_topic(a, SCHEMAS).values()
+    assert [(e.key(), e.value()) for e in copied] == records
+    assert [e.timestamp() for e in copied] == [e.timestamp() for e in original]
+    assert not any(e.headers() for e in copied)
+    assert overrides(b, SCHEMAS)["cleanup.policy"] == "compact"
