@@ -27,7 +27,7 @@ from mirror.cli.switch_output import Lines, show_end
 from mirror.clusters.reach import Reach
 from mirror.config.pair_settings import pair_name
 from mirror.config.section_names import scoped_flow
-from mirror.errors import ClusterError, ConfigError, MirrorError
+from mirror.errors import ClusterError, ConfigError, MirrorError, UnreachableError
 from mirror.host import operator_name
 from mirror.recovery.journal import Kind
 
@@ -237,7 +237,7 @@ def _run(asked: _Asked) -> None:
         source, target = _ends(asked, flow, reach)
         stage = Stage(
             kind=kind,
-            config=chosen,
+            config=_as_it_is(chosen, flow, source, reach),
             pair=pair,
             flow=flow,
             reverse=reverse,
@@ -288,6 +288,20 @@ def _run(asked: _Asked) -> None:
             return
     if asked.output is Form.TABLE:
         show_end(operator, lines)
+
+
+def _as_it_is(
+    config: MirrorConfig, flow: FlowConfig, source: Cluster | None, reach: Reach
+) -> MirrorConfig:
+    """The configuration without flows that rest now."""
+    from mirror.recovery import resting  # noqa: PLC0415  loads kernels
+
+    def answering(alias: str) -> Cluster:
+        if alias == flow.source and source is None:  # also with --force
+            raise UnreachableError(f"cluster {alias} does not answer")
+        return reach(alias)
+
+    return resting.copying(config, answering, flow.name)
 
 
 def _settle(
