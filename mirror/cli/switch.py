@@ -24,6 +24,7 @@ from mirror.cli.options import (
 )
 from mirror.cli.output import Form, Output, complain
 from mirror.cli.switch_output import Lines, show_end
+from mirror.clusters import patience
 from mirror.clusters.reach import Reach
 from mirror.config.pair_settings import pair_name
 from mirror.config.section_names import scoped_flow
@@ -39,6 +40,9 @@ if TYPE_CHECKING:
     from mirror.config.pair_settings import PairConfig
     from mirror.config.schema import FlowConfig, MirrorConfig
     from mirror.recovery.journal import Entry
+
+_FIRST = 10.0
+"""How many seconds a cluster may take to answer at all."""
 
 StepTimeout = Annotated[
     float,
@@ -259,7 +263,10 @@ def _run(asked: _Asked) -> None:
         if asked.dry_run:
             home.plan()
             return
-        operator = Operator(pair, kind, (flow.source, source), (flow.target, target))
+        with patience.until(time.monotonic() + asked.step_timeout):
+            operator = Operator(
+                pair, kind, (flow.source, source), (flow.target, target)
+            )
         home.look(operator)
         what = "Undo" if asked.abort else "Begin or go on with"
         which = "its" if scope else "all"
@@ -339,7 +346,8 @@ def _ends(
             found.append(None)
             continue
         try:
-            found.append(reach(alias))
+            with patience.until(time.monotonic() + min(asked.step_timeout, _FIRST)):
+                found.append(reach(alias))
         except ClusterError as error:
             why[alias] = str(error)
             found.append(None)

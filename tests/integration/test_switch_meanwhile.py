@@ -9,10 +9,18 @@ from confluent_kafka import Consumer, TopicPartition
 import pytest
 
 from mirror.batches.reading import TopicReader
+from mirror.config.schema import MirrorConfig
 from mirror.errors import FencedError, MirrorError
 from mirror.offsets import progress
 from mirror.recovery.journal import JournalWriter, Kind
-from tests.harness.admin import create_topic, delete_topic, end_offsets
+from mirror.switching.steps.assess import places_of
+from mirror.switching.steps.changes import changes
+from tests.harness.admin import (
+    add_partitions,
+    create_topic,
+    delete_topic,
+    end_offsets,
+)
 from tests.harness.application import Application
 from tests.harness.group_moves import Reader, commit_for, committed
 from tests.harness.load import producer
@@ -173,6 +181,79 @@ def test_a_position_in_an_earlier_topic(play: Play) -> None:
     assert not play.active()
 
 
+def test_topics_that_come_meanwhile(
+    clusters: dict[str, PlaygroundCluster], topic_name: str
+) -> None:
+    """What is written after everything was copied to a topic, or to a partition, that
+    did not exist at the cut would never be copied: the switch is undone, and names it.
+    """
+    play = Play(clusters, topic_name)
+    rehearsal = play.rehearsal
+    new = f"{topic_name}-new"
+    names = {"topics": [f"{topic_name}.*"]}
+    rehearsal.config = MirrorConfig.model_validate(
+        {**rehearsal.document, "defaults": {**rehearsal.document["defaults"], **names}}
+    )
+
+    def come() -> None:
+        create_topic(play.a, new, 1)
+        write(play.a, new, "lost", 1)
+
+    def grow() -> None:
+        add_partitions(play.a, topic_name, 2)
+        write(play.a, topic_name, "lost", 1, partition=1)
+
+    with rehearsal:
+        play.fill()
+        for act, where in ((come, f"{new}-0"), (grow, f"{topic_name}-1")):
+            with pytest.raises(MirrorError, match=f"such as {where}, which") as told:
+                rehearsal.carry_out({"open": act})
+            assert "Everything was undone" in str(told.value)
+            assert not play.active()
+            if act is come:
+                delete_topic(play.a, new)
+
+
+@pytest.mark.full
+def test_a_topic_that_goes_meanwhile(play: Play) -> None:
+    """A topic that is deleted after everything was copied cannot be fenced, nor come
+    back unseen: the switch is undone, and names it.
+    """
+    with pytest.raises(MirrorError, match=f"topic {play.topic} on .* was deleted"):
+        play.rehearsal.carry_out({"open": lambda: delete_topic(play.a, play.topic)})
+    assert not play.active()
+
+
+@pytest.mark.parametrize(
+    "read", [25, pytest.param(5, marks=pytest.mark.full),
+             pytest.param(33, marks=pytest.mark.full)]
+)  # fmt: skip
+def test_what_comes_again_is_predicted(
+    clusters: dict[str, PlaygroundCluster], topic_name: str, read: int
+) -> None:
+    """Both clusters write one topic at the same time, so their logs have different
+    orders and one offset cannot split both. After the switch a group skips none of the
+    records, and reads as many again as a dry run has said.
+    """
+    play = Play(clusters, topic_name, policy="identity")
+    rehearsal, application = play.rehearsal, play.application
+    create_topic(play.b, topic_name, 1)
+    with rehearsal:
+        assert application.write(play.a, 20)
+        assert application.write(play.b, 20)
+        rehearsal.copy(play.a, topic_name, 40, back=True)
+        assert application.write(play.a, 1)  # behind the copies: it passes these
+        rehearsal.copy(play.b, topic_name, 41)
+        assert application.consume(play.a, [topic_name], most=read) == read
+        stage = rehearsal.stage()
+        (change,) = changes(stage, places_of(stage))["positions"].changes
+        rehearsal.carry_out()
+        application.consume(play.b, [topic_name])
+    assert application.read.keys() == set(application.written)
+    repeated = [key for key, count in application.read.items() if count > 1]
+    assert change["again"] == len(repeated) > 0
+
+
 @pytest.mark.parametrize("policy", ["default", "identity"])
 def test_the_way_back_begins_at_the_cut(
     clusters: dict[str, PlaygroundCluster], topic_name: str, policy: str
@@ -268,10 +349,13 @@ def test_the_way_back_passes_copies(
         assert order_of(play.a, copy)[0] == [b"new-%d" % n for n in range(3)]
 
 
-def write(bootstrap: str, topic: str, what: str, count: int) -> None:
+def write(
+    bootstrap: str, topic: str, what: str, count: int, *, partition: int = 0
+) -> None:
     client = producer(bootstrap)
     for number in range(count):
-        client.produce(topic, key=f"{what}-{number}", value=b"v", partition=0)
+        key = f"{what}-{number}"
+        client.produce(topic, key=key, value=b"v", partition=partition)
     assert client.flush(30) == 0
 
 
