@@ -24,10 +24,11 @@ from mirror.cli.options import (
 )
 from mirror.cli.output import Form, Output, complain
 from mirror.cli.switch_output import Lines, show_end
+from mirror.clusters import patience
 from mirror.clusters.reach import Reach
 from mirror.config.pair_settings import pair_name
 from mirror.config.section_names import scoped_flow
-from mirror.errors import ClusterError, ConfigError, MirrorError
+from mirror.errors import ClusterError, ConfigError, MirrorError, UnreachableError
 from mirror.host import operator_name
 from mirror.recovery.journal import Kind
 
@@ -39,6 +40,9 @@ if TYPE_CHECKING:
     from mirror.config.pair_settings import PairConfig
     from mirror.config.schema import FlowConfig, MirrorConfig
     from mirror.recovery.journal import Entry
+
+_FIRST = 10.0
+"""How many seconds a cluster may take to answer at all."""
 
 StepTimeout = Annotated[
     float,
@@ -237,7 +241,7 @@ def _run(asked: _Asked) -> None:
         source, target = _ends(asked, flow, reach)
         stage = Stage(
             kind=kind,
-            config=chosen,
+            config=_as_it_is(chosen, flow, source, reach),
             pair=pair,
             flow=flow,
             reverse=reverse,
@@ -259,7 +263,10 @@ def _run(asked: _Asked) -> None:
         if asked.dry_run:
             home.plan()
             return
-        operator = Operator(pair, kind, (flow.source, source), (flow.target, target))
+        with patience.until(time.monotonic() + asked.step_timeout):
+            operator = Operator(
+                pair, kind, (flow.source, source), (flow.target, target)
+            )
         home.look(operator)
         what = "Undo" if asked.abort else "Begin or go on with"
         which = "its" if scope else "all"
@@ -288,6 +295,20 @@ def _run(asked: _Asked) -> None:
             return
     if asked.output is Form.TABLE:
         show_end(operator, lines)
+
+
+def _as_it_is(
+    config: MirrorConfig, flow: FlowConfig, source: Cluster | None, reach: Reach
+) -> MirrorConfig:
+    """The configuration without flows that rest now."""
+    from mirror.recovery import resting  # noqa: PLC0415  loads kernels
+
+    def answering(alias: str) -> Cluster:
+        if alias == flow.source and source is None:  # also with --force
+            raise UnreachableError(f"cluster {alias} does not answer")
+        return reach(alias)
+
+    return resting.copying(config, answering, flow.name)
 
 
 def _settle(
@@ -325,7 +346,8 @@ def _ends(
             found.append(None)
             continue
         try:
-            found.append(reach(alias))
+            with patience.until(time.monotonic() + min(asked.step_timeout, _FIRST)):
+                found.append(reach(alias))
         except ClusterError as error:
             why[alias] = str(error)
             found.append(None)

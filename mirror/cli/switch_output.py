@@ -25,7 +25,7 @@ LOST_COLUMNS = ("TOPIC", "PARTITION", "NOT-COPIED", "BYTES", "SECONDS", "REASON"
 STANDING_COLUMNS = ("GROUP", "POSITION-AGE", "READS-AGAIN-AT-MOST", "UNKNOWN")
 STEP_COLUMNS = ("STEP", "SECONDS")
 CHANGE_COLUMNS = ("STEP", "CLUSTER", "CHANGE")
-PLACE_COLUMNS = ("GROUP", "READ", "GOES-ON-IN", "FROM", "TO", "EXACTNESS")
+PLACE_COLUMNS = ("GROUP", "READ", "GOES-ON-IN", "FROM", "TO", "EXACTNESS", "AGAIN")
 
 
 @dataclass(slots=True)
@@ -143,8 +143,13 @@ def _starts(starts: Sequence[Mapping[str, Any]]) -> str:
 
 def _place_row(each: Mapping[str, Any]) -> tuple[object, ...]:
     place = f"{each['topic']}-{each['partition']}"
-    ends = [NOTHING if each[key] is None else each[key] for key in ("from", "to")]
-    return (each["group"], each["read"], place, *ends, each["exactness"])
+    before, after, again = (
+        NOTHING if each[key] is None else each[key] for key in ("from", "to", "again")
+    )
+    return (
+        *(each["group"], each["read"], place, before, after, each["exactness"]),
+        again,
+    )
 
 
 def show_end(operator: Operator, lines: Lines) -> None:

@@ -8,6 +8,7 @@ and corrects.
 from __future__ import annotations
 
 from dataclasses import asdict
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -24,6 +25,7 @@ from mirror.cli.output import (
     table,
 )
 from mirror.clusters.reach import Reach
+from mirror.config import scopes
 from mirror.errors import ClusterError
 from mirror.metadata import acls, configs
 from mirror.metadata.merging import Merging
@@ -34,7 +36,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from mirror.clusters.admin.acls import Binding
-    from mirror.clusters.cluster import Cluster
     from mirror.config.schema import FlowConfig, MirrorConfig
     from mirror.metadata.acls import AclsResult
     from mirror.metadata.configs import ConfigsResult
@@ -166,8 +167,8 @@ def correct_configs(
         )
     if changes and _go_on(dry_run=dry_run, yes=yes, what="Change these configs"):
         with Reach(chosen.clusters, client_id="mirror.topic") as reach:
-            merging, _ = _merging(chosen, reach)
-            for each in flows:
+            now, merging, _ = _by_roles(chosen, flows, reach)
+            for each in now:
                 try:
                     done = configs.sync(
                         reach(each.source), reach(each.target), each, merging, reach
@@ -202,7 +203,8 @@ def sync_acls(
       mirror topic acls -c mirror.yaml --yes
     """
     chosen, flows = chosen_flows(config, flow)
-    found, failures = _each(chosen, flows, acls.look)
+    found, failures, notes = _each(chosen, flows, acls.look)
+    complain(*notes)
     for name, result in found.items():
         if result.state is AclState.NOT_PERMITTED:
             failures.append(f"flow {name}: {result.reason}")
@@ -221,7 +223,7 @@ def sync_acls(
         table(ACL_COLUMNS, rows)
     to_do = [f for f in flows if f.name in found and _has_changes(found[f.name])]
     if to_do and _go_on(dry_run=dry_run, yes=yes, what="Make these changes"):
-        done, failed = _each(chosen, to_do, acls.sync)
+        done, failed, _ = _each(chosen, to_do, acls.sync)
         failures += failed
         for name, result in done.items():
             complain(
@@ -237,18 +239,24 @@ def sync_acls(
 def _each(
     chosen: MirrorConfig,
     flows: Iterable[FlowConfig],
-    work: Callable[[Cluster, Cluster, FlowConfig], AclsResult],
-) -> tuple[dict[str, AclsResult], list[str]]:
-    """The results by flow, and the flows whose clusters do not answer."""
+    work: Callable[..., AclsResult],
+) -> tuple[dict[str, AclsResult], list[str], tuple[str, ...]]:
+    """The results of `acls.look` or `sync` by flow, the flows whose clusters do not
+    answer, and the notes of `_by_roles`.
+    """
     found: dict[str, AclsResult] = {}
     failures = []
     with Reach(chosen.clusters, client_id="mirror.topic") as reach:
-        for flow in flows:
+        now, _, notes = _by_roles(chosen, flows, reach)
+        for flow in now:
+            rests = partial(scopes.left_alone, chosen.flows[flow.name], flow)
             try:
-                found[flow.name] = work(reach(flow.source), reach(flow.target), flow)
+                found[flow.name] = work(
+                    reach(flow.source), reach(flow.target), flow, rests=rests
+                )
             except ClusterError as error:
                 failures.append(f"flow {flow.name}: {error}")
-    return found, failures
+    return found, failures, notes
 
 
 def _has_changes(result: AclsResult) -> bool:
@@ -261,9 +269,9 @@ def _compare(
     found: dict[str, ConfigsResult] = {}
     failures = []
     with Reach(chosen.clusters, client_id="mirror.topic") as reach:
-        merging, notes = _merging(chosen, reach)
+        now, merging, notes = _by_roles(chosen, flows, reach)
         complain(*notes)
-        for flow in flows:
+        for flow in now:
             try:
                 found[flow.name] = configs.look(
                     reach(flow.source), reach(flow.target), flow, merging, reach
@@ -273,12 +281,17 @@ def _compare(
     return found, failures
 
 
-def _merging(chosen: MirrorConfig, reach: Reach) -> tuple[Merging, tuple[str, ...]]:
-    """Also of which pairs it is not certain who is active."""
+def _by_roles(
+    chosen: MirrorConfig, flows: Iterable[FlowConfig], reach: Reach
+) -> tuple[list[FlowConfig], Merging, tuple[str, ...]]:
+    """The flows, each without what pairs with names have moved; how all that count
+    merge; and of which pairs it is not certain who is active.
+    """
     from mirror.recovery.precedence import in_order  # noqa: PLC0415  loads kernels
 
-    flows, notes = in_order(chosen, reach)
-    return Merging(flows), notes
+    counting, notes = in_order(chosen, reach)
+    now = {flow.name: flow for flow in counting}
+    return [now.get(f.name, f) for f in flows], Merging(counting), notes
 
 
 def _go_on(*, dry_run: bool, yes: bool, what: str) -> bool:

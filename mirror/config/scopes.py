@@ -86,6 +86,18 @@ def has_group(pair: PairConfig, name: str) -> bool:
     return pair.scope is None or _matches(pair.groups, name)
 
 
+def left_alone(whole: FlowConfig, now: FlowConfig, copy: str) -> bool:
+    """Whether a topic of the target is the copy of one that the whole flow has and
+    `now`, the same flow with what it copies now, has not.
+    """
+    topic = whole.replication_policy.upstream_topic(copy)
+    return (
+        topic is not None
+        and whole.topic_filter.matches(topic)
+        and not now.topic_filter.matches(topic)
+    )
+
+
 def claimed_twice(
     pairs: Iterable[PairConfig], *, topics: Iterable[str], groups: Iterable[str]
 ) -> tuple[str, ...]:

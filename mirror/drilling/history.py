@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from mirror.config import feeding
 from mirror.drilling import runner
 from mirror.errors import MirrorError
 from mirror.recovery import drills, journal, resting, roles
@@ -61,7 +60,7 @@ def stage_of(
     ours, reverse = both_flows(config, pair, flow.source, flow.target)
     return Stage(
         kind=Kind.FAILOVER,
-        config=feeding.copying(config, resting.flows(config, reach), flow.name),
+        config=resting.copying(config, reach, flow.name),
         pair=pair,
         flow=ours,
         reverse=reverse,

@@ -101,7 +101,7 @@ class FlowJobs:
         """
         self.close()
         ends = EndsJob(self._topics.own, store=self._store)
-        self._start(ids, *self._of_groups().heartbeats(), ends.job())
+        self._start(ids, *self._of_groups().heartbeats(rests=True), ends.job())
 
     def _of_groups(self) -> GroupJobs:
         return GroupJobs(

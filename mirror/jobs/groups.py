@@ -129,8 +129,9 @@ class GroupJobs:
         )
         return jobs
 
-    def heartbeats(self) -> list[Job]:
-        """The one that a flow has that copies nothing, too."""
+    def heartbeats(self, *, rests: bool = False) -> list[Job]:
+        """The one that a flow has that copies nothing, too; `rests`: it does not."""
+        self._heartbeats.watches = not rests
         flow = self._flow
         if not (flow.emit_heartbeats or flow.heartbeats_on_source):
             return []

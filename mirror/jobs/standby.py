@@ -2,9 +2,9 @@
 
 Main types, of one flow: `StandbyJob`, which every five seconds looks where the source's
 partitions end, shows what a failover would lose, and writes the ends to the standby
-topic; `EndsJob`, which only writes the ends, for a flow that rests; and `AccessJob`,
-which every minute writes there who may do what on the source, as far as mirror may see
-it. `recovery` looks and writes.
+topic; `EndsJob`, which now and then only writes the ends, for a flow that rests; and
+`AccessJob`, which every minute writes there who may do what on the source, as far as
+mirror may see it. `recovery` looks and writes.
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 STANDBY, ACCESS = "standby", "access"
 _SECONDS, _ACCESS_SECONDS = 5.0, 60.0
+_REST_SECONDS = 15.0
+"""Of a flow that rests: nobody writes there."""
 _LIST_SECONDS = 30.0
 """How often a flow that rests looks for topics that are new."""
 
@@ -100,7 +102,7 @@ class EndsJob:
         self._list_at = 0.0
 
     def job(self) -> Job:
-        return Job(name=STANDBY, seconds=_SECONDS, work=self._look)
+        return Job(name=STANDBY, seconds=_REST_SECONDS, work=self._look)
 
     def _look(self, source: Cluster, target: Cluster) -> None:
         if self._looking is None or self._looking[0] is not target:

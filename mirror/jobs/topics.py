@@ -7,11 +7,13 @@ compares and changes, `scheduler` does intervals and retries.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import structlog
 
 from mirror.clusters.reach import Reach
+from mirror.config import scopes
 from mirror.jobs.scheduler import Job
 from mirror.log import LogThrottle
 from mirror.metadata import acls, configs
@@ -110,21 +112,12 @@ class TopicJobs:
         self._store.update(name, lambda flow: replace(flow, drift=found.drift))
         self._tell(CONFIGS, found.problems)
 
-    def _rests(self, copy: str) -> bool:
-        """Whether a topic of the target is the copy of one that a named pair has moved
-        there: its ACLs are no matter of this flow now.
-        """
-        whole = next(flow for flow in self._flows if flow.name == self._flow.name)
-        topic = whole.replication_policy.upstream_topic(copy)
-        return (
-            topic is not None
-            and whole.topic_filter.matches(topic)
-            and not self._flow.topic_filter.matches(topic)
-        )
-
     def _sync_acls(self, source: Cluster, target: Cluster) -> None:
         name = self._flow.name
-        found = acls.sync(source, target, self._flow, rests=self._rests)
+        whole = next(flow for flow in self._flows if flow.name == name)
+        # ACLs of topics that a named pair has moved are no matter of this flow now.
+        rests = partial(scopes.left_alone, whole, self._flow)
+        found = acls.sync(source, target, self._flow, rests=rests)
         self._tell_acls(EventKind.ACL_ADDED, "ACL added", found.added)
         self._tell_acls(EventKind.ACL_REMOVED, "ACL removed", found.removed)
         if found.reason and self._throttle.due(found.reason):

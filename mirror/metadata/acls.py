@@ -62,13 +62,19 @@ class _Found:
     reason: str = ""
 
 
-def look(source: Cluster, target: Cluster, flow: FlowConfig) -> AclsResult:
+def look(
+    source: Cluster,
+    target: Cluster,
+    flow: FlowConfig,
+    *,
+    rests: Callable[[str], bool] = lambda _copy: False,
+) -> AclsResult:
     """What `sync` would do; nothing is changed.
 
     Raises:
         ClusterError: a cluster does not answer.
     """
-    found = _find(source, target, flow)
+    found = _find(source, target, flow, rests)
     return AclsResult(
         state=found.state,
         reason=found.reason,
@@ -135,7 +141,7 @@ def _find(
     source: Cluster,
     target: Cluster,
     flow: FlowConfig,
-    rests: Callable[[str], bool] = lambda _copy: False,
+    rests: Callable[[str], bool],
 ) -> _Found:
     try:
         ruled, granted = steady(

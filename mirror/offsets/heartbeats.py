@@ -58,6 +58,8 @@ class Heartbeats:
 
         `replication_factor`: of the topics, if they must be created.
         """
+        self.watches = True
+        """Whether copies may come; without it they are looked at only once."""
         self._aliases = (source_alias, target_alias)
         self._copy_topic = copy_topic
         self._on_target = on_target
@@ -88,7 +90,8 @@ class Heartbeats:
                 # The target's heartbeats keep their rhythm, whatever the source does.
                 self._problem = str(error)
                 self._again_at = time.monotonic() + _PAUSE_SECONDS
-        if time.monotonic() - self._looked_at >= _LOOK_SECONDS:
+        due = time.monotonic() - self._looked_at >= _LOOK_SECONDS
+        if due and (self.watches or not self._looked_at):
             self._look(target)
             self._looked_at = time.monotonic()
         return HeartbeatsResult(

@@ -9,11 +9,13 @@ Records are not planned, nor what depends on them.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from mirror.clusters import codes
 from mirror.clusters.admin.configs import Origin
 from mirror.clusters.reach import Reach
+from mirror.config import scopes
 from mirror.errors import ClusterError
 from mirror.metadata import acls, configs, topics
 from mirror.metadata.merging import Merging
@@ -128,24 +130,25 @@ class Planner:
         self._reach = reach
         self._config = config
         roles = standing(config, reach)
-        flows = tuple(each for each in roles.flows if each.name not in roles.unfed)
+        flows = tuple(each for each in roles.applying if each.name not in roles.unfed)
         self.unsure = roles.notes
         self._roles = roles
         self.merging = Merging(flows)
-        self._order = flows
+        # Schemas belong to subjects, which pairs with names do not share out.
+        self._order = tuple(e for e in roles.flows if e.name not in roles.unfed)
         self._sides: dict[str, Foreseen] = {}
         self._by: dict[tuple[str, ...], tuple[str, str]] = {}
         """Flow and purpose of each decision; the first flow's count."""
         self._problems: dict[str, tuple[str, ...]] = {}
         self._failures: dict[str, None] = {}
         self._notes: dict[str, None] = dict.fromkeys(self.unsure)
-        names = {flow.name for flow in flows}
+        now = {flow.name: flow for flow in flows}
         enabled = [f for f in config.flows.values() if f.enabled]
-        self._flows = [flow for flow in enabled if flow.name in names]
+        self._flows = [now[flow.name] for flow in enabled if flow.name in now]
         self.resting = tuple(
             f"flow {flow.name} rests: the active cluster feeds {flow.target}"
             for flow in enabled
-            if flow.name not in names
+            if flow.name not in now
         )
         self._notes |= dict.fromkeys(self.resting)
         self._notes |= dict.fromkeys(
@@ -299,7 +302,12 @@ class Planner:
                 continue
             try:
                 result = acls.look(
-                    self._reach(flow.source), self._reach(flow.target), flow
+                    self._reach(flow.source),
+                    self._reach(flow.target),
+                    flow,
+                    rests=partial(
+                        scopes.left_alone, self._config.flows[flow.name], flow
+                    ),
                 )
             except ClusterError as error:
                 self._failures[f"flow {flow.name}: {error}"] = None

@@ -50,11 +50,11 @@ class Standing:
 def in_order(
     config: MirrorConfig, reach: Callable[[str], Cluster]
 ) -> tuple[tuple[FlowConfig, ...], tuple[str, ...]]:
-    """The flows that count, in order of precedence, and the `notes` of `standing`. One
-    whose target another flow feeds does not count.
+    """The flows that count, in order of precedence and each with what it copies now,
+    and the `notes` of `standing`. One whose target another flow feeds does not count.
     """
     found = standing(config, reach)
-    flows = tuple(flow for flow in found.flows if flow.name not in found.unfed)
+    flows = tuple(each for each in found.applying if each.name not in found.unfed)
     return flows, found.notes
 
 

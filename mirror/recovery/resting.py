@@ -1,7 +1,8 @@
 """Which flows rest because their pair feeds a cluster out of its other member.
 
-Main functions: `flows`, their names, from the journals, and `writers`, what all others
-do to each other's topics. For commands; a service follows the journals.
+Main functions: `flows`, their names, from the journals; `writers`, what all others do
+to each other's topics; and `copying`, a configuration of all others. For commands; a
+service follows the journals.
 """
 
 from __future__ import annotations
@@ -36,6 +37,13 @@ def flows(config: MirrorConfig, reach: Callable[[str], Cluster]) -> frozenset[st
 def writers(config: MirrorConfig, rests: frozenset[str], own: str) -> Merging:
     """As the flow `own` sees them."""
     return Merging(feeding.copying(config, rests, own).enabled_flows)
+
+
+def copying(
+    config: MirrorConfig, reach: Callable[[str], Cluster], own: str
+) -> MirrorConfig:
+    """The configuration as the flow `own` sees it now."""
+    return feeding.copying(config, flows(config, reach), own)
 
 
 def _active(pair: PairConfig, reach: Callable[[str], Cluster]) -> str:

@@ -117,8 +117,8 @@ def _producers(
 
 
 def _into(stage: Stage) -> list[FlowConfig]:
-    """The flows that write to the source."""
-    flows = stage.config.enabled_flows
+    """The flows that write to the source, or have: also those that rest now."""
+    flows = stage.config.flows.values()
     return [flow for flow in flows if flow.target == stage.flow.source]
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from mirror.clusters.admin import abilities, access, acls, allowed
 from mirror.clusters.admin.acls import NoAuthorizerError
+from mirror.clusters.patience import left
 from mirror.config.login_settings import principals
 from mirror.errors import AuthorizationError, FenceError, UnreachableError
 from mirror.metadata.acl_notes import AclNotes, AclPlan, steady
@@ -109,7 +110,7 @@ def lay(
             mirror itself loses a right; some changes may be made: `lift` the plan.
         ClusterError: the cluster does not answer for so long, or refuses; the same.
     """
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + left(seconds)
     before = _again_until(deadline, lambda: allowed.of_topics(cluster, plan.topics))
 
     def laying() -> None:
@@ -148,7 +149,7 @@ def lift(
         FenceError: as `lay`; call it again.
         ClusterError: as `lay`; call it again.
     """
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + left(seconds)
 
     def lifting() -> AclPlan:
         owned = AclOwnership(cluster)

@@ -14,6 +14,7 @@ from mirror.clusters.admin import group_offsets, groups
 from mirror.config import scopes
 from mirror.metadata.merging import Merging
 from mirror.offsets import answers, group_survey, runs
+from mirror.offsets.repeats import Move
 from mirror.policy.selection import GroupFilter
 
 if TYPE_CHECKING:
@@ -38,6 +39,8 @@ class Place:
     """The next one to read; -1 if it is not known."""
     exactness: Exactness
     metadata: str = ""
+    along: Move | None = None
+    """The same as a move along the flow; not if it leads back to an original."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +93,10 @@ def survey(
                 offset=p.downstream,
                 exactness=p.translated.exactness,
                 metadata=p.metadata,
+                along=Move(
+                    *(each.group, p.topic, p.partition, p.upstream),
+                    *(p.target_topic, p.downstream),
+                ),
             )
             for p in each.places
             if scopes.has_topic(pair, p.topic, reverse)

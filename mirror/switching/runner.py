@@ -16,6 +16,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 import uuid
 
+from mirror.clusters import patience
 from mirror.errors import FencedError, MirrorError, UnreachableError
 from mirror.host import operator_name
 from mirror.policy.names import CANARY
@@ -70,6 +71,8 @@ class Operator:
         self._by = operator_name()
         self._clusters = [each for each in (target[1], source[1]) if each is not None]
         self._journals: list[JournalWriter] = []
+        self._most_seconds = journal.PATIENCE_SECONDS
+        """How long a note may take."""
         self._undecided = False
         """Whether the target may be active: that was written, but not seen."""
         self._readers = [JournalReader(each) for each in self._clusters]
@@ -95,13 +98,14 @@ class Operator:
         if self.due and self.run is None and beside is not None:
             raise procedure.is_open(beside)
 
-    def _begin(self) -> None:
+    def _begin(self, terms: Terms) -> None:
         """Fence earlier operators, and look again at what they did until then. What one
         journal does not have is brought to it.
 
         Raises:
             MirrorError: this cannot be done any more, or a cluster refuses.
         """
+        self._most_seconds = min(terms.step_seconds, journal.PATIENCE_SECONDS)
         pair = self._pair.name
         self._journals = [
             JournalWriter(cluster, pair, reader)
@@ -123,7 +127,7 @@ class Operator:
             MirrorError: a step failed. Before the point of no return, everything was
                 undone, unless the text says otherwise.
         """
-        self._begin()
+        self._begin(terms)
         if not self.due:
             return
         if self.run is not None and procedure.gives_way(
@@ -135,7 +139,9 @@ class Operator:
             began = time.monotonic()
             try:
                 self._note(name, StepState.BEGUN, {})
-                done = steps[name].do(self._staged(stage, name, terms))
+                staged = self._staged(stage, name, terms)
+                with patience.until(staged.deadline):
+                    done = steps[name].do(staged)
                 self._note(name, StepState.DONE, done.notes)
             except FencedError:
                 raise
@@ -160,7 +166,7 @@ class Operator:
             MirrorError: nothing can be undone, or a step could not be: try again.
         """
         self._require_undoable(stage, target_lost=target_lost)
-        self._begin()
+        self._begin(terms)
         run = self._require_undoable(stage, target_lost=target_lost)
         lost = stage.target_or_none is None and procedure.may_have_moved(run)
         if lost:
@@ -208,14 +214,17 @@ class Operator:
         target_lost: bool = False,
     ) -> list[tuple[str, str]]:
         undone, failures = [], []
+        deadline = time.monotonic() + terms.step_seconds  # of all of them
         for name in procedure.undoing(self._require_run()):
             staged = replace(
                 self._staged(stage, name, terms),
                 note=partial(self._note_where_possible, name, StepState.BEGUN),
+                deadline=deadline,
             )
             try:
                 try:
-                    text = steps[name].undo(staged)
+                    with patience.until(deadline):
+                        text = steps[name].undo(staged)
                 except UnreachableError:
                     if not target_lost:
                         raise
@@ -322,7 +331,7 @@ class Operator:
             each.require_room(entry)
         for each in self._journals:
             try:
-                each.write(entry, seconds=self._patience())
+                self._write(each, entry, self._patience())
             except MirrorError:
                 moves = (step, state) == (roles.ROLE, StepState.DONE)
                 self._undecided = moves and each.in_doubt and entry not in self._noted
@@ -343,7 +352,7 @@ class Operator:
         for each in tuple(self._journals):
             last = len(self._journals) == 1
             try:
-                each.write(entry, seconds=self._patience() if last else _BRIEF_SECONDS)
+                self._write(each, entry, self._patience() if last else _BRIEF_SECONDS)
             except FencedError:
                 raise
             except MirrorError:
@@ -353,15 +362,20 @@ class Operator:
             else:
                 self._add(entry)
 
+    @staticmethod
+    def _write(to: JournalWriter, entry: Entry, seconds: float) -> None:
+        with patience.until(time.monotonic() + seconds):
+            to.write(entry, seconds=seconds)
+
     def _patience(self) -> float:
         """How long to wait for a journal: not much longer than producers may be
         blocked.
         """
         blocked = None if self.run is None else procedure.blocked_since(self.run)
         if blocked is None or self._kind is not Kind.SWITCH:
-            return journal.PATIENCE_SECONDS
+            return self._most_seconds
         left = blocked + self._pair.block_seconds - time.time()
-        return min(max(left, _BRIEF_SECONDS), journal.PATIENCE_SECONDS)
+        return min(max(left, _BRIEF_SECONDS), self._most_seconds)
 
     @property
     def _noted(self) -> tuple[Entry, ...]:

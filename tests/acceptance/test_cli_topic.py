@@ -166,7 +166,8 @@ def test_acls_are_shown_given_and_taken_back(
     make_clusters: Any, tmp_path: Path, topic_name: str
 ) -> None:
     """A dry run shows what would be added, kept, skipped and removed and does nothing;
-    with --yes it is done, and the next run only has to keep it.
+    with --yes it is done, and the next run only has to keep it. ACLs of a topic that a
+    pair with a name has moved stay as they are.
     """
     made = make_clusters("a", "b", secured=True)
     source, target = (made[name].admin_bootstrap for name in "ab")
@@ -197,8 +198,59 @@ def test_acls_are_shown_given_and_taken_back(
     assert flow["state"] == "PENDING"
     assert [each["principal"] for each in flow["remove"]] == ["User:alice"]
     assert acls_of(target) == given
+    moved = pair_of(("A", source), ("B", target), topic_name)
+    (settings,) = moved["recovery"].values()
+    whole = {"topics": [topic_name], "groups": []}
+    moved["recovery"] = {"A<->B/moved": settings | whole}
+    make_active(moved, "A", "B", 2)
+    path = tmp_path / "moved.yaml"
+    path.write_text(json.dumps(moved))
+    shown = mirror("acls", "-c", str(path), "--flow", "A/B", "--yes", "-o", "json")
+    (flow,) = json.loads(shown.stdout)["flows"]
+    assert (flow["state"], flow["remove"]) == ("SYNCED", [])
+    assert acls_of(target) == given
     assert changes("--yes") == {"User:alice": "remove", "User:bob": "skip"}
     assert acls_of(target) == set()
+
+
+def test_what_a_pair_with_a_name_has_moved(
+    clusters: Clusters, tmp_path: Path, topic_name: str
+) -> None:
+    """Of two applications of a pair one has moved. `plan` creates only the copies that
+    a run would create, and `topic list` shows only topics that each flow copies now.
+    """
+    one, other = f"A{topic_name[-6:]}", f"B{topic_name[-6:]}"
+    ends = {one: clusters["a"].bootstrap, other: clusters["b"].bootstrap}
+    moved, left = f"{topic_name}-moved", f"{topic_name}-left"
+    for bootstrap in ends.values():
+        create_topic(bootstrap, moved, 1)
+        create_topic(bootstrap, left, 1)
+    document = pair_of(*ends.items(), f"{topic_name}-.*")
+    ((name, settings),) = document["recovery"].items()
+    document["recovery"] = {
+        f"{name}/moved": settings | {"topics": [moved], "groups": []}
+    }
+    make_active(document, one, other, 2)
+    document["recovery"][f"{name}/left"] = settings | {"topics": [left], "groups": []}
+    path = tmp_path / "mirror.yaml"
+    path.write_text(json.dumps(document))
+
+    def shown(*words: str) -> Any:
+        run = CliRunner().invoke(app, [*words, "-c", str(path), "-o", "json"])
+        assert run.exit_code == 0, run.stderr
+        return json.loads(run.stdout)
+
+    made = {
+        (each["cluster"], each["topic"])
+        for each in shown("plan")["create"]
+        if each["purpose"] == "copy"
+    }
+    assert made == {(other, f"{one}.{left}"), (one, f"{other}.{moved}")}
+    listed = {
+        flow["name"]: [each["topic"] for each in flow["topics"]]
+        for flow in shown("topic", "list")["flows"]
+    }
+    assert listed == {f"{one}->{other}": [left], f"{other}->{one}": [moved]}
 
 
 def test_configs_come_from_the_active_cluster(

@@ -9,15 +9,25 @@ from confluent_kafka import Consumer, TopicPartition
 import pytest
 
 from mirror.batches.reading import TopicReader
+from mirror.config.schema import MirrorConfig
 from mirror.errors import FencedError, MirrorError
 from mirror.offsets import progress
-from mirror.recovery.journal import JournalWriter, Kind
-from tests.harness.admin import create_topic, delete_topic, end_offsets
+from mirror.recovery import journal, roles
+from mirror.recovery.journal import JournalReader, JournalWriter, Kind
+from mirror.switching.steps.assess import places_of
+from mirror.switching.steps.changes import changes
+from tests.harness.admin import (
+    add_partitions,
+    create_topic,
+    delete_topic,
+    end_offsets,
+)
 from tests.harness.application import Application
 from tests.harness.group_moves import Reader, commit_for, committed
 from tests.harness.load import producer
 from tests.harness.rehearsal import Rehearsal
 from tests.harness.service import RunningMirror
+from tests.harness.waiting import wait_for
 from tests.harness.witness import order_of
 
 if TYPE_CHECKING:
@@ -173,6 +183,123 @@ def test_a_position_in_an_earlier_topic(play: Play) -> None:
     assert not play.active()
 
 
+def test_topics_that_come_meanwhile(
+    clusters: dict[str, PlaygroundCluster], topic_name: str
+) -> None:
+    """What is written after everything was copied to a topic, or to a partition, that
+    did not exist at the cut would never be copied: the switch is undone, and names it.
+    """
+    play = Play(clusters, topic_name)
+    rehearsal = play.rehearsal
+    new = f"{topic_name}-new"
+    names = {"topics": [f"{topic_name}.*"]}
+    rehearsal.config = MirrorConfig.model_validate(
+        {**rehearsal.document, "defaults": {**rehearsal.document["defaults"], **names}}
+    )
+
+    def come() -> None:
+        create_topic(play.a, new, 1)
+        write(play.a, new, "lost", 1)
+
+    def grow() -> None:
+        add_partitions(play.a, topic_name, 2)
+        write(play.a, topic_name, "lost", 1, partition=1)
+
+    with rehearsal:
+        play.fill()
+        for act, where in ((come, f"{new}-0"), (grow, f"{topic_name}-1")):
+            with pytest.raises(MirrorError, match=f"such as {where}, which") as told:
+                rehearsal.carry_out({"open": act})
+            assert "Everything was undone" in str(told.value)
+            assert not play.active()
+            if act is come:
+                delete_topic(play.a, new)
+
+
+@pytest.mark.full
+def test_a_topic_that_goes_meanwhile(play: Play) -> None:
+    """A topic that is deleted after everything was copied cannot be fenced, nor come
+    back unseen: the switch is undone, and names it.
+    """
+    with pytest.raises(MirrorError, match=f"topic {play.topic} on .* was deleted"):
+        play.rehearsal.carry_out({"open": lambda: delete_topic(play.a, play.topic)})
+    assert not play.active()
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("side", ["a", "b"])
+def test_a_journal_is_lost(make_clusters: Any, topic_name: str, side: str) -> None:
+    """Somebody deletes the journal on one side before a step, for each step. The switch
+    ends with an error, or goes on; the same command again brings it to its end, and
+    both journals say so. The group goes on at its record.
+    """
+    clusters = make_clusters("a", "b")
+    for step in roles.STEPS[1:]:
+        play = Play(clusters, f"{topic_name}-{step}")
+        lost = {"a": play.a, "b": play.b}[side]
+
+        def lose(bootstrap: str = lost) -> None:
+            delete_topic(bootstrap, journal.TOPIC)
+
+        with play.rehearsal as rehearsal:
+            play.fill()
+            said = ""
+            try:
+                rehearsal.carry_out({step: lose}, step_seconds=10)
+            except MirrorError as error:
+                said = str(error)
+            print(f"{step} {side}: {said}")
+            wait_for(lambda: went_through(play), 60)
+            assert play.there() == 10
+            ours = next(iter(rehearsal.config.recovery))
+            for alias in (play.one, play.other):
+                entries = JournalReader(rehearsal.cluster(alias)).read()
+                found = roles.merged(entries, pair=ours)
+                pair = rehearsal.config.recovery[ours]
+                assert roles.role(found, pair).active == play.other
+                assert roles.open_run(found) is None
+
+
+def went_through(play: Play) -> bool:
+    """Whether the same command has nothing left to do."""
+    try:
+        play.rehearsal.carry_out()
+    except MirrorError as error:
+        print(f"again: {error}")
+        return False
+    return True
+
+
+@pytest.mark.parametrize(
+    "read", [25, pytest.param(5, marks=pytest.mark.full),
+             pytest.param(33, marks=pytest.mark.full)]
+)  # fmt: skip
+def test_what_comes_again_is_predicted(
+    clusters: dict[str, PlaygroundCluster], topic_name: str, read: int
+) -> None:
+    """Both clusters write one topic at the same time, so their logs have different
+    orders and one offset cannot split both. After the switch a group skips none of the
+    records, and reads as many again as a dry run has said.
+    """
+    play = Play(clusters, topic_name, policy="identity")
+    rehearsal, application = play.rehearsal, play.application
+    create_topic(play.b, topic_name, 1)
+    with rehearsal:
+        assert application.write(play.a, 20)
+        assert application.write(play.b, 20)
+        rehearsal.copy(play.a, topic_name, 40, back=True)
+        assert application.write(play.a, 1)  # behind the copies: it passes these
+        rehearsal.copy(play.b, topic_name, 41)
+        assert application.consume(play.a, [topic_name], most=read) == read
+        stage = rehearsal.stage()
+        (change,) = changes(stage, places_of(stage))["positions"].changes
+        rehearsal.carry_out()
+        application.consume(play.b, [topic_name])
+    assert application.read.keys() == set(application.written)
+    repeated = [key for key, count in application.read.items() if count > 1]
+    assert change["again"] == len(repeated) > 0
+
+
 @pytest.mark.parametrize("policy", ["default", "identity"])
 def test_the_way_back_begins_at_the_cut(
     clusters: dict[str, PlaygroundCluster], topic_name: str, policy: str
@@ -268,10 +395,13 @@ def test_the_way_back_passes_copies(
         assert order_of(play.a, copy)[0] == [b"new-%d" % n for n in range(3)]
 
 
-def write(bootstrap: str, topic: str, what: str, count: int) -> None:
+def write(
+    bootstrap: str, topic: str, what: str, count: int, *, partition: int = 0
+) -> None:
     client = producer(bootstrap)
     for number in range(count):
-        client.produce(topic, key=f"{what}-{number}", value=b"v", partition=0)
+        key = f"{what}-{number}"
+        client.produce(topic, key=key, value=b"v", partition=partition)
     assert client.flush(30) == 0
 
 

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import threading
 import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from typer.testing import CliRunner
 
+from mirror.cli.main import app
 from mirror.clusters.cluster import Cluster
 from mirror.config.cluster_settings import ClusterConfig
+from mirror.config.schema import MirrorConfig
+from mirror.drilling import history
 from mirror.driver.pairs import PairFollower
 from mirror.jobs.topics import CONFIGS, TopicJobs
 from mirror.metadata.topics import select
@@ -25,9 +30,12 @@ from tests.harness.admin import alter_topic, create_topic, delete_topic
 from tests.harness.application import Application
 from tests.harness.metadata import overrides
 from tests.harness.rehearsal import Rehearsal
+from tests.harness.switching import make_active, pair_of
 from tests.harness.waiting import wait_for
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from mirror.playground.cluster import PlaygroundCluster
 
 pytestmark = pytest.mark.integration
@@ -92,6 +100,55 @@ def test_who_else_writes(
         create_topic(clusters["a"].bootstrap, topic_name, 1)
         _, warning = STEPS["assess"].do(rehearsal.stage()).warnings
         assert f"made again on {one} since {one}->{other} copied it" in warning
+
+
+def test_a_flow_that_rests_writes_nothing_to_a_switch(
+    clusters: dict[str, PlaygroundCluster], topic_name: str, tmp_path: Path
+) -> None:
+    """Another pair feeds the cluster that is to be quiet. A dry run names the flow out
+    of that pair's active cluster as a writer and not the one that rests, before and
+    after they change places, and so does the stage of a drill.
+    """
+    tag = topic_name[-6:]
+    one, x, y = f"A{tag}", f"X{tag}", f"Y{tag}"
+    # Under another address, or the flow into A would be within one cluster.
+    ends = (
+        made.bootstrap.replace("127.0.0.1", "localhost") for made in clusters.values()
+    )
+    feeding = pair_of(*zip((x, y), ends, strict=True), topic_name)
+    feeding["recovery"][f"{x}<->{y}"]["feeds"] = [one]
+    out = {f"{x}->{one}": {}, f"{y}->{one}": {}}
+    with rehearsal_of(
+        clusters,
+        topic_name,
+        policy="identity",
+        clusters=feeding["clusters"],
+        flows={**feeding["flows"], **out},
+    ) as rehearsal:
+        document = rehearsal.document
+        document["recovery"].update(feeding["recovery"])
+        path = tmp_path / "mirror.yaml"
+        path.write_text(json.dumps(document))
+        config = MirrorConfig.model_validate(document)
+        pair = next(iter(config.recovery.values()))
+        flow = next(iter(config.flows.values()))
+        assert flow.name == f"{one}->B{tag}"
+
+        def named() -> set[str]:
+            words = ("switch", flow.name, "-c", str(path), "--dry-run", "-o", "json")
+            run = CliRunner().invoke(app, words)
+            assert run.exit_code == 0, run.output
+            step, *_ = map(json.loads, run.stdout.splitlines())
+            said = " ".join(step["warnings"])
+            drilled = history.stage_of(config, pair, flow, rehearsal.cluster).config
+            there = {each.name for each in drilled.enabled_flows}
+            found = {name for name in out if f"flow {name} copies into" in said}
+            assert found == there & out.keys()
+            return found
+
+        assert named() == {f"{x}->{one}"}
+        make_active(feeding, x, y, 2)
+        assert named() == {f"{y}->{one}"}
 
 
 def test_heartbeats_keep_no_switch_from_being_quiet(

@@ -170,6 +170,20 @@ def test_what_is_asked_often_loads_little(
     assert not _HEAVY & set(report.split())
 
 
+def test_a_failover_begins_without_what_only_switches_need() -> None:
+    """The steps load neither Arrow nor what compares records: a command in a disaster
+    begins without them.
+    """
+    code = "import sys, mirror.switching.steps; print(*sys.modules)"
+    ended = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+
+    loaded = set(ended.stdout.split())
+    assert "mirror.switching.steps.prove" in loaded
+    assert not {"pyarrow", "pyspark", "mirror.proving"} & loaded
+
+
 @pytest.mark.parametrize(
     "arguments",
     [

@@ -21,6 +21,7 @@ from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 from mirror.clusters import codes
 from mirror.clusters.auth import kerberos, refusals, tokens
 from mirror.clusters.auth.security import sasl_client, tls_context, uses_sasl, uses_tls
+from mirror.clusters.patience import left
 from mirror.clusters.wire.line import Line, TlsLine
 from mirror.errors import MALFORMED, AuthenticationError, UnreachableError
 
@@ -46,7 +47,8 @@ def open_line(config: ClusterConfig, host: str, port: int) -> Line:
     where = f"{host}:{port}"
     timeout = config.request_timeout_seconds
     try:
-        plain = socket.create_connection((host, port), min(timeout, _CONNECT_SECONDS))
+        seconds = left(min(timeout, _CONNECT_SECONDS))
+        plain = socket.create_connection((host, port), seconds)
     except OSError as error:
         raise UnreachableError(
             f"cluster {config.alias}: {where} does not answer: {error}"

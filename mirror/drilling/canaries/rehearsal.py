@@ -19,7 +19,7 @@ from mirror.drilling.canaries.outcome import Canary
 from mirror.errors import FencedError, MirrorError
 from mirror.offsets import progress
 from mirror.policy.names import CANARY
-from mirror.recovery import canaries, roles
+from mirror.recovery import canaries, resting, roles
 from mirror.recovery.journal import JournalReader, Kind
 from mirror.switching import hooks, whole
 from mirror.switching.stage import Stage, both_flows
@@ -89,7 +89,7 @@ def ready(
     ours, reverse = both_flows(config, canary, flow.source, flow.target)
     stage = Stage(
         kind=Kind.SWITCH,
-        config=config,
+        config=resting.copying(config, reach, flow.name),
         pair=canary,
         flow=ours,
         reverse=reverse,

@@ -28,7 +28,6 @@ from mirror.switching import (
     whole,
 )
 from mirror.switching.stage import Done, Stage, Step, StepError, nothing_to_undo
-from mirror.tails.unsettled import unsettled
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -163,6 +162,8 @@ def _require_closed(stage: Stage) -> tuple[str, ...]:
 
 def _require_settled(stage: Stage) -> None:
     """Applications would meet records that the cluster they come from does not have."""
+    from mirror.tails.unsettled import unsettled  # noqa: PLC0415  as in `prove`
+
     reverse, clusters = stage.reverse, (stage.target, stage.source)
     if left := unsettled(reverse, *clusters, stage.entries()).left(reverse):
         raise StepError(

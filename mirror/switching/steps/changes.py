@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from mirror.clusters.admin import access, group_offsets
 from mirror.errors import MirrorError
+from mirror.metadata.merging import Merging
+from mirror.offsets import repeats
+from mirror.offsets.translation import Exactness
 from mirror.recovery import roles
 from mirror.status.wording import some
 from mirror.switching import fences, fencing, hooks, rights, schemas
@@ -22,6 +25,7 @@ if TYPE_CHECKING:
 
     from mirror.clusters.cluster import Cluster
     from mirror.metadata.acl_notes import AclPlan
+    from mirror.offsets.repeats import Move
     from mirror.switching.group_places import GroupPlaces
     from mirror.switching.stage import Stage
 
@@ -30,6 +34,9 @@ STATE = "state"
 """What `change` says of a change; a state is one in words."""
 
 Change = dict[str, Any]
+
+_NONE_AGAIN = (Exactness.EXACT, Exactness.TIP, Exactness.BEHIND)
+"""Where one flow alone writes the copy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,6 +153,7 @@ def _open(stage: Stage, found: GroupPlaces) -> Changes:
 def _offsets(stage: Stage, found: GroupPlaces) -> Iterator[Change]:
     """Also those that are set already: they say where the group goes on."""
     there = group_offsets.fetch(stage.target, found.places).groups
+    again = _again(stage, found)
     for group, places in sorted(found.places.items()):
         for (topic, number), place in sorted(places.items()):
             now = there.get(group, {}).get((topic, number))
@@ -159,7 +167,36 @@ def _offsets(stage: Stage, found: GroupPlaces) -> Iterator[Change]:
                 "from": None if now is None else now.offset,
                 "to": place.offset if place.offset >= 0 else None,
                 "exactness": str(place.exactness),
+                "again": again.get((group, topic, number)),
             }
+
+
+def _again(stage: Stage, found: GroupPlaces) -> dict[tuple[str, str, int], int]:
+    """How many records each group reads again, by its place; one that is not known is
+    missing. A failover's report has what its groups may read again.
+    """
+    if not stage.planned:
+        return {}
+    writers = Merging(stage.config.enabled_flows)
+    counts: dict[tuple[str, str, int], int] = {}
+    moves: dict[tuple[str, str, int], Move] = {}
+    backs = set()
+    for group, places in found.places.items():
+        for (topic, number), place in places.items():
+            move = place.along
+            if move is None or writers.is_alone(stage.flow, move.topic):
+                if place.exactness in _NONE_AGAIN:
+                    counts[group, topic, number] = 0
+            elif place.offset >= 0:
+                moves[group, topic, number] = move
+                backs.add(writers.back(stage.flow, move.topic) is not None)
+    if moves:
+        back = stage.reverse if True in backs else None
+        found_of = repeats.predict(
+            stage.flow, back, stage.source, stage.target, [*moves.values()]
+        )
+        counts |= {key: found_of[move] for key, move in moves.items()}
+    return counts
 
 
 def _acls(cluster: Cluster, plan: AclPlan) -> Iterator[Change]:

@@ -1,0 +1,125 @@
+"""Switches while a whole cluster accepts connections and answers nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from mirror.clusters import patience
+from mirror.clusters.cluster import Cluster
+from mirror.config.cluster_settings import ClusterConfig
+from mirror.errors import MirrorError, UnreachableError
+from mirror.recovery import roles
+from tests.harness.admin import create_topic
+from tests.harness.application import Application
+from tests.harness.group_moves import commit_for, committed
+from tests.harness.metadata import allow
+from tests.harness.producers import all_acls
+from tests.harness.rehearsal import Rehearsal
+from tests.harness.switching import secured_pair_of
+from tests.harness.waiting import crowd, wait_for
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from mirror.playground.cluster import PlaygroundCluster
+
+pytestmark = pytest.mark.integration
+
+_STEP_SECONDS = 4.0
+_NOTE_SECONDS = 12.0
+"""What the notes in both journals may add: a few seconds each."""
+
+
+@contextlib.contextmanager
+def frozen(cluster: PlaygroundCluster) -> Iterator[None]:
+    """Its brokers accept connections and answer nothing."""
+    pids = cluster.pids().values()
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for pid in pids:
+            os.kill(pid, signal.SIGCONT)
+
+
+def test_work_ends_in_time() -> None:
+    """Within a piece of work a cluster that accepts connections and is silent costs
+    what is left of the work's time, not what each connection would wait.
+    """
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        config = ClusterConfig(alias="A", bootstrap_servers=(f"127.0.0.1:{port}",))
+        began = time.monotonic()
+        with (
+            patience.until(began),
+            pytest.raises(UnreachableError, match=f"127.0.0.1:{port}: no answer"),
+        ):
+            Cluster(config).connect()
+        assert time.monotonic() - began < config.request_timeout_seconds / 3
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("side", ["a", "b"])
+def test_a_cluster_hangs_in_each_step(
+    make_clusters: Any, topic_name: str, side: str
+) -> None:
+    """A cluster falls silent as a step begins, for each step of a switch that fences by
+    ACLs. The command ends soon after `--step-timeout`, with a message that names step
+    and broker. What it could undo is undone: unless the silent cluster is the one with
+    the fence, its ACLs are as before. Once the cluster answers, the same command goes
+    through, and the group goes on at its record.
+    """
+    made = make_clusters("a", "b", secured=True)
+    one, two = (made[name].admin_bootstrap for name in "ab")
+    assert made[side].sasl is not None
+    silent = made[side].sasl.bootstrap
+    for number, step in enumerate(roles.STEPS):
+        topic, names = f"{topic_name}-{number}", (f"A{number}", f"B{number}")
+        create_topic(one, topic, 1)
+        allow(one, "alice", "WRITE", topic)
+        assert Application(topic, 1, f"app-{topic}").write(one, 10)
+        commit_for(one, f"app-{topic}", {topic: 7})
+        secured = secured_pair_of(*zip(names, made.values(), strict=True), topic)
+        with (
+            Rehearsal(
+                *((alias, "") for alias in names), topic,
+                clusters=secured["clusters"], pair={"fence": "acl"},
+                sync_topic_acls=False,
+            ) as rehearsal,
+            contextlib.ExitStack() as hung,
+        ):  # fmt: skip
+            copy = f"{names[0]}.{topic}"
+            rehearsal.copy(two, copy, 10)
+            before = all_acls(one)
+            began = 0.0
+
+            def hang() -> None:
+                nonlocal began
+                began = time.monotonic()
+                hung.enter_context(frozen(made[side]))
+
+            with pytest.raises(MirrorError) as told:
+                rehearsal.carry_out({step: hang}, step_seconds=_STEP_SECONDS)
+            took = time.monotonic() - began
+            hung.close()
+            print(f"{step} {side}: {took:.1f} s: {told.value}")
+            assert str(told.value).startswith(f"step {step} failed: cluster ")
+            assert f"{silent}: no answer in time" in str(told.value)
+            assert took < 2 * _STEP_SECONDS + _NOTE_SECONDS * crowd()
+            moved = "Run the same command again to go on" in str(told.value)
+            assert moved == (roles.STEPS.index(step) > roles.STEPS.index(roles.ROLE))
+            if side == "b" and not moved:
+                assert all_acls(one) == before
+            wait_for(lambda: rehearsal.cluster(names["ab".index(side)]).topics())  # noqa: B023
+            rehearsal.carry_out()
+            assert rehearsal.run is not None
+            assert rehearsal.run.state(roles.ROLE) == "DONE"
+            assert committed(two, f"app-{topic}", copy) == 7
