@@ -44,12 +44,12 @@ def compile_() -> None:
             typer.echo(f"  {module.name.rpartition('.')[2]:<14} {seconds:6.1f} s")
     typer.echo(f"kernels are ready after {time.monotonic() - began:.1f} s")
 
-    from mirror.driver import class_data  # noqa: PLC0415  imports Spark
+    from mirror.driver import archiving  # noqa: PLC0415  imports Spark
 
     typer.echo("archiving the classes of Spark's JVM")
     began = time.monotonic()
     try:
-        made = class_data.make()
+        made = archiving.make()
     except (ArchiveError, JavaMissingError) as error:
         complain(f"no archive of Spark's classes, so starts take longer: {error}")
     else:

@@ -11,7 +11,7 @@ import sys
 import pyspark
 import pytest
 
-from mirror.driver import class_data
+from mirror.driver import archiving, class_data
 from mirror.host import require_java
 
 pytestmark = pytest.mark.integration
@@ -48,7 +48,7 @@ def test_who_must_compile_says_so_once(tmp_path: Path) -> None:
 @pytest.fixture(scope="module")
 def archive() -> Path:
     """What `make install` has made, or now."""
-    class_data.make()
+    archiving.make()
     return class_data.place()
 
 
