@@ -44,7 +44,7 @@ $(STAMP): requirements.lock pyproject.toml
 	    echo "making $(VENV) with $$chosen"; \
 	    $$chosen -m venv $(VENV); \
 	fi
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install -qq --disable-pip-version-check --require-hashes -r requirements.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	$(BIN)/mirror compile
 	@touch $@
