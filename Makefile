@@ -26,7 +26,7 @@ help: ## list these targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: install
-install: $(STAMP) ## create .venv with mirror and its locked dependencies
+install: $(STAMP) ## create .venv with mirror, compiled, and its locked dependencies
 
 $(STAMP): requirements.lock pyproject.toml
 	@set -e; chosen=; \
@@ -44,8 +44,9 @@ $(STAMP): requirements.lock pyproject.toml
 	    echo "making $(VENV) with $$chosen"; \
 	    $$chosen -m venv $(VENV); \
 	fi
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install -qq --disable-pip-version-check --require-hashes -r requirements.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	$(BIN)/mirror compile
 	@touch $@
 
 .PHONY: demo

@@ -48,6 +48,10 @@ class JavaMissingError(MirrorError):
     """Java 17 or newer is needed."""
 
 
+class ArchiveError(MirrorError):
+    """The archive of Spark's classes cannot be made."""
+
+
 class ClusterError(MirrorError):
     """A cluster could not do what was asked."""
 

@@ -3,7 +3,7 @@
 # them in a plain folder. Run from the top of the source:
 #
 #   install.sh dependencies HOME    a Python environment with the locked packages
-#   install.sh package HOME         mirror itself, with compiled kernels
+#   install.sh package HOME         mirror itself, compiled
 # PYTHON is the Python to use; python3 by default. EXTRAS=kerberos adds what
 # mirror[kerberos] needs, which takes gcc and the headers of Python and libkrb5.
 set -eu
@@ -37,12 +37,8 @@ package)
         --no-deps --no-index "$wheels"/mirror-*.whl
     rm -r "$wheels"
     cp deploy/image/app.py deploy/image/healthy.py "$home"
-    # For any CPU of this architecture, not just the one it was built on. -P: numba looks
-    # kernels up by their module's path, which is that of the package, not of the source.
-    NUMBA_CACHE_DIR="$home/kernels" NUMBA_CPU_NAME=generic \
-        "$home/bin/python" -P -c 'import importlib, pkgutil, mirror.batches as batches
-for module in pkgutil.iter_modules(batches.__path__, "mirror.batches."):
-    importlib.import_module(module.name)'
+    # For any CPU of this architecture, not just the one it was built on.
+    NUMBA_CACHE_DIR="$home/kernels" NUMBA_CPU_NAME=generic "$home/bin/mirror" compile
     chmod -R go+rX "$home/kernels"
     ;;
 *)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from functools import cache
 import hashlib
+import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,7 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+_LOG = logging.getLogger(__name__)
 _NO_NUMBER = -2  # neither a size nor null
 
 
@@ -33,19 +35,46 @@ def compiled(signature: str) -> Any:
     """
 
     def compile_(function: Callable[..., Any]) -> Any:
-        njit: Any = numba.njit
-        kernel = njit(nogil=True, _nrt=False)(function)
+        kernel = _njit(nogil=True, _nrt=False)(function)
         kernel.enable_caching()
         # numba holds its cache against the kernel's own file. What is inlined from its
         # neighbours counts as well: an upgrade would leave their old code in use.
         file = kernel._cache._cache_file  # noqa: SLF001  there is no other way
         folder = Path(function.__code__.co_filename).parent
         file._source_stamp = (file._source_stamp, _content(folder))  # noqa: SLF001
+        file.load = _announcing(file.load)
         kernel.compile(signature)
         kernel.disable_compile()
         return kernel
 
     return compile_
+
+
+_njit: Any = numba.njit
+called = _njit(_nrt=False)
+"""A decorator for what such loops call. Others are inlined, which makes them faster and
+takes the compiler longer."""
+
+
+def _announcing(load: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """The same, but says so when the cache has no kernel, which is then compiled."""
+
+    def load_or_announce(key: Any) -> Any:
+        found = load(key)
+        if found is None:
+            _announce()
+        return found
+
+    return load_or_announce
+
+
+@cache
+def _announce() -> None:
+    # Once, and as a warning: commands that set up no log print these on stderr.
+    _LOG.warning(
+        "compiling what copies records, once for this installation: half a minute of "
+        "CPU or more (mirror compile does it ahead)"
+    )
 
 
 @cache

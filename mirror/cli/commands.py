@@ -72,6 +72,10 @@ _COMMANDS = {
         "Take over flows from MirrorMaker 2, or hand them back.",
     ),
     "demo": ("demo:demo", "Watch it work on two clusters of its own."),
+    "compile": (
+        "compile:compile_",
+        "Compile what copies records, ahead of the first start.",
+    ),
     "version": (
         "version:version",
         "Print the versions of mirror and what it runs on.",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import structlog
 import typer
@@ -109,7 +109,6 @@ def _run(config: Path, clusters: Sequence[str], *, once: bool, end: RunEnd) -> N
         logger.warning("configuration", warning=warning)
 
     # Spark takes a second to import.
-    from mirror.drilling.history import rehearse  # noqa: PLC0415
     from mirror.driver.service import Service  # noqa: PLC0415
     from mirror.proving.continuous.in_service import ServiceProofs  # noqa: PLC0415
     from mirror.switching.owed import settle  # noqa: PLC0415
@@ -123,7 +122,7 @@ def _run(config: Path, clusters: Sequence[str], *, once: bool, end: RunEnd) -> N
             watch=watch,
             proofs=ServiceProofs(),
             settle=settle,
-            rehearse=rehearse,
+            rehearse=_rehearse,
             new_count=Unsettled,
         )
     )
@@ -147,6 +146,12 @@ def _run(config: Path, clusters: Sequence[str], *, once: bool, end: RunEnd) -> N
                     reason=flow.reason,
                 )
         raise typer.Exit(EXIT_FAILED)
+
+
+def _rehearse(*arguments: Any, **named: Any) -> Any:
+    from mirror.drilling.history import rehearse  # noqa: PLC0415  when one is due
+
+    return rehearse(*arguments, **named)
 
 
 def _read(file: Path, clusters: Sequence[str]) -> tuple[MirrorConfig, tuple[str, ...]]:

@@ -25,6 +25,7 @@ import structlog
 
 from mirror.config import environment
 from mirror.config.service_settings import SPARK_SECRET
+from mirror.driver import class_data
 from mirror.driver.jvm_output import passed_on
 from mirror.driver.spark_security import protection
 from mirror.host import require_java
@@ -110,6 +111,7 @@ def session(config: ServiceConfig, *, slots: int) -> SparkSession:
             **settings,
         }
     if not _submitted():
+        settings.setdefault("spark.driver.defaultJavaOptions", class_data.options())
         _launch(settings)
     given = {**dict(SparkConf().getAll()), **settings}
     settings |= protection(given["spark.master"], given)

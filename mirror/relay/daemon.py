@@ -12,13 +12,17 @@ import contextlib
 import gc
 import hashlib
 import os
+from pathlib import Path
 import select
 import signal
 import socket
 import struct
 import sys
 import time
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 SLOT = "MIRROR_SLOT"
 """The variable that differs between the daemons of one JVM."""
@@ -45,10 +49,24 @@ def _import() -> None:
     # Each worker gets one core: libraries must not start threads of their own.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    sys.path[:] = without_copies(sys.path)
     import pyspark.daemon  # noqa: PLC0415
     import pyspark.worker  # noqa: F401, PLC0415  every worker imports it
 
     import mirror.relay.task  # noqa: F401, PLC0415  loads the kernels from numba's cache
+
+
+def without_copies(path: Sequence[str]) -> list[str]:
+    """Without what lies inside a pyspark that is on the path itself: Spark puts copies
+    of the same sources first, in archives, and every start would compile them.
+    """
+    installed = [Path(each, "pyspark") for each in path]
+    installed = [each for each in installed if (each / "__init__.py").is_file()]
+    return [
+        each
+        for each in path
+        if not any(Path(each).is_relative_to(folder) for folder in installed)
+    ]
 
 
 def _serve_spark() -> None:

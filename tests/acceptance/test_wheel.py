@@ -15,6 +15,8 @@ import mirror
 from tests.harness.admin import create_topic
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from tests.conftest import Clusters
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.full, pytest.mark.timeout(1800)]
@@ -56,7 +58,8 @@ def test_the_wheel_is_all_it_takes(
     version: str, wheel: Path, clusters: Clusters, topic_name: str, tmp_path: Path
 ) -> None:
     """With the locked dependencies and the wheel, the commands work from any folder,
-    `mirror check` on real clusters among them, and nothing comes from the source tree.
+    and nothing comes from the source tree: `mirror check` finds what `mirror compile`
+    has made, and `mirror demo` counts each record once to its end.
     """
     home = tmp_path / "home"
     subprocess.run([python(version), "-m", "venv", str(home)], check=True, timeout=600)
@@ -76,25 +79,76 @@ def test_the_wheel_is_all_it_takes(
     )
 
     def run(*words: str) -> str:
-        ended = subprocess.run(
-            [str(home / "bin" / "mirror"), *words],
-            cwd=folder,
-            capture_output=True,
-            text=True,
-            timeout=600,
-            check=False,
-            env={k: v for k, v in os.environ.items() if k != "PYTHONPATH"},
-        )
-        assert ended.returncode == 0, ended.stdout + ended.stderr
-        return ended.stdout
+        return _said([str(home / "bin" / "mirror"), *words], folder)
 
     assert "demo" in run("--help")
     assert "--records" in run("demo", "--help")
     told = run("version")
     assert f"mirror        {mirror.__version__}" in told
     assert version in told
-    assert topic_name in run("check", "-c", "mirror.yaml")
+    compiled = run("compile")
+    assert "kernels are ready" in compiled
+    assert "the archive is made" in compiled
+    checked = run("check", "-c", "mirror.yaml")
+    assert topic_name in checked
+    assert "compiling" not in checked
+    shown = run("demo", "--records", "3000")
+    assert "consumer: exactly once" in shown
+    assert "goes on at B, at the very next record" in shown
+    assert "with exit code 0" in shown
     [packages] = (home / "lib").glob("python3*/site-packages")
     shipped = {path.relative_to(packages) for path in (packages / "mirror").rglob("*")}
     assert Path("mirror/web/page") in shipped
     assert not (packages / "tests").exists()
+
+
+@pytest.mark.parametrize("installer", ["pip", "pipx", "uv"])
+def test_each_installer_brings_the_command(
+    installer: str, wheel: Path, tmp_path: Path
+) -> None:
+    """`pip install`, `pipx install` and `uv tool install` of the wheel, as the page
+    says and without a lock, give the command and versions that work together.
+    """
+    tools = tmp_path / "tools"
+    made = {
+        "HOME": str(tmp_path),
+        "PIPX_HOME": str(tmp_path / "pipx"),
+        "PIPX_BIN_DIR": str(tmp_path / "bin"),
+        "PIPX_DEFAULT_PYTHON": python("3.11"),
+        "UV_TOOL_DIR": str(tmp_path / "uv"),
+        "UV_TOOL_BIN_DIR": str(tmp_path / "bin"),
+        "UV_CACHE_DIR": str(tmp_path / "uv-cache"),
+        "UV_PYTHON": python("3.11"),
+        "UV_PYTHON_DOWNLOADS": "never",
+    }
+    subprocess.run([python("3.11"), "-m", "venv", str(tools)], check=True, timeout=600)
+    command = tmp_path / "bin" / "mirror"
+    if installer == "pip":
+        command = tools / "bin" / "mirror"
+        _said([str(tools / "bin" / "pip"), "install", str(wheel)], tmp_path, made)
+    else:
+        _said([str(tools / "bin" / "pip"), "install", installer], tmp_path, made)
+        words = ["install"] if installer == "pipx" else ["tool", "install"]
+        _said([str(tools / "bin" / installer), *words, str(wheel)], tmp_path, made)
+    assert f"mirror        {mirror.__version__}" in _said(
+        [str(command), "version"], tmp_path, made
+    )
+    assert "--config" in _said([str(command), "run", "--help"], tmp_path, made)
+
+
+def _said(
+    command: list[str], folder: Path, more: Mapping[str, str] | None = None
+) -> str:
+    """What a command prints, on both outputs; it has to end well."""
+    without = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+    ended = subprocess.run(
+        command,
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=1200,
+        check=False,
+        env={**without, **(more or {})},
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    return ended.stdout + ended.stderr

@@ -18,7 +18,6 @@ import urllib.request
 
 import psutil
 
-from tests.harness import spark_archive
 from tests.harness.admin import end_offsets
 from tests.harness.waiting import PATIENCE_SECONDS, crowd, deadline_in, wait_for
 
@@ -79,7 +78,6 @@ class RunningMirror:
             self._process = subprocess.Popen(
                 self._command,
                 cwd=self._folder,
-                env={**os.environ, **spark_archive.environment()},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

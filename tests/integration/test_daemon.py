@@ -20,6 +20,7 @@ from tests.harness.waiting import wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
 pytestmark = [
     pytest.mark.integration,
@@ -170,3 +171,17 @@ def test_another_user_is_not_asked(
     with squatter, squatter.accept()[0] as asking:
         assert asking.recv(100) == b""
     connection.close()
+
+
+def test_pyspark_comes_from_where_it_is_installed(tmp_path: Path) -> None:
+    """The archives that Spark names in PYTHONPATH are left out if they are inside the
+    pyspark that is installed; those of another Spark, as on a cluster, come first.
+    """
+    site, other = tmp_path / "site", tmp_path / "spark"
+    (site / "pyspark").mkdir(parents=True)
+    (site / "pyspark" / "__init__.py").touch()
+    ours = f"{site}/pyspark/python/lib/pyspark.zip"
+    theirs = f"{other}/python/lib/pyspark.zip"
+
+    assert daemon.without_copies([ours, "", str(site)]) == ["", str(site)]
+    assert daemon.without_copies([theirs, str(site)]) == [theirs, str(site)]

@@ -1,0 +1,93 @@
+"""Makes the archive of `class_data`, with a session that does what every service does.
+
+Main function: `make`. The session runs in a process of its own, since Java writes the
+archive when it ends.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+
+from mirror.config.service_settings import ServiceConfig
+from mirror.driver.class_data import QUIET, place
+from mirror.driver.executors import warm_up
+from mirror.driver.session import session
+from mirror.errors import ArchiveError
+
+_SECONDS = 600.0
+_LEASES = 3
+
+
+def make() -> bool:
+    """Create the archive; False if there is one already.
+
+    Raises:
+        JavaMissingError: there is no Java that Spark can run on.
+        ArchiveError: it cannot be created.
+    """
+    archive = place()
+    if archive.exists():
+        return False
+    made = archive.with_suffix(f".{os.getpid()}")
+    try:
+        made.touch()  # fails at once where it cannot be written
+        with tempfile.TemporaryDirectory() as folder:  # Spark may leave things there
+            subprocess.run(
+                [sys.executable, "-P", "-m", __name__, str(made)],
+                cwd=folder,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=_SECONDS,
+                check=True,
+            )
+        if not made.stat().st_size:
+            raise ArchiveError("Java wrote nothing")
+        for old in archive.parent.glob("mirror-*.jsa"):
+            old.unlink()
+        made.rename(archive)
+    except subprocess.CalledProcessError as error:
+        said = error.stderr.decode(errors="replace").strip().splitlines()
+        raise ArchiveError(said[-1] if said else str(error)) from error
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise ArchiveError(str(error)) from error
+    finally:
+        made.unlink(missing_ok=True)
+    return True
+
+
+def _run(archive: str) -> None:
+    """Start Spark, carry out a few leases, and wait until its JVM has ended."""
+    java_options = f'-XX:ArchiveClassesAtExit="{archive}" {QUIET}'
+    settings = {"spark.driver.defaultJavaOptions": java_options}
+    spark = session(ServiceConfig(spark=settings), slots=2)
+    leases = []
+
+    def lease(_ticks: object, number: int) -> None:
+        warm_up(spark, "archive", 2)
+        leases.append(number)
+
+    with tempfile.TemporaryDirectory() as checkpoint:
+        query = (
+            spark.readStream.format("rate-micro-batch")
+            .option("rowsPerBatch", 1)
+            .option("numPartitions", 1)
+            .load()
+            .writeStream.foreachBatch(lease)
+            .option("checkpointLocation", f"file://{checkpoint}")
+            .start()
+        )
+        while len(leases) < _LEASES and query.isActive:
+            time.sleep(0.1)
+        query.stop()
+    java = spark.sparkContext._gateway.proc  # type: ignore[union-attr]  # noqa: SLF001
+    spark.stop()
+    java.stdin.close()
+    java.wait()
+
+
+if __name__ == "__main__":
+    _run(sys.argv[1])
