@@ -277,11 +277,9 @@ class FlowConfig(
     def replication_policy(self) -> ReplicationPolicy:
         """Names the copies."""
         return make_policy(
-            self.policy,
-            source_alias=self.source,
-            separator=self.separator,
+            self.policy, source_alias=self.source, separator=self.separator,
             rules=self.rename,
-        )
+        )  # fmt: skip
 
     @property
     def topic_filter(self) -> TopicFilter:

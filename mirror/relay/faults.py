@@ -2,8 +2,8 @@
 
 Main type: `Faults`. Each retry waits longer (`retry.PARTITION`) until the partition is
 copied again. Pauses use the monotonic clock; only what people read is a time of day.
-`obstacle` is pure: it says why metadata and progress rule out copying a partition.
-Errors that brokers return later are handled in `intake` and `slot`.
+Two pure functions: `obstacle` says why metadata and progress rule out copying a
+partition, `blamed` which partitions an error of the slot sets aside.
 """
 
 from __future__ import annotations
@@ -14,9 +14,13 @@ from typing import TYPE_CHECKING
 
 from mirror import retry
 from mirror.clusters import codes
+from mirror.errors import LeaderError, PartitionError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
     from mirror.clusters.topics import Topic
+    from mirror.errors import MirrorError
     from mirror.offsets.progress import Position
     from mirror.relay.lease import Assignment
 
@@ -110,3 +114,27 @@ def obstacle(
     if target.leaders[partition].node < 0:
         return f"target partition {target.name}-{partition} has no leader"
     return ""
+
+
+def blamed(
+    error: MirrorError,
+    *,
+    writers_to: Callable[[str, int], Iterable[TopicPartition]],
+    fewer_than: int | None,
+) -> dict[TopicPartition, tuple[str, str]]:
+    """The partitions that are to blame for an error, each with the reason and Kafka's
+    name for it; none if the whole slot fails. `writers_to`: whose records go to a
+    partition of the target. `fewer_than`: a leader's silence fails the slot if it leads
+    this many; None: never.
+    """
+    if isinstance(error, PartitionError):
+        return {
+            key: (f"target {each.topic}-{each.partition}: {each.reason}", each.error)
+            for each in error.each
+            for key in writers_to(each.topic, each.partition)
+        }
+    if isinstance(error, LeaderError) and (
+        fewer_than is None or len(error.partitions) < fewer_than
+    ):
+        return dict.fromkeys(error.partitions, (str(error), ""))
+    return {}

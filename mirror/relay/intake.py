@@ -266,19 +266,13 @@ class Intake:
         key = (fetched.topic, fetched.partition)
         try:
             buffer, start, end = former.modern(
-                answer.buffer,
-                fetched.start,
-                fetched.end,
+                answer.buffer, fetched.start, fetched.end,
                 most=self._flow.max_unpacked_bytes,
-            )
+            )  # fmt: skip
             found = batch.read(
-                buffer,
-                start,
-                end,
-                position=position,
-                aborted=fetched.aborted,
+                buffer, start, end, position=position, aborted=fetched.aborted,
                 scratch=self._scratch,
-            )
+            )  # fmt: skip
             done = transaction.rewriter.rewrite(
                 buffer,
                 found.rows,

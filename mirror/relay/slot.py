@@ -23,14 +23,13 @@ from mirror.clusters.wire import fetch
 from mirror.errors import (
     ClusterError,
     FencedError,
-    LeaderError,
     MirrorError,
     PartitionError,
     SupersededError,
 )
 from mirror.log import LogThrottle
 from mirror.offsets import starting
-from mirror.relay.faults import Faults
+from mirror.relay.faults import Faults, blamed
 from mirror.relay.filling import FETCH_BYTES, PARTITION_BYTES, Filling
 from mirror.relay.inquiry import Inquiry
 from mirror.relay.intake import Intake
@@ -120,23 +119,17 @@ class Slot:
             tally=self._tally,
         )
         self._schemas = _barrier(plan, client)
+        self._inquiring: list[Suspicions | SchemaBarrier] = [self._suspicions]
+        if self._schemas is not None:
+            self._inquiring.append(self._schemas)
         self._intake = Intake(
-            flow,
-            self._reader,
-            self._suspicions,
-            tally=self._tally,
-            faults=self._faults,
-            log=self._log,
-            schemas=self._schemas,
-        )
+            flow, self._reader, self._suspicions, tally=self._tally,
+            faults=self._faults, log=self._log, schemas=self._schemas,
+        )  # fmt: skip
         self._filling = Filling(
-            plan,
-            self._reader,
-            self._intake,
-            self._writer,
-            self._target,
+            plan, self._reader, self._intake, self._writer, self._target,
             schemas=self._schemas,
-        )
+        )  # fmt: skip
 
     def run(self, lease: Lease, *, wakeup: int | None = None) -> list[PartitionReport]:
         """Copy until the lease ends or the wakeup (a file descriptor) is readable.
@@ -148,18 +141,15 @@ class Slot:
         """
         self._begin(lease)
         woken = self._copy(lease, wakeup)
-        self.on_credit = (
-            lease.credit and self._owner and not woken and bool(self._wanted)
-        )
+        goes_on = lease.credit and self._owner and not woken
+        self.on_credit = goes_on and bool(self._wanted)
         if not self.on_credit:
             self.finish()
         self._look_at_resting()
         reports = self._tally.reports(
-            self._wanted,
-            self._positions,
-            self._faults,
+            self._wanted, self._positions, self._faults,
             answered=self._reader.answered,
-        )
+        )  # fmt: skip
         copies_on = self.on_credit or not self._alone
         return [replace(report, slot_copies_on=copies_on) for report in reports]
 
@@ -206,9 +196,8 @@ class Slot:
         return False
 
     def close(self) -> None:
-        self._suspicions.close()
-        if self._schemas is not None:
-            self._schemas.close()
+        for each in self._inquiring:
+            each.close()
         self._source.close()
         self._target.close()
 
@@ -236,9 +225,8 @@ class Slot:
 
     def _step(self, deadline: float, wakeup: int | None) -> bool:
         """One round: read, fill, write. True if woken."""
-        self._intake.heed(self._suspicions.verdicts())
-        if self._schemas is not None:
-            self._intake.heed(self._schemas.verdicts())
+        for each in self._inquiring:
+            self._intake.heed(each.verdicts())
         self._reader.ask()
         room = self._filling.room
         of_target = self._writer.connections()
@@ -246,8 +234,7 @@ class Slot:
         again_in = self._writer.again_in
         longest = 1.0 if again_in is None else again_in
         longest = min(longest, self._reader.again_in or longest)
-        held = self._schemas is not None and self._schemas.pending
-        if held or self._suspicions.pending:
+        if any(each.pending for each in self._inquiring):
             longest = min(longest, _HEAR_SECONDS)
         if room and self._intake.jumps_wait:
             longest = 0.0
@@ -303,10 +290,9 @@ class Slot:
         if resting and self._owner:
             # Only for display: problems show when the partition is read again.
             with contextlib.suppress(ClusterError):
+                latest = topic_admin.LATEST
                 self._tally.ends(
-                    topic_admin.list_offsets(
-                        self._source, resting, timestamp=topic_admin.LATEST
-                    )
+                    topic_admin.list_offsets(self._source, resting, timestamp=latest)
                 )
 
     def _count_committed(self) -> None:
@@ -388,22 +374,15 @@ class Slot:
         them aside and return True.
         """
         self._owner, self._after_error = False, True
-        guilty: dict[TopicPartition, tuple[str, str]] = {}
-        if isinstance(error, PartitionError):
-            for each in error.each:
-                reason = f"target {each.topic}-{each.partition}: {each.reason}"
-                for key in self._intake.writers_to(each.topic, each.partition):
-                    guilty[key] = reason, each.error
-        elif isinstance(error, LeaderError) and (
-            len(error.partitions) < self._reader.assigned
-            or self._suspicions.pending
-            or self._intake.jumps_wait
-        ):
-            guilty = dict.fromkeys(error.partitions, (str(error), ""))
+        busy = self._suspicions.pending or self._intake.jumps_wait
+        guilty = blamed(
+            error,
+            writers_to=self._intake.writers_to,
+            fewer_than=None if busy else self._reader.assigned,
+        )
         for key, (reason, name) in guilty.items():
-            self._intake.set_aside(
-                key, reason, failed=name, at=self._positions.get(key)
-            )
+            at = self._positions.get(key)
+            self._intake.set_aside(key, reason, failed=name, at=at)
         if not guilty:
             self._tally.slot_failed(str(error))
             if self._throttle.due(str(error)):

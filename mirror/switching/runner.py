@@ -71,8 +71,7 @@ class Operator:
         self._by = operator_name()
         self._clusters = [each for each in (target[1], source[1]) if each is not None]
         self._journals: list[JournalWriter] = []
-        self._most_seconds = journal.PATIENCE_SECONDS
-        """How long a note may take."""
+        self._most_seconds = journal.PATIENCE_SECONDS  # for a note
         self._undecided = False
         """Whether the target may be active: that was written, but not seen."""
         self._readers = [JournalReader(each) for each in self._clusters]
@@ -217,10 +216,9 @@ class Operator:
         deadline = time.monotonic() + terms.step_seconds  # of all of them
         for name in procedure.undoing(self._require_run()):
             staged = replace(
-                self._staged(stage, name, terms),
+                self._staged(stage, name, terms), deadline=deadline,
                 note=partial(self._note_where_possible, name, StepState.BEGUN),
-                deadline=deadline,
-            )
+            )  # fmt: skip
             try:
                 try:
                     with patience.until(deadline):
@@ -277,12 +275,10 @@ class Operator:
             raise
         except MirrorError as other:
             failed += f". It could not be undone ({other})"
+            left = "producers may still be blocked; run the same command with --abort"
             if stage.pair.scope == CANARY:
-                return StepError(f"{failed}; the next canary clears what is left")
-            return StepError(
-                f"{failed}: producers may still be blocked; run the same command with "
-                "--abort"
-            )
+                left = "the next canary clears what is left"
+            return StepError(f"{failed}: {left}")
         left = self.left and f"; {self.left}"
         return StepError(f"{failed}. Everything was undone{left}")
 
@@ -331,7 +327,7 @@ class Operator:
             each.require_room(entry)
         for each in self._journals:
             try:
-                self._write(each, entry, self._patience())
+                _write(each, entry, self._patience())
             except MirrorError:
                 moves = (step, state) == (roles.ROLE, StepState.DONE)
                 self._undecided = moves and each.in_doubt and entry not in self._noted
@@ -352,7 +348,7 @@ class Operator:
         for each in tuple(self._journals):
             last = len(self._journals) == 1
             try:
-                self._write(each, entry, self._patience() if last else _BRIEF_SECONDS)
+                _write(each, entry, self._patience() if last else _BRIEF_SECONDS)
             except FencedError:
                 raise
             except MirrorError:
@@ -361,11 +357,6 @@ class Operator:
                 self._journals.remove(each)
             else:
                 self._add(entry)
-
-    @staticmethod
-    def _write(to: JournalWriter, entry: Entry, seconds: float) -> None:
-        with patience.until(time.monotonic() + seconds):
-            to.write(entry, seconds=seconds)
 
     def _patience(self) -> float:
         """How long to wait for a journal: not much longer than producers may be
@@ -387,13 +378,13 @@ class Operator:
             self.run = roles.Run(entries=(*self._noted, entry))
 
     def _entry(self, step: str, state: StepState, notes: Notes) -> Entry:
-        run = self.run
+        first = self.run and self.run.first
         return Entry(
             pair=self._pair.name,
-            run=run.first.run if run is not None else uuid.uuid4().hex,
+            run=first.run if first else uuid.uuid4().hex,
             number=procedure.number(self._noted),
-            kind=run.first.kind if run is not None else self._kind,
-            epoch=run.first.epoch if run is not None else self._epoch,
+            kind=first.kind if first else self._kind,
+            epoch=first.epoch if first else self._epoch,
             source=self._ends[0],
             target=self._ends[1],
             step=step,
@@ -402,3 +393,8 @@ class Operator:
             by=self._by,
             details=notes,
         )
+
+
+def _write(to: JournalWriter, entry: Entry, seconds: float) -> None:
+    with patience.until(time.monotonic() + seconds):
+        to.write(entry, seconds=seconds)
