@@ -32,6 +32,7 @@ from tests.benchmarks.scenarios.proving import (
 from tests.benchmarks.scenarios.proving_beside import BESIDE
 from tests.benchmarks.scenarios.registered import REQUIRE, REQUIRE_SMALL
 from tests.benchmarks.scenarios.reread import REREAD
+from tests.benchmarks.scenarios.start import START
 from tests.benchmarks.scenarios.tiny_batches import TINY
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 
 _ALL: Iterable[Scenario] = (
     *(SMALL, KILOBYTE, JSON, BYTES, TINY),
-    *(PACED, AT_LEAST_ONCE, GAP),
+    *(START, PACED, AT_LEAST_ONCE, GAP),
     *(MANY, HOT, BACKLOG, REREAD),
     *(FAR_SOURCE, FAR_TARGET, SMALL_FAR_SOURCE, SMALL_FAR_TARGET, TLS),
     *(PROVE_SMALL, PROVE_KILOBYTE, PROVE_JSON, PROVE_FAR),

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tests.benchmarks.latency import LatencyResult
 
 _PRIMERS = 10_000
+PRIMERS_BYTES = _PRIMERS * len(load.PRIMER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +32,7 @@ class Paced:
 
     @property
     def source_bytes(self) -> int:
-        return _PRIMERS * len(load.PRIMER)
+        return PRIMERS_BYTES
 
     @contextmanager
     def ready(self, bench: Bench) -> Iterator[Measure]:
