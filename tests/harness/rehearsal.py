@@ -141,12 +141,7 @@ class Rehearsal:
     ) -> None:
         """Switch. `before`: what to do right before steps. Raises what that raises."""
         stage = self.stage(kind)
-        operator = Operator(
-            stage.pair,
-            kind,
-            (stage.flow.source, stage.source_or_none),
-            (stage.flow.target, stage.target_or_none),
-        )
+        operator = _operator(stage)
         acts = before or {}
         steps = {
             name: _after(acts[name], step) if name in acts else step
@@ -162,6 +157,21 @@ class Rehearsal:
             )
         finally:
             self.run = operator.run
+
+    def abort(self) -> None:
+        """Undo what an operator that is gone has done. Raises what that raises."""
+        stage = self.stage()
+        terms = Terms(step_seconds=30.0, tell=lambda *_: None, did=lambda *_: None)
+        _operator(stage).abort(STEPS, stage, terms)
+
+
+def _operator(stage: Stage) -> Operator:
+    return Operator(
+        stage.pair,
+        stage.kind,
+        (stage.flow.source, stage.source_or_none),
+        (stage.flow.target, stage.target_or_none),
+    )
 
 
 def _after(act: Callable[[], object], step: Step) -> Step:

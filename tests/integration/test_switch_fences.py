@@ -13,12 +13,14 @@ import yaml
 from mirror.errors import FencedError, MirrorError
 from mirror.playground.brokers import playground
 from mirror.playground.secured import PASSWORDS, USER
+from mirror.recovery import roles
 from mirror.recovery.journal import JournalWriter
 from mirror.switching.group_places import GroupPlaces
 from mirror.switching.steps import STEPS
 from mirror.switching.steps.changes import changes
 from tests.harness.admin import commit_offsets, create_topic, end_offsets
 from tests.harness.application import Application
+from tests.harness.group_moves import commit_for, committed
 from tests.harness.metadata import allow, revoke
 from tests.harness.producers import (
     Going,
@@ -239,6 +241,49 @@ def test_somebody_takes_the_fence_away(
         rehearsal.carry_out({"open": take_away})
         assert write(alice, topic_name) == DENIED
         assert write(scram(two, "alice", "alice"), topic_name) == ""
+
+
+class Died(Exception):  # noqa: N818
+    """The operator is gone, and undoes nothing."""
+
+
+@pytest.mark.full
+def test_aborted_from_every_step(
+    secured: tuple[PlaygroundCluster, PlaygroundCluster], topic_name: str
+) -> None:
+    """The operator dies as each step up to the point of no return begins, and somebody
+    aborts elsewhere: A's ACLs are as before, one by one, and so are its log, its
+    group's offset and B's ACLs; the producer may write to A and not to B. At last a
+    switch goes through, and the group goes on at its record.
+    """
+    one, two = secured
+    alice = [scram(cluster, "alice", "alice") for cluster in secured]
+    tag = "X"
+    with rehearsal_of(secured, topic_name, tag) as rehearsal:
+        group = f"app-{topic_name}"
+        assert write(alice[0], topic_name) == ""
+        rehearsal.copy(two.admin_bootstrap, f"{tag}A.{topic_name}", 1)
+        commit_for(one.admin_bootstrap, group, {topic_name: 1})
+
+        def die() -> None:
+            raise Died
+
+        for step in roles.STEPS[: roles.STEPS.index(roles.ROLE) + 1]:
+            before = everything(one), all_acls(two.admin_bootstrap)
+            with pytest.raises(Died):
+                rehearsal.carry_out({step: die})
+            rehearsal.abort()
+            acls, logs, offsets = everything(one)
+            assert (acls, offsets[group]) == (before[0][0], before[0][2][group])
+            assert logs[topic_name] == before[0][1][topic_name]
+            assert all_acls(two.admin_bootstrap) == before[1]
+            assert [write(each, topic_name) for each in alice] == ["", DENIED]
+            there = len(order_of(one.admin_bootstrap, topic_name)[0])
+            rehearsal.copy(two.admin_bootstrap, f"{tag}A.{topic_name}", there)
+        rehearsal.carry_out()
+        assert [write(each, topic_name) for each in alice] == [DENIED, ""]
+        # Behind the first copy, and the end of its transaction.
+        assert committed(two.admin_bootstrap, group, f"{tag}A.{topic_name}") == 2
 
 
 @pytest.mark.full

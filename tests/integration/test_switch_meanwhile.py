@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import Consumer, TopicPartition
@@ -12,7 +13,8 @@ from mirror.batches.reading import TopicReader
 from mirror.config.schema import MirrorConfig
 from mirror.errors import FencedError, MirrorError
 from mirror.offsets import progress
-from mirror.recovery.journal import JournalWriter, Kind
+from mirror.recovery import journal, roles
+from mirror.recovery.journal import JournalReader, JournalWriter, Kind
 from mirror.switching.steps.assess import places_of
 from mirror.switching.steps.changes import changes
 from tests.harness.admin import (
@@ -26,6 +28,7 @@ from tests.harness.group_moves import Reader, commit_for, committed
 from tests.harness.load import producer
 from tests.harness.rehearsal import Rehearsal
 from tests.harness.service import RunningMirror
+from tests.harness.waiting import wait_for
 from tests.harness.witness import order_of
 
 if TYPE_CHECKING:
@@ -222,6 +225,50 @@ def test_a_topic_that_goes_meanwhile(play: Play) -> None:
     with pytest.raises(MirrorError, match=f"topic {play.topic} on .* was deleted"):
         play.rehearsal.carry_out({"open": lambda: delete_topic(play.a, play.topic)})
     assert not play.active()
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("side", ["a", "b"])
+def test_a_journal_is_lost(make_clusters: Any, topic_name: str, side: str) -> None:
+    """Somebody deletes the journal on one side before a step, for each step. The switch
+    ends with an error, or goes on; the same command again brings it to its end, and
+    both journals say so. The group goes on at its record.
+    """
+    clusters = make_clusters("a", "b")
+    for step in roles.STEPS[1:]:
+        play = Play(clusters, f"{topic_name}-{step}")
+        lost = {"a": play.a, "b": play.b}[side]
+
+        def lose(bootstrap: str = lost) -> None:
+            delete_topic(bootstrap, journal.TOPIC)
+
+        with play.rehearsal as rehearsal:
+            play.fill()
+            said = ""
+            try:
+                rehearsal.carry_out({step: lose}, step_seconds=10)
+            except MirrorError as error:
+                said = str(error)
+            print(f"{step} {side}: {said}")
+            wait_for(partial(went_through, play), 60)
+            assert play.there() == 10
+            ours = next(iter(rehearsal.config.recovery))
+            for alias in (play.one, play.other):
+                entries = JournalReader(rehearsal.cluster(alias)).read()
+                found = roles.merged(entries, pair=ours)
+                pair = rehearsal.config.recovery[ours]
+                assert roles.role(found, pair).active == play.other
+                assert roles.open_run(found) is None
+
+
+def went_through(play: Play) -> bool:
+    """Whether the same command has nothing left to do."""
+    try:
+        play.rehearsal.carry_out()
+    except MirrorError as error:
+        print(f"again: {error}")
+        return False
+    return True
 
 
 @pytest.mark.parametrize(
