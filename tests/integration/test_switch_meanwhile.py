@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import Consumer, TopicPartition
@@ -249,7 +250,7 @@ def test_a_journal_is_lost(make_clusters: Any, topic_name: str, side: str) -> No
             except MirrorError as error:
                 said = str(error)
             print(f"{step} {side}: {said}")
-            wait_for(lambda: went_through(play), 60)
+            wait_for(partial(went_through, play), 60)
             assert play.there() == 10
             ours = next(iter(rehearsal.config.recovery))
             for alias in (play.one, play.other):
