@@ -325,6 +325,7 @@ def test_registry_down(site: Site) -> None:
         assert "503" in reason
         wait_for(lambda: not aside(slot.run(flow.lease(2))))
     assert values(site, topic) == [*sent, *later]
+    assert values(site, other) == [*sent, later[0], framed(known, b"again")]
     assert site.b.versions() == site.a.versions()
 
 
