@@ -1,7 +1,8 @@
 """`mirror check`: would a run work, and what would it mirror?
 
 It checks this machine, every cluster and every flow, and shows what it found. It
-changes nothing on any cluster. `preflight` decides what to check.
+changes nothing on any cluster, and leaves nothing in a schema registry. `preflight`
+decides what to check.
 """
 
 from __future__ import annotations

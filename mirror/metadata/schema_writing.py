@@ -42,6 +42,8 @@ class Writer:
         """Subjects that went wrong."""
         self._ends = ends
         self._importing: set[Subject] = set()
+        self._numbers: dict[Subject, frozenset[int]] = {}
+        """What subjects had before we wrote to them."""
         self._no_modes = ""
         """Why the registry cannot keep ids."""
         self._failed: set[Key] = set()
@@ -202,7 +204,11 @@ class Writer:
     def _register(self, write: Write) -> ClaimState:
         target, subject = self._ends.target, write.version.full_subject
         wanted = self._now(write.version)
-        there = target.schema(subject, wanted.version)
+        if subject not in self._numbers:  # in IMPORT, so no application adds any
+            self._numbers[subject] = frozenset(target.numbers(subject))
+        there = None
+        if wanted.version in self._numbers[subject]:
+            there = target.schema(subject, wanted.version)
         if there is None:
             self._check_id(wanted)
             try:

@@ -427,3 +427,31 @@ def test_ids_are_reserved(clusters: Clusters, a: Raw, b: Raw) -> None:
         made.sync("B->A")
         assert a.ask("GET", "/subjects", deleted="true") == ["more", "o"]
         assert b.ask("GET", "/schemas", deleted="true") == before
+
+
+def test_the_level_of_a_whole_registry(clusters: Clusters, a: Raw, b: Raw) -> None:
+    """It holds for everyone, so only a flow that copies every subject sets it, and only
+    while no one else has a subject in any context of the target. The level of another
+    context asks for that context alone.
+    """
+    a.register("o", avro("O", "a"))
+    a.set_level("FULL")
+    level = b.level()
+    assert level != "FULL"
+    other = Raw(b.url, ".theirs")
+    other.register("x", avro("X", "a"))
+    with sides(clusters, a, b) as made:
+        assert made.sync().levels == ()
+        assert b.level() == level
+        for permanent in ({}, {"permanent": "true"}):
+            other.ask("DELETE", "/subjects/x/versions/1", **permanent)
+        assert len(made.sync().levels) == 1
+        assert b.level() == "FULL"
+    narrow = sides(clusters, a, b, schemas_context=".n", schemas_subjects=["o"])
+    with narrow as made:
+        assert made.sync().levels == ()
+    with sides(clusters, a, b, schemas_context=".m") as made:
+        a.set_level("FORWARD")
+        assert len(made.sync().levels) == 1
+        assert Raw(b.url, ".m").level() == "FORWARD"
+        assert b.level() == "FULL"

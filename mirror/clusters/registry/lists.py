@@ -145,6 +145,10 @@ class Lists:
             raise malformed(self._channel, "the list of subjects")
         return names
 
+    def numbers(self, subject: Subject) -> list[int]:
+        """The versions of a subject, deleted ones too. Raises as `versions`."""
+        return self._numbers(f"{of_subject(subject)}/versions", deleted=True)
+
     def _numbers(self, path: str, *, deleted: bool) -> list[int]:
         params = _DELETED if deleted else {}
         numbers = self._channel.ask("GET", path, params=params).document or []

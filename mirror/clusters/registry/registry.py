@@ -112,6 +112,10 @@ class Registry:
         except MALFORMED as error:
             raise malformed(self._channel, f"the ids of GUID {guid}") from error
 
+    def numbers(self, subject: Subject) -> list[int]:
+        """Which versions a subject has, deleted ones too."""
+        return self._lists.numbers(subject)
+
     def by_id(self, context: str, number: int) -> Schema | None:
         """The schema with this id."""
         path = f"{of_context(context)}/schemas/ids/{number}"

@@ -1,0 +1,92 @@
+"""How long a registry's schemas take to copy, and what a look without news costs.
+
+`python -m tests.benchmarks.schemas` fills a registry, copies it into an empty one, and
+looks again and again. Both registries are the one that keeps ids; the figures are those
+of one machine with both on it.
+"""
+
+from __future__ import annotations
+
+import argparse
+from concurrent.futures import ThreadPoolExecutor
+import contextlib
+import http.client
+import json
+from pathlib import Path
+import statistics
+import tempfile
+import time
+from urllib.parse import urlsplit
+
+from mirror.metadata import schemas
+from mirror.playground.brokers import playground
+from mirror.playground.registry.axonops import PROGRAM, axonops
+from mirror.status.states import SchemaState
+from tests import tools
+from tests.harness.schemas import JSON, SchemaSides, avro
+
+_FILLING = 4
+_LOOKS = 10
+_SECONDS = 10.0
+"""`schemas_seconds` by default."""
+
+
+def _fill(url: str, numbers: range, versions: int) -> None:
+    where = urlsplit(url)
+    line = http.client.HTTPConnection(where.hostname or "", where.port)
+    for number in numbers:
+        for version in range(1, versions + 1):
+            fields = [f"f{each}" for each in range(version)]
+            line.request(
+                "POST", f"/subjects/topic-{number}-value/versions",
+                json.dumps({"schema": avro(f"T{number}", *fields)}), JSON,
+            )  # fmt: skip
+            answer = line.getresponse()
+            said = answer.read()
+            assert answer.status == http.client.OK, said
+    line.close()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--subjects", type=int, default=10_000)
+    parser.add_argument("--versions", type=int, default=5)
+    asked = parser.parse_args()
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        made = stack.enter_context(
+            playground(("a", "b"), root=folder / "clusters", given=False)
+        )
+        program = tools.path(PROGRAM)
+        a, b = (stack.enter_context(axonops(program, folder / n)) for n in "ab")
+        parts = [range(n, asked.subjects, _FILLING) for n in range(_FILLING)]
+        with ThreadPoolExecutor(_FILLING) as pool:
+            list(pool.map(lambda part: _fill(a.url, part, asked.versions), parts))
+        ends = {"A": (made["a"].bootstrap, a.url), "B": (made["b"].bootstrap, b.url)}
+        sides = stack.enter_context(SchemaSides(ends, {"A->B": {}}))
+        with sides.ends() as flow:
+            began = time.monotonic()
+            found = schemas.sync(flow, levels_of=())
+            seconds = time.monotonic() - began
+            assert set(found.states) - {
+                s for s, n in found.states.items() if not n
+            } == {SchemaState.SYNCED}, found.problems
+            count = len(found.writes)
+            print(f"first copy of {count:,} versions: {seconds:.1f} s, "
+                  f"{flow.target.asked / count:.1f} requests each")  # fmt: skip
+            subjects = [each.subject for each in found.subjects]
+            walls, cpus, requests = [], [], flow.source.asked + flow.target.asked
+            for look in range(_LOOKS):
+                some = set(subjects[look * 50 : (look + 1) * 50])
+                began, used = time.monotonic(), time.process_time()
+                assert not schemas.sync(flow, levels_of=some).writes
+                walls.append(time.monotonic() - began)
+                cpus.append(time.process_time() - used)
+            requests = flow.source.asked + flow.target.asked - requests
+            print(f"look without news: {statistics.median(walls):.2f} s (worst "
+                  f"{max(walls):.2f} s), {requests // _LOOKS} requests, "
+                  f"{statistics.median(cpus) / _SECONDS:.4f} core")  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()
