@@ -137,7 +137,7 @@ def _version(cluster: Cluster, where: str) -> Iterator[Finding]:
         )  # fmt: skip
         return
     yield ok(where, "version", f"Kafka {shown} or newer; supported from {oldest}")
-    for text in abilities.lacks(cluster):
+    for text in abilities.missing(cluster):
         if text == abilities.NO_TOPIC_IDS:
             yield warn(
                 where, "older brokers", text,

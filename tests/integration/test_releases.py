@@ -323,6 +323,33 @@ def test_old_formats(
     assert done.exit_code == 0, done.output
 
 
+@pytest.mark.full
+def test_a_target_of_old_formats(
+    clusters: dict[str, PlaygroundCluster], topic_name: str, tmp_path: Path
+) -> None:
+    """`mirror check` fails for a target whose brokers store what is written in an old
+    format, and says which setting to raise.
+    """
+    create_topic(clusters["a"].bootstrap, topic_name)
+    settings = {"log.message.format.version": "0.10.0"}
+    with release(OLDEST, tmp_path / "old", settings=settings) as old:
+        pair = Pair(
+            source=clusters["a"].bootstrap, target=old.bootstrap, alias="O",
+            topic=topic_name,
+        )  # fmt: skip
+        file = tmp_path / "mirror.yaml"
+        file.write_text(json.dumps(pair.config()))
+        done = CliRunner().invoke(app, ["check", "-c", str(file), "-o", "json"])
+    assert done.exit_code == 1, done.output
+    (found,) = [
+        each
+        for each in json.loads(done.stdout)["checks"]
+        if each["check"] == "message format"
+    ]
+    assert (found["where"], found["state"]) == ("cluster B", "fail")
+    assert "raise log.message.format.version" in found["fix"]
+
+
 def _fill(bootstrap: str, topic: str, first: int, **settings: str) -> None:
     """Records with and without keys and values, from many to few in a batch."""
     client = producer(bootstrap, enable_idempotence=False, linger_ms=50, **settings)

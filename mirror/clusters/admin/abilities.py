@@ -40,7 +40,7 @@ def version(cluster: Cluster) -> tuple[int, ...]:
     return tuple(infer_broker_version_from_api_versions(spoken))
 
 
-def lacks(cluster: Cluster) -> tuple[str, ...]:
+def missing(cluster: Cluster) -> tuple[str, ...]:
     """What these brokers cannot do, and what mirror does instead; see
     docs/reference/versions.md.
     """
