@@ -132,10 +132,11 @@ class Copier:
         with self._measured():
             before = self._seconds
             goes_on = self._slot.copy_on(CREDIT_SECONDS, wakeup=order.descriptor)
-            if self._orders.empty():
-                self._slot.finish()
-            elif goes_on:
-                self._handovers = 1
+            if not self._orders.empty():
+                self._handovers = int(goes_on)
+            else:
+                # A lease that comes meanwhile goes on with what is in flight.
+                self._slot.finish(lambda: not self._orders.empty())
         self._on_credit = self._seconds - before
 
     @contextlib.contextmanager

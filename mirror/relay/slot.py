@@ -44,7 +44,7 @@ from mirror.relay.transaction_records import TransactionRecords
 from mirror.relay.waiting import wait
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from mirror.clusters.topics import Topic
     from mirror.clusters.wire.connection import Connection
@@ -271,15 +271,15 @@ class Slot:
         if ready:
             self._go_on_writing(ready)
 
-    def finish(self) -> None:
-        """End what is being written, and start nothing."""
+    def finish(self, unless: Callable[[], bool] = lambda: False) -> None:
+        """End what is being written, and start nothing; `unless` it may go on."""
         end = time.monotonic() + _FINISH_SECONDS
         try:
             if self._owner and self._filling.transaction is not None:
-                self._writer.finish(_FINISH_SECONDS, one_more=True)
-                if not self._writer.held_up:
+                self._writer.finish(_FINISH_SECONDS, one_more=True, unless=unless)
+                if not self._writer.held_up and not unless():
                     self._write_next()
-            self._writer.finish(max(0.0, end - time.monotonic()))
+            self._writer.finish(max(0.0, end - time.monotonic()), unless=unless)
         except (ClusterError, PartitionError) as error:
             self._set_aside(error)
         self._count_committed()

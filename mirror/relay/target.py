@@ -28,7 +28,7 @@ from mirror.relay.transaction_path import Destination, Stage, TransactionPath
 from mirror.relay.waiting import wait
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from mirror.clusters.cluster import Cluster
     from mirror.clusters.topics import Topic
@@ -41,6 +41,8 @@ MAX_IN_FLIGHT = 3
 """The most transactions in flight, not counting the one being filled: one opening, one
 writing, one committing."""
 _HELD_SECONDS = 1.0
+_ASK_SECONDS = 0.1
+"""How soon `finish` notices that it need not wait."""
 _WORTH_OVERLAPPING = 256 << 10
 """From this size on, fill the next transaction while this one is in flight."""
 
@@ -256,10 +258,16 @@ class TargetWriter:
         events, self._events = self._events, []
         return events
 
-    def finish(self, within: float = math.inf, *, one_more: bool = False) -> None:
+    def finish(
+        self,
+        within: float = math.inf,
+        *,
+        one_more: bool = False,
+        unless: Callable[[], bool] = lambda: False,
+    ) -> None:
         """Wait until nothing is in flight; with `one_more`, until one more transaction
-        could be sent. If a quota delays them, the slot goes on with them in its next
-        lease.
+        could be sent; or until `unless` says that the slot may go on with them. If a
+        quota delays them, it does so in its next lease.
 
         Raises:
             UnreachableError: it is not so far after `within` seconds.
@@ -268,7 +276,7 @@ class TargetWriter:
         self.advance()
         end = time.monotonic() + within
         most = MAX_IN_FLIGHT - 1 if one_more else 0
-        while not self.held_up and (
+        while not (self.held_up or unless()) and (
             len(self._under_way) > most or (one_more and self._next_is_open)
         ):
             if time.monotonic() > end:
@@ -277,7 +285,8 @@ class TargetWriter:
                     f"cluster {self._cluster.alias}: a transaction did not end "
                     f"within {within:.0f} s after its lease"
                 )
-            ready, _ = wait(self.connections(), None, min(self.again_in or 1.0, within))
+            pause = min(self.again_in or _ASK_SECONDS, within)
+            ready, _ = wait(self.connections(), None, pause)
             self.advance(ready)
 
 

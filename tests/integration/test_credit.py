@@ -44,7 +44,7 @@ def test_slots_copy_on_between_leases(
     create_topic(source, topic_name, 3)
     load = NumberedLoad(source, topic_name, 3, seed=12)
     config = config_for(
-        source, target, topics=[topic_name], tasks=2, lease_seconds=1,
+        source, target, topics=[topic_name], tasks=1, lease_seconds=1,
         refresh_topics_seconds=1,
     )  # fmt: skip
     config["clusters"] = {
@@ -53,7 +53,7 @@ def test_slots_copy_on_between_leases(
     name, copy = f"A{mark}->B{mark}", f"A{mark}.{topic_name}"
     config["flows"] = {name: config["flows"]["A->B"]}
     with standing.hosting(config) as mirror:
-        with load.streaming(chunk=20, pause=0.01):
+        with load.streaming(chunk=5, pause=0.05):
             mirror.wait_until(lambda d: _handovers(d) >= 1)
             before = mirror.flow()["transactions"]
             longest = _longest_pause(mirror, target, copy)
@@ -62,7 +62,7 @@ def test_slots_copy_on_between_leases(
             assert after["takeovers"] == before["takeovers"]
         add_partitions(source, topic_name, 4)
         load.add_partition()
-        with load.streaming(chunk=20, pause=0.01):
+        with load.streaming(chunk=5, pause=0.05):
             mirror.wait_until(lambda d: len(d["flows"][0]["partitions"]) == 4)
             changed = _handovers(mirror.status())
             mirror.wait_until(lambda d: _handovers(d) > changed + 2)

@@ -83,7 +83,7 @@ class _Worker:
         while going and not self._wanted and self._world.now < end:
             going = self._slot.copy_on(_CREDIT_STEP_SECONDS)
         if not self._wanted:
-            self._slot.finish()
+            self._slot.finish(lambda: self._wanted)
 
     @property
     def done(self) -> bool:

@@ -43,7 +43,7 @@ class _Slot:
         assert select.select([wakeup], [], [], 10)[0]
         return True
 
-    def finish(self) -> None:
+    def finish(self, _unless: Any) -> None:
         self.finished.set()
 
     def close(self) -> None:
