@@ -35,11 +35,6 @@ CONNECTOR = "MirrorSourceConnector"
 """Its name in dedicated mode; on a Connect cluster the user names it."""
 
 
-def topic_name(source_alias: str) -> str:
-    """The topic of dedicated mode, on the target, whatever separator is configured."""
-    return f"mm2-offsets.{source_alias}.internal"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kept:
     """Positions of one connector and source, by source topic and partition."""

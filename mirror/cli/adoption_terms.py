@@ -9,12 +9,13 @@ import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from mirror.adoption import activity, connect_offsets, plan
+from mirror.adoption import activity, plan
 from mirror.cli.output import complain
 from mirror.clusters.cluster import Cluster
 from mirror.driver.reset import matching
 from mirror.errors import MirrorError
 from mirror.metadata import topics
+from mirror.offsets import mm2_records
 
 if TYPE_CHECKING:
     from mirror.config.schema import FlowConfig, MirrorConfig
@@ -36,7 +37,7 @@ class Wishes:
 
     def terms(self, flow: FlowConfig) -> plan.Terms:
         return plan.Terms(
-            offsets_topic=self.offsets_topic or connect_offsets.topic_name(flow.source),
+            offsets_topic=self.offsets_topic or mm2_records.offsets_topic(flow.source),
             connector=self.connector,
             most_records=self.most_records,
         )

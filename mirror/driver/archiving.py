@@ -52,7 +52,9 @@ def make() -> bool:
     except subprocess.CalledProcessError as error:
         said = error.stderr.decode(errors="replace").strip().splitlines()
         raise ArchiveError(said[-1] if said else str(error)) from error
-    except (OSError, subprocess.TimeoutExpired) as error:
+    except subprocess.TimeoutExpired as error:
+        raise ArchiveError(f"not done within {_SECONDS:.0f} s") from error
+    except OSError as error:
         raise ArchiveError(str(error)) from error
     finally:
         made.unlink(missing_ok=True)

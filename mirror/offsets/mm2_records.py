@@ -33,6 +33,11 @@ def checkpoints_topic(source_alias: str, separator: str = ".") -> str:
     return f"{source_alias}{separator}checkpoints{separator}internal"
 
 
+def offsets_topic(source_alias: str) -> str:
+    """Of Kafka Connect in dedicated mode, on the target, whatever the separator."""
+    return f"mm2-offsets.{source_alias}.internal"
+
+
 def offset_syncs_topic(other_alias: str, separator: str = ".") -> str:
     """On the source for the target's alias, on the target for the source's."""
     return f"mm2-offset-syncs{separator}{other_alias}{separator}internal"

@@ -1,4 +1,4 @@
-"""Whether copies can take what will be written: replicas in sync, and sizes.
+"""Whether copies take what will be written: replicas in sync, sizes, who began them.
 
 Functions from a flow's `Ground` to findings. Copies that do not exist yet, or will
 change, are judged as they will be.
@@ -9,6 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mirror.clusters import codes
+from mirror.metadata.survey import TO_BE_CREATED
+from mirror.offsets import mm2_records, progress
 from mirror.preflight.finding import fail, ok, some, warn
 from mirror.preflight.of_cluster import IN_SYNC, LARGEST, REPLICAS
 
@@ -19,6 +21,27 @@ if TYPE_CHECKING:
 _LARGEST = "max.message.bytes"
 _STAMP_BYTES = 100
 """The most that the header and a larger batch around it may add."""
+
+
+def foreign(ground: Ground) -> list[Finding]:
+    """Whether MirrorMaker 2 has made copies, and this flow has not adopted them."""
+    theirs = mm2_records.offsets_topic(ground.flow.source)
+    begins = progress.topic_name(ground.flow.source) in {e.topic for e in ground.made}
+    copies = [
+        topic.target_topic
+        for topic in ground.surveyed.topics
+        if topic.copy != TO_BE_CREATED
+    ]
+    if not (begins and copies and theirs in ground.target_side.topics()):
+        return []
+    return [
+        warn(
+            ground.where, "MirrorMaker 2",
+            f"it has copied into {some(copies)}, and a run would begin at "
+            f"`start: {ground.flow.start}`",
+            "stop it, and run mirror adopt before mirror run: the flow continues there",
+        )
+    ]  # fmt: skip
 
 
 def replicas(ground: Ground) -> list[Finding]:

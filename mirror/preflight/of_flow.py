@@ -38,6 +38,7 @@ def findings(ground: Ground) -> list[Finding]:
         *_leaders(ground),
         *_rack(ground),
         *_refused(ground),
+        *of_copies.foreign(ground),
         *of_copies.replicas(ground),
         *of_copies.sizes(ground),
         _clock(ground),

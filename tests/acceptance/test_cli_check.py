@@ -281,3 +281,36 @@ def test_check_of_a_fresh_cluster_leaves_no_trace(
 
     assert (result.returncode, plan.returncode) == (0, 0), result.stdout + plan.stderr
     assert (list_topics(a), list_topics(b)) == ({"orders"}, set())
+
+
+def test_copies_of_mirrormaker_2_are_to_be_adopted(
+    clusters: Clusters, topic_name: str, tmp_path: Path
+) -> None:
+    """Where MirrorMaker 2 has copied, and this flow has not, check says where a run
+    would begin and names `mirror adopt`; once the flow has progress, it does not.
+    """
+    alias = topic_name.replace("-", "")
+    a, b = clusters["a"].bootstrap, clusters["b"].bootstrap
+    create(a, {topic_name: 1})
+    create(b, {f"{alias}.{topic_name}": 1})
+    config = tmp_path / "mirror.yaml"
+    config.write_text(
+        f"clusters:\n"
+        f"  {alias}: {{bootstrap_servers: '{a}'}}\n"
+        f"  B: {{bootstrap_servers: '{b}'}}\n"
+        f"flows:\n"
+        f"  {alias}->B: {{topics: ['{topic_name}'], replication_factor: 1}}\n"
+        f"service: {{http_port: 0}}\n"
+    )
+
+    def told() -> list[str]:
+        rows = checks(mirror("check", "-c", str(config)).stdout)
+        return [detail for _, what, _, detail in rows if what == "MirrorMaker 2"]
+
+    assert told() == []
+    create(b, {f"mm2-offsets.{alias}.internal": 1})
+    (detail,) = told()
+    assert f"copied into {alias}.{topic_name}" in detail
+    assert "mirror adopt before mirror run" in detail
+    create(b, {f"mirror-progress.{alias}.internal": 1})
+    assert told() == []
