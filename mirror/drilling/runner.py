@@ -278,6 +278,13 @@ def _capacity(looked: Looked, unseen: list[str]) -> Iterable[Finding]:
 
 
 def _warnings(stage: Stage) -> Iterator[Finding]:
+    if stage.pair.leave_out_away:
+        yield Finding(
+            level=Level.NOT_READY,
+            subject=f"pair {stage.pair.name}",
+            reason="leave_out_away is on, and a failover is refused",
+            cure="be ready to turn it off, for the service too",
+        )
     for text in assess.renewed(stage):
         yield Finding(
             level=Level.DEGRADED,

@@ -75,8 +75,8 @@ class GroupJobs:
         self._copies = copies
         self._store = store
         self._tell = tell
-        # A canary moves its group by itself: a move of ours that was decided before, and
-        # comes after it, would have the group read again.
+        # A canary moves its group by itself: a move of ours that was decided before
+        # that, and comes after it, would have the group read again.
         exclude = (*flow.groups_exclude, CANARY)
         self._filter = GroupFilter(include=flow.groups, exclude=exclude)
         self._following = Following(flow, self._filter, store=store, tell=tell)

@@ -380,6 +380,6 @@ def test_the_schema_names_every_setting() -> None:
     assert set(cluster["properties"]) == set(ClusterConfig.model_fields) - {"alias"}
     flow = made["properties"]["defaults"]["anyOf"][0]
     assert set(flow["properties"]) == set(FlowConfig.model_fields) - {
-        *("source", "target")
+        *("source", "target", "homes")
     }
     assert "required" not in flow

@@ -23,6 +23,7 @@ from mirror.recovery import canaries, resting, roles
 from mirror.recovery.journal import JournalReader, Kind
 from mirror.switching import hooks, whole
 from mirror.switching.stage import Stage, both_flows
+from mirror.switching.steps import assess
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -105,6 +106,7 @@ def ready(
         raise MirrorError(
             f"flow {flow.name} never ran: cluster {flow.target} has no topic {name}"
         )
+    assess.require_all_keys(replace(stage, pair=pair))
     whole_flow, _ = both_flows(config, pair, flow.source, flow.target)
     whole.require(replace(stage, pair=pair, flow=whole_flow))
     hooks.require_usable(canary)

@@ -55,7 +55,7 @@ def assessed(stage: Stage) -> tuple[Done, GroupPlaces]:
         raise StepError(
             f"flow {flow.name} never ran: cluster {flow.target} has no topic {name}"
         )
-    _require_all_keys(stage)
+    require_all_keys(stage)
     whole.require(stage)
     warnings = [*_require_closed(stage)] if stage.planned else []
     risk = look(stage)
@@ -101,7 +101,11 @@ def assessed(stage: Stage) -> tuple[Done, GroupPlaces]:
     return done, found
 
 
-def _require_all_keys(stage: Stage) -> None:
+def require_all_keys(stage: Stage) -> None:
+    """
+    Raises:
+        StepError: the flow home would leave some keys out.
+    """
     if stage.pair.leave_out_away:
         raise StepError(
             f"leave_out_away is on: what is written on {stage.flow.target} from now "
