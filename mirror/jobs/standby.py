@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 STANDBY, ACCESS = "standby", "access"
 _SECONDS, _ACCESS_SECONDS = 5.0, 60.0
 _REST_SECONDS = 15.0
-"""Of a flow that rests: nobody writes there."""
+"""Of a flow that rests, whose source is passive."""
 _LIST_SECONDS = 30.0
 """How often a flow that rests looks for topics that are new."""
 
