@@ -18,6 +18,7 @@ import numpy as np
 from mirror.batches.compiled import compiled, equals, sized, varint, word
 from mirror.batches.merge_loop import (
     FIRST_OFFSET,
+    LAST_DELTA,
     LEAST_RECORD,
     RECORDS,
     SOURCE_AT,
@@ -136,6 +137,7 @@ def find_ids(
     for row in range(rows.shape[0]):
         position = rows[row, SOURCE_AT]
         section_end = rows[row, SOURCE_END]
+        reached = np.int64(-1)
         for done in range(rows[row, RECORDS]):
             start = position
             size, body = varint(buffer, position, section_end)
@@ -144,6 +146,9 @@ def find_ids(
             end = body + size
             _, p = varint(buffer, body + 1, end)
             delta, p = varint(buffer, p, end)
+            if delta <= reached or delta > rows[row, LAST_DELTA]:
+                return
+            reached = delta
             position = end
             if rows[row, FIRST_OFFSET] + delta < first_offset:
                 continue

@@ -102,7 +102,8 @@ def _copied(
 ) -> str:
     """Copy it. Returns why it could not be; empty: it is there."""
     flow = sides.flow
-    asked = {_moved(flow, use.subject) for use in uses}
+    if not (asked := {_moved(flow, use.subject) for use in uses}):
+        return f"{flow.source} does not say which subject has it"
     listed = _listed(sides.source, [use.subject for use in uses])
     subjects = [_moved(flow, subject) for subject in listed]
     ends = schemas.Ends(

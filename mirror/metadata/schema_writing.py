@@ -215,8 +215,7 @@ class Writer:
                 target.register(wanted)
             except RegistryError:
                 # A slot and the job may write one version at the same time.
-                there = target.schema(subject, wanted.version)
-                if there is None:
+                if target.schema(subject, wanted.version) is None:
                     raise
             there = target.schema(subject, wanted.version)
         if there is None or there.id != wanted.id or not is_same(there, wanted):

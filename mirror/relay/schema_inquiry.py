@@ -53,6 +53,7 @@ class SchemaInquiry:
         while not self._answers.empty():
             answer = self._answers.get()
             if isinstance(answer, Exception):
+                self._asked.clear()
                 raise answer
             found[answer[0]] = answer[1]
             self._asked.discard(answer[0])

@@ -125,6 +125,18 @@ def test_hostile_bytes(sizes: dict[str, int], cut: int) -> None:
     assert found == [1, 2]
 
 
+@pytest.mark.parametrize("delta", [-1, 0, 7, 1 << 40])
+def test_hostile_offsets(delta: int) -> None:
+    """A record whose offset cannot be right is damage: it is not where a copy waits,
+    since what is behind that would pass for copied.
+    """
+    made = [
+        hostile_batches.record(wire(1), b"v"),
+        hostile_batches.record(wire(9), b"v", delta=delta),
+    ]
+    assert find(made, known=[1])[0] == []
+
+
 @settings(max_examples=20, deadline=None)
 @given(st.sets(st.integers(1, 2**64 - 1), max_size=4000), st.integers(0, 2**32))
 def test_numbers(numbers: set[int], seed: int) -> None:
