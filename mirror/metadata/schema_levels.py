@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from mirror.metadata.schemas import Ends
 
 
+_NOT_IN_THIS_MODE = 42205
+"""Confluent's code: such as a closed registry, which gets its level once it is open."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LevelChange:
     """A level that differs."""
@@ -81,7 +85,8 @@ def apply(
         try:
             ends.target.set_level(each.subject, each.then)
         except RegistryError as error:
-            if error.retriable or not each.subject.name:
+            closed = error.error_code == _NOT_IN_THIS_MODE
+            if error.retriable or not (each.subject.name or closed):
                 raise
             refused[each.subject] = f"its level cannot be set: {error}"
         else:

@@ -32,7 +32,7 @@ def findings(ground: Ground, config: MirrorConfig) -> list[Finding]:
             Registry(config.clusters[flow.source]) as source,
             Registry(config.clusters[flow.target]) as target,
         ):
-            source.contexts()
+            source.level(Subject("", ""))  # whether Confluent's API is there
             if wrong := [*registry_trial.trial(ground, source, target)]:
                 return [*found, *wrong]
             found += _open(ground, target)

@@ -432,7 +432,7 @@ def test_ids_are_reserved(clusters: Clusters, a: Raw, b: Raw) -> None:
 def test_the_level_of_a_whole_registry(clusters: Clusters, a: Raw, b: Raw) -> None:
     """It holds for everyone, so only a flow that copies every subject sets it, and only
     while no one else has a subject in any context of the target. The level of another
-    context asks for that context alone.
+    context asks for that context alone. A closed registry gets it once it is open.
     """
     a.register("o", avro("O", "a"))
     a.set_level("FULL")
@@ -445,6 +445,9 @@ def test_the_level_of_a_whole_registry(clusters: Clusters, a: Raw, b: Raw) -> No
         assert b.level() == level
         for permanent in ({}, {"permanent": "true"}):
             other.ask("DELETE", "/subjects/x/versions/1", **permanent)
+        b.set_mode("READONLY")
+        assert made.sync().levels == ()
+        b.set_mode("READWRITE")
         assert len(made.sync().levels) == 1
         assert b.level() == "FULL"
     narrow = sides(clusters, a, b, schemas_context=".n", schemas_subjects=["o"])
