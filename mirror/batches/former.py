@@ -2,8 +2,8 @@
 
 Main function: `modern`. Old logs hold single messages, and messages that contain packed
 ones (wrappers); both become batches with the same offsets, so that nothing that reads
-batches needs to know. It is slower than relaying, but no line of Python runs once per
-message, and no size is trusted. Rules: Kafka's AbstractLegacyRecordBatch.
+batches needs to know. It is slower than relaying: Python runs once per wrapper, and per
+hole between offsets. No size is trusted. Rules: Kafka's AbstractLegacyRecordBatch.
 """
 
 from __future__ import annotations

@@ -164,6 +164,7 @@ def test_a_flow(
     }
 
 
+@pytest.mark.full
 def test_a_topic_without_an_id(
     run_release: Callable[[str], PlaygroundCluster],
     clusters: dict[str, PlaygroundCluster],

@@ -236,6 +236,25 @@ def test_most_brokers_name_a_new_topic(asked: list[Mapping[str, Topic]]) -> None
     assert asked[0]["t"].topic_id == _NEW
 
 
+@pytest.mark.parametrize("epoch", [9, 5, 0])
+def test_without_ids_nothing_is_guessed(
+    epoch: int, asked: list[Mapping[str, Topic]]
+) -> None:
+    """A log that ends before the position, or is led under an older epoch, is that of a
+    topic created again, or lost its end. Without topic ids the partition waits, with
+    them it is known.
+    """
+    position = Position(offset=3000, leader_epoch=5)
+    found = _look(_Source([_topic(NO_ID, (1, epoch))] * 3), position)
+    assert found.gap is None
+    assert "no topic ids before Kafka 2.8" in found.reason
+
+    known = Position(offset=3000, leader_epoch=5, topic_id=_OLD)
+    found = _look(_Source([_topic(_OLD, (1, max(epoch, 5)))] * 3), known)
+    assert found.gap is not None
+    assert found.gap.cause is Cause.TRUNCATED
+
+
 def test_leaders_only_get_newer() -> None:
     """An older view changes nothing, a newer one or another topic does; partitions that
     an old view is missing stay.

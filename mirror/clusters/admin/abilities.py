@@ -64,8 +64,8 @@ _LATER = (
     ),
     (
         DescribeProducersRequest, 0,
-        ("leaders do not tell of open transactions (2.8): `mirror risk` and switches "
-        "show fewer"),
+        ("leaders do not tell of open transactions (2.8): a switch sees that there are "
+        "some, not whose"),
     ),
     (
         DescribeTransactionsRequest, 0,
@@ -74,7 +74,7 @@ _LATER = (
     ),
     (
         DescribeUserScramCredentialsRequest, 0,
-        "users with passwords and quotas are not listed (2.7)",
+        "no list of users with passwords (2.7): `mirror compare` does not show them",
     ),
 )  # fmt: skip
 """Requests that came after `OLDEST`: from which version of theirs on."""
