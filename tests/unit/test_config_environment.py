@@ -13,6 +13,7 @@ from mirror.config.environment import lay_over
 from mirror.config.load import load
 from mirror.config.schema import FlowConfig
 from mirror.config.service_settings import ServiceConfig
+from mirror.config.traits import settings
 from mirror.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -103,7 +104,7 @@ OF_HOSTS = {"bootstrap_servers": ["c:1", "d:2"], "http_hosts": ["c", "[::1]"]}
     [
         pytest.param(place, name, section, id=f"{place}__{name}")
         for model, place, section in PLACES
-        for name, field in model.model_fields.items()
+        for name, field in settings(model).items()
         if get_origin(field.annotation) is tuple
         and name not in {"rename", "peers"}  # lists of mappings
         # What a flow says itself wins over the defaults.
