@@ -73,6 +73,7 @@ def test_java_takes_the_archive(archive: Path) -> None:
     assert "org.apache.spark.SparkConf source: shared objects file (top)" in told
 
 
+@pytest.mark.full
 def test_an_archive_of_other_jars_is_not_used(
     archive: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -190,6 +190,7 @@ def test_a_switch_that_is_undone_opens_the_registry_again(
     assert b.versions().keys() == {("o", 1), ("closed", 1)}
 
 
+@pytest.mark.full
 def test_a_failover_opens_the_registry_that_is_left(
     clusters: Clusters,
     topic_name: str,

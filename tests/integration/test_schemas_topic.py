@@ -103,6 +103,7 @@ def test_a_wide_pattern_leaves_it_out(clusters: Clusters, topic_name: str) -> No
     assert "writes to the same log" in said[1]
 
 
+@pytest.mark.full
 def test_listed_it_is_copied_byte_for_byte(clusters: Clusters) -> None:
     """Keys, values, tombstones and timestamps are the same in the same order, without
     headers; what a transaction took back is not there. The copy has one partition and
