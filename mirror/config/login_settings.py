@@ -46,9 +46,14 @@ class LoginSettings(Section):
 def for_tasks(
     config: MirrorConfig, flow: FlowConfig
 ) -> tuple[ClusterConfig, ClusterConfig]:
-    """Source and target of a flow, with the users that its tasks log in as."""
+    """Source and target of a flow, with the users that its tasks log in as. Registries
+    are the clusters' own: logins have none.
+    """
+    clusters = config.clusters
     source, target = (
-        config.clusters[login or alias].model_copy(update={"alias": alias})
+        clusters[login or alias].model_copy(
+            update={"alias": alias, "schema_registry": clusters[alias].schema_registry}
+        )
         for alias, login in ends(flow)
     )
     return source, target

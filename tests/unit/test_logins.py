@@ -58,6 +58,24 @@ def test_tasks_get_no_other_secret() -> None:
     assert b"of-writer" in carried
     assert b"of-admin" not in carried
     assert b"of-chief" not in carried
+
+
+def test_tasks_with_logins_ask_the_clusters_own_registries() -> None:
+    """With schemas: require, tasks ask both registries, which no login can name."""
+    registries = {
+        alias: {**CLUSTERS[alias], "schema_registry": {"url": f"http://{alias}:8081"}}
+        for alias in ("A", "B")
+    }
+    made = MirrorConfig.model_validate(
+        {
+            "clusters": {**CLUSTERS, **registries},
+            "flows": {"A->B": {**BOTH, "schemas": "require"}},
+        }
+    )
+    assert rules.problems(made) == []
+    for each in for_tasks(made, made.flows["A->B"]):
+        assert each.schema_registry == made.clusters[each.alias].schema_registry
+        assert each.schema_registry is not None
     made = config({})
     assert for_tasks(made, made.flows["A->B"]) == (
         made.clusters["A"],
