@@ -193,3 +193,18 @@ def test_a_login_that_changes_begins_another_run_of_its_flows() -> None:
     refused = MirrorConfig.model_validate({"clusters": moved, "flows": {"A->B": BOTH}})
     (reason,) = compare(before, refused).refused
     assert reason.startswith("clusters.A-reader.bootstrap_servers: changed from")
+
+
+def test_tasks_that_copy_schemas_need_the_notes() -> None:
+    """With schemas: require, the writer's list has the topic in which tasks note what
+    they have copied; with schemas: copy it has not, as only the service writes there.
+    """
+    for schemas, wanted in (("require", {"CREATE", "READ", "WRITE"}), ("copy", set())):
+        needed = rights(config({**BOTH, "schemas": schemas}), who=[Who.SERVICE])
+        found = {
+            each.operation.name
+            for each in needed
+            if each.login == "B-writer"
+            and each.extent.name.startswith("mirror-schemas.")
+        }
+        assert found == wanted
