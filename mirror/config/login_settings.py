@@ -47,12 +47,17 @@ def for_tasks(
     config: MirrorConfig, flow: FlowConfig
 ) -> tuple[ClusterConfig, ClusterConfig]:
     """Source and target of a flow, with the users that its tasks log in as. Registries
-    are the clusters' own: logins have none.
+    are the clusters' own, as logins have none, and only where tasks ask them.
     """
     clusters = config.clusters
     source, target = (
         clusters[login or alias].model_copy(
-            update={"alias": alias, "schema_registry": clusters[alias].schema_registry}
+            update={
+                "alias": alias,
+                "schema_registry": clusters[alias].schema_registry
+                if flow.requires_schemas
+                else None,
+            }
         )
         for alias, login in ends(flow)
     )
