@@ -3,7 +3,8 @@
 #
 #   docker build -t mirror:0.1.0 .
 #
-# For reproducible builds set DEBIAN with a digest (debian:bookworm-slim@sha256:...).
+# For builds that are reproducible but for the archive of Java's classes set DEBIAN with
+# a digest (debian:bookworm-slim@sha256:...).
 # Python packages are always locked with hashes.
 ARG DEBIAN=docker.io/library/debian:bookworm-slim
 

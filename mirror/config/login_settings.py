@@ -46,9 +46,19 @@ class LoginSettings(Section):
 def for_tasks(
     config: MirrorConfig, flow: FlowConfig
 ) -> tuple[ClusterConfig, ClusterConfig]:
-    """Source and target of a flow, with the users that its tasks log in as."""
+    """Source and target of a flow, with the users that its tasks log in as. Registries
+    are the clusters' own, as logins have none, and only where tasks ask them.
+    """
+    clusters = config.clusters
     source, target = (
-        config.clusters[login or alias].model_copy(update={"alias": alias})
+        clusters[login or alias].model_copy(
+            update={
+                "alias": alias,
+                "schema_registry": clusters[alias].schema_registry
+                if flow.requires_schemas
+                else None,
+            }
+        )
         for alias, login in ends(flow)
     )
     return source, target

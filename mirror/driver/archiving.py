@@ -47,7 +47,7 @@ def make() -> bool:
         if not made.stat().st_size:
             raise ArchiveError("Java wrote nothing")
         for old in archive.parent.glob("mirror-*.jsa"):
-            old.unlink()
+            old.unlink(missing_ok=True)
         made.rename(archive)
     except subprocess.CalledProcessError as error:
         said = error.stderr.decode(errors="replace").strip().splitlines()

@@ -58,6 +58,24 @@ def test_tasks_get_no_other_secret() -> None:
     assert b"of-writer" in carried
     assert b"of-admin" not in carried
     assert b"of-chief" not in carried
+
+
+def test_tasks_with_logins_ask_the_clusters_own_registries() -> None:
+    """With schemas: require, tasks ask both registries, which no login can name."""
+    registries = {
+        alias: {**CLUSTERS[alias], "schema_registry": {"url": f"http://{alias}:8081"}}
+        for alias in ("A", "B")
+    }
+    made = MirrorConfig.model_validate(
+        {
+            "clusters": {**CLUSTERS, **registries},
+            "flows": {"A->B": {**BOTH, "schemas": "require"}},
+        }
+    )
+    assert rules.problems(made) == []
+    for each in for_tasks(made, made.flows["A->B"]):
+        assert each.schema_registry == made.clusters[each.alias].schema_registry
+        assert each.schema_registry is not None
     made = config({})
     assert for_tasks(made, made.flows["A->B"]) == (
         made.clusters["A"],
@@ -175,3 +193,18 @@ def test_a_login_that_changes_begins_another_run_of_its_flows() -> None:
     refused = MirrorConfig.model_validate({"clusters": moved, "flows": {"A->B": BOTH}})
     (reason,) = compare(before, refused).refused
     assert reason.startswith("clusters.A-reader.bootstrap_servers: changed from")
+
+
+def test_tasks_that_copy_schemas_need_the_notes() -> None:
+    """With schemas: require, the writer's list has the topic in which tasks note what
+    they have copied; with schemas: copy it has not, as only the service writes there.
+    """
+    for schemas, wanted in (("require", {"CREATE", "READ", "WRITE"}), ("copy", set())):
+        needed = rights(config({**BOTH, "schemas": schemas}), who=[Who.SERVICE])
+        found = {
+            each.operation.name
+            for each in needed
+            if each.login == "B-writer"
+            and each.extent.name.startswith("mirror-schemas.")
+        }
+        assert found == wanted

@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING
 from mirror.metadata import schema_claims
 from mirror.preflight.permissions.extent import beginning, named
 from mirror.preflight.permissions.names import is_paired
-from mirror.preflight.permissions.need import Need, Operation, ResourceKind, Side, Who
+from mirror.preflight.permissions.need import (
+    Login,
+    Need,
+    Operation,
+    ResourceKind,
+    Side,
+    Who,
+)
 
 if TYPE_CHECKING:
     from mirror.config.schema import FlowConfig, MirrorConfig
@@ -51,6 +58,27 @@ ROWS: tuple[Need, ...] = (
         called=f"`{_ALL}` as a prefix",
         when=_copies_schemas,
         setting="`schemas`",
+    ),
+    *(
+        Need(
+            feature="schemas that records wait for",
+            side=Side.TARGET,
+            kind=ResourceKind.TOPIC,
+            operations=operations,
+            names=which,
+            called=called,
+            when=lambda flow, _: flow.requires_schemas,
+            setting="`schemas: require`",
+            login=Login.TASKS,
+        )
+        for operations, which, called in (
+            (
+                (Operation.CREATE, Operation.WRITE),
+                lambda flow, _: named(schema_claims.topic_name(flow.source)),
+                f"`{schema_claims.topic_name('<source>')}`",
+            ),
+            ((Operation.READ,), _every_source, f"`{_ALL}` as a prefix"),
+        )
     ),
     *(
         Need(

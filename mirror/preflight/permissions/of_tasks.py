@@ -136,7 +136,7 @@ ROWS: tuple[Need, ...] = (
             who=who,
         )
         for who, feature in (
-            (Who.COMMANDS, "mirror trace, repair"),
+            (Who.COMMANDS, "mirror trace, repair, conflicts"),
             (Who.RECOVERY, "mirror tail, failback"),
         )
     ),
