@@ -110,11 +110,12 @@ def _unwrapped(buffer: Buffer, wrapper: Rows, most: int) -> Iterator[bytes]:
         offsets = found[:, to_columns.OFFSET]
         packed = found[:, messages.ATTRIBUTES] & CODEC_MASK != codecs.NONE
         others = found[:, messages.FORMAT] != version
-        if (packed | others).any() or (np.diff(offsets, prepend=last) <= 0).any():
+        rise = offsets[0] > last and (offsets[1:] > offsets[:-1]).all()  # no wrapping
+        if not rise or (packed | others).any():
             raise _damaged(offset)
         last = int(offsets[-1])
-    if last > offset:
-        raise _damaged(offset)
+    if last > offset or (version == 0 and last < offset):
+        raise _damaged(offset)  # of v0, both are absolute: readers go on behind them
     for found in _inside(inner, offset):
         if version == 1:  # they count from the first; only the wrapper's is absolute
             found[:, to_columns.OFFSET] += offset - last
