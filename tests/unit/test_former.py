@@ -219,8 +219,8 @@ def test_a_bomb_is_bounded(codec: int) -> None:
 
 
 def test_much_is_made_in_parts() -> None:
-    """An answer of a few kilobytes that unpacks to 96 MiB is worked on some wrappers at
-    a time, and every record comes in the end.
+    """A small answer that unpacks to 96 MiB is worked on some wrappers at a time, and
+    every record comes in the end.
     """
     inner = message(0, value=bytes(12 << 20))
     each = wrapper(0, inner, codec=hostile.LZ4)
