@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 _LEAST = 17
 """Up to and with the format's number, which is in the same place in all formats."""
 _AT_ONCE = 1 << 14
-_ENOUGH_MADE = 32 << 20
+_ENOUGH_UNPACKED = 64 << 20
+"""How much is unpacked at a time: a few kilobytes may unpack to gigabytes."""
 _BATCH_BYTES = 1 << 20
 _TABLES = scan.crc_tables(scan.ZIP)
 _NOTHING = np.empty(0, np.uint8)
@@ -60,10 +61,10 @@ def modern(
     made: list[bytes] = []
     size = 0
     try:
-        for each in _batches(buffer, start, end, most):
+        for each, unpacked in _batches(buffer, start, end, most):
             made.append(each)
-            size += len(each)
-            if size > _ENOUGH_MADE:
+            size += unpacked
+            if size > _ENOUGH_UNPACKED:
                 break
     except CorruptBatchError:
         if not made:
@@ -72,8 +73,12 @@ def modern(
     return joined, 0, len(joined)
 
 
-def _batches(buffer: Buffer, at: int, end: int, most: int) -> Iterator[bytes]:
-    """The batches of some single messages, or those of one wrapper, at a time."""
+def _batches(
+    buffer: Buffer, at: int, end: int, most: int
+) -> Iterator[tuple[bytes, int]]:
+    """The batches of some single messages, or those of one wrapper, at a time, and
+    their size when unpacked.
+    """
     places = np.empty((_AT_ONCE, to_columns.PLACE_COLUMNS), np.int64)
     while at + _LEAST <= end and buffer[at + _LEAST - 1] <= 1:
         count, stopped = messages.find(buffer, at, end, _TABLES, places)
@@ -87,13 +92,14 @@ def _batches(buffer: Buffer, at: int, end: int, most: int) -> Iterator[bytes]:
         wraps = found[:, messages.ATTRIBUTES] & CODEC_MASK != codecs.NONE
         for part in np.split(found, np.flatnonzero(wraps[1:] | wraps[:-1]) + 1):
             if part[0, messages.ATTRIBUTES] & CODEC_MASK:
-                yield b"".join(_unwrapped(buffer, part[0], most))
+                yield _unwrapped(buffer, part[0], most)
             else:
-                yield b"".join(_written(buffer, part, codecs.NONE))
+                made = b"".join(_written(buffer, part, codecs.NONE))
+                yield made, len(made)
 
 
-def _unwrapped(buffer: Buffer, wrapper: Rows, most: int) -> Iterator[bytes]:
-    """The batches of a message that contains others."""
+def _unwrapped(buffer: Buffer, wrapper: Rows, most: int) -> tuple[bytes, int]:
+    """The batches of a message that contains others, and what it unpacked to."""
     offset, form = int(wrapper[to_columns.OFFSET]), int(wrapper[messages.ATTRIBUTES])
     codec, version = form & CODEC_MASK, int(wrapper[messages.FORMAT])
     at, size = wrapper[[to_columns.VALUE_AT, to_columns.VALUE_SIZE]].tolist()
@@ -110,18 +116,21 @@ def _unwrapped(buffer: Buffer, wrapper: Rows, most: int) -> Iterator[bytes]:
         offsets = found[:, to_columns.OFFSET]
         packed = found[:, messages.ATTRIBUTES] & CODEC_MASK != codecs.NONE
         others = found[:, messages.FORMAT] != version
-        if (packed | others).any() or (np.diff(offsets, prepend=last) <= 0).any():
+        rise = offsets[0] > last and (offsets[1:] > offsets[:-1]).all()  # no wrapping
+        if not rise or (packed | others).any():
             raise _damaged(offset)
         last = int(offsets[-1])
-    if last > offset:
-        raise _damaged(offset)
+    if last > offset or (version == 0 and last < offset):
+        raise _damaged(offset)  # of v0, both are absolute: readers go on behind them
+    made: list[bytes] = []
     for found in _inside(inner, offset):
         if version == 1:  # they count from the first; only the wrapper's is absolute
             found[:, to_columns.OFFSET] += offset - last
             found[:, messages.ATTRIBUTES] = form
             if form & LOG_APPEND_TIME:
                 found[:, to_columns.TIME] = wrapper[to_columns.TIME]
-        yield from _written(inner, found, codec)
+        made += _written(inner, found, codec)
+    return b"".join(made), len(inner)
 
 
 def _inside(inner: Buffer, offset: int) -> Iterator[Rows]:

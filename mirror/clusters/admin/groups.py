@@ -105,12 +105,13 @@ def list_groups(cluster: Cluster) -> dict[str, Group]:
         stateless = [g.group_id for g in answer.groups if not g.group_state]
         states = _states(cluster, node, stateless)
         for listed in answer.groups:
+            state = listed.group_state or states.get(listed.group_id)
             # While a coordinator moves, two brokers may list a group.
-            if listed.group_id not in found or listed.group_state not in (None, "Dead"):
+            if listed.group_id not in found or state not in (None, "Dead"):
                 found[listed.group_id] = Group(
                     group=listed.group_id,
                     kind=_kind(listed.group_type),
-                    state=_state(listed.group_state or states.get(listed.group_id)),
+                    state=_state(state),
                 )
     return found
 
