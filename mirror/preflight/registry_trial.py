@@ -43,6 +43,7 @@ def trial(ground: Ground, source: Registry, target: Registry) -> Iterator[Findin
         target.set_mode(subject, Mode.IMPORT)
     except RegistryError as error:
         if error.retriable:
+            _removed(target, subject)  # it may have been set without an answer
             raise
         text = f"UNSUPPORTED: a subject cannot be put into mode IMPORT: {error}"
         if error.status in {401, 403}:
