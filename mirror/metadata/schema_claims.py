@@ -252,7 +252,9 @@ def decode(key: bytes, value: bytes) -> tuple[Key | Note, Claim | Before]:
         if last in set(What):
             before, made = said["before"], said["set"]
             if last == What.MODE:
-                before, made = (each and Mode(each) for each in (before, made))
+                before, made = (
+                    None if each is None else Mode(each) for each in (before, made)
+                )
             return (subject, What(last)), Before(before=before, set=made)
         return (subject, int(last)), Claim(
             id=int(said["id"]),
