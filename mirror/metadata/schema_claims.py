@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from mirror.batches.reading import TopicReader
 from mirror.batches.writing import append, ensure_topic
-from mirror.clusters.registry.values import Subject
+from mirror.clusters.registry.values import Mode, Subject
 from mirror.errors import MALFORMED, ClusterError
 
 if TYPE_CHECKING:
@@ -251,6 +251,10 @@ def decode(key: bytes, value: bytes) -> tuple[Key | Note, Claim | Before]:
         subject = Subject(context, name)
         if last in set(What):
             before, made = said["before"], said["set"]
+            if last == What.MODE:
+                before, made = (
+                    None if each is None else Mode(each) for each in (before, made)
+                )
             return (subject, What(last)), Before(before=before, set=made)
         return (subject, int(last)), Claim(
             id=int(said["id"]),

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from mirror.metadata.schema_claims import SchemaClaims
 
 _CLOSED = frozenset({Mode.READONLY, Mode.READONLY_OVERRIDE, Mode.IMPORT})
+_OURS = frozenset({Mode.READONLY, Mode.IMPORT})
+"""What mirror sets; any other mode is someone else's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +102,7 @@ def to_open(
             continue
         now = registry.mode(subject)
         before = None if noted.before is None else Mode(noted.before)
-        then = before if now in _CLOSED else now
+        then = before if now in _OURS else now
         found.append(ModeChange(subject=subject, now=now, then=then))
     return found
 

@@ -18,6 +18,7 @@ from mirror.metadata import schema_order
 from mirror.metadata.schema_claims import ClaimState
 from mirror.metadata.schema_names import (
     RESERVED,
+    TRIAL,
     Key,
     has_address,
     is_same,
@@ -90,7 +91,8 @@ def chosen(versions: Iterable[SchemaVersion], flow: FlowConfig) -> Chosen:
         moved = place(each, flow.schemas_context)
         key = key_of(moved)
         named[key] = moved
-        if each.subject == RESERVED or _matches(each, flow.schemas_exclude):
+        own = each.subject == RESERVED or each.subject.startswith(TRIAL)
+        if own or _matches(each, flow.schemas_exclude):
             excluded.add(key)
         elif _matches(each, flow.schemas_subjects):
             ahead.append(key)

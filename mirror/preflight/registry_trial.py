@@ -13,6 +13,7 @@ import uuid
 
 from mirror.clusters.registry.values import Mode, Subject
 from mirror.errors import RegistryError
+from mirror.metadata.schema_names import TRIAL
 from mirror.preflight.finding import fail, warn
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ def trial(ground: Ground, source: Registry, target: Registry) -> Iterator[Findin
         RegistryError: a registry does not answer.
     """
     flow, where = ground.flow, ground.where
-    subject = Subject(flow.schemas_context, f"mirror-check-{uuid.uuid4().hex}")
+    subject = Subject(flow.schemas_context, f"{TRIAL}{uuid.uuid4().hex}")
     unfit = (
         "set schemas to off, or use a registry for it that takes Confluent's mode "
         "IMPORT (docs: What each registry can do)"
@@ -43,6 +44,7 @@ def trial(ground: Ground, source: Registry, target: Registry) -> Iterator[Findin
         target.set_mode(subject, Mode.IMPORT)
     except RegistryError as error:
         if error.retriable:
+            _removed(target, subject)  # it may have been set without an answer
             raise
         text = f"UNSUPPORTED: a subject cannot be put into mode IMPORT: {error}"
         if error.status in {401, 403}:

@@ -38,6 +38,10 @@ def test_records() -> None:
     [
         (b"/o/1", CLAIM.replace(b'"version": 1', b'"version": 2'), "newer version"),
         (b"/o/x", CLAIM, "names no schema"),
+        (
+            *(b"/o/mode", b'{"version": 1, "before": 5, "set": "IMPORT", "at": 1}'),
+            "names no schema",
+        ),
         (b"/o/1", b"{}", "names no schema"),
         (b"\xff", CLAIM, "names no schema"),
     ],

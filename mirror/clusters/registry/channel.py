@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import httpx
 
+from mirror.clusters.patience import left
 from mirror.clusters.registry import login
 from mirror.errors import MALFORMED, RegistryError, system_error
 from mirror.retry import Backoff
@@ -144,22 +145,23 @@ class Channel:
                 "headers, has a line break or another character that no header may have"
             )
         self.asked += 1
+        seconds = left(self._config.timeout_seconds)
         try:
             client = self._connected()
-            until = time.monotonic() + self._config.timeout_seconds
+            until = time.monotonic() + seconds
             with client.stream(
                 method,
                 f"{self._url}{path}",
                 params=params,
                 content=content,
                 headers=headers,
+                timeout=seconds,
             ) as answer:
                 raw = self._whole(answer, until)
         except httpx.TimeoutException as error:
             self.failed += 1
             raise RegistryError(
-                f"{self.where} does not answer within "
-                f"{self._config.timeout_seconds:g} s",
+                f"{self.where} does not answer within {round(seconds, 1):g} s",
                 retriable=True,
             ) from error
         except (httpx.HTTPError, httpx.InvalidURL, ImportError, ValueError) as error:
