@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from mirror.recovery.journal import Entry
 
 _FIRST = 10.0
-"""How many seconds a cluster may take to answer at all."""
+"""How many seconds each of a cluster's bootstrap servers may take to answer at all."""
 
 StepTimeout = Annotated[
     float,
@@ -238,7 +238,7 @@ def _run(asked: _Asked) -> None:
     asked = replace(asked, flow=f"{flow.name}/{scope}" if scope else flow.name)
     lines = Lines(asked.output, {step: n for n, step in enumerate(roles.STEPS, 1)})
     with Reach(chosen.clusters, client_id="mirror.switch") as reach:
-        source, target = _ends(asked, flow, reach)
+        source, target = _ends(asked, flow, chosen, reach)
         stage = Stage(
             kind=kind,
             config=_as_it_is(chosen, flow, source, reach),
@@ -332,7 +332,7 @@ def _settle(
 
 
 def _ends(
-    asked: _Asked, flow: FlowConfig, reach: Reach
+    asked: _Asked, flow: FlowConfig, config: MirrorConfig, reach: Reach
 ) -> tuple[Cluster | None, Cluster | None]:
     """Both clusters, as far as they answer.
 
@@ -345,8 +345,10 @@ def _ends(
         if asked.force and asked.kind is Kind.FAILOVER and alias == flow.source:
             found.append(None)
             continue
+        servers = len(config.clusters[alias].bootstrap_servers)
+        most = min(asked.step_timeout, _FIRST * servers)
         try:
-            with patience.until(time.monotonic() + min(asked.step_timeout, _FIRST)):
+            with patience.until(time.monotonic() + most):
                 found.append(reach(alias))
         except ClusterError as error:
             why[alias] = str(error)
@@ -369,4 +371,6 @@ def _ends(
             f"cluster {flow.source} answers, so this is a switch, which loses nothing: "
             f"`mirror switch '{asked.flow}'`; --force fails over all the same"
         )
+    if flow.source in why:
+        complain(f"{why[flow.source]}: taken for gone. If it is only slow, stop here")
     return source, target

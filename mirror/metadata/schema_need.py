@@ -41,6 +41,8 @@ class Sides:
     target: Registry
     cluster: Callable[[], Cluster]
     """The target, connected; asked for only if something is copied."""
+    going_on: Callable[[], bool] = lambda: True
+    """Whether to write another version, as for `schemas.Ends`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,6 +119,7 @@ def _copied(
             only=frozenset(subjects),
         ),
         deletes=False,
+        going_on=sides.going_on,
         lists=schemas.Lists(
             source=tuple(each for versions in listed.values() for each in versions),
             target=tuple(

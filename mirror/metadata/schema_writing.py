@@ -95,6 +95,8 @@ class Writer:
         )
         force = {each.version.full_subject: each.force for each in writes}
         for subject, mode in modes.items():
+            if not self._ends.going_on():
+                return
             if mode is not Mode.IMPORT:
                 self._mode(subject, force=force[subject])
             if subject not in self.stopped:

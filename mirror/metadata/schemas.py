@@ -147,11 +147,13 @@ def sync(
     *,
     only: Collection[Subject] = (),
     levels_of: Collection[Subject] | None = None,
+    whole_levels: bool = True,
 ) -> SchemasResult:
     """Write what the target's registry is missing, and read it back.
 
     `only`: these subjects and what they refer to; empty: all. `levels_of`: whose levels
-    to compare besides those that get a version; None: of all.
+    to compare besides those that get a version; None: of all. `whole_levels`: also those
+    of contexts.
 
     Raises:
         MirrorError: a registry or a cluster does not answer: what was written until
@@ -170,9 +172,11 @@ def sync(
         written = {each.version.full_subject for each in writer.done}
         asked &= written | set(levels_of)
     whole = found.own_contexts() - {subject.context for subject in writer.stopped}
+    if only or not whole_levels:
+        whole = set()
     if not ends.going_on():
         asked, whole = set(), set()
-    levels, remarks = schema_levels.changes(ends, asked, whole=() if only else whole)
+    levels, remarks = schema_levels.changes(ends, asked, whole=whole)
     levels, refused = schema_levels.apply(ends, levels)
     if ends.reserves and not only:
         schema_gap.reserve(ends, found.chosen, found.there)

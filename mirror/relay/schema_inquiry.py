@@ -84,8 +84,9 @@ class SchemaInquiry:
                 contextlib.closing(Registry(self._plan.target, pace=pace)) as target,
             ):
                 sides = schema_need.Sides(
-                    flow=flow, source=source, target=target, cluster=self._connected
-                )
+                    flow=flow, source=source, target=target, cluster=self._connected,
+                    going_on=lambda: not self._closing.is_set(),
+                )  # fmt: skip
                 for number, guid in waiting.items():
                     if self._closing.is_set():
                         return

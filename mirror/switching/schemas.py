@@ -106,7 +106,7 @@ def drain(stage: Stage) -> str:
 
         def left() -> str:
             nonlocal copied
-            found = schemas.sync(ends, levels_of=())
+            found = schemas.sync(ends, levels_of=(), whole_levels=False)
             copied += len(found.writes)
             pending = found.states[SchemaState.PENDING]
             return f"{some(pending, 'subject')} to copy" if pending else ""

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 import json
+import struct
 from typing import TYPE_CHECKING, Any
 import uuid
 
+import httpx
 import pytest
 from typer.testing import CliRunner
 
@@ -20,10 +22,13 @@ from mirror.preflight.check import check
 from mirror.preflight.finding import State
 from mirror.status.states import SchemaState
 from tests import tools
+from tests.harness.admin import create_topic
+from tests.harness.load import producer, send
 from tests.harness.registry_proxy import RegistryProxy
 from tests.harness.schemas import Raw, SchemaSides, avro
 from tests.harness.service import config_for
 from tests.harness.waiting import wait_for
+from tests.harness.witness import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -103,6 +108,55 @@ def test_a_service_keeps_them_in_step(
         b.ask("DELETE", "/subjects/theirs/versions/1", permanent="true")
         wait_for(lambda: b.versions() == a.versions())
         mirror.wait_until(lambda s: not s["flows"][0]["schemas"]["subjects"])
+
+
+def test_a_service_holds_records_back(
+    clusters: Clusters,
+    standing: StandingMirror,
+    pair: tuple[RegistryProcess, RegistryProcess],
+) -> None:
+    """With `schemas: require` a service's records wait while the target's registry is
+    down: status and metrics tell of the partition and the schema; then it is copied.
+    """
+    a, b = Raw(pair[0].url), Raw(pair[1].url)
+    mark = uuid.uuid4().hex[:6]
+    one, other, topic = f"A{mark}", f"B{mark}", f"required-{mark}"
+    create_topic(clusters["a"].bootstrap, topic, 1)
+    config = config_for(
+        clusters["a"].bootstrap,
+        clusters["b"].bootstrap,
+        topics=[topic],
+        tasks=1,
+        schemas="require",
+        schemas_seconds=600,
+    )
+    config["clusters"] = {
+        one: {**config["clusters"]["A"], "schema_registry": {"url": a.url}},
+        other: {**config["clusters"]["B"], "schema_registry": {"url": b.url}},
+    }
+    config["flows"] = {f"{one}->{other}": config["flows"]["A->B"]}
+    with standing.hosting(config) as mirror:
+        mirror.wait_until(lambda s: s["flows"][0]["schemas"]["synced_at"] > 0)
+        pair[1].kill()
+        number = a.register("o-value", avro("O", "a"))
+        value = struct.pack(">bI", 0, number) + b"content"
+        send(producer(clusters["a"].bootstrap), topic, {0: [b"k"]}, value)
+        status = mirror.wait_until(
+            lambda s: any(p["state"] == "FAULTED" for p in s["flows"][0]["partitions"])
+        )
+        [held] = [
+            p for p in status["flows"][0]["partitions"] if p["state"] == "FAULTED"
+        ]
+        assert held["topic"] == topic
+        assert held["reason"].startswith(f"schema {number} of o-value")
+        shown = httpx.get(f"{mirror.url}/metrics").text
+        assert (
+            f'schema_waiting_partitions{{source="{one}",target="{other}"}} 1' in shown
+        )
+        pair[1].start()
+        [copied] = eventually(clusters["b"].bootstrap, f"{one}.{topic}", 1)[0]
+        assert copied.value() == value
+    assert b.versions() == a.versions()
 
 
 def _error(status: dict[str, Any]) -> str:
