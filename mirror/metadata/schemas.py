@@ -152,8 +152,8 @@ def sync(
     """Write what the target's registry is missing, and read it back.
 
     `only`: these subjects and what they refer to; empty: all. `levels_of`: whose levels
-    to compare besides those that get a version; None: of all. `whole_levels`: also those
-    of contexts.
+    to compare besides those that get a version; None: of all. `whole_levels`: those
+    of contexts, too.
 
     Raises:
         MirrorError: a registry or a cluster does not answer: what was written until
