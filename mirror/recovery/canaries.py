@@ -7,6 +7,7 @@ is in runs of the pair `<pair>/mirror-canary`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ from mirror.recovery import rehearsal_entries
 from mirror.recovery.journal import Kind, StepState
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
     from mirror.clusters.cluster import Cluster
     from mirror.recovery.journal import Entry
@@ -75,10 +76,14 @@ def read(entries: Iterable[Entry], pair: str) -> tuple[KeptCanary, ...]:
 
 
 def _kept(entry: Entry) -> KeptCanary:
-    legs = [dict(each) for each in entry.details.get("switches", ())]
+    # The service reads it too: a damaged entry counts as far as it can be read.
+    switches = entry.details.get("switches")
+    legs = switches if isinstance(switches, list | tuple) else ()
 
     def longest(name: str) -> float:
-        return max((float(each.get(name, 0.0)) for each in legs), default=0.0)
+        found = (each.get(name) for each in legs if isinstance(each, Mapping))
+        numbers = (float(each) for each in found if isinstance(each, int | float))
+        return max(numbers, default=0.0)
 
     return KeptCanary(
         source=entry.source,

@@ -148,6 +148,9 @@ def test_what_is_kept() -> None:
     )
     (kept,) = canaries.read([made, entry(PAIR)], "A<->B")
     assert (kept.passed, kept.block_seconds, kept.rto_seconds) == (True, 2.0, 3.0)
+    for damage in (5, ["x", 3], [{"block_seconds": "long"}], {"a": 1}):
+        damaged = replace(made, details={**DONE.kept(), "switches": damage})
+        assert canaries.read([damaged], "A<->B")[0].block_seconds == 0.0
 
 
 @pytest.mark.parametrize(
