@@ -12,6 +12,7 @@ from collections import Counter
 from contextlib import ExitStack
 import functools
 import itertools
+import logging
 import os
 from pathlib import Path
 import re
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import uuid
 
 import pytest
+import structlog
 from xdist.scheduler import LoadScopeScheduling
 
 from mirror.playground.brokers import playground
@@ -140,6 +142,17 @@ def _state_of_tests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
         patch.delenv("STATE_DIRECTORY", raising=False)
         yield
+
+
+@pytest.fixture(autouse=True)
+def _logging_as_before() -> Iterator[None]:
+    """A command that sets up logging in this process does so for its own test only."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    structlog.reset_defaults()
 
 
 @pytest.fixture(scope="session")

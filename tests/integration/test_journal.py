@@ -246,6 +246,7 @@ def test_a_transaction_that_was_left_open(
     ]
     with connected(brokers.bootstrap) as cluster:
         journal.create(cluster)
+        wait_for(lambda: leader_of(brokers.bootstrap, journal.TOPIC, 0) != -1, 60)
         victim = leader_of(brokers.bootstrap, journal.TOPIC, 0)
         pairs = (f"{pair}{number}" for number in range(100))
         name = next(

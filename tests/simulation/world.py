@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 import heapq
 import random
 import threading
+import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ STEP = 1e-5
 NOON = 1_800_000_000.0
 _REAL_SECONDS = 60.0
 """After so long without a turn, a thread waits for something that is not simulated."""
+_really_sleep = time.sleep
 
 
 class Killed(BaseException):
@@ -73,6 +75,7 @@ class World:
         self._tasks: list[_Task] = []
         self._turn: _Task | None = None
         self._main = _Task(Process("world"), "main")
+        self._threads = {threading.current_thread()}
         self._error: BaseException | None = None
         self._main_done: Callable[[], bool] = lambda: False
 
@@ -107,7 +110,9 @@ class World:
             self._tasks.remove(task)
             self._pass_on(None)
 
-        threading.Thread(target=body, name=name, daemon=True).start()
+        thread = threading.Thread(target=body, name=name, daemon=True)
+        self._threads.add(thread)
+        thread.start()
         self._tasks.append(task)
         task.ready = lambda: True
         self._wake_later(task, 0.0)
@@ -134,6 +139,9 @@ class World:
         self._die_if_dead(task)
 
     def sleep(self, seconds: float) -> None:
+        if threading.current_thread() not in self._threads:  # such as a library's
+            _really_sleep(seconds)
+            return
         self.wait(lambda: False, max(seconds, STEP))
 
     def _die_if_dead(self, task: _Task) -> None:

@@ -573,17 +573,6 @@ def test_status_of_something_else(url: str) -> None:
     )
 
 
-@pytest.fixture
-def _logging_as_before() -> Iterator[None]:
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    yield
-    root.handlers[:] = handlers
-    root.setLevel(level)
-    structlog.reset_defaults()
-
-
-@pytest.mark.usefixtures("_logging_as_before")
 def test_log_lines_have_one_form(monkeypatch: pytest.MonkeyPatch) -> None:
     """Our events, a library's and exceptions are JSON lines; chatter is dropped."""
     monkeypatch.setattr(sys, "stderr", written := io.StringIO())
@@ -607,7 +596,6 @@ def test_log_lines_have_one_form(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "ValueError" in broken["exception"]
 
 
-@pytest.mark.usefixtures("_logging_as_before")
 def test_log_for_people(monkeypatch: pytest.MonkeyPatch) -> None:
     """The console form is text, and without colours where there is no terminal."""
     monkeypatch.setattr(sys, "stderr", written := io.StringIO())
