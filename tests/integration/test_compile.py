@@ -16,11 +16,15 @@ from mirror.host import require_java
 
 pytestmark = pytest.mark.integration
 
-# One of the smallest, since the test waits for it.
-_LOAD = """
+# A small one, since the test waits for it.
+_KERNEL = """
 from mirror import log
+from mirror.batches.compiled import compiled
 log.set_up("info", "json")
-import mirror.batches.marks
+
+@compiled("int64(int64)")
+def same(number):
+    return number
 """
 
 
@@ -28,11 +32,13 @@ def test_who_must_compile_says_so_once(tmp_path: Path) -> None:
     """The first program that loads kernels from an empty cache logs one event about it,
     and the next one, which finds them there, none.
     """
+    program = tmp_path / "kernel.py"
+    program.write_text(_KERNEL)
 
     def said() -> list[str]:
         ended = subprocess.run(
-            [sys.executable, "-c", _LOAD],
-            env={**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)},
+            [sys.executable, program],
+            env={**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "cache")},
             capture_output=True,
             text=True,
             timeout=200,
