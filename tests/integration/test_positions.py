@@ -268,6 +268,7 @@ def test_stop_on_recreated_topic(lab: Lab) -> None:
     assert lab.copied(f"STOP.{topic}", 80) == expected
 
 
+@pytest.mark.full
 def test_a_pause_outlives_a_restart(lab: Lab) -> None:
     """A paused topic stays paused, with its position, also after a restart of the
     service; its neighbour is copied; after `resume` it continues where it was.

@@ -77,6 +77,7 @@ def _metric(mirror: RunningMirror, name: str) -> float:
     return sum(float(each.split()[-1]) for each in lines if each.startswith(name))
 
 
+@pytest.mark.full
 def test_copies_are_proven_while_the_service_copies(
     make_clusters: Callable[..., dict[str, PlaygroundCluster]], tmp_path: Path
 ) -> None:

@@ -277,6 +277,7 @@ FORMATS = {
 _EACH = 200
 
 
+@pytest.mark.full
 def test_old_formats(
     run_release: Callable[[str], PlaygroundCluster],
     standing: StandingMirror,
