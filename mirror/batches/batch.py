@@ -93,8 +93,8 @@ def read(
 
     Raises:
         CorruptBatchError: the first batch has a wrong checksum or a contradictory
-            header, is an unreadable marker, or is not of message format v2. If this
-            applies to a later batch, the list ends before it.
+            header, is an unreadable marker, is not of message format v2, or is not
+            there as a whole. If this applies to a later one, the list ends before it.
     """
     count, at = scan.index(buffer, start, end, scratch)
     if count == scan.UNKNOWN_FORMAT:
@@ -107,6 +107,12 @@ def read(
         raise CorruptBatchError(
             f"the batch at offset {base} is damaged: the sizes, counts "
             "and offsets in its header cannot all be right"
+        )
+    if not count and end > start:
+        # Since Fetch v3, the first batch is sent whole, or nothing is.
+        raise CorruptBatchError(
+            f"no whole batch in the {end - start} bytes that the broker sent for offset "
+            f"{position}"
         )
     # Check this first: nothing in a damaged header can be trusted, not even offsets.
     rows = _undamaged(buffer, scratch[:count])

@@ -53,8 +53,9 @@ def modern(
     otherwise. Two numbers say where they are. `most`: what a wrapper may unpack to.
 
     Raises:
-        CorruptBatchError: the first message is damaged, or unpacks to more. If this
-            applies to a later one, what precedes it is returned.
+        CorruptBatchError: the first message is damaged, unpacks to more, or is not
+            there as a whole. If this applies to a later one, what precedes it is
+            returned.
     """
     if end - start < _LEAST or buffer[start + _LEAST - 1] > 1:
         return buffer, start, end
@@ -69,6 +70,10 @@ def modern(
     except CorruptBatchError:
         if not made:
             raise
+    if not made:
+        raise CorruptBatchError(
+            f"no whole message in the {end - start} bytes that the broker sent"
+        )
     joined = np.frombuffer(bytearray().join(made), np.uint8)
     return joined, 0, len(joined)
 

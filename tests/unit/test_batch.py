@@ -66,6 +66,18 @@ def test_batches_before_a_damaged_one_are_read(
         read(b"".join(batches))
 
 
+@pytest.mark.parametrize("size", [1, 16, 17, 60, -1])
+def test_an_answer_without_a_whole_batch(size: int) -> None:
+    """Part of a batch alone, with which no reader gets any further, is an error that
+    names the offset; before it, whole ones are read.
+    """
+    log = stored(b"first", 0)
+    part = stored(b"second", 1)[:size]
+    assert read(bytes(log) + bytes(part)).next_offset == 1
+    with pytest.raises(CorruptBatchError, match=f"no whole batch in the {len(part)}"):
+        read(part)
+
+
 @given(values, st.integers(0, 400), st.booleans())
 def test_where_batches_lead_to_is_seen_beforehand(
     contents: list[bytes], cut: int, damaged: bool

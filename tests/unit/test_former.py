@@ -117,6 +117,12 @@ def test_every_record_comes_through(version: int, codec: int) -> None:
     assert [each[0] for each in read(data)] == [10, 11, 12, 13, 17, 18, 19, 20]
 
 
+def test_an_answer_without_a_whole_message() -> None:
+    """Part of one message alone, with which no reader gets any further, is an error."""
+    with pytest.raises(CorruptBatchError, match="no whole message in the"):
+        read(message(0, b"key", b"value")[:-1])
+
+
 @pytest.mark.parametrize("size", [0, 1000])
 def test_frames_of_v0_have_wrong_heads(size: int) -> None:
     """Java's clients of that time wrote a wrong checksum into the head of an lz4 frame:
