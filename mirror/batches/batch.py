@@ -111,8 +111,8 @@ def read(
     if not count and end > start:
         # Since Fetch v3, the first batch is sent whole, or nothing is.
         raise CorruptBatchError(
-            f"no whole batch in the {end - start} bytes that the broker sent for offset "
-            f"{position}"
+            f"no whole batch in the {end - start} bytes that the broker sent for "
+            f"offset {position}"
         )
     # Check this first: nothing in a damaged header can be trusted, not even offsets.
     rows = _undamaged(buffer, scratch[:count])

@@ -34,6 +34,7 @@ from mirror.config.values import near
 from mirror.errors import ConfigError, MirrorError
 from mirror.metadata import schema_trace, schemas
 from mirror.metadata.schema_claims import SchemaClaims
+from mirror.metadata.schema_ends import Ends
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -283,10 +284,10 @@ def _registries(
 @contextlib.contextmanager
 def _ends(
     chosen: MirrorConfig, flow: FlowConfig, reach: Reach, roles: Standing
-) -> Iterator[schemas.Ends]:
+) -> Iterator[Ends]:
     order = [each for each in roles.flows if each.name not in roles.resting]
     with _registries(chosen, flow) as (source, target):
-        yield schemas.Ends(
+        yield Ends(
             flow=flow,
             source=source,
             target=target,

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
     from mirror.clusters.cluster import Cluster
     from mirror.config.schema import FlowConfig, MirrorConfig
-    from mirror.proving.ranges import CopiedPartition, Range
+    from mirror.proving.copied_partition import CopiedPartition
+    from mirror.proving.ranges import Range
     from mirror.proving.survey import Survey
 
 TopicPartition = tuple[str, int]

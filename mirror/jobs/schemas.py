@@ -18,6 +18,7 @@ from mirror.jobs.scheduler import Job
 from mirror.metadata import schemas
 from mirror.metadata.merging import by_role
 from mirror.metadata.schema_claims import SchemaClaims
+from mirror.metadata.schema_ends import Ends
 from mirror.status.events import Event, EventKind
 from mirror.status.schemas import MOST_SUBJECTS, SchemaStatus, SubjectStatus
 from mirror.status.states import SchemaState
@@ -57,7 +58,7 @@ class SchemaJob:
         self._store = store
         self._passive = passive
         self._status = SchemaStatus()
-        self._opened: tuple[Cluster, schemas.Ends] | None = None
+        self._opened: tuple[Cluster, Ends] | None = None
         self._levels: Iterator[Subject] = iter(())
         self.adopt(flow, config)
 
@@ -119,14 +120,14 @@ class SchemaJob:
             self._show()
         self._report(found)
 
-    def _ends(self, target: Cluster) -> schemas.Ends:
+    def _ends(self, target: Cluster) -> Ends:
         """They are kept, with what was read, for as long as the job's connections."""
         if self._opened is None or self._opened[0] is not target:
             self._close()
             flow, clusters = self._flow, self._config.clusters
             rate = flow.schemas_requests_per_second
             stopping = self._stopping
-            ends = schemas.Ends(
+            ends = Ends(
                 flow=flow,
                 source=Registry(clusters[flow.source], pace=Pace(rate)),
                 target=Registry(clusters[flow.target], pace=Pace(rate)),

@@ -19,8 +19,8 @@ from mirror.metadata.schema_names import RESERVED, key_of
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from mirror.metadata.schema_ends import Ends
     from mirror.metadata.schema_rules import Chosen
-    from mirror.metadata.schemas import Ends
 
 _MOST = 2**31 - 1
 """The highest number that a version may have."""

@@ -16,7 +16,7 @@ from mirror.metadata.schema_claims import Before, What
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from mirror.metadata.schemas import Ends
+    from mirror.metadata.schema_ends import Ends
 
 
 _NOT_IN_THIS_MODE = 42205

@@ -16,6 +16,7 @@ from mirror.clusters.registry.values import Subject
 from mirror.errors import MirrorError
 from mirror.metadata import schemas
 from mirror.metadata.schema_claims import SchemaClaims
+from mirror.metadata.schema_ends import Ends, Lists
 from mirror.metadata.schema_names import references_of
 from mirror.status.schemas import WAITS
 from mirror.status.states import SchemaState
@@ -42,7 +43,7 @@ class Sides:
     cluster: Callable[[], Cluster]
     """The target, connected; asked for only if something is copied."""
     going_on: Callable[[], bool] = lambda: True
-    """Whether to write another version, as for `schemas.Ends`."""
+    """Whether to write another version, as for `Ends`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +109,7 @@ def _copied(
         return f"{flow.source} does not say which subject has it"
     listed = _listed(sides.source, [use.subject for use in uses])
     subjects = [_moved(flow, subject) for subject in listed]
-    ends = schemas.Ends(
+    ends = Ends(
         flow=flow,
         source=sides.source,
         target=sides.target,
@@ -120,7 +121,7 @@ def _copied(
         ),
         deletes=False,
         going_on=sides.going_on,
-        lists=schemas.Lists(
+        lists=Lists(
             source=tuple(each for versions in listed.values() for each in versions),
             target=tuple(
                 each

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from mirror.clusters.registry.values import Schema, SchemaVersion
+    from mirror.metadata.schema_ends import Ends
     from mirror.metadata.schema_names import Key
     from mirror.metadata.schema_order import Write
-    from mirror.metadata.schemas import Ends
 
 _ABOUT_ONE = frozenset({401, 403, 409, 422})
 """What registries answer to a request that they understand and refuse."""

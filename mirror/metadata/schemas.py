@@ -9,7 +9,7 @@ the compatibility levels.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -26,54 +26,14 @@ from mirror.metadata.schema_writing import Writer
 from mirror.status.states import SchemaState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from mirror.clusters.registry.registry import Registry
     from mirror.clusters.registry.values import SchemaVersion, Subject
     from mirror.config.schema import FlowConfig
-    from mirror.metadata.schema_claims import SchemaClaims
+    from mirror.metadata.schema_ends import Ends
     from mirror.metadata.schema_levels import LevelChange
     from mirror.metadata.schema_order import Write
-    from mirror.metadata.schema_rules import Chosen, SchemaPlan, SubjectPlan
-
-
-@dataclass(slots=True)
-class _Last:
-    """The last look, for one that finds the same lists: registries give the same object
-    if nothing has changed.
-    """
-
-    lists: tuple[object, ...] = ()
-    chosen: Chosen | None = None
-    rest: tuple[object, ...] = ()
-    plan: SchemaPlan | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lists:
-    """Some subjects, as both registries have them now."""
-
-    source: tuple[SchemaVersion, ...]
-    target: tuple[SchemaVersion, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ends:
-    """What one flow's schemas are copied between. Not thread-safe."""
-
-    flow: FlowConfig
-    source: Registry
-    target: Registry
-    claims: SchemaClaims
-    deletes: bool = True
-    """Whether soft deletes are copied; of two opposite flows one does."""
-    going_on: Callable[[], bool] = lambda: True
-    """Whether to write another version; asked before each one."""
-    reserves: bool = False
-    """Whether ids are reserved; of two opposite flows one does."""
-    lists: Lists | None = None
-    """What both registries have; None: all that they list."""
-    last: _Last = field(default_factory=_Last)
+    from mirror.metadata.schema_rules import SchemaPlan, SubjectPlan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,6 +14,7 @@ from mirror.clusters.registry.registry import Registry
 from mirror.errors import MirrorError
 from mirror.metadata import schemas
 from mirror.metadata.schema_claims import SchemaClaims
+from mirror.metadata.schema_ends import Ends
 from mirror.status.states import SchemaState
 
 if TYPE_CHECKING:
@@ -99,7 +100,7 @@ def look(
         Registry(config.clusters[flow.target], pace=Pace(rate)) as target,
     ):
         return schemas.look(
-            schemas.Ends(
+            Ends(
                 flow=flow,
                 source=source,
                 target=target,

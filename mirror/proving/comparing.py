@@ -30,11 +30,10 @@ if TYPE_CHECKING:
     from mirror.clusters.cluster import Cluster
     from mirror.offsets.runs import RunArray
     from mirror.proving.account import Span
+    from mirror.proving.content.placing import Odd
     from mirror.proving.log_stream import Damage, LogStream
     from mirror.proving.ranges import Range
     from mirror.proving.sides import Terms
-
-Odd = npt.NDArray[np.int64]
 
 _MARKS = 1 << 16
 _ODD_ROWS = 1 << 12
@@ -70,7 +69,6 @@ class Compared:
         default_factory=lambda: np.empty((0, alignment.ODD_COLUMNS), np.int64),
         repr=False,
     )
-    """Columns: `alignment.WHAT` and so on."""
     digest: bytes = b""
     """SHA-256 over the marks of all equal pairs, in order."""
     source_start: int = 0

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
     from mirror.proving.account import Span
     from mirror.proving.comparing import Compared
+    from mirror.proving.content.placing import Odd
     from mirror.proving.log_stream import Damage
 
-Odd = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
 

@@ -18,8 +18,8 @@ from mirror.proving.account import Finding, Kind
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from mirror.proving.explaining import Odd
-    from mirror.proving.ranges import CopiedPartition
+    from mirror.proving.content.placing import Odd
+    from mirror.proving.copied_partition import CopiedPartition
 
 _NOT_MAPPED = (
     "a copy is there, but the offset map has lost the part that named it; use "

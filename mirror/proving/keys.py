@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from mirror.proving.account import Finding
-    from mirror.proving.ranges import CopiedPartition
+    from mirror.proving.copied_partition import CopiedPartition
     from mirror.proving.runner import Runner
     from mirror.proving.sides import Terms
 

@@ -15,7 +15,7 @@ from mirror.clusters import codes
 from mirror.clusters.admin import topic_admin
 from mirror.errors import NoLeaderError, UnreachableError
 from mirror.offsets.progress import NO_ID
-from mirror.proving.ranges import CopiedPartition
+from mirror.proving.copied_partition import CopiedPartition
 from mirror.retry import patiently
 
 if TYPE_CHECKING:

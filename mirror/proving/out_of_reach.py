@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import uuid
 
     from mirror.clusters.cluster import Cluster
-    from mirror.proving.ranges import CopiedPartition
+    from mirror.proving.copied_partition import CopiedPartition
 
 
 class OutOfReach:

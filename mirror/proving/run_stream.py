@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from mirror.offsets.runs import RunArray
-    from mirror.proving.ranges import CopiedPartition
+    from mirror.proving.copied_partition import CopiedPartition
 
 _NO_RUNS = np.empty((0, 3), np.int64)
 _NEVER = int(np.iinfo(np.int64).max)

@@ -29,8 +29,9 @@ if TYPE_CHECKING:
     from mirror.clusters.cluster import Cluster
     from mirror.errors import ClusterError
     from mirror.proving.account import Span
-    from mirror.proving.explaining import Mask, Odd
-    from mirror.proving.ranges import CopiedPartition
+    from mirror.proving.content.placing import Odd
+    from mirror.proving.copied_partition import CopiedPartition
+    from mirror.proving.explaining import Mask
     from mirror.proving.runner import Runner
     from mirror.proving.sides import Terms
 

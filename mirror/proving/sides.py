@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from mirror.config.cluster_settings import ClusterConfig
     from mirror.config.schema import FlowConfig
     from mirror.offsets.runs import RunArray
+    from mirror.proving.copied_partition import CopiedPartition
     from mirror.proving.log_stream import Lister
-    from mirror.proving.ranges import CopiedPartition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from mirror.metadata.topics import MirroredTopic
     from mirror.offsets.progress import Position
     from mirror.offsets.runs import RunArray
+    from mirror.proving.copied_partition import CopiedPartition
     from mirror.proving.explaining import Excuses
-    from mirror.proving.ranges import CopiedPartition
     from mirror.proving.run_files import RunFiles
     from mirror.proving.scope import Scope
     from mirror.recovery.proofs import Proof

@@ -35,8 +35,10 @@ if TYPE_CHECKING:
     from mirror.config.schema import FlowConfig
     from mirror.proving.account import Span
     from mirror.proving.comparing import Compared
-    from mirror.proving.explaining import Excuses, Odd
-    from mirror.proving.ranges import CopiedPartition, Range
+    from mirror.proving.content.placing import Odd
+    from mirror.proving.copied_partition import CopiedPartition
+    from mirror.proving.explaining import Excuses
+    from mirror.proving.ranges import Range
     from mirror.proving.run_files import RunFiles
     from mirror.proving.runner import Runner
     from mirror.proving.sides import Terms

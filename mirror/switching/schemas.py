@@ -18,6 +18,7 @@ from mirror.config import scopes
 from mirror.errors import FencedError, MirrorError, RegistryError
 from mirror.metadata import schema_modes, schemas
 from mirror.metadata.schema_claims import SchemaClaims
+from mirror.metadata.schema_ends import Ends
 from mirror.metadata.schema_names import topic_of
 from mirror.policy.names import CANARY
 from mirror.status.states import SchemaState
@@ -165,12 +166,12 @@ def _registry(stage: Stage, alias: str) -> Registry:
 
 
 @contextmanager
-def _ends(stage: Stage) -> Iterator[schemas.Ends]:
+def _ends(stage: Stage) -> Iterator[Ends]:
     with (
         _registry(stage, stage.flow.source) as source,
         _registry(stage, stage.flow.target) as target,
     ):
-        yield schemas.Ends(
+        yield Ends(
             flow=stage.flow,
             source=source,
             target=target,

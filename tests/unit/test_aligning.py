@@ -22,8 +22,9 @@ from mirror.proving.account import Kind
 from mirror.proving.content import aligning, marking, matching
 from mirror.proving.content.aligning import Aligned, aligned
 from mirror.proving.content.marking import Located, Marks, Piece
+from mirror.proving.copied_partition import CopiedPartition
 from mirror.proving.out_of_reach import OutOfReach
-from mirror.proving.ranges import CopiedPartition, Range, narrowed, ranges_of
+from mirror.proving.ranges import Range, narrowed, ranges_of
 from mirror.proving.sides import Terms
 
 if TYPE_CHECKING:

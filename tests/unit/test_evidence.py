@@ -20,7 +20,7 @@ from mirror.cli.main import app
 from mirror.config.schema import MirrorConfig
 from mirror.proving import evidence
 from mirror.proving.account import Account, Finding, Kind
-from mirror.proving.ranges import CopiedPartition
+from mirror.proving.copied_partition import CopiedPartition
 from mirror.proving.verification import PartitionProof, Proven
 
 if TYPE_CHECKING:

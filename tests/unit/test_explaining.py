@@ -12,6 +12,7 @@ from mirror.batches import alignment
 from mirror.batches.alignment import NOWHERE, ONLY_SOURCE, ONLY_TARGET
 from mirror.proving.account import Kind
 from mirror.proving.comparing import Compared
+from mirror.proving.copied_partition import CopiedPartition
 from mirror.proving.explaining import (
     NO_EXCUSES,
     Excuses,
@@ -21,7 +22,7 @@ from mirror.proving.explaining import (
     sorted_out,
 )
 from mirror.proving.log_stream import Damage
-from mirror.proving.ranges import CopiedPartition, Range
+from mirror.proving.ranges import Range
 
 pytestmark = pytest.mark.unit
 

@@ -11,13 +11,14 @@ import pytest
 from mirror.batches import alignment
 from mirror.config.cluster_settings import ClusterConfig
 from mirror.proving.comparing import Compared
-from mirror.proving.ranges import CopiedPartition, Range
+from mirror.proving.copied_partition import CopiedPartition
 from mirror.proving.sides import Terms
 from mirror.proving.traces import judging
 from mirror.proving.traces.tracing import How, Sameness
 
 if TYPE_CHECKING:
     from mirror.clusters.cluster import Cluster
+    from mirror.proving.ranges import Range
 
 pytestmark = pytest.mark.unit
 

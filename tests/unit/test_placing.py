@@ -13,8 +13,9 @@ from mirror.batches.alignment import NOWHERE, ONLY_SOURCE, ONLY_TARGET
 from mirror.proving.account import Kind
 from mirror.proving.content.content_findings import not_expired
 from mirror.proving.content.placing import place
+from mirror.proving.copied_partition import CopiedPartition
 from mirror.proving.log_stream import Damage
-from mirror.proving.ranges import CopiedPartition, Range
+from mirror.proving.ranges import Range
 
 pytestmark = pytest.mark.unit
 

@@ -25,7 +25,8 @@ from mirror.proving.continuous.schedule import (
     range_bytes,
 )
 from mirror.proving.continuous.standing import Standing
-from mirror.proving.ranges import CopiedPartition, ranges_of
+from mirror.proving.copied_partition import CopiedPartition
+from mirror.proving.ranges import ranges_of
 from mirror.recovery.proofs import Proof
 
 if TYPE_CHECKING:

@@ -14,7 +14,8 @@ import pytest
 
 from mirror.adoption.initial_runs import initial_runs
 from mirror.offsets.runs import UPSTREAM
-from mirror.proving.ranges import CopiedPartition, Range, covered, ranges_of
+from mirror.proving.copied_partition import CopiedPartition
+from mirror.proving.ranges import Range, covered, ranges_of
 from mirror.proving.run_files import RunFiles
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import pytest
 from mirror.clusters.admin.groups import _topics
 from mirror.errors import ClusterError, MirrorError
 from mirror.proving.account import Account, Finding, Kind, widened
-from mirror.proving.ranges import CopiedPartition
+from mirror.proving.copied_partition import CopiedPartition
 from mirror.proving.repairs.irreplaceable import of_proof
 from mirror.proving.verification import PartitionProof, Proven
 from mirror.recovery import rebuilds

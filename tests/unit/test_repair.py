@@ -13,7 +13,8 @@ from mirror.errors import ClusterError, MirrorError
 from mirror.offsets.late import LateRuns
 from mirror.offsets.runs import Block
 from mirror.proving.account import Finding, Kind
-from mirror.proving.ranges import CopiedPartition, ranges_of
+from mirror.proving.copied_partition import CopiedPartition
+from mirror.proving.ranges import ranges_of
 from mirror.proving.repairs import appending
 from mirror.proving.repairs.remedies import Obstacle, Remedy, remedies
 from mirror.recovery import repairs

@@ -14,9 +14,9 @@ from mirror.config.cluster_settings import ClusterConfig
 from mirror.proving import locating
 from mirror.proving.account import Kind
 from mirror.proving.content import changed
+from mirror.proving.copied_partition import CopiedPartition
 from mirror.proving.explaining import LastOfKeys
 from mirror.proving.log_stream import Stretch
-from mirror.proving.ranges import CopiedPartition
 from mirror.proving.settling import Settling
 from mirror.proving.sides import Terms
 

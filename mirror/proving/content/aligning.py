@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
     from mirror.offsets.runs import RunArray
     from mirror.proving.content.matching import Longs
+    from mirror.proving.copied_partition import CopiedPartition
     from mirror.proving.out_of_reach import OutOfReach
-    from mirror.proving.ranges import CopiedPartition
     from mirror.proving.runner import Runner
     from mirror.proving.sides import Terms
 

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from mirror.proving.content.matching import Longs
-    from mirror.proving.explaining import Odd
-    from mirror.proving.ranges import CopiedPartition
+    from mirror.proving.content.placing import Odd
+    from mirror.proving.copied_partition import CopiedPartition
     from mirror.proving.sides import Terms
 
 MOST = 10_000

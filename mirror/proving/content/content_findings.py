@@ -20,8 +20,9 @@ from mirror.proving.findings import different, finding, in_order, missing
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from mirror.proving.explaining import Mask, Odd
-    from mirror.proving.ranges import CopiedPartition
+    from mirror.proving.content.placing import Odd
+    from mirror.proving.copied_partition import CopiedPartition
+    from mirror.proving.explaining import Mask
 
 
 def strange_marks(rows: Odd) -> Odd:

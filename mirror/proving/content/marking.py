@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from mirror.clusters.cluster import Cluster
     from mirror.offsets.runs import RunArray
     from mirror.proving.content.matching import Longs
+    from mirror.proving.copied_partition import CopiedPartition
     from mirror.proving.log_stream import LogStream
-    from mirror.proving.ranges import CopiedPartition
     from mirror.proving.sides import Terms
 
 MOST_RECORDS = 1_000_000

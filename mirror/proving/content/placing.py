@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 
 from mirror.batches import alignment
 from mirror.offsets.runs import COUNT, DOWNSTREAM, UPSTREAM
@@ -18,9 +19,12 @@ from mirror.offsets.runs import COUNT, DOWNSTREAM, UPSTREAM
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from mirror.proving.explaining import Odd
     from mirror.proving.log_stream import Damage
     from mirror.proving.ranges import Range
+
+Odd = npt.NDArray[np.int64]
+"""Records of one side that have no equal on the other; columns: `alignment.WHAT` and
+so on."""
 
 
 def place(

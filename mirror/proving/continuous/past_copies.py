@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
     from mirror.proving.continuous.schedule import Costs
     from mirror.proving.continuous.step import Outcome, Step
-    from mirror.proving.ranges import CopiedPartition, Range
+    from mirror.proving.copied_partition import CopiedPartition
+    from mirror.proving.ranges import Range
     from mirror.proving.survey import Survey
 
 TopicPartition = tuple[str, int]

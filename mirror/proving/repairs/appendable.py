@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from mirror.clusters.cluster import Cluster
     from mirror.offsets.offset_map import OffsetMap
     from mirror.offsets.runs import RunArray
-    from mirror.proving.ranges import CopiedPartition
+    from mirror.proving.copied_partition import CopiedPartition
     from mirror.proving.repairs.missing import MissingRecord
     from mirror.proving.sides import Terms
     from mirror.proving.verification import PartitionProof

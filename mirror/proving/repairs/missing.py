@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
     from mirror.batches.batch import Buffer, Rows
     from mirror.clusters.cluster import Cluster
+    from mirror.proving.copied_partition import CopiedPartition
     from mirror.proving.log_stream import Lister
-    from mirror.proving.ranges import CopiedPartition
     from mirror.proving.sides import Terms
 
 Offsets = npt.NDArray[np.int64]

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from mirror.errors import ClusterError
 from mirror.offsets import progress
 from mirror.offsets.progress import NO_ID
+from mirror.proving.copied_partition import CopiedPartition
 from mirror.proving.of_flow import terms_of
-from mirror.proving.ranges import CopiedPartition
 from mirror.proving.scope import Scope
 from mirror.proving.traces.at_offset import Held, What
 from mirror.proving.traces.judging import Verdict, judge

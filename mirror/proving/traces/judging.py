@@ -23,7 +23,7 @@ from mirror.proving.traces.tracing import How, Sameness
 if TYPE_CHECKING:
     from mirror.clusters.cluster import Cluster
     from mirror.proving.comparing import Compared
-    from mirror.proving.ranges import CopiedPartition
+    from mirror.proving.copied_partition import CopiedPartition
     from mirror.proving.sides import Terms
 
 _AND_YET = "the flow would not copy the record, and yet here is a copy"
