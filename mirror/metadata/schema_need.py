@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from mirror.clusters.registry.values import Schema, SchemaVersion, Use
     from mirror.config.schema import FlowConfig
 
+_HIGHEST = 2**31 - 1
+"""The highest id that a registry issues; asked for a higher one, it may answer that the
+address is wrong."""
 _MOST_SUBJECTS = 3
 """How many a reason names."""
 
@@ -61,6 +64,8 @@ def settle(sides: Sides, number: int) -> Settled:
     """See to it that the target has what the source means by this id, in each of the
     source's contexts that knows it.
     """
+    if number > _HIGHEST:
+        return Settled(strange=True)
     context, strange = "", True
     try:
         for context in sides.source.contexts():

@@ -144,6 +144,8 @@ class Rewriter:
                 if relayed:
                     if self._may_go(buffer, rows[first:last], position, done):
                         self._relay(buffer, rows[first], done)
+                        if done.unpacked >= _ENOUGH_UNPACKED:  # to look at its records
+                            done.stopped_at = done.reached
                 else:
                     self._merge(buffer, rows[first:last], position, max_bytes, done)
                 if done.stopped_at >= 0:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 import time
 from typing import TYPE_CHECKING, NamedTuple
+import uuid
 
 import numpy as np
 
@@ -48,6 +49,11 @@ class Unknown(NamedTuple):
     guid: bytes
     """Empty: the number is the id."""
 
+    @property
+    def shown(self) -> str:
+        """As people read it."""
+        return str(uuid.UUID(bytes=self.guid)) if self.guid else str(self.number)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cut:
@@ -65,7 +71,8 @@ class Cut:
 @dataclass(slots=True, kw_only=True)
 class _Held:
     position: Position
-    numbers: set[int]
+    unknown: dict[int, Unknown]
+    """By number."""
     since: float
 
 
@@ -135,7 +142,7 @@ class SchemaBarrier:
             self._inquiry.open(*each)
         self._held[key] = _Held(
             position=position,
-            numbers={each.number for each in unknown},
+            unknown={each.number: each for each in unknown},
             since=time.monotonic(),
         )
 
@@ -155,17 +162,18 @@ class SchemaBarrier:
         self._note(findings, now)
         made = []
         for key, held in list(self._held.items()):
-            reasons = [
-                findings[number].reason for number in held.numbers & findings.keys()
-            ]
-            held.numbers -= findings.keys()
-            reason = next(filter(None, reasons), "")
-            if not reason and held.numbers and now - held.since > _PATIENCE_SECONDS:
+            answered = held.unknown.keys() & findings.keys()
+            reason = next(filter(None, (findings[n].reason for n in answered)), "")
+            for number in answered:
+                del held.unknown[number]
+            left = held.unknown
+            if not reason and left and now - held.since > _PATIENCE_SECONDS:
                 reason = (
-                    f"{WAITS}{min(held.numbers)} may not be on {self._flow.target}: "
-                    f"no answer about it for {_PATIENCE_SECONDS:g} s"
+                    f"{WAITS}{left[min(left)].shown} may not be on "
+                    f"{self._flow.target}: no answer about it for "
+                    f"{_PATIENCE_SECONDS:g} s"
                 )
-            if reason or not held.numbers:
+            if reason or not left:
                 del self._held[key]
                 made.append(
                     Verdict(
