@@ -8,7 +8,7 @@ there is a `Verdict`, as for suspicions. A kernel looks at the records.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 import time
 from typing import TYPE_CHECKING, NamedTuple
 import uuid
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from mirror.metadata.schema_need import Settled
     from mirror.offsets.progress import Position
     from mirror.relay.lease import LeasePlan
+    from mirror.relay.provenance import Provenance
 
 TopicPartition = tuple[str, int]
 
@@ -66,6 +67,8 @@ class Cut:
     """That of the first record that must wait; -1: none."""
     unknown: tuple[Unknown, ...] = ()
     """What it waits for, and what later ones will."""
+    damaged: int = -1
+    """The offset of the batch behind it that is damaged; -1: none."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -100,9 +103,12 @@ class SchemaBarrier:
             self._looks[topic] = found
         return found
 
-    def cut(self, source: Buffer, part: Rows, position: int) -> Cut:
+    def cut(
+        self, source: Buffer, part: Rows, position: int, left_out: Provenance
+    ) -> Cut:
         """Of these batches (rows as `merge_loop.merge` takes them), what precedes the
-        first record from `position` on whose id is unknown.
+        first record from `position` on whose id is unknown, or the first batch whose
+        records do not fit. What the flow leaves out by `left_out` needs no schema.
         """
         unknown, result = self._unknown, self._result
         schema_ids.find_ids(
@@ -110,11 +116,18 @@ class SchemaBarrier:
             part,
             position,
             *(self._known.table, self._strange.table),
-            *(schema_ids.KEY_HEADER, schema_ids.VALUE_HEADER, unknown, result),
+            *(schema_ids.KEY_HEADER, schema_ids.VALUE_HEADER),
+            *(left_out.key, left_out.target_suffix, left_out.feeders, left_out.homes),
+            *(unknown, result),
         )
         strange = int(result[schema_ids.STRANGE])
+        broken = int(result[schema_ids.BROKEN]) - 1
         if not (count := int(result[schema_ids.UNKNOWN])):
-            return Cut(part=part, strange=strange)
+            if broken < 0:
+                return Cut(part=part, strange=strange)
+            whole = self.cut(source, part[:broken], position, left_out)
+            at = int(part[broken, merge_loop.FIRST_OFFSET])
+            return replace(whole, damaged=at)
         row, before = int(result[schema_ids.IN_ROW]), int(result[schema_ids.BEFORE])
         delta = int(result[schema_ids.DELTA])
         offset = int(part[row, merge_loop.FIRST_OFFSET]) + delta
