@@ -159,9 +159,12 @@ class SchemaBarrier:
             since=time.monotonic(),
         )
 
-    def begin(self) -> None:
-        """Forget what is held. What is being asked about is not asked twice."""
+    def begin(self, generation: str) -> None:
+        """The slot has taken over, in the run of this generation: forget what is held.
+        What is being asked about is not asked twice.
+        """
         self._held.clear()
+        self._inquiry.begin(generation)
 
     @property
     def pending(self) -> bool:

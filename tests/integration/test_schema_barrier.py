@@ -6,7 +6,7 @@ which share no code with mirror; what registries hold is read by plain HTTP.
 
 from __future__ import annotations
 
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 import json
 import struct
 import threading
@@ -25,6 +25,7 @@ from mirror.clusters.registry.registry import Registry
 from mirror.metadata import schema_need, schemas
 from mirror.metadata.schema_claims import SchemaClaims
 from mirror.playground.registry.axonops import PROGRAM, axonops
+from mirror.relay.schema_inquiry import SchemaInquiry
 from mirror.relay.schemas import STRANGE_SECONDS
 from mirror.status.schemas import WAITS
 from mirror.status.states import PartitionState
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from mirror.metadata.schema_need import Settled
     from mirror.playground.cluster import PlaygroundCluster
     from mirror.relay.report import PartitionReport
 
@@ -427,6 +429,35 @@ def test_id_issued_later(site: Site) -> None:
         assert sum(r.counts.unknown_ids for r in slot.run(flow.lease(3))) == 0
     assert site.count(topic) == 2
     assert site.b.text(number) == site.a.text(number)
+
+
+def test_a_fenced_run_writes_no_schemas(site: Site) -> None:
+    """A slot that still waits for the registries while another run takes over, as in a
+    failover, sets no mode and writes no version there any more: the registry may be open
+    to applications by then. The run that took over does.
+    """
+    site.topic("any")
+    number = site.a.register("o-value", avro("O", "a"))
+    flow = site.flow()
+    inquiry = SchemaInquiry(flow.plan, "test")
+    inquiry.begin(flow.generation)
+    found: dict[int, Settled] = {}
+
+    def reason(number: int) -> str:
+        inquiry.open(number, b"")
+        wait_for(lambda: found.update(inquiry.findings()) or number in found)
+        return found.pop(number).reason
+
+    with closing(inquiry):
+        now = flow.own().generation
+        assert f"{number} of o-value" in (said := reason(number))
+        assert "interrupted" in said
+        assert site.b.versions() == {}
+        assert site.b.mode("o-value") is None
+        inquiry.begin(now)
+        assert reason(number) == ""
+        assert site.b.mode("o-value") == "IMPORT"
+        assert site.b.versions() == site.a.versions()
 
 
 @pytest.mark.full
