@@ -83,8 +83,8 @@ class Copier:
                 last.close()
 
     def close(self) -> None:
-        """Close the slot, between two leases. One on credit stops at once and drops what
-        it has not committed: the slot that takes over next copies that.
+        """Close the slot, between two leases. One on credit stops at once and drops
+        what it has not committed: the slot that takes over next copies that.
         """
         self._orders.put(None)
         self._end_credit()

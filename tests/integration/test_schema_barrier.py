@@ -24,12 +24,11 @@ import pytest
 from mirror.clusters.registry.registry import Registry
 from mirror.metadata import schema_need, schemas
 from mirror.metadata.schema_claims import SchemaClaims
-from mirror.playground.registry.axonops import PROGRAM, axonops
 from mirror.relay.schema_inquiry import SchemaInquiry
 from mirror.relay.schemas import STRANGE_SECONDS
 from mirror.status.schemas import WAITS
 from mirror.status.states import PartitionState
-from tests import tools
+from tests.harness import registries
 from tests.harness.admin import create_topic
 from tests.harness.load import producer
 from tests.harness.registry_proxy import RegistryProxy
@@ -58,10 +57,7 @@ class Site:
 
     def __init__(self, clusters: Clusters, folder: Path, stack: ExitStack) -> None:
         self.source, self.target = clusters["a"].bootstrap, clusters["b"].bootstrap
-        urls = [
-            stack.enter_context(axonops(tools.path(PROGRAM), folder / name)).url
-            for name in ("a", "b")
-        ]
+        urls = [each.url for each in stack.enter_context(registries.two(folder))]
         self.a, self.b = (Raw(url) for url in urls)
         self.before_b = stack.enter_context(RegistryProxy(urls[1]))
         self.mark = uuid.uuid4().hex[:6]
@@ -433,8 +429,8 @@ def test_id_issued_later(site: Site) -> None:
 
 def test_a_fenced_run_writes_no_schemas(site: Site) -> None:
     """A slot that still waits for the registries while another run takes over, as in a
-    failover, sets no mode and writes no version there any more: the registry may be open
-    to applications by then. The run that took over does.
+    failover, sets no mode and writes no version there any more: by then the registry
+    may be open to applications. The run that took over does.
     """
     site.topic("any")
     number = site.a.register("o-value", avro("O", "a"))

@@ -101,7 +101,7 @@ def test_a_failure_is_its_runs_alone():
 
 def test_a_slot_is_made_where_it_runs():
     """A module that a user's function comes from is imported by the thread that calls
-    it, as what it opens may be bound to that. What goes wrong there is the task's error.
+    it, as what it opens may be bound to that. An error there is the task's.
     """
     threads: list[int] = []
 
