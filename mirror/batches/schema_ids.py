@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numba
 import numpy as np
 
-from mirror.batches.compiled import compiled, equals, sized, varint, word
+from mirror.batches.compiled import called, compiled, equals, sized, varint, word
 from mirror.batches.looped import find_loop, first_of
 from mirror.batches.merge_loop import (
     FIRST_OFFSET,
@@ -106,6 +106,21 @@ def _noted(unknown, count, number, guid_at):
         unknown[count, GUID_AT] = guid_at
         count += 1
     return count
+
+
+@called
+def _left_out(
+    buffer, at, end, headers, key_at, key_size, via, target_suffix, feeders, homes
+):
+    """Whether the flow leaves a record out (see `merge_loop.merge`)."""
+    if target_suffix.size == 0:
+        return False
+    _, is_looped, _, hops, _, _ = find_loop(
+        buffer, at, end, headers, via, target_suffix, feeders
+    )
+    return is_looped or (
+        homes.size > 0 and hops == 0 and first_of(buffer, key_at, key_size, homes) != 0
+    )
 
 
 @compiled(
@@ -200,16 +215,19 @@ def find_ids(
                 is_strange = is_strange or judged == 2
             if p != end:
                 return
-            if target_suffix.size > 0 and (count > before or is_strange):
-                _, is_looped, _, hops, _, _ = find_loop(
-                    buffer, headers_at, end, headers, via, target_suffix, feeders
-                )
-                is_away = (
-                    homes.size > 0
-                    and hops == 0
-                    and first_of(buffer, key_at, key_size, homes) != 0
-                )
-                if is_looped or is_away:
+            if count > before or is_strange:
+                if _left_out(
+                    buffer,
+                    headers_at,
+                    end,
+                    headers,
+                    key_at,
+                    key_size,
+                    via,
+                    target_suffix,
+                    feeders,
+                    homes,
+                ):
                     count = before
                     is_strange = False
             if count > 0 and before == 0:

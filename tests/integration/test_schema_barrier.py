@@ -22,8 +22,15 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 import pytest
 
 from mirror.clusters.registry.registry import Registry
+from mirror.clusters.registry.values import Subject
 from mirror.metadata import schema_need, schemas
-from mirror.metadata.schema_claims import SchemaClaims
+from mirror.metadata.schema_claims import (
+    Claim,
+    ClaimState,
+    SchemaClaims,
+    copied_ids,
+)
+from mirror.metadata.schema_names import RESERVED
 from mirror.relay.schema_inquiry import SchemaInquiry
 from mirror.relay.schemas import STRANGE_SECONDS
 from mirror.status.schemas import WAITS
@@ -454,6 +461,25 @@ def test_a_fenced_run_writes_no_schemas(site: Site) -> None:
         assert reason(number) == ""
         assert site.b.mode("o-value") == "IMPORT"
         assert site.b.versions() == site.a.versions()
+
+
+def test_a_reserved_id_is_no_copy(site: Site) -> None:
+    """While registries do not answer, notes of what was copied are believed, but not
+    those of placeholders: what the source means by such an id is not there.
+    """
+    site.topic("any")
+    flow = site.flow()
+    with flow.connected() as (_source, target):
+        claims = SchemaClaims(target, flow.alias, replication_factor=1)
+        claims.note(
+            {
+                (Subject("", name), 1): Claim(
+                    id=number, target_id=number, sha256="", state=ClaimState.COPIED
+                )
+                for name, number in (("o-value", 4), (RESERVED, 40))
+            }
+        )
+        assert copied_ids(target, flow.alias, "") == {4}
 
 
 @pytest.mark.full

@@ -75,9 +75,7 @@ def test_stopping_a_query_with_credit(run: LeaseQuery, monkeypatch: pytest.Monke
     stopping.start()
     assert run.ended.wait(10)
     assert not query.stopped.is_set()
-    monkeypatch.setattr(
-        run, "_carry_out", lambda: setattr(run._credit, "given", False)
-    )
+    monkeypatch.setattr(run, "_carry_out", lambda: setattr(run._credit, "given", False))
     run._lease(cast("Any", None), 2)
     stopping.join(2)
     assert query.stopped.is_set()

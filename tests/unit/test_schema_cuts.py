@@ -12,7 +12,7 @@ import pytest
 from mirror.batches import batch
 from mirror.config.schema import FlowConfig
 from mirror.errors import CorruptBatchError
-from mirror.metadata.schema_need import Settled
+from mirror.metadata.schema_need import Settled, Sides, settle
 from mirror.relay import provenance, rewrite
 from mirror.relay.rewrite import Rewriter
 from mirror.relay.schemas import SchemaBarrier
@@ -141,6 +141,16 @@ def test_nothing_passes_behind_damage(*, stamps: bool):
     with pytest.raises(CorruptBatchError):
         take(worker, buffer, 1)
     assert [each.number for each in take(worker, buffer, 2).unknown] == [9]
+
+
+def test_an_id_that_no_registry_issues():
+    """Bytes that read as an id beyond 31 bits are not asked about: a registry may say
+    that there is no such address, which would hold their partition up for good.
+    """
+    nothing = cast("Any", None)
+    flow = FlowConfig(source="A", target="B", schemas="require")
+    sides = Sides(flow=flow, source=nothing, target=nothing, cluster=nothing)
+    assert settle(sides, 2**31) == Settled(strange=True)
 
 
 def test_what_is_left_out_waits_for_nothing():
