@@ -215,21 +215,20 @@ def find_ids(
                 is_strange = is_strange or judged == 2
             if p != end:
                 return
-            if count > before or is_strange:
-                if _left_out(
-                    buffer,
-                    headers_at,
-                    end,
-                    headers,
-                    key_at,
-                    key_size,
-                    via,
-                    target_suffix,
-                    feeders,
-                    homes,
-                ):
-                    count = before
-                    is_strange = False
+            if (count > before or is_strange) and _left_out(
+                buffer,
+                headers_at,
+                end,
+                headers,
+                key_at,
+                key_size,
+                via,
+                target_suffix,
+                feeders,
+                homes,
+            ):
+                count = before
+                is_strange = False
             if count > 0 and before == 0:
                 result[IN_ROW] = row
                 result[BEFORE] = done
