@@ -9,6 +9,7 @@ Format: Kafka's message format v2.
 
 from __future__ import annotations
 
+import numba
 import numpy as np
 
 from mirror.batches.compiled import (
@@ -41,6 +42,23 @@ _SLACK = 32  # varints of a record may grow by this much when it is renumbered
 LEAST_RECORD = 6
 """The fewest bytes of a record after its own size: attributes, two deltas, and the
 sizes of key, value and headers."""
+
+
+@numba.njit(inline="always")
+def next_record(buffer, at, limit, reached, last_delta):
+    """The next record of a batch: its offset and time after the batch's first ones,
+    where its key is, and its end. An end of -1: it does not fit, or its offset is not
+    behind `reached`, or behind the batch's last.
+    """
+    size, body = varint(buffer, at, limit)
+    if size < LEAST_RECORD or size > limit - body:
+        return np.int64(0), np.int64(0), at, np.int64(-1)
+    end = body + size
+    delta_time, p = varint(buffer, body + 1, end)
+    delta, p = varint(buffer, p, end)
+    if delta <= reached or delta > last_delta:
+        return np.int64(0), np.int64(0), at, np.int64(-1)
+    return delta, delta_time, p, end
 
 
 @compiled(

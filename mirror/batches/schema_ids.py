@@ -2,7 +2,8 @@
 
 `find_ids` looks at keys and values (magic 0 and an id) and at the headers
 `__key_schema_id` and `__value_schema_id` (the same, or magic 1 and a GUID), and says
-which of them are in neither of two tables. A table is open addressing over numbers: an
+which of them are in neither of two tables. Records that a flow leaves out (`looped`)
+have none. A table is open addressing over numbers: an
 id is its own number, a GUID gives 63 bits and the highest one; 0, which no registry
 issues, is an empty place. Bytes in, numbers out: no allocation, no I/O. `Numbers`
 holds one table.
@@ -15,14 +16,15 @@ from typing import TYPE_CHECKING
 import numba
 import numpy as np
 
-from mirror.batches.compiled import compiled, equals, sized, varint, word
+from mirror.batches.compiled import called, compiled, equals, sized, varint, word
+from mirror.batches.looped import find_loop, first_of
 from mirror.batches.merge_loop import (
     FIRST_OFFSET,
     LAST_DELTA,
-    LEAST_RECORD,
     RECORDS,
     SOURCE_AT,
     SOURCE_END,
+    next_record,
 )
 
 if TYPE_CHECKING:
@@ -31,8 +33,8 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 # Slots of `find_ids`' result.
-UNKNOWN, IN_ROW, BEFORE, STARTS_AT, DELTA, STRANGE = range(6)
-RESULTS = 6
+UNKNOWN, IN_ROW, BEFORE, STARTS_AT, DELTA, STRANGE, BROKEN = range(7)
+RESULTS = 7
 
 # Columns of the unknown ones: the number, and where its 16 bytes are; -1: it is an id.
 NUMBER, GUID_AT = range(2)
@@ -106,9 +108,25 @@ def _noted(unknown, count, number, guid_at):
     return count
 
 
+@called
+def _left_out(
+    buffer, at, end, headers, key_at, key_size, via, target_suffix, feeders, homes
+):
+    """Whether the flow leaves a record out (see `merge_loop.merge`)."""
+    if target_suffix.size == 0:
+        return False
+    _, is_looped, _, hops, _, _ = find_loop(
+        buffer, at, end, headers, via, target_suffix, feeders
+    )
+    return is_looped or (
+        homes.size > 0 and hops == 0 and first_of(buffer, key_at, key_size, homes) != 0
+    )
+
+
 @compiled(
     "void(uint8[::1], int64[:, ::1], int64, uint64[::1], uint64[::1], uint8[::1],"
-    " uint8[::1], int64[:, ::1], int64[::1])"
+    " uint8[::1], uint8[::1], uint8[::1], uint8[::1], uint8[::1], int64[:, ::1],"
+    " int64[::1])"
 )
 def find_ids(
     buffer,
@@ -118,16 +136,21 @@ def find_ids(
     strange,
     key_header,
     value_header,
+    via,
+    target_suffix,
+    feeders,
+    homes,
     unknown,
     result,
 ):
     """Look for ids in the records from `first_offset` on of the batches in `rows` (see
-    `merge_loop.merge`), up to the end, to damage, or until `unknown` is full.
+    `merge_loop.merge`, also for `via`, `target_suffix`, `feeders`, `homes` and BROKEN),
+    up to the end, to damage, or until `unknown` is full.
 
     `unknown` gets each one once that is in neither table. `result`: how many these
     are; the row of the first record with one, how many records are before it in its
-    row, where it starts, and its offset after the row's first; and how many records
-    before it have a strange one.
+    row, where it starts, and its offset after the row's first; how many records before
+    it have a strange one; and BROKEN.
     """
     count = 0
     passed = 0
@@ -138,15 +161,13 @@ def find_ids(
         position = rows[row, SOURCE_AT]
         section_end = rows[row, SOURCE_END]
         reached = np.int64(-1)
+        result[BROKEN] = row + 1
         for done in range(rows[row, RECORDS]):
             start = position
-            size, body = varint(buffer, position, section_end)
-            if size < LEAST_RECORD or size > section_end - body:
-                return
-            end = body + size
-            _, p = varint(buffer, body + 1, end)
-            delta, p = varint(buffer, p, end)
-            if delta <= reached or delta > rows[row, LAST_DELTA]:
+            delta, _, p, end = next_record(
+                buffer, position, section_end, reached, rows[row, LAST_DELTA]
+            )
+            if end < 0:
                 return
             reached = delta
             position = end
@@ -154,9 +175,10 @@ def find_ids(
                 continue
             key_size, key_at, p = sized(buffer, p, end)
             value_size, value_at, p = sized(buffer, p, end)
-            headers, p = varint(buffer, p, end)
-            if p > end or headers < 0:
+            headers, headers_at = varint(buffer, p, end)
+            if headers < 0 or headers > end - headers_at:
                 return
+            p = headers_at
             before = count
             is_strange = False
             number = _id(buffer, key_at, key_size)
@@ -176,7 +198,7 @@ def find_ids(
             for _ in range(headers):
                 name_size, name_at, p = sized(buffer, p, end)
                 size, at, p = sized(buffer, p, end)
-                if p > end:
+                if name_size < 0 or p > end:
                     return
                 if not equals(buffer, name_at, name_size, key_header) and not equals(
                     buffer, name_at, name_size, value_header
@@ -191,6 +213,22 @@ def find_ids(
                 if judged == 3:
                     count = _noted(unknown, count, number, guid_at)
                 is_strange = is_strange or judged == 2
+            if p != end:
+                return
+            if (count > before or is_strange) and _left_out(
+                buffer,
+                headers_at,
+                end,
+                headers,
+                key_at,
+                key_size,
+                via,
+                target_suffix,
+                feeders,
+                homes,
+            ):
+                count = before
+                is_strange = False
             if count > 0 and before == 0:
                 result[IN_ROW] = row
                 result[BEFORE] = done
@@ -201,7 +239,11 @@ def find_ids(
                 passed += is_strange
                 result[STRANGE] = passed
             elif count == unknown.shape[0]:
+                result[BROKEN] = 0
                 return
+        if position != section_end:
+            return
+    result[BROKEN] = 0
 
 
 @compiled("void(uint64[::1], uint64[::1])")

@@ -19,13 +19,13 @@ from mirror.batches.merge_loop import (
     FIRST_TIME,
     FIXED_TIME,
     LAST_DELTA,
-    LEAST_RECORD,
     POSITION,
     REACHED,
     RECORDS,
     ROW,
     SOURCE_AT,
     SOURCE_END,
+    next_record,
 )
 
 # Columns of the rows that `find` writes, one row per record.
@@ -92,13 +92,10 @@ def find(
             if found == places.shape[0] or (found > 0 and listed >= most_bytes):
                 full = True
                 break
-            size, body = varint(buffer, position, section_end)
-            if size < LEAST_RECORD or size > section_end - body:
-                return
-            end = body + size
-            delta_time, p = varint(buffer, body + 1, end)
-            delta_offset, p = varint(buffer, p, end)
-            if delta_offset <= reached or delta_offset > rows[row, LAST_DELTA]:
+            delta_offset, delta_time, p, end = next_record(
+                buffer, position, section_end, reached, rows[row, LAST_DELTA]
+            )
+            if end < 0:
                 return
             reached = delta_offset
             position = end

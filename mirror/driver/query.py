@@ -221,7 +221,8 @@ class LeaseQuery:
     def stop(self, query: StreamingQuery) -> None:
         """End the query after its lease, or without waiting for it after a while."""
         self.end()
-        if not self._idle.wait(_STOP_SECONDS):
+        # A query that failed after a lease with credit began no other one.
+        if query.isActive and not self._idle.wait(_STOP_SECONDS):
             log.warning("lease does not end: stopping it", flow=self._flow.name)
         try:
             query.stop()

@@ -23,6 +23,7 @@ from mirror.batches.reading import TopicReader
 from mirror.batches.writing import append, ensure_topic
 from mirror.clusters.registry.values import Mode, Subject
 from mirror.errors import MALFORMED, ClusterError
+from mirror.metadata.schema_names import RESERVED
 
 if TYPE_CHECKING:
     from collections.abc import Container, Mapping
@@ -224,6 +225,8 @@ def copied_ids(cluster: Cluster, source: str, context: str) -> set[int]:
         place, claim = decode(key, value)
         if not isinstance(claim, Claim) or claim.state is ClaimState.CLAIMED:
             continue
+        if place[0].name == RESERVED:
+            continue  # what the source means by that id is another schema
         if place[0].context == context:
             found.add(claim.id)
     return found

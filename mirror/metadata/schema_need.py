@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from mirror.clusters.registry.values import Subject
@@ -29,13 +30,16 @@ if TYPE_CHECKING:
     from mirror.clusters.registry.values import Schema, SchemaVersion, Use
     from mirror.config.schema import FlowConfig
 
+_HIGHEST = 2**31 - 1
+"""The highest id that a registry issues; asked for a higher one, it may answer that the
+address is wrong."""
 _MOST_SUBJECTS = 3
 """How many a reason names."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Sides:
-    """What an id is settled between. Not thread-safe."""
+    """What some ids are settled between. Not thread-safe."""
 
     flow: FlowConfig
     source: Registry
@@ -44,6 +48,11 @@ class Sides:
     """The target, connected; asked for only if something is copied."""
     going_on: Callable[[], bool] = lambda: True
     """Whether to write another version, as for `Ends`."""
+
+    @cached_property
+    def contexts(self) -> tuple[str, ...]:
+        """The source's, asked for once."""
+        return self.source.contexts()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,9 +71,11 @@ def settle(sides: Sides, number: int) -> Settled:
     """See to it that the target has what the source means by this id, in each of the
     source's contexts that knows it.
     """
+    if number > _HIGHEST:
+        return Settled(strange=True)
     context, strange = "", True
     try:
-        for context in sides.source.contexts():
+        for context in sides.contexts:
             if (wanted := sides.source.by_id(context, number)) is not None:
                 strange = False
                 if not _is_there(sides, context, number, wanted):
@@ -133,6 +144,8 @@ def _copied(
     found = schemas.sync(ends, only=asked, levels_of=())
     if _is_there(sides, context, number, wanted):
         return ""
+    if not sides.going_on():
+        return "its copying was interrupted"
     states = [each for each in found.subjects if each.subject in asked]
     if not states:
         return (

@@ -20,7 +20,7 @@ import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from mirror.relay.lease import Lease
     from mirror.relay.report import PartitionReport
@@ -46,19 +46,24 @@ class _Order:
 class Copier:
     """One slot of this process."""
 
-    def __init__(self, slot: Slot) -> None:
-        self._slot = slot
+    def __init__(self, make: Callable[[], Slot]) -> None:
+        """Raises what `make` does. It is called in the slot's thread: a user's function
+        runs in the thread that has imported its module.
+        """
         self._orders: SimpleQueue[_Order | None] = SimpleQueue()
         self._wakeup: socket.socket | None = None
-        self._failure: BaseException | None = None
-        """What ended a credit, other than what `Slot` expects; the next lease fails."""
+        self._failure: tuple[str, BaseException] | None = None
+        """What ended a credit, other than what `Slot` expects, and the generation: that
+        one's next lease fails."""
         self._seconds = self._used = self._on_credit = 0.0
         """Time and CPU seconds since the last report, and the time on credit."""
         self._handovers = 0
+        made: Future[Slot] = Future()
         self._thread = threading.Thread(
-            target=self._work, name="mirror-slot", daemon=True
+            target=self._work, args=(make, made), name="mirror-slot", daemon=True
         )
         self._thread.start()
+        self._slot = made.result()
 
     def run(self, lease: Lease, wakeup: socket.socket | None) -> list[PartitionReport]:
         """Carry out a lease. The connection to the driver is closed after the next one
@@ -78,7 +83,9 @@ class Copier:
                 last.close()
 
     def close(self) -> None:
-        """End the credit, and close the slot."""
+        """Close the slot, between two leases. One on credit stops at once and drops
+        what it has not committed: the slot that takes over next copies that.
+        """
         self._orders.put(None)
         self._end_credit()
         self._thread.join()
@@ -92,7 +99,12 @@ class Copier:
             with contextlib.suppress(OSError):
                 self._wakeup.shutdown(socket.SHUT_RD)
 
-    def _work(self) -> None:
+    def _work(self, make: Callable[[], Slot], made: Future[Slot]) -> None:
+        try:
+            made.set_result(make())
+        except BaseException as error:  # noqa: BLE001  the task raises it
+            made.set_exception(error)
+            return
         while (order := self._orders.get()) is not None:
             try:
                 order.reports.set_result(self._lease(order))
@@ -102,12 +114,12 @@ class Copier:
             try:
                 self._copy_on(order)
             except BaseException as error:  # noqa: BLE001  the next task raises it
-                self._failure = error
+                self._failure = order.lease.generation, error
 
     def _lease(self, order: _Order) -> list[PartitionReport]:
-        if (failure := self._failure) is not None:
-            self._failure = None
-            raise failure
+        failure, self._failure = self._failure, None
+        if failure is not None and failure[0] == order.lease.generation:
+            raise failure[1]
         with self._measured():
             reports = self._slot.run(order.lease, wakeup=order.descriptor)
         seconds, used, on_credit = self._seconds, self._used, self._on_credit

@@ -144,6 +144,8 @@ class Rewriter:
                 if relayed:
                     if self._may_go(buffer, rows[first:last], position, done):
                         self._relay(buffer, rows[first], done)
+                        if done.unpacked >= _ENOUGH_UNPACKED:  # to look at its records
+                            done.stopped_at = done.reached
                 else:
                     self._merge(buffer, rows[first:last], position, max_bytes, done)
                 if done.stopped_at >= 0:
@@ -203,8 +205,6 @@ class Rewriter:
         limit = min(max_bytes, MERGE_BYTES)
         for source, part in self._sections(buffer, rows, source_codec, position, done):
             self._merge_part(source, part, position, (limit, codec), done)
-            if done.stopped_at >= 0:
-                return
 
     def _merge_part(
         self,
@@ -271,21 +271,32 @@ class Rewriter:
         self, buffer: Buffer, rows: Rows, codec: int, position: int, done: Rewritten
     ) -> Iterator[tuple[Buffer, Rows]]:
         """The uncompressed records up to the first one that must wait for its schema,
-        in parts that are overwritten when the caller asks for the next ones.
+        in parts that are overwritten when the caller asks for the next ones. There are
+        none behind a part in which the caller stops (`done.stopped_at`).
         """
-        schemas = self._schemas
+        schemas, left_out = self._schemas, self._provenance
         looks = schemas is not None and schemas.looks_at(self._at[0])
         for source, part in self._whole_sections(buffer, rows, codec, done):
             if schemas is None or not looks:
                 yield source, part
+                if done.stopped_at >= 0:
+                    return
                 continue
-            cut = schemas.cut(source, part, position)
+            cut = schemas.cut(source, part, position, left_out)
             if len(cut.part):
                 yield source, cut.part
-            done.counts += Counts(unknown_ids=cut.strange)
+            strange = cut.strange
+            if done.stopped_at >= 0:  # what is behind it comes again, and counts then
+                rest = schemas.cut(source, cut.part, done.stopped_at, left_out)
+                strange -= rest.strange
+            done.counts += Counts(unknown_ids=strange)
+            if done.stopped_at >= 0:
+                return
             if cut.unknown:
                 done.stopped_at, done.unknown = cut.offset, cut.unknown
                 return
+            if cut.damaged >= 0:
+                raise damaged_records(cut.damaged)
 
     def _whole_sections(
         self, buffer: Buffer, rows: Rows, codec: int, done: Rewritten

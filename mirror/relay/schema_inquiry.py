@@ -2,7 +2,9 @@
 
 Main type: `SchemaInquiry`. It has connections of its own and a thread that settles all
 ids that came up since it last asked (`metadata.schema_need`), so that a slow registry
-holds up no other partition. `schemas` interprets the answers.
+holds up no other partition. `schemas` interprets the answers. It writes to the target's
+registry only for the run that the target names as the one that may write: a switch that
+has fenced it may have opened that registry to applications.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from mirror.clusters.registry.registry import Registry
 from mirror.errors import MirrorError
 from mirror.metadata import schema_claims, schema_need
 from mirror.metadata.schema_need import Settled
+from mirror.offsets.progress import ProgressReader, topic_name
 
 if TYPE_CHECKING:
     from mirror.metadata.schema_need import Sides
@@ -38,7 +41,15 @@ class SchemaInquiry:
         )
         self._thread: threading.Thread | None = None
         self._closing = threading.Event()
+        self._generation = ""
+        rate = plan.flow.schemas_requests_per_second
+        self._paces = (Pace(rate), Pace(rate))
+        """Of the source's registry and the target's."""
         self._copied: set[int] | None = None
+
+    def begin(self, generation: str) -> None:
+        """The slot has taken over, in the run of this generation."""
+        self._generation = generation
 
     def open(self, number: int, guid: bytes) -> None:
         """Queue an id, or a GUID; nothing happens if it is being asked about."""
@@ -77,15 +88,16 @@ class SchemaInquiry:
     def _ask(self, waiting: dict[int, bytes]) -> None:
         flow = self._plan.flow
         self._copied = None
-        pace = Pace(flow.schemas_requests_per_second)
+        known = ProgressReader(self._target, topic_name(flow.source))
+        of_source, of_target = self._paces
         try:
             with (
-                contextlib.closing(Registry(self._plan.source, pace=pace)) as source,
-                contextlib.closing(Registry(self._plan.target, pace=pace)) as target,
+                Registry(self._plan.source, pace=of_source) as source,
+                Registry(self._plan.target, pace=of_target) as target,
             ):
                 sides = schema_need.Sides(
                     flow=flow, source=source, target=target, cluster=self._connected,
-                    going_on=lambda: not self._closing.is_set(),
+                    going_on=lambda: self._may_write(known),
                 )  # fmt: skip
                 for number, guid in waiting.items():
                     if self._closing.is_set():
@@ -99,6 +111,12 @@ class SchemaInquiry:
         finally:
             if self._closing.is_set():
                 self._target.close()
+
+    def _may_write(self, known: ProgressReader) -> bool:
+        if self._closing.is_set():
+            return False
+        self._connected()
+        return known.read(wait=False).run_of(self._plan.flow.part) == self._generation
 
     def _noted(self) -> set[int]:
         """The ids that the flow has noted as copied, while registries do not answer."""

@@ -8,9 +8,10 @@ there is a `Verdict`, as for suspicions. A kernel looks at the records.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 import time
 from typing import TYPE_CHECKING, NamedTuple
+import uuid
 
 import numpy as np
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from mirror.metadata.schema_need import Settled
     from mirror.offsets.progress import Position
     from mirror.relay.lease import LeasePlan
+    from mirror.relay.provenance import Provenance
 
 TopicPartition = tuple[str, int]
 
@@ -48,6 +50,11 @@ class Unknown(NamedTuple):
     guid: bytes
     """Empty: the number is the id."""
 
+    @property
+    def shown(self) -> str:
+        """As people read it."""
+        return str(uuid.UUID(bytes=self.guid)) if self.guid else str(self.number)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cut:
@@ -60,12 +67,15 @@ class Cut:
     """That of the first record that must wait; -1: none."""
     unknown: tuple[Unknown, ...] = ()
     """What it waits for, and what later ones will."""
+    damaged: int = -1
+    """The offset of the batch behind it that is damaged; -1: none."""
 
 
 @dataclass(slots=True, kw_only=True)
 class _Held:
     position: Position
-    numbers: set[int]
+    unknown: dict[int, Unknown]
+    """By number."""
     since: float
 
 
@@ -93,9 +103,12 @@ class SchemaBarrier:
             self._looks[topic] = found
         return found
 
-    def cut(self, source: Buffer, part: Rows, position: int) -> Cut:
+    def cut(
+        self, source: Buffer, part: Rows, position: int, left_out: Provenance
+    ) -> Cut:
         """Of these batches (rows as `merge_loop.merge` takes them), what precedes the
-        first record from `position` on whose id is unknown.
+        first record from `position` on whose id is unknown, or the first batch whose
+        records do not fit. What the flow leaves out by `left_out` needs no schema.
         """
         unknown, result = self._unknown, self._result
         schema_ids.find_ids(
@@ -103,11 +116,18 @@ class SchemaBarrier:
             part,
             position,
             *(self._known.table, self._strange.table),
-            *(schema_ids.KEY_HEADER, schema_ids.VALUE_HEADER, unknown, result),
+            *(schema_ids.KEY_HEADER, schema_ids.VALUE_HEADER),
+            *(left_out.key, left_out.target_suffix, left_out.feeders, left_out.homes),
+            *(unknown, result),
         )
         strange = int(result[schema_ids.STRANGE])
+        broken = int(result[schema_ids.BROKEN]) - 1
         if not (count := int(result[schema_ids.UNKNOWN])):
-            return Cut(part=part, strange=strange)
+            if broken < 0:
+                return Cut(part=part, strange=strange)
+            whole = self.cut(source, part[:broken], position, left_out)
+            at = int(part[broken, merge_loop.FIRST_OFFSET])
+            return replace(whole, damaged=at)
         row, before = int(result[schema_ids.IN_ROW]), int(result[schema_ids.BEFORE])
         delta = int(result[schema_ids.DELTA])
         offset = int(part[row, merge_loop.FIRST_OFFSET]) + delta
@@ -135,13 +155,16 @@ class SchemaBarrier:
             self._inquiry.open(*each)
         self._held[key] = _Held(
             position=position,
-            numbers={each.number for each in unknown},
+            unknown={each.number: each for each in unknown},
             since=time.monotonic(),
         )
 
-    def begin(self) -> None:
-        """Forget what is held. What is being asked about is not asked twice."""
+    def begin(self, generation: str) -> None:
+        """The slot has taken over, in the run of this generation: forget what is held.
+        What is being asked about is not asked twice.
+        """
         self._held.clear()
+        self._inquiry.begin(generation)
 
     @property
     def pending(self) -> bool:
@@ -155,17 +178,18 @@ class SchemaBarrier:
         self._note(findings, now)
         made = []
         for key, held in list(self._held.items()):
-            reasons = [
-                findings[number].reason for number in held.numbers & findings.keys()
-            ]
-            held.numbers -= findings.keys()
-            reason = next(filter(None, reasons), "")
-            if not reason and held.numbers and now - held.since > _PATIENCE_SECONDS:
+            answered = held.unknown.keys() & findings.keys()
+            reason = next(filter(None, (findings[n].reason for n in answered)), "")
+            for number in answered:
+                del held.unknown[number]
+            left = held.unknown
+            if not reason and left and now - held.since > _PATIENCE_SECONDS:
                 reason = (
-                    f"{WAITS}{min(held.numbers)} may not be on {self._flow.target}: "
-                    f"no answer about it for {_PATIENCE_SECONDS:g} s"
+                    f"{WAITS}{left[min(left)].shown} may not be on "
+                    f"{self._flow.target}: no answer about it for "
+                    f"{_PATIENCE_SECONDS:g} s"
                 )
-            if reason or not held.numbers:
+            if reason or not left:
                 del self._held[key]
                 made.append(
                     Verdict(

@@ -351,7 +351,7 @@ class Slot:
         self._reader.assign(standing.read, found.source_topics)
         self._suspicions.begin(self._wanted, found.ids)
         if self._schemas is not None:
-            self._schemas.begin()
+            self._schemas.begin(found.progress.run_of(self._plan.flow.part))
         self._intake.begin(
             self._wanted,
             found.limits,

@@ -94,6 +94,9 @@ class Tally:
         about the source.
         """
         if not owner:
+            for key, partition in self._partitions.items():
+                if partition.failed:
+                    self._failed.pop(key, None)  # it counts when it is tried again
             self._reset()
             self._running.forget()
 

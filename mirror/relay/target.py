@@ -285,7 +285,7 @@ class TargetWriter:
                     f"cluster {self._cluster.alias}: a transaction did not end "
                     f"within {within:.0f} s after its lease"
                 )
-            pause = min(self.again_in or _ASK_SECONDS, within)
+            pause = min(self.again_in or _ASK_SECONDS, _ASK_SECONDS, within)
             ready, _ = wait(self.connections(), None, pause)
             self.advance(ready)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass, field, replace
+from functools import partial
 import gc
 import json
 import os
@@ -160,7 +161,7 @@ def _slot(plan: LeasePlan, number: int, log_settings: log.Settings) -> Copier:
         known[1].close()
     log.set_up(*log_settings)
     retry.be_quiet()
-    slot = Copier(Slot(plan, number))
+    slot = Copier(partial(Slot, plan, number))
     _slots[key] = (made_for, slot)
     # Spark's worker collects garbage after every task: skip what is loaded by now.
     gc.collect()

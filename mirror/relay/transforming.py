@@ -122,7 +122,7 @@ class TransformingRewriter(Rewriter):
                 source, part, at=self._at, position=position
             ):
                 if not self._take(chunk, codec, limit, done):
-                    return
+                    break
 
     def _take(self, chunk: Chunk, codec: int, limit: int, done: Rewritten) -> bool:
         """Add one chunk to `done`; False if what follows must wait."""

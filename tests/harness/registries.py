@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from mirror.playground.registry.process import RegistryProcess
+
 GIVEN = "MIRROR_TEST_REGISTRIES"
 _GIVEN = [url for url in os.environ.get(GIVEN, "").split(",") if url.strip()]
 _AXONOPS = pytest.param("axonops", marks=pytest.mark.needs("registry"))
@@ -52,6 +54,13 @@ def running(make: str, folder: Path) -> Iterator[str]:
 def axonops_here(folder: Path, **security: Any) -> Any:
     """One that a test starts and kills; mark it with `needs("registry")`."""
     return axonops(tools.path(PROGRAM), folder, security=security)
+
+
+@contextmanager
+def two(folder: Path) -> Iterator[tuple[RegistryProcess, RegistryProcess]]:
+    """Two empty ones, as `axonops_here`."""
+    with axonops_here(folder / "a") as one, axonops_here(folder / "b") as other:
+        yield one, other
 
 
 def registry(*urls: str, **settings: Any) -> Registry:

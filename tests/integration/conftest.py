@@ -1,5 +1,5 @@
-"""What several files share: a flow of the standing service, and slots that die with
-their test.
+"""What several files share: a flow of the standing service, two registries, and slots
+that die with their test.
 """
 
 from __future__ import annotations
@@ -9,13 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.harness import registries
 from tests.harness.service import config_for
 from tests.harness.slot_processes import SlotProcess
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from mirror.playground.cluster import PlaygroundCluster
+    from mirror.playground.registry.process import RegistryProcess
     from tests.harness.service import RunningMirror
     from tests.harness.slots import SparklessFlow
     from tests.harness.standing import StandingMirror
@@ -47,6 +50,13 @@ def shared_mirror(
 def shared_topic(topic_name: str) -> str:
     """A topic name that the shared service copies."""
     return f"it-{topic_name}"
+
+
+@pytest.fixture
+def processes(tmp_path: Path) -> Iterator[tuple[RegistryProcess, RegistryProcess]]:
+    """Two empty registries."""
+    with registries.two(tmp_path) as both:
+        yield both
 
 
 @pytest.fixture

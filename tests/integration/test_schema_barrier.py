@@ -6,7 +6,7 @@ which share no code with mirror; what registries hold is read by plain HTTP.
 
 from __future__ import annotations
 
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 import json
 import struct
 import threading
@@ -22,13 +22,20 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 import pytest
 
 from mirror.clusters.registry.registry import Registry
+from mirror.clusters.registry.values import Subject
 from mirror.metadata import schema_need, schemas
-from mirror.metadata.schema_claims import SchemaClaims
-from mirror.playground.registry.axonops import PROGRAM, axonops
+from mirror.metadata.schema_claims import (
+    Claim,
+    ClaimState,
+    SchemaClaims,
+    copied_ids,
+)
+from mirror.metadata.schema_names import RESERVED
+from mirror.relay.schema_inquiry import SchemaInquiry
 from mirror.relay.schemas import STRANGE_SECONDS
 from mirror.status.schemas import WAITS
 from mirror.status.states import PartitionState
-from tests import tools
+from tests.harness import registries
 from tests.harness.admin import create_topic
 from tests.harness.load import producer
 from tests.harness.registry_proxy import RegistryProxy
@@ -41,6 +48,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from mirror.metadata.schema_need import Settled
     from mirror.playground.cluster import PlaygroundCluster
     from mirror.relay.report import PartitionReport
 
@@ -56,10 +64,7 @@ class Site:
 
     def __init__(self, clusters: Clusters, folder: Path, stack: ExitStack) -> None:
         self.source, self.target = clusters["a"].bootstrap, clusters["b"].bootstrap
-        urls = [
-            stack.enter_context(axonops(tools.path(PROGRAM), folder / name)).url
-            for name in ("a", "b")
-        ]
+        urls = [each.url for each in stack.enter_context(registries.two(folder))]
         self.a, self.b = (Raw(url) for url in urls)
         self.before_b = stack.enter_context(RegistryProxy(urls[1]))
         self.mark = uuid.uuid4().hex[:6]
@@ -427,6 +432,54 @@ def test_id_issued_later(site: Site) -> None:
         assert sum(r.counts.unknown_ids for r in slot.run(flow.lease(3))) == 0
     assert site.count(topic) == 2
     assert site.b.text(number) == site.a.text(number)
+
+
+def test_a_fenced_run_writes_no_schemas(site: Site) -> None:
+    """A slot that still waits for the registries while another run takes over, as in a
+    failover, sets no mode and writes no version there any more: by then the registry
+    may be open to applications. The run that took over does.
+    """
+    site.topic("any")
+    number = site.a.register("o-value", avro("O", "a"))
+    flow = site.flow()
+    inquiry = SchemaInquiry(flow.plan, "test")
+    inquiry.begin(flow.generation)
+    found: dict[int, Settled] = {}
+
+    def reason(number: int) -> str:
+        inquiry.open(number, b"")
+        wait_for(lambda: found.update(inquiry.findings()) or number in found)
+        return found.pop(number).reason
+
+    with closing(inquiry):
+        now = flow.own().generation
+        assert f"{number} of o-value" in (said := reason(number))
+        assert "interrupted" in said
+        assert site.b.versions() == {}
+        assert site.b.mode("o-value") is None
+        inquiry.begin(now)
+        assert reason(number) == ""
+        assert site.b.mode("o-value") == "IMPORT"
+        assert site.b.versions() == site.a.versions()
+
+
+def test_a_reserved_id_is_no_copy(site: Site) -> None:
+    """While registries do not answer, notes of what was copied are believed, but not
+    those of placeholders: what the source means by such an id is not there.
+    """
+    site.topic("any")
+    flow = site.flow()
+    with flow.connected() as (_source, target):
+        claims = SchemaClaims(target, flow.alias, replication_factor=1)
+        claims.note(
+            {
+                (Subject("", name), 1): Claim(
+                    id=number, target_id=number, sha256="", state=ClaimState.COPIED
+                )
+                for name, number in (("o-value", 4), (RESERVED, 40))
+            }
+        )
+        assert copied_ids(target, flow.alias, "") == {4}
 
 
 @pytest.mark.full

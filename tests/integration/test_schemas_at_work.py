@@ -5,7 +5,6 @@ Two real registries, real brokers, and a witness that reads registries by plain 
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 import json
 import struct
 from typing import TYPE_CHECKING, Any
@@ -17,11 +16,9 @@ from typer.testing import CliRunner
 
 from mirror.cli.main import app
 from mirror.playground.registry.apicurio import apicurio
-from mirror.playground.registry.axonops import PROGRAM, axonops
 from mirror.preflight.check import check
 from mirror.preflight.finding import State
 from mirror.status.states import SchemaState
-from tests import tools
 from tests.harness.admin import create_topic
 from tests.harness.load import producer, send
 from tests.harness.registry_proxy import RegistryProxy
@@ -31,7 +28,6 @@ from tests.harness.waiting import wait_for
 from tests.harness.witness import eventually
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from click.testing import Result
@@ -45,27 +41,16 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.integration, pytest.mark.needs("registry")]
 
 
-@pytest.fixture
-def pair(tmp_path: Path) -> Iterator[tuple[RegistryProcess, RegistryProcess]]:
-    """Two empty registries."""
-    with ExitStack() as stack:
-        one, other = (
-            stack.enter_context(axonops(tools.path(PROGRAM), tmp_path / name))
-            for name in ("a", "b")
-        )
-        yield one, other
-
-
 def test_a_service_keeps_them_in_step(
     clusters: Clusters,
     standing: StandingMirror,
-    pair: tuple[RegistryProcess, RegistryProcess],
+    processes: tuple[RegistryProcess, RegistryProcess],
 ) -> None:
     """What is registered while a service runs is on the target a look later; while the
     target's registry is down the job says so and records flow; a registry that comes
     back empty is filled; a conflict is in the status, and settles once it is gone.
     """
-    a, b = Raw(pair[0].url), Raw(pair[1].url)
+    a, b = Raw(processes[0].url), Raw(processes[1].url)
     mark = uuid.uuid4().hex[:6]
     one, other = f"A{mark}", f"B{mark}"
     config = config_for(
@@ -87,11 +72,11 @@ def test_a_service_keeps_them_in_step(
         a.register("o", avro("O", "b"))
         wait_for(lambda: b.versions() == a.versions())
 
-        pair[1].kill()
+        processes[1].kill()
         failed = mirror.wait_until(lambda s: _error(s) != "")
-        assert pair[1].url in _error(failed)
+        assert processes[1].url in _error(failed)
         assert failed["flows"][0]["schemas"]["request_failures"] > 0
-        pair[1].start()
+        processes[1].start()
         wait_for(lambda: b.versions() == a.versions())
         mirror.wait_until(lambda s: not _error(s))
 
@@ -113,12 +98,12 @@ def test_a_service_keeps_them_in_step(
 def test_a_service_holds_records_back(
     clusters: Clusters,
     standing: StandingMirror,
-    pair: tuple[RegistryProcess, RegistryProcess],
+    processes: tuple[RegistryProcess, RegistryProcess],
 ) -> None:
     """With `schemas: require` a service's records wait while the target's registry is
     down: status and metrics tell of the partition and the schema; then it is copied.
     """
-    a, b = Raw(pair[0].url), Raw(pair[1].url)
+    a, b = Raw(processes[0].url), Raw(processes[1].url)
     mark = uuid.uuid4().hex[:6]
     one, other, topic = f"A{mark}", f"B{mark}", f"required-{mark}"
     create_topic(clusters["a"].bootstrap, topic, 1)
@@ -137,7 +122,7 @@ def test_a_service_holds_records_back(
     config["flows"] = {f"{one}->{other}": config["flows"]["A->B"]}
     with standing.hosting(config) as mirror:
         mirror.wait_until(lambda s: s["flows"][0]["schemas"]["synced_at"] > 0)
-        pair[1].kill()
+        processes[1].kill()
         number = a.register("o-value", avro("O", "a"))
         value = struct.pack(">bI", 0, number) + b"content"
         send(producer(clusters["a"].bootstrap), topic, {0: [b"k"]}, value)
@@ -153,7 +138,7 @@ def test_a_service_holds_records_back(
         assert (
             f'schema_waiting_partitions{{source="{one}",target="{other}"}} 1' in shown
         )
-        pair[1].start()
+        processes[1].start()
         [copied] = eventually(clusters["b"].bootstrap, f"{one}.{topic}", 1)[0]
         assert copied.value() == value
     assert b.versions() == a.versions()
@@ -166,13 +151,15 @@ def _error(status: dict[str, Any]) -> str:
 
 @pytest.fixture
 def command(
-    clusters: Clusters, tmp_path: Path, pair: tuple[RegistryProcess, RegistryProcess]
+    clusters: Clusters,
+    tmp_path: Path,
+    processes: tuple[RegistryProcess, RegistryProcess],
 ) -> Any:
     """Runs a command on a configuration of a flow between both registries."""
     made = SchemaSides(
         {
-            "A": (clusters["a"].bootstrap, pair[0].url),
-            "B": (clusters["b"].bootstrap, pair[1].url),
+            "A": (clusters["a"].bootstrap, processes[0].url),
+            "B": (clusters["b"].bootstrap, processes[1].url),
         },
         {"A->B": {"topics": ["none-of-these"], "emit_heartbeats": False,
                   "heartbeats_replication": False}},
@@ -187,12 +174,14 @@ def command(
     return run
 
 
-def test_commands(command: Any, pair: tuple[RegistryProcess, RegistryProcess]) -> None:
+def test_commands(
+    command: Any, processes: tuple[RegistryProcess, RegistryProcess]
+) -> None:
     """list, plan, compare and check show what is missing and change nothing; sync asks,
     writes once and is then content; trace shows both texts; an unknown subject is the
     user's mistake.
     """
-    a, b = Raw(pair[0].url), Raw(pair[1].url)
+    a, b = Raw(processes[0].url), Raw(processes[1].url)
     a.register("base", avro("Base", "x"))
     a.register("o", avro("O", "a"))
     number = a.register("o", avro("O", "b"))
@@ -246,12 +235,12 @@ def found_by_check(clusters: Clusters, a: str, b: str) -> list[tuple[State, str]
 
 
 def test_check_finds_one_registry_under_two_addresses(
-    clusters: Clusters, pair: tuple[RegistryProcess, RegistryProcess]
+    clusters: Clusters, processes: tuple[RegistryProcess, RegistryProcess]
 ) -> None:
     """A mode that is set through one address is there through the other one. Nothing is
     left of the trial.
     """
-    a = Raw(pair[0].url)
+    a = Raw(processes[0].url)
     a.register("o", avro("O", "a"))
     before = a.versions()
     with RegistryProxy(a.url) as proxy:
@@ -264,12 +253,12 @@ def test_check_finds_one_registry_under_two_addresses(
 
 
 def test_check_finds_a_registry_that_chooses_ids(
-    clusters: Clusters, pair: tuple[RegistryProcess, RegistryProcess]
+    clusters: Clusters, processes: tuple[RegistryProcess, RegistryProcess]
 ) -> None:
     """It answers with another id than it was given, or refuses the write; the message
     says UNSUPPORTED, and the subject that was tried is removed.
     """
-    a, b = (Raw(each.url) for each in pair)
+    a, b = (Raw(each.url) for each in processes)
     a.register("o", avro("O", "a"))
     with RegistryProxy(b.url) as proxy:
         for fault, why in (
@@ -290,15 +279,15 @@ def test_check_finds_a_registry_that_chooses_ids(
 @pytest.mark.full
 def test_check_finds_a_registry_without_modes(
     clusters: Clusters,
-    pair: tuple[RegistryProcess, RegistryProcess],
+    processes: tuple[RegistryProcess, RegistryProcess],
     tmp_path: Path,
 ) -> None:
     """Apicurio cannot be a target, and can be a source."""
-    Raw(pair[0].url).register("o", avro("O", "a"))
+    Raw(processes[0].url).register("o", avro("O", "a"))
     with apicurio(tmp_path / "apicurio") as process:
-        [(state, said)] = found_by_check(clusters, pair[0].url, process.url)
+        [(state, said)] = found_by_check(clusters, processes[0].url, process.url)
         assert state is State.FAIL
         assert "UNSUPPORTED" in said
         assert Raw(process.url).subjects() == []
-        back = found_by_check(clusters, process.url, pair[0].url)
+        back = found_by_check(clusters, process.url, processes[0].url)
         assert State.FAIL not in {state for state, _ in back}

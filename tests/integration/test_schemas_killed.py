@@ -7,7 +7,6 @@ HTTP.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import signal
 import subprocess
@@ -17,16 +16,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from mirror.errors import RegistryError
-from mirror.playground.registry.axonops import PROGRAM, axonops
-from tests import tools
 from tests.harness.registry_proxy import PAGE, RegistryProxy
 from tests.harness.schemas import Raw, SchemaSides, avro
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from mirror.playground.cluster import PlaygroundCluster
+    from mirror.playground.registry.process import RegistryProcess
 
     Clusters = dict[str, PlaygroundCluster]
 
@@ -34,14 +31,8 @@ pytestmark = [pytest.mark.integration, pytest.mark.needs("registry")]
 
 
 @pytest.fixture
-def registries(tmp_path: Path) -> Iterator[tuple[Raw, Raw]]:
-    """Two empty ones."""
-    with contextlib.ExitStack() as stack:
-        one, other = (
-            stack.enter_context(axonops(tools.path(PROGRAM), tmp_path / name))
-            for name in ("a", "b")
-        )
-        yield Raw(one.url), Raw(other.url)
+def registries(processes: tuple[RegistryProcess, RegistryProcess]) -> tuple[Raw, Raw]:
+    return Raw(processes[0].url), Raw(processes[1].url)
 
 
 def sides(clusters: Clusters, a: str, b: str) -> SchemaSides:

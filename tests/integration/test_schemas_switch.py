@@ -6,7 +6,6 @@ producer that registers does.
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 import json
 from typing import TYPE_CHECKING, Any
 
@@ -20,9 +19,7 @@ from mirror.drilling.findings import Level
 from mirror.errors import MirrorError
 from mirror.metadata import schemas
 from mirror.metadata.schema_claims import Before, What
-from mirror.playground.registry.axonops import PROGRAM, axonops
 from mirror.recovery.journal import Kind
-from tests import tools
 from tests.harness.admin import create_topic
 from tests.harness.application import Application
 from tests.harness.drilling import Drilled
@@ -40,17 +37,6 @@ if TYPE_CHECKING:
     Clusters = dict[str, PlaygroundCluster]
 
 pytestmark = [pytest.mark.integration, pytest.mark.needs("registry")]
-
-
-@pytest.fixture
-def processes(tmp_path: Path) -> Iterator[tuple[RegistryProcess, RegistryProcess]]:
-    """Two empty registries."""
-    with ExitStack() as stack:
-        one, other = (
-            stack.enter_context(axonops(tools.path(PROGRAM), tmp_path / name))
-            for name in ("a", "b")
-        )
-        yield one, other
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import closing
+from dataclasses import replace
 import select
 import socket
 import threading
@@ -10,6 +11,7 @@ from typing import Any, cast
 
 import pytest
 
+from mirror.errors import TransformError
 from mirror.relay.copier import Copier
 from mirror.relay.lease import Lease
 from mirror.relay.report import PartitionReport
@@ -57,7 +59,7 @@ def test_a_lease_takes_a_copying_slot_over():
     slot = _Slot()
     one, _one = socket.socketpair()
     other, driver = socket.socketpair()
-    with closing(_one), closing(Copier(cast("Any", slot))) as copier:
+    with closing(_one), closing(Copier(lambda: cast("Any", slot))) as copier:
         (first,) = copier.run(_LEASE, one)
         assert (first.slot_handovers, first.slot_credit_seconds) == (0, 0.0)
         assert slot.begun.wait(10)
@@ -76,9 +78,50 @@ def test_what_fails_on_credit_fails_the_next_lease():
     slot = _Slot(RuntimeError("no such thing"))
     wakeup, driver = socket.socketpair()
     second, third = wakeup.dup(), wakeup.dup()
-    with closing(driver), closing(Copier(cast("Any", slot))) as copier:
+    with closing(driver), closing(Copier(lambda: cast("Any", slot))) as copier:
         copier.run(_LEASE, wakeup)
         assert slot.begun.wait(10)
         with pytest.raises(RuntimeError, match="no such thing"):
             copier.run(_LEASE, second)
         assert len(copier.run(_LEASE, third)) == 1
+
+
+def test_a_failure_is_its_runs_alone():
+    """The flow runs again: what went wrong on the credit of the run before, and made it
+    end, fails no lease of this one.
+    """
+    slot = _Slot(RuntimeError("no such thing"))
+    wakeup, driver = socket.socketpair()
+    with closing(driver), closing(Copier(lambda: cast("Any", slot))) as copier:
+        copier.run(_LEASE, wakeup)
+        assert slot.begun.wait(10)
+        later = replace(_LEASE, generation="h")
+        assert len(copier.run(later, wakeup.dup())) == 1
+
+
+def test_a_slot_is_made_where_it_runs():
+    """A module that a user's function comes from is imported by the thread that calls
+    it, as what it opens may be bound to that. An error there is the task's.
+    """
+    threads: list[int] = []
+
+    class Noting(_Slot):
+        def __init__(self) -> None:
+            threads.append(threading.get_ident())
+            super().__init__()
+
+        def run(self, lease: Lease, *, wakeup: int | None) -> list[PartitionReport]:
+            threads.append(threading.get_ident())
+            return super().run(lease, wakeup=wakeup)
+
+    wakeup, driver = socket.socketpair()
+    with closing(driver), closing(Copier(lambda: cast("Any", Noting()))) as copier:
+        copier.run(_LEASE, wakeup)
+    made, ran = threads
+    assert made == ran != threading.get_ident()
+
+    def fails() -> Any:
+        raise TransformError("cannot be imported")
+
+    with pytest.raises(TransformError, match="cannot be imported"):
+        Copier(fails)

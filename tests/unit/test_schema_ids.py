@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 import numpy as np
 import pytest
 
-from mirror.batches import batch, schema_ids
+from mirror.batches import batch, listing, schema_ids
 from mirror.batches.schema_ids import Numbers
+from mirror.errors import CorruptBatchError
+from mirror.relay import provenance
 from tests.harness import hostile_batches
 
 if TYPE_CHECKING:
@@ -34,6 +36,7 @@ def find(
     strange: Sequence[int] = (),
     position: int = 0,
     room: int = 16,
+    left_out: provenance.Provenance | None = None,
 ) -> tuple[list[int | bytes], dict[str, int]]:
     """The unknown ids and GUIDs, and the result by name."""
     content = hostile_batches.stored(b"".join(records), count=len(records))
@@ -46,15 +49,30 @@ def find(
         table.add(numbers)
     unknown = np.empty((room, 2), np.int64)
     result = np.zeros(schema_ids.RESULTS, np.int64)
+    rule = left_out or provenance.none()
     schema_ids.find_ids(
         buffer, batch.sections(rows), position, tables[0].table, tables[1].table,
-        schema_ids.KEY_HEADER, schema_ids.VALUE_HEADER, unknown, result,
+        schema_ids.KEY_HEADER, schema_ids.VALUE_HEADER, rule.key, rule.target_suffix,
+        rule.feeders, rule.homes, unknown, result,
     )  # fmt: skip
-    names = ("UNKNOWN", "IN_ROW", "BEFORE", "STARTS_AT", "DELTA", "STRANGE")
+    names = ("UNKNOWN", "IN_ROW", "BEFORE", "STARTS_AT", "DELTA", "STRANGE", "BROKEN")
     return [
         number if at < 0 else buffer[at : at + 16].tobytes()
         for number, at in unknown[: result[0]].tolist()
     ], dict(zip(names, result.tolist(), strict=True))
+
+
+def is_damaged(made: Sequence[bytes]) -> bool:
+    """For everyone else who lists these records of one batch."""
+    content = hostile_batches.stored(b"".join(made), count=len(made))
+    buffer = np.frombuffer(bytearray(content), np.uint8)
+    rows = batch.read(
+        buffer, 0, len(buffer), position=0, aborted=(), scratch=batch.scratch()
+    ).rows
+    try:
+        return sum(len(some.places) for some in listing.listed(buffer, rows)) < 0
+    except CorruptBatchError:
+        return True
 
 
 def records(*parts: tuple[bytes | None, bytes | None, list[tuple[bytes, bytes]]]):
@@ -105,6 +123,31 @@ def test_first_unknown() -> None:
     assert find(made, room=2)[0] == [8, 7]
 
 
+def test_what_the_flow_leaves_out() -> None:
+    """A record that came through the target, or whose key has its home elsewhere, says
+    nothing: neither unknown nor strange. One that another hop copied does, wherever its
+    home is.
+    """
+    hop, looped = ((b"mirror.via", name) for name in (b"C/c-id", b"B/b-id"))
+    made = records(
+        (b"k", wire(1), [looped]),
+        (wire(2), b"v", [hop, looped]),
+        (b"other", wire(7), []),
+        (b"k", b"v", [looped, (b"__value_schema_id", b"\1" + GUID)]),
+        (b"other", wire(3), []),
+        (b"other", wire(4), [hop]),
+        (b"k", wire(7), []),
+    )
+    rule = provenance.via(
+        source_alias="A", source_id="a-id", target_id="b-id", homes=[("other", True)]
+    )
+    found, result = find(made, strange=[7], left_out=rule)
+    assert found == [4]
+    assert (result["BEFORE"], result["STRANGE"]) == (5, 0)
+    assert find(made, known=[4], strange=[7], left_out=rule)[1]["STRANGE"] == 1
+    assert find(made, strange=[7])[0] == [1, 2, GUID, 3, 4]
+
+
 @settings(max_examples=300, deadline=None)
 @given(
     sizes=st.dictionaries(
@@ -121,8 +164,11 @@ def test_hostile_bytes(sizes: dict[str, int], cut: int) -> None:
     good = hostile_batches.record(wire(1), wire(2))
     headers = [(b"__value_schema_id", wire(3))]
     bad = hostile_batches.record(b"k", b"v", headers, delta=1, **sizes)
-    found, _ = find([good, bad[: len(bad) - min(cut, len(bad) - 1)]], room=2)
-    assert found == [1, 2]
+    made = [good, bad[: len(bad) - min(cut, len(bad) - 1)]]
+    assert find(made, room=2)[0] == [1, 2]
+    found, result = find(made, known=[1, 2])
+    assert found in ([], [3])
+    assert (result["BROKEN"] == 1) == is_damaged(made)
 
 
 @pytest.mark.parametrize("delta", [-1, 0, 7, 1 << 40])
@@ -134,7 +180,9 @@ def test_hostile_offsets(delta: int) -> None:
         hostile_batches.record(wire(1), b"v"),
         hostile_batches.record(wire(9), b"v", delta=delta),
     ]
-    assert find(made, known=[1])[0] == []
+    found, result = find(made, known=[1])
+    assert found == []
+    assert result["BROKEN"] == 1
 
 
 @settings(max_examples=20, deadline=None)

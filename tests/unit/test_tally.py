@@ -142,3 +142,7 @@ def test_a_record_that_fails_counts_once():
     tally.failed(_KEY, "TOO_LARGE", 8)
     tally.failed(_KEY, "NOT_ALLOWED", 8)
     assert failed() == {"TOO_LARGE": 1, "NOT_ALLOWED": 1}
+    tally.failed(_KEY, "TOO_LARGE", 9)
+    tally.begin(owner=False)  # an error on credit: that failure was never reported
+    tally.failed(_KEY, "TOO_LARGE", 9)
+    assert failed() == {"TOO_LARGE": 1}

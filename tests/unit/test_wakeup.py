@@ -93,7 +93,7 @@ class _Waits:
 def test_a_lease_ends_when_it_is_woken(wakeup: Wakeup, monkeypatch: pytest.MonkeyPatch):
     """A relay task that gets address and token with its lease is woken."""
     slot = _Waits()
-    copier = Copier(cast("Any", slot))
+    copier = Copier(lambda: cast("Any", slot))
     monkeypatch.setattr(task_module, "_slot", lambda *_: copier)
     task = RelayTask(
         plan=cast("Any", None),

@@ -1,0 +1,81 @@
+"""A flow's streaming query, where Spark does not do what it is asked."""
+
+from __future__ import annotations
+
+from contextlib import closing
+import threading
+import time
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+
+from mirror.config.cluster_settings import ClusterConfig
+from mirror.config.schema import FlowConfig
+from mirror.driver.query import LeaseQuery, Terms
+from mirror.relay.lease import LeasePlan
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = pytest.mark.unit
+
+
+class _Query:
+    """Spark's side of it."""
+
+    def __init__(self, *, active: bool) -> None:
+        self.isActive = active
+        self.stopped = threading.Event()
+
+    def stop(self) -> None:
+        self.stopped.set()
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch) -> Iterator[LeaseQuery]:
+    """After a lease that gave credit."""
+    sides = [ClusterConfig(alias=alias, bootstrap_servers="h:1") for alias in "AB"]
+    plan = LeasePlan(
+        flow=FlowConfig(source="A", target="B"),
+        source=sides[0], target=sides[1], source_id="a", target_id="b",
+    )  # fmt: skip
+    nothing = cast("Any", None)
+    made = LeaseQuery(
+        cast("Any", SimpleNamespace(conf={"spark.driver.host": "127.0.0.1"})),
+        plan,
+        Terms(generation="g", slots=1, ends=None),
+        placement=nothing, preferred=nothing, log_settings=nothing, took=nothing,
+    )  # fmt: skip
+
+    def carry_out() -> None:
+        made._credit.given = True
+
+    monkeypatch.setattr(made, "_carry_out", carry_out)
+    made._lease(nothing, 1)
+    with closing(made):
+        yield made
+
+
+def test_stopping_a_query_that_failed_between_leases(run: LeaseQuery):
+    """Spark gave up after a lease with credit, such as over its checkpoint: no lease
+    follows that could end the credit, so none is waited for.
+    """
+    query = _Query(active=False)
+    began = time.monotonic()
+    run.stop(cast("Any", query))
+    assert query.stopped.is_set()
+    assert time.monotonic() - began < 2
+
+
+def test_stopping_a_query_with_credit(run: LeaseQuery, monkeypatch: pytest.MonkeyPatch):
+    """The next lease ends the credit before Spark is asked to end."""
+    query = _Query(active=True)
+    stopping = threading.Thread(target=run.stop, args=(query,))
+    stopping.start()
+    assert run.ended.wait(10)
+    assert not query.stopped.is_set()
+    monkeypatch.setattr(run, "_carry_out", lambda: setattr(run._credit, "given", False))
+    run._lease(cast("Any", None), 2)
+    stopping.join(2)
+    assert query.stopped.is_set()
