@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 import json
 import sys
+import time
 from typing import TYPE_CHECKING
 
 from mirror.cli.output import Form, complain, table
 from mirror.cli.switch_output import show_plan
+from mirror.clusters import patience
 from mirror.status.wording import some
 
 if TYPE_CHECKING:
@@ -25,6 +27,8 @@ class Home:
 
     stage: Stage
     form: Form
+    seconds: float
+    """How long a look may wait for a cluster that is silent."""
     wanted: bool
     """Off: this is no way home but a switch, which needs nothing of this."""
     restores: bool = False
@@ -65,7 +69,8 @@ class Home:
         from mirror.switching import failback  # noqa: PLC0415  loads kernels
 
         if self.wanted and operator.due and operator.run is None:
-            failback.require_ready(self.stage, self._look(), restores=self.restores)
+            found = self._look()
+            failback.require_ready(self.stage, found, restores=self.restores)
 
     def prepare(self, operator: Operator) -> None:
         """Look again, now that producers are fenced, fill topics that were re-created,
@@ -74,18 +79,23 @@ class Home:
         from mirror.switching import failback, restoring  # noqa: PLC0415  loads kernels
 
         if self.wanted and operator.run is None:
-            found = failback.look(self.stage)
+            found = self._found()
             if self.restores and found.restorable:
                 failback.require_ready(self.stage, found, restores=True)
                 restoring.restore(self.stage, found.restorable, show=complain)
-                found = failback.look(self.stage)
+                found = self._found()
             failback.require_ready(self.stage, found)
-            complain(*failback.grow(self.stage, found))
+            with patience.until(time.monotonic() + self.seconds):
+                complain(*failback.grow(self.stage, found))
 
-    def _look(self) -> Returned:
+    def _found(self) -> Returned:
         from mirror.switching import failback  # noqa: PLC0415  loads kernels
 
-        found = failback.look(self.stage)
+        with patience.until(time.monotonic() + self.seconds):
+            return failback.look(self.stage)
+
+    def _look(self) -> Returned:
+        found = self._found()
         if self.form is Form.JSON:
             told = {
                 "step": "survey",

@@ -257,6 +257,7 @@ def _run(asked: _Asked) -> None:
         home = Home(
             stage,
             asked.output,
+            seconds=asked.step_timeout,
             wanted=asked.failback and not asked.abort,
             restores=asked.restore,
         )
@@ -276,7 +277,8 @@ def _run(asked: _Asked) -> None:
         agreed(question, yes=asked.yes)
         if kind is Kind.SWITCH and not asked.abort and operator.run is None:
             clusters = [each for each in (source, target) if each is not None]
-            _settle(chosen, pair, clusters, operator.entries)
+            with patience.until(time.monotonic() + asked.step_timeout):
+                _settle(chosen, pair, clusters, operator.entries)
         if not operator.due:
             complain(f"{flow.target} is the active cluster already: nothing to do")
             return

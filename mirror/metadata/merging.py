@@ -49,9 +49,14 @@ def by_role(
 class Merging:
     """What a configuration's flows do to each other's topics. Not thread-safe."""
 
-    def __init__(self, flows: Iterable[FlowConfig]) -> None:
-        """`flows` are all enabled ones, in order of precedence."""
+    def __init__(
+        self, flows: Iterable[FlowConfig], *, pair: Collection[str] = ()
+    ) -> None:
+        """`flows` are all enabled ones, in order of precedence. `pair`: the names of
+        the two that a switch is about: what others write counts as written there.
+        """
         self._flows = tuple(flows)
+        self._pair = frozenset(pair)
         self._order = {flow.name: number for number, flow in enumerate(self._flows)}
         self._rules = {
             flow.name: (flow.topic_filter, flow.replication_policy)
@@ -87,9 +92,9 @@ class Merging:
         once: then their two maps say where each record is. Else None.
         """
         copy = self._copy(flow, topic)
-        if copy is None or len(self.contributors(flow.target, copy)) > 1:
+        if copy is None or len(self._writers(flow, flow.target, copy)) > 1:
             return None
-        writers = self.contributors(flow.source, topic)
+        writers = self._writers(flow, flow.source, topic)
         if len(writers) != 1:
             return None
         back = writers[0].flow
@@ -97,6 +102,15 @@ class Merging:
             return None
         exact = all(each.exactly_once and each.provenance for each in (flow, back))
         return back if exact else None
+
+    def _writers(
+        self, flow: FlowConfig, alias: str, topic: str
+    ) -> tuple[Contributor, ...]:
+        """The contributors that count for a flow."""
+        found = self.contributors(alias, topic)
+        if flow.name not in self._pair:
+            return found
+        return tuple(each for each in found if each.flow.name in self._pair)
 
     def beside(self, flow: FlowConfig, topic: str) -> tuple[Contributor, ...]:
         """The other flows that write the topic's copy, if it leads back to none of the

@@ -8,7 +8,8 @@ changed, too.
 
 Record: key = `<context>/<subject>/<version>`, JSON {"version": 1, "id", "target_id",
 "sha256", "state", "at"}; `mode` or `level` instead of the number: {"version": 1,
-"before", "set", "at"}, null where the subject had none of its own.
+"before", "set", "at"}, null where the subject had none of its own; `run` as well, if a
+switch closed it.
 """
 
 from __future__ import annotations
@@ -83,6 +84,8 @@ class Before:
     """None: that of its context."""
     set: str | None
     """What the flow has set."""
+    run: str = ""
+    """The switch's run that set it; empty: a flow, or a person."""
 
 
 Note = tuple[Subject, What]
@@ -258,7 +261,9 @@ def decode(key: bytes, value: bytes) -> tuple[Key | Note, Claim | Before]:
                 before, made = (
                     None if each is None else Mode(each) for each in (before, made)
                 )
-            return (subject, What(last)), Before(before=before, set=made)
+            return (subject, What(last)), Before(
+                before=before, set=made, run=str(said.get("run", ""))
+            )
         return (subject, int(last)), Claim(
             id=int(said["id"]),
             target_id=int(said["target_id"]),
@@ -281,7 +286,8 @@ def _of_claim(key: Key, claim: Claim, now: float) -> tuple[bytes, bytes]:
 
 
 def _of_note(note: Note, before: Before, now: float) -> tuple[bytes, bytes]:
-    return _record(*note, before=before.before, set=before.set, at=now)
+    by = {"run": before.run} if before.run else {}
+    return _record(*note, before=before.before, set=before.set, **by, at=now)
 
 
 def _record(subject: Subject, last: object, **fields: object) -> tuple[bytes, bytes]:

@@ -113,14 +113,19 @@ def apply(
     changes: Sequence[ModeChange],
     *,
     opens: bool,
+    run: str = "",
 ) -> list[str]:
-    """Make these changes, with their notes. Returns what the registry refuses.
+    """Make these changes, with their notes. Returns what the registry refuses. `run`:
+    of the switch that closes.
 
     Raises:
         MirrorError: the registry or the cluster does not answer: call it again.
     """
     if not opens:
-        claims.note({}, {_note(e): Before(before=e.now, set=e.then) for e in changes})
+        claims.note(
+            {},
+            {_note(e): Before(before=e.now, set=e.then, run=run) for e in changes},
+        )
     refused: list[str] = []
     done = {}
     try:

@@ -2,7 +2,8 @@
 
 Main function: `survey`. A group's offsets in topics that the flow copies lead to the
 copies; those in copies that the reverse flow made lead back to the originals. Where
-both flows write one topic the smaller answer counts: nothing is skipped.
+both flows write one topic the smaller answer counts: nothing is skipped. What further
+flows write to it is taken for what producers write there.
 """
 
 from __future__ import annotations
@@ -84,7 +85,9 @@ def survey(
     Raises:
         ClusterError: a cluster does not answer, or the flow has never run.
     """
-    writers = Merging(config.enabled_flows)
+    # Without the source, checkpoints answer, which other flows are not part of.
+    ends = () if source is None else (flow.name, reverse.name)
+    writers = Merging(config.enabled_flows, pair=ends)
     found = group_survey.survey(flow, target, source, writers)
     places: dict[str, dict[TopicPartition, Place]] = {
         each.group: {

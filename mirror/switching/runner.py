@@ -106,18 +106,19 @@ class Operator:
         """
         self._most_seconds = min(terms.step_seconds, journal.PATIENCE_SECONDS)
         pair = self._pair.name
-        self._journals = [
-            JournalWriter(cluster, pair, reader)
-            for cluster, reader in zip(self._clusters, self._readers, strict=True)
-        ]
-        found = [
-            each.entries(seconds=journal.PATIENCE_SECONDS) for each in self._journals
-        ]
-        self._heed(*found)
-        entries = roles.merged(*found, pair=pair)
-        for cluster, there in zip(self._clusters, found, strict=True):
-            if lacks := journal.missing(entries, there):
-                journal.copy(cluster, lacks)
+        with patience.until(time.monotonic() + self._most_seconds):
+            self._journals = [
+                JournalWriter(cluster, pair, reader)
+                for cluster, reader in zip(self._clusters, self._readers, strict=True)
+            ]
+            found = [
+                each.entries(seconds=self._most_seconds) for each in self._journals
+            ]
+            self._heed(*found)
+            entries = roles.merged(*found, pair=pair)
+            for cluster, there in zip(self._clusters, found, strict=True):
+                if lacks := journal.missing(entries, there):
+                    journal.copy(cluster, lacks)
 
     def carry_out(self, steps: Mapping[str, Step], stage: Stage, terms: Terms) -> None:
         """Do all steps that are left; none if another operator has done them meanwhile.

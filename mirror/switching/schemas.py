@@ -9,9 +9,11 @@ the cluster that is gone, so its registry stays as it is.
 from __future__ import annotations
 
 from contextlib import contextmanager
+import math
 import time
 from typing import TYPE_CHECKING
 
+from mirror.clusters import patience
 from mirror.clusters.registry.pace import Pace
 from mirror.clusters.registry.registry import Registry
 from mirror.config import scopes
@@ -79,15 +81,17 @@ def close(stage: Stage) -> tuple[str, tuple[str, ...]]:
                 raise
             return "", (f"{error}: what is registered there from now on is lost",)
         stage.hold()
-        refused = schema_modes.apply(registry, claims, changes, opens=False)
+        refused = schema_modes.apply(
+            registry, claims, changes, opens=False, run=stage.run
+        )
     return f"the registry of {left} takes no new schemas; ", tuple(refused)
 
 
 def reopen(stage: Stage) -> str:
-    """Undo `close`. Raises as that."""
+    """Undo `close`; what a person closed stays closed. Raises as that."""
     if not (move(stage) and stage.planned):
         return "nothing to undo"
-    refused = _open(stage, stage.source, stage.reverse)
+    refused = _open(stage, stage.source, stage.reverse, closed_by=stage.run)
     if refused:
         raise MirrorError("; ".join(refused))
     return f"the registry of {stage.flow.source} is open, as before"
@@ -118,14 +122,18 @@ def drain(stage: Stage) -> str:
 
 def open_target(stage: Stage) -> tuple[str, tuple[str, ...]]:
     """Let applications register on the cluster that is active now. Returns what is so,
-    and what could not be done: a registry holds up no failover.
+    and what could not be done: a registry holds up no failover, and leaves the hooks
+    most of the step's time.
     """
     if not move(stage):
         return "", ()
     alias = stage.flow.target
     way_out = f"run `mirror schema open {alias}`"
+    now = time.monotonic()
+    until = now + (stage.deadline - now) / 3
     try:
-        refused = _open(stage, stage.target, stage.flow)
+        with patience.until(until):
+            refused = _open(stage, stage.target, stage.flow, until=until)
     except FencedError:
         raise
     except MirrorError as error:
@@ -135,14 +143,26 @@ def open_target(stage: Stage) -> tuple[str, tuple[str, ...]]:
     return f"the registry of {alias} is open; ", ()
 
 
-def _open(stage: Stage, cluster: Cluster, into: FlowConfig) -> list[str]:
-    """Give back the modes of a cluster; `into`: the pair's flow into it."""
+def _open(
+    stage: Stage,
+    cluster: Cluster,
+    into: FlowConfig,
+    *,
+    closed_by: str = "",
+    until: float = math.inf,
+) -> list[str]:
+    """Give back the modes of a cluster; `into`: the pair's flow into it. `closed_by`:
+    only what this run changed.
+    """
     claims = _claims(cluster, into)
     claims.refresh()
-    wanted = None
-    if stage.pair.scope is not None:
-        wanted = {each for each in claims.modes if _has(stage, each)}
-    with _registry(stage, cluster.alias) as registry:
+    wanted = {
+        subject
+        for subject, noted in claims.modes.items()
+        if not closed_by or noted.run == closed_by
+        if stage.pair.scope is None or _has(stage, subject)
+    }
+    with _registry(stage, cluster.alias, until=until) as registry:
         changes = schema_modes.to_open(registry, claims, wanted)
         stage.hold()
         return schema_modes.apply(registry, claims, changes, opens=True)
@@ -160,9 +180,19 @@ def _claims(cluster: Cluster, into: FlowConfig) -> SchemaClaims:
     )
 
 
-def _registry(stage: Stage, alias: str) -> Registry:
+def _registry(stage: Stage, alias: str, *, until: float = math.inf) -> Registry:
+    """`until`: when it is asked nothing more, monotonic."""
     pace = Pace(stage.flow.schemas_requests_per_second)
-    return Registry(stage.config.clusters[alias], pace=pace)
+
+    def pace_in_time() -> None:
+        pace()
+        if time.monotonic() > until:
+            raise RegistryError(
+                f"cluster {alias}: the schema registry does not answer in time",
+                retriable=True,
+            )
+
+    return Registry(stage.config.clusters[alias], pace=pace_in_time)
 
 
 @contextmanager

@@ -1,8 +1,9 @@
 """A pair's topics move together, also where services share them out (`part`).
 
-Main function: `require`, before a run changes anything: roles are the pair's, so all
+Main functions: `require`, before a run changes anything: roles are the pair's, so all
 services follow them, and whatever the operator's configuration leaves out would change
-sides without being fenced, drained or translated.
+sides without being fenced, drained or translated. `unmade`, until the role moves: the
+flow stops copying then, so what it has not made by then, it never makes.
 """
 
 from __future__ import annotations
@@ -11,7 +12,10 @@ from typing import TYPE_CHECKING
 
 from mirror.driver import parts
 from mirror.driver.generation import Generation
+from mirror.metadata import topics
+from mirror.metadata.sides import Live
 from mirror.offsets import progress
+from mirror.policy.names import is_heartbeats
 from mirror.status.wording import some
 from mirror.switching.stage import StepError
 
@@ -50,3 +54,31 @@ def require(stage: Stage) -> None:
             f"{some(len(left), 'topic')} of the flow's parts, such as {min(left)}, "
             f"would change sides too: add them to the topics of {flow.name} here"
         )
+
+
+def unmade(stage: Stage) -> str:
+    """What copies lack, in words: partitions that their topics got on the source, or
+    copies of new topics. Empty: nothing.
+
+    Raises:
+        ClusterError: a cluster does not answer.
+    """
+    flow = stage.flow
+    plan = topics.plan(Live(stage.source), Live(stage.target), flow)
+    lacks = sorted(
+        (each.topic, each.partitions, each.target_topic)
+        for each in plan.topics
+        if each.target_topic in {*plan.grow, *plan.create}
+        if not is_heartbeats(each.topic, flow.separator)
+    )
+    if not lacks:
+        return ""
+    topic, count, copy = lacks[0]
+    what = "fewer" if copy in plan.grow else "no copy"
+    more = f", and {some(len(lacks) - 1, 'topic')} more" if lacks[1:] else ""
+    return (
+        f"topic {topic} has {some(count, 'partition')} on {flow.source} and {what} on "
+        f"{flow.target}{more}: a service of {flow.name} adds them within "
+        f"{flow.refresh_topics_seconds:g} s (refresh_topics_seconds), if it runs and "
+        "may"
+    )

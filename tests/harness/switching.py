@@ -143,6 +143,14 @@ class Played:
     def __exit__(self, *args: object) -> None:
         self._mirror.__exit__(*args)
 
+    def settle(self) -> None:
+        """Wait until all is copied, and the group's position is known there."""
+        flow, now = f"{self.active}->{self.other}", time.time()
+        self._mirror.wait_copied(self.ends[self.active], self._topic, flow=flow)
+        self._mirror.wait_until(
+            lambda _: self._mirror.flow(flow)["checkpoint_at"] > now + 1
+        )
+
     def switch(self, *words: str, kill_at: str = "") -> Switch:
         flow = f"{self.active}/{self.other}"
         return Switch(self._folder, "switch", flow, "--yes", *words, kill_at=kill_at)

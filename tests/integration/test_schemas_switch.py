@@ -7,6 +7,7 @@ producer that registers does.
 from __future__ import annotations
 
 import json
+import socket
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -14,11 +15,12 @@ import pytest
 from typer.testing import CliRunner
 
 from mirror.cli.main import app
+from mirror.clusters.registry.registry import Registry
 from mirror.clusters.registry.values import Mode, Subject
 from mirror.drilling.findings import Level
 from mirror.errors import MirrorError
-from mirror.metadata import schemas
-from mirror.metadata.schema_claims import Before, What
+from mirror.metadata import schema_modes, schemas
+from mirror.metadata.schema_claims import Before, SchemaClaims, What
 from mirror.recovery.journal import Kind
 from tests.harness.admin import create_topic
 from tests.harness.application import Application
@@ -95,6 +97,19 @@ def copy(rehearsal: Rehearsal, one: str, other: str) -> None:
     rehearsal.see()
 
 
+def close_by_hand(rehearsal: Rehearsal, raw: Raw, subject: str) -> None:
+    """What `mirror schema close` does of one subject, or of the whole registry."""
+    flow = rehearsal.stage().reverse
+    cluster = rehearsal.cluster(flow.target)
+    claims = SchemaClaims(cluster, flow.source, replication_factor=1)
+    given = rehearsal.config.clusters[flow.target]
+    subjects, contexts = ({Subject("", subject)}, ()) if subject else ((), {""})
+    with Registry(given) as registry:
+        changes = schema_modes.to_close(registry, subjects, contexts)
+        assert not schema_modes.apply(registry, claims, changes, opens=False)
+    assert raw.mode(subject) == "READONLY"
+
+
 def test_a_switch_and_the_way_home(
     clusters: Clusters, topic_name: str, a: Raw, b: Raw
 ) -> None:
@@ -150,17 +165,21 @@ def test_a_switch_and_the_way_home(
 
 
 @pytest.mark.full
+@pytest.mark.parametrize("what", ["one subject", "everything"])
 def test_a_switch_that_is_undone_opens_the_registry_again(
-    clusters: Clusters, topic_name: str, a: Raw, b: Raw
+    clusters: Clusters, topic_name: str, a: Raw, b: Raw, what: str
 ) -> None:
-    """A step fails, and producers register on the first cluster again; a subject that
-    someone had closed there stays closed.
+    """A step fails, and producers register on the first cluster again, unless someone
+    had closed its registry with `mirror schema close` before: then that stays closed,
+    as does a subject that someone closed by other means.
     """
+    by_command = "closed2" if what == "one subject" else ""
     one, two = clusters["a"].bootstrap, clusters["b"].bootstrap
     create_topic(one, topic_name, 1)
     a.register("o", avro("O", "a"))
     a.register("closed", avro("C", "a"))
     a.set_mode("READONLY", "closed")
+    a.register("closed2", avro("D", "a"))
 
     def fail() -> None:
         assert not takes(a, "o", "meanwhile")
@@ -168,12 +187,14 @@ def test_a_switch_that_is_undone_opens_the_registry_again(
 
     with pair(clusters, topic_name, a, b) as there:
         copy(there, one, two)
+        close_by_hand(there, a, by_command)
         with pytest.raises(MirrorError, match=r"planted.*Everything was undone"):
             there.carry_out({"positions": fail})
-    assert takes(a, "o", "b")
-    assert takes(a, "new", "b")
+    opens = bool(by_command)
+    assert [takes(a, each, "b") for each in ("o", "new")] == [opens, opens]
     assert not takes(a, "closed", "b")
-    assert b.versions().keys() == {("o", 1), ("closed", 1)}
+    assert not takes(a, "closed2", "b")
+    assert b.versions().keys() == {("o", 1), ("closed", 1), ("closed2", 1)}
 
 
 @pytest.mark.full
@@ -223,6 +244,35 @@ def test_a_registry_holds_up_no_failover(
         [warning] = there.said["redirect"].warnings
         assert "does not answer" in warning
         assert f"mirror schema open {alias}" in warning
+
+
+@pytest.mark.full
+def test_a_registry_that_hangs_holds_up_no_hook(
+    clusters: Clusters, topic_name: str, tmp_path: Path
+) -> None:
+    """The registry of the cluster that takes over accepts connections and never answers:
+    the hook that redirects producers is called within the step's time all the same,
+    and the command for later is named.
+    """
+    one, two = clusters["a"].bootstrap, clusters["b"].bootstrap
+    create_topic(one, topic_name, 1)
+    called = tmp_path / "called"
+    hooks = {"redirect_producers": {"command": ["/bin/sh", "-c", f"date >{called}"]}}
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        raw = Raw(f"http://127.0.0.1:{silent.getsockname()[1]}")
+        with pair(clusters, topic_name, raw, raw, pair={"hooks": hooks}) as there:
+            copy(there, one, two)
+            flow = there.stage().flow
+            claims = SchemaClaims(
+                there.cluster(flow.target), flow.source, replication_factor=1
+            )
+            note = Before(before=None, set=Mode.IMPORT)
+            claims.note({}, {(Subject("", "o"), What.MODE): note})
+            there.carry_out(kind=Kind.FAILOVER, step_seconds=15.0)
+    assert called.exists()
+    [warning] = there.said["redirect"].warnings
+    assert "does not answer" in warning
+    assert f"mirror schema open {flow.target}" in warning
 
 
 @pytest.fixture

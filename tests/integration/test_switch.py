@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from confluent_kafka import KafkaException, Producer
 import pytest
 
-from tests.harness.admin import create_topic
+from tests.harness.admin import add_partitions, create_topic
 from tests.harness.application import Application
 from tests.harness.service import RunningMirror
 from tests.harness.switching import Played, Switch, command, pair_of
@@ -68,6 +68,37 @@ def test_there_and_back_under_load(
         assert (shown["active"], shown["epoch"]) == (one, 3)
         assert [run["open"] for run in shown["runs"]] == [False] * 3
         mirror.wait_running(f"{one}->{two}")
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("policy", ["default", "identity"])
+def test_a_topic_grows_right_before(
+    clusters: dict[str, PlaygroundCluster],
+    topic_name: str,
+    tmp_path: Path,
+    policy: str,
+) -> None:
+    """A topic gets partitions, and records in them, right before the switch, which
+    waits until the flow has added them to the copy: the group reads every record once.
+    """
+    one, two = f"G{policy}A", f"G{policy}B"
+    ends = {one: clusters["a"].bootstrap, two: clusters["b"].bootstrap}
+    create_topic(ends[one], topic_name, 1)
+    document = pair_of((one, ends[one]), (two, ends[two]), topic_name)
+    document["defaults"] |= {"policy": policy, "refresh_topics_seconds": 15}
+    copy = topic_name if policy == "identity" else f"{one}.{topic_name}"
+    with RunningMirror(document, tmp_path) as mirror:
+        mirror.wait_running(f"{one}->{two}")
+        application = Application(topic_name, 3, f"app-{topic_name}")
+        add_partitions(ends[one], topic_name, 3)
+        application.write(ends[one], 30)
+        application.consume(ends[one], [topic_name], most=20)
+        application.write(ends[one], 30)
+        switch = Switch(tmp_path, "switch", f"{one}/{two}", "--yes")
+        switch.succeeds()
+        assert "has 3 partitions" in "".join(switch.said)
+        application.consume(ends[two], [copy])
+        application.require_each_once()
 
 
 @pytest.mark.full

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from functools import partial
 import os
 import signal
 import socket
@@ -11,13 +12,19 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from mirror.cli.failback_output import Home
+from mirror.cli.output import Form
 from mirror.clusters import patience
 from mirror.clusters.cluster import Cluster
 from mirror.config.cluster_settings import ClusterConfig
 from mirror.errors import MirrorError, UnreachableError
 from mirror.recovery import roles
+from mirror.recovery.journal import Kind
+from mirror.switching.runner import Operator, Terms
+from mirror.switching.steps import STEPS
 from tests.harness.admin import create_topic
 from tests.harness.application import Application
+from tests.harness.failed_over import Failed
 from tests.harness.group_moves import commit_for, committed
 from tests.harness.metadata import allow
 from tests.harness.producers import all_acls
@@ -64,6 +71,91 @@ def test_work_ends_in_time() -> None:
         ):
             Cluster(config).connect()
         assert time.monotonic() - began < config.request_timeout_seconds / 3
+
+
+@pytest.mark.full
+def test_a_failover_to_a_cluster_that_hangs(
+    make_clusters: Any, topic_name: str
+) -> None:
+    """The cluster that is to be active falls silent before a failover begins to write,
+    and as each of its steps begins. The command ends soon after `--step-timeout`, and
+    names step and broker; once the cluster answers, it goes through.
+    """
+    made = make_clusters("a", "b")
+    one, two = (made[name].bootstrap for name in "ab")
+    for number, step in enumerate(roles.STEPS):
+        topic, names = f"{topic_name}-{number}", (f"A{number}", f"B{number}")
+        create_topic(one, topic, 1)
+        assert Application(topic, 1, f"app-{topic}").write(one, 10)
+        with (
+            Rehearsal((names[0], one), (names[1], two), topic) as rehearsal,
+            contextlib.ExitStack() as hung,
+        ):
+            copy = f"{names[0]}.{topic}"
+            rehearsal.copy(two, copy, 10)
+            rehearsal.see()
+            began = 0.0
+
+            def hang() -> None:
+                nonlocal began
+                began = time.monotonic()
+                hung.enter_context(frozen(made["b"]))
+
+            with pytest.raises(MirrorError) as told:
+                rehearsal.carry_out(
+                    {step: hang}, kind=Kind.FAILOVER, step_seconds=_STEP_SECONDS
+                )
+            took = time.monotonic() - began
+            hung.close()
+            print(f"{step}: {took:.1f} s: {told.value}")
+            assert str(told.value).startswith(f"step {step} failed: cluster ")
+            assert "no answer in time" in str(told.value)
+            assert took < 2 * _STEP_SECONDS + _NOTE_SECONDS * crowd()
+            wait_for(lambda: rehearsal.cluster(names[1]).topics())  # noqa: B023
+            rehearsal.carry_out(kind=Kind.FAILOVER)
+            assert rehearsal.run is not None
+            assert rehearsal.run.state(roles.ROLE) == "DONE"
+
+
+@pytest.mark.full
+def test_a_failback_to_a_cluster_that_hangs(
+    make_clusters: Any, topic_name: str
+) -> None:
+    """After a failover the cluster that came back falls silent once the command has
+    connected to it: the survey, the look right before the switch, and the switch's
+    begin each end soon after `--step-timeout`.
+    """
+    made = make_clusters("a", "b")
+    failed = Failed(made, topic_name)
+    with failed.rehearsal:
+        failed.fail()
+        stage = failed.stage()
+        active, back = stage.flow.source, stage.flow.target
+        operator = Operator(
+            stage.pair, Kind.SWITCH, (active, stage.source), (back, stage.target)
+        )
+        home = Home(stage, Form.JSON, seconds=_STEP_SECONDS, wanted=True)
+        terms = Terms(
+            step_seconds=_STEP_SECONDS, tell=lambda *_: None, did=lambda *_: None
+        )
+        home.look(operator)
+
+        def begin() -> None:
+            operator.carry_out(STEPS, stage, terms)
+
+        for act in (
+            partial(home.look, operator),
+            partial(home.prepare, operator),
+            begin,
+        ):
+            with frozen(made["a"]):
+                began = time.monotonic()
+                with pytest.raises(MirrorError) as told:
+                    act()
+                took = time.monotonic() - began
+            print(f"{took:.1f} s: {told.value}")
+            assert took < _STEP_SECONDS + 8 * crowd()
+            wait_for(lambda: failed.rehearsal.cluster(back).topics())
 
 
 @pytest.mark.full

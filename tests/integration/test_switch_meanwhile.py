@@ -217,6 +217,40 @@ def test_topics_that_come_meanwhile(
                 delete_topic(play.a, new)
 
 
+@pytest.mark.parametrize(
+    ("step", "at"), [("", "assess"),
+                     pytest.param("drain", "drain", marks=pytest.mark.full),
+                     pytest.param("open", "open", marks=pytest.mark.full)]
+)  # fmt: skip
+def test_a_topic_that_has_grown(
+    clusters: dict[str, PlaygroundCluster], topic_name: str, step: str, at: str
+) -> None:
+    """A topic that both flows write got partitions on the cluster that is left, and
+    its copy has not: the switch waits for them and is then undone, before producers are
+    fenced if that was before it began. It says what is missing, and who adds it. Once
+    the flow has, the same command goes through.
+    """
+    play = Play(clusters, topic_name, policy="identity")
+    with play.rehearsal as rehearsal:
+        create_topic(play.b, topic_name, 1)
+        play.fill()
+
+        def grow() -> None:
+            add_partitions(play.a, topic_name, 3)
+
+        if not step:
+            grow()
+        clear = f"step {at} failed.*has 3 partitions on {play.one} and fewer on"
+        with pytest.raises(MirrorError, match=clear) as told:
+            rehearsal.carry_out({step: grow}, step_seconds=3)
+        assert "refresh_topics_seconds" in str(told.value)
+        assert "Everything was undone" in str(told.value)
+        rehearsal.copying().own()
+        rehearsal.carry_out()
+        assert play.active()
+        assert play.there() == 10
+
+
 @pytest.mark.full
 def test_a_topic_that_goes_meanwhile(play: Play) -> None:
     """A topic that is deleted after everything was copied cannot be fenced, nor come

@@ -57,19 +57,15 @@ def assessed(stage: Stage) -> tuple[Done, GroupPlaces]:
         )
     require_all_keys(stage)
     whole.require(stage)
-    warnings = [*_require_closed(stage)] if stage.planned else []
+    warnings = [*_require_closed(stage)]
+    if stage.planned:
+        stage.wait(lambda: whole.unmade(stage), every=0.5)
     risk = look(stage)
     found = places_of(stage)
     topics = len(risk.topics)
     lag = risk.seconds
     if stage.planned:
-        hooks.require_usable(stage.pair)
-        _require_current(stage, lag)
-        _require_settled(stage)
-        _require_partitions(stage)
-        if stage.pair.fence == "acl":
-            for cluster in (stage.source, stage.target):
-                fences.look(cluster, stage.config, (), probe=False)
+        _require_ready(stage, lag)
     if found.failures:
         raise StepError(named(found.failures))
     _require_idle(stage, found)
@@ -147,6 +143,16 @@ def look(stage: Stage) -> RiskStatus:
     return found
 
 
+def _require_ready(stage: Stage, lag: float) -> None:
+    hooks.require_usable(stage.pair)
+    _require_current(stage, lag)
+    _require_settled(stage)
+    _require_partitions(stage)
+    if stage.pair.fence == "acl":
+        for cluster in (stage.source, stage.target):
+            fences.look(cluster, stage.config, (), probe=False)
+
+
 def _require_current(stage: Stage, lag: float) -> None:
     if lag > stage.pair.max_lag_seconds:
         raise StepError(
@@ -158,6 +164,8 @@ def _require_current(stage: Stage, lag: float) -> None:
 
 def _require_closed(stage: Stage) -> tuple[str, ...]:
     """Returns what is not known about it."""
+    if not stage.planned:
+        return ()
     found = closed.findings(stage)
     if found.refused:
         raise StepError("; ".join(found.refused[:_MOST_NAMED]))

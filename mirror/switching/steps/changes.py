@@ -177,7 +177,8 @@ def _again(stage: Stage, found: GroupPlaces) -> dict[tuple[str, str, int], int]:
     """
     if not stage.planned:
         return {}
-    writers = Merging(stage.config.enabled_flows)
+    ends = (stage.flow.name, stage.reverse.name)
+    writers = Merging(stage.config.enabled_flows, pair=ends)
     counts: dict[tuple[str, str, int], int] = {}
     moves: dict[tuple[str, str, int], Move] = {}
     backs = set()

@@ -15,7 +15,7 @@ from mirror.offsets import progress
 from mirror.offsets.progress import NO_ID, Progress, ProgressReader
 from mirror.recovery import risk
 from mirror.status.wording import some
-from mirror.switching import schemas
+from mirror.switching import schemas, whole
 from mirror.switching.stage import Done, Stage, Step, nothing_to_undo
 from mirror.switching.steps.fence import cut_of
 
@@ -46,9 +46,11 @@ def _catch_up(stage: Stage) -> Done:
             if (risk.position(known, key, ids.get(key[0], NO_ID.hex)) or 0) < end
         ]
         if not left:
-            return ""
+            return whole.unmade(stage)
         first = f"{left[0][0]}-{left[0][1]}"
-        return f"{some(len(left), 'partition')} not at the end, such as {first}"
+        why = whole.unmade(stage)
+        text = f"{some(len(left), 'partition')} not at the end, such as {first}"
+        return f"{text}; {why}" if why else text
 
     stage.wait(behind)
     return Done(
