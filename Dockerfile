@@ -29,6 +29,10 @@ COPY requirements.runtime.lock requirements.kerberos.lock ./
 COPY deploy/image/install.sh deploy/image/
 RUN EXTRAS=$EXTRAS deploy/image/install.sh dependencies /opt/mirror
 
+FROM system AS source
+COPY . /source
+RUN cd /source && find . -type f | LC_ALL=C sort | xargs sha256sum | sha256sum >/source.sha256
+
 FROM system
 RUN groupadd --gid 185 mirror \
     && useradd --uid 185 --gid 0 --groups mirror --home-dir /var/lib/mirror --shell /usr/sbin/nologin mirror \
@@ -48,6 +52,9 @@ ENV PATH=/opt/mirror/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin
     NUMBA_CPU_NAME=generic \
     HOME=/var/lib/mirror
 COPY deploy/image/entrypoint.sh /opt/entrypoint.sh
+# buildah's cache does not look into what is mounted: without this file it would go on
+# using the layer of an earlier mirror.
+COPY --from=source /source.sha256 /opt/mirror/source.sha256
 RUN --mount=type=bind,target=/source,rw cd /source && deploy/image/install.sh package /opt/mirror
 USER 185:0
 WORKDIR /var/lib/mirror

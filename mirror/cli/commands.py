@@ -18,6 +18,11 @@ from mirror.cli import audit
 from mirror.cli.output import EXIT_FAILED, EXIT_USAGE, complain
 from mirror.errors import ConfigError, MirrorError
 
+_NO_CACHE = (
+    "compiled kernels cannot be kept: this user can write neither mirror's folder nor "
+    "~/.cache; set NUMBA_CACHE_DIR to a folder that it can, or run mirror compile once "
+    "as the user that has installed mirror"
+)
 _COMMANDS = {
     "run": ("run:run", "Copy topics as the configuration says, until stopped."),
     "check": ("check:check", "Show what would be copied, and whether it can be."),
@@ -140,3 +145,8 @@ class Commands(TyperGroup):
         except MirrorError as error:
             complain(str(error))
             raise typer.Exit(EXIT_FAILED) from error
+        except RuntimeError as error:
+            if "no locator available" not in str(error):
+                raise
+            complain(_NO_CACHE)  # of numba, which has no type for it
+            raise typer.Exit(EXIT_USAGE) from error

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import importlib
 import logging
+import os
+from pathlib import Path
 import pkgutil
+import tempfile
 import time
 
 import typer
 
 from mirror.cli.output import complain
-from mirror.errors import ArchiveError, JavaMissingError
+from mirror.errors import ArchiveError, ConfigError, JavaMissingError
 
 _NOTICED_SECONDS = 0.1
 """Loading a module without kernels, or with compiled ones, takes less."""
@@ -33,6 +36,7 @@ def compile_() -> None:
       mirror compile
       NUMBA_CACHE_DIR=/var/lib/mirror/kernels mirror compile
     """
+    _require_cache(os.environ.get("NUMBA_CACHE_DIR"))
     typer.echo("compiling the kernels that copy records")
     began = time.monotonic()
     batches = importlib.import_module("mirror.batches")
@@ -55,3 +59,18 @@ def compile_() -> None:
     else:
         took = f"made in {time.monotonic() - began:.1f} s" if made else "there already"
         typer.echo(f"the archive is {took}")
+
+
+def _require_cache(named: str | None) -> None:
+    """Else numba quietly uses another folder, where no service looks."""
+    if not named:
+        return
+    try:
+        Path(named).mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=named).close()
+    except OSError as error:
+        problem = (
+            f"NUMBA_CACHE_DIR: {named} cannot be written ({error.strerror}); name a "
+            "folder that this user can write, and the same one for the service"
+        )
+        raise ConfigError([problem]) from error

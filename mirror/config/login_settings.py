@@ -111,8 +111,27 @@ def problems(config: MirrorConfig, names: Mapping[str, str]) -> Iterator[str]:
                     f"{where}: {login} is a login of {other}, and cannot be one of "
                     f"{alias} as well"
                 )
-            elif config.clusters[login].schema_registry is not None:
-                yield (
-                    f"clusters.{login}.schema_registry: not used by a login; write it "
-                    f"with {alias}"
-                )
+            else:
+                yield from _left_over(config.clusters[alias], config.clusters[login])
+
+
+def _left_over(own: ClusterConfig, login: ClusterConfig) -> Iterator[str]:
+    """What a login cannot have. A YAML anchor merged into it also brings the cluster's
+    registry, which changes nothing, and its principal, which is another user's.
+    """
+    if login.schema_registry not in (None, own.schema_registry):
+        yield (
+            f"clusters.{login.alias}.schema_registry: not used by a login, whose tasks "
+            f"ask that of {own.alias}: leave it out here, or write null after a merged "
+            "anchor (<<)"
+        )
+    if (
+        login.principal is not None
+        and login.principal == own.principal
+        and login.sasl_username != own.sasl_username
+    ):
+        yield (
+            f"clusters.{login.alias}.principal: {login.principal} is that of "
+            f"{own.alias}, where mirror logs in as {own.sasl_username}; write that of "
+            f"{login.sasl_username}, or null after a merged anchor (<<)"
+        )

@@ -6,17 +6,22 @@ archive when it ends.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
 import tempfile
 import time
+from typing import TYPE_CHECKING
 
 from mirror.config.service_settings import ServiceConfig
 from mirror.driver.class_data import QUIET, place
 from mirror.driver.executors import warm_up
 from mirror.driver.session import session
 from mirror.errors import ArchiveError
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 _SECONDS = 600.0
 _LEASES = 3
@@ -32,6 +37,7 @@ def make() -> bool:
     archive = place()
     if archive.exists():
         return False
+    _remove_left_over(archive.parent)
     made = archive.with_suffix(f".{os.getpid()}")
     try:
         made.touch()  # fails at once where it cannot be written
@@ -46,12 +52,14 @@ def make() -> bool:
             )
         if not made.stat().st_size:
             raise ArchiveError("Java wrote nothing")
-        for old in archive.parent.glob("mirror-*.jsa"):
+        of_this_java, _, _ = archive.name.rpartition("-")
+        for old in archive.parent.glob(f"{of_this_java}-*.jsa"):
             old.unlink(missing_ok=True)
         made.rename(archive)
     except subprocess.CalledProcessError as error:
         said = error.stderr.decode(errors="replace").strip().splitlines()
-        raise ArchiveError(said[-1] if said else str(error)) from error
+        causes = [line for line in said if line.startswith("Caused by: ")]  # of Java
+        raise ArchiveError((causes or said or [str(error)])[-1]) from error
     except subprocess.TimeoutExpired as error:
         raise ArchiveError(f"not done within {_SECONDS:.0f} s") from error
     except OSError as error:
@@ -59,6 +67,16 @@ def make() -> bool:
     finally:
         made.unlink(missing_ok=True)
     return True
+
+
+def _remove_left_over(folder: Path) -> None:
+    """What others had begun when they were killed; their names end with their pids."""
+    for part in folder.glob("mirror-*.[0-9]*"):
+        with contextlib.suppress(OSError, ValueError):
+            try:
+                os.kill(int(part.suffix[1:]), 0)
+            except ProcessLookupError:
+                part.unlink()
 
 
 def _run(archive: str) -> None:

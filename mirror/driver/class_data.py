@@ -31,11 +31,16 @@ def options() -> str:
 
 
 def place() -> Path:
-    """Where the archive is, or would be: its name tells Java and Spark's jars."""
+    """Where the archive is, or would be: its name tells which Java, and what that and
+    Spark's jars are today.
+    """
     java = require_java().resolve()
     jars = Path(pyspark.__file__).resolve().with_name("jars")
     parts = [java, *sorted(jars.glob("*.jar"))]
     # In seconds, as Java compares them: an image's layers keep no more.
     stated = [(str(part), int(part.stat().st_mtime)) for part in parts]
-    digest = hashlib.sha256(repr(stated).encode()).hexdigest()[:12]
-    return jars.with_name(f"mirror-{digest}.jsa")
+    return jars.with_name(f"mirror-{_digest(java)}-{_digest(stated)}.jsa")
+
+
+def _digest(of: object) -> str:
+    return hashlib.sha256(repr(of).encode()).hexdigest()[:12]

@@ -104,6 +104,8 @@ def session(config: ServiceConfig, *, slots: int) -> SparkSession:
     elif config.spark_master is not None:
         settings = {"spark.master": config.spark_master, **settings}
     else:
+        # Else Spark looks this machine's name up, and fails where it has no address.
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         settings = {
             "spark.master": f"local[{slots + 1}]",
             "spark.driver.host": "127.0.0.1",

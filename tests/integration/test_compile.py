@@ -94,3 +94,77 @@ def test_an_archive_of_other_jars_is_not_used(
     (tmp_path / "jars" / "spark-core.jar").touch()
     monkeypatch.setattr(class_data.pyspark, "__file__", str(tmp_path / "__init__.py"))
     assert not class_data.options()
+
+
+@pytest.mark.full
+def test_an_archive_replaces_that_of_its_java_alone(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A new archive removes the one that its Java had for other jars, and what a killed
+    process had begun; it keeps another Java's, and what a living process is making.
+    """
+    (tmp_path / "jars").mkdir()
+    (tmp_path / "jars" / "spark-core.jar").touch()
+    monkeypatch.setattr(class_data.pyspark, "__file__", str(tmp_path / "__init__.py"))
+    place = class_data.place()
+    of_java, _, _ = place.stem.rpartition("-")
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    kept = [f"mirror-{'0' * 12}-{'1' * 12}.jsa", f"{place.stem}.{os.getppid()}"]
+    gone = [f"{of_java}-{'1' * 12}.jsa", f"{place.stem}.{ended.pid}"]
+    for name in (*kept, *gone):
+        (tmp_path / name).touch()
+    assert archiving.make()
+    assert not archiving.make()
+    found = {each.name for each in tmp_path.glob("mirror-*")}
+    assert found == {place.name, *kept}
+
+
+@pytest.mark.full
+def test_the_archive_needs_no_name_of_the_host(tmp_path: Path) -> None:
+    """It is made on a host whose name has no address, as in a build of the image."""
+    made = tmp_path / "made.jsa"
+    alone = ["unshare", "--uts", "sh", "-c", 'hostname nowhere.invalid && exec "$@"']
+    if subprocess.run([*alone, "-", "true"], check=False).returncode:
+        pytest.skip("this user may not rename the host for one process")
+    subprocess.run(
+        [*alone, "-", sys.executable, "-P", "-m", archiving.__name__, made],
+        cwd=tmp_path,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=200,
+        check=True,
+    )
+    assert made.stat().st_size
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        (
+            {"NUMBA_CACHE_DIR": "/dev/null/kernels"},
+            "NUMBA_CACHE_DIR: /dev/null/kernels cannot be written (Not a directory)",
+        ),
+        pytest.param(
+            # Of the folders that numba tries, the one that is not there.
+            {"NUMBA_CACHE_LOCATOR_CLASSES": "UserProvidedCacheLocator"},
+            "compiled kernels cannot be kept: this user can write neither",
+            marks=pytest.mark.full,
+        ),
+    ],
+)
+def test_nowhere_to_keep_kernels(given: dict[str, str], problem: str) -> None:
+    """One sentence that names the folder to set, and exit code 2."""
+    without = {k: v for k, v in os.environ.items() if k != "NUMBA_CACHE_DIR"}
+    ended = subprocess.run(
+        [sys.executable, "-m", "mirror", "compile"],
+        env={**without, **given},
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert ended.returncode == 2
+    assert ended.stderr.startswith(problem)
+    assert "NUMBA_CACHE_DIR" in ended.stderr
+    assert len(ended.stderr.splitlines()) == 1

@@ -6,21 +6,25 @@ looked at with ordinary clients.
 
 from __future__ import annotations
 
+import struct
 from typing import TYPE_CHECKING
 
 import pytest
 
 from mirror.config.load import load
 from mirror.playground.brokers import playground
+from mirror.playground.registry.axonops import PROGRAM, axonops
 from mirror.preflight.check import check
 from mirror.preflight.finding import State
 from mirror.preflight.permissions.need import Operation, Who
 from mirror.preflight.permissions.rights import principal, rights
+from tests import tools
 from tests.harness.admin import create_topic
 from tests.harness.authorizer_log import AUDITED, asked
 from tests.harness.few_rights import PRINCIPAL, RestrictedFlow, grant, revoke_all
 from tests.harness.load import keys, producer, send
 from tests.harness.proofs import proven
+from tests.harness.schemas import Raw, avro
 from tests.harness.security import set_password
 from tests.harness.slots import SparklessFlow, copy_until
 from tests.harness.topologies import RunningFile
@@ -195,6 +199,83 @@ def test_who_does_what(secured: Secured, topic_name: str, tmp_path: Path) -> Non
     said = mirror.log.read_text()
     assert not [user for users in USERS.values() for user in users
                 if password(user) in said]  # fmt: skip
+
+
+WITH_REGISTRIES = """
+clusters:
+  A: &a
+    bootstrap_servers: "{a}"
+    security_protocol: SASL_SSL
+    sasl_mechanism: SCRAM-SHA-512
+    sasl_username: admin-a
+    sasl_password: admin-a-secret
+    ssl_ca_file: {ca_a}
+    schema_registry: {{url: "{registry_a}"}}
+  A-reader: {{<<: *a, sasl_username: reader, sasl_password: reader-secret}}
+  B: &b
+    <<: *a
+    bootstrap_servers: "{b}"
+    sasl_username: admin-b
+    sasl_password: admin-b-secret
+    ssl_ca_file: {ca_b}
+    schema_registry: {{url: "{registry_b}"}}
+  B-writer: {{<<: *b, sasl_username: writer, sasl_password: writer-secret}}
+flows:
+  A->B:
+    topics: ["{topic}"]
+    source_login: A-reader
+    target_login: B-writer
+    schemas: require
+    schemas_seconds: 3600
+    sync_topic_acls: false
+    replication_factor: 1
+    tasks: 1
+"""
+
+
+@pytest.mark.full
+@pytest.mark.needs("registry")
+def test_tasks_with_logins_bring_schemas_along(
+    secured: Secured, topic_name: str, tmp_path: Path
+) -> None:
+    """With `schemas: require` and both logins made by YAML anchors, each user with its
+    listed rights alone, a record of a schema that is registered while the service runs
+    is copied once, with its schema: the tasks bring that, and note it as the writer.
+    """
+    program = tools.path(PROGRAM)
+    with axonops(program, tmp_path / "a") as one, axonops(program, tmp_path / "b") as b:
+        file = tmp_path / "mirror.yaml"
+        file.write_text(
+            WITH_REGISTRIES.format(
+                a=secured["a"].bootstrap,
+                b=secured["b"].bootstrap,
+                ca_a=secured["a"].client_config["ssl_ca_file"],
+                ca_b=secured["b"].client_config["ssl_ca_file"],
+                registry_a=one.url,
+                registry_b=b.url,
+                topic=topic_name,
+            )
+        )
+        config, _ = load(file, environ={})
+        create_topic(secured["a"].admin_bootstrap, topic_name, 2)
+        give(secured, config)
+        with RunningFile(file, tmp_path / "run") as mirror:
+            mirror.wait_running()
+            number = Raw(one.url).register(f"{topic_name}-value", avro("O", "a"))
+            framed = b"\0" + struct.pack(">I", number) + b"\0"
+            send(producer(secured["a"].admin_bootstrap), topic_name, keys(2, RECORDS),
+                 framed)  # fmt: skip
+            copy = f"A.{topic_name}"
+            found = eventually(secured["b"].admin_bootstrap, copy, 2 * RECORDS)
+            assert_exactly_once(keys_of(found), keys(2, RECORDS))
+            assert Raw(b.url).versions() == Raw(one.url).versions() != {}
+            assert mirror.terminate() == 0, mirror.log_tail()
+    noted = {
+        (each.user, each.operation)
+        for each in asked(secured["b"])
+        if each.name == "mirror-schemas.A.internal" and each.allowed
+    }
+    assert ("writer", "WRITE") in noted
 
 
 @pytest.mark.full

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import pickle
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from mirror.config import rules
 from mirror.config.changes import compare
+from mirror.config.load import load
 from mirror.config.login_settings import for_tasks, principals
 from mirror.config.schema import MirrorConfig
 from mirror.config.traits import Effect
 from mirror.preflight.permissions.need import Who
 from mirror.preflight.permissions.rights import rights
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 pytestmark = pytest.mark.unit
 
@@ -124,8 +128,16 @@ def test_all_users_are_mirror() -> None:
         (
             {"A->B": {"source_login": "with-registry"}},
             (
-                "clusters.with-registry.schema_registry: not used by a login; write it "
-                "with A"
+                "clusters.with-registry.schema_registry: not used by a login, whose "
+                "tasks ask that of A: leave it out here, or write null after a merged "
+                "anchor (<<)"
+            ),
+        ),
+        (
+            {"X->B": {"source_login": "X-reader"}},
+            (
+                "clusters.X-reader.principal: User:x is that of X, where mirror logs "
+                "in as admin; write that of reader, or null after a merged anchor (<<)"
             ),
         ),
     ],
@@ -133,9 +145,39 @@ def test_all_users_are_mirror() -> None:
 def test_what_is_no_login(flows: dict[str, Any], problem: str) -> None:
     """Each mistake has one message, which says what would be right."""
     registry = {"schema_registry": {"url": "http://r:1"}}
-    clusters = {**CLUSTERS, "with-registry": section("a:1", "x", **registry)}
+    clusters = {
+        **CLUSTERS,
+        "with-registry": section("a:1", "x", **registry),
+        "X": section("x:1", "admin", principal="User:x"),
+        "X-reader": section("x:1", "reader", principal="User:x"),
+    }
     made = MirrorConfig.model_validate({"clusters": clusters, "flows": flows})
     assert rules.problems(made) == [problem]
+
+
+def test_a_login_may_be_made_of_its_cluster(tmp_path: Path) -> None:
+    """A YAML anchor merged into a login brings the cluster's registry along, which is
+    no mistake: the tasks ask that one anyway.
+    """
+    file = tmp_path / "mirror.yaml"
+    file.write_text(
+        "clusters:\n"
+        "  A: &a\n"
+        "    bootstrap_servers: a:1\n"
+        "    security_protocol: SASL_SSL\n"
+        "    sasl_mechanism: PLAIN\n"
+        "    sasl_username: admin\n"
+        "    sasl_password: of-admin\n"
+        "    schema_registry: {url: 'http://r:1'}\n"
+        "  A-reader: {<<: *a, sasl_username: reader, sasl_password: of-reader}\n"
+        "  B: {bootstrap_servers: b:1, schema_registry: {url: 'http://s:1'}}\n"
+        "flows:\n"
+        "  A->B: {source_login: A-reader, schemas: require}\n"
+    )
+    made, _ = load(file, environ={})
+    source, _ = for_tasks(made, made.flows["A->B"])
+    assert source.sasl_username == "reader"
+    assert source.schema_registry == made.clusters["A"].schema_registry is not None
 
 
 def test_who_needs_what() -> None:
