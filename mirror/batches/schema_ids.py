@@ -3,10 +3,9 @@
 `find_ids` looks at keys and values (magic 0 and an id) and at the headers
 `__key_schema_id` and `__value_schema_id` (the same, or magic 1 and a GUID), and says
 which of them are in neither of two tables. Records that a flow leaves out (`looped`)
-have none. A table is open addressing over numbers: an
-id is its own number, a GUID gives 63 bits and the highest one; 0, which no registry
-issues, is an empty place. Bytes in, numbers out: no allocation, no I/O. `Numbers`
-holds one table.
+have none. A table is open addressing over numbers: an id is its own number, a GUID
+gives 63 bits and the highest one; 0, which no registry issues, is an empty place. Bytes
+in, numbers out: no allocation, no I/O. `Numbers` holds one table.
 """
 
 from __future__ import annotations
