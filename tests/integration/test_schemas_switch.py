@@ -264,7 +264,7 @@ def test_a_registry_holds_up_no_failover(
 def test_a_registry_that_hangs_holds_up_no_hook(
     clusters: Clusters, topic_name: str, tmp_path: Path
 ) -> None:
-    """The registry of the cluster that takes over accepts connections and never answers:
+    """The registry of the cluster that takes over accepts connections and is silent:
     the hook that redirects producers is called within the step's time all the same,
     and the command for later is named.
     """
