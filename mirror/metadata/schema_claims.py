@@ -287,7 +287,8 @@ def _of_claim(key: Key, claim: Claim, now: float) -> tuple[bytes, bytes]:
 
 def _of_note(note: Note, before: Before, now: float) -> tuple[bytes, bytes]:
     by = {"run": before.run} if before.run else {}
-    return _record(*note, before=before.before, set=before.set, **by, at=now)
+    subject, what = note
+    return _record(subject, what, before=before.before, set=before.set, at=now, **by)
 
 
 def _record(subject: Subject, last: object, **fields: object) -> tuple[bytes, bytes]:
