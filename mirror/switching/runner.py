@@ -111,9 +111,7 @@ class Operator:
                 JournalWriter(cluster, pair, reader)
                 for cluster, reader in zip(self._clusters, self._readers, strict=True)
             ]
-            found = [
-                each.entries(seconds=self._most_seconds) for each in self._journals
-            ]
+            found = [e.entries(seconds=self._most_seconds) for e in self._journals]
             self._heed(*found)
             entries = roles.merged(*found, pair=pair)
             for cluster, there in zip(self._clusters, found, strict=True):
