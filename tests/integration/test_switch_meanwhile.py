@@ -188,7 +188,8 @@ def test_topics_that_come_meanwhile(
     clusters: dict[str, PlaygroundCluster], topic_name: str
 ) -> None:
     """What is written after everything was copied to a topic, or to a partition, that
-    did not exist at the cut would never be copied: the switch is undone, and names it.
+    did not exist at the cut would never be copied: the switch is undone, and names it,
+    also if the flow has made the copy already.
     """
     play = Play(clusters, topic_name)
     rehearsal = play.rehearsal
@@ -200,10 +201,12 @@ def test_topics_that_come_meanwhile(
 
     def come() -> None:
         create_topic(play.a, new, 1)
+        create_topic(play.b, f"{play.one}.{new}", 1)
         write(play.a, new, "lost", 1)
 
     def grow() -> None:
         add_partitions(play.a, topic_name, 2)
+        add_partitions(play.b, play.copy, 2)
         write(play.a, topic_name, "lost", 1, partition=1)
 
     with rehearsal:
@@ -215,6 +218,7 @@ def test_topics_that_come_meanwhile(
             assert not play.active()
             if act is come:
                 delete_topic(play.a, new)
+                delete_topic(play.b, f"{play.one}.{new}")
 
 
 @pytest.mark.parametrize(

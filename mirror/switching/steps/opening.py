@@ -24,7 +24,7 @@ from mirror.recovery import access, ends, roles, standby
 from mirror.recovery.beginnings import BEGINS, noted
 from mirror.status.wording import some
 from mirror.switching import arrivals, fences, fencing, rights, whole
-from mirror.switching.stage import Done, Stage, Step, StepError
+from mirror.switching.stage import Done, Stage, Step
 from mirror.switching.steps import drain, fence, positions
 from mirror.switching.steps.assess import places_of
 
@@ -58,8 +58,8 @@ def _open(stage: Stage) -> Done:
             # Without rights some producers wait; without a switch all of them do.
             warnings = (f"rights on {stage.flow.target} were not granted: {error}",)
     if stage.planned:
-        if lacks := whole.unmade(stage):  # since everything was copied
-            raise StepError(lacks)
+        # What came since everything was copied; the flow goes on until the role moves.
+        stage.wait(lambda: whole.unmade(stage), every=0.5)
         _begin_back(stage)
         positions.require_settled(stage)
         fence.require_cut(stage)
