@@ -256,6 +256,32 @@ def test_a_topic_that_has_grown(
 
 
 @pytest.mark.full
+def test_a_topic_that_grows_at_last(
+    clusters: dict[str, PlaygroundCluster], topic_name: str
+) -> None:
+    """A topic gets partitions after everything was copied: step 7 waits until the flow
+    has added them, and goes on.
+    """
+    play = Play(clusters, topic_name, policy="identity")
+    waits: list[str] = []
+
+    def tell(step: str, text: str) -> None:
+        if "has 3 partitions" in text and not waits:
+            waits.append(step)
+            play.rehearsal.copying().own()
+
+    with play.rehearsal as rehearsal:
+        create_topic(play.b, topic_name, 1)
+        play.fill()
+        rehearsal.carry_out(
+            {"open": lambda: add_partitions(play.a, topic_name, 3)}, tell=tell
+        )
+        assert waits == ["open"]
+        assert play.active()
+        assert play.there() == 10
+
+
+@pytest.mark.full
 def test_a_topic_that_goes_meanwhile(play: Play) -> None:
     """A topic that is deleted after everything was copied cannot be fenced, nor come
     back unseen: the switch is undone, and names it.
