@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from mirror.clusters.admin.groups import Group
     from mirror.clusters.cluster import Cluster
     from mirror.config.schema import FlowConfig
-    from mirror.offsets.groups import Copy, Writers
+    from mirror.offsets.groups import Copy, Standing, Writers
     from mirror.offsets.mm2_records import Checkpoint
 
 TopicPartition = tuple[str, int]
@@ -104,10 +104,22 @@ def survey(
         from_source=True,
         groups=_grouped(standing.places, standing.groups, on_target),
         not_covered=standing.not_covered,
-        failures=tuple(
-            f"{group}: {why}" for group, why in (standing.refused or {}).items()
+        failures=(
+            *(f"{group}: {why}" for group, why in (standing.refused or {}).items()),
+            *_unjoined(standing, joint.refused),
         ),
     )
+
+
+def _unjoined(standing: Standing, refused: Mapping[str, str]) -> list[str]:
+    """Groups that stand in a topic that goes both ways, of which one map is not known:
+    the other one alone may skip records.
+    """
+    return [
+        f"{group}: {refused[topic]}"
+        for group, places in standing.places.items()
+        for topic in sorted({each.target_topic for each in places} & refused.keys())
+    ]
 
 
 def known_of(flow: FlowConfig, target: Cluster) -> OffsetMap:

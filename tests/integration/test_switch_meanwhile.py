@@ -188,7 +188,8 @@ def test_topics_that_come_meanwhile(
     clusters: dict[str, PlaygroundCluster], topic_name: str
 ) -> None:
     """What is written after everything was copied to a topic, or to a partition, that
-    did not exist at the cut would never be copied: the switch is undone, and names it.
+    did not exist at the cut would never be copied: the switch is undone, and names it,
+    also if the flow has made the copy already.
     """
     play = Play(clusters, topic_name)
     rehearsal = play.rehearsal
@@ -200,10 +201,12 @@ def test_topics_that_come_meanwhile(
 
     def come() -> None:
         create_topic(play.a, new, 1)
+        create_topic(play.b, f"{play.one}.{new}", 1)
         write(play.a, new, "lost", 1)
 
     def grow() -> None:
         add_partitions(play.a, topic_name, 2)
+        add_partitions(play.b, play.copy, 2)
         write(play.a, topic_name, "lost", 1, partition=1)
 
     with rehearsal:
@@ -215,6 +218,7 @@ def test_topics_that_come_meanwhile(
             assert not play.active()
             if act is come:
                 delete_topic(play.a, new)
+                delete_topic(play.b, f"{play.one}.{new}")
 
 
 @pytest.mark.parametrize(
@@ -247,6 +251,32 @@ def test_a_topic_that_has_grown(
         assert "Everything was undone" in str(told.value)
         rehearsal.copying().own()
         rehearsal.carry_out()
+        assert play.active()
+        assert play.there() == 10
+
+
+@pytest.mark.full
+def test_a_topic_that_grows_at_last(
+    clusters: dict[str, PlaygroundCluster], topic_name: str
+) -> None:
+    """A topic gets partitions after everything was copied: step 7 waits until the flow
+    has added them, and goes on.
+    """
+    play = Play(clusters, topic_name, policy="identity")
+    waits: list[str] = []
+
+    def tell(step: str, text: str) -> None:
+        if "has 3 partitions" in text and not waits:
+            waits.append(step)
+            play.rehearsal.copying().own()
+
+    with play.rehearsal as rehearsal:
+        create_topic(play.b, topic_name, 1)
+        play.fill()
+        rehearsal.carry_out(
+            {"open": lambda: add_partitions(play.a, topic_name, 3)}, tell=tell
+        )
+        assert waits == ["open"]
         assert play.active()
         assert play.there() == 10
 

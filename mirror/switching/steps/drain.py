@@ -16,7 +16,7 @@ from mirror.offsets.progress import NO_ID, Progress, ProgressReader
 from mirror.recovery import risk
 from mirror.status.wording import some
 from mirror.switching import schemas, whole
-from mirror.switching.stage import Done, Stage, Step, nothing_to_undo
+from mirror.switching.stage import Done, Stage, Step, StepError, nothing_to_undo
 from mirror.switching.steps.fence import cut_of
 
 if TYPE_CHECKING:
@@ -48,11 +48,16 @@ def _catch_up(stage: Stage) -> Done:
         if not left:
             return whole.unmade(stage)
         first = f"{left[0][0]}-{left[0][1]}"
-        why = whole.unmade(stage)
-        text = f"{some(len(left), 'partition')} not at the end, such as {first}"
-        return f"{text}; {why}" if why else text
+        return f"{some(len(left), 'partition')} not at the end, such as {first}"
 
-    stage.wait(behind)
+    try:
+        stage.wait(behind)
+    except StepError as error:
+        # Not in each look, which takes long where there are many topics.
+        lacks = whole.unmade(stage)
+        if not lacks or lacks in str(error):
+            raise
+        raise StepError(f"{error}; {lacks}") from error
     return Done(
         text=f"{len(cut)} of {some(len(cut), 'partition')} at their end"
         + schemas.drain(stage)

@@ -8,6 +8,8 @@ let the flow rest and start the one back.
 
 from __future__ import annotations
 
+from dataclasses import replace
+import time
 from typing import TYPE_CHECKING
 
 from mirror.config import scopes
@@ -24,7 +26,7 @@ from mirror.recovery import access, ends, roles, standby
 from mirror.recovery.beginnings import BEGINS, noted
 from mirror.status.wording import some
 from mirror.switching import arrivals, fences, fencing, rights, whole
-from mirror.switching.stage import Done, Stage, Step, StepError
+from mirror.switching.stage import Done, Stage, Step
 from mirror.switching.steps import drain, fence, positions
 from mirror.switching.steps.assess import places_of
 
@@ -58,8 +60,7 @@ def _open(stage: Stage) -> Done:
             # Without rights some producers wait; without a switch all of them do.
             warnings = (f"rights on {stage.flow.target} were not granted: {error}",)
     if stage.planned:
-        if lacks := whole.unmade(stage):  # since everything was copied
-            raise StepError(lacks)
+        _require_made(stage)
         _begin_back(stage)
         positions.require_settled(stage)
         fence.require_cut(stage)
@@ -69,6 +70,16 @@ def _open(stage: Stage) -> Done:
         text=f"{text}{stage.flow.target} is active; {_turned(stage)}",
         warnings=warnings,
     )
+
+
+def _require_made(stage: Stage) -> None:
+    """Wait for copies of what came since everything was copied: the flow goes on until
+    the role moves. Not longer than producers may be blocked.
+    """
+    began, _ = stage.times["fence"]
+    left = began + stage.pair.block_seconds - time.time()
+    deadline = min(stage.deadline, time.monotonic() + left)
+    replace(stage, deadline=deadline).wait(lambda: whole.unmade(stage), every=0.5)
 
 
 def _turned(stage: Stage) -> str:

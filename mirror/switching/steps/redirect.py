@@ -11,9 +11,11 @@ def _redirect(stage: Stage) -> Done:
         stage.note({})
         # What an earlier switch to this cluster granted there.
         fences.lift(stage.source, rights.name(stage.pair.name), hold=stage.hold)
-    opened, warnings = schemas.open_target(stage)
+    opened, warnings = schemas.open_target(stage, brief=True)
     producers = hooks.call(stage, hooks.REDIRECT_PRODUCERS)
     consumers = hooks.call(stage, hooks.START_CONSUMERS)
+    if warnings:  # such as thousands of subjects, which take longer
+        opened, warnings = schemas.open_target(stage, brief=False)
     texts = (
         producers or f"producers may write to {stage.flow.target}: point them at it",
         consumers or f"consumers go on at {stage.flow.target}: start them there",
