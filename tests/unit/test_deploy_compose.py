@@ -73,7 +73,6 @@ def test_ports_are_for_this_machine_alone(services: dict[str, Any]) -> None:
     assert all(port.startswith("127.0.0.1:") for port in ports)
 
 
-@pytest.mark.needs("promtool")
 def test_podman_knows_the_options_of_tmpfs(services: dict[str, Any]) -> None:
     """Docker also takes uid and gid, with which podman does not start the container."""
     mounts = [each for it in services.values() for each in it.get("tmpfs", ())]
@@ -86,6 +85,7 @@ def test_podman_knows_the_options_of_tmpfs(services: dict[str, Any]) -> None:
     assert options <= {"", "mode", "size"}
 
 
+@pytest.mark.needs("promtool")
 def test_prometheus_takes_its_configuration(tmp_path: Path) -> None:
     """Prometheus' own tool accepts the configuration with the project's rules."""
     rules = FOLDER.parents[1] / "dashboards" / "prometheus"
