@@ -19,6 +19,7 @@ from mirror.clusters.registry.registry import Registry
 from mirror.config.schema import MirrorConfig
 from mirror.metadata import schemas
 from mirror.metadata.schema_claims import SchemaClaims
+from mirror.metadata.schema_ends import Ends
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -185,7 +186,7 @@ class SchemaSides:
     @contextlib.contextmanager
     def ends(
         self, name: str = "A->B", *, pace: Callable[[], None] = lambda: None
-    ) -> Iterator[schemas.Ends]:
+    ) -> Iterator[Ends]:
         """`pace` is called before each request to the target's registry."""
         with ends_of(self.config, self.flow(name), self.reach, pace=pace) as ends:
             yield ends
@@ -206,13 +207,13 @@ def ends_of(
     reach: Callable[[str], Cluster],
     *,
     pace: Callable[[], None] = lambda: None,
-) -> Iterator[schemas.Ends]:
+) -> Iterator[Ends]:
     """What the service's job works with."""
     with (
         Registry(config.clusters[flow.source]) as source,
         Registry(config.clusters[flow.target], pace=pace) as target,
     ):
-        yield schemas.Ends(
+        yield Ends(
             flow=flow,
             source=source,
             target=target,

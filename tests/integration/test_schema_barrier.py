@@ -30,6 +30,7 @@ from mirror.metadata.schema_claims import (
     SchemaClaims,
     copied_ids,
 )
+from mirror.metadata.schema_ends import Ends
 from mirror.metadata.schema_names import RESERVED
 from mirror.relay.schema_inquiry import SchemaInquiry
 from mirror.relay.schemas import STRANGE_SECONDS
@@ -537,7 +538,7 @@ def _job_copies(
         Registry(config.clusters[flow.alias]) as one,
         Registry(config.clusters[flow.into]) as other,
     ):
-        ends = schemas.Ends(
+        ends = Ends(
             flow=flow.plan.flow,
             source=one,
             target=other,
