@@ -16,6 +16,7 @@ from mirror.batches.reading import TopicReader
 from mirror.clusters.admin import topic_admin
 from mirror.clusters.registry.pace import Pace
 from mirror.clusters.registry.registry import Registry
+from mirror.clusters.registry.values import HIGHEST_ID
 from mirror.drilling.findings import Finding, Level
 from mirror.errors import CorruptBatchError, RegistryError
 
@@ -29,8 +30,6 @@ _MOST_PARTITIONS = 1000
 _HEADERS = frozenset({b"__key_schema_id", b"__value_schema_id"})
 _BEGINS = 5
 """Bytes before a record's content: a zero, and the id."""
-_LARGEST_ID = 2**31 - 1
-"""Registries refuse to be asked about a larger one; such bytes are no id."""
 
 
 def judge(looked: Looked, *, records: int, unseen: list[str]) -> Iterator[Finding]:
@@ -125,4 +124,4 @@ def _ids(part: Listed) -> set[int]:
         for name, value in headers_of(part.buffer, place):
             if name in _HEADERS and value and len(value) == _BEGINS and value[0] == 0:
                 found.add(int.from_bytes(value[1:]))
-    return {number for number in found if number <= _LARGEST_ID}
+    return {number for number in found if number <= HIGHEST_ID}

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from mirror.clusters.registry.values import Subject
+from mirror.clusters.registry.values import HIGHEST_ID, Subject
 from mirror.errors import MirrorError
 from mirror.metadata import schemas
 from mirror.metadata.schema_claims import SchemaClaims
@@ -30,9 +30,6 @@ if TYPE_CHECKING:
     from mirror.clusters.registry.values import Schema, SchemaVersion, Use
     from mirror.config.schema import FlowConfig
 
-_HIGHEST = 2**31 - 1
-"""The highest id that a registry issues; asked for a higher one, it may answer that the
-address is wrong."""
 _MOST_SUBJECTS = 3
 """How many a reason names."""
 
@@ -71,7 +68,7 @@ def settle(sides: Sides, number: int) -> Settled:
     """See to it that the target has what the source means by this id, in each of the
     source's contexts that knows it.
     """
-    if number > _HIGHEST:
+    if number > HIGHEST_ID:
         return Settled(strange=True)
     context, strange = "", True
     try:

@@ -13,12 +13,10 @@ import pytest
 
 from mirror.config.load import load
 from mirror.playground.brokers import playground
-from mirror.playground.registry.axonops import PROGRAM, axonops
 from mirror.preflight.check import check
 from mirror.preflight.finding import State
 from mirror.preflight.permissions.need import Operation, Who
 from mirror.preflight.permissions.rights import principal, rights
-from tests import tools
 from tests.harness.admin import create_topic
 from tests.harness.authorizer_log import AUDITED, asked
 from tests.harness.few_rights import PRINCIPAL, RestrictedFlow, grant, revoke_all
@@ -37,6 +35,7 @@ if TYPE_CHECKING:
 
     from mirror.config.schema import MirrorConfig
     from mirror.playground.cluster import PlaygroundCluster
+    from mirror.playground.registry.process import RegistryProcess
 
 pytestmark = pytest.mark.integration
 
@@ -236,40 +235,42 @@ flows:
 @pytest.mark.full
 @pytest.mark.needs("registry")
 def test_tasks_with_logins_bring_schemas_along(
-    secured: Secured, topic_name: str, tmp_path: Path
+    secured: Secured,
+    processes: tuple[RegistryProcess, RegistryProcess],
+    topic_name: str,
+    tmp_path: Path,
 ) -> None:
     """With `schemas: require` and both logins made by YAML anchors, each user with its
     listed rights alone, a record of a schema that is registered while the service runs
     is copied once, with its schema: the tasks bring that, and note it as the writer.
     """
-    program = tools.path(PROGRAM)
-    with axonops(program, tmp_path / "a") as one, axonops(program, tmp_path / "b") as b:
-        file = tmp_path / "mirror.yaml"
-        file.write_text(
-            WITH_REGISTRIES.format(
-                a=secured["a"].bootstrap,
-                b=secured["b"].bootstrap,
-                ca_a=secured["a"].client_config["ssl_ca_file"],
-                ca_b=secured["b"].client_config["ssl_ca_file"],
-                registry_a=one.url,
-                registry_b=b.url,
-                topic=topic_name,
-            )
+    one, b = (each.url for each in processes)
+    file = tmp_path / "mirror.yaml"
+    file.write_text(
+        WITH_REGISTRIES.format(
+            a=secured["a"].bootstrap,
+            b=secured["b"].bootstrap,
+            ca_a=secured["a"].client_config["ssl_ca_file"],
+            ca_b=secured["b"].client_config["ssl_ca_file"],
+            registry_a=one,
+            registry_b=b,
+            topic=topic_name,
         )
-        config, _ = load(file, environ={})
-        create_topic(secured["a"].admin_bootstrap, topic_name, 2)
-        give(secured, config)
-        with RunningFile(file, tmp_path / "run") as mirror:
-            mirror.wait_running()
-            number = Raw(one.url).register(f"{topic_name}-value", avro("O", "a"))
-            framed = b"\0" + struct.pack(">I", number) + b"\0"
-            send(producer(secured["a"].admin_bootstrap), topic_name, keys(2, RECORDS),
-                 framed)  # fmt: skip
-            copy = f"A.{topic_name}"
-            found = eventually(secured["b"].admin_bootstrap, copy, 2 * RECORDS)
-            assert_exactly_once(keys_of(found), keys(2, RECORDS))
-            assert Raw(b.url).versions() == Raw(one.url).versions() != {}
-            assert mirror.terminate() == 0, mirror.log_tail()
+    )
+    config, _ = load(file, environ={})
+    create_topic(secured["a"].admin_bootstrap, topic_name, 2)
+    give(secured, config)
+    with RunningFile(file, tmp_path / "run") as mirror:
+        mirror.wait_running()
+        number = Raw(one).register(f"{topic_name}-value", avro("O", "a"))
+        framed = b"\0" + struct.pack(">I", number) + b"\0"
+        send(producer(secured["a"].admin_bootstrap), topic_name, keys(2, RECORDS),
+             framed)  # fmt: skip
+        copy = f"A.{topic_name}"
+        found = eventually(secured["b"].admin_bootstrap, copy, 2 * RECORDS)
+        assert_exactly_once(keys_of(found), keys(2, RECORDS))
+        assert Raw(b).versions() == Raw(one).versions() != {}
+        assert mirror.terminate() == 0, mirror.log_tail()
     noted = {
         (each.user, each.operation)
         for each in asked(secured["b"])

@@ -20,6 +20,8 @@ from tests.harness import hostile_batches
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from mirror.batches.batch import Buffer, Rows
+
 pytestmark = pytest.mark.unit
 
 GUID = uuid.UUID("01234567-89ab-cdef-0123-456789abcdef").bytes
@@ -27,6 +29,15 @@ GUID = uuid.UUID("01234567-89ab-cdef-0123-456789abcdef").bytes
 
 def wire(number: int, rest: bytes = b"x") -> bytes:
     return struct.pack(">bI", 0, number) + rest
+
+
+def one_batch(records: Sequence[bytes]) -> tuple[Buffer, Rows]:
+    content = hostile_batches.stored(b"".join(records), count=len(records))
+    buffer = np.frombuffer(bytearray(content), np.uint8)
+    found = batch.read(
+        buffer, 0, len(buffer), position=0, aborted=(), scratch=batch.scratch()
+    )
+    return buffer, found.rows
 
 
 def find(
@@ -39,11 +50,7 @@ def find(
     left_out: provenance.Provenance | None = None,
 ) -> tuple[list[int | bytes], dict[str, int]]:
     """The unknown ids and GUIDs, and the result by name."""
-    content = hostile_batches.stored(b"".join(records), count=len(records))
-    buffer = np.frombuffer(bytearray(content), np.uint8)
-    rows = batch.read(
-        buffer, 0, len(buffer), position=0, aborted=(), scratch=batch.scratch()
-    ).rows
+    buffer, rows = one_batch(records)
     tables = [Numbers(), Numbers()]
     for table, numbers in zip(tables, (known, strange), strict=True):
         table.add(numbers)
@@ -64,11 +71,7 @@ def find(
 
 def is_damaged(made: Sequence[bytes]) -> bool:
     """For everyone else who lists these records of one batch."""
-    content = hostile_batches.stored(b"".join(made), count=len(made))
-    buffer = np.frombuffer(bytearray(content), np.uint8)
-    rows = batch.read(
-        buffer, 0, len(buffer), position=0, aborted=(), scratch=batch.scratch()
-    ).rows
+    buffer, rows = one_batch(made)
     try:
         return sum(len(some.places) for some in listing.listed(buffer, rows)) < 0
     except CorruptBatchError:

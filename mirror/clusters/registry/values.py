@@ -12,6 +12,9 @@ from enum import StrEnum
 import hashlib
 import re
 
+HIGHEST_ID = 2**31 - 1
+"""The highest id that a registry issues; asked for a higher one, it refuses, or answers
+that the address is wrong."""
 _QUALIFIED = re.compile(r":(\.[^:]*):(.*)", re.DOTALL)
 _DEFAULT = frozenset({"", "."})
 
