@@ -146,9 +146,13 @@ def _state_of_tests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _logging_as_before() -> Iterator[None]:
-    """A command that sets up logging in this process does so for its own test only."""
+    """A command that sets up logging in this process does so for its own test only.
+    Events go to stderr otherwise: a service's threads log beside invoked commands,
+    whose output would have them.
+    """
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
+    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
     yield
     root.handlers[:] = handlers
     root.setLevel(level)
