@@ -57,6 +57,8 @@ class Writer:
             MirrorError: a registry or the target's cluster does not answer.
         """
         for first in range(0, len(writes), _TOGETHER):
+            if not self._ends.going_on():
+                return  # and note nothing: someone else may have opened the registry
             some = writes[first : first + _TOGETHER]
             self._prepare(some)
             done: dict[Key, Claim] = {}

@@ -185,9 +185,9 @@ class LogStream:
         Meter.fetched_bytes += size
         begun = self._position
         try:
-            buffer, start, end = former.modern(buffer, fetched.start, fetched.end)
+            made, start, end = former.modern(buffer, fetched.start, fetched.end)
             found = batch.read(
-                buffer,
+                made,
                 start,
                 end,
                 position=begun,
@@ -202,7 +202,7 @@ class LogStream:
         self._seek(reader, found.next_offset, found.leader_epoch)
         if (found.rows[:, scan.ATTRIBUTES] & LOG_APPEND_TIME).any():
             self.own_times = False
-        yield from self._listed(buffer, found.rows.copy(), begun)
+        yield from self._listed(made, found.rows.copy(), begun)
 
     def _listed(self, buffer: Buffer, rows: Rows, begun: int) -> Iterator[Listed]:
         end = self._stretch.end

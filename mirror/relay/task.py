@@ -158,6 +158,7 @@ def _slot(plan: LeasePlan, number: int, log_settings: log.Settings) -> Copier:
     if known is not None and known[0] == made_for:
         return known[1]
     if known is not None:
+        del _slots[key]  # a closed one never answers, and the next may not begin
         known[1].close()
     log.set_up(*log_settings)
     retry.be_quiet()

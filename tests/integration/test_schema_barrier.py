@@ -458,6 +458,10 @@ def test_a_fenced_run_writes_no_schemas(site: Site) -> None:
         assert "interrupted" in said
         assert site.b.versions() == {}
         assert site.b.mode("o-value") is None
+        with flow.connected() as (_source, target):
+            noted = SchemaClaims(target, flow.alias, replication_factor=1)
+            noted.refresh()
+            assert (noted.ours, noted.modes) == ({}, {})
         inquiry.begin(now)
         assert reason(number) == ""
         assert site.b.mode("o-value") == "IMPORT"

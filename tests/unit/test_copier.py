@@ -7,11 +7,13 @@ from dataclasses import replace
 import select
 import socket
 import threading
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from mirror.errors import TransformError
+from mirror.relay import task as task_module
 from mirror.relay.copier import Copier
 from mirror.relay.lease import Lease
 from mirror.relay.report import PartitionReport
@@ -125,3 +127,30 @@ def test_a_slot_is_made_where_it_runs():
 
     with pytest.raises(TransformError, match="cannot be imported"):
         Copier(fails)
+
+
+def test_a_closed_slot_serves_no_plan(monkeypatch: pytest.MonkeyPatch):
+    """The slot of a changed plan cannot be made, such as without its function: the plan
+    before, taken back, gets a new slot, as the old one is closed and never answers.
+    """
+
+    def make(plan: Any, _number: int) -> Any:
+        if plan.broken:
+            raise TransformError("cannot be imported")
+        return _Slot()
+
+    monkeypatch.setattr(task_module, "Slot", make)
+    monkeypatch.setattr(task_module, "_slots", {})
+    good, bad = (
+        cast("Any", SimpleNamespace(flow=SimpleNamespace(name="A->B"), broken=broken))
+        for broken in (False, True)
+    )
+    first = task_module._slot(good, 0, ("info", "json"))
+    assert task_module._slot(good, 0, ("info", "json")) is first
+    with pytest.raises(TransformError):
+        task_module._slot(bad, 0, ("info", "json"))
+    wakeup, driver = socket.socketpair()
+    again = task_module._slot(good, 0, ("info", "json"))
+    with closing(driver), closing(again):
+        assert again is not first
+        assert len(again.run(_LEASE, wakeup)) == 1
