@@ -111,13 +111,20 @@ def test_it_begins_at_the_first_record_of_another_writer(
     config = ClusterConfig(alias="B", bootstrap_servers=(bootstrap,))
     with contextlib.closing(Cluster(config).connect()) as cluster:
         flow = Flow(cluster, bootstrap, topic_name)
+
+        def settle() -> None:
+            """A transaction has ended before its marker is in the log."""
+            wait_for(lambda: end_offsets(bootstrap, topic_name) == {0: flow.end})
+
         for _ in range(30):
             flow.copy(20)
+        settle()
         assert flow.start() == Start(flow.end, sure=True)
         assert looked == []
         flow.copy(7, commit=False)
         for _ in range(30):
             flow.copy(20)
+        settle()
         assert flow.start() == Start(flow.end, sure=True)
         assert sum(looked) < 12
         assert end_offsets(bootstrap, topic_name) == {0: flow.end}
@@ -135,10 +142,10 @@ def test_it_begins_at_the_first_record_of_another_writer(
             else:
                 other.abort_transaction(30)
             flow.end += 2
-            # A transaction has ended before its marker is in the log.
-            wait_for(lambda: end_offsets(bootstrap, topic_name) == {0: flow.end})
+            settle()
             for _ in range(5):
                 flow.copy(20)
+            settle()
         looked.clear()
         assert flow.start() == Start(first, sure=True)
         assert sum(looked) < 30
