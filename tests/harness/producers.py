@@ -10,7 +10,13 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, Self
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Producer,
+)
 from confluent_kafka import TopicPartition as Place
 from confluent_kafka.admin import (
     AclBindingFilter,
@@ -190,12 +196,11 @@ class Going(_Running):
             {
                 **self._settings,
                 "group.id": "going",
-                "auto.offset.reset": "earliest",
                 "enable.auto.commit": False,
                 "fetch.wait.max.ms": 10,  # rights are looked at for each request
             }
         )
-        client.assign([Place(topic, 0) for topic in self._reads])
+        client.assign([Place(topic, 0, OFFSET_BEGINNING) for topic in self._reads])
         while not self._stopping.is_set():
             try:
                 message = client.poll(_PAUSE_SECONDS)
