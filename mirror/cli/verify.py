@@ -74,7 +74,7 @@ class By(StrEnum):
     CONTENT = proofs.BY_CONTENT
 
 
-def verify(  # noqa: PLR0913  options of a command
+def verify(
     config: OptionalConfigFile = None,
     *,
     flow: Flows = None,
@@ -227,8 +227,8 @@ def proof_runner(config: MirrorConfig, tasks: int | None = None) -> Iterator[Run
     None: as many as there are cores, here or on Spark's cluster.
     """
     # Spark takes a second to import.
-    from mirror.driver import session  # noqa: PLC0415
-    from mirror.proving.spark_runner import SparkRunner  # noqa: PLC0415
+    from mirror.driver import session
+    from mirror.proving.spark_runner import SparkRunner
 
     log.set_up("warning", config.service.log_format)
     at_once = tasks or usable_cores()

@@ -197,7 +197,7 @@ def revoke(
     wait_for(lambda: gone not in acls_of(bootstrap, kind=kind), 10)
 
 
-def _acl(  # noqa: PLR0917  an ACL has that many parts
+def _acl(
     kind: ResourceType, topic: str, pattern: str, principal: str, operation: str,
     permission: str,
 ) -> tuple[Any, ...]:  # fmt: skip

@@ -41,7 +41,7 @@ def test_copies_re_created_behind_a_take_over_are_noticed(
     take_over = Slot._take_over
 
     def counted(*arguments: object) -> None:
-        take_over(*arguments)  # type: ignore[arg-type]
+        take_over(*arguments)
         took_over.append(None)
 
     monkeypatch.setattr(Slot, "_take_over", counted)

@@ -144,7 +144,7 @@ def _after(call: Callable[..., Any]) -> Callable[..., None]:
 
 
 def _dies_while_committing(*_: Any) -> None:
-    ownership.commit = lambda _, owner, __: (owner.begin_commit(), _die())  # type: ignore[assignment]
+    ownership.commit = lambda _, owner, __: (owner.begin_commit(), _die())
 
 
 _WRITE = rebuild_notes.RebuildNotes.write

@@ -186,7 +186,7 @@ def _dies_after_writing(*arguments: Any) -> None:
 
 def _dies_while_committing(*arguments: Any) -> None:
     _WRITE(*arguments)
-    ownership.commit = lambda _, owner, __: (owner.begin_commit(), _die())  # type: ignore[assignment]
+    ownership.commit = lambda _, owner, __: (owner.begin_commit(), _die())
 
 
 _WRITE = appending.write

@@ -93,8 +93,8 @@ def looked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     look = holes.look
 
     def count(*args: object) -> object:
-        counts.append(len(args[4]))  # type: ignore[arg-type]
-        return look(*args)  # type: ignore[arg-type]
+        counts.append(len(args[4]))
+        return look(*args)
 
     monkeypatch.setattr(holes, "look", count)
     return counts
@@ -218,7 +218,7 @@ def test_ten_million_copies(
             assert took < 10
             looked.clear()
         # The most there is to do: if no marker could be counted.
-        from mirror.offsets import explained  # noqa: PLC0415
+        from mirror.offsets import explained
 
         monkeypatch.setattr(explained, "_MOST_ROWS", 0)
         begun = time.monotonic()

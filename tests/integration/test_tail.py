@@ -124,7 +124,7 @@ class Play:
                     os.kill(os.getpid(), signal.SIGKILL)
                 _COMMIT(*arguments)
 
-            settling.ownership.commit = commit  # type: ignore[attr-defined]
+            settling.ownership.commit = commit
             settling._PIECE_RECORDS = 10
             with Rehearsal(
                 (self.one, self.a), (self.other, self.b), self.topic, **self._settings

@@ -89,7 +89,7 @@ class _AnyGeneration:
 
 
 class _Equal:
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = None
 
     def __eq__(self, _: object) -> bool:
         return True
