@@ -223,8 +223,8 @@ def _proven(
 
 @contextlib.contextmanager
 def proof_runner(config: MirrorConfig, tasks: int | None = None) -> Iterator[Runner]:
-    """What carries out a proof: a Spark session of its own, with so many tasks at once;
-    None: as many as there are cores, here or on Spark's cluster.
+    """What carries out a proof: a Spark session of its own. `tasks`: how many run at a
+    time; None: as many as there are cores, here or on Spark's cluster.
     """
     # Spark takes a second to import.
     from mirror.driver import session

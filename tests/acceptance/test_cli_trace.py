@@ -126,7 +126,7 @@ def produce(bootstrap: str, topic: str, keys: Iterable[bytes], **more: Any) -> N
 
 
 def copy(flow: SparklessFlow, topic: str, count: int, seconds: float = 60) -> None:
-    """Copy until an ordinary consumer finds so many records in this topic."""
+    """Copy until an ordinary consumer finds `count` records in this topic."""
     with Witness(str(flow.target)) as witness, flow.own().slot() as slot:
         witness.begin(topic)
         copy_until(witness, slot, flow.lease(seconds), count=count, timeout=seconds)

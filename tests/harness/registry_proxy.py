@@ -35,7 +35,7 @@ class Fault:
     drip_seconds: float = 0.0
     """Between each byte of the true answer."""
     repeated: int = 0
-    """Say the body so many times over, as a true answer's."""
+    """How often the body is repeated in one answer."""
     method: str = ""
     """Only of these requests; empty: all."""
     path: str = ""

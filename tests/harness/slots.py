@@ -215,7 +215,7 @@ class RunningLease:
 def copy_until(
     witness: Witness, slot: Slot, lease: Lease, *, count: int, timeout: float
 ) -> list[PartitionReport]:
-    """Let a slot copy until a witness finds so many records; returns its reports."""
+    """Let a slot copy until a witness finds `count` records; returns its reports."""
     running = RunningLease(slot, lease)
     try:
         witness.wait(count, timeout, running)

@@ -41,7 +41,7 @@ pytestmark = pytest.mark.integration
 
 Secured = dict[str, "PlaygroundCluster"]
 PARTS = 3
-"""Among so many tests the lines of the list are shared out."""
+"""How many tests share the lines of the list."""
 
 
 @pytest.fixture(autouse=True)

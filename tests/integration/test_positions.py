@@ -60,7 +60,7 @@ class Lab:
         assert client.flush(30) == 0
 
     def copied(self, copy: str, count: int) -> list[bytes]:
-        """The keys of the copy's only partition, once there are so many."""
+        """The keys of the copy's only partition, once there are `count`."""
         try:
             return keys_of(eventually(self.b, copy, count))[0]
         except AssertionError as error:

@@ -264,7 +264,7 @@ def test_topics_come_and_go(
         assert_exactly_once(order_of(target, f"R1.{topic}"), load.order)
 
 
-def test_flows_come_go_and_run_anew(
+def test_flows_come_go_and_run_again(
     clusters: dict[str, PlaygroundCluster], topic_name: str, standing: StandingMirror
 ) -> None:
     """Under load one flow restarts for another number of tasks, slots get another plan,

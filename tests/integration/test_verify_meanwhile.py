@@ -48,7 +48,7 @@ def _copied(
     partitions: int = 3,
     **configs: str,
 ) -> SparklessFlow:
-    """A flow that has copied so many records to each partition of a topic with these
+    """A flow that has copied `_EACH` records to each partition of a topic with these
     configs.
     """
     create_topic(source, topic, partitions=partitions, **configs)
@@ -60,7 +60,7 @@ def _copied(
 def _copy(
     flow: SparklessFlow, target: str, order: Order, *, size: int, total: int
 ) -> None:
-    """Send these, and wait until the copy has so many records."""
+    """Send these, and wait until the copy has `total` records."""
     assert isinstance(flow.source, str)
     send(producer(flow.source), flow.topic, order, bytes(size))
     with Witness(target) as witness, flow.slot() as slot:

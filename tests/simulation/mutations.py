@@ -104,7 +104,7 @@ def credit_ends_by_itself() -> AbstractContextManager[Any]:
 
 
 def leaders_prove_nothing() -> AbstractContextManager[Any]:
-    """Progress is read from whoever says that it leads."""
+    """Progress is read from any broker that says it leads."""
     return _patched(
         progress,
         "prove_leader",

@@ -126,7 +126,7 @@ class Pair:
 
     def copy(self, side: Side, most: int, between: int = 0) -> None:
         """A transaction of the flow into a side: it copies what was written to the
-        other one, of so many offsets, and somebody writes in the middle of it.
+        other one, up to `most` offsets, and somebody writes in the middle of it.
         """
         source = self.other(side)
         end = min(source.stable, side.position + most)
