@@ -66,7 +66,7 @@ def at_rest(bootstrap: str, *, but: str) -> dict[str, Any]:
         seen.append(portrait(bootstrap, but=but))
         return seen[-2:-1] == seen[-1:]
 
-    wait_for(same, 30)
+    wait_for(same)
     return seen[-1]
 
 

@@ -106,8 +106,8 @@ def test_failed_writes_are_not_reported(errors: InjectedErrors, topic: str) -> N
             reports = slot.run(errors.flow.lease(0.7))
         seen = {(report.counts.records, report.position) for report in reports}
         assert seen == {(0, -1 if topic == PROGRESS else committed)}
-        lease = errors.flow.lease(20)
-        copy_until(errors.witness, slot, lease, count=EACH * PARTITIONS, timeout=15)
+        lease = errors.flow.lease(300)
+        copy_until(errors.witness, slot, lease, count=EACH * PARTITIONS)
 
 
 @pytest.mark.parametrize("code", [14, 15, 16, 47, 48, 49, 51, 53, 90, -1], ids=error_id)

@@ -116,9 +116,9 @@ def test_a_leader_dies_while_a_loss_is_looked_into(
         with flow.slot() as slot:
             lease = RunningLease(slot, flow.lease(300))
             try:
-                wait_for(gate.reached.is_set, 30)
+                wait_for(gate.reached.is_set)
                 cluster.kill(3)
-                wait_for(lambda: len(overdue) > 3 and all(overdue[-3:]), 30)
+                wait_for(lambda: len(overdue) > 3 and all(overdue[-3:]))
                 gate.open.set()
                 witness.wait(3 * _EACH, 60, lease)
                 cluster.start(3)

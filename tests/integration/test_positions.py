@@ -167,7 +167,7 @@ def test_deleted_before_copied(lab: Lab) -> None:
     kept = [b"%d" % n for n in [*range(50), *range(120, 150)]]
     assert lab.copied(f"LOSS.{topic}", 80) == kept
     assert lab.losses(topic) == [("DELETED", 50, 119)]
-    wait_for(lambda: lab.partition(topic)["lost"] == 70, 10)
+    wait_for(lambda: lab.partition(topic)["lost"] == 70)
     assert lab.partition(topic)["state"] == "RUNNING"
 
 
@@ -208,16 +208,14 @@ def test_recreated_topic_goes_on(lab: Lab) -> None:
     lab.copied(f"LOSS.{topic}", 100)
     lab.delete_topic(topic)
     lab.mirror.wait_until(
-        lambda _: any(topic in text for text in lab.mirror.flow("LOSS->B")["gone"]), 15
+        lambda _: any(topic in text for text in lab.mirror.flow("LOSS->B")["gone"])
     )
     create_topic(lab.a, topic)
     lab.put(topic, range(30), "new-")
     expected = [b"old-%d" % n for n in range(100)] + [b"new-%d" % n for n in range(30)]
     assert lab.copied(f"LOSS.{topic}", 130) == expected
     assert [cause for cause, _, _ in lab.losses(topic)] == ["RECREATED"]
-    wait_for(
-        lambda: not any(topic in t for t in lab.mirror.flow("LOSS->B")["gone"]), 15
-    )
+    wait_for(lambda: not any(topic in t for t in lab.mirror.flow("LOSS->B")["gone"]))
 
 
 def test_recreated_in_a_moment(lab: Lab) -> None:
@@ -285,7 +283,7 @@ def test_a_pause_outlives_a_restart(lab: Lab) -> None:
     wait_for(lambda: lab.partition(topic)["state"] == "PAUSED")
     shown = lab.wait_state(topic, "PAUSED")
     assert (shown["position"], shown["since"] > 0) == (10, True)
-    wait_for(lambda: lab.partition(topic)["lag"] == 10, 10)
+    wait_for(lambda: lab.partition(topic)["lag"] == 10)
     assert lab.mirror.flow("LOSS->B")["paused"] == 1
     assert len(order_of(lab.b, f"LOSS.{topic}")[0]) == 10
     lab.command("resume", "LOSS->B", "--topic", topic, "--yes")

@@ -119,7 +119,7 @@ def test_missing_rights_are_told_one_by_one(
     for right in needed:
         change(secured_pair, right, give=True)
     try:
-        deadline = deadline_in(10)
+        deadline = deadline_in()
         while (left := missing(config)) and time.monotonic() < deadline:
             time.sleep(0.2)
         assert left == []
@@ -178,10 +178,10 @@ def test_acls_are_planned_as_they_are_then_given(
         assert any(t.topic == "mirror-acls.A.internal" for t in first.create)
         done = made.sync_acls()
         assert done.added == tuple(each.binding for each in first.acls)
-        wait_for(lambda: not plan(made.config).acls, 10)
+        wait_for(lambda: not plan(made.config).acls)
 
         revoke(a, "alice", "READ", topic_name)
-        wait_for(lambda: plan(made.config).acls, 10)
+        wait_for(lambda: plan(made.config).acls)
         second = plan(made.config)
         assert [each.change for each in second.acls] == ["remove"]
         assert made.sync_acls().removed == tuple(e.binding for e in second.acls)
@@ -247,7 +247,7 @@ def test_who_is_refused_is_told_how_to_go_on(
 
 
 def _eventually(config: MirrorConfig, count: int) -> list[Finding]:
-    deadline = deadline_in(10)
+    deadline = deadline_in()
     while len(found := missing(config)) != count and time.monotonic() < deadline:
         time.sleep(0.2)
     return found

@@ -291,7 +291,7 @@ def test_flows_come_go_and_run_again(
             # What a lease did is counted when it ends.
             wait_led("R1->T")
             wait_led("R2->T")
-            wait_for(lambda: end_offsets(target, f"R2.{topic_name}"), 30)
+            wait_for(lambda: end_offsets(target, f"R2.{topic_name}"))
             times = reloads(mirror)
             with never_still(mirror, "R2->T", target, f"R2.{topic_name}"):
 

@@ -39,7 +39,7 @@ def as_user(cluster: PlaygroundCluster) -> dict[str, str]:
 
 def settle(made: Sides, flow: str = "A->B") -> None:
     """Turns until there is nothing to do: brokers learn of ACLs a moment later."""
-    deadline = deadline_in(10)
+    deadline = deadline_in()
     while (result := made.sync_acls(flow)).added or result.removed:
         assert time.monotonic() < deadline, result
         time.sleep(0.1)
