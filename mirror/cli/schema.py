@@ -301,7 +301,7 @@ def _ends(
 
 
 def _roles(chosen: MirrorConfig, reach: Reach) -> Standing:
-    from mirror.recovery.precedence import standing  # noqa: PLC0415  loads kernels
+    from mirror.recovery.precedence import standing
 
     return standing(chosen, reach)
 

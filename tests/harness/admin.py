@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import TYPE_CHECKING
 
 from confluent_kafka import (
     Consumer,
@@ -23,6 +24,9 @@ from confluent_kafka.admin import (
 
 from tests.harness.waiting import deadline_in
 from tests.harness.witness import _consumer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 _NOT_YET = (
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
@@ -88,6 +92,16 @@ def alter_topic(bootstrap: str, topic: str, **configs: str) -> None:
 def delete_topic(bootstrap: str, topic: str) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.delete_topics([topic])[topic].result(30)
+
+
+def delete_records(
+    bootstrap: str, topic: str, before: int, *, partitions: Iterable[int] = (0,)
+) -> None:
+    """Those below an offset."""
+    ends = [TopicPartition(topic, partition, before) for partition in partitions]
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for answer in admin.delete_records(ends).values():
+        answer.result(60)
 
 
 def topic_exists(bootstrap: str, topic: str) -> bool:

@@ -39,7 +39,7 @@ class Application:
         self._number = 0
 
     def write(self, bootstrap: str, count: int) -> bool:
-        """Write so many records; returns whether brokers acknowledged all of them."""
+        """Write `count` records; returns whether brokers acknowledged all of them."""
         client = Producer(
             {"bootstrap.servers": bootstrap, "acks": "all", "message.timeout.ms": 5000}
         )
@@ -84,7 +84,7 @@ class Application:
     def consume(
         self, bootstrap: str, topics: Sequence[str], *, most: int = 1 << 30
     ) -> int:
-        """Read as a member of the group to the end of the topics, or so many records;
+        """Read as a member of the group to the end of the topics, or `most` records;
         commit exactly what was read, and leave. Returns how many.
         """
         client = Consumer(

@@ -105,7 +105,7 @@ class Failed:
             with Rehearsal(*self.ends, self.topic, **self._settings) as own:
                 self.rehearsal = own
                 where, name = _STEPS[at]
-                setattr(where, name, _die)
+                setattr(where, name, die)
                 self.restore()
 
         process = multiprocessing.get_context("fork").Process(target=restore)
@@ -163,5 +163,5 @@ def content(bootstrap: str, topic: str) -> list[tuple[object, ...]]:
     raise AssertionError("the end of the topic was not reached")
 
 
-def _die(*_: Any, **__: Any) -> None:
+def die(*_: Any, **__: Any) -> None:
     os.kill(os.getpid(), signal.SIGKILL)

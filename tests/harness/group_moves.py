@@ -33,7 +33,7 @@ PLAIN, TRANSACTIONS, COMPACTED = "plain", "transactions", "compacted"
 FILTERED, MERGED = "filtered", "merged"
 _IN_ONE_TRANSACTION = 500
 _ABORTED = 5
-"""Every so many-th transaction."""
+"""One transaction in five."""
 
 
 class Seen(NamedTuple):
@@ -180,7 +180,7 @@ class Reader:
             self._consumer.poll(0.2)
 
     def read(self, partitions: int, timeout: float = 60) -> dict[str, list[Seen]]:
-        """Everything that there is, once so many partitions are read to their end."""
+        """Everything, once this many partitions are read to the end."""
         found: dict[str, list[Seen]] = {}
         ends: set[tuple[str, int]] = set()
         deadline = deadline_in(timeout)

@@ -161,14 +161,14 @@ class InjectedErrors:
             with self.rules(rule):
                 self.send()
                 guilty, other = copy_until(
-                    self.witness, slot, self.flow.lease(20), count=EACH, timeout=10
+                    self.witness, slot, self.flow.lease(300), count=EACH
                 )
                 assert not self.witness.found[0]
             assert (guilty.state, guilty.counts.records) == ("FAULTED", 0)
             assert codes.name_of(rule.code) in guilty.reason
             assert (other.state, other.position) == ("RUNNING", self.sent)
             guilty, _ = copy_until(
-                self.witness, slot, self.flow.lease(20), count=_ROUND, timeout=15
+                self.witness, slot, self.flow.lease(300), count=_ROUND
             )
             assert (guilty.state, guilty.position) == ("RUNNING", self.sent)
 
@@ -202,7 +202,7 @@ class InjectedErrors:
 
     def _copy_first(self, slot: Slot) -> None:
         self.send()
-        copy_until(self.witness, slot, self.flow.lease(40), count=_ROUND, timeout=25)
+        copy_until(self.witness, slot, self.flow.lease(300), count=_ROUND)
 
     def _end(self) -> None:
         """All cases' records are still there, exactly once."""

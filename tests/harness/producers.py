@@ -227,8 +227,8 @@ class Persistent(_Running):
     """
 
     def __init__(self, settings: Mapping[str, Any], bootstrap: str, topic: str) -> None:
-        """`settings` are the producer's; `bootstrap` is for whoever asks if the cluster
-        answers.
+        """`settings` are the producer's; `bootstrap` is for a test that asks if the
+        cluster answers.
         """
         self.acknowledged: list[float] = []
         self.refused: list[tuple[float, str]] = []

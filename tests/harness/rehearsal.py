@@ -98,7 +98,7 @@ class Rehearsal:
     def copy(
         self, bootstrap: str, copy: str, count: int, *, back: bool = False
     ) -> None:
-        """Copy until a witness finds so many records in a copy."""
+        """Copy until a witness finds `count` records in a copy."""
         flow = self.copying(back=back).own()
         with flow.slot() as slot, Witness(bootstrap) as witness:
             witness.begin(copy)

@@ -142,6 +142,11 @@ class RunningMirror:
             timeout,
         )
 
+    def wait_leases(self, name: str | None = None) -> None:
+        """Wait until a whole lease has passed, which could do what it must not do."""
+        before = self.flow(name)["leases"]
+        self.wait_until(lambda d: _flow(d, name)["leases"] >= before + 2)
+
     def wait_copied(
         self,
         bootstrap: str,

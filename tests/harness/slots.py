@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 import os
 from typing import TYPE_CHECKING, Any, Self
 
@@ -22,7 +22,7 @@ from mirror.offsets.progress import topic_name
 from mirror.relay import dead_letters
 from mirror.relay.lease import Assignment, Lease, LeasePlan
 from mirror.relay.slot import Slot
-from tests.harness.waiting import PATIENCE_SECONDS
+from tests.harness.waiting import PATIENCE_SECONDS, crowd
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
@@ -213,10 +213,17 @@ class RunningLease:
 
 
 def copy_until(
-    witness: Witness, slot: Slot, lease: Lease, *, count: int, timeout: float
+    witness: Witness,
+    slot: Slot,
+    lease: Lease,
+    *,
+    count: int,
+    timeout: float = PATIENCE_SECONDS,
 ) -> list[PartitionReport]:
-    """Let a slot copy until a witness finds so many records; returns its reports."""
-    running = RunningLease(slot, lease)
+    """Let a slot copy until a witness finds `count` records; returns its reports. On a
+    busy machine the lease lasts longer, as every wait does.
+    """
+    running = RunningLease(slot, replace(lease, seconds=lease.seconds * crowd()))
     try:
         witness.wait(count, timeout, running)
     finally:

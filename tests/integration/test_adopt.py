@@ -77,7 +77,7 @@ class Lab:
         )  # fmt: skip
 
     def wait_copied(self, count: int) -> None:
-        """Until the copy has so many records, or markers."""
+        """Until the copy's end shows `count` records and markers."""
 
         def there() -> bool:
             assert self.mm2 is not None

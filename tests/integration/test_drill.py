@@ -216,7 +216,7 @@ def test_defects_of_rights_and_limits(topic_name: str, tmp_path: Path) -> None:
             )  # fmt: skip
             add_users(one, ["bob"])
             limit(one.admin_bootstrap, {"user": "alice"}, 1e6)
-            wait_for(lambda: len(pair.drill().findings) == 3, 20)
+            wait_for(lambda: len(pair.drill().findings) == 3)
             assert found(pair.drill()) == {
                 ("NOT READY", f"group {group}"),
                 ("NOT READY", "user bob"),

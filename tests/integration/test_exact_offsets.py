@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mirror.clusters.cluster import Cluster
-from mirror.config.cluster_settings import ClusterConfig
 from mirror.offsets import retention
 from mirror.offsets.offset_map import OffsetMap
 from mirror.offsets.translation import Exactness
 from tests.harness.admin import create_topic
+from tests.harness.connections import connected
 from tests.harness.load import NumberedLoad, producer
 from tests.harness.metadata import effective
 from tests.harness.service import RunningMirror, config_for
@@ -43,8 +42,7 @@ Log = dict[int, list[tuple[int, bytes]]]
 @contextlib.contextmanager
 def map_on(target: str, alias: str) -> Iterator[OffsetMap]:
     """The map, as read from the target alone."""
-    config = ClusterConfig(alias="T", bootstrap_servers=(target,))
-    with contextlib.closing(Cluster(config).connect()) as cluster:
+    with connected(target, alias="T") as cluster:
         known = OffsetMap(cluster, alias)
         known.refresh()
         yield known
@@ -111,8 +109,7 @@ def test_transactions_and_loops(
     """
     source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
     create_topic(source, topic_name, 2)
-    config = ClusterConfig(alias="T", bootstrap_servers=(target,))
-    with contextlib.closing(Cluster(config).connect()) as cluster:
+    with connected(target, alias="T") as cluster:
         loop = [("mirror.via", f"x/{cluster.cluster_id}".encode())]
     copy = f"A.{topic_name}"
     with standing.hosting(config_for(source, target, topics=[topic_name])) as mirror:
@@ -250,8 +247,7 @@ def test_the_map_is_kept_as_long_as_its_copies(
         create_topic(
             target, copy, retention_ms=str(hours * 3_600_000), segment_ms="60000"
         )
-    config = ClusterConfig(alias="T", bootstrap_servers=(target,))
-    with contextlib.closing(Cluster(config).connect()) as cluster:
+    with connected(target, alias="T") as cluster:
         assert retention.sync(cluster, alias, ".", copies) == 3 * 3_600_000 + 60_000
         assert effective(target, own, "retention.ms") == str(3 * 3_600_000 + 60_000)
         create_topic(target, f"{topic_name}-for-ever", cleanup_policy="compact")

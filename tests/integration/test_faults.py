@@ -270,7 +270,7 @@ def test_copy_deleted_underneath(
         wait_copied(mirror, b, f"GONE.{other}", keys(20))
         wait_copied(mirror, b, f"GONE.{topic}", keys(20, 10))
         wait_running(mirror, topic)
-        status = mirror.wait_until(lambda _: mirror.flow()["problems"], 10)
+        status = mirror.wait_until(lambda _: mirror.flow()["problems"])
         assert f"GONE.{topic} was gone" in status["flows"][0]["problems"][0]
 
 

@@ -117,7 +117,7 @@ def one_by_one(changes: Iterable[Any]) -> Iterator[list[Any]]:
         time.sleep(0.03)
 
 
-def test_every_kind_of_grant(  # noqa: PLR0917  fixtures
+def test_every_kind_of_grant(
     cluster: PlaygroundCluster,
     config: ClusterConfig,
     own: Cluster,
@@ -368,7 +368,7 @@ def test_an_open_transaction(
         fences.lift(own, made.by)
 
 
-def test_what_is_refused(  # noqa: PLR0917  fixtures
+def test_what_is_refused(
     cluster: PlaygroundCluster,
     clusters: dict[str, PlaygroundCluster],
     config: ClusterConfig,
@@ -581,7 +581,7 @@ def test_no_flow_copies_a_fence(
     assert about(there, topic_name) == copied
 
 
-def test_what_others_do_between_a_look_and_a_change(  # noqa: PLR0917  fixtures
+def test_what_others_do_between_a_look_and_a_change(
     cluster: PlaygroundCluster,
     standby: PlaygroundCluster,
     config: ClusterConfig,

@@ -245,7 +245,7 @@ def test_a_transaction_counts_with_its_marker(stage: Stage) -> None:
 
 def test_of_commits_at_a_time_the_last_one_counts(stage: Stage) -> None:
     """Transactions of one group that overlap, and a commit between them: the checkpoint
-    has what the broker answers, whoever ends first.
+    has what the broker answers, no matter which ends first.
     """
     one, two = (
         producer(stage.source, transactional_id=f"{stage.topic} {name}")

@@ -26,6 +26,7 @@ from mirror.offsets.translation import Exactness, Translated
 from mirror.playground.jars import kafka_jars
 from mirror.policy.selection import GroupFilter
 from tests.harness.admin import commit_offsets, create_topic
+from tests.harness.connections import connected
 from tests.harness.load import producer
 from tests.harness.waiting import crowd, deadline_in
 from tests.harness.witness import read_topic
@@ -39,13 +40,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.integration
 
 JAVA = Path(__file__).parents[1] / "java" / "JoinShareGroup.java"
-
-
-@contextlib.contextmanager
-def connected(bootstrap: str) -> Iterator[Cluster]:
-    config = ClusterConfig(alias="T", bootstrap_servers=(bootstrap,))
-    with contextlib.closing(Cluster(config).connect()) as cluster:
-        yield cluster
 
 
 @contextlib.contextmanager

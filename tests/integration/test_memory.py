@@ -76,7 +76,7 @@ def test_worker_stays_below_one_gib(
 
 
 def bomb(size: int) -> EncodedBatch:
-    """A batch of one record with so many zeros, packed to a few kilobytes."""
+    """A batch of one record with `size` zeros, packed to a few kilobytes."""
     right = hostile.record(value=b"")
     behind = b"\0"  # no headers
     head = right[1:-2] + hostile.varint(size)

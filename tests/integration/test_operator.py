@@ -312,7 +312,7 @@ def test_aborted_without_the_target(pair: Pair) -> None:
         assert (store.pairs[0].active, store.pairs[0].run) == (one, "")
 
 
-def test_a_refused_command_fences_nobody(pair: Pair) -> None:
+def test_a_refused_command_fences_no_producer(pair: Pair) -> None:
     """In the middle of a switch, commands for the other direction or another kind of
     run are refused; so is, at its end, one that has nothing to do. The operator at work
     goes on. The same command again takes its place.

@@ -9,7 +9,6 @@ from collections import Counter
 import contextlib
 import json
 import multiprocessing
-import os
 import re
 import signal
 from typing import TYPE_CHECKING, Any
@@ -43,8 +42,10 @@ from tests.harness.admin import (
     alter_topic,
     commit_offsets,
     create_topic,
+    delete_records,
     end_offsets,
 )
+from tests.harness.failed_over import die
 from tests.harness.group_moves import Reader
 from tests.harness.load import producer
 from tests.harness.metadata import acls_of, allow, overrides
@@ -135,16 +136,12 @@ def _rebuild(config: MirrorConfig, flow: str, topic: str) -> None:
         assert work.finish(note) == {}
 
 
-def _die(*_: Any, **__: Any) -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
 def _after(call: Callable[..., Any]) -> Callable[..., None]:
-    return lambda *words, **named: (call(*words, **named), _die())[1]
+    return lambda *words, **named: (call(*words, **named), die())[1]
 
 
 def _dies_while_committing(*_: Any) -> None:
-    ownership.commit = lambda _, owner, __: (owner.begin_commit(), _die())  # type: ignore[assignment]
+    ownership.commit = lambda _, owner, __: (owner.begin_commit(), die())
 
 
 _WRITE = rebuild_notes.RebuildNotes.write
@@ -157,14 +154,14 @@ def _dies_at_the_end(*words: Any, **named: Any) -> None:
 
 
 _POINTS: dict[str, tuple[Any, str, Callable[..., None]]] = {
-    "before the pause": (Rebuilding, "_pause", _die),
-    "paused": (Rebuilding, "_keep_groups", _die),
-    "before the deletion": (renewing.deletion, "delete", _die),
+    "before the pause": (Rebuilding, "_pause", die),
+    "paused": (Rebuilding, "_keep_groups", die),
+    "before the deletion": (renewing.deletion, "delete", die),
     "after the deletion": (
         renewing.deletion, "delete", _after(renewing.deletion.delete)
     ),
-    "before the first positions": (rebuilding.starting, "find", _die),
-    "while it is copied": (copied_again, "wait", _die),
+    "before the first positions": (rebuilding.starting, "find", die),
+    "while it is copied": (copied_again, "wait", die),
     "after a group moved": (copy_groups, "settle", _after(copy_groups.settle)),
     "during the last commit": (rebuild_notes.RebuildNotes, "write", _dies_at_the_end),
 }  # fmt: skip
@@ -339,9 +336,7 @@ def test_refused_where_something_would_be_lost(
     others.produce(copies[CLAIMS], key=b"?", value=b"v", headers=stamp, partition=0)
     others.produce(copies[EXTRA], key=b"?", value=b"v", partition=1)
     assert others.flush(30) == 0
-    cut = [TopicPartition(names[EXPIRED], 0, 10)]
-    admin = AdminClient({"bootstrap.servers": a})
-    admin.delete_records(cut)[cut[0]].result(30)
+    delete_records(a, names[EXPIRED], 10)
 
     def lost(kind: str) -> list[tuple[int, int | None, int | None, int]]:
         seen: list[Outlook] = []

@@ -209,12 +209,12 @@ def test_topics_come_and_go(
 
         # By SIGHUP: one topic less. It stands still where it is.
         rewrite(mirror, topics(two))
-        time.sleep(4 * _LOOK_SECONDS)
+        time.sleep(4 * _LOOK_SECONDS)  # it would have looked at its file by now
         assert reloads(mirror) == times + 1
         ask(mirror)
         reloaded(mirror, times + 2)
         mirror.wait_until(lambda _: topics_of(mirror, "R1->T") == {two}, _IN_TIME)
-        time.sleep(1)
+        mirror.wait_leases()  # what was under way is done
         stands = end_offsets(target, f"R1.{one}")
 
         # What cannot be used changes nothing.
@@ -264,7 +264,7 @@ def test_topics_come_and_go(
         assert_exactly_once(order_of(target, f"R1.{topic}"), load.order)
 
 
-def test_flows_come_go_and_run_anew(
+def test_flows_come_go_and_run_again(
     clusters: dict[str, PlaygroundCluster], topic_name: str, standing: StandingMirror
 ) -> None:
     """Under load one flow restarts for another number of tasks, slots get another plan,
@@ -291,7 +291,7 @@ def test_flows_come_go_and_run_anew(
             # What a lease did is counted when it ends.
             wait_led("R1->T")
             wait_led("R2->T")
-            wait_for(lambda: end_offsets(target, f"R2.{topic_name}"), 30)
+            wait_for(lambda: end_offsets(target, f"R2.{topic_name}"))
             times = reloads(mirror)
             with never_still(mirror, "R2->T", target, f"R2.{topic_name}"):
 

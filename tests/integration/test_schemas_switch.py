@@ -289,7 +289,7 @@ def command(clusters: Clusters, tmp_path: Path, a: Raw, b: Raw) -> Iterator[Any]
         said = [made.alias.get(word, word) for word in words]
         return CliRunner().invoke(app, ["schema", *said, "-c", str(file)])
 
-    run.sides = made  # type: ignore[attr-defined]
+    run.sides = made
     with made:
         yield run
 

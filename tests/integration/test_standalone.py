@@ -232,11 +232,11 @@ def test_executor_and_worker_are_killed(
         return time.monotonic() - began
 
     with submitted.load.streaming():
-        time.sleep(2)  # somewhere in a lease
+        time.sleep(2)  # into a lease, whose age no status tells
         seconds = [kill(spark.executors()["worker-0"])]
         # Between short leases, as at the start, a dead worker is just replaced.
         mirror.wait_until(lambda d: d["flows"][0]["leases"] > 6)
-        time.sleep(2)
+        time.sleep(2)  # into a lease
         seconds.append(kill(*spark.relay_workers()["worker-0"]))
     print("both copy again after", seconds)
     submitted.assert_complete()

@@ -82,7 +82,7 @@ def fill(flow: SparklessFlow, each: int) -> None:
 
 
 def copy(flow: SparklessFlow, count: int) -> None:
-    """Copy until the copy has so many records."""
+    """Copy until the copy has `count` records."""
     assert isinstance(flow.target, str)
     with Witness(flow.target) as witness, flow.slot() as slot:
         witness.begin(flow.copy)

@@ -252,9 +252,9 @@ def test_one_application_moves_alone(
     def more_copies() -> None:
         """Wait until what the producer of bills writes now is copied."""
         last = bills.written[-1:]
-        wait_for(lambda: bills.written[-1:] != last, 30)
+        wait_for(lambda: bills.written[-1:] != last)
         last = bills.written[-1:]
-        wait_for(lambda: last[0] in copies_of_bills(), 30)
+        wait_for(lambda: last[0] in copies_of_bills())
 
     with RunningMirror(document, tmp_path) as mirror:
         for flow in (f"{one}->{two}", f"{two}->{one}"):

@@ -14,8 +14,6 @@ import os
 import signal
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import TopicPartition
-from confluent_kafka.admin import AdminClient
 import pytest
 import yaml
 
@@ -37,7 +35,7 @@ from mirror.tails.fed import Fed
 from mirror.tails.settling import Order, Settling, Way, settle
 from mirror.tails.survey import survey
 from mirror.tails.unsettled import Unsettled
-from tests.harness.admin import create_topic
+from tests.harness.admin import create_topic, delete_records
 from tests.harness.application import Application
 from tests.harness.load import producer
 from tests.harness.rehearsal import Rehearsal
@@ -124,7 +122,7 @@ class Play:
                     os.kill(os.getpid(), signal.SIGKILL)
                 _COMMIT(*arguments)
 
-            settling.ownership.commit = commit  # type: ignore[attr-defined]
+            settling.ownership.commit = commit
             settling._PIECE_RECORDS = 10
             with Rehearsal(
                 (self.one, self.a), (self.other, self.b), self.topic, **self._settings
@@ -312,9 +310,7 @@ def test_the_rest_expires(play: Play) -> None:
     last = read_topic(play.a, play.topic)[0][-1]
     assert play.settle(Way.REPLAY, Choice(key=last.key())) == 1
     assert play.settle(Way.SKIP, Choice(partition=1))
-    place = TopicPartition(play.topic, 0, last.offset() or 0)
-    admin = AdminClient({"bootstrap.servers": play.a})
-    admin.delete_records([place])[place].result(30)
+    delete_records(play.a, play.topic, last.offset() or 0)
     assert play.tail().records == 0
     with pytest.raises(StepError, match=f"position of {play.flow.name}"):
         STEPS["assess"].do(back)
@@ -322,7 +318,7 @@ def test_the_rest_expires(play: Play) -> None:
     command(play.folder, "tail", "skip", _name(play), "--yes")
     named = losses.read(play.rehearsal.cluster(play.other), play.one)
     (gone,) = [each for each in named if each.cause is losses.Cause.DELETED]
-    assert (gone.first, gone.last) == (_COPIED // _PARTITIONS, place.offset - 1)
+    assert (gone.first, gone.last) == (_COPIED // _PARTITIONS, (last.offset() or 0) - 1)
     assert play.tail().settled
     STEPS["assess"].do(back)
     play.goes_on()

@@ -88,7 +88,7 @@ def test_too_large_record_holds_up_its_partition_only(
         )
 
     status = shared_mirror.wait_until(
-        lambda document: partition_0(document)["state"] == "FAULTED", timeout=30
+        lambda document: partition_0(document)["state"] == "FAULTED"
     )
     reason = partition_0(status)["reason"]
     assert f"{copy}-0" in reason, reason
@@ -112,7 +112,7 @@ def test_too_large_record_holds_up_its_partition_only(
         1: [b"1:first", b"1:meanwhile"],
     }
     status = shared_mirror.wait_until(
-        lambda document: partition_0(document)["state"] == "RUNNING", timeout=15
+        lambda document: partition_0(document)["state"] == "RUNNING"
     )
     assert partition_0(status)["reason"] == ""
 

@@ -40,7 +40,7 @@ _QUOTA = 2_000_000.0
 
 
 def _copied(source: str, target: str, topic: str) -> SparklessFlow:
-    """A flow that has copied so many records to each partition: some 4 MB."""
+    """A flow that has copied some 4 MB."""
     create_topic(source, topic, partitions=_PARTITIONS)
     flow = SparklessFlow(source=source, target=target, topic=topic, alias=topic).own()
     send(producer(source), topic, keys(_PARTITIONS, _EACH), bytes(_LARGE))
@@ -123,7 +123,7 @@ def _worker(driver: psutil.Process) -> int:
 def test_its_processes_are_killed_under_a_quota(
     clusters: dict[str, PlaygroundCluster], topic_name: str, tmp_path: Path
 ) -> None:
-    """With a quota on both clusters verify is slow, and waits as it is told. A worker
+    """With a quota on both clusters verify is slow, and waits as brokers ask. A worker
     gets SIGKILL: its range alone is compared again. Then the driver: what it had proven
     stays, and the next run only compares the rest.
     """
