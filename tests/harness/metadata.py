@@ -179,7 +179,7 @@ def allow(
     binding = AclBinding(*_acl(kind, topic, pattern, principal, operation, permission))
     admin.create_acls([binding])[binding].result(30)
     wanted = (f"User:{principal}", operation, permission, topic, pattern)
-    wait_for(lambda: wanted in acls_of(bootstrap, kind=kind), 10)
+    wait_for(lambda: wanted in acls_of(bootstrap, kind=kind))
 
 
 def revoke(
@@ -194,7 +194,7 @@ def revoke(
     )
     admin.delete_acls([exactly])[exactly].result(30)
     gone = (f"User:{principal}", operation, permission, topic, pattern)
-    wait_for(lambda: gone not in acls_of(bootstrap, kind=kind), 10)
+    wait_for(lambda: gone not in acls_of(bootstrap, kind=kind))
 
 
 def _acl(  # noqa: PLR0917  an ACL has that many parts
