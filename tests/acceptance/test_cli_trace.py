@@ -22,7 +22,13 @@ from mirror.playground.brokers import playground
 from mirror.recovery import pauses
 from mirror.status.store import StatusStore
 from mirror.web.server import StatusServer
-from tests.harness.admin import alter_topic, create_topic, delete_topic, topic_exists
+from tests.harness.admin import (
+    alter_topic,
+    create_topic,
+    delete_topic,
+    end_offsets,
+    topic_exists,
+)
 from tests.harness.load import producer
 from tests.harness.slots import SparklessFlow, copy_until
 from tests.harness.statuses import partition_status, show
@@ -234,9 +240,12 @@ def _abort(bootstrap: str, topic: str) -> None:
     client = Producer({"bootstrap.servers": bootstrap, "transactional.id": topic})
     client.init_transactions(30)
     client.begin_transaction()
+    end = end_offsets(bootstrap, topic)[0]
     client.produce(topic, key=b"aborted", value=b"v", partition=0)
     assert client.flush(30) == 0
     client.abort_transaction(30)
+    # A transaction has ended before its marker is in the log.
+    wait_for(lambda: end_offsets(bootstrap, topic)[0] == end + 2)
 
 
 def _trim(bootstrap: str, topic: str, before: int) -> None:
