@@ -18,7 +18,7 @@ from mirror.relay import gaps
 from mirror.relay.intake import Intake
 from tests.harness.load import keys, producer, send
 from tests.harness.slots import RunningLease, SparklessFlow, copy_until
-from tests.harness.waiting import wait_for
+from tests.harness.waiting import PATIENCE_SECONDS, crowd, wait_for
 from tests.harness.witness import Witness
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class Gate:
 
     def look(self, source: Cluster, suspects: Iterable[Suspect]) -> list[Finding]:
         self.reached.set()
-        assert self.open.wait(120)
+        assert self.open.wait(PATIENCE_SECONDS * crowd())
         return self._look(source, suspects)
 
 
@@ -118,7 +118,7 @@ def test_a_leader_dies_while_a_loss_is_looked_into(
         with flow.slot() as slot:
             lease = RunningLease(slot, flow.lease(300))
             try:
-                wait_for(gate.reached.is_set, 30)
+                wait_for(gate.reached.is_set)
                 cluster.kill(3)
                 wait_for(lambda: len(overdue) > 3 and all(overdue[-3:]), 30)
                 gate.open.set()
