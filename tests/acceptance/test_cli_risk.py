@@ -98,7 +98,7 @@ def typed(*words: str) -> subprocess.CompletedProcess[str]:
         [sys.executable, "-m", "mirror", *words],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         check=False,
     )
 

@@ -66,7 +66,7 @@ def add_partitions(bootstrap: str, topic: str, total: int) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.create_partitions([NewPartitions(topic, total)])[topic].result(30)
     deadline = deadline_in(30)
-    while len(admin.list_topics(topic, timeout=10).topics[topic].partitions) < total:
+    while len(admin.list_topics(topic, timeout=30).topics[topic].partitions) < total:
         assert time.monotonic() < deadline
         time.sleep(0.05)
 
@@ -121,7 +121,7 @@ def _topic_id(admin: AdminClient, topic: str) -> str:
 
 def topic_exists(bootstrap: str, topic: str) -> bool:
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    return topic in admin.list_topics(timeout=10).topics
+    return topic in admin.list_topics(timeout=30).topics
 
 
 def end_offsets(bootstrap: str, topic: str) -> dict[int, int]:

@@ -162,7 +162,7 @@ class Pair:
         run = content(self.ends[self.one], CANARY)[-1][1]
         written = Counter(b"%d" % number for number in range(found["written"]))
         for alias in self.copies:
-            wait_for(lambda alias=alias: self._read(alias, run) == written, 30)
+            wait_for(lambda alias=alias: self._read(alias, run) == written)
         return found
 
     def _read(self, alias: str, run: object) -> Counter[object]:

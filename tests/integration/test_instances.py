@@ -126,7 +126,8 @@ def test_instances_hang_are_restarted_and_die(
 def ready(instance: RunningMirror) -> bool:
     """As Kubernetes asks before it ends the next pod."""
     try:
-        with urllib.request.urlopen(f"{instance.url}/readyz", timeout=10) as answer:
+        url = f"{instance.url}/readyz"
+        with urllib.request.urlopen(url, timeout=10 * crowd()) as answer:
             return answer.status == HTTPStatus.OK
     except urllib.error.HTTPError as error:
         error.close()
