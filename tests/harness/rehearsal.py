@@ -136,10 +136,12 @@ class Rehearsal:
         before: Mapping[str, Callable[[], object]] | None = None,
         *,
         kind: Kind = Kind.SWITCH,
-        step_seconds: float = 30.0,
+        step_seconds: float | None = None,
         tell: Callable[[str, str], None] = lambda _step, _text: None,
     ) -> None:
-        """Switch. `before`: what to do right before steps. Raises what that raises."""
+        """Switch. `before`: what to do right before steps; `step_seconds`: what a step
+        may take at most. Raises what that raises.
+        """
         stage = self.stage(kind)
         operator = _operator(stage)
         acts = before or {}
@@ -155,7 +157,7 @@ class Rehearsal:
             operator.carry_out(
                 steps,
                 stage,
-                Terms(step_seconds=step_seconds * crowd(), tell=tell, did=did),
+                Terms(step_seconds=step_seconds or 30.0 * crowd(), tell=tell, did=did),
             )
         finally:
             self.run = operator.run
