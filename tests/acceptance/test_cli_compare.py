@@ -224,7 +224,7 @@ def test_a_name_that_is_no_cluster(tmp_path: Path) -> None:
     path.write_text(yaml.safe_dump({"clusters": clusters, "flows": {"A->B": {}}}))
     done = subprocess.run(
         [sys.executable, "-m", "mirror", "compare", "A", "C", "-c", str(path)],
-        capture_output=True, text=True, timeout=60, check=False,
+        capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
     assert done.returncode == 2
     assert 'there is no cluster "C"' in done.stderr

@@ -27,6 +27,7 @@ from tests.harness.admin import (
     create_topic,
     delete_records,
     delete_topic,
+    end_offsets,
     topic_exists,
 )
 from tests.harness.load import producer
@@ -240,9 +241,12 @@ def _abort(bootstrap: str, topic: str) -> None:
     client = Producer({"bootstrap.servers": bootstrap, "transactional.id": topic})
     client.init_transactions(30)
     client.begin_transaction()
+    end = end_offsets(bootstrap, topic)[0]
     client.produce(topic, key=b"aborted", value=b"v", partition=0)
     assert client.flush(30) == 0
     client.abort_transaction(30)
+    # A transaction has ended before its marker is in the log.
+    wait_for(lambda: end_offsets(bootstrap, topic)[0] == end + 2)
 
 
 def _reasons(four: dict[str, str], traced: Traced) -> SparklessFlow:

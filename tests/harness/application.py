@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
-from tests.harness.waiting import deadline_in
+from tests.harness.waiting import crowd, deadline_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -41,7 +41,11 @@ class Application:
     def write(self, bootstrap: str, count: int) -> bool:
         """Write `count` records; returns whether brokers acknowledged all of them."""
         client = Producer(
-            {"bootstrap.servers": bootstrap, "acks": "all", "message.timeout.ms": 5000}
+            {
+                "bootstrap.servers": bootstrap,
+                "acks": "all",
+                "message.timeout.ms": int(5000 * crowd()),
+            }
         )
         before = len(self.written)
 
@@ -59,7 +63,7 @@ class Application:
                 partition=to,
                 on_delivery=delivered,
             )
-        client.flush(60)
+        client.flush()
         return len(self.written) == before + count
 
     @contextlib.contextmanager

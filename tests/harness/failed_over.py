@@ -25,6 +25,7 @@ from mirror.switching.stage import Stage
 from tests.harness.admin import create_topic
 from tests.harness.application import Application
 from tests.harness.rehearsal import Rehearsal
+from tests.harness.waiting import PATIENCE_SECONDS, crowd
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -110,7 +111,7 @@ class Failed:
 
         process = multiprocessing.get_context("fork").Process(target=restore)
         process.start()
-        process.join(60)
+        process.join(PATIENCE_SECONDS * crowd())
         return process.exitcode
 
 

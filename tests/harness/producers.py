@@ -30,7 +30,7 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
-from tests.harness.waiting import deadline_in
+from tests.harness.waiting import PATIENCE_SECONDS, deadline_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -86,7 +86,7 @@ def add_users(cluster: PlaygroundCluster, names: Iterable[str]) -> None:
 
 def write(settings: Mapping[str, Any], topic: str) -> str:
     """Write one record; returns why it was refused, empty if it was not."""
-    client = Producer({**settings, "message.timeout.ms": 10_000, "linger.ms": 0})
+    client = Producer({**settings, "message.timeout.ms": 60_000, "linger.ms": 0})
     return _send(client, topic)
 
 
@@ -96,7 +96,7 @@ def _send(client: Producer, topic: str) -> str:
         client.produce(topic, b"v", on_delivery=lambda error, _: said.append(error))
     except KafkaException as error:  # it remembers what it was refused
         return error.args[0].name()
-    assert client.flush(30) == 0
+    assert client.flush(PATIENCE_SECONDS) == 0
     return "" if said[0] is None else said[0].name()
 
 

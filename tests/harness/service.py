@@ -168,6 +168,20 @@ class RunningMirror:
 
         self.wait_until(copied, timeout)
 
+    def wait_checkpoints(self, *names: str) -> None:
+        """Wait until a round that began after this moment has ended, in these flows or,
+        if none is named, in each.
+        """
+        for _ in range(2):
+            after = time.time()
+            self.wait_until(
+                lambda document, after=after: all(
+                    flow["checkpoint_at"] > after
+                    for flow in document["flows"]
+                    if not names or flow["name"] in names
+                )
+            )
+
     def pids(self) -> list[int]:
         """The service, its JVM, and all workers."""
         assert self._process is not None
@@ -208,7 +222,7 @@ class RunningMirror:
         assert java, "no JVM to kill"
         for pid in (self._process.pid, *java):
             _kill(pid)
-        self._process.wait(10)
+        self._process.wait(PATIENCE_SECONDS)
 
     def terminate(self, timeout: float = 15) -> int:
         """SIGTERM; returns the exit code."""

@@ -189,11 +189,14 @@ class SparklessFlow:
 
 
 class RunningLease:
-    """A lease under way in a thread, until its wakeup is woken."""
+    """A lease under way in a thread, until its wakeup is woken. It lasts as much longer
+    as tests wait longer on a busy machine.
+    """
 
     def __init__(self, slot: Slot, lease: Lease) -> None:
         self._wakeup, self._waker = os.pipe()
         self._pool = concurrent.futures.ThreadPoolExecutor(1)
+        lease = replace(lease, seconds=lease.seconds * crowd())
         self._future = self._pool.submit(slot.run, lease, wakeup=self._wakeup)
 
     @property

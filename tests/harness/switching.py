@@ -145,11 +145,9 @@ class Played:
 
     def settle(self) -> None:
         """Wait until all is copied, and the group's position is known there."""
-        flow, now = f"{self.active}->{self.other}", time.time()
+        flow = f"{self.active}->{self.other}"
         self._mirror.wait_copied(self.ends[self.active], self._topic, flow=flow)
-        self._mirror.wait_until(
-            lambda _: self._mirror.flow(flow)["checkpoint_at"] > now + 1
-        )
+        self._mirror.wait_checkpoints(flow)
 
     def switch(self, *words: str, kill_at: str = "") -> Switch:
         flow = f"{self.active}/{self.other}"

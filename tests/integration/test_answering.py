@@ -71,6 +71,7 @@ def test_a_cluster_that_stops_answering_and_comes_back(
                 assert ids == {"A": id_of(clusters["a"]), "B": id_of(clusters["b"])}
                 asking.follow(config)  # as after a reload: nothing begins again
             wait_for(lambda: shown() == values(1.0, 1.0))
+        wait_for(lambda: len(store.trail.read()) == 2)  # the metric comes first
         assert [(event.cluster, event.text) for event in store.trail.read()] == [
             ("A", f"cluster A does not answer: {reason}"),
             ("A", "cluster A answers again"),

@@ -69,7 +69,7 @@ def test_an_epoch_that_compaction_took_is_told_of_rather_than_hidden(
     client.create_topics([new])[topic].result(30)
 
     def both_in_sync() -> bool:
-        seen = client.list_topics(topic, 10).topics[topic]
+        seen = client.list_topics(topic, 30).topics[topic]
         return len(seen.partitions[0].isrs) == 2
 
     put(a, topic, range(100, 110))  # keys that stay

@@ -180,7 +180,7 @@ class Leaderless:
 
     def has_leader(self) -> bool:
         admin = AdminClient({"bootstrap.servers": self.cluster.bootstrap})
-        shown = admin.list_topics(self.topic, timeout=10).topics[self.topic]
+        shown = admin.list_topics(self.topic, timeout=30).topics[self.topic]
         return len(shown.partitions) == _PARTITIONS and shown.partitions[0].leader >= 0
 
     def revive(self) -> None:

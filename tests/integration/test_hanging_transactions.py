@@ -35,7 +35,7 @@ from tests.harness.load import NumberedLoad
 from tests.harness.slot_processes import Point, SignalAt, SlotProcess
 from tests.harness.slots import SparklessFlow
 from tests.harness.waiting import wait_for
-from tests.harness.witness import assert_exactly_once, order_of
+from tests.harness.witness import Witness, assert_exactly_once, order_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -432,4 +432,5 @@ def test_what_a_later_owner_has_open_is_its_own(
         topics = cluster.topics({topic_name})
         assert hanging.complete(cluster, [first], topics, [(topic_name, 0)]) == Looked()
         second.commit()
-    assert order_of(bootstrap, topic_name) == {0: [b"k"]}
+    with Witness(bootstrap) as witness:
+        witness.assert_exactly(topic_name, {0: [b"k"]})

@@ -20,7 +20,8 @@ from tests.harness.injected_errors import (
 )
 from tests.harness.mishaps import Mishap, Rule
 from tests.harness.proxy import BrokerProxy
-from tests.harness.slots import copy_until
+from tests.harness.slots import RunningLease, copy_until
+from tests.harness.waiting import wait_for
 
 if TYPE_CHECKING:
     from mirror.playground.cluster import PlaygroundCluster
@@ -103,7 +104,11 @@ def test_failed_writes_are_not_reported(errors: InjectedErrors, topic: str) -> N
         committed = errors.sent
         with errors.rules(rule):
             errors.send()
-            reports = slot.run(errors.flow.lease(0.7))
+            lease = RunningLease(slot, errors.flow.lease(60))
+            try:
+                wait_for(lambda: rule.hits)
+            finally:
+                reports = lease.end()
         seen = {(report.counts.records, report.position) for report in reports}
         assert seen == {(0, -1 if topic == PROGRESS else committed)}
         lease = errors.flow.lease(300)

@@ -91,7 +91,7 @@ def test_instances_hang_are_restarted_and_die(
         stack.enter_context(two)
         with load.streaming(chunk=10, pause=0.1):
             two.wait_until(lambda _: two.flow(flow)["state"] == "STANDBY")
-            assert two.flow(flow)["leader"] == one.flow(flow)["leader"]
+            wait_for(lambda: two.flow(flow)["leader"] == one.flow(flow)["leader"])
             wait_grown(target, copy)
             assert two.flow(flow)["state"] == "STANDBY"
             pids = one.pids()
@@ -99,7 +99,7 @@ def test_instances_hang_are_restarted_and_die(
                 signal_all(pids, signal.SIGSTOP)
             wait_for(lambda: leads(two, flow))
             signal_all(pids, signal.SIGCONT)
-            one.wait_until(lambda _: one.flow(flow)["state"] == "STANDBY")
+            wait_for(lambda: one.flow(flow)["state"] == "STANDBY")
             wait_grown(target, copy)
             assert leads(two, flow)
 
@@ -133,7 +133,8 @@ def test_instances_hang_are_restarted_and_die(
 def ready(instance: RunningMirror) -> bool:
     """As Kubernetes asks before it ends the next pod."""
     try:
-        with urllib.request.urlopen(f"{instance.url}/readyz", timeout=10) as answer:
+        url = f"{instance.url}/readyz"
+        with urllib.request.urlopen(url, timeout=10 * crowd()) as answer:
             return answer.status == HTTPStatus.OK
     except urllib.error.HTTPError as error:
         error.close()

@@ -18,7 +18,7 @@ from mirror.relay.intake import Intake
 from tests.harness.admin import delete_records
 from tests.harness.load import keys, producer, send
 from tests.harness.slots import RunningLease, SparklessFlow, copy_until
-from tests.harness.waiting import wait_for
+from tests.harness.waiting import PATIENCE_SECONDS, crowd, wait_for
 from tests.harness.witness import Witness
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class Gate:
 
     def look(self, source: Cluster, suspects: Iterable[Suspect]) -> list[Finding]:
         self.reached.set()
-        assert self.open.wait(120)
+        assert self.open.wait(PATIENCE_SECONDS * crowd())
         return self._look(source, suspects)
 
 

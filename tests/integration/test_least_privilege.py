@@ -26,7 +26,7 @@ from tests.harness.few_rights import RestrictedFlow, grant, revoke_all
 from tests.harness.load import producer
 from tests.harness.metadata import acls_of, allow, overrides
 from tests.harness.service import RunningMirror
-from tests.harness.waiting import wait_for
+from tests.harness.waiting import PATIENCE_SECONDS, wait_for
 from tests.harness.witness import eventually
 
 if TYPE_CHECKING:
@@ -224,7 +224,8 @@ def committed(bootstrap: str, group: str, topic: str) -> list[int]:
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
     try:
         places = [TopicPartition(topic, p) for p in range(2)]
-        return [each.offset for each in consumer.committed(places, timeout=10)]
+        found = consumer.committed(places, timeout=PATIENCE_SECONDS)
+        return [each.offset for each in found]
     finally:
         consumer.close()
 
@@ -267,12 +268,13 @@ def test_the_whole_service_with_these_rights_alone(
                     for each in flow["groups"]
                 )
                 and all(job["succeeded_at"] for job in flow["jobs"])
+                # The third partition is new, and its leaders may be, too.
+                and not any(each["reason"] for each in flow["partitions"])
             )
         )
         flow = document["flows"][0]
         assert flow["problems"] == []
         assert flow["leader"]
-        assert [each["reason"] for each in flow["partitions"] if each["reason"]] == []
         assert [each["failures"] for each in flow["jobs"] if each["failures"]] == []
         assert mirror.terminate() == 0
         assert "AUTHORIZATION" not in mirror.log.read_text()
@@ -316,10 +318,11 @@ def test_a_source_that_may_only_be_read(
         eventually(b, f"A.{topic}", 100)
         wait_for(lambda: committed(b, group, f"A.{topic}") == [20, 21])
         wait_for(lambda: acls_of(b, about=f"A.{topic}"))
-        document = mirror.wait_until(lambda document: document["flows"][0]["problems"])
-        assert any(
-            "configs" in each and "AUTHORIZATION_FAILED" in each
-            for each in document["flows"][0]["problems"]
+        mirror.wait_until(
+            lambda document: any(
+                "configs" in each and "AUTHORIZATION_FAILED" in each
+                for each in document["flows"][0]["problems"]
+            )
         )
     assert (acls_of(a), end_offsets(a, topic), _topics(a)) == before
 
