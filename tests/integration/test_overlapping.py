@@ -53,9 +53,7 @@ def _refused(*, code: int, topic: str) -> Rule:
 
 
 @contextlib.contextmanager
-def trickling(
-    bootstrap: str, topic: str, copies: Callable[[], int]
-) -> Iterator[None]:
+def trickling(bootstrap: str, topic: str, copies: Callable[[], int]) -> Iterator[None]:
     """Records come one after another, so that every Fetch brings a few: all but the
     first once there are copies, as a slot that begins late would find all at once.
     """
@@ -146,9 +144,7 @@ def test_one_of_several_transactions_fails(
         with (
             flow.slot() as slot,
             proxy.rules(rule, slow),
-            trickling(
-                source, topic_name, lambda: copied_records(target, flow.copy)
-            ),
+            trickling(source, topic_name, lambda: copied_records(target, flow.copy)),
         ):
             witness.begin(flow.copy)
             copy_until(

@@ -118,7 +118,9 @@ def test_the_flow_out_of_the_active_cluster_copies(
         make_active(document, "RA", "RB", 2)
         changed, began = time.time(), time.monotonic()
         settled(mirror, "RB->RA", "RA->RB")
-        assert time.monotonic() - began < 15 * crowd(), "well within a failure's restart"
+        assert time.monotonic() - began < 15 * crowd(), (
+            "well within a failure's restart"
+        )
         wait_for(lambda: (answers(mirror, "RA"), answers(mirror, "RB")) == (503, 200))
         for load in loads.values():
             load.send(20)

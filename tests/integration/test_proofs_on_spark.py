@@ -72,7 +72,9 @@ def _proving(mirror: RunningMirror) -> list[int]:
 
 
 def _metric(mirror: RunningMirror, name: str) -> float:
-    with urllib.request.urlopen(f"{mirror.url}/metrics", timeout=PATIENCE_SECONDS) as answer:
+    with urllib.request.urlopen(
+        f"{mirror.url}/metrics", timeout=PATIENCE_SECONDS
+    ) as answer:
         lines = answer.read().decode().splitlines()
     return sum(float(each.split()[-1]) for each in lines if each.startswith(name))
 
@@ -105,7 +107,9 @@ def test_copies_are_proven_while_the_service_copies(
                 *("DIFFERENT", _FAULTY, _FAULTY),
             )
             assert _metric(mirror, "mirror_verify_findings") == 1
-            wait_for(lambda: b"DIFFERENT, 1 at offset 20 on the source" in _told(mirror))
+            wait_for(
+                lambda: b"DIFFERENT, 1 at offset 20 on the source" in _told(mirror)
+            )
 
             pids: list[int] = []
             wait_for(lambda: pids.extend(_proving(mirror)) or pids)

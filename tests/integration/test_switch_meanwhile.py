@@ -19,9 +19,9 @@ from mirror.switching.steps.assess import places_of
 from mirror.switching.steps.changes import changes
 from tests.harness.admin import (
     add_partitions,
+    closed_ends,
     create_topic,
     delete_topic,
-    end_offsets,
 )
 from tests.harness.application import Application
 from tests.harness.group_moves import Reader, commit_for, committed
@@ -314,7 +314,7 @@ def test_a_journal_is_lost(make_clusters: Any, topic_name: str, side: str) -> No
             except MirrorError as error:
                 said = str(error)
             print(f"{step} {side}: {said}")
-            wait_for(partial(went_through, play), 60)
+            wait_for(partial(went_through, play))
             assert play.there() == 10
             ours = next(iter(rehearsal.config.recovery))
             for alias in (play.one, play.other):
@@ -433,7 +433,7 @@ def test_the_way_back_passes_copies(
         rehearsal.copy(play.b, play.copy, copied)
         rehearsal.see()
         rehearsal.carry_out(kind=Kind.FAILOVER)
-        starts = end_offsets(play.b, born)[0]
+        starts = closed_ends(play.b, born)[0]
         if policy == "identity":
             assert starts > 2000
         write(play.b, born, "born", 20)
