@@ -94,7 +94,7 @@ def test_a_failover_to_a_cluster_that_hangs(
             copy = f"{names[0]}.{topic}"
             rehearsal.copy(two, copy, 10)
             rehearsal.see()
-            began, slow = 0.0, crowd()
+            began = 0.0
 
             def hang() -> None:
                 nonlocal began
@@ -110,8 +110,7 @@ def test_a_failover_to_a_cluster_that_hangs(
             print(f"{step}: {took:.1f} s: {told.value}")
             assert str(told.value).startswith(f"step {step} failed: cluster ")
             assert "no answer in time" in str(told.value)
-            slow = max(slow, crowd())
-            assert took < (2 * _STEP_SECONDS + _NOTE_SECONDS) * slow
+            assert took < 2 * _STEP_SECONDS + _NOTE_SECONDS * crowd()
             wait_for(lambda: rehearsal.cluster(names[1]).topics())  # noqa: B023
             rehearsal.carry_out(kind=Kind.FAILOVER)
             assert rehearsal.run is not None
@@ -192,7 +191,7 @@ def test_a_cluster_hangs_in_each_step(
             copy = f"{names[0]}.{topic}"
             rehearsal.copy(two, copy, 10)
             before = all_acls(one)
-            began, slow = 0.0, crowd()
+            began = 0.0
 
             def hang() -> None:
                 nonlocal began
@@ -206,8 +205,7 @@ def test_a_cluster_hangs_in_each_step(
             print(f"{step} {side}: {took:.1f} s: {told.value}")
             assert str(told.value).startswith(f"step {step} failed: cluster ")
             assert f"{silent}: no answer in time" in str(told.value)
-            slow = max(slow, crowd())
-            assert took < (2 * _STEP_SECONDS + _NOTE_SECONDS) * slow
+            assert took < 2 * _STEP_SECONDS + _NOTE_SECONDS * crowd()
             moved = "Run the same command again to go on" in str(told.value)
             assert moved == (roles.STEPS.index(step) > roles.STEPS.index(roles.ROLE))
             if side == "b" and not moved:
