@@ -261,7 +261,12 @@ def test_stop_on_recreated_topic(lab: Lab) -> None:
     lab.delete_topic(topic)
     create_topic(lab.a, topic)
     lab.put(topic, range(50), "new-")
-    assert "created again" in lab.wait_state(topic, "FAULTED")["reason"]
+
+    def refused() -> bool:
+        shown = lab.partition(topic)
+        return shown["state"] == "FAULTED" and "created again" in shown["reason"]
+
+    wait_for(refused)
     assert len(order_of(lab.b, f"STOP.{topic}")[0]) == 40
     lab.command("flow", "reset", "STOP->B", "--topic", topic, "--to", "10", "--yes")
     expected = [b"old-%d" % n for n in range(40)]
