@@ -138,9 +138,11 @@ def topic_exists(bootstrap: str, topic: str) -> bool:
     return topic in admin.list_topics(timeout=30).topics
 
 
-def end_offsets(bootstrap: str, topic: str) -> dict[int, int]:
-    """The high watermark of each partition; none, if there is no such topic."""
-    consumer = _consumer(bootstrap)
+def end_offsets(bootstrap: str, topic: str, **settings: str) -> dict[int, int]:
+    """Where each partition ends for a read_committed consumer, or for one with these
+    settings; none, if there is no such topic.
+    """
+    consumer = _consumer(bootstrap, **settings)
     deadline = deadline_in(15)
     try:
         while True:
@@ -156,6 +158,17 @@ def end_offsets(bootstrap: str, topic: str) -> dict[int, int]:
                 time.sleep(0.1)
     finally:
         consumer.close()
+
+
+def closed_ends(bootstrap: str, topic: str) -> dict[int, int]:
+    """Where each partition ends once no transaction is open in it: one has ended before
+    its marker is in the log.
+    """
+    every = {"isolation.level": "read_uncommitted"}
+    wait_for(
+        lambda: end_offsets(bootstrap, topic) == end_offsets(bootstrap, topic, **every)
+    )
+    return end_offsets(bootstrap, topic)
 
 
 def copied_records(bootstrap: str, topic: str) -> int:

@@ -125,9 +125,15 @@ class InjectedErrors:
             with self.rules(rule):
                 self.send()
                 reports = self.copy_and_more(slot, rule)
+
+                def healed() -> bool:
+                    nonlocal reports
+                    reports = slot.run(self.flow.lease(2))
+                    return all(report.state != "FAULTED" for report in reports)
+
                 if any(report.state == "FAULTED" for report in reports):
                     # The rule struck when all was copied: the fault goes with a retry.
-                    reports = slot.run(self.flow.lease(2))
+                    wait_for(healed)
             assert {report.state for report in reports} == {"RUNNING"}
             # A commit whose answer was lost is counted, too; none is counted twice.
             counted = sum(report.total.records for report in reports)

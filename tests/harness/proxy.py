@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from tests.harness.mishaps import Mishap, Rule
 from tests.harness.protocol import class_of
+from tests.harness.waiting import deadline_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -145,7 +146,7 @@ class BrokerProxy:
                 waiting.append(request)
                 _write(broker, request.frame)
         # What was late is not undone because its sender has gone.
-        end = time.monotonic() + 1
+        end = deadline_in(1)
         while waiting and time.monotonic() < end:
             time.sleep(0.01)
         _end(broker)

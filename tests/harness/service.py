@@ -104,7 +104,7 @@ class RunningMirror:
 
     def status(self) -> dict[str, Any]:
         url = f"{self.url}/status"
-        with urllib.request.urlopen(url, timeout=5 * crowd()) as answer:
+        with urllib.request.urlopen(url, timeout=30 * crowd()) as answer:
             return json.load(answer)
 
     def flow(self, name: str | None = None) -> dict[str, Any]:

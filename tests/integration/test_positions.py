@@ -28,7 +28,7 @@ from mirror.driver.rewriting import Rewriting
 from mirror.proving.runner import InProcess
 from tests.harness.admin import create_topic, delete_records, topic_exists
 from tests.harness.load import producer
-from tests.harness.waiting import crowd, wait_for
+from tests.harness.waiting import PATIENCE_SECONDS, crowd, wait_for
 from tests.harness.witness import eventually, keys_of, order_of
 
 if TYPE_CHECKING:
@@ -74,8 +74,14 @@ class Lab:
         return {"state": "", "reason": "", "lost": 0, "position": -1}
 
     def wait_state(self, topic: str, state: str) -> dict[str, Any]:
-        wait_for(lambda: self.partition(topic)["state"] == state, _ACTED_SECONDS, 0.2)
-        return self.partition(topic)
+        found: dict[str, Any] = {}
+
+        def there() -> bool:
+            found.update(self.partition(topic))
+            return bool(found["state"] == state)
+
+        wait_for(there, _ACTED_SECONDS, 0.2)
+        return found
 
     def command(self, *words: str) -> str:
         """Returns its stdout."""
@@ -89,7 +95,7 @@ class Lab:
             [sys.executable, "-m", "mirror", *words, "-c", str(self.file)],
             capture_output=True,
             text=True,
-            timeout=60 * crowd(),  # a repair starts Spark
+            timeout=PATIENCE_SECONDS * crowd(),  # a repair starts Spark
             check=False,
         )
         assert done.returncode == 0, done.stdout + done.stderr
@@ -168,7 +174,7 @@ def test_deleted_before_copied(lab: Lab) -> None:
     assert lab.copied(f"LOSS.{topic}", 80) == kept
     assert lab.losses(topic) == [("DELETED", 50, 119)]
     wait_for(lambda: lab.partition(topic)["lost"] == 70)
-    assert lab.partition(topic)["state"] == "RUNNING"
+    lab.wait_state(topic, "RUNNING")
 
 
 def test_stop_on_loss_waits_for_a_decision(lab: Lab) -> None:
@@ -195,7 +201,7 @@ def test_stop_on_loss_waits_for_a_decision(lab: Lab) -> None:
     kept = [b"%d" % n for n in [*range(50), *range(70, 100)]]
     assert lab.copied(f"STOP.{topic}", 80) == kept
     assert lab.losses(topic) == [("SKIPPED", 50, 69)]
-    assert lab.partition(other)["position"] == 10
+    wait_for(lambda: lab.partition(other)["position"] == 10)
 
 
 def test_recreated_topic_goes_on(lab: Lab) -> None:
@@ -248,10 +254,12 @@ def test_stop_on_recreated_topic(lab: Lab) -> None:
     lab.delete_topic(topic)
     create_topic(lab.a, topic)
     lab.put(topic, range(50), "new-")
-    wait_for(
-        lambda: "created again" in lab.partition(topic)["reason"], _ACTED_SECONDS, 0.2
-    )
-    assert lab.partition(topic)["state"] == "FAULTED"
+
+    def refused() -> bool:
+        shown = lab.partition(topic)
+        return shown["state"] == "FAULTED" and "created again" in shown["reason"]
+
+    wait_for(refused)
     assert len(order_of(lab.b, f"STOP.{topic}")[0]) == 40
     lab.command("flow", "reset", "STOP->B", "--topic", topic, "--to", "10", "--yes")
     expected = [b"old-%d" % n for n in range(40)]
@@ -281,9 +289,9 @@ def test_a_pause_outlives_a_restart(lab: Lab) -> None:
     lab.mirror.start()
     lab.copied(f"LOSS.{other}", 10)
     wait_for(lambda: lab.partition(topic)["state"] == "PAUSED")
+    wait_for(lambda: lab.partition(topic)["lag"] == 10)
     shown = lab.wait_state(topic, "PAUSED")
     assert (shown["position"], shown["since"] > 0) == (10, True)
-    wait_for(lambda: lab.partition(topic)["lag"] == 10)
     assert lab.mirror.flow("LOSS->B")["paused"] == 1
     assert len(order_of(lab.b, f"LOSS.{topic}")[0]) == 10
     lab.command("resume", "LOSS->B", "--topic", topic, "--yes")
@@ -355,8 +363,14 @@ def test_repair_while_the_service_runs(
     lab.put(topic, range(40, 50))
     numbers = [*range(30), *range(33, 40), *range(30, 33), *range(40, 50)]
     assert lab.copied(f"LOSS.{topic}", 50) == [b"%d" % n for n in numbers]
-    told = httpx.get(f"{lab.mirror.url}/events?kind=copy-repaired").json()["events"]
-    assert [each["details"]["topics"] for each in told] == [{topic: 3}]
+
+    def told() -> list[dict[str, int]]:
+        asked = f"{lab.mirror.url}/events?kind=copy-repaired"
+        events = httpx.get(asked, timeout=PATIENCE_SECONDS).json()["events"]
+        return [each["details"]["topics"] for each in events]
+
+    wait_for(told)
+    assert told() == [{topic: 3}]
 
 
 def test_start_at_a_moment(lab: Lab) -> None:

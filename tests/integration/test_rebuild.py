@@ -40,16 +40,17 @@ from mirror.recovery.rebuilds import Step
 from tests.harness.admin import (
     add_partitions,
     alter_topic,
+    closed_ends,
     commit_offsets,
     create_topic,
     delete_records,
-    end_offsets,
 )
 from tests.harness.failed_over import die
 from tests.harness.group_moves import Reader
 from tests.harness.load import producer
 from tests.harness.metadata import acls_of, allow, overrides
 from tests.harness.slots import SparklessFlow, copy_until
+from tests.harness.waiting import PATIENCE_SECONDS, crowd, wait_for
 from tests.harness.witness import Witness, eventually, keys_of, read_topic
 
 if TYPE_CHECKING:
@@ -102,7 +103,7 @@ def _commit(bootstrap: str, group: str, copy: str, offsets: dict[int, int]) -> N
 def _committed(bootstrap: str, group: str, copy: str) -> dict[int, TopicPartition]:
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
     asked = [TopicPartition(copy, n) for n in range(3)]
-    found = consumer.committed(asked, timeout=10)
+    found = consumer.committed(asked, timeout=PATIENCE_SECONDS)
     consumer.close()
     return {each.partition: each for each in found if each.offset >= 0}
 
@@ -177,7 +178,7 @@ def _killed(config: MirrorConfig, flow: str, topic: str, point: str) -> int | No
 
     process = multiprocessing.get_context("fork").Process(target=rebuild)
     process.start()
-    process.join(60)
+    process.join(PATIENCE_SECONDS * crowd())
     return process.exitcode
 
 
@@ -286,12 +287,13 @@ def test_a_rebuild_that_is_killed_at_each_step(
         assert Counter(m.key() for part in found.values() for m in part) == Counter(
             sent + more
         )
+        wait_for(lambda: _events(mirror.url, flow))
         events = _events(mirror.url, flow)
         assert [each["details"]["repair"] for each in events] == ["rebuild"]
         assert events[0]["details"]["topics"] == {topic_name: records}
         beside = eventually(b, f"{alias}.{other}", len(_POINTS))
         assert keys_of(beside)[0] == [b"%d" % at for at in range(len(_POINTS))]
-        assert mirror.flow()["faulted"] == 0
+        wait_for(lambda: mirror.flow()["faulted"] == 0)
 
 
 FOREIGN, CLAIMS, EXPIRED, EXTRA = "foreign", "claims", "expired", "extra"
@@ -325,7 +327,7 @@ def test_refused_where_something_would_be_lost(
             witness.begin(f"{alias}.{name}")
             copy_until(witness, slot, flow.lease(60), count=30, timeout=60)
     copies = {kind: f"{alias}.{name}" for kind, name in names.items()}
-    ends = {kind: end_offsets(b, copy)[0] for kind, copy in copies.items()}
+    ends = {kind: closed_ends(b, copy)[0] for kind, copy in copies.items()}
     before = _ids(b, copies.values())
 
     stamp = read_topic(b, copies[CLAIMS])[0][0].headers()

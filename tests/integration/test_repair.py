@@ -33,7 +33,7 @@ from tests.harness.load import producer
 from tests.harness.proofs import proven
 from tests.harness.proxy import KAFKA_2_8, BrokerProxy
 from tests.harness.slots import SparklessFlow, copy_until
-from tests.harness.waiting import deadline_in
+from tests.harness.waiting import PATIENCE_SECONDS, crowd, deadline_in
 from tests.harness.witness import Witness, read_topic
 
 if TYPE_CHECKING:
@@ -105,7 +105,8 @@ def _copy(
     flow: SparklessFlow, a: PlaygroundCluster, b: PlaygroundCluster, numbers: range
 ) -> None:
     """Write these records to every topic, and copy them, in one transaction each."""
-    client = producer(a.bootstrap)
+    # One batch for each topic, however slow this is.
+    client = producer(a.bootstrap, linger_ms=60_000)
     for name in PLANTS:
         for number in numbers:
             client.produce(
@@ -205,7 +206,7 @@ def _killed(flow: SparklessFlow, point: str) -> int | None:
 
     process = multiprocessing.get_context("fork").Process(target=repair)
     process.start()
-    process.join(60)
+    process.join(PATIENCE_SECONDS * crowd())
     return process.exitcode
 
 

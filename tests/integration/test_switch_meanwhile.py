@@ -19,16 +19,16 @@ from mirror.switching.steps.assess import places_of
 from mirror.switching.steps.changes import changes
 from tests.harness.admin import (
     add_partitions,
+    closed_ends,
     create_topic,
     delete_topic,
-    end_offsets,
 )
 from tests.harness.application import Application
 from tests.harness.group_moves import Reader, commit_for, committed
 from tests.harness.load import producer
 from tests.harness.rehearsal import Rehearsal
 from tests.harness.service import RunningMirror
-from tests.harness.waiting import wait_for
+from tests.harness.waiting import crowd, wait_for
 from tests.harness.witness import order_of
 
 if TYPE_CHECKING:
@@ -180,7 +180,7 @@ def test_a_position_in_an_earlier_topic(play: Play) -> None:
         assert play.application.write(play.a, 5)
 
     with pytest.raises(MirrorError, match="step drain failed: still waiting"):
-        play.rehearsal.carry_out({"fence": renew}, step_seconds=5)
+        play.rehearsal.carry_out({"fence": renew}, step_seconds=5 * crowd())
     assert not play.active()
 
 
@@ -246,7 +246,7 @@ def test_a_topic_that_has_grown(
             grow()
         clear = f"step {at} failed.*has 3 partitions on {play.one} and fewer on"
         with pytest.raises(MirrorError, match=clear) as told:
-            rehearsal.carry_out({step: grow}, step_seconds=3)
+            rehearsal.carry_out({step: grow}, step_seconds=3 * crowd())
         assert "refresh_topics_seconds" in str(told.value)
         assert "Everything was undone" in str(told.value)
         rehearsal.copying().own()
@@ -314,7 +314,7 @@ def test_a_journal_is_lost(make_clusters: Any, topic_name: str, side: str) -> No
             except MirrorError as error:
                 said = str(error)
             print(f"{step} {side}: {said}")
-            wait_for(partial(went_through, play), 60)
+            wait_for(partial(went_through, play))
             assert play.there() == 10
             ours = next(iter(rehearsal.config.recovery))
             for alias in (play.one, play.other):
@@ -433,7 +433,7 @@ def test_the_way_back_passes_copies(
         rehearsal.copy(play.b, play.copy, copied)
         rehearsal.see()
         rehearsal.carry_out(kind=Kind.FAILOVER)
-        starts = end_offsets(play.b, born)[0]
+        starts = closed_ends(play.b, born)[0]
         if policy == "identity":
             assert starts > 2000
         write(play.b, born, "born", 20)

@@ -41,7 +41,7 @@ from tests.harness.load import producer
 from tests.harness.rehearsal import Rehearsal
 from tests.harness.slots import copy_until
 from tests.harness.switching import command
-from tests.harness.waiting import wait_for
+from tests.harness.waiting import PATIENCE_SECONDS, crowd, wait_for
 from tests.harness.witness import Witness, read_topic
 
 if TYPE_CHECKING:
@@ -82,10 +82,10 @@ class Play:
         self.application = Application(topic, _PARTITIONS, f"app-{topic}")
         for bootstrap in dict.fromkeys((self.a, self.b)):
             create_topic(bootstrap, topic, _PARTITIONS)
-        self.application.write(self.a, _COPIED)
+        assert self.application.write(self.a, _COPIED)
         self.rehearsal.copy(self.b, self.copy, _COPIED)
         self.rehearsal.see()
-        self.application.write(self.a, _LEFT)
+        assert self.application.write(self.a, _LEFT)
         self.left = self.application.written[_COPIED:]
         self.rehearsal.carry_out(kind=Kind.FAILOVER)
         (folder / "mirror.yaml").write_text(yaml.safe_dump(self.rehearsal.document))
@@ -131,7 +131,7 @@ class Play:
 
         process = multiprocessing.get_context("fork").Process(target=run)
         process.start()
-        process.join(60)
+        process.join(PATIENCE_SECONDS * crowd())
         assert process.exitcode == -signal.SIGKILL
 
     def copied(self) -> Counter[bytes]:

@@ -14,10 +14,10 @@ from mirror.proving.log_stream import LogStream
 from mirror.recovery import proofs
 from tests.harness.admin import (
     alter_topic,
+    closed_ends,
     create_topic,
     delete_records,
     delete_topic,
-    end_offsets,
     topic_exists,
 )
 from tests.harness.load import keys, producer, send
@@ -228,7 +228,7 @@ def test_a_map_that_begins_within_the_range(
     a, b = clusters["a"].bootstrap, clusters["b"].bootstrap
     flow = _copied(a, b, topic_name, partitions=1)
     own_map = runs.topic_name(flow.alias, ".")
-    before = end_offsets(b, own_map)[0]
+    before = closed_ends(b, own_map)[0]
     _copy(flow, b, keys(1, _EACH), size=100, total=2 * _EACH)
     delete_records(b, own_map, before)
 

@@ -22,7 +22,7 @@ from tests.harness.load import keys, producer, send
 from tests.harness.proofs import Meanwhile, proven
 from tests.harness.service import is_worker
 from tests.harness.slots import SparklessFlow, copy_until
-from tests.harness.waiting import wait_for
+from tests.harness.waiting import PATIENCE_SECONDS, crowd, wait_for
 from tests.harness.witness import Witness
 
 if TYPE_CHECKING:
@@ -146,22 +146,28 @@ def test_its_processes_are_killed_under_a_quota(
     first = tmp_path / "first.log"
     with _slow(a), _slow(b), started(first) as running:
         driver = psutil.Process(running.pid)
-        wait_for(lambda: _worker(driver) or running.poll() is not None, 60, 0.05)
+        workers: list[int] = []
+
+        def works() -> bool:
+            workers.append(_worker(driver))
+            return workers[-1] > 0 or running.poll() is not None
+
+        wait_for(works, pause=0.05)
         assert running.poll() is None, first.read_text()
-        psutil.Process(_worker(driver)).kill()
-        wait_for(lambda: kept() or running.poll() is not None, 90, 0.1)
+        psutil.Process(workers[-1]).kill()
+        wait_for(lambda: kept() or running.poll() is not None, pause=0.1)
         assert running.poll() is None, first.read_text()
         family = [driver, *driver.children(recursive=True)]
         driver.kill()
     before = kept()
     assert 0 < before < _PARTITIONS
     assert first.read_text().count("a task of the proof failed; once more") == 1
-    _, alive = psutil.wait_procs(family, 30)
+    _, alive = psutil.wait_procs(family, 30 * crowd())
     assert not alive  # nothing goes on without its driver
 
     second = tmp_path / "second.log"
     with started(second) as running:
-        assert running.wait(120) == 0, second.read_text()
+        assert running.wait(PATIENCE_SECONDS * crowd()) == 0, second.read_text()
     told = json.loads(second.with_suffix(".json").read_text())
     (topic,) = told["flows"][0]["topics"]
     assert topic["equal"] == (_PARTITIONS - before) * _EACH
