@@ -71,7 +71,7 @@ def show_plan(stage: Stage, output: Form) -> None:
     from mirror.switching.steps.assess import assessed  # noqa: PLC0415
     from mirror.switching.steps.changes import Changes, changes  # noqa: PLC0415
 
-    done, places = assessed(stage)
+    done, places = assessed(stage, waits=False)
     planned = {**changes(stage, places)}
     if output is Form.JSON:
         planned["assess"] = Changes(warnings=done.warnings)
