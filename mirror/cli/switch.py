@@ -249,7 +249,7 @@ def _run(asked: _Asked) -> None:
             target_or_none=target,
             notes={},
             note=lambda _notes: None,
-            tell=lambda _text: None,
+            tell=lambda text: lines.tell("assess", text),
             deadline=time.monotonic() + asked.step_timeout,
             abort_transactions=asked.abort_transactions,
             agree=lambda question: asked.yes or typer.confirm(question, err=True),

@@ -71,7 +71,7 @@ def show_plan(stage: Stage, output: Form) -> None:
     from mirror.switching.steps.assess import assessed
     from mirror.switching.steps.changes import Changes, changes
 
-    done, places = assessed(stage)
+    done, places = assessed(stage, waits=False)
     planned = {**changes(stage, places)}
     if output is Form.JSON:
         planned["assess"] = Changes(warnings=done.warnings)

@@ -162,13 +162,15 @@ class Rehearsal:
         finally:
             self.run = operator.run
 
-    def abort(self) -> None:
-        """Undo what an operator that is gone has done. Raises what that raises."""
-        stage = self.stage()
+    def abort(self, kind: Kind = Kind.SWITCH) -> dict[str, str]:
+        """Undo what an operator that is gone has done; what is so now, by step. Both
+        clusters answer. Raises what that raises.
+        """
+        stage = replace(self.stage(), kind=kind)
         terms = Terms(
             step_seconds=30.0 * crowd(), tell=lambda *_: None, did=lambda *_: None
         )
-        _operator(stage).abort(STEPS, stage, terms)
+        return dict(_operator(stage).abort(STEPS, stage, terms))
 
 
 def _operator(stage: Stage) -> Operator:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from functools import partial
+import json
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import Consumer, TopicPartition
 import pytest
+from typer.testing import CliRunner
 
 from mirror.batches.reading import TopicReader
+from mirror.cli.main import app
 from mirror.config.schema import MirrorConfig
 from mirror.errors import FencedError, MirrorError
 from mirror.offsets import progress
@@ -253,6 +256,33 @@ def test_a_topic_that_has_grown(
         rehearsal.carry_out()
         assert play.active()
         assert play.there() == 10
+
+
+def test_a_dry_run_waits_for_no_copies(
+    clusters: dict[str, PlaygroundCluster], topic_name: str, tmp_path: Path
+) -> None:
+    """Two topics whose copies the service has still to make, and one that it has to
+    grow: a dry run names all three at once, and shows the rest of the plan.
+    """
+    play = Play(clusters, topic_name)
+    play.fill()
+    document = play.rehearsal.document
+    document["defaults"]["topics"] = [f"{topic_name}.*"]
+    (tmp_path / "mirror.yaml").write_text(json.dumps(document))
+    add_partitions(play.a, topic_name, 3)
+    for name in ("one", "two"):
+        create_topic(play.a, f"{topic_name}-{name}", 1)
+    words = ("switch", f"{play.one}/{play.other}", "--dry-run", "-o", "json")
+    run = CliRunner().invoke(app, [*words, "-c", str(tmp_path / "mirror.yaml"),
+                                   "--step-timeout", "10"])  # fmt: skip
+    assert run.exit_code == 0, run.output
+    steps = {each["step"]: each for each in map(json.loads, run.stdout.splitlines())}
+    lacks = [each for each in steps["assess"]["warnings"] if "waits" in each]
+    assert [each.partition("has")[2] for each in lacks] == [
+        f" 3 partitions on {play.one} and fewer on {play.other}",
+        *[f" 1 partition on {play.one} and no copy on {play.other}"] * 2,
+    ]
+    assert steps["positions"]["changes"]
 
 
 @pytest.mark.full
