@@ -175,10 +175,23 @@ def _of_group(known: Known, group: str, at: float) -> Iterator[Finding]:
             cure="let the flow copy and checkpoint it, or leave the group out",
             command=f"mirror group describe --flow '{flow}' {group}",
         )
+    placed = {key: each for key, each in stands.items() if each.downstream >= 0}
+    if older := sorted(
+        key for key, each in placed.items() if each.exactness is Exactness.BEFORE
+    ):
+        yield Finding(
+            level=Level.DEGRADED,
+            subject=subject,
+            reason=f"its position in {_named(older)} is older than all that the copy "
+            "has, or mirror knows of it: it would begin at the copy's start, and miss "
+            "what is gone there",
+            cure="let it read on; compare the retention of both sides",
+            command=f"mirror topic configs --flow '{flow}'",
+        )
     if vague := sorted(
         key
-        for key, stand in stands.items()
-        if stand.downstream >= 0 and stand.exactness not in _EXACT
+        for key, each in placed.items()
+        if each.exactness not in {*_EXACT, Exactness.BEFORE}
     ):
         yield Finding(
             level=Level.DEGRADED,

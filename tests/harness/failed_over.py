@@ -28,7 +28,7 @@ from tests.harness.rehearsal import Rehearsal
 from tests.harness.waiting import PATIENCE_SECONDS, crowd
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from mirror.playground.cluster import PlaygroundCluster
 
@@ -109,10 +109,43 @@ class Failed:
                 setattr(where, name, die)
                 self.restore()
 
-        process = multiprocessing.get_context("fork").Process(target=restore)
-        process.start()
-        process.join(PATIENCE_SECONDS * crowd())
-        return process.exitcode
+        return _ends(restore)
+
+    def dies_at_commit(self, number: int, *, late: bool) -> bool:
+        """Restore what is left in a process that gets SIGKILL right before its commit
+        of this number, or `late`, right after it; returns False if it makes fewer.
+        """
+
+        def restore() -> None:
+            commits, commit = 0, ownership.commit
+
+            def dying(*arguments: Any) -> None:
+                nonlocal commits
+                commits += 1
+                if late:
+                    commit(*arguments)
+                if commits == number:
+                    die()
+                if not late:
+                    commit(*arguments)
+
+            with Rehearsal(*self.ends, self.topic, **self._settings) as own:
+                self.rehearsal = own
+                if failback.look(self.stage()).restorable:
+                    setattr(ownership, "commit", dying)  # noqa: B010  of all callers
+                    self.restore()
+
+        code = _ends(restore)
+        assert code in {0, -signal.SIGKILL}
+        return code != 0
+
+
+def _ends(act: Callable[[], None]) -> int | None:
+    """The exit code of a process that does this."""
+    process = multiprocessing.get_context("fork").Process(target=act)
+    process.start()
+    process.join(PATIENCE_SECONDS * crowd())
+    return process.exitcode
 
 
 _STEPS: Mapping[str, tuple[Any, str]] = {

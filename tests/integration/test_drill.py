@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from typing import TYPE_CHECKING, Any
 from urllib.request import urlopen
 
-from confluent_kafka import Consumer
-from confluent_kafka.admin import ResourceType
+from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient, ResourceType
 import numpy as np
 import pytest
 import yaml
@@ -21,6 +22,7 @@ from mirror.offsets import runs
 from mirror.offsets.runs import Block
 from mirror.playground.brokers import playground
 from mirror.recovery import proofs
+from mirror.recovery.journal import Kind
 from mirror.recovery.proofs import Proof
 from tests.harness.admin import (
     add_partitions,
@@ -49,6 +51,8 @@ pytestmark = pytest.mark.integration
 
 
 def found(drill: Drill) -> set[tuple[str, str]]:
+    """Levels and subjects; each finding has a cure."""
+    assert all(each.cure for each in drill.findings)
     return {(str(each.level), each.subject) for each in drill.findings}
 
 
@@ -162,6 +166,58 @@ def plant_proof(pair: Drilled, source: str, target: str) -> None:
     )  # fmt: skip
     flow = pair.config.flows[f"{source}->{target}"]
     proofs.write(pair.cluster(target), flow, [proof])
+
+
+@pytest.mark.full
+def test_defects_of_a_pair(
+    clusters: dict[str, PlaygroundCluster], topic_name: str, tmp_path: Path
+) -> None:
+    """A copy that is compacted, a switch whose operator is gone, next records that were
+    removed from the copy, and, after a failover, a tail that is not settled are each
+    found by name, with the command that mends it.
+    """
+    one, two = clusters["a"].bootstrap, clusters["b"].bootstrap
+    create_topic(one, topic_name, 2)
+    create_topic(two, topic_name, 2)  # what the way back copies
+    with Drilled(("drillI", one), ("drillJ", two), topic_name) as pair:
+        application = pair.prepare(one, two)
+        copy, switch = f"topic {topic_name} ({pair.copied})", "pair drillI<->drillJ"
+        assert pair.drill().findings == ()
+
+        alter_topic(two, pair.copied, cleanup_policy="compact")
+        (compacted,) = pair.drill().findings
+        assert (compacted.level, compacted.subject) == (Level.NOT_READY, copy)
+        assert compacted.command.startswith("mirror topic configs")
+        remove_override(two, pair.copied, "cleanup.policy")
+
+        with pytest.raises(SystemExit):
+            pair.carry_out({"fence": sys.exit})
+        (left,) = pair.drill().findings
+        assert (left.level, left.subject) == (Level.NOT_READY, switch)
+        assert left.command == "mirror switch 'drillI->drillJ'"
+        pair.abort()
+
+        admin = AdminClient({"bootstrap.servers": two})
+        place = TopicPartition(pair.copied, 0, end_offsets(two, pair.copied)[0])
+        admin.delete_records([place])[place].result(30)
+        group = f"group app-{topic_name}"
+        lost = pair.drill()
+        assert ("DEGRADED", group) in found(lost)
+        assert "miss what is gone there" in reasons(lost, group)
+
+        application.write(one, 10)
+        pair.carry_out(kind=Kind.FAILOVER)
+        application.write(two, 10)
+        pair.copy(one, f"drillJ.{topic_name}", 10, back=True)
+        (tmp_path / "mirror.yaml").write_text(yaml.safe_dump(pair.document))
+        told = command(tmp_path, "drill", "drillJ/drillI", "-o", "json", fails=True)
+        (tail,) = (
+            each
+            for each in json.loads(told)["findings"]
+            if each["subject"] == "cluster drillI" and "10 records" in each["reason"]
+        )
+        assert tail["level"] == "DEGRADED"
+        assert tail["command"] == "mirror tail list 'drillI->drillJ'"
 
 
 @pytest.mark.full

@@ -23,7 +23,7 @@ from mirror.offsets import progress
 from mirror.offsets.progress import Position
 from mirror.recovery.journal import Kind
 from mirror.recovery.pauses import PausesReader
-from mirror.switching import failback, restoring
+from mirror.switching import failback, homecoming, restoring
 from mirror.switching.stage import StepError
 from tests.harness.admin import create_topic, delete_topic
 from tests.harness.failed_over import KILLS, Failed, content
@@ -234,6 +234,30 @@ def test_a_restore_killed_is_done_again(identical: Failed, killed: str) -> None:
     failed.rehearsal.copy(failed.a, topic, 10, back=True)
     assert failed.dies_restoring(killed) == -signal.SIGKILL
     failed.restore()
+    _require_home(failed, before)
+
+
+@_full
+def test_a_restore_killed_at_each_commit(
+    identical: Failed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Restores are killed one after the other, each of them right before or right after
+    a later commit, until one comes to its end: what an ordinary client then reads is
+    what was there before, once.
+    """
+    monkeypatch.setattr(homecoming, "_PIECE_BYTES", 1)
+    failed, topic = identical, identical.topic
+    before = content(failed.a, topic)
+    failed.rehearsal.copy(failed.a, topic, 60, back=True)
+    delete_topic(failed.a, topic)
+    create_topic(failed.a, topic, 1)
+    number = 1
+    while failed.dies_at_commit(number, late=False):
+        assert failback.look(failed.stage()).restorable == (topic,)
+        failed.dies_at_commit(number, late=True)
+        number += 1
+    # Take-overs of both flows, the records, the end of the pause, the position.
+    assert number > 6
     _require_home(failed, before)
 
 

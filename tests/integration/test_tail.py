@@ -109,18 +109,23 @@ class Play:
         )  # fmt: skip
         return sum(done.values())
 
-    def killed(self, at: int, act: Callable[[], object]) -> None:
-        """Do it in a process that dies by SIGKILL right before a commit of records."""
+    def killed(self, at: int, act: Callable[[], object], *, late: bool = False) -> None:
+        """Do it in a process that dies by SIGKILL right before a commit of records, or
+        `late`: right after it. The take-over's is number 0.
+        """
 
         def run() -> None:
-            commits = -1  # the take-over commits as well
+            commits = -1
 
             def commit(*arguments: Any) -> None:
                 nonlocal commits
                 commits += 1
+                if late:
+                    _COMMIT(*arguments)
                 if commits == at:
                     os.kill(os.getpid(), signal.SIGKILL)
-                _COMMIT(*arguments)
+                if not late:
+                    _COMMIT(*arguments)
 
             settling.ownership.commit = commit
             settling._PIECE_RECORDS = 10
@@ -189,6 +194,54 @@ def test_replay(play: Play) -> None:
     assert play.copied() == Counter(play.application.written)
     assert play.tail().settled
     STEPS["assess"].do(back)
+    play.goes_on()
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    ("play", "way"),
+    [
+        (("taildiesR", "default"), Way.REPLAY),
+        (("taildiesI", "identity"), Way.REPLAY),
+        (("taildiesE", "default"), Way.EXPORT),
+        (("taildiesS", "default"), Way.SKIP),
+    ],
+    indirect=["play"],
+)
+def test_killed_at_each_commit(play: Play, way: Way) -> None:
+    """Commands that settle the tail are killed one after the other, each of them before
+    or after its first commit, or at its take-over, until nothing is left: an ordinary
+    consumer finds each record once on B, or in the file, or the ledger names it. The
+    flow goes on.
+    """
+    exported = play.folder / "tail.jsonl"
+
+    def act() -> object:
+        if way is not Way.EXPORT:
+            return play.settle(way)
+        with TailFile(exported, play.flow) as file:
+            return play.settle(way, file=file)
+
+    killed = 0
+    while left := play.tail().records:
+        play.killed(0, act, late=killed % 2 == 1)
+        assert play.tail().records == left
+        play.killed(1, act)
+        assert play.tail().records == left
+        play.killed(1, act, late=True)
+        assert play.tail().records == left - 10
+        killed += 1
+    assert killed == _LEFT // 10
+    assert play.tail().settled
+    act()
+    gone = set() if way is Way.REPLAY else set(play.left)
+    expected = Counter(key for key in play.application.written if key not in gone)
+    assert play.copied() == expected
+    if way is Way.EXPORT:
+        lines = map(json.loads, exported.read_text().splitlines())
+        assert Counter(each["key"]["data"].encode() for each in lines) == Counter(gone)
+    named = losses.read(play.rehearsal.cluster(play.other), play.one)
+    assert sum(each.count or 0 for each in named) == len(gone)
     play.goes_on()
 
 

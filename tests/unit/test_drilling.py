@@ -129,6 +129,7 @@ GROUP = Group(group="g", kind=GroupKind.CLASSIC, state="STABLE")
         ({"stands": {}}, Level.NOT_READY, "no position in orders-0", 1),
         (stood(Exactness.UNKNOWN, -1), Level.NOT_READY, "no position in orders-0", 1),
         (stood(Exactness.EARLIER), Level.DEGRADED, "only a lower bound", 1),
+        (stood(Exactness.BEFORE), Level.DEGRADED, "miss what is gone there", 1),
         ({"wrong": {KEY: {109: "MISSING"}}}, Level.NOT_READY, "at offset 109 is", 1),
         ({"committed": {"g": {KEY: 2110}}}, Level.DEGRADED, "about 2,100 records", 2),
         ({"undecided": {KEY: "hidden"}}, Level.DEGRADED, "compared: hidden", 1),
