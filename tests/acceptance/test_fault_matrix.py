@@ -20,12 +20,14 @@ from tests.harness import strikes
 from tests.harness.admin import create_topic
 from tests.harness.fault_cells import PARTITIONS, Cell, Lab, trial
 from tests.harness.load import NumberedLoad
+from tests.harness.security import admit
 from tests.harness.service import RunningMirror
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
+    from mirror.playground.cluster import PlaygroundCluster
     from tests.conftest import Clusters
     from tests.harness.standing import StandingMirror
 
@@ -39,6 +41,14 @@ pytestmark = [
 _FAULTED, _LATE = "MirrorPartitionFaulted", "MirrorReplicationLagHigh"
 _FAKE_TIME = "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1"
 ALONE: dict[str, Any] = {"nodes": 1}
+
+
+_FORGETFUL = {
+    "transactional.id.expiration.ms": "5000",
+    "transaction.remove.expired.transaction.cleanup.interval.ms": "1000",
+    "producer.id.expiration.ms": "5000",
+    "producer.id.expiration.check.interval.ms": "1000",
+}
 
 
 def _faked(folder: Path) -> dict[str, str]:
@@ -137,6 +147,32 @@ CELLS = [
         alert=_LATE,
     ),
     Cell(
+        fault="target: the disk of a broker is full",
+        strike=strikes.full_disk,
+        target={"nodes": 3},
+        disk=True,
+    ),
+    Cell(
+        fault="target: its only broker has forgotten the transactional ids",
+        strike=strikes.ids_expired,
+        target={"settings": _FORGETFUL},
+        idle=True,
+    ),
+    *(
+        Cell(
+            fault=f"target: its only broker refuses writes to {what}",
+            strike=strikes.denied("WRITE", topic),
+            target={"secured": True},
+            reason="TOPIC_AUTHORIZATION_FAILED",
+            alert=_LATE,
+        )
+        for what, topic in (
+            ("the copy", strikes.copy_of),
+            ("the progress topic", strikes.progress_of),
+            ("the offset map", strikes.map_of),
+        )
+    ),
+    Cell(
         fault="target: the quota of requests is 0.1 % of a thread",
         strike=strikes.throttled("target", "request_percentage", 0.1),
     ),
@@ -179,63 +215,93 @@ def threes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clusters]:
         yield made
 
 
-@pytest.mark.parametrize("cell", CELLS, ids=lambda cell: cell.id)
-def test_fault(  # noqa: PLR0917  fixtures
-    cell: Cell,
+@pytest.fixture
+def stack() -> Iterator[ExitStack]:
+    """What ends with the test, in the right order."""
+    with ExitStack() as entered:
+        yield entered
+
+
+@pytest.fixture
+def make_lab(
     threes: Clusters,
-    make_clusters: Callable[..., Clusters],
     standing: StandingMirror,
+    stack: ExitStack,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
+) -> Callable[[Cell], tuple[Lab, Prometheus]]:
+    """The flow that a cell strikes, and a Prometheus that looks at it."""
+
+    def cluster(name: str, options: Mapping[str, Any] | None) -> PlaygroundCluster:
+        if options is None:
+            return threes[name]
+        own = playground((name,), root=tmp_path / "own", given=False, **options)
+        return stack.enter_context(own)[name]
+
+    def service(cell: Cell, config: dict[str, Any]) -> RunningMirror:
+        if cell.environment is None:
+            return stack.enter_context(standing.hosting(config))
+        with monkeypatch.context() as patch:
+            for name, value in cell.environment(tmp_path).items():
+                patch.setenv(name, value)
+            return stack.enter_context(RunningMirror(config, tmp_path))
+
+    def make(cell: Cell) -> tuple[Lab, Prometheus]:
+        if cell.disk:
+            stack.enter_context(strikes.small_disk(tmp_path / "own" / "t" / "node-3"))
+        ends = {"S": cluster("s", cell.source), "T": cluster("t", cell.target)}
+        for each in ends.values():
+            if each.client_config:
+                admit(each)
+        alias, topic = f"S{CELLS.index(cell)}", f"cell-{CELLS.index(cell)}"
+        source = ends["S"].admin_bootstrap
+        create_topic(source, topic, PARTITIONS)
+        config = {
+            "clusters": {
+                name: {
+                    "bootstrap_servers": end.bootstrap,
+                    "request_timeout_seconds": 5,
+                    **end.client_config,
+                }
+                for name, end in ((alias, ends["S"]), ("T", ends["T"]))
+            },
+            "flows": {
+                f"{alias}->T": {
+                    **{"topics": [topic], "tasks": 1, "lease_seconds": 2},
+                    **{"emit_heartbeats": False, "heartbeats_replication": False},
+                    "sla_seconds": 5,
+                }
+            },
+        }
+        mirror = service(cell, config)
+        mirror.wait_running(f"{alias}->T")
+        address = mirror.url.removeprefix("http://")
+        prometheus = Prometheus(tmp_path / "prometheus", address)
+        stack.enter_context(prometheus.running())
+        lab = Lab(
+            source=ends["S"],
+            target=ends["T"],
+            alias=alias,
+            topic=topic,
+            mirror=mirror,
+            load=NumberedLoad(source, topic, PARTITIONS, seed=1),
+            folder=tmp_path,
+        )
+        return lab, prometheus
+
+    return make
+
+
+@pytest.mark.parametrize("cell", CELLS, ids=lambda cell: cell.id)
+def test_fault(
+    cell: Cell,
+    make_lab: Callable[[Cell], tuple[Lab, Prometheus]],
     record_property: Callable[[str, object], None],
 ) -> None:
     """Under load a fault shows in status and alerts as it should, and once it is over,
     the flow catches up by itself; an ordinary consumer finds each record once and in
     order.
     """
-    source, target = (
-        threes[name] if own is None else make_clusters(name, **own)[name]
-        for name, own in (("s", cell.source), ("t", cell.target))
-    )
-    alias = f"F{CELLS.index(cell)}"
-    topic = f"cell-{CELLS.index(cell)}"
-    create_topic(source.bootstrap, topic, PARTITIONS)
-    ends = {alias: source.bootstrap, "T": target.bootstrap}
-    config = {
-        "clusters": {
-            name: {"bootstrap_servers": end, "request_timeout_seconds": 5}
-            for name, end in ends.items()
-        },
-        "flows": {
-            f"{alias}->T": {
-                **{"topics": [topic], "tasks": 1, "lease_seconds": 2, "sla_seconds": 5},
-                **{"emit_heartbeats": False, "heartbeats_replication": False},
-                **cell.settings,
-            }
-        },
-    }
-    with ExitStack() as stack:
-        if cell.environment is None:
-            mirror: RunningMirror = stack.enter_context(standing.hosting(config))
-        else:
-            for name, value in cell.environment(tmp_path).items():
-                monkeypatch.setenv(name, value)
-            mirror = stack.enter_context(RunningMirror(config, tmp_path))
-            monkeypatch.undo()
-        mirror.wait_running(f"{alias}->T")
-        address = mirror.url.removeprefix("http://")
-        prometheus = stack.enter_context(
-            Prometheus(tmp_path / "prometheus", address).running()
-        )
-        lab = Lab(
-            source=source,
-            target=target,
-            alias=alias,
-            topic=topic,
-            mirror=mirror,
-            load=NumberedLoad(source.bootstrap, topic, PARTITIONS, seed=1),
-            folder=tmp_path,
-        )
-        outcome = trial(cell, lab, prometheus)
+    outcome = trial(cell, *make_lab(cell))
     print(cell.fault, outcome)
     record_property("cell", json.dumps({"fault": cell.fault, **asdict(outcome)}))

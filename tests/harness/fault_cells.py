@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
+import contextlib
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 import re
 import time
@@ -71,14 +72,16 @@ class Cell:
     source: Mapping[str, Any] | None = None
     """Options of a source of its own; None: the three brokers that cells share."""
     target: Mapping[str, Any] | None = None
+    disk: bool = False
+    """Whether the third broker of the target has a small disk."""
+    idle: bool = False
+    """Nothing is sent while the fault lasts."""
     environment: Callable[[Path], Mapping[str, str]] | None = None
     """Makes the variables of a service of its own."""
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    """Of the flow."""
 
     @property
     def id(self) -> str:
-        return self.fault.replace(" ", "-")
+        return re.sub(r"[^a-z]+", "-", self.fault.lower()).strip("-")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,12 +105,12 @@ def trial(cell: Cell, lab: Lab, prometheus: Prometheus) -> Outcome:
     """Strike, look, mend, and wait until all is well; fails if a record is lost, doubled
     or out of order.
     """
-    bootstrap = lab.target.bootstrap
+    bootstrap = lab.target.admin_bootstrap
     seen: _Seen = Counter()
     alerts: set[str] = set()
-    with lab.load.streaming():
-        before = copied_records(bootstrap, lab.copy)
-        wait_for(lambda: copied_records(bootstrap, lab.copy) > before)
+    lab.load.send(200)
+    wait_for(lambda: copied_records(bootstrap, lab.copy) > 200)
+    with contextlib.nullcontext() if cell.idle else lab.load.streaming():
         with cell.strike(lab):
             deadline = deadline_in(_SHOWN_SECONDS)
             least = time.monotonic() + _LEAST_SECONDS
@@ -119,6 +122,8 @@ def trial(cell: Cell, lab: Lab, prometheus: Prometheus) -> Outcome:
                     f"{seen} {alerts}\n{lab.mirror.log_tail()}"
                 )
                 time.sleep(0.3)
+        if cell.idle:
+            lab.load.send(200)
         ended, sent = time.monotonic(), lab.load.order
         with Witness(bootstrap) as witness:
             witness.begin(lab.copy)

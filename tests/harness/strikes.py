@@ -20,19 +20,24 @@ from kafka.protocol.admin import ElectionType
 from mirror.clusters.cluster import Cluster
 from mirror.config.cluster_settings import ClusterConfig
 from mirror.offsets import progress, runs
+from mirror.playground.secured import USER
 from tests.harness.admin import alter_topic
 from tests.harness.cut_off import in_sync, leader_of
 from tests.harness.load import producer
+from tests.harness.metadata import allow, revoke
 from tests.harness.quotas import limit
 from tests.harness.waiting import wait_for
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from mirror.playground.cluster import PlaygroundCluster
     from tests.harness.fault_cells import Lab
 
 Strike = Callable[["Lab"], AbstractContextManager[None]]
 Choice = Callable[["Lab"], tuple["PlaygroundCluster", int]]
 
+_DISK_MB = 48
 TRANSACTIONS = "__transaction_state"
 GROUPS = "__consumer_offsets"
 
@@ -205,29 +210,66 @@ def throttled(side: str, quota: str, value: float) -> Strike:
     return strike
 
 
-def full_disk(lab: Lab) -> AbstractContextManager[None]:
-    """The disk of one of the target's brokers, a small tmpfs, is filled. What a tester
-    frees is there when the broker is started again.
-    """
-    return _full(lab)
+@contextmanager
+def small_disk(folder: Path) -> Iterator[None]:
+    """A file system of a few MB."""
+    folder.mkdir(parents=True)
+    command = ["mount", "-t", "tmpfs", "-o", f"size={_DISK_MB}m", "mirror", str(folder)]
+    subprocess.run(command, check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", str(folder)], check=True)
 
 
 @contextmanager
-def _full(lab: Lab) -> Iterator[None]:
+def full_disk(lab: Lab) -> Iterator[None]:
+    """The disk of the target's third broker is filled, until the broker ends; it is
+    started again with the space that it had.
+    """
     folder = lab.target.folder
     assert folder is not None
     disk = folder / "node-3"
     ballast = disk / "ballast"
-    free = shutil.disk_usage(disk).free
-    with ballast.open("wb") as file, contextlib.suppress(OSError):
-        while free > 0:
-            file.write(bytes(1 << 16))
+    with ballast.open("wb", buffering=0) as file, contextlib.suppress(OSError):
+        while True:
+            file.write(bytes(4096))
     wait_for(lambda: 3 not in lab.target.pids())
     try:
         yield
     finally:
         ballast.unlink()
         lab.target.start(3)
+
+
+def denied(operation: str, topic: Callable[[Lab], str]) -> Strike:
+    """The target takes a right away from mirror's user."""
+
+    @contextmanager
+    def strike(lab: Lab) -> Iterator[None]:
+        right = (lab.target.admin_bootstrap, USER, operation, topic(lab))
+        allow(*right, permission="DENY")
+        try:
+            yield
+        finally:
+            revoke(*right, permission="DENY")
+
+    return strike
+
+
+@contextmanager
+def ids_expired(lab: Lab) -> Iterator[None]:
+    """The target's coordinator has forgotten the slot's transactional ids."""
+
+    def known() -> list[str]:
+        with _admin(lab.target) as admin:
+            found = admin.list_transactions().values()
+        ids = [each.transactional_id for listed in found for each in listed]
+        return [each for each in ids if each.startswith(f"mirror.{lab.flow}.0.")]
+
+    assert known()
+    wait_for(lambda: not known(), pause=1)
+    yield
 
 
 def workers_suspended(lab: Lab) -> AbstractContextManager[None]:
@@ -297,7 +339,7 @@ def _suspended(pids: Sequence[int]) -> Iterator[None]:
 
 
 def _admin(cluster: PlaygroundCluster) -> closing[KafkaAdminClient]:
-    return closing(KafkaAdminClient(bootstrap_servers=cluster.bootstrap))
+    return closing(KafkaAdminClient(bootstrap_servers=cluster.admin_bootstrap))
 
 
 @contextmanager
