@@ -126,7 +126,7 @@ CELLS = [
     Cell(
         fault="target: the copy lacks replicas in sync",
         strike=strikes.short_of_replicas(strikes.copy_of),
-        reason="NOT_ENOUGH_REPLICAS",
+        reason="cannot end in",
         alert=_LATE,
     ),
     Cell(
