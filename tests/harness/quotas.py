@@ -25,7 +25,7 @@ def limit(
     name of None is the default for all.
     """
     entry = AlterClientQuotasRequest.EntryData
-    config = ClusterConfig(alias="B", bootstrap_servers=[bootstrap])
+    config = ClusterConfig(alias="B", bootstrap_servers=bootstrap.split(","))
     with contextlib.closing(Cluster(config).connect()) as cluster:
         answer = cluster.call(
             AlterClientQuotasRequest(
