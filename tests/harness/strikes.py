@@ -288,7 +288,9 @@ def checkpoint_damaged(lab: Lab) -> Iterator[None]:
     for file in lab.mirror.state_dir.rglob("leases/**/*"):
         if file.is_file():
             file.write_bytes(b"\xff" * 64)
-    for folder in lab.mirror.state_dir.rglob("leases"):
+    folders = list(lab.mirror.state_dir.rglob("leases"))
+    assert folders
+    for folder in folders:
         shutil.rmtree(folder)
     yield
 

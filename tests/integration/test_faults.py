@@ -454,7 +454,8 @@ def test_copy_truncated(
         f"HIT.{topic}", num_partitions=1, replica_assignment=[[1, 2]],
         config={"min.insync.replicas": "1", "unclean.leader.election.enable": "true"},
     )  # fmt: skip
-    AdminClient({"bootstrap.servers": b}).create_topics([new])[new.topic].result(30)
+    admin = AdminClient({"bootstrap.servers": b})
+    admin.create_topics([new])[new.topic].result(30)
     put(a, topic, range(10))
     options = config(a, b, "HIT", [topic])
     options["flows"]["HIT->B"] |= {"sync_topic_configs": False}
