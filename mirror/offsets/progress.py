@@ -252,8 +252,11 @@ class ProgressReader:
         )
 
     def _follow(self, *, at_least: int, wait: bool) -> None:
-        for _, key, value in self._reader.read(at_least=at_least, wait=wait):
-            found = decode(key, value)
+        for offset, key, value in self._reader.read(at_least=at_least, wait=wait):
+            try:
+                found = decode(key, value)
+            except ClusterError as error:
+                raise ClusterError(f"{self._topic}, offset {offset}: {error}") from error
             if isinstance(found, str):
                 self._generation = found
                 continue
@@ -287,4 +290,7 @@ def _left_id(value: bytes) -> uuid.UUID:
 
 
 def damaged(error: Exception) -> ClusterError:
-    return ClusterError(f"a record of the progress topic is damaged: {error}")
+    return ClusterError(
+        f"a record of the progress topic is damaged ({error}). Nothing is copied, since "
+        "a position may be missing: see docs/explanation/failures.md"
+    )

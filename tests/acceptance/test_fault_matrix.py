@@ -191,7 +191,13 @@ CELLS = [
         strike=strikes.checkpoint_damaged,
     ),
     Cell(
-        fault="mirror: damaged records in each of its own topics",
+        fault="mirror: a damaged record in its progress topic",
+        strike=strikes.progress_damaged,
+        reason="a record of the progress topic is damaged",
+        alert="MirrorFlowDown",
+    ),
+    Cell(
+        fault="mirror: damaged records in its other topics",
         strike=strikes.own_topics_damaged,
     ),
     Cell(
