@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import sys
 from typing import Any
-from xml.etree import ElementTree
+from xml.etree import ElementTree as ET
 
 from tests.acceptance.test_fault_matrix import CELLS
 from tests.harness.pages import ROOT
@@ -41,7 +41,7 @@ def row(found: dict[str, Any]) -> str:
 def main(junit: str) -> None:
     page = PAGE.read_text()
     known = rows(page)
-    for each in ElementTree.parse(junit).iterfind(".//property[@name='cell']"):
+    for each in ET.parse(junit).iterfind(".//property[@name='cell']"):
         found = json.loads(each.get("value", ""))
         known[found["fault"]] = row(found)
     before, _, rest = page.partition(BEGIN)

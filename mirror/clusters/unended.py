@@ -14,8 +14,8 @@ _MOST = 3
 
 
 def where(shown: Any) -> str:
-    """Where a transaction that `DescribeTransactions` shows does not end; empty if it is
-    not ending, or nothing is missing.
+    """Where a transaction that `DescribeTransactions` shows does not end; empty if it
+    is not ending, or nothing is missing.
     """
     if shown.transaction_state not in _ENDING:
         return ""
@@ -26,6 +26,6 @@ def where(shown: Any) -> str:
         return ""
     more = f" and {len(names) - _MOST} more" if len(names) > _MOST else ""
     return (
-        f", whose last transaction cannot end in {', '.join(names[:_MOST])}{more}: look "
-        "for leaders, and for replicas in sync below min.insync.replicas"
+        f", whose last transaction cannot end in {', '.join(names[:_MOST])}{more}: "
+        "look for leaders, and for replicas in sync below min.insync.replicas"
     )

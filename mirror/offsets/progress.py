@@ -256,7 +256,8 @@ class ProgressReader:
             try:
                 found = decode(key, value)
             except ClusterError as error:
-                raise ClusterError(f"{self._topic}, offset {offset}: {error}") from error
+                place = f"{self._topic}, offset {offset}"
+                raise ClusterError(f"{place}: {error}") from error
             if isinstance(found, str):
                 self._generation = found
                 continue
@@ -291,6 +292,6 @@ def _left_id(value: bytes) -> uuid.UUID:
 
 def damaged(error: Exception) -> ClusterError:
     return ClusterError(
-        f"a record of the progress topic is damaged ({error}). Nothing is copied, since "
-        "a position may be missing: see docs/explanation/failures.md"
+        f"a record of the progress topic is damaged ({error}). Nothing is copied, as a "
+        "position may be missing: see docs/explanation/failures.md"
     )

@@ -273,9 +273,12 @@ def make_lab(
             },
             "flows": {
                 f"{alias}->T": {
-                    **{"topics": [topic], "tasks": 1, "lease_seconds": 2},
-                    **{"emit_heartbeats": False, "heartbeats_replication": False},
+                    "topics": [topic],
+                    "tasks": 1,
+                    "lease_seconds": 2,
                     "sla_seconds": 5,
+                    "emit_heartbeats": False,
+                    "heartbeats_replication": False,
                 }
             },
         }

@@ -10,23 +10,24 @@ shortened. `strikes` has the faults.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
 import contextlib
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from pathlib import Path
 import re
 import time
 from typing import TYPE_CHECKING, Any
 
 from tests.harness.admin import copied_records
-from tests.harness.load import NumberedLoad
 from tests.harness.waiting import deadline_in, wait_for
 from tests.harness.witness import Witness, assert_exactly_once, order_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from contextlib import AbstractContextManager
+    from pathlib import Path
+
     from mirror.playground.cluster import PlaygroundCluster
     from tests.acceptance.test_alerts import Prometheus
+    from tests.harness.load import NumberedLoad
     from tests.harness.service import RunningMirror
 
 PARTITIONS = 4
@@ -102,8 +103,8 @@ _Seen = Counter[tuple[str, str]]
 
 
 def trial(cell: Cell, lab: Lab, prometheus: Prometheus) -> Outcome:
-    """Strike, look, mend, and wait until all is well; fails if a record is lost, doubled
-    or out of order.
+    """Strike, look, mend, and wait until all is well; fails if a record is lost,
+    doubled or out of order.
     """
     bootstrap = lab.target.admin_bootstrap
     seen: _Seen = Counter()

@@ -60,7 +60,8 @@ def controller_of(side: str) -> Choice:
     def controller(lab: Lab) -> tuple[PlaygroundCluster, int]:
         cluster = getattr(lab, side)
         with _admin(cluster) as admin:
-            return cluster, admin.describe_metadata_quorum()["topics"][0]["partitions"][0]["leader_id"]
+            (topic,) = admin.describe_metadata_quorum()["topics"]
+            return cluster, topic["partitions"][0]["leader_id"]
 
     return controller
 
@@ -315,7 +316,7 @@ def progress_damaged(lab: Lab) -> Iterator[None]:
 
 @contextmanager
 def own_topics_damaged(lab: Lab) -> Iterator[None]:
-    """Somebody writes what mirror cannot read to each of its own topics but progress."""
+    """Somebody writes what mirror cannot read to its own topics, except progress."""
     with _admin(lab.target) as admin:
         names = [
             name
