@@ -27,6 +27,7 @@ from tests.harness.load import producer
 from tests.harness.metadata import allow, revoke
 from tests.harness.quotas import limit
 from tests.harness.waiting import wait_for
+from tests.harness.witness import read_topic
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -305,13 +306,20 @@ def progress_damaged(lab: Lab) -> Iterator[None]:
     client = producer(bootstrap)
     client.produce(topic, key=b"foreign", value=b"{}", partition=0)
     assert client.flush(30) == 0
-    lab.mirror.fail_lease(lab.flow)  # who comes next reads all of it
+    lab.mirror.kill_workers()  # the next ones read all of it
+
+    def removed() -> bool:
+        """Each tombstone ends the segment of the last one, which is then cleaned."""
+        client.produce(topic, key=b"foreign", value=None, partition=0)
+        assert client.flush(30) == 0
+        found = read_topic(bootstrap, topic, **{"isolation.level": "read_uncommitted"})
+        return not any(m.key() == b"foreign" and m.value() for m in found[0])
+
     try:
         yield
     finally:
-        client.produce(topic, key=b"foreign", value=None, partition=0)
-        assert client.flush(30) == 0
         alter_topic(bootstrap, topic, segment_ms="1000", min_cleanable_dirty_ratio="0")
+        wait_for(removed, pause=1.5)
 
 
 @contextmanager
@@ -331,7 +339,7 @@ def own_topics_damaged(lab: Lab) -> Iterator[None]:
             for value in (b"", b"\x00", b"\xff" * 40, b'{"v": [1]}', b"{}"):
                 client.produce(name, key=key, value=value, partition=0)
     assert client.flush(30) == 0
-    lab.mirror.fail_lease(lab.flow)  # who comes next reads all of it
+    lab.mirror.kill_workers()  # the next ones read all of it
     yield
     print("own topics", names)
 
