@@ -17,6 +17,8 @@ from tests.harness.pages import ROOT
 
 PAGE = ROOT / "docs" / "explanation" / "failures.md"
 BEGIN, END = "<!-- make faults writes this table -->\n", "<!-- end of the table -->"
+_FOLLOW = {"MirrorReplicationLagGrowing", "MirrorLagBudgetBurn"}
+"""Alerts that every lag brings."""
 _HEAD = """
 | Fault | What status says | Alerts, if it lasts | Seconds until all is copied |
 |---|---|---|---|
@@ -32,8 +34,9 @@ def rows(page: str) -> dict[str, str]:
 
 def row(found: dict[str, Any]) -> str:
     """A cell's outcome, as a row."""
-    said = f"{found['state']}: {found['reason']}" if found["reason"] else "nothing"
-    alerts = ", ".join(each.removeprefix("Mirror") for each in found["alerts"])
+    said = ": ".join(filter(None, (found["state"], found["reason"]))) or "nothing"
+    first = sorted(set(found["alerts"]) - _FOLLOW)
+    alerts = ", ".join(each.removeprefix("Mirror") for each in first)
     cells = (found["fault"], said.replace("|", r"\|"), alerts or "none")
     return f"| {' | '.join(cells)} | {found['seconds']:.0f} |"
 

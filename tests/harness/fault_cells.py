@@ -91,7 +91,7 @@ class Outcome:
 
     state: str
     reason: str
-    """What status said most often."""
+    """What status said most often, with the words that it had to say."""
     alerts: list[str]
     seconds: float
     """From the end of the fault until each partition's copy had what was sent by then.
@@ -136,7 +136,11 @@ def trial(cell: Cell, lab: Lab, prometheus: Prometheus) -> Outcome:
         witness.begin(lab.copy)
         witness.wait(lab.load.total, _RECOVERED_SECONDS)
     assert_exactly_once(order_of(bootstrap, lab.copy), lab.load.order)
-    state, reason = max(seen, key=seen.__getitem__, default=("", ""))
+    state, reason = max(
+        seen,
+        key=lambda each: (cell.reason in each[1], each[1] != "", seen[each]),
+        default=("", ""),
+    )
     return Outcome(
         state=state, reason=reason, alerts=sorted(alerts), seconds=round(seconds, 1)
     )
@@ -148,7 +152,7 @@ def _look(
     """Note what status and alerts say now; whether the fault has shown by now."""
     flow = lab.mirror.flow(lab.flow)
     for each in (flow, *flow["partitions"]):
-        if each["reason"] and cell.reason in each["reason"]:
+        if each["reason"] or each["state"] != "RUNNING":
             seen[each["state"], _plain(each["reason"], lab)] += 1
     alerts |= {
         found["labels"]["alertname"]
@@ -156,7 +160,7 @@ def _look(
         if found["state"] == "firing"
         and {lab.alias, "T"} & set(found["labels"].values())
     }
-    shown = bool(seen) or not cell.reason
+    shown = any(cell.reason in reason for _, reason in seen) or not cell.reason
     return shown and (not cell.alert or cell.alert in alerts)
 
 
