@@ -191,6 +191,12 @@ class RunningMirror:
         """The forked Python workers that copy; not the daemons they come from."""
         return [p.pid for p in self._tree() if is_worker(p)]
 
+    def java_pids(self) -> list[int]:
+        """Spark's JVM."""
+        java = [p.pid for p in self._tree() if _name(p) == "java"]
+        assert java, "no JVM"
+        return java
+
     def kill_workers(self, timeout: float = PATIENCE_SECONDS) -> int:
         """SIGKILL to every worker, as soon as there is one; returns how many."""
         deadline = deadline_in(timeout)
@@ -218,9 +224,7 @@ class RunningMirror:
     def kill_driver(self) -> None:
         """SIGKILL to the service and its JVM, not to the workers."""
         assert self._process is not None
-        java = [p.pid for p in self._tree() if _name(p) == "java"]
-        assert java, "no JVM to kill"
-        for pid in (self._process.pid, *java):
+        for pid in (self._process.pid, *self.java_pids()):
             _kill(pid)
         self._process.wait(PATIENCE_SECONDS)
 

@@ -214,6 +214,15 @@ class Witness:
             assert lease is None or not lease.ended, f"it ended: {lease.end()}"
             self._look()
 
+    def wait_each(
+        self, counts: Mapping[int, int], timeout: float = PATIENCE_SECONDS
+    ) -> None:
+        """Read until each partition has so many records."""
+        deadline = deadline_in(timeout)
+        while late := [p for p, n in counts.items() if len(self.found[p]) < n]:
+            assert time.monotonic() < deadline, f"{late} are late after {timeout} s"
+            self._look()
+
     def assert_exactly(
         self, topic: str, expected: Order, timeout: float = PATIENCE_SECONDS
     ) -> None:

@@ -26,11 +26,14 @@ from mirror.clusters.cluster import Cluster
 from mirror.config.cluster_settings import ClusterConfig
 from mirror.playground.brokers import playground
 from mirror.playground.secured import USER
+from mirror.proving.account import Kind
 from mirror.recovery import losses
 from tests.harness.admin import create_topic
 from tests.harness.counters import counter
 from tests.harness.load import producer
+from tests.harness.proofs import proven
 from tests.harness.quotas import limit
+from tests.harness.slots import SparklessFlow
 from tests.harness.waiting import PATIENCE_SECONDS, crowd, deadline_in, wait_for
 from tests.harness.witness import keys_of, order_of, read_topic
 
@@ -438,6 +441,43 @@ def test_truncated_log(
     with contextlib.closing(cluster):
         (loss,) = losses.read(cluster, "CUT")
     assert (loss.cause, loss.first, loss.last) == (losses.Cause.TRUNCATED, 10, 19)
+
+
+@pytest.mark.full
+def test_copy_truncated(
+    clusters: dict[str, PlaygroundCluster],
+    three: PlaygroundCluster,
+    standing: StandingMirror,
+) -> None:
+    """A copy that loses its end in an unclean election lacks what the target itself
+    lost, and nothing else: all that follows is copied once and in order, the flow needs
+    no help, and a proof names the missing records.
+    """
+    a, b = clusters["a"].bootstrap, three.bootstrap
+    topic = "fault-copy-truncated"
+    create_topic(a, topic)
+    new = NewTopic(
+        f"HIT.{topic}", num_partitions=1, replica_assignment=[[1, 2]],
+        config={"min.insync.replicas": "1", "unclean.leader.election.enable": "true"},
+    )  # fmt: skip
+    admin = AdminClient({"bootstrap.servers": b})
+    admin.create_topics([new])[new.topic].result(30)
+    put(a, topic, range(10))
+    options = config(a, b, "HIT", [topic])
+    options["flows"]["HIT->B"] |= {"sync_topic_configs": False}
+    with standing.hosting(options) as mirror:
+        wait_copied(mirror, b, f"HIT.{topic}", keys(10))
+        three.kill(2)
+        put(a, topic, range(10, 20))
+        wait_copied(mirror, b, f"HIT.{topic}", keys(20))
+        three.kill(1)
+        three.start(2)
+        put(a, topic, range(20, 50))
+        wait_copied(mirror, b, f"HIT.{topic}", keys(10) + keys(50, 20))
+        wait_running(mirror, topic)
+    flow = SparklessFlow(source=a, target=b, topic=topic, alias="HIT")
+    found = [(e.kind, e.source, e.count) for e in proven(flow, since=None).findings]
+    assert found == [(Kind.MISSING, 10, 10)]
 
 
 def test_damaged_batch(
