@@ -62,6 +62,10 @@ class Settled:
     """A registry or a cluster did not say whether it has."""
     strange: bool = False
     """The source does not know the id either: the record has none."""
+    target_id: int = -1
+    """With schemas_ids: translate, the id that the record must have on the target;
+    -1: its own, or there is none.
+    """
 
 
 def settle(sides: Sides, number: int) -> Settled:
