@@ -37,9 +37,9 @@ class SchemaSync(Section):
         default="off",
         on_change=Effect.JOBS | Effect.LEASES,
         description="copy: keep the schemas of the source's registry in the target's, "
-        "with their texts, ids (schemas_ids) and versions; both clusters need schema_registry. "
-        "require: the same, and no record is copied before its schema is in the "
-        "target's registry. off: no schemas are copied.",
+        "with their ids (schemas_ids), versions and texts; both clusters need "
+        "schema_registry. require: the same, and no record is copied before its schema "
+        "is in the target's registry. off: no schemas are copied.",
     )
     schemas_topics: Patterns = setting(
         default=(".*",),

@@ -34,6 +34,8 @@ class Write:
     """Delete it softly; else register it."""
     force: bool = False
     """Its subject exists already, and others may use it."""
+    target_id: int = -1
+    """The id that the target has given it; -1: it is not written yet."""
 
     @property
     def key(self) -> Key:
