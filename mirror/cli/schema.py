@@ -33,7 +33,7 @@ from mirror.config import schema_sync
 from mirror.config.values import near
 from mirror.errors import ConfigError, MirrorError
 from mirror.metadata import schema_trace, schemas
-from mirror.metadata.schema_claims import SchemaClaims
+from mirror.metadata.schema_claims import SchemaClaims, translations
 from mirror.metadata.schema_ends import Ends
 
 if TYPE_CHECKING:
@@ -155,9 +155,10 @@ def trace_schema(
     traced, failures = {}, []
     for each in flows:
         try:
+            copies = _copies(chosen, each, context)
             with _registries(chosen, each) as (source, target):
                 traced[each.name] = schema_trace.trace(
-                    source, target, each, Subject(context, ""), number
+                    source, target, each, Subject(context, ""), number, copies
                 )
         except MirrorError as error:
             failures.append(f"flow {each.name}: {error}")
@@ -206,7 +207,7 @@ def sync_schemas(
     The service does this at intervals where schemas is on. Shows what would be written,
     in this order, and asks. Each version keeps its id, number and text. Subjects are
     put into mode IMPORT, which leaves them readable and keeps others from registering
-    there. Exit status 1 if a subject could not be copied.
+    there. With schemas_ids: translate only texts are kept. Exit status 1 if a subject could not be copied.
 
     \b
     Examples:
@@ -279,6 +280,18 @@ def _registries(
         Registry(chosen.clusters[flow.target], pace=Pace(rate)) as target,
     ):
         yield source, target
+
+
+def _copies(
+    chosen: MirrorConfig, flow: FlowConfig, context: str
+) -> dict[int, int] | None:
+    """The target's ids by the source's; None: they are the same."""
+    if not flow.translates_ids:
+        return None
+    with Reach(chosen.clusters, client_id="mirror.schema") as reach:
+        return translations(
+            reach(flow.target), flow.source, flow.schemas_context + context
+        )
 
 
 @contextlib.contextmanager
@@ -359,7 +372,7 @@ def _done(flow: str, result: SchemasResult) -> Iterator[str]:
         what = "deleted" if each.delete else "registered"
         yield (
             f"flow {flow}: {what} {version.full_subject} version {version.version}, id "
-            f"{version.id}"
+            f"{each.shown_id}"
         )
     for level in result.levels:
         yield f"flow {flow}: set the level of {level.subject or 'the registry'}"

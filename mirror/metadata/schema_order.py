@@ -38,6 +38,13 @@ class Write:
     """The id that the target has given it; -1: it is not written yet."""
 
     @property
+    def shown_id(self) -> str:
+        """The id, and what the target has given instead."""
+        if self.target_id in {-1, self.version.id}:
+            return str(self.version.id)
+        return f"{self.version.id}, as {self.target_id}"
+
+    @property
     def key(self) -> Key:
         return key_of(self.version)
 
