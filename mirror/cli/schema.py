@@ -33,7 +33,7 @@ from mirror.config import schema_sync
 from mirror.config.values import near
 from mirror.errors import ConfigError, MirrorError
 from mirror.metadata import schema_trace, schemas
-from mirror.metadata.schema_claims import SchemaClaims, translations
+from mirror.metadata.schema_claims import SchemaClaims
 from mirror.metadata.schema_ends import Ends
 
 if TYPE_CHECKING:
@@ -153,15 +153,15 @@ def trace_schema(
     """
     chosen, flows = _flows(config, flow)
     traced, failures = {}, []
-    for each in flows:
-        try:
-            copies = _copies(chosen, each, context)
-            with _registries(chosen, each) as (source, target):
-                traced[each.name] = schema_trace.trace(
-                    source, target, each, Subject(context, ""), number, copies
-                )
-        except MirrorError as error:
-            failures.append(f"flow {each.name}: {error}")
+    with Reach(chosen.clusters, client_id="mirror.schema") as reach:
+        for each in flows:
+            try:
+                with _registries(chosen, each) as registries:
+                    traced[each.name] = schema_trace.trace(
+                        registries, each, context, number, reach=reach
+                    )
+            except MirrorError as error:
+                failures.append(f"flow {each.name}: {error}")
     if output is Form.JSON:
         flows_shown = [
             {"name": name, **schema_trace.to_json(found)}
@@ -205,9 +205,10 @@ def sync_schemas(
     """Copy what the target's registry is missing, once.
 
     The service does this at intervals where schemas is on. Shows what would be written,
-    in this order, and asks. Each version keeps its id, number and text. Subjects are
-    put into mode IMPORT, which leaves them readable and keeps others from registering
-    there. With schemas_ids: translate only texts are kept. Exit status 1 if a subject could not be copied.
+    in this order, and asks. Each version keeps its text, and its id and number unless
+    schemas_ids is translate: for that, subjects are put into mode IMPORT, which leaves
+    them readable and keeps others from registering there. Exit status 1 if a subject
+    could not be copied.
 
     \b
     Examples:
@@ -280,18 +281,6 @@ def _registries(
         Registry(chosen.clusters[flow.target], pace=Pace(rate)) as target,
     ):
         yield source, target
-
-
-def _copies(
-    chosen: MirrorConfig, flow: FlowConfig, context: str
-) -> dict[int, int] | None:
-    """The target's ids by the source's; None: they are the same."""
-    if not flow.translates_ids:
-        return None
-    with Reach(chosen.clusters, client_id="mirror.schema") as reach:
-        return translations(
-            reach(flow.target), flow.source, flow.schemas_context + context
-        )
 
 
 @contextlib.contextmanager

@@ -9,11 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from mirror.metadata import schema_claims
 from mirror.metadata.schema_names import key_of, references_of, topic_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
+    from mirror.clusters.cluster import Cluster
     from mirror.clusters.registry.registry import Registry
     from mirror.clusters.registry.values import SchemaVersion, Subject
     from mirror.config.schema import FlowConfig
@@ -49,25 +51,28 @@ class Traced:
 
 
 def trace(
-    source: Registry,
-    target: Registry,
+    registries: tuple[Registry, Registry],
     flow: FlowConfig,
-    context: Subject,
+    context: str,
     number: int,
-    copies: Mapping[int, int] | None = None,
+    *,
+    reach: Callable[[str], Cluster],
 ) -> Traced:
-    """`context`: that of the id on the source; `copies`: the target's ids by the
-    source's, None: they are the same.
+    """`registries`: the source's and the target's; `context`: that of the id on the
+    source; `reach`: the target's cluster is asked if ids are translated.
 
     Raises:
-        RegistryError: a registry does not answer.
+        MirrorError: a registry or the target does not answer.
     """
+    source, target = registries
     places: list[Place] = []
     texts = {}
-    there = flow.schemas_context + context.context
-    copy = number if copies is None else copies.get(number, -1)
+    there, copy = flow.schemas_context + context, number
+    if flow.translates_ids:
+        known = schema_claims.translations(reach(flow.target), flow.source, there)
+        copy = known.get(number, -1)
     for registry, where, own in (
-        (source, context.context, number),
+        (source, context, number),
         (target, there, copy),
     ):
         schema = None if own < 0 else registry.by_id(where, own)

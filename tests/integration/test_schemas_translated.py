@@ -1,5 +1,5 @@
-"""Schemas follow into registries that choose ids themselves: Apicurio, and axonops' with
-ids already taken.
+"""Schemas follow into registries that choose ids themselves: Apicurio's, and axonops'
+with ids already taken.
 
 The registries are processes, the map is a topic of a real cluster which an ordinary
 consumer reads, and the witness asks both registries over plain HTTP.
