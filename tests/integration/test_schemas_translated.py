@@ -14,7 +14,9 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from typer.testing import CliRunner
 
+from mirror.cli.main import app
 from mirror.metadata import schema_need
 from mirror.metadata.schema_claims import topic_name, translations
 from mirror.playground.registry.apicurio import apicurio
@@ -27,6 +29,8 @@ from tests.harness.witness import read_topic
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from click.testing import Result
 
     from mirror.metadata.schema_need import Settled
     from mirror.playground.cluster import PlaygroundCluster
@@ -161,14 +165,17 @@ class _KilledError(Exception):
     """Stands for SIGKILL: nothing of ours runs on."""
 
 
-def test_killed_at_each_point_and_run_again(clusters: Clusters, a: Raw, b: Raw) -> None:
-    """Cut off before every request to the target, also between a registration and its
+@pytest.mark.parametrize("step", [4, pytest.param(1, marks=pytest.mark.full)])
+def test_killed_at_each_point_and_run_again(
+    clusters: Clusters, a: Raw, b: Raw, step: int
+) -> None:
+    """Cut off before every n-th request to the target, also between registration and
     note, then run again: the map is whole, no version is on the target twice, and no
     subject is left with the level that takes anything.
     """
     before = theirs(b)
     with sides(clusters, a, b) as made:
-        for cut in range(1, 40):
+        for cut in range(1, 40, step):
             a.set_level("NONE", f"s{cut}")
             a.register(f"s{cut}", avro(f"S{cut}", "a"))
             a.register(f"s{cut}", f'{{"type":"record","name":"S{cut}",'
@@ -283,6 +290,45 @@ def test_what_a_slot_gets(clusters: Clusters, a: Raw, b: Raw) -> None:
         assert again[[*ids].index(("b-price", 1))] == price
         for (key, own), found in zip(ids.items(), again, strict=True):
             assert b.text(found.target_id) == a.text(own), key
+
+
+def test_commands(clusters: Clusters, a: Raw, b: Raw, tmp_path: Path) -> None:
+    """check has nothing against this registry, list, plan and compare show what is
+    missing, sync writes it once and says which ids the target gave, and trace shows
+    both texts with their ids, or that an id was not copied.
+    """
+    a.register("o", avro("O", "a"))
+    number = a.register("o", avro("O", "a", "b"))
+    quiet = {"topics": ["none-of-these"], "emit_heartbeats": False,
+             "heartbeats_replication": False}  # fmt: skip
+    with sides(clusters, a, b, **quiet) as made:
+        file = tmp_path / "mirror.yaml"
+        file.write_text(json.dumps(made.document))
+
+        def run(*words: str) -> Result:
+            ends = [made.alias.get(word, word) for word in words]
+            return CliRunner().invoke(app, [*ends, "-c", str(file)])
+
+        checked = run("check")
+        assert "2 to write now" in checked.output, checked.output
+        assert "UNSUPPORTED" not in checked.output
+        assert "0/2" in run("schema", "list").output
+        assert run("plan").output.count("register schema") == 2
+        assert "0 of 2" in run("compare", "A", "B").output
+        missing = run("schema", "trace", "--id", str(number))
+        assert missing.exit_code == 1
+        assert "has no copy" in missing.output
+        done = run("schema", "sync", "--yes")
+        assert done.exit_code == 0, done.output
+        copy = b.versions()["o", 2][0]
+        assert f"o version 2, id {number}, as {copy}" in done.output
+        traced = run("schema", "trace", "--id", str(number))
+        assert traced.exit_code == 0, traced.output
+        assert f"it is id {copy} on" in traced.output
+        assert traced.output.count(a.text(number)) == 2
+        assert run("schema", "list").output.count("SYNCED") == 1
+        assert run("compare", "A", "B").exit_code == 0
+        assert "0 to write now" in run("check").output
 
 
 @pytest.mark.full
