@@ -80,9 +80,10 @@ def list_schemas(
     STATE is SYNCED, PENDING (something is to be written), CONFLICT (something of others
     is in the way), UNSUPPORTED (the target's registry cannot take it) or REFUSED. Ways
     out of a CONFLICT: put the copies into a context of their own with schemas_context,
-    leave the subject out with schemas_exclude, or remove what is in the way. Changes
-    nothing. Exit status 1 if a subject is in one of the last three states, or a
-    registry does not answer.
+    leave the subject out with schemas_exclude, remove what is in the way, or take the
+    target's ids with schemas_ids: translate. IDS are the source's. Changes nothing.
+    Exit status 1 if a subject is in one of the last three states, or a registry does
+    not answer.
 
     \b
     Examples:

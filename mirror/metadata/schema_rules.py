@@ -42,6 +42,7 @@ _NO_ADDRESS = (
     "leave it out with schemas_exclude"
 )
 WAYS_OUT = "use schemas_context, or leave the subject out with schemas_exclude"
+_ID_WAYS_OUT = f"use schemas_ids: translate, {WAYS_OUT.removeprefix('use ')}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -233,10 +234,10 @@ class Planner:
                 held = self._by_id.get((wanted.context, wanted.id))
                 if held is not None and not is_same(held, wanted):
                     return f"{where}, which is {shown(key_of(held))} on {target}; " + (
-                        WAYS_OUT
+                        _ID_WAYS_OUT
                     )
             elif copy.id != wanted.id:
-                return f"{where} and {copy.id} on {target}; {WAYS_OUT}"
+                return f"{where} and {copy.id} on {target}; {_ID_WAYS_OUT}"
             elif not is_same(copy, wanted):
                 return f"{where} and {target}, with different texts; {WAYS_OUT}"
         known = self._found.versions.keys() | self._found.others.keys()

@@ -131,7 +131,7 @@ class Writer:
                 self._no_modes = str(error)
         if self._no_modes:
             why = f"the registry of {target.alias} has no mode IMPORT, so no ids can be"
-            why += f" kept: {self._no_modes}"
+            why += f" kept, only translated (schemas_ids): {self._no_modes}"
             self.stopped[subject] = (SchemaState.UNSUPPORTED, why)
         return found
 

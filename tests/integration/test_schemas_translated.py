@@ -7,6 +7,7 @@ consumer reads, and the witness asks both registries over plain HTTP.
 
 from __future__ import annotations
 
+from dataclasses import replace
 import json
 import signal
 import subprocess
@@ -17,23 +18,24 @@ import pytest
 from typer.testing import CliRunner
 
 from mirror.cli.main import app
-from mirror.metadata import schema_need
+from mirror.metadata import schema_modes, schema_need, schemas
 from mirror.metadata.schema_claims import topic_name, translations
 from mirror.playground.registry.apicurio import apicurio
 from mirror.status.states import SchemaState
 from tests.harness.registries import axonops_here
 from tests.harness.registry_proxy import RegistryProxy
-from tests.harness.schemas import Raw, SchemaSides, avro, reason, states
+from tests.harness.schemas import RESERVED, Raw, SchemaSides, avro, reason, states
 from tests.harness.witness import read_topic
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
     from pathlib import Path
 
     from click.testing import Result
 
     from mirror.metadata.schema_need import Settled
     from mirror.playground.cluster import PlaygroundCluster
+    from mirror.playground.registry.process import RegistryProcess
 
     Clusters = dict[str, PlaygroundCluster]
 
@@ -100,10 +102,20 @@ def map_of(made: SchemaSides, bootstrap: str) -> dict[str, dict[str, Any]]:
     for messages in read_topic(bootstrap, topic_name(made.alias["A"])).values():
         for each in messages:
             found[each.key().decode()] = json.loads(each.value())
-    return {key: said for key, said in found.items() if "target_id" in said}
+    return {
+        key: said
+        for key, said in found.items()
+        if "target_id" in said and RESERVED not in key
+    }
 
 
-def check_map(made: SchemaSides, bootstrap: str, a: Raw, b: Raw) -> None:
+def check_map(
+    made: SchemaSides,
+    bootstrap: str,
+    a: Raw,
+    b: Raw,
+    states: Collection[str] = frozenset({"copied"}),
+) -> None:
     """Each version of the source is in it once, and under the target's id there is its
     text, of its type, with what it refers to.
     """
@@ -112,7 +124,8 @@ def check_map(made: SchemaSides, bootstrap: str, a: Raw, b: Raw) -> None:
     assert found.keys() == {f"/{name}/{number}" for name, number in versions}
     for (name, number), (own, kind, text, references, _) in versions.items():
         said = found[f"/{name}/{number}"]
-        assert (said["id"], said["state"]) == (own, "copied"), said
+        assert said["id"] == own
+        assert said["state"] in states
         there = b.ask("GET", f"/schemas/ids/{said['target_id']}")
         assert (there["schema"], there.get("schemaType", "AVRO")) == (text, kind)
         meant = {
@@ -329,6 +342,35 @@ def test_commands(clusters: Clusters, a: Raw, b: Raw, tmp_path: Path) -> None:
         assert run("schema", "list").output.count("SYNCED") == 1
         assert run("compare", "A", "B").exit_code == 0
         assert "0 to write now" in run("check").output
+
+
+@pytest.mark.full
+def test_after_ids_were_kept(
+    clusters: Clusters, processes: tuple[RegistryProcess, RegistryProcess]
+) -> None:
+    """A flow that kept ids and now translates writes nothing for what it has copied,
+    and once the target is open, later versions get the target's ids.
+    """
+    a, b = Raw(processes[0].url), Raw(processes[1].url)
+    a.register("first", avro("First", "x"))
+    a.register("o", avro("O", "a"))
+    a.delete("o", 1)
+    with sides(clusters, a, b) as made, made.ends() as ends:
+        keep = {"schemas": "copy", "schemas_ids": "keep", "schemas_id_gap": 100}
+        flow = ends.flow.model_copy(update=keep)
+        schemas.sync(replace(ends, flow=flow))
+        assert b.versions() == a.versions()
+        assert schemas.look(ends).writes == ()
+        number = a.register("o", avro("O", "a", "b"))
+        refused = schemas.sync(ends)
+        assert states(refused)["o"] == SchemaState.REFUSED
+        back = schema_modes.to_open(ends.target, ends.claims)
+        schema_modes.apply(ends.target, ends.claims, back, opens=True)
+        found = schemas.sync(ends)
+        assert states(found)["o"] == SchemaState.SYNCED
+        [settled_id] = settled(made, number)
+        assert settled_id.target_id > 100
+        check_map(made, clusters["b"].bootstrap, a, b, states={"copied", "deleted"})
 
 
 @pytest.mark.full
