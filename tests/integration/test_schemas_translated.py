@@ -61,6 +61,8 @@ def b(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Raw]:
         raw = Raw(process.url)
         for number in range(TAKEN):
             raw.register(f"theirs-{number}", avro(f"Theirs{number}", "x"))
+        if request.param == "axonops":  # Apicurio's would hold in all subjects
+            raw.set_level("FULL")
         yield raw
 
 
@@ -168,9 +170,15 @@ def test_the_target_chooses(clusters: Clusters, a: Raw, b: Raw) -> None:
         a.register("t-value", '{"type":"record","name":"T","namespace":"n","fields":'
                    '[{"name":"other","type":"int"},'
                    '{"name":"more","type":"int","default":0}]}')  # fmt: skip
+        a.set_level("NONE", "t-value")
+        a.register("t-value", '{"type":"record","name":"T","namespace":"n","fields":'
+                   '[{"name":"third","type":"int"}]}')  # fmt: skip
+        a.set_level("FULL", "t-value")
         later = made.sync()
-        assert [str(each.version.full_subject) for each in later.writes] == ["t-value"]
+        written = [str(each.version.full_subject) for each in later.writes]
+        assert written == ["t-value", "t-value"], later.problems
         check_map(made, clusters["b"].bootstrap, a, b)
+        assert b.level("t-value") == "FULL"
         assert theirs(b) == before
 
 
@@ -342,6 +350,35 @@ def test_commands(clusters: Clusters, a: Raw, b: Raw, tmp_path: Path) -> None:
         assert run("schema", "list").output.count("SYNCED") == 1
         assert run("compare", "A", "B").exit_code == 0
         assert "0 to write now" in run("check").output
+
+
+@pytest.mark.full
+def test_a_target_that_takes_two_texts_for_one(
+    clusters: Clusters, a: Raw, tmp_path: Path
+) -> None:
+    """A registry that answers with the id of a text with other documentation gets the
+    subject UNSUPPORTED, again and again; that id is in no map, its records wait with
+    the reason, and the neighbours go on.
+    """
+    with apicurio(tmp_path / "source") as process:
+        source, b = Raw(process.url), a
+        first = json.loads(avro("O", "a"))
+        source.register("o", json.dumps(first))
+        other = source.register("o", json.dumps({**first, "doc": "another"}))
+        source.register("p", avro("P", "a"))
+        with sides(clusters, source, b) as made:
+            for _ in range(2):
+                found = made.sync()
+                assert states(found) == {
+                    "o": SchemaState.UNSUPPORTED,
+                    "p": SchemaState.SYNCED,
+                }
+                assert "version 2 got id 1 on" in reason(found, "o")
+            [waits] = settled(made, other)
+            assert "UNSUPPORTED" in waits.reason
+            assert waits.target_id == -1
+            target = made.reach(made.alias["B"])
+            assert other not in translations(target, made.alias["A"], "")
 
 
 @pytest.mark.full
