@@ -26,6 +26,7 @@ from tests.harness.hostile_batches import (
     SNAPPY,
     ZSTD,
     record,
+    sealed,
     stored,
 )
 
@@ -100,7 +101,7 @@ def contents(batches: Iterable[EncodedBatch]) -> list[tuple[Any, Any, Any]]:
     """Keys, values and headers of records to send, without the stamp."""
     found = []
     for each in batches:
-        whole = buffer_of(each.header, bytes(each.body))
+        whole = buffer_of(bytes(sealed(each.header + each.body)))
         rows = batch.read(
             whole, 0, len(whole), position=0, aborted=(), scratch=batch.scratch()
         ).rows
