@@ -43,9 +43,7 @@ def _waiting(flow: FlowStatus) -> float:
     )
 
 
-def _of_partitions(
-    name: str, text: str, value: Callable[[Counts], int]
-) -> Metric:
+def _of_partitions(name: str, text: str, value: Callable[[Counts], int]) -> Metric:
     def rows(flow: FlowStatus) -> Iterator[tuple[Labels, Value]]:
         if flow.schemas.is_required:
             for each in flow.partitions:
