@@ -1,7 +1,8 @@
-"""Copies with the target's ids of schemas, by brokers, slots and an ordinary consumer.
+"""Copies with the target's ids of schemas, by brokers, slots and ordinary consumers.
 
-The map is written by an ordinary producer as docs/reference/formats.md has it. Both
-registries are down: then slots go by the map alone.
+Where both registries are down, slots go by the map alone, which an ordinary producer
+writes as docs/reference/formats.md has it. Where they are there, confluent-kafka's own
+clients write and decode.
 """
 
 from __future__ import annotations
@@ -11,17 +12,23 @@ import struct
 from typing import TYPE_CHECKING, Any
 import uuid
 
+from confluent_kafka.schema_registry import SchemaRegistryClient
+from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
+from confluent_kafka.serialization import MessageField, SerializationContext
 import pytest
 
 from mirror.proving.account import Kind
+from tests.harness import registries
 from tests.harness.admin import create_topic
 from tests.harness.load import producer
 from tests.harness.proofs import proven
+from tests.harness.schemas import Raw, avro
 from tests.harness.slots import SparklessFlow, copy_until
 from tests.harness.witness import Witness, read_topic
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
     from mirror.playground.cluster import PlaygroundCluster
     from tests.harness.witness import Message
@@ -131,3 +138,67 @@ def test_translated(clusters: dict[str, PlaygroundCluster], topic_name: str) -> 
         (Kind.DIFFERENT, 2, 1)
     }
     assert len(found.findings) == len(CODECS)
+
+
+@pytest.mark.needs("registry")
+@pytest.mark.parametrize(
+    "make", [pytest.param("apicurio", marks=pytest.mark.full), "axonops"]
+)
+def test_decoded(
+    clusters: dict[str, PlaygroundCluster], topic_name: str, tmp_path: Path, make: str
+) -> None:
+    """Into a registry that chooses ids and has given the source's to others, a consumer
+    decodes keys and values of five versions to what was written, and verify finds
+    the copies equal. Bytes that only look like a registry's pass as they are.
+    """
+    a, b = clusters["a"].bootstrap, clusters["b"].bootstrap
+    create_topic(a, topic_name, partitions=1)
+    with (
+        registries.running("axonops", tmp_path / "a") as one,
+        registries.running(make, tmp_path / "b") as other,
+        SchemaRegistryClient({"url": one}) as writes,
+        SchemaRegistryClient({"url": other}) as reads,
+    ):
+        for number in range(7):
+            Raw(other).register(f"theirs-{number}", avro(f"Theirs{number}", "x"))
+        fields = [
+            SerializationContext(topic_name, each)
+            for each in (MessageField.KEY, MessageField.VALUE)
+        ]
+        sender = producer(a)
+        written = []
+        for version in range(1, 6):
+            names = [f"f{each}" for each in range(version)]
+            made = [AvroSerializer(writes, avro(each, *names)) for each in "KV"]
+            for number in range(5):
+                said = dict.fromkeys(names, f"{version}.{number}")
+                key, value = (m(said, f) for m, f in zip(made, fields, strict=True))
+                sender.produce(topic_name, value, key)
+                written.append((said, said))
+        sender.produce(topic_name, framed(5000))
+        assert sender.flush(30) == 0
+        flow = SparklessFlow(
+            source={"bootstrap_servers": a, "schema_registry": {"url": one}},
+            target={"bootstrap_servers": b, "schema_registry": {"url": other}},
+            topic=topic_name,
+            alias=topic_name,
+            settings={"schemas": "require", "schemas_ids": "translate"},
+        ).own()
+        with Witness(b) as witness, flow.slot() as slot:
+            witness.begin(flow.copy)
+            copy_until(witness, slot, flow.lease(60), count=26, timeout=60)
+        *messages, last = read_topic(b, flow.copy)[0]
+        assert last.value() == framed(5000)
+        decode = AvroDeserializer(reads)
+        assert [
+            (decode(each.key(), fields[0]), decode(each.value(), fields[1]))
+            for each in messages
+        ] == written
+        sent = read_topic(a, topic_name)[0]
+        assert all(
+            (each.key()[:5], each.value()[:5]) != (was.key()[:5], was.value()[:5])
+            for each, was in zip(messages, sent[:-1], strict=True)
+        )
+        found = proven(flow)
+        assert found.findings == ()
+        assert sum(each.account.equal for each in found.partitions) == 26
