@@ -2,7 +2,7 @@
 
 Main function: `where`. A coordinator that has decided on a transaction answers "wait"
 until every partition has its marker, and names the partitions that lack it. Markers are
-acknowledged by all replicas in sync, of which there have to be enough.
+acknowledged by all replicas in sync, which may be too few.
 """
 
 from __future__ import annotations

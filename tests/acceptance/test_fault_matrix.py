@@ -21,7 +21,6 @@ from tests.harness.admin import create_topic
 from tests.harness.fault_cells import PARTITIONS, Cell, Lab, trial
 from tests.harness.load import NumberedLoad
 from tests.harness.security import admit
-from tests.harness.service import RunningMirror
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -39,7 +38,6 @@ pytestmark = [
 ]
 
 _FAULTED, _LATE = "MirrorPartitionFaulted", "MirrorReplicationLagHigh"
-_FAKE_TIME = "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1"
 ALONE: dict[str, Any] = {"nodes": 1}
 
 
@@ -49,18 +47,6 @@ _FORGETFUL = {
     "producer.id.expiration.ms": "5000",
     "producer.id.expiration.check.interval.ms": "1000",
 }
-
-
-def _faked(folder: Path) -> dict[str, str]:
-    clock = folder / "clock"
-    clock.write_text("+0s\n")
-    return {
-        "LD_PRELOAD": _FAKE_TIME,
-        "FAKETIME_TIMESTAMP_FILE": str(clock),
-        "FAKETIME_NO_CACHE": "1",
-        "FAKETIME_DONT_FAKE_MONOTONIC": "1",
-        "DONT_FAKE_MONOTONIC": "1",
-    }
 
 
 CELLS = [
@@ -85,11 +71,6 @@ CELLS = [
     Cell(
         fault="source: its brokers are restarted in turn",
         strike=strikes.restarted_in_turn("source"),
-    ),
-    Cell(
-        fault="source: the quota of a consumer is 1 KB/s",
-        strike=strikes.throttled("source", "consumer_byte_rate", 1000.0),
-        alert=_LATE,
     ),
     Cell(
         fault="target: a leader is killed",
@@ -124,25 +105,19 @@ CELLS = [
         strike=strikes.restarted_in_turn("target"),
     ),
     Cell(
-        fault="target: the copy lacks replicas in sync",
+        fault="target: the copy has too few replicas in sync",
         strike=strikes.short_of_replicas(strikes.copy_of),
         reason="cannot end in",
         alert=_LATE,
     ),
     Cell(
-        fault="target: the progress topic lacks replicas in sync",
+        fault="target: the progress topic has too few replicas in sync",
         strike=strikes.short_of_replicas(strikes.progress_of),
         reason="NOT_ENOUGH_REPLICAS",
         alert=_LATE,
     ),
     Cell(
-        fault="target: the offset map lacks replicas in sync",
-        strike=strikes.short_of_replicas(strikes.map_of),
-        reason="NOT_ENOUGH_REPLICAS",
-        alert=_LATE,
-    ),
-    Cell(
-        fault="target: the coordinators' log lacks replicas in sync",
+        fault="target: the coordinators' log has too few replicas in sync",
         strike=strikes.short_of_replicas(strikes.coordinators_of),
         alert=_LATE,
     ),
@@ -173,10 +148,6 @@ CELLS = [
         )
     ),
     Cell(
-        fault="target: the quota of requests is 0.1 % of a thread",
-        strike=strikes.throttled("target", "request_percentage", 0.1),
-    ),
-    Cell(
         fault="mirror: workers are suspended",
         strike=strikes.workers_suspended,
         alert=_LATE,
@@ -199,16 +170,6 @@ CELLS = [
     Cell(
         fault="mirror: damaged records in its other topics",
         strike=strikes.own_topics_damaged,
-    ),
-    Cell(
-        fault="mirror: its clock jumps an hour ahead",
-        strike=strikes.clock_set(3600),
-        environment=_faked,
-    ),
-    Cell(
-        fault="mirror: its clock jumps an hour back",
-        strike=strikes.clock_set(-3600),
-        environment=_faked,
     ),
 ]
 
@@ -234,7 +195,6 @@ def make_lab(
     standing: StandingMirror,
     stack: ExitStack,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> Callable[[Cell], tuple[Lab, Prometheus]]:
     """The flow that a cell strikes, and a Prometheus that looks at it."""
 
@@ -243,14 +203,6 @@ def make_lab(
             return threes[name]
         own = playground((name,), root=tmp_path / "own", given=False, **options)
         return stack.enter_context(own)[name]
-
-    def service(cell: Cell, config: dict[str, Any]) -> RunningMirror:
-        if cell.environment is None:
-            return stack.enter_context(standing.hosting(config))
-        with monkeypatch.context() as patch:
-            for name, value in cell.environment(tmp_path).items():
-                patch.setenv(name, value)
-            return stack.enter_context(RunningMirror(config, tmp_path))
 
     def make(cell: Cell) -> tuple[Lab, Prometheus]:
         if cell.disk:
@@ -282,7 +234,7 @@ def make_lab(
                 }
             },
         }
-        mirror = service(cell, config)
+        mirror = stack.enter_context(standing.hosting(config))
         mirror.wait_running(f"{alias}->T")
         address = mirror.url.removeprefix("http://")
         prometheus = Prometheus(tmp_path / "prometheus", address)
@@ -294,7 +246,6 @@ def make_lab(
             topic=topic,
             mirror=mirror,
             load=NumberedLoad(source, topic, PARTITIONS, seed=1),
-            folder=tmp_path,
         )
         return lab, prometheus
 

@@ -23,7 +23,6 @@ from tests.harness.witness import Witness, assert_exactly_once, order_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from contextlib import AbstractContextManager
-    from pathlib import Path
 
     from mirror.playground.cluster import PlaygroundCluster
     from tests.acceptance.test_alerts import Prometheus
@@ -47,7 +46,6 @@ class Lab:
     topic: str
     mirror: RunningMirror
     load: NumberedLoad
-    folder: Path
 
     @property
     def flow(self) -> str:
@@ -77,8 +75,6 @@ class Cell:
     """Whether the third broker of the target has a small disk."""
     idle: bool = False
     """Nothing is sent while the fault lasts."""
-    environment: Callable[[Path], Mapping[str, str]] | None = None
-    """Makes the variables of a service of its own."""
 
     @property
     def id(self) -> str:
