@@ -9,6 +9,7 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Any, Self
 
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 import pytest
 import yaml
@@ -129,9 +130,11 @@ class Pair:
         ready = rehearsal.ready(config, pair, flow, reach)
 
         looks = rehearsal._require_turn
+        # It looks when it begins, and before the way home.
+        acts = iter((lambda: None, before_home))
 
         def look(*given: Any) -> Any:
-            before_home()
+            next(acts)()
             return looks(*given)
 
         with pytest.MonkeyPatch.context() as patch:
@@ -341,6 +344,29 @@ def test_killed_within_a_step(
         if f"SWITCH {source}->{target}: {step} BEGUN is ended" in cleared:
             return
     raise AssertionError(f"no kill came while {step} was not done")
+
+
+@pytest.mark.full
+def test_a_transaction_is_left_open(
+    clusters: dict[str, PlaygroundCluster], topic_name: str, tmp_path: Path
+) -> None:
+    """A canary that was killed on its way home left a transaction open in the progress
+    of the flow home: the next one ends it, and passes.
+    """
+    with Pair(clusters, topic_name, tmp_path) as pair:
+        pair.passes_here()
+        killed = Producer(
+            {
+                "bootstrap.servers": pair.ends[pair.one],
+                "transactional.id": f"mirror.{pair.other}->{pair.one}.0.0",
+            }
+        )
+        killed.init_transactions(30)
+        killed.begin_transaction()
+        # As a proof is, which readers pass over.
+        killed.produce(progress.topic_name(pair.other), key=progress._PROOF_KEY)
+        assert killed.flush(30) == 0
+        pair.passes_here()
 
 
 @pytest.mark.full
