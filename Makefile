@@ -80,6 +80,12 @@ SEEDS ?= 2000
 simulate: install ## histories from seeds against a model of Kafka; SEEDS=n: how many
 	$(BIN)/python -m tests.simulation --seeds $(SEEDS)
 
+.PHONY: faults
+faults: install ## faults on purpose, on real clusters; writes docs/explanation/failures.md
+	mkdir -p artifacts
+	$(PYTEST) -m fault -o junit_family=xunit1 --junitxml=artifacts/faults.xml $(TEST_ARGS) tests/acceptance/test_fault_matrix.py
+	$(BIN)/python -m tests.faults artifacts/faults.xml
+
 .PHONY: tools
 tools: install ## install what some tests also need: promtool, helm, a browser, a KDC, a registry
 	$(BIN)/python -m tests.tools

@@ -56,7 +56,9 @@ _RUNNING = pytest.StashKey[list[PlaygroundCluster]]()
 _LACKS = "lacks"
 """A report's property that names the tool it was skipped for."""
 
-_SHARES = re.compile(r'scope="module"|\b(shared_mirror|four_clusters)\b')
+_SHARES = re.compile(
+    r'scope="module"|\b(shared_mirror|four_clusters|secured_pair|InjectedErrors)\b'
+)
 """In files whose tests share a fixture that takes long to set up."""
 
 
@@ -183,6 +185,14 @@ def standing(
     )
     yield mirror
     mirror.close()
+
+
+@pytest.fixture(scope="module")
+def secured_pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clusters]:
+    """Clusters a and b with authorizers, on which the user may do nothing yet."""
+    root = tmp_path_factory.mktemp("secured")
+    with playground(("a", "b"), root=root, given=False, secured=True) as made:
+        yield made
 
 
 @pytest.fixture

@@ -481,7 +481,7 @@ class Decoders:
         self.plain = Rewriter(provenance.none(), **bound)
         self.transforming = TransformingRewriter(
             made,
-            transform=lambda given: given.select(columns),  # type: ignore[arg-type]
+            transform=lambda given: given.select(columns),
             dead_letters_of=None,
             **bound,
         )

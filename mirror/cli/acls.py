@@ -82,9 +82,9 @@ def acls(
       mirror config acls -c mirror.yaml --for service --for recovery
       mirror config acls -c mirror.yaml --for clients --principal billing
     """
-    from mirror.preflight.permissions.need import Who  # noqa: PLC0415  others do without
-    from mirror.preflight.permissions.rights import principal, rights  # noqa: PLC0415  others do without
-    from mirror.preflight.permissions.writing import commands  # noqa: PLC0415  others do without
+    from mirror.preflight.permissions.need import Who
+    from mirror.preflight.permissions.rights import principal, rights
+    from mirror.preflight.permissions.writing import commands
 
     chosen = read_config(config)
     by_alias = _principals(principals or [], chosen)

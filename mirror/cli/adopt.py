@@ -30,7 +30,7 @@ COLUMNS = (
 )
 
 
-def adopt(  # noqa: PLR0913  options of a command
+def adopt(
     config: ConfigFile,
     *,
     flow: Flows = None,

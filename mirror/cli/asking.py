@@ -94,7 +94,7 @@ def ask(
         raise typer.BadParameter("--url and --config cannot be used together")
     way = _Way(url=_address(url)) if config is None else _configured(config)
     if token_file is not None:
-        from mirror.web.access import read_secret  # noqa: PLC0415  rarely needed
+        from mirror.web.access import read_secret
 
         way = replace(way, authorization=f"Bearer {read_secret(token_file, None)}")
     if ca_file is not None:
@@ -113,7 +113,7 @@ def _address(url: str | None) -> str:
 
 
 def _configured(path: Path) -> _Way:
-    from mirror.config.load import load  # noqa: PLC0415  as long as the rest
+    from mirror.config.load import load
 
     service = load(path)[0].service
     if not service.http_port:
@@ -134,7 +134,7 @@ def _configured(path: Path) -> _Way:
 
 def _authorization(service: ServiceConfig) -> str:
     """The credentials that this configuration's service accepts."""
-    from mirror.web.access import read_secret  # noqa: PLC0415  rarely needed
+    from mirror.web.access import read_secret
 
     if service.http_token_given:
         return f"Bearer {read_secret(service.http_token_file, service.http_token)}"

@@ -38,7 +38,7 @@ def watched(command: Any) -> Any:
 
 
 def _run(run: Any, context: Any) -> Any:
-    from mirror.cli.options import LAST_READ  # noqa: PLC0415  loads dynaconf
+    from mirror.cli.options import LAST_READ
 
     # Of a drill only the canary changes something.
     if context.params.get("dry_run") or context.params.get("canary") is False:
@@ -71,10 +71,10 @@ def _run(run: Any, context: Any) -> Any:
 def _write(
     config: MirrorConfig, context: Any, result: str, reason: str, began: float
 ) -> None:
-    from mirror.recovery.audit import AuditWriter  # noqa: PLC0415  loads kernels
-    from mirror.status.events import Event, EventKind  # noqa: PLC0415
-    from mirror.switching.hook_calls import masked  # noqa: PLC0415
-    from mirror.switching.hooks import secrets_of  # noqa: PLC0415
+    from mirror.recovery.audit import AuditWriter
+    from mirror.status.events import Event, EventKind
+    from mirror.switching.hook_calls import masked
+    from mirror.switching.hooks import secrets_of
 
     given = (pair.hooks for pair in config.recovery.values() if pair.hooks)
     hooks = (getattr(each, name) for each in given for name in type(each).model_fields)

@@ -50,7 +50,7 @@ def check(config: ConfigFile, *, output: Output = Form.TABLE) -> None:
       mirror check -c mirror.yaml
       mirror check -c mm2.properties -o json | jq '.checks[] | select(.state != "ok")'
     """
-    from mirror.preflight import check as preflight  # noqa: PLC0415  loads kernels
+    from mirror.preflight import check as preflight
 
     chosen = read_usable(config)
     found = preflight.check(chosen)

@@ -65,7 +65,7 @@ def compare(
     know_clusters(chosen, a, b)
     if a == b:
         raise ConfigError([f"{a} and {b} are one cluster; name two"])
-    from mirror.recovery.precedence import standing  # noqa: PLC0415  loads kernels
+    from mirror.recovery.precedence import standing
 
     with Reach(chosen.clusters, client_id="mirror.compare") as reach:
         roles = standing(chosen, reach)
@@ -109,8 +109,8 @@ def _of_schemas(
     reach: Reach,
 ) -> Iterator[Difference]:
     """Of these flows, those between the two clusters that copy schemas."""
-    from mirror.metadata.schema_differences import of_schemas  # noqa: PLC0415  rare
-    from mirror.preflight.schema_writes import look  # noqa: PLC0415  loads kernels
+    from mirror.metadata.schema_differences import of_schemas
+    from mirror.preflight.schema_writes import look
 
     for flow in flows:
         if {flow.source, flow.target} == set(ends) and flow.schemas != "off":

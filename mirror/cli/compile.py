@@ -48,7 +48,7 @@ def compile_() -> None:
             typer.echo(f"  {module.name.rpartition('.')[2]:<14} {seconds:6.1f} s")
     typer.echo(f"kernels are ready after {time.monotonic() - began:.1f} s")
 
-    from mirror.driver import archiving  # noqa: PLC0415  imports Spark
+    from mirror.driver import archiving
 
     typer.echo("archiving the classes of Spark's JVM")
     began = time.monotonic()

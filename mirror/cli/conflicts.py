@@ -45,7 +45,7 @@ _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)?")
 _MILLISECONDS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, None: 1000}
 
 
-def conflicts(  # noqa: PLR0913  each is an option
+def conflicts(
     pair: Annotated[
         str,
         typer.Argument(

@@ -38,7 +38,7 @@ def demo(
       mirror demo --records 100000
       mirror demo --keep
     """
-    from mirror.playground.demo import show  # noqa: PLC0415  imports a Kafka client
+    from mirror.playground.demo import show
 
     # SIGTERM cleans up as Ctrl-C does.
     signal.signal(signal.SIGTERM, signal.default_int_handler)

@@ -86,8 +86,8 @@ def drill(
       mirror drill A/B -c mirror.yaml -o json | jq '.findings[] | .subject'
       mirror drill A/B -c mirror.yaml --canary --yes
     """
-    from mirror.drilling.findings import Level  # noqa: PLC0415  loads kernels
-    from mirror.drilling.history import rehearse  # noqa: PLC0415
+    from mirror.drilling.findings import Level
+    from mirror.drilling.history import rehearse
 
     if (dry_run or yes) and not canary:
         raise typer.BadParameter(
@@ -145,9 +145,9 @@ def _canary(
     yes: bool,
     output: Form,
 ) -> None:
-    from mirror.drilling.canaries import rehearsal  # noqa: PLC0415  loads kernels
-    from mirror.recovery import roles  # noqa: PLC0415
-    from mirror.switching.runner import Terms  # noqa: PLC0415
+    from mirror.drilling.canaries import rehearsal
+    from mirror.recovery import roles
+    from mirror.switching.runner import Terms
 
     with Reach(config.clusters, client_id="mirror.canary") as reach:
         found = rehearsal.ready(config, pair, flow, reach)

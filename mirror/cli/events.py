@@ -62,7 +62,7 @@ def _moment(text: str | None) -> str | None:
     return str(round(found.timestamp() * 1000))
 
 
-def events(  # noqa: PLR0913  each is an option
+def events(
     *,
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="Keep printing until Ctrl-C.")
@@ -132,13 +132,13 @@ def _kept(
     stack: contextlib.ExitStack, config: Path, since: str | None
 ) -> AuditReader | None:
     """What reads the audit topic; None: the configuration has none."""
-    from mirror.config.load import load  # noqa: PLC0415  as long as the rest
+    from mirror.config.load import load
 
     chosen = load(config)[0]
     if chosen.service.audit is None:
         return None
-    from mirror.clusters.cluster import Cluster  # noqa: PLC0415
-    from mirror.recovery.audit import AuditReader  # noqa: PLC0415  loads kernels
+    from mirror.clusters.cluster import Cluster
+    from mirror.recovery.audit import AuditReader
 
     alias, topic = chosen.service.audit
     cluster = Cluster(chosen.clusters[alias], client_id="mirror.events")

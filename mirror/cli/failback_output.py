@@ -40,7 +40,7 @@ class Home:
         Raises:
             MirrorError: it is refused.
         """
-        from mirror.switching import failback  # noqa: PLC0415  loads kernels
+        from mirror.switching import failback
 
         stage = self.stage
         if self.wanted:
@@ -66,7 +66,7 @@ class Home:
         """Say what the cluster is like, before anything changes; not if a switch home
         is under way. Raises as `plan`.
         """
-        from mirror.switching import failback  # noqa: PLC0415  loads kernels
+        from mirror.switching import failback
 
         if self.wanted and operator.due and operator.run is None:
             found = self._look()
@@ -76,7 +76,7 @@ class Home:
         """Look again, now that producers are fenced, fill topics that were re-created,
         and give topics their partitions. Raises as `plan`.
         """
-        from mirror.switching import failback, restoring  # noqa: PLC0415  loads kernels
+        from mirror.switching import failback, restoring
 
         if self.wanted and operator.run is None:
             found = self._found()
@@ -89,7 +89,7 @@ class Home:
                 complain(*failback.grow(self.stage, found))
 
     def _found(self) -> Returned:
-        from mirror.switching import failback  # noqa: PLC0415  loads kernels
+        from mirror.switching import failback
 
         with patience.until(time.monotonic() + self.seconds):
             return failback.look(self.stage)

@@ -206,7 +206,7 @@ app.command("translate")(translate)
 def _survey(
     config: ConfigFile, wanted: Flows, *, target_only: bool
 ) -> tuple[list[GroupSurvey], list[str]]:
-    from mirror.recovery import resting  # noqa: PLC0415  loads kernels
+    from mirror.recovery import resting
 
     chosen, flows = chosen_flows(config, wanted)
     surveys, failures = [], []
@@ -227,7 +227,7 @@ def _survey(
 def _look(
     flow: FlowConfig, reach: Reach, writers: Merging, *, target_only: bool
 ) -> GroupSurvey:
-    from mirror.offsets.group_survey import survey  # noqa: PLC0415  loads kernels
+    from mirror.offsets.group_survey import survey
 
     target = reach(flow.target)
     if not target_only:

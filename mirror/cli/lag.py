@@ -24,7 +24,7 @@ COLUMNS = (
 )
 
 
-def lag(  # noqa: PLR0913  a command has its options
+def lag(
     *,
     watch: Annotated[
         bool, typer.Option("--watch", "-w", help="Refresh until Ctrl-C.")

@@ -130,8 +130,8 @@ class _Look:
 
 
 def _look(pair: PairConfig, reach: Reach) -> _Look:
-    from mirror.recovery import canaries, drills, roles  # noqa: PLC0415  loads kernels
-    from mirror.recovery.journal import JournalReader  # noqa: PLC0415
+    from mirror.recovery import canaries, drills, roles
+    from mirror.recovery.journal import JournalReader
 
     journals, failures = [], []
     for alias in pair.members:

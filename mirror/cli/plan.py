@@ -40,7 +40,7 @@ def plan(config: ConfigFile, *, output: Output = Form.TABLE) -> None:
       mirror plan -c mirror.yaml
       mirror plan -c mirror.yaml -o json | jq '.create[].topic'
     """
-    from mirror.preflight import plan as preflight  # noqa: PLC0415  loads kernels
+    from mirror.preflight import plan as preflight
 
     chosen = read_usable(config)
     found = preflight.plan(chosen)

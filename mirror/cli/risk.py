@@ -96,7 +96,7 @@ def risk(
       mirror risk -c mirror.yaml --flow A/B --partitions
       mirror risk -c mirror.yaml --target-only -o json | jq '.flows[].records'
     """
-    from mirror.recovery import resting  # noqa: PLC0415  loads kernels
+    from mirror.recovery import resting
 
     chosen, flows = chosen_flows(config, flow)
     found, failures = [], []
@@ -126,7 +126,7 @@ def risk(
 def _look(
     flow: FlowConfig, reach: Reach, writers: Merging, *, target_only: bool
 ) -> _Found:
-    from mirror.offsets.group_survey import survey  # noqa: PLC0415  loads kernels
+    from mirror.offsets.group_survey import survey
 
     target = reach(flow.target)
     name = progress.topic_name(flow.source)
@@ -184,9 +184,9 @@ class _TargetError(ClusterError):
 
 
 def _from_source(flow: FlowConfig, source: Cluster, target: Cluster) -> RiskStatus:
-    from mirror.metadata.topics import select  # noqa: PLC0415  loads kernels
-    from mirror.recovery import ends, standby  # noqa: PLC0415
-    from mirror.recovery.looking import Looking, with_copies  # noqa: PLC0415
+    from mirror.metadata.topics import select
+    from mirror.recovery import ends, standby
+    from mirror.recovery.looking import Looking, with_copies
 
     def copied() -> Progress:
         try:
@@ -212,7 +212,7 @@ def _from_source(flow: FlowConfig, source: Cluster, target: Cluster) -> RiskStat
 
 
 def _from_target(flow: FlowConfig, target: Cluster) -> RiskStatus:
-    from mirror.recovery import looking  # noqa: PLC0415  loads kernels
+    from mirror.recovery import looking
 
     found = looking.from_standby(target, flow, lambda: read_progress(flow, target))
     complain(

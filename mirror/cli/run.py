@@ -109,10 +109,10 @@ def _run(config: Path, clusters: Sequence[str], *, once: bool, end: RunEnd) -> N
         logger.warning("configuration", warning=warning)
 
     # Spark takes a second to import.
-    from mirror.driver.service import Service  # noqa: PLC0415
-    from mirror.proving.continuous.in_service import ServiceProofs  # noqa: PLC0415
-    from mirror.switching.owed import settle  # noqa: PLC0415
-    from mirror.tails.unsettled import Unsettled  # noqa: PLC0415
+    from mirror.driver.service import Service
+    from mirror.proving.continuous.in_service import ServiceProofs
+    from mirror.switching.owed import settle
+    from mirror.tails.unsettled import Unsettled
 
     service = (
         Service(chosen, once=True)
@@ -149,7 +149,7 @@ def _run(config: Path, clusters: Sequence[str], *, once: bool, end: RunEnd) -> N
 
 
 def _rehearse(*arguments: Any, **named: Any) -> Any:
-    from mirror.drilling.history import rehearse  # noqa: PLC0415  when one is due
+    from mirror.drilling.history import rehearse
 
     return rehearse(*arguments, **named)
 

@@ -49,9 +49,9 @@ class RunEnd:
         if self.file is None and self.gateway is None:
             return
         # These libraries load for a while: only runs that end need them.
-        from http.client import HTTPException  # noqa: PLC0415
+        from http.client import HTTPException
 
-        from mirror.metrics import of_runs  # noqa: PLC0415
+        from mirror.metrics import of_runs
 
         ended = of_runs.Ended(
             at=time.time(),

@@ -80,9 +80,10 @@ def list_schemas(
     STATE is SYNCED, PENDING (something is to be written), CONFLICT (something of others
     is in the way), UNSUPPORTED (the target's registry cannot take it) or REFUSED. Ways
     out of a CONFLICT: put the copies into a context of their own with schemas_context,
-    leave the subject out with schemas_exclude, or remove what is in the way. Changes
-    nothing. Exit status 1 if a subject is in one of the last three states, or a
-    registry does not answer.
+    leave the subject out with schemas_exclude, remove what is in the way, or take the
+    target's ids with schemas_ids: translate. IDS are the source's. Changes nothing.
+    Exit status 1 if a subject is in one of the last three states, or a registry does
+    not answer.
 
     \b
     Examples:
@@ -153,14 +154,15 @@ def trace_schema(
     """
     chosen, flows = _flows(config, flow)
     traced, failures = {}, []
-    for each in flows:
-        try:
-            with _registries(chosen, each) as (source, target):
-                traced[each.name] = schema_trace.trace(
-                    source, target, each, Subject(context, ""), number
-                )
-        except MirrorError as error:
-            failures.append(f"flow {each.name}: {error}")
+    with Reach(chosen.clusters, client_id="mirror.schema") as reach:
+        for each in flows:
+            try:
+                with _registries(chosen, each) as registries:
+                    traced[each.name] = schema_trace.trace(
+                        registries, each, context, number, reach=reach
+                    )
+            except MirrorError as error:
+                failures.append(f"flow {each.name}: {error}")
     if output is Form.JSON:
         flows_shown = [
             {"name": name, **schema_trace.to_json(found)}
@@ -204,9 +206,10 @@ def sync_schemas(
     """Copy what the target's registry is missing, once.
 
     The service does this at intervals where schemas is on. Shows what would be written,
-    in this order, and asks. Each version keeps its id, number and text. Subjects are
-    put into mode IMPORT, which leaves them readable and keeps others from registering
-    there. Exit status 1 if a subject could not be copied.
+    in this order, and asks. Each version keeps its text, and its id and number unless
+    schemas_ids is translate: for that, subjects are put into mode IMPORT, which leaves
+    them readable and keeps others from registering there. Exit status 1 if a subject
+    could not be copied.
 
     \b
     Examples:
@@ -301,7 +304,7 @@ def _ends(
 
 
 def _roles(chosen: MirrorConfig, reach: Reach) -> Standing:
-    from mirror.recovery.precedence import standing  # noqa: PLC0415  loads kernels
+    from mirror.recovery.precedence import standing
 
     return standing(chosen, reach)
 
@@ -359,7 +362,7 @@ def _done(flow: str, result: SchemasResult) -> Iterator[str]:
         what = "deleted" if each.delete else "registered"
         yield (
             f"flow {flow}: {what} {version.full_subject} version {version.version}, id "
-            f"{version.id}"
+            f"{each.shown_id}"
         )
     for level in result.levels:
         yield f"flow {flow}: set the level of {level.subject or 'the registry'}"

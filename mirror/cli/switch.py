@@ -53,7 +53,7 @@ Abort = Annotated[
 ]
 
 
-def switch(  # noqa: PLR0913  each is an option
+def switch(
     flow: FlowName,
     *,
     config: ConfigFile,
@@ -104,7 +104,7 @@ def switch(  # noqa: PLR0913  each is an option
     _run(asked)
 
 
-def failover(  # noqa: PLR0913  each is an option
+def failover(
     flow: FlowName,
     *,
     config: ConfigFile,
@@ -140,7 +140,7 @@ def failover(  # noqa: PLR0913  each is an option
     _run(asked)
 
 
-def failback(  # noqa: PLR0913  each is an option
+def failback(
     flow: FlowName,
     *,
     config: ConfigFile,
@@ -222,10 +222,10 @@ class _Asked:
 
 
 def _run(asked: _Asked) -> None:
-    from mirror.recovery import roles  # noqa: PLC0415  loads kernels
-    from mirror.switching.runner import Operator, Terms  # noqa: PLC0415
-    from mirror.switching.stage import Stage, both_flows  # noqa: PLC0415
-    from mirror.switching.steps import STEPS  # noqa: PLC0415
+    from mirror.recovery import roles
+    from mirror.switching.runner import Operator, Terms
+    from mirror.switching.stage import Stage, both_flows
+    from mirror.switching.steps import STEPS
 
     kind = asked.kind
     if asked.force and kind is Kind.SWITCH and not asked.abort:
@@ -249,7 +249,7 @@ def _run(asked: _Asked) -> None:
             target_or_none=target,
             notes={},
             note=lambda _notes: None,
-            tell=lambda _text: None,
+            tell=lambda text: lines.tell("assess", text),
             deadline=time.monotonic() + asked.step_timeout,
             abort_transactions=asked.abort_transactions,
             agree=lambda question: asked.yes or typer.confirm(question, err=True),
@@ -303,7 +303,7 @@ def _as_it_is(
     config: MirrorConfig, flow: FlowConfig, source: Cluster | None, reach: Reach
 ) -> MirrorConfig:
     """The configuration without flows that rest now."""
-    from mirror.recovery import resting  # noqa: PLC0415  loads kernels
+    from mirror.recovery import resting
 
     def answering(alias: str) -> Cluster:
         if alias == flow.source and source is None:  # also with --force
@@ -324,7 +324,7 @@ def _settle(
     Raises:
         MirrorError: that cannot be done.
     """
-    from mirror.switching import owed  # noqa: PLC0415  loads kernels
+    from mirror.switching import owed
 
     if pair.fence != "acl":
         return

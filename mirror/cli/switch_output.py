@@ -68,10 +68,10 @@ def show_plan(stage: Stage, output: Form) -> None:
     Raises:
         MirrorError: it cannot be made now.
     """
-    from mirror.switching.steps.assess import assessed  # noqa: PLC0415
-    from mirror.switching.steps.changes import Changes, changes  # noqa: PLC0415
+    from mirror.switching.steps.assess import assessed
+    from mirror.switching.steps.changes import Changes, changes
 
-    done, places = assessed(stage)
+    done, places = assessed(stage, waits=False)
     planned = {**changes(stage, places)}
     if output is Form.JSON:
         planned["assess"] = Changes(warnings=done.warnings)
@@ -154,7 +154,7 @@ def _place_row(each: Mapping[str, Any]) -> tuple[object, ...]:
 
 def show_end(operator: Operator, lines: Lines) -> None:
     """How long it took, and what a failover cost."""
-    from mirror.switching.procedure import way_back  # noqa: PLC0415  loads kernels
+    from mirror.switching.procedure import way_back
 
     assert operator.run is not None
     first, last = operator.run.first, operator.run.last

@@ -128,7 +128,7 @@ def list_(
 
 
 @app.command("replay", short_help="Copy what a failover left uncopied.")
-def replay(  # noqa: PLR0913  each is an option
+def replay(
     flow: FlowName,
     *,
     config: ConfigFile,
@@ -160,7 +160,7 @@ def replay(  # noqa: PLR0913  each is an option
 
 
 @app.command("export", short_help="Write it to a file or topic instead.")
-def export(  # noqa: PLR0913  each is an option
+def export(
     flow: FlowName,
     *,
     config: ConfigFile,
@@ -209,7 +209,7 @@ def export(  # noqa: PLR0913  each is an option
 
 
 @app.command("skip", short_help="Leave it out, and note that.")
-def skip(  # noqa: PLR0913  each is an option
+def skip(
     flow: FlowName,
     *,
     config: ConfigFile,

@@ -287,7 +287,7 @@ def _by_roles(
     """The flows, each without what pairs with names have moved; how all that count
     merge; and of which pairs it is not certain who is active.
     """
-    from mirror.recovery.precedence import in_order  # noqa: PLC0415  loads kernels
+    from mirror.recovery.precedence import in_order
 
     counting, notes = in_order(chosen, reach)
     now = {flow.name: flow for flow in counting}

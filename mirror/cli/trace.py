@@ -51,7 +51,7 @@ COLUMNS = (
 )
 
 
-def trace(  # noqa: PLR0913  options of a command
+def trace(
     cluster: Annotated[
         str, typer.Argument(metavar="CLUSTER", help="Alias of a cluster that has it.")
     ],
@@ -119,7 +119,7 @@ def trace(  # noqa: PLR0913  options of a command
       mirror trace B A.orders 3 88202 -c mirror.yaml -o json
       mirror trace A orders --key 4711 --time 2026-01-31T08:00:00Z -c mirror.yaml
     """
-    from mirror.proving.traces.hops import Hops  # noqa: PLC0415  loads kernels
+    from mirror.proving.traces.hops import Hops
 
     by_key = key is not None and at is not None
     by_offset = partition is not None and offset is not None
@@ -222,7 +222,7 @@ def _topic(cluster: Cluster, name: str) -> Topic:
 def _found(
     cluster: Cluster, topic: str, key: str, since: int, tell: Callable[[str], None]
 ) -> Place:
-    from mirror.proving.traces import keyed  # noqa: PLC0415  loads kernels
+    from mirror.proving.traces import keyed
 
     found = keyed.find(cluster, _topic(cluster, topic), key.encode(), since, tell)
     if found is None:
@@ -235,7 +235,7 @@ def _found(
 
 def _check(start: Place, hops: Hops, reach: Reach) -> None:
     """Refuse what cannot be a record's place, as far as the cluster answers."""
-    from mirror.proving.traces.at_offset import What  # noqa: PLC0415  loads kernels
+    from mirror.proving.traces.at_offset import What
 
     # If it does not answer, others may know the record; a row says so.
     with contextlib.suppress(ClusterError):

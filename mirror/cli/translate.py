@@ -33,7 +33,7 @@ COLUMNS = (
 )
 
 
-def translate(  # noqa: PLR0913  options of a command
+def translate(
     config: ConfigFile,
     group: Annotated[
         str | None, typer.Argument(help="Translate this group's committed offsets.")
@@ -78,7 +78,7 @@ def translate(  # noqa: PLR0913  options of a command
       mirror group translate -c mirror.yaml -t orders -p 3 --offset 1234
       mirror group translate -c mirror.yaml -t A.orders -p 3 --offset 1200 --reverse
     """
-    from mirror.recovery import resting  # noqa: PLC0415  loads kernels
+    from mirror.recovery import resting
 
     single = (topic, partition, offset)
     given = [each is not None for each in single]
@@ -134,8 +134,8 @@ def _ask(
     *,
     reverse: bool,
 ) -> list[OffsetAnswer]:
-    from mirror.offsets import answers  # noqa: PLC0415  loads kernels
-    from mirror.offsets.group_survey import known_of  # noqa: PLC0415  loads kernels
+    from mirror.offsets import answers
+    from mirror.offsets.group_survey import known_of
 
     target = reach(flow.target)
     known = known_of(flow, target)
@@ -172,9 +172,9 @@ def _joint(
     """Both maps of the topics that another flow copies back. They need both clusters,
     so a flow without such topics does not ask for the other one.
     """
-    from mirror.offsets.group_survey import copies, known_of  # noqa: PLC0415  kernels
-    from mirror.offsets.joint_map import JointMap  # noqa: PLC0415  loads kernels
-    from mirror.offsets.runs import topic_name  # noqa: PLC0415  loads kernels
+    from mirror.offsets.group_survey import copies, known_of
+    from mirror.offsets.joint_map import JointMap
+    from mirror.offsets.runs import topic_name
 
     back = {writers.back(flow, topic) for topic, _ in known.followed()} - {None}
     if not back:

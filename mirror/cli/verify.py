@@ -74,7 +74,7 @@ class By(StrEnum):
     CONTENT = proofs.BY_CONTENT
 
 
-def verify(  # noqa: PLR0913  options of a command
+def verify(
     config: OptionalConfigFile = None,
     *,
     flow: Flows = None,
@@ -223,12 +223,12 @@ def _proven(
 
 @contextlib.contextmanager
 def proof_runner(config: MirrorConfig, tasks: int | None = None) -> Iterator[Runner]:
-    """What carries out a proof: a Spark session of its own, with so many tasks at once;
-    None: as many as there are cores, here or on Spark's cluster.
+    """What carries out a proof: a Spark session of its own. `tasks`: how many run at a
+    time; None: as many as there are cores, here or on Spark's cluster.
     """
     # Spark takes a second to import.
-    from mirror.driver import session  # noqa: PLC0415
-    from mirror.proving.spark_runner import SparkRunner  # noqa: PLC0415
+    from mirror.driver import session
+    from mirror.proving.spark_runner import SparkRunner
 
     log.set_up("warning", config.service.log_format)
     at_once = tasks or usable_cores()

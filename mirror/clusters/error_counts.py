@@ -2,8 +2,8 @@
 
 Functions: `note_answer` finds the error codes in a decoded answer, `note` counts one
 code, `broke` a connection that failed; `counted` has the totals by cluster, API and
-error. Names are Kafka's own, as in its brokers' metric ErrorsPerSec, so there are only
-so many. A slot's process reports its totals, with the name of the `process`, to the
+error. Names are Kafka's own, as in its brokers' metric ErrorsPerSec, so their number is
+limited. A slot's process reports its totals, with the name of the `process`, to the
 driver.
 """
 

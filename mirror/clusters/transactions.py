@@ -21,7 +21,7 @@ from kafka.protocol.producer import (
     InitProducerIdRequest,
 )
 
-from mirror.clusters import codes
+from mirror.clusters import codes, unended
 from mirror.errors import FencedError, PartitionError, UnreachableError
 from mirror.retry import patiently
 
@@ -73,6 +73,7 @@ class Producer:
         self._taken_over = 0
         """Our first epoch. With v2, every transaction from it up to the current epoch
         is committed."""
+        self._waits = ""
         self._ended: dict[tuple[int, int], bool] = {}
         self._committed_before: deque[tuple[int, range]] = deque(maxlen=_REMEMBERED)
 
@@ -240,10 +241,7 @@ class Producer:
             raise codes.error_for(
                 answer.error_code, f"committing {self.transactional_id}"
             )
-        bumped = (
-            getattr(answer, "producer_id", -1),
-            getattr(answer, "producer_epoch", -1),
-        )
+        bumped = tuple(getattr(answer, f"producer_{x}", -1) for x in ("id", "epoch"))
         if self.v2 and bumped[0] >= 0 and bumped != (self._id, self._epoch):
             if bumped[0] == self._id:
                 self._epoch = bumped[1]
@@ -322,6 +320,7 @@ class Producer:
         anywhere, since no id is used again before (`relay.endings`).
         """
         (shown,) = answer.transaction_states
+        self._waits = unended.where(shown)
         committed = _COMMITTED.get(shown.transaction_state)
         if shown.error_code != codes.NONE or committed is None:
             return
@@ -362,6 +361,7 @@ class Producer:
             self._find_coordinator()
         if error != codes.NONE:
             who = f"{doing} {self.transactional_id or ''}".rstrip()
+            who += self._waits if error == codes.CONCURRENT_TRANSACTIONS else ""
             raise codes.error_for(error, f"cluster {self._cluster.alias}: {who}")
 
     def _connection(self) -> Connection:

@@ -6,14 +6,14 @@ or connected here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping  # noqa: TC003  pydantic reads it when it runs
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, model_validator
 
 from mirror.config import credentials, values
 from mirror.config.mm2 import readers
-from mirror.config.registry_settings import RegistryConfig  # noqa: TC001  pydantic
+from mirror.config.registry_settings import RegistryConfig
 from mirror.config.section import Alias, File, Number, Secret, Section, Text
 from mirror.config.traits import Effect, Where, keys, setting
 

@@ -7,14 +7,14 @@ a pair against the flows; `hook_settings` has its hooks.
 
 from __future__ import annotations
 
-from collections.abc import Mapping  # noqa: TC003  pydantic reads it when it runs
+from collections.abc import Mapping
 from typing import ClassVar, Literal
 
 from pydantic import model_validator
 
 from mirror.config import values
-from mirror.config.group_settings import GroupPatterns  # noqa: TC001  pydantic
-from mirror.config.hook_settings import HooksConfig  # noqa: TC001  pydantic reads it
+from mirror.config.group_settings import GroupPatterns
+from mirror.config.hook_settings import HooksConfig
 from mirror.config.section import Alias, Aliases, Number, Patterns, Section
 from mirror.config.traits import Effect, setting
 

@@ -1,8 +1,9 @@
 """Checks of flows that copy schemas, over the whole configuration.
 
 Main function: `problems`. It finds flows without a registry on both sides, into the
-registry that they read from, and circles in which contexts grow. Pure: two addresses of
-one registry are found only by `mirror check`.
+registry that they read from, circles in which contexts grow, and translated ids where
+something would bring records back. Pure: two addresses of one registry are found only
+by `mirror check`.
 """
 
 from __future__ import annotations
@@ -24,7 +25,12 @@ def problems(config: MirrorConfig, names: Mapping[str, str]) -> list[str]:
         for flow in config.flows.values()
         if flow.enabled and flow.schemas != "off" and flow.source != flow.target
     ]
-    found = []
+    found = [
+        f"{names[flow.name]}.schemas_ids: {text}"
+        for flow in config.flows.values()
+        if flow.enabled and flow.schemas_ids == "translate"
+        for text in _translating(config, flow)
+    ]
     for flow in copying:
         where = names[flow.name]
         found += [f"{where}: {text}" for text in _of_flow(config, flow)]
@@ -65,6 +71,39 @@ def _of_flow(config: MirrorConfig, flow: FlowConfig) -> Iterator[str]:
                 f"{what} lists {SCHEMAS}, where a registry keeps the same; use one of "
                 "them"
             )
+
+
+def _translating(config: MirrorConfig, flow: FlowConfig) -> Iterator[str]:
+    """Why a flow's records cannot get other ids."""
+    keep = "or set schemas_ids: keep"
+    if flow.schemas != "require":
+        yield (
+            f"translate needs schemas: require, and it is {flow.schemas}: a record "
+            f"could be copied before its new id is known; set require, {keep}"
+        )
+    elif not flow.schemas_topics:
+        yield (
+            "translate needs schemas_topics, which is empty, so no record would get "
+            f"its new id; list topics, {keep}"
+        )
+    if not flow.provenance:
+        yield (
+            "translate changes records, and provenance: false copies them byte for "
+            f"byte; turn provenance on, {keep}"
+        )
+    back, why = f"{flow.target}->{flow.source}", ""
+    pairs = config.pairs_of(flow.source, flow.target)
+    feeding = config.pair_feeding(flow.source, flow.target)
+    if pairs or feeding:
+        pair = pairs[0] if pairs else feeding
+        why = f"the pair {pair.name if pair else ''} of the section recovery"
+    elif (other := config.flows.get(back)) and other.enabled:
+        why = f"the flow {back}"
+    if why:
+        yield (
+            f"translate does not go with {why}: records that come home would need "
+            f"their old ids back, which mirror cannot give them yet; remove it, {keep}"
+        )
 
 
 def _back(flow: FlowConfig, flows: Sequence[FlowConfig]) -> tuple[FlowConfig, ...]:

@@ -6,7 +6,7 @@ has no effect; no file is read here. `clusters.registry` uses it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping  # noqa: TC003  pydantic reads it when it runs
+from collections.abc import Mapping
 import re
 from typing import Annotated, Self
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from mirror.config.schema import FlowConfig, MirrorConfig
 
 _ROUNDS = 4
-"""A name that has not come back after so many rounds never will."""
+"""A name that has not come back after these rounds never will."""
 
 
 def problems(

@@ -32,7 +32,7 @@ from mirror.errors import ConfigError
 from mirror.policy import choice
 from mirror.policy.choice import PolicyName, make_policy
 from mirror.policy.names import SCHEMAS
-from mirror.policy.rename_rule import Rule  # noqa: TC001  pydantic reads it
+from mirror.policy.rename_rule import Rule
 from mirror.policy.selection import TopicFilter
 
 if TYPE_CHECKING:

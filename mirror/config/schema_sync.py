@@ -37,9 +37,9 @@ class SchemaSync(Section):
         default="off",
         on_change=Effect.JOBS | Effect.LEASES,
         description="copy: keep the schemas of the source's registry in the target's, "
-        "with their ids, versions and texts; both clusters need schema_registry. "
-        "require: the same, and no record is copied before its schema is in the "
-        "target's registry. off: no schemas are copied.",
+        "with their ids (schemas_ids), versions and texts; both clusters need "
+        "schema_registry. require: the same, and no record is copied before its schema "
+        "is in the target's registry. off: no schemas are copied.",
     )
     schemas_topics: Patterns = setting(
         default=(".*",),
@@ -68,18 +68,28 @@ class SchemaSync(Section):
         "such as .a: where several sources use the same ids. Empty: each subject "
         "keeps its own context.",
     )
+    schemas_ids: Literal["keep", "translate"] = setting(
+        default="keep",
+        on_change=Effect.JOBS | Effect.LEASES,
+        description="keep: schemas have the same ids and version numbers in both "
+        "registries; the target's must take mode IMPORT. translate: the target's "
+        "registry chooses them, and records get its ids as they are copied. translate "
+        "needs schemas: require, and no flow may lead back.",
+    )
     schemas_id_gap: Whole = setting(
         default=1000,
         ge=0,
         description="How far above the source's highest id the target's registry goes "
         "on when it issues ids itself, so that it issues none that the source has "
-        "used. Zero: right after the highest id that was copied.",
+        "used. Zero: right after the highest id that was copied. Without effect if "
+        "schemas_ids is translate.",
     )
     schemas_deletes: bool = setting(
         default=True,
         description="Whether a version that is softly deleted on the source is "
         "deleted on the target too, if this flow has written it there. Off: it stays. "
-        "Versions that are deleted for good always stay.",
+        "Versions that are deleted for good always stay. Without effect if "
+        "schemas_ids is translate: then all stay.",
     )
     schemas_seconds: Number = setting(
         default=10.0,
@@ -98,6 +108,11 @@ class SchemaSync(Section):
     def requires_schemas(self) -> bool:
         """Whether any record may wait for its schema."""
         return self.schemas == "require" and bool(self.schemas_topics)
+
+    @property
+    def translates_ids(self) -> bool:
+        """Whether records get the ids of the target's registry."""
+        return self.schemas_ids == "translate" and self.requires_schemas
 
     def needs_schemas(self, topic: str) -> bool:
         """Whether records of a topic of the source wait for their schemas."""

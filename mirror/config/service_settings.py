@@ -5,8 +5,8 @@ Main type: `ServiceConfig`; those of its HTTP port are in `http_settings`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping  # noqa: TC003  pydantic reads it when it runs
-from pathlib import Path  # noqa: TC003  pydantic reads it when it runs
+from collections.abc import Mapping
+from pathlib import Path
 import re
 from typing import Annotated, ClassVar, Literal
 
@@ -15,7 +15,7 @@ from pydantic import BeforeValidator
 from mirror.config import values
 from mirror.config.http_settings import HttpSettings
 from mirror.config.peer_settings import PeerConfig, checked_peers
-from mirror.config.section import Number, Text  # noqa: TC001  pydantic reads them
+from mirror.config.section import Number, Text
 from mirror.config.traits import Effect, setting
 
 SPARK_SECRET = re.compile(r"(?i)secret|password|token|access[.]?key")

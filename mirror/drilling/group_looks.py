@@ -18,6 +18,7 @@ from mirror.metadata.merging import Merging
 from mirror.offsets import checkpoints, group_survey
 from mirror.offsets.mm2_records import checkpoints_topic
 from mirror.policy.selection import GroupFilter
+from mirror.switching.group_places import unjoined
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -80,6 +81,9 @@ def judge(looked: Looked, *, records: int, at: float) -> Judged:
             stage.target, checkpoints_topic(flow.source, flow.separator)
         ),
         on_target=groups.list_groups(stage.target),
+        unjoined=unjoined(
+            looked.config, flow, stage.reverse, [each.topic for each in looked.topics]
+        ),
         wrong=compared.wrong,
         unread=compared.unread,
         undecided=compared.undecided,

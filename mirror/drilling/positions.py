@@ -54,6 +54,8 @@ class Known:
     """Partitions of which nothing can be compared, and why."""
     undecided: Mapping[TopicPartition, str] = field(default_factory=dict)
     """Partitions whose next records could not all be compared, and why."""
+    unjoined: Mapping[str, str] = field(default_factory=dict)
+    """Topics whose checkpoints do not know all of their copies, and why."""
     not_covered: tuple[str, ...] = ()
     """Share groups."""
     refused: Mapping[str, str] = field(default_factory=dict)
@@ -137,7 +139,8 @@ def _of_partitions(
 
 def _is_exact(known: Known, group: str, key: TopicPartition) -> bool:
     stand = known.stands.get(group, {}).get(key)
-    return stand is not None and stand.exactness in _EXACT
+    exact = stand is not None and stand.exactness in _EXACT
+    return exact and key[0] not in known.unjoined
 
 
 def _in_the_way(known: Known, group: str) -> Iterator[Finding]:
@@ -196,6 +199,13 @@ def _of_group(known: Known, group: str, at: float) -> Iterator[Finding]:
             reason=f"its position in {_named(vague)} is only a lower bound: it would "
             "read records again",
             cure="let it read on until it is behind what mirror has copied",
+        )
+    if topics := sorted({topic for topic, _ in committed} & known.unjoined.keys()):
+        yield Finding(
+            level=Level.NOT_READY,
+            subject=subject,
+            reason=f"in {named(topics)}: {known.unjoined[topics[0]]}",
+            cure=f"switch while {known.source} is there, which looks at both sides",
         )
     if odd := sorted(
         (key, offset, why)

@@ -103,7 +103,7 @@ def _run(archive: str) -> None:
         while len(leases) < _LEASES and query.isActive:
             time.sleep(0.1)
         query.stop()
-    java = spark.sparkContext._gateway.proc  # type: ignore[union-attr]  # noqa: SLF001
+    java = spark.sparkContext._gateway.proc  # type: ignore[union-attr]
     spark.stop()
     java.stdin.close()
     java.wait()

@@ -64,7 +64,7 @@ class PreferredExecutors:
     """The preferred executors of all flows' slots in a session. Thread-safe."""
 
     def __init__(self, spark: SparkSession) -> None:
-        self._context = spark.sparkContext._jsc.sc()  # noqa: SLF001
+        self._context = spark.sparkContext._jsc.sc()
         # In local mode there is one executor, and tasks cannot ask for it.
         self._alone = str(spark.sparkContext.master).startswith("local")
         self._lock = threading.Lock()
@@ -135,15 +135,15 @@ def one_row(spark: SparkSession, text: str, place: str | None) -> DataFrame:
         column = functions.lit(text).alias("lease")
         return spark.range(0, 1, 1, 1).select(column)
     context: Any = spark.sparkContext
-    jvm = context._jvm  # noqa: SLF001  frames with a place can only be made in Java
-    fields = context._gateway.new_array(jvm.Object, 1)  # noqa: SLF001
+    jvm = context._jvm
+    fields = context._gateway.new_array(jvm.Object, 1)
     fields[0] = text
     row = jvm.org.apache.spark.sql.RowFactory.create(fields)
-    rows = context._jsc.sc().makeRDD(  # noqa: SLF001
+    rows = context._jsc.sc().makeRDD(
         _seq(jvm, jvm.scala.Tuple2(row, _seq(jvm, place))),
         jvm.scala.reflect.ClassTag.Any(),
     )
-    session: Any = spark._jsparkSession  # noqa: SLF001
+    session: Any = spark._jsparkSession
     schema = session.parseDataType(_SCHEMA)
     frame: Any = session.createDataFrame(rows.toJavaRDD(), schema)
     return DataFrame(frame, spark)
@@ -196,17 +196,15 @@ def alone(
 ) -> Any:
     """What the task returns; it runs in a process of this name, at this place."""
     context: Any = spark.sparkContext
-    jvm = context._jvm  # noqa: SLF001  as in `one_row`
+    jvm = context._jvm
     preferred = [] if place is None else [place]
     row = jvm.scala.Tuple2(dumps(None), _seq(jvm, *preferred))
-    rows = context._jsc.sc().makeRDD(  # noqa: SLF001
-        _seq(jvm, row), jvm.scala.reflect.ClassTag.Any()
-    )
+    rows = context._jsc.sc().makeRDD(_seq(jvm, row), jvm.scala.reflect.ClassTag.Any())
     one: RDD[Any] = RDD(rows.toJavaRDD(), context, CPickleSerializer())
     one = one.map(lambda _: task())
     with _wrapping:
         context.environment[SLOT] = name
-        one._jrdd  # noqa: B018, SLF001  wraps the function
+        one._jrdd  # noqa: B018  wraps the function
         context.environment.pop(SLOT, None)
     return one.collect()[0]
 

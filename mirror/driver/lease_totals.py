@@ -99,7 +99,7 @@ class LeaseTotals:
         return tuple(self._partitions[key] for key in sorted(self._partitions))
 
     def forget_times(self, buckets: int) -> None:
-        """Start counting again: the buckets have changed, to so many."""
+        """Start counting from zero: the number of buckets has changed."""
         self._times = {}
         self._no_times = HistogramStatus(counts=(0,) * buckets)
 

@@ -51,6 +51,7 @@ _GRACE_SECONDS = 10.0
 """How long a lease may overrun before it is given up."""
 _COLD_SECONDS = 60.0
 """The same for the first lease, which waits for workers to start."""
+_OVERDUE = "a slot did not come back after its lease: it waits, or its process hangs"
 _STOP_SECONDS = 4.0
 """How long running transactions have to finish when a flow stops."""
 _TURN_SECONDS = 1.0
@@ -281,7 +282,7 @@ class LeaseQuery:
             if self.ended.is_set():
                 return
             # Short, and without its cause: see spark.driver.extraJavaOptions.
-            self.failure = short(error)
+            self.failure = self.failure or short(error)
             self.over.set()
             self.nudge()
             raise FlowError(self.failure) from None
@@ -355,6 +356,7 @@ class LeaseQuery:
         """A task hangs: end the query, so that the next run of the flow fences it."""
         log.error("lease overdue: abandoning it", flow=self._flow.name,
                   lease=self._number)  # fmt: skip
+        self.failure = _OVERDUE
         if self._query is not None:
             self._spark.sparkContext.cancelJobGroup(str(self._query.runId))
 

@@ -46,16 +46,16 @@ class QueryListener(StreamingQueryListener):
     def _jlistener(self) -> Any:
         """What pyspark gives to the JVM."""
         if self._called is None:
-            jvm: Any = SparkContext._jvm  # noqa: SLF001
+            jvm: Any = SparkContext._jvm
             self._called = jvm.PythonStreamingQueryListenerWrapper(_Called(self))
         return self._called
 
-    def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:
         if event.name:
             with self._lock:
                 self._flows[str(event.runId)] = event.name
 
-    def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:
         progress = event.progress
         if not progress.name:
             return
@@ -74,10 +74,10 @@ class QueryListener(StreamingQueryListener):
             ),
         )
 
-    def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:
         """Never happens: one lease follows another without a pause."""
 
-    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
         with self._lock:
             flow = self._flows.pop(str(event.runId), "")
         if flow and event.exception:
@@ -87,7 +87,7 @@ class QueryListener(StreamingQueryListener):
 class _Called(JStreamingQueryListener):
     """What the JVM calls; other events than progress are rare."""
 
-    def onQueryProgress(self, jevent: Any) -> None:  # noqa: N802
+    def onQueryProgress(self, jevent: Any) -> None:
         event = QueryProgressEvent.fromJson(json.loads(jevent.json()))
         self.pylistener.onQueryProgress(event)
 

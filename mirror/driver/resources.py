@@ -30,7 +30,7 @@ class ResourceWatch:
 
     def __init__(self, spark: SparkSession, store: StatusStore) -> None:
         self._store = store
-        gateway: Any = spark.sparkContext._gateway  # noqa: SLF001  the only way to it
+        gateway: Any = spark.sparkContext._gateway
         self._beans = gateway.jvm.java.lang.management.ManagementFactory
         self._looked_at = float("-inf")
 

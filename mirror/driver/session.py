@@ -96,7 +96,7 @@ def session(config: ServiceConfig, *, slots: int) -> SparkSession:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     settings = {**_SETTINGS, **config.spark}
     if _submitted():
-        SparkContext._ensure_initialized()  # noqa: SLF001  to read what was submitted
+        SparkContext._ensure_initialized()
         submitted = SparkConf()
         # The submitted JVM has its own log settings, which are not quiet.
         settings.setdefault("spark.log.level", "ERROR")
@@ -131,7 +131,7 @@ def _launch(settings: Mapping[str, str]) -> None:
     conf = SparkConf(loadDefaults=False).setAll(list(shown.items()))
     with _kept_back(environment.secrets(os.environ)), passed_on() as output:
         gateway = launch_gateway(conf, output)  # type: ignore[no-untyped-call]
-        SparkContext._ensure_initialized(gateway=gateway)  # noqa: SLF001
+        SparkContext._ensure_initialized(gateway=gateway)
 
 
 @contextlib.contextmanager
@@ -148,7 +148,7 @@ def _kept_back(names: Iterable[str]) -> Iterator[None]:
 
 def cores(spark: SparkSession) -> int:
     """How many tasks can run at once on the current executors."""
-    context = spark.sparkContext._jsc.sc()  # noqa: SLF001  Python has no such question
+    context = spark.sparkContext._jsc.sc()
     profile = context.resourceProfileManager().defaultResourceProfile()
     return int(context.maxNumConcurrentTasks(profile))
 
@@ -178,7 +178,7 @@ def on_signals(spark: SparkSession, calls: Mapping[str, Callable[[], None]]) -> 
     """
     if not _submitted():
         return
-    gateway: Any = spark.sparkContext._gateway  # noqa: SLF001
+    gateway: Any = spark.sparkContext._gateway
     ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]
     signals = gateway.jvm.sun.misc.Signal
     for name, call in calls.items():
@@ -191,7 +191,7 @@ def end(spark: SparkSession, listener: StreamingQueryListener) -> None:
     A listener that is just being called may wait for the JVM while the JVM waits for
     it: a deadlock. So the listener is removed first, and the wait is limited.
     """
-    gateway = spark.sparkContext._gateway  # noqa: SLF001  it alone knows its process
+    gateway = spark.sparkContext._gateway
     process = getattr(gateway, "proc", None)
     stopping = threading.Thread(target=_stop, args=(spark, listener), daemon=True)
     stopping.start()

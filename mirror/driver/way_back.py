@@ -132,7 +132,7 @@ def pass_copies(  # noqa: PLR0913  all that it moves by
         ClusterError: a cluster refuses, or there is no map. Nothing was written, or
             everything.
     """
-    copies = both_write(config, flow, target)
+    copies = both_write(config, flow, reverse, target)
     if not (copies or fresh):
         return False
 
@@ -146,15 +146,16 @@ def pass_copies(  # noqa: PLR0913  all that it moves by
 
 
 def both_write(
-    config: MirrorConfig, flow: FlowConfig, source: Cluster
+    config: MirrorConfig, flow: FlowConfig, reverse: FlowConfig, source: Cluster
 ) -> dict[TopicPartition, TopicPartition]:
     """The partitions of copies that are copied back under the same name, with those
-    that the flow reads on its source.
+    that the flow reads on its source. What further flows write there counts as written
+    there.
 
     Raises:
         ClusterError: the source does not answer.
     """
-    writers = Merging(config.enabled_flows)
+    writers = Merging(config.enabled_flows, pair=(flow.name, reverse.name))
     return {
         (topic.target_topic, number): (topic.topic, number)
         for topic in select(source, flow).topics

@@ -155,7 +155,7 @@ class SchemaJob:
         deleted = sum(each.delete for each in found.writes)
         for each in found.writes:
             version = each.version
-            what = "deleted" if each.delete else f"copied with id {version.id}"
+            what = "deleted" if each.delete else f"copied with id {each.shown_id}"
             self._event(
                 str(version.full_subject),
                 f"schema {version.full_subject} version {version.version} {what}",

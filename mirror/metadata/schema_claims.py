@@ -27,7 +27,7 @@ from mirror.errors import MALFORMED, ClusterError
 from mirror.metadata.schema_names import RESERVED
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Mapping
+    from collections.abc import Container, Mapping, Sequence
 
     from mirror.clusters.cluster import Cluster
     from mirror.clusters.registry.values import SchemaVersion
@@ -68,6 +68,11 @@ class Claim:
     sha256: str
     """Of its text."""
     state: ClaimState
+
+    @property
+    def is_there(self) -> bool:
+        """Whether it was written and read back."""
+        return self.state is not ClaimState.CLAIMED
 
     def fits(self, version: SchemaVersion) -> bool:
         """Whether this is what was written."""
@@ -220,19 +225,51 @@ def copied_ids(cluster: Cluster, source: str, context: str) -> set[int]:
     Raises:
         ClusterError: the topic cannot be read.
     """
+    found = translations(cluster, source, context)
+    return {number for number, copy in found.items() if number == copy}
+
+
+def translations(cluster: Cluster, source: str, context: str) -> dict[int, int]:
+    """The target's id for each of the source's ids that flows have written to a context
+    of the target's registry, and read back; without those that mean two texts.
+
+    Raises:
+        ClusterError: the topic cannot be read.
+    """
     topic = topic_name(source)
     if topic not in cluster.topics():
-        return set()
-    found = set()
+        return {}
+    claims: dict[Key, Claim] = {}
     for _, key, value in TopicReader(cluster, topic, committed=False).read():
         place, claim = decode(key, value)
-        if not isinstance(claim, Claim) or claim.state is ClaimState.CLAIMED:
-            continue
-        if place[0].name == RESERVED:
-            continue  # what the source means by that id is another schema
-        if place[0].context == context:
-            found.add(claim.id)
+        if isinstance(claim, Claim) and not isinstance(place[1], What):
+            claims[place[0], place[1]] = claim
+    return {
+        number: one.target_id
+        for number, found in by_id(claims, (context,)).items()
+        if (one := agreed(found)) is not None
+    }
+
+
+def by_id(
+    claims: Mapping[Key, Claim], contexts: Container[str]
+) -> dict[int, list[Claim]]:
+    """What was written for each of the source's ids in these contexts of the target, in
+    order of subject and version.
+    """
+    found: dict[int, list[Claim]] = {}
+    for (subject, _), claim in sorted(claims.items(), key=lambda each: each[0]):
+        # What the source means by an id of RESERVED is another schema.
+        if subject.context in contexts and subject.name != RESERVED and claim.is_there:
+            found.setdefault(claim.id, []).append(claim)
     return found
+
+
+def agreed(claims: Sequence[Claim]) -> Claim | None:
+    """The one that all slots choose for one id; None: there is none, or they have
+    different texts, and a record does not say which it means.
+    """
+    return claims[0] if len({each.sha256 for each in claims}) == 1 else None
 
 
 def topic_name(source_alias: str) -> str:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from mirror.metadata.schema_ends import Ends
 
 
+NONE = "NONE"
+"""The level that takes any version."""
 _NOT_IN_THIS_MODE = 42205
 """Confluent's code: such as a closed registry, which gets its level once it is open."""
 
@@ -45,9 +47,11 @@ def changes(
         context = subject.context.removeprefix(ends.flow.schemas_context)
         wanted = ends.source.level(Subject(context, subject.name))
         now = ends.target.level(subject)
+        noted = ends.claims.before(subject, What.LEVEL)
+        if now == NONE and ends.flow.translates_ids and not (noted and noted.set):
+            now = None  # some registries say so of a subject without its own
         if wanted == now:
             continue
-        noted = ends.claims.before(subject, What.LEVEL)
         # The level before is there still if we died between the note and the change.
         if (
             now is None

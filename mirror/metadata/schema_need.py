@@ -1,7 +1,8 @@
 """What one schema id means, and what to do before a record with it may be copied.
 
 Main function: `settle`. It asks the source what the id is and the target whether it has
-the same; if it has not, it copies the subject by the rules of the flow's job
+the same; with schemas_ids: translate, it reads the target's id from the claims. If the
+schema is not there, it copies the subject by the rules of the flow's job
 (`metadata.schemas`), from lists of that subject and of what it refers to alone. Several
 may do that at the same time.
 """
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from mirror.clusters.registry.values import HIGHEST_ID, Subject
 from mirror.errors import MirrorError
-from mirror.metadata import schemas
+from mirror.metadata import schema_claims, schemas
 from mirror.metadata.schema_claims import SchemaClaims
 from mirror.metadata.schema_ends import Ends, Lists
 from mirror.metadata.schema_names import references_of
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from mirror.clusters.registry.registry import Registry
     from mirror.clusters.registry.values import Schema, SchemaVersion, Use
     from mirror.config.schema import FlowConfig
+    from mirror.metadata.schema_claims import Claim
 
 _MOST_SUBJECTS = 3
 """How many a reason names."""
@@ -47,6 +49,13 @@ class Sides:
     """Whether to write another version, as for `Ends`."""
 
     @cached_property
+    def claims(self) -> SchemaClaims:
+        """All that was noted on the target, read once."""
+        found = _claims(self)
+        found.refresh()
+        return found
+
+    @cached_property
     def contexts(self) -> tuple[str, ...]:
         """The source's, asked for once."""
         return self.source.contexts()
@@ -62,6 +71,10 @@ class Settled:
     """A registry or a cluster did not say whether it has."""
     strange: bool = False
     """The source does not know the id either: the record has none."""
+    target_id: int = -1
+    """With schemas_ids: translate, the id that the record must have on the target;
+    -1: its own, or there is none.
+    """
 
 
 def settle(sides: Sides, number: int) -> Settled:
@@ -73,13 +86,17 @@ def settle(sides: Sides, number: int) -> Settled:
     context, strange = "", True
     try:
         for context in sides.contexts:
-            if (wanted := sides.source.by_id(context, number)) is not None:
+            if _noted(sides, [context], number):
+                strange = False
+            elif (wanted := sides.source.by_id(context, number)) is not None:
                 strange = False
                 if not _is_there(sides, context, number, wanted):
                     uses = sides.source.uses(context, number)
                     if why := _copied(sides, context, number, wanted, uses):
                         said = f"is not on {sides.flow.target}: {why}"
                         return Settled(reason=f"{WAITS}{number}{_of(uses)} {said}")
+        if not strange:
+            return _known(sides, number)
     except MirrorError as error:
         uses = ()
         if not strange:
@@ -88,7 +105,7 @@ def settle(sides: Sides, number: int) -> Settled:
         said = f"may not be on {sides.flow.target}: {error}"
         reason = f"{WAITS}{number}{_of(uses)} {said}"
         return Settled(reason=reason, unanswered=True)
-    return Settled(strange=strange)
+    return Settled(strange=True)
 
 
 def settle_guid(sides: Sides, guid: str) -> Settled:
@@ -103,7 +120,42 @@ def settle_guid(sides: Sides, guid: str) -> Settled:
     return next((each for each in found if each.reason), Settled(strange=not found))
 
 
+def _known(sides: Sides, number: int) -> Settled:
+    """The target has it."""
+    if not sides.flow.translates_ids:
+        return Settled()
+    noted = _noted(sides, sides.contexts, number)
+    if (chosen := schema_claims.agreed(noted)) is not None:
+        return Settled(target_id=chosen.target_id)
+    flow = sides.flow
+    if noted:
+        why = f"has different texts in contexts of {flow.source}, and a record does not"
+        return Settled(reason=f"{WAITS}{number} {why} say which it means")
+    why = f"is not on {flow.target}: another process is writing it"
+    return Settled(reason=f"{WAITS}{number} {why}")
+
+
+def _noted(sides: Sides, contexts: Iterable[str], number: int) -> list[Claim]:
+    """What has the target's ids of this one, in these contexts of the source."""
+    if not sides.flow.translates_ids:
+        return []
+    ours = {key: each for key, each in sides.claims.ours.items() if each.id == number}
+    there = {sides.flow.schemas_context + each for each in contexts}
+    return schema_claims.by_id(ours, there).get(number, [])
+
+
+def _claims(sides: Sides, only: frozenset[Subject] | None = None) -> SchemaClaims:
+    return SchemaClaims(
+        sides.cluster(),
+        sides.flow.source,
+        replication_factor=sides.flow.replication_factor,
+        only=only,
+    )
+
+
 def _is_there(sides: Sides, context: str, number: int, wanted: Schema) -> bool:
+    if sides.flow.translates_ids:
+        return bool(_noted(sides, [context], number))
     there = sides.target.by_id(sides.flow.schemas_context + context, number)
     return there is not None and (there.kind, there.text) == (wanted.kind, wanted.text)
 
@@ -121,12 +173,9 @@ def _copied(
         flow=flow,
         source=sides.source,
         target=sides.target,
-        claims=SchemaClaims(
-            sides.cluster(),
-            flow.source,
-            replication_factor=flow.replication_factor,
-            only=frozenset(subjects),
-        ),
+        claims=sides.claims
+        if flow.translates_ids
+        else _claims(sides, frozenset(subjects)),
         deletes=False,
         going_on=sides.going_on,
         lists=Lists(
@@ -139,6 +188,10 @@ def _copied(
         ),
     )
     found = schemas.sync(ends, only=asked, levels_of=())
+    if (
+        flow.translates_ids
+    ):  # others may have noted something: all slots choose the same
+        sides.claims.refresh()
     if _is_there(sides, context, number, wanted):
         return ""
     if not sides.going_on():

@@ -34,6 +34,15 @@ class Write:
     """Delete it softly; else register it."""
     force: bool = False
     """Its subject exists already, and others may use it."""
+    target_id: int = -1
+    """The id that the target has given it; -1: it is not written yet."""
+
+    @property
+    def shown_id(self) -> str:
+        """The id, and what the target has given instead."""
+        if self.target_id in {-1, self.version.id}:
+            return str(self.version.id)
+        return f"{self.version.id}, as {self.target_id}"
 
     @property
     def key(self) -> Key:

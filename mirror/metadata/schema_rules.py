@@ -41,7 +41,8 @@ _NO_ADDRESS = (
     "its name cannot stand in an address: requests would be about the whole registry; "
     "leave it out with schemas_exclude"
 )
-_WAYS_OUT = "use schemas_context, or leave the subject out with schemas_exclude"
+WAYS_OUT = "use schemas_context, or leave the subject out with schemas_exclude"
+_ID_WAYS_OUT = f"use schemas_ids: translate, {WAYS_OUT.removeprefix('use ')}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,11 +134,11 @@ def plan(
     `owners`: the sources of flows that claim something else. `deletes`: whether soft
     deletes are copied.
     """
-    return _Planner(found, there, ours, owners, flow, deletes=deletes).plan()
+    return Planner(found, there, ours, owners, flow, deletes=deletes).plan()
 
 
-class _Planner:
-    """One plan; `_stopped` grows while it is made."""
+class Planner:
+    """One plan; `_stopped` grows while it is made. `schema_translation` has another."""
 
     def __init__(
         self,
@@ -233,19 +234,19 @@ class _Planner:
                 held = self._by_id.get((wanted.context, wanted.id))
                 if held is not None and not is_same(held, wanted):
                     return f"{where}, which is {shown(key_of(held))} on {target}; " + (
-                        _WAYS_OUT
+                        _ID_WAYS_OUT
                     )
             elif copy.id != wanted.id:
-                return f"{where} and {copy.id} on {target}; {_WAYS_OUT}"
+                return f"{where} and {copy.id} on {target}; {_ID_WAYS_OUT}"
             elif not is_same(copy, wanted):
-                return f"{where} and {target}, with different texts; {_WAYS_OUT}"
+                return f"{where} and {target}, with different texts; {WAYS_OUT}"
         known = self._found.versions.keys() | self._found.others.keys()
         for number in self._numbers.get(subject, ()):
             key = (subject, number)
             if key not in known and not self._is_ours(key):
                 owner = self._owners.get(key)
                 whose = f"a copy from {owner}" if owner else f"not on {source}"
-                return f"version {number} on {target} is {whose}; {_WAYS_OUT}"
+                return f"version {number} on {target} is {whose}; {WAYS_OUT}"
         return ""
 
     def _is_ours(self, key: Key) -> bool:

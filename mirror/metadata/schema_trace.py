@@ -9,11 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from mirror.metadata import schema_claims
 from mirror.metadata.schema_names import key_of, references_of, topic_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
+    from mirror.clusters.cluster import Cluster
     from mirror.clusters.registry.registry import Registry
     from mirror.clusters.registry.values import SchemaVersion, Subject
     from mirror.config.schema import FlowConfig
@@ -40,6 +42,8 @@ class Traced:
     """Topics of the source after which subjects with this id are named."""
     texts: Mapping[str, str]
     """By the alias of the cluster; without those that do not know the id."""
+    target_id: int
+    """Its id on the target; -1: nothing was copied under it."""
     same: bool
     """Whether both know it, as the same text."""
     said: str
@@ -47,21 +51,34 @@ class Traced:
 
 
 def trace(
-    source: Registry, target: Registry, flow: FlowConfig, context: Subject, number: int
+    registries: tuple[Registry, Registry],
+    flow: FlowConfig,
+    context: str,
+    number: int,
+    *,
+    reach: Callable[[str], Cluster],
 ) -> Traced:
-    """`context`: that of the id on the source.
+    """`registries`: the source's and the target's; `context`: that of the id on the
+    source; `reach`: the target's cluster is asked if ids are translated.
 
     Raises:
-        RegistryError: a registry does not answer.
+        MirrorError: a registry or the target does not answer.
     """
+    source, target = registries
     places: list[Place] = []
     texts = {}
-    there = flow.schemas_context + context.context
-    for registry, where in ((source, context.context), (target, there)):
-        schema = registry.by_id(where, number)
+    there, copy = flow.schemas_context + context, number
+    if flow.translates_ids:
+        known = schema_claims.translations(reach(flow.target), flow.source, there)
+        copy = known.get(number, -1)
+    for registry, where, own in (
+        (source, context, number),
+        (target, there, copy),
+    ):
+        schema = None if own < 0 else registry.by_id(where, own)
         if schema is not None:
             texts[registry.alias] = schema.text
-            places += _places(registry, where, number)
+            places += _places(registry, where, own)
     one, other = texts.get(source.alias), texts.get(target.alias)
     names = {each.subject.name for each in places if each.cluster == source.alias}
     topics = {topic for topic in map(topic_of, names) if topic}
@@ -69,14 +86,18 @@ def trace(
         places=tuple(places),
         topics=tuple(sorted(topics)),
         texts=texts,
+        target_id=copy,
         same=one is not None and one == other,
-        said=_said(number, {source.alias: one, target.alias: other}, sorted(topics)),
+        said=_said(
+            number, copy, {source.alias: one, target.alias: other}, sorted(topics)
+        ),
     )
 
 
 def to_json(found: Traced) -> dict[str, Any]:
     return {
         "same": found.same,
+        "target_id": found.target_id,
         "topics": list(found.topics),
         "texts": dict(found.texts),
         "places": [
@@ -93,14 +114,20 @@ def to_json(found: Traced) -> dict[str, Any]:
     }
 
 
-def _said(number: int, texts: Mapping[str, str | None], topics: list[str]) -> str:
+def _said(
+    number: int, copy: int, texts: Mapping[str, str | None], topics: list[str]
+) -> str:
     without = [alias for alias, text in texts.items() if text is None]
-    if without:
+    if copy < 0:
+        said = f"id {number} has no copy that {[*texts][1]} has answered"
+    elif without:
         said = f"id {number} is not in the registry of {' or '.join(without)}"
     elif len(set(texts.values())) == 1:
         said = f"id {number} is the same text on {' and '.join(texts)}"
     else:
         said = f"id {number} is another text on {' than on '.join(texts)}"
+    if copy not in {-1, number}:
+        said += f"; it is id {copy} on {[*texts][1]}"
     return said + (f"; by their names, of topics {', '.join(topics)}" if topics else "")
 
 

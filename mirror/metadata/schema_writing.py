@@ -8,6 +8,7 @@ stops everything.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from mirror.clusters.registry.values import Mode, Subject
@@ -40,6 +41,8 @@ class Writer:
         """What the target has now, in the order of writing."""
         self.stopped: dict[Subject, tuple[SchemaState, str]] = {}
         """Subjects that went wrong."""
+        self.opened: set[Subject] = set()
+        """Subjects that take any version until their levels are set."""
         self._ends = ends
         self._importing: set[Subject] = set()
         self._numbers: dict[Subject, frozenset[int]] = {}
@@ -128,7 +131,7 @@ class Writer:
                 self._no_modes = str(error)
         if self._no_modes:
             why = f"the registry of {target.alias} has no mode IMPORT, so no ids can be"
-            why += f" kept: {self._no_modes}"
+            why += f" kept, only translated (schemas_ids): {self._no_modes}"
             self.stopped[subject] = (SchemaState.UNSUPPORTED, why)
         return found
 
@@ -139,8 +142,8 @@ class Writer:
             return
         try:
             self._check_references(write)
-            state = self._delete(write) if write.delete else self._register(write)
-        except _StoppedError as error:
+            claim = self._delete(write) if write.delete else self._register(write)
+        except StoppedError as error:
             self.stopped[subject] = (error.state, error.reason)
         except RegistryError as error:
             self._raise_if_down(error)
@@ -149,8 +152,8 @@ class Writer:
                 f"version {write.version.version}: {error}",
             )
         else:
-            done[write.key] = _claim(write.version, state)
-            self.done.append(write)
+            done[write.key] = claim
+            self.done.append(replace(write, target_id=claim.target_id))
             self._failures = 0
             return
         self._failed.add(write.key)
@@ -173,17 +176,17 @@ class Writer:
         for ref in references_of(write.version):
             if ref in self._failed and not write.delete:
                 state = self.stopped[ref[0]][0]
-                raise _StoppedError(
+                raise StoppedError(
                     state,
                     f"version {write.version.version} refers to {shown(ref)}, which "
                     f"is not copied: its subject is in {state}",
                 )
 
-    def _delete(self, write: Write) -> ClaimState:
+    def _delete(self, write: Write) -> Claim:
         target, subject = self._ends.target, write.version.full_subject
         if not self._now(write.version).deleted:
             # A list that changes while it is read may lack what is there.
-            raise _StoppedError(
+            raise StoppedError(
                 SchemaState.PENDING,
                 f"version {write.version.version} is not deleted on "
                 f"{self._ends.source.alias}",
@@ -192,20 +195,20 @@ class Writer:
         if there and (
             there.id != write.version.id or not is_same(there, write.version)
         ):
-            raise _StoppedError(
+            raise StoppedError(
                 SchemaState.CONFLICT,
                 f"version {write.version.version} is another one on {target.alias} now",
             )
         target.delete(subject, write.version.version)
         back = target.schema(subject, write.version.version)
         if back is not None and not back.deleted:
-            raise _StoppedError(
+            raise StoppedError(
                 SchemaState.REFUSED,
                 f"version {write.version.version} is still there after its deletion",
             )
-        return ClaimState.DELETED
+        return _claim(write.version, ClaimState.DELETED)
 
-    def _register(self, write: Write) -> ClaimState:
+    def _register(self, write: Write) -> Claim:
         target, subject = self._ends.target, write.version.full_subject
         wanted = self._now(write.version)
         if subject not in self._numbers:  # in IMPORT, so no application adds any
@@ -223,9 +226,9 @@ class Writer:
                     raise
             there = target.schema(subject, wanted.version)
         if there is None or there.id != wanted.id or not is_same(there, wanted):
-            raise _StoppedError(SchemaState.UNSUPPORTED, self._differs(wanted, there))
+            raise StoppedError(SchemaState.UNSUPPORTED, self._differs(wanted, there))
         kept = (there.metadata, there.rule_set) == (wanted.metadata, wanted.rule_set)
-        return ClaimState.COPIED if kept else ClaimState.STRIPPED
+        return _claim(wanted, ClaimState.COPIED if kept else ClaimState.STRIPPED)
 
     def _now(self, listed: SchemaVersion) -> SchemaVersion:
         """The version as the source has it now, with what lists leave out."""
@@ -234,13 +237,13 @@ class Writer:
         found = self._ends.source.schema(subject, listed.version)
         alias = self._ends.source.alias
         if found is None:
-            raise _StoppedError(
+            raise StoppedError(
                 SchemaState.PENDING,
                 f"version {listed.version} is no longer on {alias}",
             )
         moved = place(found, context)
         if moved.id != listed.id or not is_same(moved, listed):
-            raise _StoppedError(
+            raise StoppedError(
                 SchemaState.PENDING,
                 f"version {listed.version} has changed on {alias}",
             )
@@ -253,7 +256,7 @@ class Writer:
             return
         uses = self._ends.target.uses(wanted.context, wanted.id)
         where = ", ".join(f"{use.subject} version {use.version}" for use in uses[:3])
-        raise _StoppedError(
+        raise StoppedError(
             SchemaState.CONFLICT,
             f"version {wanted.version} has id {wanted.id} on "
             f"{self._ends.source.alias}, which is {where or 'another schema'} on "
@@ -278,7 +281,7 @@ class Writer:
         )
 
 
-class _StoppedError(Exception):
+class StoppedError(Exception):
     """One subject cannot go on."""
 
     def __init__(self, state: SchemaState, reason: str) -> None:

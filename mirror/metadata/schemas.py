@@ -20,8 +20,10 @@ from mirror.metadata import (
     schema_modes,
     schema_order,
     schema_rules,
+    schema_translation,
 )
 from mirror.metadata.schema_claims import ClaimState
+from mirror.metadata.schema_translation import Translator
 from mirror.metadata.schema_writing import Writer
 from mirror.status.states import SchemaState
 
@@ -121,7 +123,8 @@ def sync(
     """
     found = _Found(ends)
     writes = schema_order.narrowed(found.plan.writes, only)
-    writer = Writer(ends)
+    translates = ends.flow.translates_ids
+    writer = Translator(ends) if translates else Writer(ends)
     writer.write(writes)
     if not only and ends.going_on():
         _give_back(ends, found.plan, writer)
@@ -131,6 +134,7 @@ def sync(
     if levels_of is not None:
         written = {each.version.full_subject for each in writer.done}
         asked &= written | set(levels_of)
+    asked |= writer.opened
     whole = found.own_contexts() - {subject.context for subject in writer.stopped}
     if only or not whole_levels:
         whole = set()
@@ -138,7 +142,7 @@ def sync(
         asked, whole = set(), set()
     levels, remarks = schema_levels.changes(ends, asked, whole=whole)
     levels, refused = schema_levels.apply(ends, levels)
-    if ends.reserves and not only:
+    if ends.reserves and not only and not translates:
         schema_gap.reserve(ends, found.chosen, found.there)
     return SchemasResult(
         subjects=_said(_after(found.plan, writer), {**remarks, **refused}),
@@ -209,16 +213,28 @@ class _Found:
         self._subjects_there = {each.full_subject for each in self.there}
         rest = (*copies, ends.claims.counted, ends.deletes)
         if last.plan is None or not _are_same(last.rest, rest):
-            last.plan = schema_rules.plan(
-                self.chosen,
-                chain(*copies),
-                ours=ends.claims.ours,
-                owners=ends.claims.owners,
-                flow=flow,
-                deletes=flow.schemas_deletes and ends.deletes,
-            )
+            last.plan = self._planned()
             last.rest = rest
         self.plan = last.plan
+
+    def _planned(self) -> SchemaPlan:
+        ends = self._ends
+        if ends.flow.translates_ids:
+            return schema_translation.plan(
+                self.chosen,
+                self.there,
+                ours=ends.claims.ours,
+                flow=ends.flow,
+                target=ends.target,
+            )
+        return schema_rules.plan(
+            self.chosen,
+            self.there,
+            ours=ends.claims.ours,
+            owners=ends.claims.owners,
+            flow=ends.flow,
+            deletes=ends.flow.schemas_deletes and ends.deletes,
+        )
 
     def open_subjects(self) -> set[Subject]:
         """Those whose levels are this flow's, and that producers can still find."""
@@ -230,8 +246,11 @@ class _Found:
         """Those of which this flow copies everything, with nothing of anyone else on
         the target. The default one has the level of the whole registry, which holds in
         all contexts that have none: so nothing of anyone else may be in those either.
+        None, if the target's registry chooses ids: it need not be only a copy.
         """
-        if not schema_rules.copies_all(self._ends.flow):
+        if self._ends.flow.translates_ids or not schema_rules.copies_all(
+            self._ends.flow
+        ):
             return set()
         stopped = self._subjects_there & self._stopped()
         theirs = {each.context for each in self._others() | stopped}

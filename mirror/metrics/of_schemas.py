@@ -1,7 +1,7 @@
 """Metrics of schemas: what the target's registry has, and how old the last look is.
 
 Main name: `SCHEMA_METRICS`, a part of `catalogue`. A flow with `schemas: off` has no
-values, and the last two are of flows with `schemas: require`.
+values, and the last three are of flows with `schemas: require`.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from mirror.metrics.series import Labels, Value
+    from mirror.status.counts import Counts
     from mirror.status.schemas import SchemaStatus
     from mirror.status.values import FlowStatus
 
@@ -42,11 +43,17 @@ def _waiting(flow: FlowStatus) -> float:
     )
 
 
-def _unknown(flow: FlowStatus) -> Iterator[tuple[Labels, Value]]:
-    if flow.schemas.is_required:
-        for each in flow.partitions:
-            labels = each.topic, str(each.partition)
-            yield labels, float(each.counts.unknown_ids)
+def _of_partitions(name: str, text: str, value: Callable[[Counts], int]) -> Metric:
+    def rows(flow: FlowStatus) -> Iterator[tuple[Labels, Value]]:
+        if flow.schemas.is_required:
+            for each in flow.partitions:
+                labels = each.topic, str(each.partition)
+                yield labels, float(value(each.counts))
+
+    return Metric(
+        name=name, kind=MetricType.COUNTER, labels=("topic", "partition"), rows=rows,
+        fold=Fold.SUM, help=text,
+    )  # fmt: skip
 
 
 SCHEMA_METRICS: tuple[Metric, ...] = (
@@ -83,13 +90,16 @@ SCHEMA_METRICS: tuple[Metric, ...] = (
         "or may not be.",
         lambda f: _waiting(f) if f.schemas.is_required else None,
     ),
-    Metric(
-        name="mirror_schema_unknown_ids_total",
-        kind=MetricType.COUNTER,
-        labels=("topic", "partition"),
-        rows=_unknown,
-        fold=Fold.SUM,
-        help="Records copied that begin like a registry's, with an id that neither "
-        "registry knows.",
+    _of_partitions(
+        "mirror_schema_unknown_ids_total",
+        "Records copied that begin like a registry's, with an id that neither registry "
+        "knows.",
+        lambda c: c.unknown_ids,
+    ),
+    _of_partitions(
+        "mirror_schema_translated_records_total",
+        "Records copied with the target's ids of schemas instead of the source's, by "
+        "flows with schemas_ids: translate.",
+        lambda c: c.translated,
     ),
 )

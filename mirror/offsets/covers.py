@@ -114,7 +114,7 @@ class Covers:
     ) -> Start:
         """The first record from a position on that no run names, in the log of `copy`
         up to the edges' cut; if there is none, the end of what runs name there. `key`:
-        the source's partition. `most`: look into so many holes.
+        the source's partition. `most`: holes to look into.
 
         Raises:
             ClusterError: the target does not answer.

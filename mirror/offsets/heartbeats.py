@@ -27,7 +27,7 @@ _LOOK_SECONDS = 5.0
 _PAUSE_SECONDS = 30.0
 """Pause before retrying a source that rejects heartbeats."""
 _LAST_RECORDS = 20
-"""Among so many offsets, markers included, one is certainly a heartbeat."""
+"""Of the last this many offsets, markers included, one is surely a heartbeat."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

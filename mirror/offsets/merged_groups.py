@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 TopicPartition = tuple[str, int]
 
 _ROUNDS = 3
-"""After so many, another flow has a group's first checkpoints, if it is there."""
+"""After these, another flow has a group's first checkpoints, if it is there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

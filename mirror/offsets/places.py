@@ -29,7 +29,7 @@ _CACHED_RUNS = 1_000_000
 _FETCH_BYTES = 256 << 10
 """Most places are a few records; a long one takes several fetches."""
 _NEAR = 256
-"""A place that begins at most so many offsets after the last is reached by reading."""
+"""A place no more offsets than this after the last one is reached by reading on."""
 
 
 class PlaceQuery(NamedTuple):

@@ -252,8 +252,12 @@ class ProgressReader:
         )
 
     def _follow(self, *, at_least: int, wait: bool) -> None:
-        for _, key, value in self._reader.read(at_least=at_least, wait=wait):
-            found = decode(key, value)
+        for offset, key, value in self._reader.read(at_least=at_least, wait=wait):
+            try:
+                found = decode(key, value)
+            except ClusterError as error:
+                place = f"{self._topic}, offset {offset}"
+                raise ClusterError(f"{place}: {error}") from error
             if isinstance(found, str):
                 self._generation = found
                 continue
@@ -287,4 +291,7 @@ def _left_id(value: bytes) -> uuid.UUID:
 
 
 def damaged(error: Exception) -> ClusterError:
-    return ClusterError(f"a record of the progress topic is damaged: {error}")
+    return ClusterError(
+        f"a record of the progress topic is damaged ({error}). Nothing is copied, as a "
+        "position may be missing: see docs/explanation/failures.md"
+    )

@@ -57,7 +57,7 @@ def search(
 
     `outstanding`: of how many transactions whose records all stand below the cut the
     marker stands behind it, or more; None if that is not known: then each hole is
-    looked into. `most`: so many of them, and no more, beside those that are suspect.
+    looked into. `most`: the limit for holes that are not suspect.
     """
     sizes = holes.ends - holes.firsts
     expected = 0

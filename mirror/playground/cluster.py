@@ -32,7 +32,7 @@ class Node(Protocol):
     def spawn(self) -> None: ...
 
     def wait(self, *, brokers: int, seconds: float) -> None:
-        """Wait until it serves metadata that lists itself and so many brokers."""
+        """Wait until it serves metadata that lists it among `brokers` brokers."""
 
     def stop(self, *, seconds: float) -> None: ...
 

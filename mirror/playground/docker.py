@@ -34,9 +34,9 @@ def docker_answers() -> bool:
     """Whether there is a daemon to start containers with."""
     try:
         # The demo must run where neither library is installed.
-        from docker.client import DockerClient  # noqa: PLC0415
-        from docker.errors import DockerException  # noqa: PLC0415
-        import testcontainers  # noqa: F401, PLC0415
+        from docker.client import DockerClient
+        from docker.errors import DockerException
+        import testcontainers  # noqa: F401
     except ImportError:
         return False
     if not _someone_listens():
@@ -109,7 +109,7 @@ class DockerNode:
 
     def __init__(self, port: int, settings: Mapping[str, str]) -> None:
         # Imported late: the other ways work without this library.
-        from testcontainers.core.container import (  # noqa: PLC0415
+        from testcontainers.core.container import (
             DockerContainer,
         )
 

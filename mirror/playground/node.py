@@ -93,7 +93,7 @@ class JarNode:
         self._leash = Leash(self._process.pid)
 
     def wait(self, *, brokers: int, seconds: float) -> None:
-        """Wait until the node serves metadata that names so many brokers and it.
+        """Wait until the node serves metadata that lists it among `brokers` brokers.
 
         Raises:
             PlaygroundError: the process ended, or the time was up.
@@ -107,7 +107,7 @@ class JarNode:
         )
 
     def stop(self, *, seconds: float) -> None:
-        """End the process cleanly, or after so many seconds by force."""
+        """End the process cleanly; after `seconds`, kill it."""
         if self._process is None:
             return
         self._process.terminate()

@@ -30,7 +30,7 @@ def wait_until_serving(
     seconds: float,
     check: Callable[[], None],
 ) -> None:
-    """Wait until the node at `address` lists itself among so many brokers.
+    """Wait until the node at `address` lists itself among `brokers` brokers.
 
     Raises:
         PlaygroundError: it timed out; or whatever `check` raises.

@@ -30,7 +30,7 @@ class Security:
 
     def __init__(self, folder: Path, *, certificate: CertificateKind) -> None:
         # Plain clusters, and so the demo, do without the cryptography package.
-        from mirror.playground.certificates import (  # noqa: PLC0415
+        from mirror.playground.certificates import (
             LOCAL_HOSTS,
             CertificateAuthority,
         )

@@ -174,7 +174,7 @@ class Counting:
         return min(self._newest_ms.values()) > epoch_seconds * 1000
 
     def verdict(self, produced: int) -> Verdict:
-        """Compare with so many records, numbered from zero."""
+        """Compare with what was produced, numbered from zero."""
         missing = sum(key_of(number) not in self._seen for number in range(produced))
         strangers = len(self._seen) - (produced - missing)
         on_target = self._seen.total()

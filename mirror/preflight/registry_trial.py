@@ -37,8 +37,8 @@ def trial(ground: Ground, source: Registry, target: Registry) -> Iterator[Findin
     flow, where = ground.flow, ground.where
     subject = Subject(flow.schemas_context, f"{TRIAL}{uuid.uuid4().hex}")
     unfit = (
-        "set schemas to off, or use a registry for it that takes Confluent's mode "
-        "IMPORT (docs: What each registry can do)"
+        "set schemas: require and schemas_ids: translate, or use a registry for it "
+        "that takes Confluent's mode IMPORT (docs: What each registry can do)"
     )
     try:
         target.set_mode(subject, Mode.IMPORT)

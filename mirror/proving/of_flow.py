@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from mirror.proving.runner import Runner
     from mirror.proving.scope import Scope
     from mirror.proving.survey import Survey
+    from mirror.proving.translated_ids import TranslatedIds
     from mirror.proving.verification import Done, PartitionProof, Proven
 
 
@@ -90,7 +91,9 @@ def terms_of(
     target: Cluster,
     scope: Scope,
 ) -> Terms:
-    """What all comparisons of a flow go by; both clusters are connected."""
+    """What all comparisons of a flow go by; both clusters are connected. Ask for it
+    after a survey: the records that this found may have ids that are new.
+    """
     ends = (flow.target, flow.source)
     back = next((f for f in config.enabled_flows if (f.source, f.target) == ends), None)
     reads, writes = for_tasks(config, flow)
@@ -107,9 +110,20 @@ def terms_of(
         exactly_once=flow.exactly_once,
         by_content=scope.by_content,
         keys=scope.keys,
+        ids=_ids(flow, target),
         former_sources=_former(flow, source, target),
         former_targets=_former(back, target, source) if back is not None else (),
     )
+
+
+def _ids(flow: FlowConfig, target: Cluster) -> TranslatedIds | None:
+    if not flow.translates_ids:
+        return None
+
+    # Proofs of other flows need neither its compiled loops nor those of slots.
+    from mirror.proving.translated_ids import TranslatedIds  # noqa: PLC0415
+
+    return TranslatedIds.of(flow, target)
 
 
 def _former(flow: FlowConfig, source: Cluster, target: Cluster) -> tuple[str, ...]:

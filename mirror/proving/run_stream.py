@@ -35,11 +35,8 @@ class RunStream:
         fenced: bool,
         whole: bool,
     ) -> None:
-        """`pieces` are passed over three times; the rest as for `ranges_of`."""
-        if not fenced:  # the map's records may come late
-            runs = np.concatenate([_NO_RUNS, *pieces])
-            pieces = [runs[np.argsort(runs[:, DOWNSTREAM], kind="stable")]]
-        self._pieces = pieces
+        """`pieces` are passed over a few times; the rest as for `ranges_of`."""
+        self._pieces = pieces if fenced else _Ascending(pieces)
         self._of, self._late, self._fenced = of, late, fenced
         self.first = self.repeats = self.gone = _NO_RUNS
         self.floors: list[tuple[int, int]] = []
@@ -89,13 +86,11 @@ class RunStream:
     def _look_at_all(self, *, whole: bool) -> None:
         of = self._of
         before = -1
-        lows = []
         for piece in self._pieces:
-            lows.append(int(piece[:, DOWNSTREAM].min(initial=_NEVER)))
             room = of.source_first - piece[:, UPSTREAM]
             ends = piece[:, DOWNSTREAM] + np.minimum(piece[:, COUNT], room)
             before = max(before, int(ends[room > 0].max(initial=-1)))
-        self._lows = np.minimum.accumulate([_NEVER, *lows[::-1]])[::-1].tolist()
+        self._lows = _lows(self._pieces)
         begins: list[int] = []
         again: list[int] = []
         lowest = None
@@ -180,7 +175,7 @@ class RunStream:
         """Those that still hold. Where a copy lost its end, the map goes back on the
         target, and what it said before of those offsets is void.
         """
-        for piece, later in zip(self._pieces, self._lows[1:], strict=True):
+        for piece, later in zip(self._pieces, self._lows, strict=True):
             valid = piece
             if self._fenced and len(piece):
                 downs = piece[:, DOWNSTREAM]
@@ -225,6 +220,33 @@ class RunStream:
         first[:, COUNT] -= known
         kept = (first[:, COUNT] > 0) | (floors & (runs[:, UPSTREAM] >= before))
         return first[kept], repeats, int(most[-1])
+
+
+class _Ascending:
+    """The same runs in the order of the target; without fencing, the map's records may
+    come late. It holds a run back only while a later piece has one that precedes it.
+    """
+
+    def __init__(self, pieces: Iterable[RunArray]) -> None:
+        self._pieces = pieces
+        self._lows = _lows(pieces)
+
+    def __iter__(self) -> Iterator[RunArray]:
+        kept = _NO_RUNS
+        for piece, later in zip(self._pieces, self._lows, strict=True):
+            runs = np.concatenate([kept, piece])
+            runs = runs[np.argsort(runs[:, DOWNSTREAM], kind="stable")]
+            ready = int(np.searchsorted(runs[:, DOWNSTREAM], later))
+            yield runs[:ready]
+            kept = runs[ready:]
+
+
+def _lows(pieces: Iterable[RunArray]) -> list[int]:
+    """For each piece, the lowest target offset of all that come after it."""
+    lows = [int(piece[:, DOWNSTREAM].min(initial=_NEVER)) for piece in pieces]
+    after = [_NEVER, *lows[:0:-1]][: len(lows)]
+    found: list[int] = np.minimum.accumulate(after)[::-1].tolist()
+    return found
 
 
 def without(runs: RunArray, late: RunArray) -> RunArray:

@@ -2,7 +2,8 @@
 
 Main types: `Terms`, what all tasks of a flow have in common, and `Source`, which
 streams a source's records as they must be in the copy. `target` streams the copy,
-`stream` the records of either side as they are.
+`stream` the records of either side as they are, but a source's with the ids of schemas
+that their copies have.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from mirror.offsets.runs import RunArray
     from mirror.proving.copied_partition import CopiedPartition
     from mirror.proving.log_stream import Lister
+    from mirror.proving.translated_ids import TranslatedIds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +65,8 @@ class Terms:
     """Whether findings name the keys of their records."""
     homes: tuple[tuple[str, bool], ...] = ()
     """As of the flow: which keys have their home elsewhere, and are left out."""
+    ids: TranslatedIds | None = None
+    """The ids of schemas that copies have; None: those of the source."""
     fetch_bytes: int | None = None
     """The most to fetch at once; None: what suits long ranges."""
 
@@ -181,12 +185,15 @@ def stream(
     on_source: bool,
     lister: Lister | None = None,
 ) -> LogStream:
-    """The records of a stretch; by default as they are in the log."""
+    """The records of a stretch; by default all that are in the log."""
     committed = terms.committed or not on_source
+    lister = lister or partial(listed, most_unpacked=terms.most_unpacked)
+    if on_source and terms.ids is not None:
+        lister = terms.ids.lister(stretch.topic, lister)
     return LogStream(
         cluster,
         stretch,
         isolation=fetch.READ_COMMITTED if committed else fetch.READ_UNCOMMITTED,
-        lister=lister or partial(listed, most_unpacked=terms.most_unpacked),
+        lister=lister,
         fetch_bytes=terms.fetch_bytes,
     )

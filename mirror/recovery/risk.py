@@ -139,7 +139,7 @@ class _Sizes:
         self._of_topics: dict[str, Counts] | None = None
 
     def estimate(self, key: TopicPartition, records: int) -> int:
-        """The bytes of so many records, from what was copied of the partition, or else
+        """The bytes of these records, from what was copied of the partition, or else
         of its topic; -1 if nothing was.
         """
         if records <= 0:

@@ -19,6 +19,8 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
+import structlog
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -118,8 +120,14 @@ class Copier:
 
     def _lease(self, order: _Order) -> list[PartitionReport]:
         failure, self._failure = self._failure, None
-        if failure is not None and failure[0] == order.lease.generation:
-            raise failure[1]
+        if failure is not None:
+            if failure[0] == order.lease.generation:
+                raise failure[1]
+            structlog.get_logger().warning(
+                "copying between two leases of an earlier run failed",
+                slot=order.lease.slot,
+                error=str(failure[1]),
+            )
         with self._measured():
             reports = self._slot.run(order.lease, wakeup=order.descriptor)
         seconds, used, on_credit = self._seconds, self._used, self._on_credit

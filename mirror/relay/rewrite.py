@@ -12,7 +12,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from crc32c import crc32c
 import numpy as np
 
 from mirror.batches import codecs, merge_loop, records, scan
@@ -21,18 +20,16 @@ from mirror.clusters.wire.produce import HEADER_SIZE, EncodedBatch
 from mirror.errors import CorruptBatchError
 from mirror.policy.names import is_heartbeats
 from mirror.relay.grouping import MERGE_BYTES, groups
+from mirror.relay.packing import pack
 from mirror.status.counts import NOTHING, Counts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from mirror.batches.batch import Buffer, Rows
-    from mirror.clusters.wire.produce import Runs
     from mirror.relay.provenance import Provenance
     from mirror.relay.schemas import SchemaBarrier, Unknown
 
-_WORTH_SUMMING = 16 << 10
-"""From this size on, a batch body's checksum is worth computing in advance."""
 _MOST_RUNS = 1 << 14
 """The most runs per batch: with more holes in its offsets, a batch ends early."""
 _UNPACK_BYTES = 4 << 20
@@ -88,11 +85,13 @@ class Rewriter:
     ) -> None:
         """`codec`: what to compress with; None keeps each source batch's codec.
         `most_unpacked`: the most bytes that a batch may unpack to. `schemas`: says
-        which records must wait; None: none.
+        which records must wait, and which ids they get; None: none wait, and all keep
+        theirs.
         """
         self._provenance = provenance
         self._schemas = schemas
-        self._relays = not provenance.changes_records
+        translates = schemas is not None and schemas.translates
+        self._relays = not (provenance.changes_records or translates)
         self._codec = codec
         self._most_unpacked = most_unpacked
         self._outputs: list[Buffer] = []
@@ -255,8 +254,7 @@ class Rewriter:
                 done.newest = max(done.newest, int(result[merge_loop.NEWEST]))
                 if done.oldest < 0:
                     done.oldest = int(result[merge_loop.OLDEST])
-                section = out.data[HEADER_SIZE : int(result[merge_loop.END])]
-                batch = _pack(section, codec, result, self._runs)
+                batch = self._packed(out, codec, done)
                 done.batches.append(batch)
                 done.made += batch.size
             if not copied or isinstance(batch.body, bytes):
@@ -266,6 +264,18 @@ class Rewriter:
                 return
         if whole < len(part):
             raise damaged_records(part[whole, merge_loop.FIRST_OFFSET])
+
+    def _packed(self, out: Buffer, codec: int, done: Rewritten | None) -> EncodedBatch:
+        """The records that a kernel has laid out there, with the target's ids of
+        schemas, which `done` counts; None: with their own. Only here: what was fetched
+        may be worked on again.
+        """
+        section = out[HEADER_SIZE : int(self._result[merge_loop.END])]
+        if self._schemas is not None and done is not None:
+            copied = int(self._result[merge_loop.COPIED])
+            changed = self._schemas.translate(self._at[0], section, count=copied)
+            done.counts += Counts(translated=changed)
+        return pack(section.data, codec, self._result, self._runs)
 
     def _sections(
         self, buffer: Buffer, rows: Rows, codec: int, position: int, done: Rewritten
@@ -365,31 +375,3 @@ def _reached(part: Rows, state: Rows) -> int:
         return int(part[row, merge_loop.FIRST_OFFSET] + state[merge_loop.REACHED]) + 1
     last = part[row - 1]
     return int(last[merge_loop.FIRST_OFFSET] + last[merge_loop.LAST_DELTA]) + 1
-
-
-def _pack(section: memoryview, codec: int, result: Rows, runs: Runs) -> EncodedBatch:
-    """A batch of the records that `merge_loop.merge` laid out, as `result` says."""
-    body: memoryview | bytes = section
-    used = codecs.NONE
-    if codec != codecs.NONE:
-        packed = codecs.compress(codec, section)
-        # Send uncompressed what does not shrink: then the limit that held for the
-        # uncompressed records also holds for the batch.
-        if len(packed) < len(section):
-            body, used = packed, codec
-    count = int(result[merge_loop.COPIED])
-    header = records.header(
-        size=HEADER_SIZE + len(body),
-        attributes=used,
-        count=count,
-        base_time=int(result[merge_loop.OLDEST]),
-        newest=int(result[merge_loop.NEWEST]),
-    )
-    return EncodedBatch(
-        header=header,
-        body=body,
-        count=count,
-        runs=runs[: int(result[merge_loop.RUNS])].copy(),
-        # Now, while the body is still in the CPU's cache.
-        body_sum=crc32c(body) if len(body) >= _WORTH_SUMMING else None,
-    )

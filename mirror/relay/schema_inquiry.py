@@ -24,6 +24,8 @@ from mirror.metadata.schema_need import Settled
 from mirror.offsets.progress import ProgressReader, topic_name
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from mirror.metadata.schema_need import Sides
     from mirror.relay.lease import LeasePlan
 
@@ -45,7 +47,7 @@ class SchemaInquiry:
         rate = plan.flow.schemas_requests_per_second
         self._paces = (Pace(rate), Pace(rate))
         """Of the source's registry and the target's."""
-        self._copied: set[int] | None = None
+        self._copied: Mapping[int, int] | None = None
 
     def begin(self, generation: str) -> None:
         """The slot has taken over, in the run of this generation."""
@@ -103,8 +105,8 @@ class SchemaInquiry:
                     if self._closing.is_set():
                         return
                     found = _settled(sides, number, guid)
-                    if found.unanswered and number in self._noted():
-                        found = Settled()
+                    if found.unanswered and number in (noted := self._noted()):
+                        found = Settled(target_id=noted[number])
                     self._answers.put((number, found))
         except Exception as error:  # noqa: BLE001  `findings` raises it in the slot
             self._answers.put(error)
@@ -118,13 +120,18 @@ class SchemaInquiry:
         self._connected()
         return known.read(wait=False).run_of(self._plan.flow.part) == self._generation
 
-    def _noted(self) -> set[int]:
-        """The ids that the flow has noted as copied, while registries do not answer."""
+    def _noted(self) -> Mapping[int, int]:
+        """The ids that the flow has noted as copied, with the ones to translate them
+        to, while registries do not answer.
+        """
         if self._copied is None:
-            flow, self._copied = self._plan.flow, set()
+            flow, self._copied = self._plan.flow, {}
             with contextlib.suppress(MirrorError):  # then they wait for the registries
-                self._copied = schema_claims.copied_ids(
-                    self._connected(), flow.source, flow.schemas_context
+                notes = self._connected(), flow.source, flow.schemas_context
+                self._copied = (
+                    schema_claims.translations(*notes)
+                    if flow.translates_ids
+                    else dict.fromkeys(schema_claims.copied_ids(*notes), -1)
                 )
         return self._copied
 

@@ -3,7 +3,8 @@
 Main type: `SchemaBarrier`, of one slot. It keeps the ids that the target has and those
 that no registry knows, cuts what a rewriter is about to copy before the first record
 with another id, and holds its partition until `schema_inquiry` has settled the id: then
-there is a `Verdict`, as for suspicions. A kernel looks at the records.
+there is a `Verdict`, as for suspicions. So it has the target's id for every record that
+goes on, and puts it there where the flow translates ids. Kernels look at the records.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import uuid
 import numpy as np
 
 from mirror.batches import merge_loop, schema_ids
+from mirror.clusters.registry.values import HIGHEST_ID
 from mirror.policy.names import HEARTBEATS
 from mirror.relay.schema_inquiry import SchemaInquiry
 from mirror.relay.suspicions import Verdict
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from mirror.batches.batch import Buffer, Rows
+    from mirror.batches.schema_id_map import IdMap
     from mirror.config.schema import FlowConfig
     from mirror.metadata.schema_need import Settled
     from mirror.offsets.progress import Position
@@ -93,15 +96,26 @@ class SchemaBarrier:
         self._looks: dict[str, bool] = {}
         self._unknown = np.empty((_AT_ONCE, 2), np.int64)
         self._result = np.zeros(schema_ids.RESULTS, np.int64)
+        self._ids = _no_ids() if flow.translates_ids else None
+
+    @property
+    def translates(self) -> bool:
+        """Whether any record may get another id."""
+        return self._ids is not None
 
     def looks_at(self, topic: str) -> bool:
-        """Whether records of a topic may have to wait."""
+        """Whether records of a topic may have to wait, or get another id."""
         if (found := self._looks.get(topic)) is None:
-            # Heartbeats begin with a zero, and are not a registry's.
-            original = self._flow.replication_policy.original_topic(topic)
-            found = original != HEARTBEATS and self._flow.needs_schemas(topic)
-            self._looks[topic] = found
+            found = self._looks[topic] = looks_at(self._flow, topic)
         return found
+
+    def translate(self, topic: str, records: Buffer, *, count: int) -> int:
+        """Give so many records that were laid out for the target, and no others, the
+        ids that it has; how many records have another id now.
+        """
+        if self._ids is None or not self.looks_at(topic):
+            return 0
+        return self._ids.replace(records, count)
 
     def cut(
         self, source: Buffer, part: Rows, position: int, left_out: Provenance
@@ -210,13 +224,31 @@ class SchemaBarrier:
             if not len(self._strange):
                 self._strange_since = now
             self._strange.add(strange)
-        if known := settled.keys() - set(strange):
-            self._known.add(known)
+        if not (known := settled.keys() - set(strange)):
+            return
+        if self._ids is not None:
+            ids = {n: settled[n].target_id for n in known if n <= HIGHEST_ID}
+            self._ids = self._ids.with_more(ids)
+        self._known.add(known)
 
 
 def barrier_of(plan: LeasePlan, client: str) -> SchemaBarrier:
     """The barrier of a slot. `client`: how it calls itself to the target."""
     return SchemaBarrier(plan.flow, SchemaInquiry(plan, client))
+
+
+def looks_at(flow: FlowConfig, topic: str) -> bool:
+    """Whether a flow looks for ids of schemas in the records of a topic."""
+    # Heartbeats begin with a zero, and are not a registry's.
+    original = flow.replication_policy.original_topic(topic)
+    return original != HEARTBEATS and flow.needs_schemas(topic)
+
+
+def _no_ids() -> IdMap:
+    # Other flows need not wait for two more compiled loops.
+    from mirror.batches.schema_id_map import IdMap  # noqa: PLC0415
+
+    return IdMap.of({})
 
 
 def _guid(source: Buffer, at: int) -> bytes:

@@ -20,12 +20,11 @@ from mirror.batches import codecs, from_columns, merge_loop, scan, to_columns
 from mirror.batches.arrow import Columns, Decoder
 from mirror.batches.batch import CODEC_MASK
 from mirror.batches.schema import KEPT
-from mirror.clusters.wire.produce import HEADER_SIZE
 from mirror.errors import TransformError
 from mirror.policy.names import HEARTBEATS
 from mirror.relay import dead_letters
 from mirror.relay.grouping import MERGE_BYTES
-from mirror.relay.rewrite import Rewriter, Rewritten, _pack
+from mirror.relay.rewrite import Rewriter, Rewritten
 from mirror.relay.transform import transform_of
 from mirror.status.counts import Counts
 
@@ -148,14 +147,15 @@ class TransformingRewriter(Rewriter):
             done.oldest = int(chunk.places[0, to_columns.TIME])
         before = len(done.batches)
         if kept.num_rows:
-            newest = self._encode(chunk, kept, codec, limit, done.batches)
+            newest = self._encode(chunk, kept, (limit, codec), done.batches, done)
             done.newest = max(done.newest, newest)
         if tried.failed:
             letters = dead_letters.letters(
                 chunk.batch, tried.failed, cluster=self._dead_letters_of or ""
             )
             dead: list[EncodedBatch] = []
-            self._encode(chunk, letters, codec, limit, dead)
+            # They are for people: with the source's ids, as the function saw them.
+            self._encode(chunk, letters, (limit, codec), dead, None)
             for batch in dead:
                 batch.runs = None  # a dead letter is not a copy: no group resumes there
             done.dead_batches += dead
@@ -199,11 +199,14 @@ class TransformingRewriter(Rewriter):
         self,
         chunk: Chunk,
         rows: pa.RecordBatch,
-        codec: int,
-        limit: int,
+        form: tuple[int, int],
         batches: list[EncodedBatch],
+        done: Rewritten | None,
     ) -> int:
-        """Add batches of at most `limit` bytes; returns the newest time in them."""
+        """Add batches; returns the newest time in them. `form`: a batch's size limit
+        and codec. `done` counts records that get other ids; None: all keep theirs.
+        """
+        limit, codec = form
         wanted = Columns.of(chunk, rows)
         provenance, result = self._provenance, self._result
         state = np.zeros(1, np.int64)
@@ -225,8 +228,7 @@ class TransformingRewriter(Rewriter):
                 capacity = 2 * out.size  # a single record is larger than the buffer
                 continue
             newest = max(newest, int(result[merge_loop.NEWEST]))
-            section = out.data[HEADER_SIZE : int(result[merge_loop.END])]
-            batch = _pack(section, codec, result, self._runs)
+            batch = self._packed(out, codec, done)
             batches.append(batch)
             if isinstance(batch.body, bytes):
                 self._used -= 1  # nothing points into this output

@@ -40,6 +40,8 @@ class Counts:
     """Records left out because they were written away from the home of their key."""
     unknown_ids: int = 0
     """Records copied that begin like a registry's, with an id that none knows."""
+    translated: int = 0
+    """Records copied with the target's ids of schemas instead of the source's."""
 
     def __add__(self, other: Counts) -> Counts:
         return Counts(*map(operator.add, self.each, other.each))

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from mirror.switching.stage import Stage
 
 STANDING = "standing"
+PARTIAL = "partial"
 
 
 def lost(risk: RiskStatus) -> str:
@@ -79,6 +80,7 @@ def told(stage: Stage, risk: RiskStatus) -> Done:
     text = f"as of {moment(risk.at)}, {lost(risk)}"
     return Done(
         text=f"{stage.flow.target} is active; {text}",
+        warnings=tuple(stage.notes["positions"].get(PARTIAL, ())),
         notes={
             "text": text,
             "records": risk.records,

@@ -3,7 +3,8 @@
 Main function: `survey`. A group's offsets in topics that the flow copies lead to the
 copies; those in copies that the reverse flow made lead back to the originals. Where
 both flows write one topic the smaller answer counts: nothing is skipped. What further
-flows write to it is taken for what producers write there.
+flows write to it is taken for what producers write there, if the source answers; what
+that leaves open without it, `unjoined` names.
 """
 
 from __future__ import annotations
@@ -17,14 +18,16 @@ from mirror.metadata.merging import Merging
 from mirror.offsets import answers, group_survey, runs
 from mirror.offsets.repeats import Move
 from mirror.policy.selection import GroupFilter
+from mirror.status.wording import some
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from mirror.clusters.admin.groups import Group
     from mirror.clusters.cluster import Cluster
     from mirror.config.pair_settings import PairConfig
     from mirror.config.schema import FlowConfig, MirrorConfig
+    from mirror.offsets.group_survey import SurveyedGroup
     from mirror.offsets.translation import Exactness
 
 TopicPartition = tuple[str, int]
@@ -58,6 +61,8 @@ class GroupPlaces:
     """Groups that could not be read, with the reason."""
     unseen: tuple[str, ...] = field(default=())
     """What could not be looked at, with the reason."""
+    partial: tuple[str, ...] = ()
+    """Topics in which groups may skip something, with the reason."""
 
     @property
     def unknown(self) -> list[str]:
@@ -108,8 +113,10 @@ def survey(
         if scopes.has_group(pair, each.group)  # checkpoints are of all groups
     }
     unseen: tuple[str, ...] = ()
+    partial: tuple[str, ...] = ()
     if source is None:
         unseen = (f"positions in copies of {reverse.source}'s topics",)
+        partial = tuple(_partial(config, flow, reverse, found.groups, places))
     else:
         for group, back in _back(reverse, source).items():
             # Where one topic goes both ways, the survey has looked at both maps.
@@ -120,7 +127,48 @@ def survey(
         not_covered=found.not_covered,
         failures=found.failures,
         unseen=unseen,
+        partial=partial,
     )
+
+
+def unjoined(
+    config: MirrorConfig, flow: FlowConfig, reverse: FlowConfig, topics: Iterable[str]
+) -> dict[str, str]:
+    """Those of the flow's topics whose copies further flows write, or lead to: their
+    checkpoints count only what the flow has copied. With the reason.
+    """
+    writers = Merging(config.enabled_flows)
+    ends = {flow.name, reverse.name}
+    found = {}
+    for topic in sorted(set(topics)):
+        if writers.is_alone(flow, topic) or writers.back(flow, topic) is not None:
+            continue
+        copy = flow.replication_policy.target_topic(topic)
+        places = ((flow.source, topic), (flow.target, copy))
+        names = {
+            each.flow.name for at in places for each in writers.contributors(*at)
+        } - ends
+        also = f"{' and '.join(sorted(names)) or 'another flow'} also copies into"
+        found[topic] = (
+            f"{also} {copy}, and checkpoints know only what {flow.name} has copied: "
+            f"what else came to {flow.target} may be skipped"
+        )
+    return found
+
+
+def _partial(
+    config: MirrorConfig,
+    flow: FlowConfig,
+    reverse: FlowConfig,
+    found: Iterable[SurveyedGroup],
+    places: Collection[str],
+) -> Iterator[str]:
+    readers: dict[str, set[str]] = {}
+    for each in found:
+        for place in each.places if each.group in places else ():
+            readers.setdefault(place.topic, set()).add(each.group)
+    for topic, why in unjoined(config, flow, reverse, readers).items():
+        yield f"{some(len(readers[topic]), 'group')} in {topic}: {why}"
 
 
 def _back(

@@ -235,7 +235,7 @@ def _pass(
     """
     home, out = stage.flow, stage.reverse
     back, active = stage.target, stage.source
-    copies = both_write(stage.config, home, active)
+    copies = both_write(stage.config, home, out, active)
     here = back.topics(names)
     copies |= {
         (topic, n): (origin, n)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from mirror.clusters import patience
 from mirror.clusters.registry.pace import Pace
 from mirror.clusters.registry.registry import Registry
+from mirror.clusters.registry.values import Mode
 from mirror.config import scopes
 from mirror.errors import FencedError, MirrorError, RegistryError
 from mirror.metadata import schema_modes, schemas
@@ -88,13 +89,36 @@ def close(stage: Stage) -> tuple[str, tuple[str, ...]]:
 
 
 def reopen(stage: Stage) -> str:
-    """Undo `close`; what a person closed stays closed. Raises as that."""
-    if not (move(stage) and stage.planned):
+    """Undo `close`, also that of a switch whose place a failover took; what a person
+    closed stays closed. Raises as that.
+    """
+    if not move(stage):
         return "nothing to undo"
-    refused = _open(stage, stage.source, stage.reverse, closed_by=stage.run)
+    alias = stage.flow.source
+    by_hand = f"`mirror schema open {alias}`"
+    if not stage.planned and stage.source_or_none is None:
+        return f"if a switch has closed the registry of {alias}, {by_hand} opens it"
+    refused = _open(stage, stage.source, stage.reverse, of_runs=True)
     if refused:
         raise MirrorError("; ".join(refused))
-    return f"the registry of {stage.flow.source} is open, as before"
+    if closed := _left_closed(stage):
+        verb = "stays" if closed == 1 else "stay"
+        return (
+            f"{some(closed, 'subject')} of the registry of {alias} {verb} closed, by "
+            f"`mirror schema close` or an earlier version of mirror; {by_hand} opens "
+            "all"
+        )
+    return f"the registry of {alias} is open, as before"
+
+
+def _left_closed(stage: Stage) -> int:
+    """How many subjects and contexts of the source mirror has closed, by its notes."""
+    claims = _claims(stage.source, stage.reverse)
+    claims.refresh()
+    return sum(
+        noted.set == Mode.READONLY and (stage.pair.scope is None or _has(stage, each))
+        for each, noted in claims.modes.items()
+    )
 
 
 def drain(stage: Stage) -> str:
@@ -148,18 +172,18 @@ def _open(
     cluster: Cluster,
     into: FlowConfig,
     *,
-    closed_by: str = "",
+    of_runs: bool = False,
     until: float = math.inf,
 ) -> list[str]:
-    """Give back the modes of a cluster; `into`: the pair's flow into it. `closed_by`:
-    only what this run changed.
+    """Give back the modes of a cluster; `into`: the pair's flow into it. `of_runs`:
+    only what runs have changed, and no person.
     """
     claims = _claims(cluster, into)
     claims.refresh()
     wanted = {
         subject
         for subject, noted in claims.modes.items()
-        if not closed_by or noted.run == closed_by
+        if noted.run or not of_runs
         if stage.pair.scope is None or _has(stage, subject)
     }
     with _registry(stage, cluster.alias, until=until) as registry:

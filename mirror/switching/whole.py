@@ -57,8 +57,21 @@ def require(stage: Stage) -> None:
 
 
 def unmade(stage: Stage) -> str:
-    """What copies lack, in words: partitions that their topics got on the source, or
-    copies of new topics. Empty: nothing.
+    """What copies lack, in words. Empty: nothing. Raises as `lacking`."""
+    lacks = lacking(stage)
+    if not lacks:
+        return ""
+    more = f", and {some(len(lacks) - 1, 'topic')} more" if lacks[1:] else ""
+    return (
+        f"{lacks[0]}{more}: a service of {stage.flow.name} adds them within "
+        f"{stage.flow.refresh_topics_seconds:g} s (refresh_topics_seconds), if it runs "
+        "and may"
+    )
+
+
+def lacking(stage: Stage) -> list[str]:
+    """What copies lack, by topic, in words: partitions that their topics got on the
+    source, or copies of new topics.
 
     Raises:
         ClusterError: a cluster does not answer.
@@ -71,14 +84,8 @@ def unmade(stage: Stage) -> str:
         if each.target_topic in {*plan.grow, *plan.create}
         if not is_heartbeats(each.topic, flow.separator)
     )
-    if not lacks:
-        return ""
-    topic, count, copy = lacks[0]
-    what = "fewer" if copy in plan.grow else "no copy"
-    more = f", and {some(len(lacks) - 1, 'topic')} more" if lacks[1:] else ""
-    return (
-        f"topic {topic} has {some(count, 'partition')} on {flow.source} and {what} on "
-        f"{flow.target}{more}: a service of {flow.name} adds them within "
-        f"{flow.refresh_topics_seconds:g} s (refresh_topics_seconds), if it runs and "
-        "may"
-    )
+    return [
+        f"topic {topic} has {some(count, 'partition')} on {flow.source} and "
+        f"{'fewer' if copy in plan.grow else 'no copy'} on {flow.target}"
+        for topic, count, copy in lacks
+    ]

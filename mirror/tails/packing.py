@@ -15,7 +15,7 @@ from mirror.clusters.admin import topic_admin
 from mirror.clusters.wire.produce import HEADER_SIZE
 from mirror.errors import MirrorError
 from mirror.relay.grouping import MERGE_BYTES
-from mirror.relay.rewrite import _pack
+from mirror.relay.packing import pack
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -89,5 +89,5 @@ class Packer:
             end = int(self._result[merge_loop.END])
             # A copy: the next batch overwrites the buffer before this one is sent.
             section = memoryview(self._out.data[HEADER_SIZE:end].tobytes())
-            found.append(_pack(section, self._codec, self._result, self._runs))
+            found.append(pack(section, self._codec, self._result, self._runs))
         return found

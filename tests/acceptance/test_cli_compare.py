@@ -18,13 +18,11 @@ from confluent_kafka.admin import (
 import pytest
 import yaml
 
-from mirror.playground.brokers import playground
 from tests.harness.admin import alter_topic, commit_offsets, create_topic
 from tests.harness.metadata import Sides, allow
 from tests.harness.quotas import limit
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from mirror.playground.cluster import PlaygroundCluster
@@ -38,20 +36,13 @@ Row = tuple[str, str, str, str]
 Ends = dict[str, str]
 
 
-@pytest.fixture(scope="module")
-def secured(
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[dict[str, PlaygroundCluster]]:
-    """Two clusters with authorizers."""
-    root = tmp_path_factory.mktemp("secured")
-    with playground(("a", "b"), root=root, given=False, secured=True) as made:
-        yield made
-
-
 @pytest.fixture
-def ends(secured: dict[str, PlaygroundCluster]) -> Ends:
+def ends(secured_pair: dict[str, PlaygroundCluster]) -> Ends:
     """Both as a super user sees them."""
-    return {"A": secured["a"].admin_bootstrap, "B": secured["b"].admin_bootstrap}
+    return {
+        "A": secured_pair["a"].admin_bootstrap,
+        "B": secured_pair["b"].admin_bootstrap,
+    }
 
 
 def _compare(
@@ -197,7 +188,7 @@ def test_it_finds_what_was_planted_and_nothing_else(ends: Ends, tmp_path: Path) 
 def test_what_it_may_not_see_is_said(
     clusters: dict[str, PlaygroundCluster],
     ends: Ends,
-    secured: dict[str, PlaygroundCluster],
+    secured_pair: dict[str, PlaygroundCluster],
     topic_name: str,
     tmp_path: Path,
 ) -> None:
@@ -206,7 +197,7 @@ def test_what_it_may_not_see_is_said(
     """
     create_topic(clusters["a"].bootstrap, topic_name)
     create_topic(ends["B"], f"A.{topic_name}")
-    b = secured["b"]
+    b = secured_pair["b"]
     mixed = {
         "A": clusters["a"].bootstrap,
         "B": {"bootstrap_servers": b.bootstrap, **b.client_config},
@@ -233,7 +224,7 @@ def test_a_name_that_is_no_cluster(tmp_path: Path) -> None:
     path.write_text(yaml.safe_dump({"clusters": clusters, "flows": {"A->B": {}}}))
     done = subprocess.run(
         [sys.executable, "-m", "mirror", "compare", "A", "C", "-c", str(path)],
-        capture_output=True, text=True, timeout=60, check=False,
+        capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
     assert done.returncode == 2
     assert 'there is no cluster "C"' in done.stderr

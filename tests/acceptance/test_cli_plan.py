@@ -20,7 +20,7 @@ from mirror.preflight import plan as preflight
 from tests.harness.admin import alter_topic, commit_offsets, create_topic
 from tests.harness.load import producer
 from tests.harness.metadata import overrides
-from tests.harness.waiting import wait_for
+from tests.harness.waiting import PATIENCE_SECONDS, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -122,7 +122,8 @@ def commit(bootstrap: str, group: str, topic: str, offset: int) -> None:
 
 def committed(bootstrap: str, group: str, topic: str) -> int:
     with closing(_member(bootstrap, group)) as consumer:
-        (found,) = consumer.committed([TopicPartition(topic, 0)], timeout=10)
+        places = [TopicPartition(topic, 0)]
+        (found,) = consumer.committed(places, timeout=PATIENCE_SECONDS)
         return int(found.offset)
 
 

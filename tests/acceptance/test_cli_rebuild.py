@@ -111,6 +111,6 @@ def test_it_shows_asks_and_rebuilds(
     wrong = subprocess.run(
         [sys.executable, "-m", "mirror", "repair", "rebuild", "X/Y", topic_name,
          "-c", str(tmp_path / "service" / "mirror.yaml")],
-        capture_output=True, text=True, timeout=60, check=False,
+        capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
     assert wrong.returncode == 2

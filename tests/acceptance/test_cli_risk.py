@@ -17,7 +17,7 @@ import pytest
 from tests.harness.admin import create_topic
 from tests.harness.load import producer
 from tests.harness.service import RunningMirror, config_for
-from tests.harness.waiting import wait_for
+from tests.harness.waiting import crowd, wait_for
 from tests.harness.witness import order_of, read_topic
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def typed(*words: str) -> subprocess.CompletedProcess[str]:
         [sys.executable, "-m", "mirror", *words],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         check=False,
     )
 
@@ -172,7 +172,7 @@ def test_the_source_and_the_service_die(
     missing = [r for r in load.acknowledged if r.key not in copied[r.topic]]
     later = [r for r in load.acknowledged if r.at > found["at"]]
     assert not found["from_source"]
-    assert killed_at - 15 < found["at"] < killed_at
+    assert killed_at - 15 * crowd() < found["at"] < killed_at
     assert len(missing) > 300
     assert abs(len(missing) - found["records"]) <= len(later)
     assert found["records"] >= sum(each.at <= found["at"] for each in missing) > 0
@@ -182,7 +182,7 @@ def test_the_source_and_the_service_die(
         "at": found["at"],
     }  # fmt: skip
     oldest = min(each.at for each in missing)
-    assert 0 <= of_topic[_PAUSED]["seconds"] - (found["at"] - oldest) < 12
+    assert 0 <= of_topic[_PAUSED]["seconds"] - (found["at"] - oldest) < 12 * crowd()
     assert of_topic[_PAUSED]["bytes"] == -1  # nothing of it was ever copied
     entries = _entries(b, alias)
     assert len(entries[f"ends/{_QUIET}"]) < len(entries["looks/ends"]) / 2

@@ -14,6 +14,7 @@ from mirror.cli.main import app
 from tests.harness.admin import alter_topic, create_topic
 from tests.harness.metadata import acls_of, allow, overrides, revoke
 from tests.harness.switching import make_active, pair_of
+from tests.harness.waiting import wait_for
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -145,7 +146,8 @@ def test_drift_is_listed_and_corrected(
     shown = mirror("configs", "-c", config, "--yes")
     assert shown.returncode == 0
     assert f"changed {copy}: retention.ms=1000000" in shown.stderr
-    assert overrides(target, copy) == {"retention.ms": "1000000"}
+    # Brokers learn of a change a moment after it is made.
+    wait_for(lambda: overrides(target, copy) == {"retention.ms": "1000000"})
     shown = mirror("configs", "-c", config, "--yes")
     assert (shown.returncode, shown.stdout, shown.stderr) == (0, "", "")
 
@@ -188,7 +190,7 @@ def test_acls_are_shown_given_and_taken_back(
     assert acls_of(target) == set()
     assert changes("--yes") == wanted
     given = {("User:alice", "READ", "ALLOW", f"A.{topic_name}", "LITERAL")}
-    assert acls_of(target) == given
+    wait_for(lambda: acls_of(target) == given)
     assert changes("--yes") == {"User:alice": "keep", "User:bob": "skip"}
     revoke(source, "alice", "READ", topic_name)
     document = json.loads(
@@ -210,7 +212,7 @@ def test_acls_are_shown_given_and_taken_back(
     assert (flow["state"], flow["remove"]) == ("SYNCED", [])
     assert acls_of(target) == given
     assert changes("--yes") == {"User:alice": "remove", "User:bob": "skip"}
-    assert acls_of(target) == set()
+    wait_for(lambda: acls_of(target) == set())
 
 
 def test_what_a_pair_with_a_name_has_moved(

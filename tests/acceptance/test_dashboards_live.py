@@ -26,7 +26,7 @@ from tests.acceptance.test_alerts import Prometheus
 from tests.harness.admin import commit_offsets, create_topic
 from tests.harness.load import NumberedLoad
 from tests.harness.service import RunningMirror, config_for
-from tests.harness.waiting import deadline_in, wait_for
+from tests.harness.waiting import crowd, deadline_in, wait_for
 from tests.unit.test_dashboards import OF_THE_PROCESS, queries, rules
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ _EITHER = re.compile(r'"(\w+(?:\|\w+)+)"')
 
 def exposed(mirror: RunningMirror) -> dict[str, set[frozenset[str]]]:
     """The sets of labels of each time series' name."""
-    with urlopen(f"{mirror.url}/metrics", timeout=10) as answer:
+    with urlopen(f"{mirror.url}/metrics", timeout=10 * crowd()) as answer:
         text = answer.read().decode()
     found: dict[str, set[frozenset[str]]] = {}
     for family in text_string_to_metric_families(text):
@@ -157,7 +157,7 @@ def test_what_is_exposed_and_what_is_asked_for_agree(
             shown.update(exposed(mirror))
             return not names() - AT_TIMES - shown.keys()
 
-        wait_for(all_shown, 120, 1)
+        wait_for(all_shown, pause=1)
         ours = {name for name in shown if name.startswith("mirror_")}
         assert ours - names() == set()
         assert shown.keys() >= OF_THE_PROCESS
@@ -182,7 +182,7 @@ def test_what_is_exposed_and_what_is_asked_for_agree(
                 return there
 
             recorded = {rule["record"] for rule in rules() if "record" in rule}
-            wait_for(lambda: all(map(series, recorded)), 60, 1)
+            wait_for(lambda: all(map(series, recorded)), pause=1)
             for query in (*queries(), *(rule["expr"] for rule in rules())):
                 series(chosen(query))  # it is answered, if only with nothing
                 known: set[str] = set()

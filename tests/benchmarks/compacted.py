@@ -51,7 +51,7 @@ def fill_with_keys(
     value_bytes: int,
     followed: bool,
 ) -> None:
-    """Write so many records, each with a key of its own; `followed`: each by one that
+    """Write `records` records, each with a key of its own; `followed`: each by one that
     compaction removes.
     """
     producer = _producer(bootstrap)

@@ -46,7 +46,7 @@ _SLOTS = 8
 _TOPIC_ID = "0123456789abcdef0123456789abcdef"
 _LEASES = 3
 _BUSY = 10
-"""Every so many-th partition copied something in a lease."""
+"""One partition in ten copied something in a lease."""
 _FLOW_CONFIG = FlowConfig.model_validate(
     {"source": "A", "target": "B", "topics": [".*"]}
 )
@@ -67,7 +67,7 @@ class Cost:
 
 
 def costs(partitions: int) -> list[Cost]:
-    """Every step, with so many partitions."""
+    """Every step, with this many partitions."""
     driver = _Driver(partitions)
     driver.lease()  # what is kept from lease to lease is there
     return [

@@ -102,7 +102,7 @@ def fill(
     compression: str = "none",
     batch_bytes: int = 64 << 10,
 ) -> int:
-    """Write exactly so many records, evenly; gives the payload's bytes."""
+    """Write exactly `records` records, evenly; gives the payload's bytes."""
     producer = Producer(
         {
             "bootstrap.servers": bootstrap,

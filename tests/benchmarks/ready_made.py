@@ -100,7 +100,7 @@ def fill_ready_made(
     batch_records: Sequence[int],
     compression: str = "none",
 ) -> tuple[int, int]:
-    """Write at least so many records; gives how many, and their payload's bytes.
+    """Write at least `records` records; gives how many, and their payload's bytes.
 
     `batch_records` is how many there are in a batch, and the next one, and so on.
     """
@@ -167,7 +167,7 @@ class _Line:
         )
 
     def drain(self, left: int) -> None:
-        """Wait until no more than so many answers are owed."""
+        """Wait until no more than `left` answers are owed."""
         ended = self._pending[: len(self._pending) - left]
         self._pending = self._pending[len(ended) :]
         for pending in ended:

@@ -54,7 +54,7 @@ def folder_in(storage: Storage, disk: Path, *, source_bytes: int) -> Iterator[Pa
 
 @contextmanager
 def _taken(size: int) -> Iterator[None]:
-    """Have touched so many bytes of memory, of which a page is held every `_PIECE`:
+    """Have touched `size` bytes of memory, of which a page is held every `_PIECE`:
     what lies between is free, and too small for the host to take it back.
     """
     with tempfile.TemporaryFile(dir=_MEMORY) as file:

@@ -28,7 +28,7 @@ _STALLED_SECONDS = 10
 
 
 class Target:
-    """One topic with so many partitions, which may not be there yet."""
+    """One topic, which may not be there yet."""
 
     def __init__(self, bootstrap: str, topic: str, *, partitions: int) -> None:
         self._bootstrap = bootstrap

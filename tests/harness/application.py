@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
-from tests.harness.waiting import deadline_in
+from tests.harness.waiting import crowd, deadline_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -39,9 +39,13 @@ class Application:
         self._number = 0
 
     def write(self, bootstrap: str, count: int) -> bool:
-        """Write so many records; returns whether brokers acknowledged all of them."""
+        """Write `count` records; returns whether brokers acknowledged all of them."""
         client = Producer(
-            {"bootstrap.servers": bootstrap, "acks": "all", "message.timeout.ms": 5000}
+            {
+                "bootstrap.servers": bootstrap,
+                "acks": "all",
+                "message.timeout.ms": int(5000 * crowd()),
+            }
         )
         before = len(self.written)
 
@@ -59,7 +63,7 @@ class Application:
                 partition=to,
                 on_delivery=delivered,
             )
-        client.flush(60)
+        client.flush()
         return len(self.written) == before + count
 
     @contextlib.contextmanager
@@ -84,7 +88,7 @@ class Application:
     def consume(
         self, bootstrap: str, topics: Sequence[str], *, most: int = 1 << 30
     ) -> int:
-        """Read as a member of the group to the end of the topics, or so many records;
+        """Read as a member of the group to the end of the topics, or `most` records;
         commit exactly what was read, and leave. Returns how many.
         """
         client = Consumer(

@@ -154,6 +154,6 @@ class Browser:
 
     def _end(self) -> None:
         self._driver.terminate()
-        self._driver.wait(10)
+        self._driver.wait(60)
         assert self._driver.stdout is not None
         self._driver.stdout.close()

@@ -25,7 +25,7 @@ from mirror.switching.stage import Stage
 from tests.harness.admin import create_topic
 from tests.harness.application import Application
 from tests.harness.rehearsal import Rehearsal
-from tests.harness.waiting import crowd
+from tests.harness.waiting import PATIENCE_SECONDS, crowd
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -106,7 +106,7 @@ class Failed:
             with Rehearsal(*self.ends, self.topic, **self._settings) as own:
                 self.rehearsal = own
                 where, name = _STEPS[at]
-                setattr(where, name, _die)
+                setattr(where, name, die)
                 self.restore()
 
         return _ends(restore)
@@ -125,7 +125,7 @@ class Failed:
                 if late:
                     commit(*arguments)
                 if commits == number:
-                    _die()
+                    die()
                 if not late:
                     commit(*arguments)
 
@@ -144,7 +144,7 @@ def _ends(act: Callable[[], None]) -> int | None:
     """The exit code of a process that does this."""
     process = multiprocessing.get_context("fork").Process(target=act)
     process.start()
-    process.join(60 * crowd())
+    process.join(PATIENCE_SECONDS * crowd())
     return process.exitcode
 
 
@@ -197,5 +197,5 @@ def content(bootstrap: str, topic: str) -> list[tuple[object, ...]]:
     raise AssertionError("the end of the topic was not reached")
 
 
-def _die(*_: Any, **__: Any) -> None:
+def die(*_: Any, **__: Any) -> None:
     os.kill(os.getpid(), signal.SIGKILL)

@@ -12,15 +12,15 @@ import contextlib
 import subprocess
 import threading
 import time
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from mirror.host import require_java
 from mirror.playground.jars import kafka_jars
-from tests.harness.admin import commit_offsets, create_topic
+from tests.harness.admin import commit_offsets, create_topic, end_offsets
 from tests.harness.load import producer
-from tests.harness.waiting import deadline_in
+from tests.harness.waiting import PATIENCE_SECONDS, crowd, deadline_in, wait_for
 from tests.harness.witness import read_topic
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ PLAIN, TRANSACTIONS, COMPACTED = "plain", "transactions", "compacted"
 FILTERED, MERGED = "filtered", "merged"
 _IN_ONE_TRANSACTION = 500
 _ABORTED = 5
-"""Every so many-th transaction."""
+"""One transaction in five."""
 
 
 class Seen(NamedTuple):
@@ -96,6 +96,7 @@ class Loads:
 
     def _send_in_transactions(self, numbers: range) -> None:
         self._transactions += 1
+        end = end_offsets(self.bootstrap, TRANSACTIONS)[0]
         name = f"loads-{self._transactions}"
         client = producer(self.bootstrap, transactional_id=name)
         client.init_transactions(30)
@@ -107,10 +108,14 @@ class Loads:
                     _put(client, TRANSACTIONS, b"aborted-%d" % number)
                 assert client.flush(30) == 0
                 client.abort_transaction(30)
+                end += len(part[:50]) + 1
             client.begin_transaction()
             for number in part:
                 _put(client, TRANSACTIONS, b"a%d" % number)
             client.commit_transaction(30)
+            end += len(part) + 1
+        # A transaction has ended before its marker is in the log.
+        wait_for(lambda: end_offsets(self.bootstrap, TRANSACTIONS)[0] >= end)
 
 
 def _put(client: Producer, topic: str, key: bytes) -> None:
@@ -149,9 +154,6 @@ class Reader:
         *,
         protocol: str = "classic",
     ) -> None:
-        settings: dict[str, Any] = {"group.protocol": protocol}
-        if protocol == "classic":
-            settings["session.timeout.ms"] = 6000
         self._consumer = Consumer(
             {
                 "bootstrap.servers": bootstrap,
@@ -161,7 +163,7 @@ class Reader:
                 "enable.partition.eof": True,
                 "fetch.wait.max.ms": 50,
                 "isolation.level": "read_committed",
-                **settings,
+                "group.protocol": protocol,
             }
         )
         self._consumer.subscribe(list(topics))
@@ -180,7 +182,7 @@ class Reader:
             self._consumer.poll(0.2)
 
     def read(self, partitions: int, timeout: float = 60) -> dict[str, list[Seen]]:
-        """Everything that there is, once so many partitions are read to their end."""
+        """Everything, once this many partitions are read to the end."""
         found: dict[str, list[Seen]] = {}
         ends: set[tuple[str, int]] = set()
         deadline = deadline_in(timeout)
@@ -221,7 +223,8 @@ def committed(bootstrap: str, group: str, topic: str) -> int | None:
     """The group's offset in partition 0 of a topic; None without one."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
     try:
-        (found,) = consumer.committed([TopicPartition(topic, 0)], timeout=10)
+        places = [TopicPartition(topic, 0)]
+        (found,) = consumer.committed(places, timeout=PATIENCE_SECONDS)
         return found.offset if found.offset >= 0 else None
     finally:
         consumer.close()
@@ -238,7 +241,7 @@ def run_java(jars: str, *arguments: str | Path) -> str:
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=PATIENCE_SECONDS * crowd(),
     )
     assert done.returncode == 0, done.stdout + done.stderr[-3000:]
     return done.stdout

@@ -114,7 +114,7 @@ class IdentityProvider:
             self._server.socket = context.wrap_socket(
                 self._server.socket, server_side=True
             )
-            self._server.handle_error = lambda *_: None  # type: ignore[method-assign]
+            self._server.handle_error = lambda *_: None
             scheme = "https"
         self.url = f"{scheme}://localhost:{self._server.server_address[1]}/token"
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,))

@@ -125,9 +125,15 @@ class InjectedErrors:
             with self.rules(rule):
                 self.send()
                 reports = self.copy_and_more(slot, rule)
+
+                def healed() -> bool:
+                    nonlocal reports
+                    reports = slot.run(self.flow.lease(2))
+                    return all(report.state != "FAULTED" for report in reports)
+
                 if any(report.state == "FAULTED" for report in reports):
                     # The rule struck when all was copied: the fault goes with a retry.
-                    reports = slot.run(self.flow.lease(2))
+                    wait_for(healed)
             assert {report.state for report in reports} == {"RUNNING"}
             # A commit whose answer was lost is counted, too; none is counted twice.
             counted = sum(report.total.records for report in reports)
@@ -161,14 +167,14 @@ class InjectedErrors:
             with self.rules(rule):
                 self.send()
                 guilty, other = copy_until(
-                    self.witness, slot, self.flow.lease(20), count=EACH, timeout=10
+                    self.witness, slot, self.flow.lease(300), count=EACH
                 )
                 assert not self.witness.found[0]
             assert (guilty.state, guilty.counts.records) == ("FAULTED", 0)
             assert codes.name_of(rule.code) in guilty.reason
             assert (other.state, other.position) == ("RUNNING", self.sent)
             guilty, _ = copy_until(
-                self.witness, slot, self.flow.lease(20), count=_ROUND, timeout=15
+                self.witness, slot, self.flow.lease(300), count=_ROUND
             )
             assert (guilty.state, guilty.position) == ("RUNNING", self.sent)
 
@@ -202,7 +208,7 @@ class InjectedErrors:
 
     def _copy_first(self, slot: Slot) -> None:
         self.send()
-        copy_until(self.witness, slot, self.flow.lease(40), count=_ROUND, timeout=25)
+        copy_until(self.witness, slot, self.flow.lease(300), count=_ROUND)
 
     def _end(self) -> None:
         """All cases' records are still there, exactly once."""

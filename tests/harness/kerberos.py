@@ -77,7 +77,7 @@ class Realm:
             start_new_session=True,
         )
         self._leash = Leash(self._kdc.pid)
-        wait_for(self._answers, 30)
+        wait_for(self._answers)
 
     def stop(self) -> None:
         """End the KDC: there are no new tickets."""
@@ -140,8 +140,8 @@ class Realm:
 
 
 def broker_options(realm: Realm, *, session_seconds: float = 0) -> dict[str, Any]:
-    """Arguments for `make_clusters`: the SASL_PLAINTEXT listener takes tickets too, in
-    sessions of so many seconds; 0: endless ones.
+    """Arguments for `make_clusters`: the SASL_PLAINTEXT listener takes tickets too.
+    `session_seconds`: how long a session lasts; 0: for as long as it is used.
     """
     at = "listener.name.sasl"
     keytab = realm.keytab("broker.keytab", BROKER)

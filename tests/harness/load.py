@@ -93,7 +93,7 @@ class NumberedLoad:
     def send(
         self, count: int, *, largest: int = 2048, partition: int | None = None
     ) -> None:
-        """Send so many records with all codecs in turn, and wait for the brokers; to
+        """Send `count` records with all codecs in turn, and wait for the brokers; to
         all partitions, if none is named.
         """
         choice = range(len(self._sent)) if partition is None else (partition,)

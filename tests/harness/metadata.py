@@ -111,7 +111,7 @@ def overrides(bootstrap: str, topic: str) -> dict[str, str]:
     """The configs that are set on a topic itself."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     resource = ConfigResource(ResourceType.TOPIC, topic)
-    deadline = deadline_in(10)
+    deadline = deadline_in()
     while True:  # a broker may not have heard of a topic just created
         try:
             entries = admin.describe_configs([resource])[resource].result(30)
@@ -179,7 +179,7 @@ def allow(
     binding = AclBinding(*_acl(kind, topic, pattern, principal, operation, permission))
     admin.create_acls([binding])[binding].result(30)
     wanted = (f"User:{principal}", operation, permission, topic, pattern)
-    wait_for(lambda: wanted in acls_of(bootstrap, kind=kind), 10)
+    wait_for(lambda: wanted in acls_of(bootstrap, kind=kind))
 
 
 def revoke(
@@ -194,10 +194,10 @@ def revoke(
     )
     admin.delete_acls([exactly])[exactly].result(30)
     gone = (f"User:{principal}", operation, permission, topic, pattern)
-    wait_for(lambda: gone not in acls_of(bootstrap, kind=kind), 10)
+    wait_for(lambda: gone not in acls_of(bootstrap, kind=kind))
 
 
-def _acl(  # noqa: PLR0917  an ACL has that many parts
+def _acl(
     kind: ResourceType, topic: str, pattern: str, principal: str, operation: str,
     permission: str,
 ) -> tuple[Any, ...]:  # fmt: skip

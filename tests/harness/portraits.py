@@ -7,7 +7,6 @@ users are confluent-kafka's answers; quotas, which it cannot ask for, kafka-pyth
 from __future__ import annotations
 
 from concurrent.futures import Future
-import contextlib
 import re
 from typing import Any
 
@@ -27,8 +26,7 @@ from confluent_kafka.admin import (
 )
 from kafka.protocol.admin import DescribeClientQuotasRequest
 
-from mirror.clusters.cluster import Cluster
-from mirror.config.cluster_settings import ClusterConfig
+from tests.harness.connections import connected
 from tests.harness.producers import all_acls
 from tests.harness.waiting import wait_for
 
@@ -68,7 +66,7 @@ def at_rest(bootstrap: str, *, but: str) -> dict[str, Any]:
         seen.append(portrait(bootstrap, but=but))
         return seen[-2:-1] == seen[-1:]
 
-    wait_for(same, 30)
+    wait_for(same)
     return seen[-1]
 
 
@@ -119,8 +117,7 @@ def _acls(bootstrap: str) -> set[tuple[Any, ...]]:
 
 
 def _quotas(bootstrap: str) -> set[tuple[Any, ...]]:
-    config = ClusterConfig(alias="B", bootstrap_servers=[bootstrap])
-    with contextlib.closing(Cluster(config).connect()) as cluster:
+    with connected(bootstrap) as cluster:
         answer = cluster.call(DescribeClientQuotasRequest(components=[], strict=False))
     assert answer.error_code == 0, answer
     return {

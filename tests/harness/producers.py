@@ -10,7 +10,13 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, Self
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Producer,
+)
 from confluent_kafka import TopicPartition as Place
 from confluent_kafka.admin import (
     AclBindingFilter,
@@ -24,7 +30,7 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
-from tests.harness.waiting import deadline_in
+from tests.harness.waiting import PATIENCE_SECONDS, deadline_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -80,7 +86,7 @@ def add_users(cluster: PlaygroundCluster, names: Iterable[str]) -> None:
 
 def write(settings: Mapping[str, Any], topic: str) -> str:
     """Write one record; returns why it was refused, empty if it was not."""
-    client = Producer({**settings, "message.timeout.ms": 10_000, "linger.ms": 0})
+    client = Producer({**settings, "message.timeout.ms": 60_000, "linger.ms": 0})
     return _send(client, topic)
 
 
@@ -90,7 +96,7 @@ def _send(client: Producer, topic: str) -> str:
         client.produce(topic, b"v", on_delivery=lambda error, _: said.append(error))
     except KafkaException as error:  # it remembers what it was refused
         return error.args[0].name()
-    assert client.flush(30) == 0
+    assert client.flush(PATIENCE_SECONDS) == 0
     return "" if said[0] is None else said[0].name()
 
 
@@ -190,12 +196,11 @@ class Going(_Running):
             {
                 **self._settings,
                 "group.id": "going",
-                "auto.offset.reset": "earliest",
                 "enable.auto.commit": False,
                 "fetch.wait.max.ms": 10,  # rights are looked at for each request
             }
         )
-        client.assign([Place(topic, 0) for topic in self._reads])
+        client.assign([Place(topic, 0, OFFSET_BEGINNING) for topic in self._reads])
         while not self._stopping.is_set():
             try:
                 message = client.poll(_PAUSE_SECONDS)
@@ -222,8 +227,8 @@ class Persistent(_Running):
     """
 
     def __init__(self, settings: Mapping[str, Any], bootstrap: str, topic: str) -> None:
-        """`settings` are the producer's; `bootstrap` is for whoever asks if the cluster
-        answers.
+        """`settings` are the producer's; `bootstrap` is for a test that asks if the
+        cluster answers.
         """
         self.acknowledged: list[float] = []
         self.refused: list[tuple[float, str]] = []

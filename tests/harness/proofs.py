@@ -39,7 +39,7 @@ _NO_HEARTBEATS = "(?!(.*[.])?heartbeats$).*"
 
 
 class Dying(InProcess):
-    """After so many results, the process gets SIGKILL."""
+    """The process gets SIGKILL after this many results."""
 
     def __init__(self, after: int) -> None:
         self._left = after

@@ -1,7 +1,6 @@
 """Kafka's requests and answers by name, as kafka-python's classes.
 
-Brokers that tests make themselves decode the ones and encode the others. One function,
-`tables`.
+Brokers that tests make themselves decode the ones and encode the others.
 """
 
 from __future__ import annotations
@@ -21,12 +20,12 @@ def tables(
 ) -> tuple[dict[int, tuple[str, Any]], dict[str, Any]]:
     """Names and classes of these requests by API key; classes of answers by name."""
     names = list(names)
-    requests = {name: _class_of(f"{name}Request") for name in names}
+    requests = {name: class_of(f"{name}Request") for name in names}
     return (
         {kind.API_KEY: (name, kind) for name, kind in requests.items()},
-        {name: _class_of(f"{name}Response") for name in names},
+        {name: class_of(f"{name}Response") for name in names},
     )
 
 
-def _class_of(name: str) -> Any:
+def class_of(name: str) -> Any:
     return next(getattr(m, name) for m in _MODULES if hasattr(m, name))

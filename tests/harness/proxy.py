@@ -16,25 +16,20 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, Self
 
-from kafka.protocol import admin, consumer, metadata, producer
-
 from tests.harness.mishaps import Mishap, Rule
+from tests.harness.protocol import class_of
+from tests.harness.waiting import deadline_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_MODULES = (producer, consumer, metadata, admin)
 _APIS = ("Produce", "Fetch", "ListOffsets", "Metadata", "FindCoordinator",
          "ApiVersions", "InitProducerId", "AddPartitionsToTxn", "EndTxn",
          "DescribeTransactions", "DescribeProducers")  # fmt: skip
 
 
-def _class_of(name: str) -> Any:
-    return next(getattr(m, name) for m in _MODULES if hasattr(m, name))
-
-
-_REQUESTS = {api: _class_of(f"{api}Request") for api in _APIS}
-_ANSWERS = {api: _class_of(f"{api}Response") for api in _APIS}
+_REQUESTS = {api: class_of(f"{api}Request") for api in _APIS}
+_ANSWERS = {api: class_of(f"{api}Response") for api in _APIS}
 _NAMES = {found.API_KEY: api for api, found in _REQUESTS.items()}
 
 KAFKA_2_8 = {"Produce": 9, "Fetch": 12, "ListOffsets": 6, "Metadata": 11,
@@ -151,7 +146,7 @@ class BrokerProxy:
                 waiting.append(request)
                 _write(broker, request.frame)
         # What was late is not undone because its sender has gone.
-        end = time.monotonic() + 1
+        end = deadline_in(1)
         while waiting and time.monotonic() < end:
             time.sleep(0.01)
         _end(broker)

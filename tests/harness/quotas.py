@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 from typing import TYPE_CHECKING
 
 from kafka.protocol.admin import AlterClientQuotasRequest
 
-from mirror.clusters.cluster import Cluster
-from mirror.config.cluster_settings import ClusterConfig
+from tests.harness.connections import connected
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,8 +23,7 @@ def limit(
     name of None is the default for all.
     """
     entry = AlterClientQuotasRequest.EntryData
-    config = ClusterConfig(alias="B", bootstrap_servers=[bootstrap])
-    with contextlib.closing(Cluster(config).connect()) as cluster:
+    with connected(bootstrap) as cluster:
         answer = cluster.call(
             AlterClientQuotasRequest(
                 entries=[

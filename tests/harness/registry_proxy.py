@@ -35,7 +35,7 @@ class Fault:
     drip_seconds: float = 0.0
     """Between each byte of the true answer."""
     repeated: int = 0
-    """Say the body so many times over, as a true answer's."""
+    """How often the body is repeated in one answer."""
     method: str = ""
     """Only of these requests; empty: all."""
     path: str = ""
@@ -72,7 +72,7 @@ class RegistryProxy:
                 pass
 
         self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.handle_error = lambda *_: None  # type: ignore[method-assign]
+        self._server.handle_error = lambda *_: None
         self._server.daemon_threads = True
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,))

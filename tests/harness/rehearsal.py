@@ -7,7 +7,6 @@ would copy is copied before the switch begins, or in what the test does `before`
 from __future__ import annotations
 
 from dataclasses import replace
-import time
 from typing import TYPE_CHECKING, Any, Self
 
 from mirror.clusters.reach import Reach
@@ -21,6 +20,7 @@ from mirror.switching.stage import Done, Stage, Step, both_flows
 from mirror.switching.steps import STEPS
 from tests.harness.slots import SparklessFlow, copy_until
 from tests.harness.switching import pair_of
+from tests.harness.waiting import crowd, deadline_in
 from tests.harness.witness import Witness
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ class Rehearsal:
     def copy(
         self, bootstrap: str, copy: str, count: int, *, back: bool = False
     ) -> None:
-        """Copy until a witness finds so many records in a copy."""
+        """Copy until a witness finds `count` records in a copy."""
         flow = self.copying(back=back).own()
         with flow.slot() as slot, Witness(bootstrap) as witness:
             witness.begin(copy)
@@ -128,7 +128,7 @@ class Rehearsal:
             notes={},
             note=lambda _: None,
             tell=lambda _: None,
-            deadline=time.monotonic() + seconds,
+            deadline=deadline_in(seconds),
         )
 
     def carry_out(
@@ -136,10 +136,12 @@ class Rehearsal:
         before: Mapping[str, Callable[[], object]] | None = None,
         *,
         kind: Kind = Kind.SWITCH,
-        step_seconds: float = 30.0,
+        step_seconds: float | None = None,
         tell: Callable[[str, str], None] = lambda _step, _text: None,
     ) -> None:
-        """Switch. `before`: what to do right before steps. Raises what that raises."""
+        """Switch. `before`: what to do right before steps; `step_seconds`: what a step
+        may take at most. Raises what that raises.
+        """
         stage = self.stage(kind)
         operator = _operator(stage)
         acts = before or {}
@@ -153,16 +155,22 @@ class Rehearsal:
 
         try:
             operator.carry_out(
-                steps, stage, Terms(step_seconds=step_seconds, tell=tell, did=did)
+                steps,
+                stage,
+                Terms(step_seconds=step_seconds or 30.0 * crowd(), tell=tell, did=did),
             )
         finally:
             self.run = operator.run
 
-    def abort(self) -> None:
-        """Undo what an operator that is gone has done. Raises what that raises."""
-        stage = self.stage()
-        terms = Terms(step_seconds=30.0, tell=lambda *_: None, did=lambda *_: None)
-        _operator(stage).abort(STEPS, stage, terms)
+    def abort(self, kind: Kind = Kind.SWITCH) -> dict[str, str]:
+        """Undo what an operator that is gone has done; what is so now, by step. Both
+        clusters answer. Raises what that raises.
+        """
+        stage = replace(self.stage(), kind=kind)
+        terms = Terms(
+            step_seconds=30.0 * crowd(), tell=lambda *_: None, did=lambda *_: None
+        )
+        return dict(_operator(stage).abort(STEPS, stage, terms))
 
 
 def _operator(stage: Stage) -> Operator:

@@ -24,7 +24,8 @@ def sent_bytes(cluster: PlaygroundCluster, node: int, topic: str, client: str) -
     assert cluster.folder is not None
     log = cluster.folder / f"node-{node}" / "broker.log"
     total = 0
-    for line in log.read_text(errors="replace").splitlines():
+    # What stands behind the last line break is still being written.
+    for line in log.read_text(errors="replace").split("\n")[:-1]:
         _, found, text = line.partition(_COMPLETED)
         if not found or '"FETCH"' not in text:
             continue

@@ -104,7 +104,7 @@ class RunningMirror:
 
     def status(self) -> dict[str, Any]:
         url = f"{self.url}/status"
-        with urllib.request.urlopen(url, timeout=5 * crowd()) as answer:
+        with urllib.request.urlopen(url, timeout=30 * crowd()) as answer:
             return json.load(answer)
 
     def flow(self, name: str | None = None) -> dict[str, Any]:
@@ -142,6 +142,11 @@ class RunningMirror:
             timeout,
         )
 
+    def wait_leases(self, name: str | None = None) -> None:
+        """Wait until a whole lease has passed, which could do what it must not do."""
+        before = self.flow(name)["leases"]
+        self.wait_until(lambda d: _flow(d, name)["leases"] >= before + 2)
+
     def wait_copied(
         self,
         bootstrap: str,
@@ -163,6 +168,20 @@ class RunningMirror:
 
         self.wait_until(copied, timeout)
 
+    def wait_checkpoints(self, *names: str) -> None:
+        """Wait until a round that began after this moment has ended, in these flows or,
+        if none is named, in each.
+        """
+        for _ in range(2):
+            after = time.time()
+            self.wait_until(
+                lambda document, after=after: all(
+                    flow["checkpoint_at"] > after
+                    for flow in document["flows"]
+                    if not names or flow["name"] in names
+                )
+            )
+
     def pids(self) -> list[int]:
         """The service, its JVM, and all workers."""
         assert self._process is not None
@@ -171,6 +190,12 @@ class RunningMirror:
     def worker_pids(self) -> list[int]:
         """The forked Python workers that copy; not the daemons they come from."""
         return [p.pid for p in self._tree() if is_worker(p)]
+
+    def java_pids(self) -> list[int]:
+        """Spark's JVM."""
+        java = [p.pid for p in self._tree() if _name(p) == "java"]
+        assert java, "no JVM"
+        return java
 
     def kill_workers(self, timeout: float = PATIENCE_SECONDS) -> int:
         """SIGKILL to every worker, as soon as there is one; returns how many."""
@@ -199,11 +224,9 @@ class RunningMirror:
     def kill_driver(self) -> None:
         """SIGKILL to the service and its JVM, not to the workers."""
         assert self._process is not None
-        java = [p.pid for p in self._tree() if _name(p) == "java"]
-        assert java, "no JVM to kill"
-        for pid in (self._process.pid, *java):
+        for pid in (self._process.pid, *self.java_pids()):
             _kill(pid)
-        self._process.wait(10)
+        self._process.wait(PATIENCE_SECONDS)
 
     def terminate(self, timeout: float = 15) -> int:
         """SIGTERM; returns the exit code."""

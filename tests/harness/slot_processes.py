@@ -254,10 +254,10 @@ class _Task:
 
 def _run(task: _Task, wakeup: Any, peak: Any, result: Any) -> None:
     if task.like_a_worker:
-        import pandas  # noqa: F401, ICN001, PLC0415
-        import pyspark.worker  # noqa: F401, PLC0415
+        import pandas  # noqa: F401, ICN001
+        import pyspark.worker  # noqa: F401
 
-        import mirror.relay.task  # noqa: F401, PLC0415
+        import mirror.relay.task  # noqa: F401
     if not task.credit:
         task.arm()
     slot = Slot(task.flow.plan, task.slot)

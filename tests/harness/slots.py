@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 import os
 from typing import TYPE_CHECKING, Any, Self
 
@@ -22,7 +22,7 @@ from mirror.offsets.progress import topic_name
 from mirror.relay import dead_letters
 from mirror.relay.lease import Assignment, Lease, LeasePlan
 from mirror.relay.slot import Slot
-from tests.harness.waiting import PATIENCE_SECONDS
+from tests.harness.waiting import PATIENCE_SECONDS, crowd
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
@@ -189,11 +189,14 @@ class SparklessFlow:
 
 
 class RunningLease:
-    """A lease under way in a thread, until its wakeup is woken."""
+    """A lease under way in a thread, until its wakeup is woken. It lasts as much longer
+    as tests wait longer on a busy machine.
+    """
 
     def __init__(self, slot: Slot, lease: Lease) -> None:
         self._wakeup, self._waker = os.pipe()
         self._pool = concurrent.futures.ThreadPoolExecutor(1)
+        lease = replace(lease, seconds=lease.seconds * crowd())
         self._future = self._pool.submit(slot.run, lease, wakeup=self._wakeup)
 
     @property
@@ -213,10 +216,17 @@ class RunningLease:
 
 
 def copy_until(
-    witness: Witness, slot: Slot, lease: Lease, *, count: int, timeout: float
+    witness: Witness,
+    slot: Slot,
+    lease: Lease,
+    *,
+    count: int,
+    timeout: float = PATIENCE_SECONDS,
 ) -> list[PartitionReport]:
-    """Let a slot copy until a witness finds so many records; returns its reports."""
-    running = RunningLease(slot, lease)
+    """Let a slot copy until a witness finds `count` records; returns its reports. On a
+    busy machine the lease lasts longer, as every wait does.
+    """
+    running = RunningLease(slot, replace(lease, seconds=lease.seconds * crowd()))
     try:
         witness.wait(count, timeout, running)
     finally:

@@ -175,7 +175,7 @@ class SubmittedMirror(RunningMirror):
         executors: int | None = None,
         further: Sequence[str] = (),
     ) -> None:
-        """`executors`: no more than so many; without it, one on every worker.
+        """`executors`: the most that start; without it, one on every worker.
         `further`: arguments for `spark-submit`.
         """
         super().__init__(config, folder)

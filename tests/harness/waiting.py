@@ -22,7 +22,7 @@ def crowd() -> float:
     return max(1.0, os.getloadavg()[0] / usable_cores())
 
 
-def deadline_in(seconds: float) -> float:
+def deadline_in(seconds: float = PATIENCE_SECONDS) -> float:
     """The time to give up on what takes at most so long on a quiet machine."""
     return time.monotonic() + seconds * crowd()
 

@@ -139,7 +139,7 @@ def assert_at_least_once(found: Order, expected: Order) -> None:
 def eventually(
     bootstrap: str, topic: str, count: int, *, timeout: float = PATIENCE_SECONDS
 ) -> dict[int, list[Message]]:
-    """What a consumer finds, as soon as it finds at least so many records."""
+    """What a consumer finds, as soon as it finds at least `count` records."""
     deadline = deadline_in(timeout)
     while True:
         with Witness(bootstrap) as witness:
@@ -182,7 +182,7 @@ class Witness:
         self._other.close()
 
     def count(self, topic: str, most: int, seconds: float) -> int:
-        """How many records it finds within a time, or at least so many."""
+        """How many records it finds within this time; it stops at `most`."""
         self.begin(topic)
         deadline = time.monotonic() + seconds
         while (have := sum(map(len, self.found.values()))) < most:
@@ -207,11 +207,20 @@ class Witness:
     def wait(
         self, count: int, timeout: float, lease: RunningLease | None = None
     ) -> None:
-        """Read until there are so many records."""
+        """Read until there are `count` records."""
         deadline = deadline_in(timeout)
         while (have := sum(map(len, self.found.values()))) < count:
             assert time.monotonic() < deadline, f"{have} of {count} in {timeout} s"
             assert lease is None or not lease.ended, f"it ended: {lease.end()}"
+            self._look()
+
+    def wait_each(
+        self, counts: Mapping[int, int], timeout: float = PATIENCE_SECONDS
+    ) -> None:
+        """Read until each partition has so many records."""
+        deadline = deadline_in(timeout)
+        while late := [p for p, n in counts.items() if len(self.found[p]) < n]:
+            assert time.monotonic() < deadline, f"{late} are late after {timeout} s"
             self._look()
 
     def assert_exactly(

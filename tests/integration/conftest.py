@@ -1,5 +1,5 @@
-"""What several files share: a flow of the standing service, two registries, and slots
-that die with their test.
+"""What several files share: a flow of the standing service, injected errors, two
+registries, and slots that die with their test.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.harness import registries
+from tests.harness.injected_errors import InjectedErrors
 from tests.harness.service import config_for
 from tests.harness.slot_processes import SlotProcess
 
@@ -44,6 +45,12 @@ def shared_mirror(
     with standing.hosting(config) as mirror:
         mirror.wait_running()
         yield mirror
+
+
+@pytest.fixture(scope="module")
+def errors(clusters: dict[str, PlaygroundCluster]) -> Iterator[InjectedErrors]:
+    with InjectedErrors(clusters["a"].bootstrap, clusters["b"].bootstrap) as errors:
+        yield errors
 
 
 @pytest.fixture

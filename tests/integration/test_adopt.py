@@ -12,8 +12,7 @@ import os
 import signal
 import subprocess
 import sys
-import threading
-import time
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import Producer
@@ -27,7 +26,7 @@ from mirror.config.schema import ClusterConfig
 from tests.harness.admin import copied_records, create_topic, end_offsets, topic_exists
 from tests.harness.load import NumberedLoad
 from tests.harness.mm2 import PROPERTIES, start_mm2
-from tests.harness.waiting import wait_for
+from tests.harness.waiting import crowd, wait_for
 from tests.harness.witness import assert_exactly_once, order_of, read_topic
 
 if TYPE_CHECKING:
@@ -77,7 +76,7 @@ class Lab:
         )  # fmt: skip
 
     def wait_copied(self, count: int) -> None:
-        """Until the copy has so many records, or markers."""
+        """Until the copy's end shows `count` records and markers."""
 
         def there() -> bool:
             assert self.mm2 is not None
@@ -90,13 +89,14 @@ class Lab:
         with self.load.streaming(chunk=50, pause=0.05):
             positions = f"mm2-offsets.{self.alias}.internal"
             wait_for(lambda: copied_records(self.b, positions) > 0, 150, 0.5)
-            time.sleep(2)  # so that it has copied more since
+            before = copied_records(self.b, self.copy)
+            wait_for(lambda: copied_records(self.b, self.copy) > before + 100)
             self.end_mm2(sign)
 
     def end_mm2(self, sign: int) -> None:
         assert self.mm2 is not None
         os.kill(self.mm2._process.pid, sign)
-        self.mm2._process.wait(150)  # its own patience is over a minute
+        self.mm2._process.wait(150 * crowd())  # its own patience is over a minute
         self.close()
 
     def close(self) -> None:
@@ -270,7 +270,9 @@ def _no_group_would_miss_a_record(lab: Lab) -> None:
 
 
 def test_who_is_at_work_writes_records(
-    clusters: dict[str, PlaygroundCluster], topic_name: str
+    clusters: dict[str, PlaygroundCluster],
+    topic_name: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The marker with which a broker ends a dead producer's transaction does not count
     as activity; a record does, even while its transaction is open.
@@ -285,19 +287,20 @@ def test_who_is_at_work_writes_records(
     assert writer.flush(30) == 0
 
     def look_meanwhile(do: Callable[[], object]) -> activity.Activity:
-        later = threading.Timer(1, do)
-        later.start()
-        seen = activity.look(target, group=None, watched=[(topic_name, 0)], tell=print)
-        later.join()
-        return seen
+        """It does this instead of waiting."""
+        monkeypatch.setattr(activity, "time", SimpleNamespace(sleep=lambda _: do()))
+        return activity.look(target, group=None, watched=[(topic_name, 0)], tell=print)
 
-    assert look_meanwhile(lambda: writer.abort_transaction(30)).growing == ()
-    assert end_offsets(bootstrap, topic_name) == {0: 2}
+    def abort() -> None:
+        writer.abort_transaction(30)
+        wait_for(lambda: end_offsets(bootstrap, topic_name) == {0: 2})
+
+    assert look_meanwhile(abort).growing == ()
     writer.begin_transaction()
 
     def write() -> None:
         writer.produce(topic_name, b"at work")
-        writer.flush(30)
+        assert writer.flush(30) == 0
 
     assert look_meanwhile(write).growing == (topic_name,)
     writer.abort_transaction(30)
@@ -306,10 +309,10 @@ def test_who_is_at_work_writes_records(
 
 @pytest.mark.full
 def test_killed_before_it_wrote_a_position(make_lab: Callable[..., Lab]) -> None:
-    """Killed within its first minute, MirrorMaker 2 has no position at all: the copy
+    """Killed before it first writes positions, MirrorMaker 2 has none at all: the copy
     alone shows how far it got, to the record.
     """
-    lab = make_lab(exactly_once=False)
+    lab = make_lab(exactly_once=False, B_offset_flush_interval_ms="600000")
     lab.load.send(5000)
     lab.start_mm2()
     lab.wait_copied(5000)
@@ -354,8 +357,8 @@ def test_there_and_back(make_lab: Callable[..., Lab]) -> None:
     handed = lab.adopt("--back")
 
     assert sum(p["position"] for p in handed) == copied
-    lab.start_mm2()
     before = sum(end_offsets(lab.b, lab.copy).values())
+    lab.start_mm2()
     lab.wait_copied(before + 1000)
     lab.load.send(500)
     lab.wait_copied(before + 1500)

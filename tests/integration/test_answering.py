@@ -63,14 +63,15 @@ def test_a_cluster_that_stops_answering_and_comes_back(
 
         with contextlib.closing(Answering(store)) as asking:
             asking.follow(config)
-            wait_for(lambda: shown() == values(1.0, 1.0), 30)
+            wait_for(lambda: shown() == values(1.0, 1.0))
             with proxy.rules(Rule(api="Metadata", mishap=Mishap.LOST, times=None)):
                 wait_for(lambda: shown() == values(0.0, 1.0), 60)
                 reason = store.read().clusters[0].reason
                 ids = {each.alias: each.cluster_id for each in store.clusters}
                 assert ids == {"A": id_of(clusters["a"]), "B": id_of(clusters["b"])}
                 asking.follow(config)  # as after a reload: nothing begins again
-            wait_for(lambda: shown() == values(1.0, 1.0), 30)
+            wait_for(lambda: shown() == values(1.0, 1.0))
+        wait_for(lambda: len(store.trail.read()) == 2)  # the metric comes first
         assert [(event.cluster, event.text) for event in store.trail.read()] == [
             ("A", f"cluster A does not answer: {reason}"),
             ("A", "cluster A answers again"),

@@ -180,7 +180,7 @@ class Pair:
         run = content(self.ends[self.one], CANARY)[-1][1]
         written = Counter(b"%d" % number for number in range(count))
         for alias in self.copies:
-            wait_for(lambda alias=alias: self._read(alias, run) == written, 30)
+            wait_for(lambda alias=alias: self._read(alias, run) == written)
 
     def operator(self) -> Operator:
         """Of a switch of the whole pair, who has only looked."""

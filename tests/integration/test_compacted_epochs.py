@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import shutil
 from typing import TYPE_CHECKING
 
@@ -10,29 +9,21 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 import pytest
 
-from mirror.clusters.cluster import Cluster
-from mirror.config.cluster_settings import ClusterConfig
 from mirror.offsets.progress import Position
 from mirror.recovery.losses import Cause
 from mirror.relay import gaps
 from mirror.relay.gaps import Gap, Suspect
+from tests.harness.connections import connected
 from tests.harness.waiting import wait_for
 from tests.harness.witness import read_topic
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable
 
     from mirror.clusters.topics import Leader
     from mirror.playground.cluster import PlaygroundCluster
 
 pytestmark = pytest.mark.integration
-
-
-@contextlib.contextmanager
-def connected(bootstrap: str) -> Iterator[Cluster]:
-    config = ClusterConfig(alias="A", bootstrap_servers=tuple(bootstrap.split(",")))
-    with contextlib.closing(Cluster(config).connect()) as cluster:
-        yield cluster
 
 
 def put(bootstrap: str, topic: str, numbers: Iterable[int]) -> None:
@@ -78,7 +69,7 @@ def test_an_epoch_that_compaction_took_is_told_of_rather_than_hidden(
     client.create_topics([new])[topic].result(30)
 
     def both_in_sync() -> bool:
-        seen = client.list_topics(topic, 10).topics[topic]
+        seen = client.list_topics(topic, 30).topics[topic]
         return len(seen.partitions[0].isrs) == 2
 
     put(a, topic, range(100, 110))  # keys that stay

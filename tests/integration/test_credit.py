@@ -13,7 +13,7 @@ import pytest
 from tests.harness.admin import add_partitions, create_topic
 from tests.harness.load import NumberedLoad
 from tests.harness.service import config_for
-from tests.harness.waiting import deadline_in
+from tests.harness.waiting import PATIENCE_SECONDS, deadline_in
 from tests.harness.witness import assert_exactly_once, order_of
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def _longest_pause(mirror: RunningMirror, target: str, copy: str) -> float:
     first, now = mirror.flow()["transactions"]["handovers"], 0
     settings = {"bootstrap.servers": target, "group.id": copy, "fetch.wait.max.ms": 5}
     longest, last, asked = 0.0, 0.0, time.monotonic()
-    deadline = deadline_in(60)
+    deadline = deadline_in(PATIENCE_SECONDS)
     with closing(Consumer(settings)) as consumer:
         consumer.subscribe([copy])
         while now < first + _HANDOVERS:

@@ -36,7 +36,7 @@ def test_what_a_copy_lost_since_its_proof_is_missing(
     flow = SparklessFlow(
         source=a.bootstrap, target=b.bootstrap, topic="t", alias="A"
     ).own()
-    client = producer(a.bootstrap)
+    client = producer(a.bootstrap, linger_ms=1000)  # a batch each time
     with Witness(b.bootstrap) as witness, flow.slot() as slot:
         witness.begin(flow.copy)
         for time in (1, 2):

@@ -237,6 +237,6 @@ def test_a_leader_that_became_a_follower_is_left(
     mirrored.load.send(2000)
     wanted = mirrored.load.order
     wait_for(lambda: order_of(target, mirrored.copy) == wanted, pause=0.5)
-    assert old not in in_sync(split.witness(), topic_name)
+    wait_for(lambda: old not in in_sync(split.witness(), topic_name))
     slot.kill()
     mirrored.check()

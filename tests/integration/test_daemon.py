@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from mirror.relay import daemon
-from tests.harness.waiting import wait_for
+from tests.harness.waiting import PATIENCE_SECONDS, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -93,7 +93,7 @@ def test_daemons_come_from_one_process_that_imported(
         assert server.is_running()
         assert each.process.stdin is not None
         each.process.stdin.close()
-        assert each.process.wait(30) == 0
+        assert each.process.wait(PATIENCE_SECONDS) == 0
     wait_for(lambda: not any(p.is_running() for p in (server, *made, *workers)))
     for connection in connections:
         connection.close()
@@ -109,7 +109,7 @@ def test_spark_ends_a_daemon(start: Callable[[str], Daemon]) -> None:
 
     first.process.send_signal(signal.SIGTERM)
 
-    first.process.wait(30)
+    first.process.wait(PATIENCE_SECONDS)
     wait_for(lambda: not (manager.is_running() or ended.is_running()))
     assert stays.is_running()
     one.close()

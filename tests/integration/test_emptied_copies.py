@@ -5,13 +5,12 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING
 
-from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 import pytest
 
 from mirror.proving.account import Kind
 from mirror.proving.repairs import appending
-from tests.harness.admin import create_topic, end_offsets
+from tests.harness.admin import create_topic, delete_records, end_offsets
 from tests.harness.load import producer
 from tests.harness.proofs import proven
 from tests.harness.slots import SparklessFlow, copy_until
@@ -46,12 +45,6 @@ def _copied(a: str, b: str, name: str, **settings: str) -> SparklessFlow:
     return flow
 
 
-def _trim(bootstrap: str, topic: str, before: int) -> None:
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    for each in admin.delete_records([TopicPartition(topic, 0, before)]).values():
-        each.result(30)
-
-
 def _recreated(bootstrap: str, topic: str) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.delete_topics([topic])[topic].result(30)
@@ -71,7 +64,7 @@ def test_what_a_copy_once_had_is_expired(
     # A marker follows each transaction.
     ends = (end_offsets(b, flow.copy)[0], _TIMES * _EACH)
     for start, expired in ((_EACH + 20, _EACH + 19), ends):
-        _trim(b, flow.copy, start)
+        delete_records(b, flow.copy, start)
 
         found = proven(flow, by_content=by_content)
 
@@ -90,8 +83,8 @@ def test_a_map_that_has_lost_its_oldest_part(
     """
     a, b = clusters["a"].bootstrap, clusters["b"].bootstrap
     flow = _copied(a, b, topic_name)
-    _trim(b, flow.copy, end_offsets(b, flow.copy)[0])
-    _trim(b, f"{topic_name}.offset-map.internal", -1)
+    delete_records(b, flow.copy, end_offsets(b, flow.copy)[0])
+    delete_records(b, f"{topic_name}.offset-map.internal", -1)
 
     found = proven(flow)
 
@@ -108,7 +101,7 @@ def test_a_map_that_has_lost_its_oldest_part(
     for _ in range(10):
         other.produce(flow.copy, b"of another writer", partition=0)
     assert other.flush(30) == 0
-    _trim(b, flow.copy, -1)
+    delete_records(b, flow.copy, -1)
     assert [(each.kind, each.count) for each in proven(flow).findings] == [
         (Kind.UNPROVEN, _TIMES * _EACH - 10)
     ]

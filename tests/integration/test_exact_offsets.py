@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mirror.clusters.cluster import Cluster
-from mirror.config.cluster_settings import ClusterConfig
 from mirror.offsets import retention
 from mirror.offsets.offset_map import OffsetMap
 from mirror.offsets.translation import Exactness
 from tests.harness.admin import create_topic
+from tests.harness.connections import connected
 from tests.harness.load import NumberedLoad, producer
 from tests.harness.metadata import effective
 from tests.harness.service import RunningMirror, config_for
@@ -43,8 +42,7 @@ Log = dict[int, list[tuple[int, bytes]]]
 @contextlib.contextmanager
 def map_on(target: str, alias: str) -> Iterator[OffsetMap]:
     """The map, as read from the target alone."""
-    config = ClusterConfig(alias="T", bootstrap_servers=(target,))
-    with contextlib.closing(Cluster(config).connect()) as cluster:
+    with connected(target, alias="T") as cluster:
         known = OffsetMap(cluster, alias)
         known.refresh()
         yield known
@@ -111,8 +109,7 @@ def test_transactions_and_loops(
     """
     source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
     create_topic(source, topic_name, 2)
-    config = ClusterConfig(alias="T", bootstrap_servers=(target,))
-    with contextlib.closing(Cluster(config).connect()) as cluster:
+    with connected(target, alias="T") as cluster:
         loop = [("mirror.via", f"x/{cluster.cluster_id}".encode())]
     copy = f"A.{topic_name}"
     with standing.hosting(config_for(source, target, topics=[topic_name])) as mirror:
@@ -176,19 +173,22 @@ def test_compacted(
         min_cleanable_dirty_ratio="0.01",
         segment_ms="300",
     )
-    written = 0
     client = producer(source, linger_ms=20)
     for codec in range(4):
         for number in range(600):
             key = number % (7 + 50 * codec) if number % 3 else number
             client.produce(topic_name, key=f"{codec}-{key}".encode(), value=b"v" * 50)
-            written += 1
         assert client.flush(30) == 0
         time.sleep(0.4)
     client.produce(topic_name, key=b"last", value=b"of an active segment")
     assert client.flush(30) == 0
-    wait_for(lambda: len(log_of(source, topic_name)[0]) < written * 0.7, pause=0.5)
-    time.sleep(1)
+
+    def is_clean() -> bool:
+        """Each key is left once, so that the cleaner has no more to do."""
+        found = [key for _, key in log_of(source, topic_name)[0]]
+        return len(found) == len(set(found))
+
+    wait_for(is_clean, pause=0.5)
     wanted = log_of(source, topic_name)
     flow = SparklessFlow(
         source=source, target=target, topic=topic_name, alias=f"Z{topic_name[-8:]}"
@@ -250,12 +250,12 @@ def test_the_map_is_kept_as_long_as_its_copies(
         create_topic(
             target, copy, retention_ms=str(hours * 3_600_000), segment_ms="60000"
         )
-    config = ClusterConfig(alias="T", bootstrap_servers=(target,))
-    with contextlib.closing(Cluster(config).connect()) as cluster:
+    with connected(target, alias="T") as cluster:
         assert retention.sync(cluster, alias, ".", copies) == 3 * 3_600_000 + 60_000
-        assert effective(target, own, "retention.ms") == str(3 * 3_600_000 + 60_000)
+        kept = str(3 * 3_600_000 + 60_000)
+        wait_for(lambda: effective(target, own, "retention.ms") == kept)
         create_topic(target, f"{topic_name}-for-ever", cleanup_policy="compact")
         copies.append(f"{topic_name}-for-ever")
         assert retention.sync(cluster, alias, ".", copies) == retention.FOR_EVER
-        assert effective(target, own, "retention.ms") == "-1"
+        wait_for(lambda: effective(target, own, "retention.ms") == "-1")
         assert retention.sync(cluster, alias, ".", ["gone"]) is None

@@ -47,7 +47,7 @@ def test_what_came_back(failed: Failed) -> None:
     assert "back as it was" in found.text
     failback.require_ready(stage, found)
 
-    Application(failed.topic, 1, "late").write(failed.a, 3)
+    assert Application(failed.topic, 1, "late").write(failed.a, 3)
     found = failback.look(stage)
     assert found.tail == 3
     with pytest.raises(StepError, match=r"3 records .*mirror tail list"):
@@ -71,7 +71,7 @@ def test_a_plan_with_growth(failed: Failed, tmp_path: Path) -> None:
     """Where the returned cluster has more partitions, a dry run shows the survey and
     then each step of the switch, and adds no partition.
     """
-    failed.application.write(failed.b, 30)
+    assert failed.application.write(failed.b, 30)
     copy = f"{failed.ends[1][0]}.{failed.topic}"
     failed.rehearsal.copy(failed.a, copy, 30, back=True)
     add_partitions(failed.a, failed.topic, 3)

@@ -13,6 +13,7 @@ from tests.harness.admin import create_topic
 from tests.harness.application import Application
 from tests.harness.service import RunningMirror
 from tests.harness.switching import Switch, command, pair_of
+from tests.harness.waiting import crowd
 from tests.harness.witness import order_of
 
 if TYPE_CHECKING:
@@ -37,15 +38,11 @@ def test_the_active_cluster_dies(topic_name: str, tmp_path: Path) -> None:
         copy = f"FA.{topic_name}"
         with RunningMirror(document, tmp_path) as mirror:
             mirror.wait_running("FA->FB")
-            application.write(ends["FA"], 500)
+            assert application.write(ends["FA"], 500)
             application.consume(ends["FA"], [topic_name], most=301)
             mirror.wait_copied(ends["FA"], topic_name, flow="FA->FB")
-            mirror.wait_until(
-                lambda _: (
-                    mirror.flow("FA->FB")["checkpoint_at"]
-                    and mirror.flow("FA->FB")["group_count"]
-                )
-            )
+            mirror.wait_checkpoints("FA->FB")
+            mirror.wait_until(lambda _: mirror.flow("FA->FB")["group_count"])
             with application.writing(ends["FA"]) as stop:
                 mirror.wait_until(lambda _: len(application.written) > 1000)
                 made["a"].kill()
@@ -94,11 +91,11 @@ def test_the_report_counts_what_is_lost(topic_name: str, tmp_path: Path) -> None
         copy = f"RA.{topic_name}"
         with RunningMirror(document, tmp_path) as mirror:
             mirror.wait_running("RA->RB")
-            application.write(ends["RA"], 400)
+            assert application.write(ends["RA"], 400)
             application.consume(ends["RA"], [topic_name], most=300)
             read = application.read.total()
             mirror.wait_copied(ends["RA"], topic_name, flow="RA->RB")
-            mirror.wait_until(lambda _: mirror.flow("RA->RB")["checkpoint_at"])
+            mirror.wait_checkpoints("RA->RB")
             mirror.wait_until(lambda _: mirror.flow("RA->RB")["group_count"])
             command(tmp_path, "pause", "RA/RB", "--yes")
             mirror.wait_until(
@@ -129,7 +126,10 @@ def test_the_report_counts_what_is_lost(topic_name: str, tmp_path: Path) -> None
                 assert 100 * lost[number] < each["bytes"] < 160 * lost[number]
                 assert 0 < each["seconds"] <= report["rpo_seconds"]
             assert report["bytes"] == sum(each["bytes"] for each in rows.values())
-            assert report["rto_seconds"] <= sum(report["step_seconds"].values()) + 5
+            assert (
+                report["rto_seconds"]
+                <= sum(report["step_seconds"].values()) + 5 * crowd()
+            )
             assert set(report["step_seconds"]) >= {"assess", "drain", "positions"}
             (group,) = report["groups"]
             assert group["group"] == application.group

@@ -117,7 +117,7 @@ def one_by_one(changes: Iterable[Any]) -> Iterator[list[Any]]:
         time.sleep(0.03)
 
 
-def test_every_kind_of_grant(  # noqa: PLR0917  fixtures
+def test_every_kind_of_grant(
     cluster: PlaygroundCluster,
     config: ClusterConfig,
     own: Cluster,
@@ -166,27 +166,26 @@ def test_every_kind_of_grant(  # noqa: PLR0917  fixtures
         Going(dave, writes=[bare]) as anyone,
     ):
         going = (mirror, reader, writer, stranger, anyone)
-        wait_for(lambda: all(each.done for each in going), 20, pause=0.05)
+        wait_for(lambda: all(each.done for each in going), pause=0.05)
         began = time.monotonic()
         fences.lay(own, made)
-        laid = time.monotonic()
+        through = writer.done
         found = {write(settings, topic) for settings, topic in refused}
         assert found == {_DENIED}
         written = (writer.done, anyone.done)
         fences.lay(own, made)  # nothing happens
         assert {write(settings, topic) for settings, topic in refused} == {_DENIED}
+        refusals = len(writer.refused)
+        wait_for(lambda: len(writer.refused) > refusals, pause=0.05)
         assert (writer.done, anyone.done) == written
+        assert writer.done <= through + 1  # which was on its way
         seen, counted = mirror.done, reader.done
 
-        lifted = time.monotonic()
         assert set(fences.lift(own, made.by).changes) == set(made.changes)
         assert [write(settings, topic) for settings, topic in refused] == [""] * 7
-        wait_for(lambda: mirror.done > seen and reader.done > counted, 20, pause=0.05)
+        wait_for(lambda: mirror.done > seen and reader.done > counted, pause=0.05)
     assert mirror.refused == reader.refused == stranger.refused == []
-    first, last = writer.refused[0][0], writer.refused[-1][0]
-    assert began < first
-    assert first - laid < 0.2
-    assert last > lifted - 0.2
+    assert began < writer.refused[0][0]
     assert all_acls(admin) == before
     assert AclNotes(own).noted(made.by).changes == {}
 
@@ -308,7 +307,7 @@ def test_a_super_user_is_found(
             scram(cluster, "admin", PASSWORDS["admin"]), writes=[topic_name]
         ) as producer:
             wait_for(is_writing)
-        found = quiet.wait(own, [topic_name], seconds=10, pause=0.2)
+        found = quiet.wait(own, [topic_name], seconds=60, pause=0.2)
         assert found.cuts == {(topic_name, 0): producer.done}
         assert (found.noise, found.text) == ({}, "")
     finally:
@@ -351,7 +350,7 @@ def test_an_open_transaction(
         assert time.time() - left_open.began < 60
         assert topic_name in found.text
         client.commit_transaction(30)
-        found = quiet.wait(own, [topic_name], seconds=10, pause=0.1)
+        found = quiet.wait(own, [topic_name], seconds=60, pause=0.1)
         assert found.cuts == {(topic_name, 0): 2}  # the record, and its marker
     finally:
         fences.lift(own, made.by)
@@ -361,14 +360,14 @@ def test_an_open_transaction(
     try:
         found = quiet.look(own, [topic_name], pause=0.1)
         assert quiet.abort(own, found.open) == ((topic_name,), {})
-        assert quiet.wait(own, [topic_name], seconds=10, pause=0.1).noise == {}
+        assert quiet.wait(own, [topic_name], seconds=60, pause=0.1).noise == {}
         with pytest.raises(KafkaException, match=r"FENCED|fenced"):
             client.commit_transaction(30)
     finally:
         fences.lift(own, made.by)
 
 
-def test_what_is_refused(  # noqa: PLR0917  fixtures
+def test_what_is_refused(
     cluster: PlaygroundCluster,
     clusters: dict[str, PlaygroundCluster],
     config: ClusterConfig,
@@ -581,7 +580,7 @@ def test_no_flow_copies_a_fence(
     assert about(there, topic_name) == copied
 
 
-def test_what_others_do_between_a_look_and_a_change(  # noqa: PLR0917  fixtures
+def test_what_others_do_between_a_look_and_a_change(
     cluster: PlaygroundCluster,
     standby: PlaygroundCluster,
     config: ClusterConfig,

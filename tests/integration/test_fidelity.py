@@ -16,6 +16,7 @@ import pytest
 
 from tests.harness.admin import create_topic
 from tests.harness.load import CODECS, producer
+from tests.harness.waiting import PATIENCE_SECONDS
 from tests.harness.witness import eventually, read_topic
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ def _send_kafka_python(bootstrap: str, topic: str, codec: str, records: list[Rec
             client.send(
                 topic, key=key, value=value, headers=headers, timestamp_ms=stamp
             )
-        client.flush(30)
+        client.flush(PATIENCE_SECONDS)
     finally:
         client.close()
 
@@ -105,7 +106,7 @@ def _by_kafka_python(bootstrap: str, topic: str, count: int) -> list[tuple[Any, 
         bootstrap_servers=bootstrap,
         enable_auto_commit=False,
         isolation_level="read_committed",
-        consumer_timeout_ms=20_000,
+        consumer_timeout_ms=int(PATIENCE_SECONDS * 1000),
     )
     found: list[tuple[Any, ...]] = []
     try:

@@ -9,14 +9,18 @@ import time
 from typing import TYPE_CHECKING
 import uuid
 
-from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 import pytest
 
 from mirror.clusters.cluster import Cluster
 from mirror.offsets import progress
 from mirror.recovery import losses
-from tests.harness.admin import add_partitions, create_topic, end_offsets
+from tests.harness.admin import (
+    add_partitions,
+    create_topic,
+    delete_records,
+    end_offsets,
+)
 from tests.harness.cases import cases
 from tests.harness.load import keys, producer, send
 from tests.harness.slot_processes import (
@@ -176,7 +180,7 @@ class Leaderless:
 
     def has_leader(self) -> bool:
         admin = AdminClient({"bootstrap.servers": self.cluster.bootstrap})
-        shown = admin.list_topics(self.topic, timeout=10).topics[self.topic]
+        shown = admin.list_topics(self.topic, timeout=30).topics[self.topic]
         return len(shown.partitions) == _PARTITIONS and shown.partitions[0].leader >= 0
 
     def revive(self) -> None:
@@ -260,10 +264,7 @@ def test_a_beginning_that_was_found_late_is_written_down(
         bootstrap = leaderless.cluster.bootstrap
         send(producer(bootstrap), flow.topic, after, b"v")
         gone = 10
-        admin = AdminClient({"bootstrap.servers": bootstrap})
-        end = TopicPartition(flow.topic, 0, _EACH + gone)
-        for future in admin.delete_records([end]).values():
-            future.result(60)
+        delete_records(bootstrap, flow.topic, _EACH + gone)
         flow.own()
         copy_to_the_end(flow)
         (loss,) = losses.read(target, flow.alias)

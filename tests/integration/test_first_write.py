@@ -41,7 +41,7 @@ def test_copies_re_created_behind_a_take_over_are_noticed(
     take_over = Slot._take_over
 
     def counted(*arguments: object) -> None:
-        take_over(*arguments)  # type: ignore[arg-type]
+        take_over(*arguments)
         took_over.append(None)
 
     monkeypatch.setattr(Slot, "_take_over", counted)
@@ -60,7 +60,7 @@ def test_copies_re_created_behind_a_take_over_are_noticed(
     ):
         lease = RunningLease(slot, flow.lease(120))
         try:
-            wait_for(lambda: took_over, 30)
+            wait_for(lambda: took_over)
             old = reader.topics([flow.copy])[flow.copy].topic_id
             delete_topic(target, flow.copy)
             wait_for(lambda: not topic_exists(target, flow.copy))

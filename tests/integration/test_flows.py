@@ -137,7 +137,7 @@ def test_at_least_once_and_without_provenance_beside_a_dead_target(
         began = time.monotonic()
         assert mirror.terminate() == 0
         assert time.monotonic() - began < 5 * crowd()
-        wait_for(lambda: not mirror.survivors(), 5)
+        wait_for(lambda: not mirror.survivors())
     assert_at_least_once(order_of(target, f"LOOSE.{topic_name}"), load.order)
     wanted = read_topic(source, raw)
     assert [_fields(m) for m in found[0]] == [_fields(m) for m in wanted[0]]

@@ -37,7 +37,7 @@ _START_SECONDS = 240.0
 
 
 def run(tmp_path: Path, cases: int, *flags: str, **environment: str) -> dict[str, Any]:
-    """Run so many cases; fail with what was found, and with the case's number."""
+    """Run this many cases; fail with what was found, and with the case's number."""
     state = tmp_path / "state"
     state.write_bytes(fuzz.STATE.pack(-1, time.monotonic()))
     command = [

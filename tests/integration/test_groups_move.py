@@ -24,10 +24,10 @@ from typer.testing import CliRunner
 from mirror.cli.main import app
 from mirror.client import MirrorClient
 from mirror.playground.brokers import playground
-from tests.harness.admin import create_topic
+from tests.harness.admin import commit_offsets, create_topic, end_offsets
 from tests.harness.group_moves import run_java
 from tests.harness.load import producer
-from tests.harness.waiting import deadline_in, wait_for
+from tests.harness.waiting import PATIENCE_SECONDS, crowd, deadline_in, wait_for
 from tests.harness.witness import read_topic
 
 if TYPE_CHECKING:
@@ -79,9 +79,7 @@ def commit(
     bootstrap: str, group: str, topic: str, offset: int, metadata: str = "note"
 ) -> None:
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
-    consumer.commit(
-        offsets=[TopicPartition(topic, 0, offset, metadata)], asynchronous=False
-    )
+    commit_offsets(consumer, [TopicPartition(topic, 0, offset, metadata)])
     consumer.close()
 
 
@@ -89,7 +87,8 @@ def committed(bootstrap: str, group: str, topic: str, partition: int = 0) -> int
     """-1001 if there is none."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
     try:
-        (found,) = consumer.committed([TopicPartition(topic, partition)], timeout=10)
+        places = [TopicPartition(topic, partition)]
+        (found,) = consumer.committed(places, timeout=PATIENCE_SECONDS)
         return found.offset
     finally:
         consumer.close()
@@ -106,6 +105,7 @@ def fill(bootstrap: str, number: int) -> None:
     assert plain.flush(30) == 0
     writer = producer(bootstrap, transactional_id=f"fill-{number}")
     writer.init_transactions(30)
+    end = end_offsets(bootstrap, TRANSACTIONS)[0]
     for transaction in range(40):
         writer.begin_transaction()
         for index in range(50):
@@ -114,8 +114,10 @@ def fill(bootstrap: str, number: int) -> None:
         if transaction % 4:
             writer.commit_transaction(30)
         else:
-            writer.flush(30)
+            assert writer.flush(30) == 0
             writer.abort_transaction(30)
+    # A transaction has ended before its marker is in the log.
+    wait_for(lambda: end_offsets(bootstrap, TRANSACTIONS)[0] == end + 40 * 51)
 
 
 @pytest.fixture(scope="module")
@@ -169,11 +171,10 @@ def moved(
                 a, group_of("half", COMPACTED), COMPACTED, 300
             )
             count = len(unread)
-            after = time.time()
+            mirror.wait_checkpoints()
             status = mirror.wait_until(
                 lambda document: (
                     (flow := document["flows"][0])["group_count"] == count
-                    and flow["checkpoint_at"] > after + 2
                     and flow["copied_heartbeat_at"] > 0
                 ),
             )
@@ -240,7 +241,10 @@ def test_the_status_says_where_groups_stand(moved: Moved) -> None:
     for each in moved.status["groups"]:
         assert each["exactness"] in {"EXACT", "TIP"}, each
         assert (each["behind"], each["unknown"], each["reason"]) == (0, 0, "")
-    assert moved.status["heartbeat_at"] - moved.status["copied_heartbeat_at"] < 30
+    assert (
+        moved.status["heartbeat_at"] - moved.status["copied_heartbeat_at"]
+        < 30 * crowd()
+    )
 
 
 def test_java_gives_the_same_answers(moved: Moved) -> None:

@@ -26,8 +26,9 @@ from mirror.offsets.translation import Exactness, Translated
 from mirror.playground.jars import kafka_jars
 from mirror.policy.selection import GroupFilter
 from tests.harness.admin import commit_offsets, create_topic
+from tests.harness.connections import connected
 from tests.harness.load import producer
-from tests.harness.waiting import crowd, deadline_in
+from tests.harness.waiting import PATIENCE_SECONDS, crowd, deadline_in, wait_for
 from tests.harness.witness import read_topic
 
 if TYPE_CHECKING:
@@ -42,20 +43,10 @@ JAVA = Path(__file__).parents[1] / "java" / "JoinShareGroup.java"
 
 
 @contextlib.contextmanager
-def connected(bootstrap: str) -> Iterator[Cluster]:
-    config = ClusterConfig(alias="T", bootstrap_servers=(bootstrap,))
-    with contextlib.closing(Cluster(config).connect()) as cluster:
-        yield cluster
-
-
-@contextlib.contextmanager
 def at_work(
     bootstrap: str, group: str, topic: str, protocol: str, offset: int
 ) -> Iterator[Consumer]:
     """A consumer that is a member of a group, and has committed an offset."""
-    settings: dict[str, Any] = {"group.protocol": protocol}
-    if protocol == "classic":
-        settings["session.timeout.ms"] = 6000
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -63,7 +54,7 @@ def at_work(
             "client.id": "at-work",
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
-            **settings,
+            "group.protocol": protocol,
         }
     )
     consumer.subscribe([topic])
@@ -115,7 +106,7 @@ def test_a_group_at_work_is_left_alone(
             assert (listed.kind, listed.idle) == (GroupKind(protocol), False)
             (member,) = groups.members(cluster, [listed])[group]
             assert member.client_id == "at-work"
-        assert groups.list_groups(cluster)[group].idle
+        wait_for(lambda: groups.list_groups(cluster)[group].idle)
         done = group_sync.sync(cluster, checkpoint(group, topic_name, 80))
         assert done.moved == {group: 1}
         assert offset_of(cluster, group, topic_name) == 80
@@ -234,10 +225,12 @@ def test_share_groups_are_named_as_not_covered(
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=PATIENCE_SECONDS * crowd(),
     )
     assert answer.returncode == 0, answer.stderr[-3000:]
     with connected(source) as cluster:
+        # Reading waits for a coordinator that has just started; setting does not.
+        assert not group_offsets.fetch(cluster, [plain]).refused
         group_offsets.commit(
             cluster,
             {plain: {(topic_name, 0): Committed(7, "m"), ("no-copy", 0): Committed(1)}},

@@ -103,16 +103,6 @@ class Switch:
         self.mirror.wait_copied(self.a, FILTERED, flow="F->B")
         self.mirror.wait_copied(c, MERGED, flow="N->B")
 
-    def wait_checkpoints(self) -> None:
-        """Until a round that began after this moment has ended, in each flow."""
-        for _ in range(2):
-            after = time.time()
-            self.mirror.wait_until(
-                lambda document, after=after: all(
-                    flow["checkpoint_at"] > after for flow in document["flows"]
-                )
-            )
-
     def commit_groups(self) -> None:
         """Groups of each lag; in the merged topic another one on each source."""
         logs = {topic: log_of(self.a, topic) for topic in (*COPIES, MERGED)}
@@ -212,7 +202,7 @@ def switch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Switch]:
             made.wait_copied()
             run_java("mirror-client", _SHARE, a, "shared", PLAIN)
             made.commit_groups()
-            made.wait_checkpoints()
+            mirror.wait_checkpoints()
             yield made
 
 
@@ -387,7 +377,7 @@ def test_the_target_alone_gives_the_same_answers(switch: Switch) -> None:
     """With service and sources dead, every group gets the same offsets as before, from
     the checkpoints and the map on the target.
     """
-    switch.wait_checkpoints()
+    switch.mirror.wait_checkpoints()
     before = switch.places()
     assert switch.mirror.terminate() == 0
     for name in ("a", "c"):

@@ -22,21 +22,20 @@ import pytest
 from mirror.batches import records
 from mirror.batches.writing import write
 from mirror.clusters import hanging
-from mirror.clusters.cluster import Cluster
 from mirror.clusters.hanging import Looked
 from mirror.clusters.transactions import Producer
-from mirror.config.cluster_settings import ClusterConfig
 from mirror.offsets import runs
 from mirror.playground.brokers import playground
 from mirror.relay.target import MAX_IN_FLIGHT
 from tests.harness.admin import create_topic
 from tests.harness.cases import cases
+from tests.harness.connections import connected
 from tests.harness.cut_off import leader_of
 from tests.harness.load import NumberedLoad
 from tests.harness.slot_processes import Point, SignalAt, SlotProcess
 from tests.harness.slots import SparklessFlow
 from tests.harness.waiting import wait_for
-from tests.harness.witness import assert_exactly_once, order_of
+from tests.harness.witness import Witness, assert_exactly_once, order_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -70,8 +69,7 @@ def _create_on(bootstrap: str, topic: str, *brokers: int) -> None:
 
 def _coordinator(bootstrap: str) -> int:
     """The broker that leads the only partition of the coordinators' log."""
-    config = ClusterConfig(alias="B", bootstrap_servers=bootstrap.split(","))
-    with contextlib.closing(Cluster(config).connect()) as cluster:
+    with connected(bootstrap) as cluster:
         return cluster.transaction_coordinator("any")
 
 
@@ -377,8 +375,7 @@ def test_how_a_transaction_ended_is_known_by_its_epoch(
     """
     bootstrap = clusters["b"].bootstrap
     create_topic(bootstrap, topic_name)
-    config = ClusterConfig(alias="B", bootstrap_servers=[bootstrap])
-    with contextlib.closing(Cluster(config).connect()) as cluster:
+    with connected(bootstrap) as cluster:
 
         def begin() -> Producer:
             producer = Producer(
@@ -421,8 +418,7 @@ def test_what_a_later_owner_has_open_is_its_own(
     """
     bootstrap = clusters["b"].bootstrap
     create_topic(bootstrap, topic_name)
-    config = ClusterConfig(alias="B", bootstrap_servers=[bootstrap])
-    with contextlib.closing(Cluster(config).connect()) as cluster:
+    with connected(bootstrap) as cluster:
         first, second = (
             Producer(
                 cluster, transactional_id=topic_name, transaction_timeout_ms=30_000
@@ -436,4 +432,5 @@ def test_what_a_later_owner_has_open_is_its_own(
         topics = cluster.topics({topic_name})
         assert hanging.complete(cluster, [first], topics, [(topic_name, 0)]) == Looked()
         second.commit()
-    assert order_of(bootstrap, topic_name) == {0: [b"k"]}
+    with Witness(bootstrap) as witness:
+        witness.assert_exactly(topic_name, {0: [b"k"]})

@@ -17,6 +17,7 @@ from mirror.status.store import StatusStore
 from mirror.web import connections
 from mirror.web import server as server_module
 from mirror.web.server import StatusServer
+from tests.harness.waiting import crowd
 from tests.unit.test_http_access import ask, served, trusting, write
 
 if TYPE_CHECKING:
@@ -29,8 +30,8 @@ _PATIENCE = 2.0
 _MANY = 200
 _LARGE = bytes(1 << 25)
 """An answer that does not fit into a socket's buffers."""
-_IN_TIME = 1.0
-"""For an answer."""
+_IN_TIME = 5.0
+"""For an answer: whoever is held up by one client after the other waits for minutes."""
 
 
 class _Port:
@@ -54,7 +55,7 @@ class _Port:
         for path in ("/readyz", "/status") * 5:
             began = time.monotonic()
             assert ask(self.url, path, context=self.context)[0] in {200, 503}
-            assert time.monotonic() - began < _IN_TIME
+            assert time.monotonic() - began < _IN_TIME * crowd()
 
 
 @pytest.fixture(params=["http", "https"])
@@ -109,7 +110,7 @@ def test_a_client_that_does_not_read_is_cut_off(port: _Port) -> None:
         idle.sendall(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
         time.sleep(_PATIENCE + 1)
         port.answers_in_time()
-        idle.settimeout(5)
+        idle.settimeout(30)
         read = 0
         with suppress(ConnectionError, ssl.SSLError):
             while part := idle.recv(1 << 20):
@@ -123,14 +124,14 @@ def test_a_client_that_does_not_read_is_cut_off(port: _Port) -> None:
 def test_a_host_without_a_port_number(port: _Port, named: str, answer: bytes) -> None:
     """Whatever the Host header has for a port, the request is answered at once."""
     with port.spoken_to() as odd:
-        odd.settimeout(_IN_TIME)
+        odd.settimeout(_IN_TIME * crowd())
         odd.sendall(f"GET /healthz HTTP/1.1\r\nHost: {named}\r\n\r\n".encode())
         assert answer in odd.recv(100)
 
 
 def test_silent_clients_hold_up_no_one(port: _Port) -> None:
     """With 200 connections open on which nothing comes, 20 of them with half a request,
-    others are answered within a second; then the silent ones are closed.
+    others are answered at once; then the silent ones are closed.
     """
     with ExitStack() as stack:
         silent = [stack.enter_context(port.reached()) for _ in range(_MANY)]
@@ -152,7 +153,7 @@ def test_more_connections_than_there_may_be(monkeypatch: pytest.MonkeyPatch) -> 
         silent = [stack.enter_context(port.reached()) for _ in range(_MANY)]
         port.answers_in_time()
         for each in silent[:-50]:
-            each.settimeout(5)
+            each.settimeout(30)
             with suppress(ConnectionError):
                 assert each.recv(100) == b""
         silent[-1].settimeout(0.2)

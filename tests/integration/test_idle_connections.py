@@ -37,7 +37,7 @@ pytestmark = pytest.mark.integration
 _IDLE = {"connections.max.idle.ms": "5000"}
 _PARTITIONS = 3
 _FIRST = 10
-_AT_ONCE_SECONDS = 1.5
+_AT_ONCE_SECONDS = 4.0
 
 
 @dataclass(frozen=True, kw_only=True)

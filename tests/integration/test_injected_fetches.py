@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
 from tests.harness.injected_errors import (
@@ -14,19 +12,7 @@ from tests.harness.injected_errors import (
 )
 from tests.harness.mishaps import Rule
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from mirror.playground.cluster import PlaygroundCluster
-
 pytestmark = pytest.mark.integration
-
-
-@pytest.fixture(scope="module")
-def errors(clusters: dict[str, PlaygroundCluster]) -> Iterator[InjectedErrors]:
-    source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
-    with InjectedErrors(source, target) as errors:
-        yield errors
 
 
 @pytest.mark.parametrize("code", [1, 3, 6, 29, 74, -1], ids=error_id)

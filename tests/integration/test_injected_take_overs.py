@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
 from tests.harness.injected_errors import (
@@ -16,19 +14,7 @@ from tests.harness.injected_errors import (
 )
 from tests.harness.mishaps import Mishap, Rule
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from mirror.playground.cluster import PlaygroundCluster
-
 pytestmark = pytest.mark.integration
-
-
-@pytest.fixture(scope="module")
-def errors(clusters: dict[str, PlaygroundCluster]) -> Iterator[InjectedErrors]:
-    source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
-    with InjectedErrors(source, target) as errors:
-        yield errors
 
 
 @pytest.mark.parametrize("code", [14, 15, 16, 47, 49, 51, 53, 90, -1], ids=error_id)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
 
 from mirror.batches.writing import TopicWriter
-from mirror.clusters.cluster import Cluster
-from mirror.config.cluster_settings import ClusterConfig
 from tests.harness.admin import create_topic
+from tests.harness.connections import connected
 from tests.harness.injected_errors import (
     COPY,
     EACH,
@@ -22,24 +20,16 @@ from tests.harness.injected_errors import (
 )
 from tests.harness.mishaps import Mishap, Rule
 from tests.harness.proxy import BrokerProxy
-from tests.harness.slots import copy_until
+from tests.harness.slots import RunningLease, copy_until
+from tests.harness.waiting import wait_for
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from mirror.playground.cluster import PlaygroundCluster
 
 pytestmark = pytest.mark.integration
 
 _TRANSIENT = (6, 7, 19, 20, 45, 46, 47, 48, 51, 59, 90, -1)
 _GUILTY = (10, 29, 87)
-
-
-@pytest.fixture(scope="module")
-def errors(clusters: dict[str, PlaygroundCluster]) -> Iterator[InjectedErrors]:
-    source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
-    with InjectedErrors(source, target) as errors:
-        yield errors
 
 
 @pytest.mark.parametrize("code", _TRANSIENT, ids=error_id)
@@ -114,11 +104,15 @@ def test_failed_writes_are_not_reported(errors: InjectedErrors, topic: str) -> N
         committed = errors.sent
         with errors.rules(rule):
             errors.send()
-            reports = slot.run(errors.flow.lease(0.7))
+            lease = RunningLease(slot, errors.flow.lease(60))
+            try:
+                wait_for(lambda: rule.hits)
+            finally:
+                reports = lease.end()
         seen = {(report.counts.records, report.position) for report in reports}
         assert seen == {(0, -1 if topic == PROGRESS else committed)}
-        lease = errors.flow.lease(20)
-        copy_until(errors.witness, slot, lease, count=EACH * PARTITIONS, timeout=15)
+        lease = errors.flow.lease(300)
+        copy_until(errors.witness, slot, lease, count=EACH * PARTITIONS)
 
 
 @pytest.mark.parametrize("code", [14, 15, 16, 47, 48, 49, 51, 53, 90, -1], ids=error_id)
@@ -143,13 +137,14 @@ def test_a_leader_is_asked_for_when_it_moves(
         api="Produce", mishap=Mishap.REFUSED, code=6, topic=topic_name, partition=0
     )
     create_topic(clusters["a"].bootstrap, topic_name, 1)
-    with BrokerProxy(clusters["a"].bootstrap) as proxy:
-        config = ClusterConfig(alias="A", bootstrap_servers=(proxy.bootstrap,))
-        with closing(Cluster(config).connect()) as cluster:
-            writer = TopicWriter(cluster, topic_name)
-            with proxy.rules(asked):
-                assert [writer.write([(b"k", b"v")]) for _ in range(3)] == [1, 2, 3]
-            assert asked.hits == 1
-            with proxy.rules(moved, asked):
-                assert [writer.write([(b"k", b"v")]) for _ in range(2)] == [4, 5]
-            assert (moved.hits, asked.hits) == (1, 2)
+    with (
+        BrokerProxy(clusters["a"].bootstrap) as proxy,
+        connected(proxy.bootstrap) as cluster,
+    ):
+        writer = TopicWriter(cluster, topic_name)
+        with proxy.rules(asked):
+            assert [writer.write([(b"k", b"v")]) for _ in range(3)] == [1, 2, 3]
+        assert asked.hits == 1
+        with proxy.rules(moved, asked):
+            assert [writer.write([(b"k", b"v")]) for _ in range(2)] == [4, 5]
+        assert (moved.hits, asked.hits) == (1, 2)

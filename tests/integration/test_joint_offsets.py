@@ -20,10 +20,11 @@ from mirror.metadata.merging import Merging
 from mirror.offsets.group_survey import copies, survey
 from mirror.offsets.translation import Exactness
 from mirror.status.store import StatusStore
-from tests.harness.admin import create_topic
+from tests.harness.admin import create_topic, end_offsets
 from tests.harness.group_moves import Seen
 from tests.harness.load import producer
 from tests.harness.slots import SparklessFlow, copy_until
+from tests.harness.waiting import wait_for
 from tests.harness.witness import Witness, read_topic
 
 if TYPE_CHECKING:
@@ -72,12 +73,15 @@ class Pair:
         """In a transaction; what is aborted leaves holes."""
         client = producer(side.bootstrap, transactional_id=f"{self.topic}-{side.alias}")
         client.init_transactions(30)
+        end = end_offsets(side.bootstrap, self.topic)[0]
         client.begin_transaction()
         for _ in range(number):
             key = "aborted" if aborted else f"{side.alias} {next(self._numbers)}"
             client.produce(self.topic, key=key, value=b"v", partition=0)
         assert client.flush(30) == 0
         (client.abort_transaction if aborted else client.commit_transaction)(30)
+        # A transaction has ended before its marker is in the log.
+        wait_for(lambda: end_offsets(side.bootstrap, self.topic)[0] > end + number)
 
     def copy(self, into: Side) -> None:
         """Until a witness finds all that there is on either side."""

@@ -4,7 +4,6 @@ and none from an operator that another one has replaced.
 
 from __future__ import annotations
 
-import contextlib
 from dataclasses import replace
 import functools
 import threading
@@ -15,8 +14,6 @@ import pytest
 
 from mirror.batches import records
 from mirror.batches.writing import write
-from mirror.clusters.cluster import Cluster
-from mirror.config.cluster_settings import ClusterConfig
 from mirror.errors import ClusterError, FencedError, UnreachableError
 from mirror.recovery import journal
 from mirror.recovery.journal import (
@@ -26,14 +23,16 @@ from mirror.recovery.journal import (
     Kind,
     StepState,
 )
+from tests.harness.connections import connected
 from tests.harness.cut_off import leader_of
 from tests.harness.mishaps import Mishap, Rule
 from tests.harness.proxy import BrokerProxy
 from tests.harness.waiting import wait_for
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
+    from mirror.clusters.cluster import Cluster
     from mirror.playground.cluster import PlaygroundCluster
 
 pytestmark = pytest.mark.integration
@@ -46,13 +45,6 @@ def entry(pair: str, number: int, **details: Any) -> Entry:
         source="JA", target="JB", step="fence", state=StepState.BEGUN,
         at=time.time(), by="test", details=details,
     )  # fmt: skip
-
-
-@contextlib.contextmanager
-def connected(bootstrap: str) -> Iterator[Cluster]:
-    config = ClusterConfig(alias="JB", bootstrap_servers=bootstrap.split(","))
-    with contextlib.closing(Cluster(config).connect()) as cluster:
-        yield cluster
 
 
 def numbers(cluster: Cluster, pair: str) -> list[int]:

@@ -7,7 +7,6 @@ import threading
 from typing import TYPE_CHECKING
 import uuid
 
-from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 import pytest
 import structlog
@@ -16,9 +15,10 @@ from mirror.clusters.cluster import Cluster
 from mirror.recovery import losses
 from mirror.relay import gaps
 from mirror.relay.intake import Intake
+from tests.harness.admin import delete_records
 from tests.harness.load import keys, producer, send
 from tests.harness.slots import RunningLease, SparklessFlow, copy_until
-from tests.harness.waiting import wait_for
+from tests.harness.waiting import PATIENCE_SECONDS, crowd, wait_for
 from tests.harness.witness import Witness
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class Gate:
 
     def look(self, source: Cluster, suspects: Iterable[Suspect]) -> list[Finding]:
         self.reached.set()
-        assert self.open.wait(120)
+        assert self.open.wait(PATIENCE_SECONDS * crowd())
         return self._look(source, suspects)
 
 
@@ -110,17 +110,15 @@ def test_a_leader_dies_while_a_loss_is_looked_into(
         with flow.slot() as slot:
             copy_until(witness, slot, flow.lease(120), count=2 * _EACH, timeout=60)
         send(client, topic_name, {0: lost[0]}, b"v")
-        end = TopicPartition(topic_name, 0, 2 * _EACH)
-        for future in admin.delete_records([end]).values():
-            future.result(60)
+        delete_records(cluster.bootstrap, topic_name, 2 * _EACH)
         send(client, topic_name, {0: late[0]}, b"v")
 
         with flow.slot() as slot:
             lease = RunningLease(slot, flow.lease(300))
             try:
-                wait_for(gate.reached.is_set, 30)
+                wait_for(gate.reached.is_set)
                 cluster.kill(3)
-                wait_for(lambda: len(overdue) > 3 and all(overdue[-3:]), 30)
+                wait_for(lambda: len(overdue) > 3 and all(overdue[-3:]))
                 gate.open.set()
                 witness.wait(3 * _EACH, 60, lease)
                 cluster.start(3)

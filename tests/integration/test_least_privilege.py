@@ -12,7 +12,6 @@ from typer.testing import CliRunner
 from mirror.cli.main import app
 from mirror.client import MirrorClient
 from mirror.config.schema import MirrorConfig
-from mirror.playground.brokers import playground
 from mirror.preflight.permissions.need import Operation, Who
 from mirror.preflight.permissions.rights import rights
 from tests.harness.admin import (
@@ -27,7 +26,7 @@ from tests.harness.few_rights import RestrictedFlow, grant, revoke_all
 from tests.harness.load import producer
 from tests.harness.metadata import acls_of, allow, overrides
 from tests.harness.service import RunningMirror
-from tests.harness.waiting import wait_for
+from tests.harness.waiting import PATIENCE_SECONDS, wait_for
 from tests.harness.witness import eventually
 
 if TYPE_CHECKING:
@@ -42,31 +41,25 @@ pytestmark = pytest.mark.integration
 
 Secured = dict[str, "PlaygroundCluster"]
 PARTS = 3
-"""Among so many tests the lines of the list are shared out."""
-
-
-@pytest.fixture(scope="module")
-def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
-    """Two clusters with authorizers, where the user may do nothing."""
-    root = tmp_path_factory.mktemp("secured")
-    with playground(("a", "b"), root=root, given=False, secured=True) as made:
-        yield made
+"""How many tests share the lines of the list."""
 
 
 @pytest.fixture(autouse=True)
-def _nothing_allowed(secured: Secured) -> Iterator[None]:
+def _nothing_allowed(secured_pair: Secured) -> Iterator[None]:
     yield
-    for cluster in secured.values():
+    for cluster in secured_pair.values():
         revoke_all(cluster.admin_bootstrap)
 
 
-def restricted(secured: Secured, alias: str, **settings: Any) -> RestrictedFlow:
-    return RestrictedFlow(secured["a"], secured["b"], alias, **settings)
+def restricted(secured_pair: Secured, alias: str, **settings: Any) -> RestrictedFlow:
+    return RestrictedFlow(secured_pair["a"], secured_pair["b"], alias, **settings)
 
 
-def without_a_line(secured: Secured, line: int, alias: str, **settings: Any) -> str:
+def without_a_line(
+    secured_pair: Secured, line: int, alias: str, **settings: Any
+) -> str:
     """The first problem when one right of the list is missing; empty if none is."""
-    made = restricted(secured, alias, **settings).prepare()
+    made = restricted(secured_pair, alias, **settings).prepare()
     needed = rights(made.config)
     with made.allowed([*needed[:line], *needed[line + 1 :]]):
         return next(made.problems(), "")
@@ -99,33 +92,35 @@ LIKE_RESTRICTED = {
 }
 
 
-def test_the_list_is_enough(secured: Secured) -> None:
+def test_the_list_is_enough(secured_pair: Secured) -> None:
     """With the listed rights alone, everything that a flow does goes without a
     problem, at its first run and at its second.
     """
-    made = restricted(secured, "E").prepare()
+    made = restricted(secured_pair, "E").prepare()
     with made.allowed(rights(made.config)):
         assert list(made.problems()) == []
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("part", range(PARTS))
-def test_no_line_is_too_much(secured: Secured, part: int) -> None:
+def test_no_line_is_too_much(secured_pair: Secured, part: int) -> None:
     """Whichever right is missing, something fails, with a reason."""
     listed = lines(**LIKE_RESTRICTED)
     unneeded = []
     for number in range(part, len(listed), PARTS):
-        problem = without_a_line(secured, number, f"L{number}")
+        problem = without_a_line(secured_pair, number, f"L{number}")
         if not problem:
             unneeded.append(str(listed[number]))
     assert unneeded == []
 
 
 @pytest.mark.full
-def test_no_line_of_a_source_that_is_written_to_is_too_much(secured: Secured) -> None:
+def test_no_line_of_a_source_that_is_written_to_is_too_much(
+    secured_pair: Secured,
+) -> None:
     """The same for the settings with which a flow writes to its source."""
     listed = lines(**{**LIKE_RESTRICTED, **ON_SOURCE})
-    made = restricted(secured, "W", **ON_SOURCE).prepare()
+    made = restricted(secured_pair, "W", **ON_SOURCE).prepare()
     with made.allowed(rights(made.config)):
         assert list(made.problems()) == []
     unneeded = [
@@ -133,22 +128,22 @@ def test_no_line_of_a_source_that_is_written_to_is_too_much(secured: Secured) ->
         for number in range(len(listed))
         if listed[number].cluster == "X"
         and listed[number].operation in {Operation.CREATE, Operation.WRITE}
-        and not _is_there(secured, listed[number])
-        and not without_a_line(secured, number, f"W{number}", **ON_SOURCE)
+        and not _is_there(secured_pair, listed[number])
+        and not without_a_line(secured_pair, number, f"W{number}", **ON_SOURCE)
     ]
     assert unneeded == []
 
 
-def test_following_commits_takes_a_right(secured: Secured) -> None:
+def test_following_commits_takes_a_right(secured_pair: Secured) -> None:
     """A flow that insists on following commits has what it needs with the listed
     rights, and names the missing one. (Other tests' flows do not insist, and have no
     problem.)
     """
-    made = restricted(secured, "F", follow_commits="on").prepare()
+    made = restricted(secured_pair, "F", follow_commits="on").prepare()
     needed = rights(made.config)
     with made.allowed(needed):
         assert list(made.problems()) == []
-    made = restricted(secured, "G", follow_commits="on").prepare()
+    made = restricted(secured_pair, "G", follow_commits="on").prepare()
     needed = rights(made.config)
     few = [each for each in needed if each.extent.name != "__consumer_offsets"]
     assert len(few) == len(needed) - 1
@@ -159,19 +154,19 @@ def test_following_commits_takes_a_right(secured: Secured) -> None:
         )
 
 
-def _is_there(secured: Secured, right: Right) -> bool:
+def _is_there(secured_pair: Secured, right: Right) -> bool:
     """A topic that exists need not be created."""
     return right.operation is Operation.CREATE and topic_exists(
-        secured["a"].admin_bootstrap, right.extent.name
+        secured_pair["a"].admin_bootstrap, right.extent.name
     )
 
 
-def service_config(secured: Secured, **settings: Any) -> dict[str, Any]:
+def service_config(secured_pair: Secured, **settings: Any) -> dict[str, Any]:
     return {
         "clusters": {
             alias: {
-                "bootstrap_servers": secured[alias.lower()].bootstrap,
-                **secured[alias.lower()].client_config,
+                "bootstrap_servers": secured_pair[alias.lower()].bootstrap,
+                **secured_pair[alias.lower()].client_config,
             }
             for alias in "AB"
         },
@@ -204,11 +199,11 @@ def listed_by_command(config: dict[str, Any], folder: Path, *who: str) -> list[A
     return json.loads(result.stdout)["acls"]
 
 
-def give(secured: Secured, config: dict[str, Any], *who: Who) -> None:
+def give(secured_pair: Secured, config: dict[str, Any], *who: Who) -> None:
     listed = rights(MirrorConfig.model_validate(config), who=who or (Who.SERVICE,))
     for alias in "AB":
         grant(
-            secured[alias.lower()].admin_bootstrap,
+            secured_pair[alias.lower()].admin_bootstrap,
             [each for each in listed if each.cluster == alias],
         )
 
@@ -229,28 +224,29 @@ def committed(bootstrap: str, group: str, topic: str) -> list[int]:
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
     try:
         places = [TopicPartition(topic, p) for p in range(2)]
-        return [each.offset for each in consumer.committed(places, timeout=10)]
+        found = consumer.committed(places, timeout=PATIENCE_SECONDS)
+        return [each.offset for each in found]
     finally:
         consumer.close()
 
 
 def test_the_whole_service_with_these_rights_alone(
-    secured: Secured, tmp_path: Path
+    secured_pair: Secured, tmp_path: Path
 ) -> None:
     """A service with exactly the rights that `mirror config acls` lists copies records,
     configs, ACLs, groups, heartbeats and new partitions, leads its flow, keeps its
     events, and has no problem; then an application with the rights of its own list
     alone learns where its group continues.
     """
-    a, b = (secured[name].admin_bootstrap for name in "ab")
+    a, b = (secured_pair[name].admin_bootstrap for name in "ab")
     topic, group = "whole-orders", "whole-app"
     fill(a, topic, group)
     allow(a, "alice", "READ", topic)
-    config = service_config(secured, heartbeats_on_source=True)
+    config = service_config(secured_pair, heartbeats_on_source=True)
     config["service"] = {"audit_topic": "A/who-changed-what"}
     listed = listed_by_command(config, tmp_path)
     assert {each["principal"] for each in listed} == {"User:mirror"}
-    give(secured, config)
+    give(secured_pair, config)
     with RunningMirror(config, tmp_path / "run") as mirror:
         eventually(b, f"A.{topic}", 100)
         wait_for(lambda: committed(b, group, f"A.{topic}") == [20, 21])
@@ -272,12 +268,13 @@ def test_the_whole_service_with_these_rights_alone(
                     for each in flow["groups"]
                 )
                 and all(job["succeeded_at"] for job in flow["jobs"])
+                # The third partition is new, and its leaders may be, too.
+                and not any(each["reason"] for each in flow["partitions"])
             )
         )
         flow = document["flows"][0]
         assert flow["problems"] == []
         assert flow["leader"]
-        assert [each["reason"] for each in flow["partitions"] if each["reason"]] == []
         assert [each["failures"] for each in flow["jobs"] if each["failures"]] == []
         assert mirror.terminate() == 0
         assert "AUTHORIZATION" not in mirror.log.read_text()
@@ -285,9 +282,9 @@ def test_the_whole_service_with_these_rights_alone(
         assert end_offsets(a, "who-changed-what")[0] > 0
         assert "instances cannot elect a leader" not in mirror.log.read_text()
 
-    for cluster in secured.values():
+    for cluster in secured_pair.values():
         revoke_all(cluster.admin_bootstrap)
-    give(secured, config, Who.CLIENTS)
+    give(secured_pair, config, Who.CLIENTS)
     with MirrorClient(config["clusters"]["B"]) as client:
         found = client.translate_offsets(group, "A")
         # The third partition is empty, and so read to its end.
@@ -297,17 +294,17 @@ def test_the_whole_service_with_these_rights_alone(
 
 
 def test_a_source_that_may_only_be_read(
-    secured: Secured, standing: StandingMirror
+    secured_pair: Secured, standing: StandingMirror
 ) -> None:
     """A user with only READ and DESCRIBE on the source, who cannot even see configs,
     can copy records, groups and ACLs; the source stays as it was, and the status names
     what could not be seen.
     """
-    a, b = (secured[name].admin_bootstrap for name in "ab")
+    a, b = (secured_pair[name].admin_bootstrap for name in "ab")
     topic, group = "whole-read", "whole-read-app"
     fill(a, topic, group)
     allow(a, "alice", "READ", topic)
-    config = service_config(secured, topics="whole-read.*", groups="whole-read.*")
+    config = service_config(secured_pair, topics="whole-read.*", groups="whole-read.*")
     reading = {Operation.READ, Operation.DESCRIBE}
     listed = rights(
         MirrorConfig.model_validate({**config, "service": {"group": standing.group}})
@@ -321,10 +318,11 @@ def test_a_source_that_may_only_be_read(
         eventually(b, f"A.{topic}", 100)
         wait_for(lambda: committed(b, group, f"A.{topic}") == [20, 21])
         wait_for(lambda: acls_of(b, about=f"A.{topic}"))
-        document = mirror.wait_until(lambda document: document["flows"][0]["problems"])
-        assert any(
-            "configs" in each and "AUTHORIZATION_FAILED" in each
-            for each in document["flows"][0]["problems"]
+        mirror.wait_until(
+            lambda document: any(
+                "configs" in each and "AUTHORIZATION_FAILED" in each
+                for each in document["flows"][0]["problems"]
+            )
         )
     assert (acls_of(a), end_offsets(a, topic), _topics(a)) == before
 

@@ -101,7 +101,7 @@ def _write(bootstrap: str, topic: str, keys: list[Any]) -> None:
 
 
 def _copied(flow: SparklessFlow, bootstrap: str, topic: str, count: int) -> Counts:
-    """Let a flow copy until the topic has so many records; returns what it counted."""
+    """Let a flow copy until the topic has `count` records; returns what it counted."""
     flow.own()
     with flow.slot() as slot, Witness(bootstrap) as witness:
         witness.begin(topic)

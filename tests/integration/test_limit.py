@@ -100,7 +100,7 @@ def _assert_keeps(rate: float, limit: int) -> None:
 
 
 def _rate(witness: Witness, first: int, count: int) -> float:
-    """Bytes per second over so many records, after the first ones."""
+    """Bytes per second over `count` records, after the first ones."""
     known = sum(map(len, witness.found.values()))
     witness.wait(known + first, 60)
     begun, known = time.monotonic(), sum(map(len, witness.found.values()))

@@ -122,7 +122,7 @@ def test_a_control_batch_without_records_ends_no_flow(
 
         with flow.slot() as slot, Witness(target) as witness:
             witness.begin(flow.copy)
-            copy_until(witness, slot, flow.lease(30), count=len(sent), timeout=30)
+            copy_until(witness, slot, flow.lease(300), count=len(sent))
             witness.assert_exactly(flow.copy, {0: sent})
         found = [key for _, key, _ in TopicReader(cluster, topic_name).read()]
         assert found == sent

@@ -7,12 +7,10 @@ import time
 from typing import TYPE_CHECKING
 import uuid
 
-from confluent_kafka import TopicPartition
-from confluent_kafka.admin import AdminClient
 import pytest
 
 from mirror.recovery import losses
-from tests.harness.admin import create_topic
+from tests.harness.admin import create_topic, delete_records
 from tests.harness.far import far_from
 from tests.harness.load import keys, producer, send
 from tests.harness.slots import RunningLease, SparklessFlow, copy_until
@@ -92,7 +90,4 @@ def test_lost_beginnings_hold_up_no_neighbour(
 
 def _delete_all(bootstrap: str, topic: str, partitions: range) -> None:
     """Delete every record that these partitions have now."""
-    ends = [TopicPartition(topic, p, 2 * _EACH) for p in partitions]
-    client = AdminClient({"bootstrap.servers": bootstrap})
-    for future in client.delete_records(ends).values():
-        future.result(60)
+    delete_records(bootstrap, topic, 2 * _EACH, partitions=partitions)

@@ -27,7 +27,7 @@ Samples = dict[str, list[tuple[dict[str, str], float]]]
 
 
 def scrape(mirror: RunningMirror) -> Samples:
-    with urlopen(f"{mirror.url}/metrics", timeout=10) as answer:
+    with urlopen(f"{mirror.url}/metrics", timeout=30 * crowd()) as answer:
         text = answer.read().decode()
     found: Samples = {}
     for family in text_string_to_metric_families(text):
@@ -60,25 +60,30 @@ def test_metrics_of_a_topic(
     assert client.flush(30) == 0
     eventually(target, f"A.{shared_topic}", 300)
 
-    def copied() -> float | None:
-        return value(scrape(shared_mirror), "mirror_records_total", topic=shared_topic)
-
-    wait_for(lambda: copied() == 300, pause=0.3)
-    shown = scrape(shared_mirror)
     here: dict[str, Any] = {"source": "A", "target": "B", "topic": shared_topic}
+    shown: Samples = {}
+
+    def copied() -> bool:
+        shown.clear()
+        shown.update(scrape(shared_mirror))
+        return (
+            value(shown, "mirror_records_total", topic=shared_topic) == 300
+            and value(shown, "mirror_lag_records", **here) == 0
+            and value(shown, "mirror_lag_seconds", **here) == 0
+            and value(shown, "mirror_flow_within_sla", source="A") == 1
+        )
+
+    wait_for(copied, pause=0.3)
     for way in ("read", "written"):
         size = value(shown, f"mirror_{way}_bytes_total", **here)
         assert size is not None
         assert 300_000 < size < 400_000
-    assert value(shown, "mirror_lag_records", **here) == 0
-    assert value(shown, "mirror_lag_seconds", **here) == 0
     for name in ("mirror_replication_latency_seconds", "mirror_record_age_seconds"):
         assert value(shown, f"{name}_count", **here) == 300
         assert value(shown, f"{name}_bucket", le="60.0", **here) == 300
     assert value(shown, "mirror_partitions", state="FAULTED", **here) == 0
     copy = {"target_topic": f"A.{shared_topic}"}
     assert value(shown, "mirror_topic_info", **here, **copy) == 1
-    assert value(shown, "mirror_flow_within_sla", source="A") == 1
     assert (value(shown, "mirror_transaction_duration_seconds_count") or 0) > 0
     assert (value(shown, "mirror_takeovers_total") or 0) >= 1
 
@@ -98,8 +103,7 @@ def test_metrics_of_a_topic(
     assert 0 < phase < 60 * crowd()
 
     delete_topic(source, shared_topic)
-    wait_for(lambda: copied() is None, pause=0.5)
-    assert shared_topic not in str(scrape(shared_mirror))
+    wait_for(lambda: shared_topic not in str(scrape(shared_mirror)), pause=0.5)
 
 
 def test_resources_are_those_of_the_processes(
@@ -144,9 +148,14 @@ def test_resources_are_those_of_the_processes(
         value(shown, "mirror_jvm_open_files_limit")
         == jvm.rlimit(psutil.RLIMIT_NOFILE)[0]
     )
-    sizes = [each.memory_info().rss for each in workers]
-    for _, memory in shown["mirror_slot_memory_bytes"]:
-        assert min(sizes) * 0.7 < memory < max(sizes) * 1.3
+
+    def alike() -> bool:
+        """What is shown is as of the last lease's end; workers grow at first."""
+        memory = [size for _, size in scrape(shared_mirror)["mirror_slot_memory_bytes"]]
+        sizes = [each.memory_info().rss for each in workers]
+        return min(sizes) * 0.7 < min(memory) <= max(memory) < max(sizes) * 1.3
+
+    wait_for(alike, pause=0.5)
     most = max(each.num_fds() for each in workers)
     for _, files in shown["mirror_slot_open_files"]:
         assert 0 < files <= most + 10
@@ -181,13 +190,9 @@ def test_a_refused_record_makes_its_partition_late(
     assert (late("0") or 0) <= time.time() - sent
     wait_for(lambda: (late("0") or 0) > 8, pause=0.3)
     assert (late("0") or 0) <= time.time() - sent
-    assert late("1") == 0
-    assert (
-        value(
-            scrape(shared_mirror),
-            "mirror_partitions",
-            topic=shared_topic,
-            state="FAULTED",
-        )
-        == 1
+    wait_for(lambda: late("1") == 0, pause=0.3)
+    faulted: dict[str, Any] = {"topic": shared_topic, "state": "FAULTED"}
+    wait_for(
+        lambda: value(scrape(shared_mirror), "mirror_partitions", **faulted) == 1,
+        pause=0.3,
     )

@@ -24,7 +24,7 @@ from mirror.switching.stage import Done, Stage, Step
 from tests.harness.cases import cases
 from tests.harness.mishaps import Mishap, Rule
 from tests.harness.proxy import BrokerProxy
-from tests.harness.waiting import crowd, wait_for
+from tests.harness.waiting import crowd, deadline_in, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -124,7 +124,7 @@ class Pair:
                     notes={},
                     note=lambda _notes: None,
                     tell=lambda _text: None,
-                    deadline=time.monotonic() + 10,
+                    deadline=deadline_in(10),
                 ),
             )
 
@@ -308,11 +308,11 @@ def test_aborted_without_the_target(pair: Pair) -> None:
     assert newest.epoch == 3, "above what B may have"
     with pair.service() as store:
         wait_for(pair.same)
-        wait_for(lambda: store.pairs[0].epoch == 3)
+        wait_for(lambda: store.pairs and store.pairs[0].epoch == 3)
         assert (store.pairs[0].active, store.pairs[0].run) == (one, "")
 
 
-def test_a_refused_command_fences_nobody(pair: Pair) -> None:
+def test_a_refused_command_fences_no_producer(pair: Pair) -> None:
     """In the middle of a switch, commands for the other direction or another kind of
     run are refused; so is, at its end, one that has nothing to do. The operator at work
     goes on. The same command again takes its place.
@@ -382,8 +382,9 @@ def test_services_with_different_files(pair: Pair) -> None:
         wait_for(pair.same)
         time.sleep(2.5)  # either may still write
         (active,) = {pair.active(0), pair.active(1)}
-        assert {s.pairs[0].active for s in (first, second)} == {active}
-        remarks = {s.pairs[0].remark for s in (first, second)}
         other = two if active == one else one
+        wait_for(lambda: {s.pairs[0].active for s in (first, second)} == {active})
+        wait_for(lambda: any(s.pairs[0].remark for s in (first, second)))
+        remarks = {s.pairs[0].remark for s in (first, second)}
         assert sorted(map(bool, remarks)) == [False, True]
         assert any(f"says active: {other}" in remark for remark in remarks)

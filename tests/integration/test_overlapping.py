@@ -17,15 +17,16 @@ import uuid
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
 import pytest
 
-from tests.harness.admin import create_topic
+from tests.harness.admin import copied_records, create_topic
 from tests.harness.load import keys, producer, send
 from tests.harness.mishaps import Mishap, Rule
 from tests.harness.proxy import BrokerProxy
 from tests.harness.slots import SparklessFlow, copy_until
+from tests.harness.waiting import wait_for
 from tests.harness.witness import Witness
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from mirror.playground.cluster import PlaygroundCluster
 
@@ -52,13 +53,17 @@ def _refused(*, code: int, topic: str) -> Rule:
 
 
 @contextlib.contextmanager
-def trickling(bootstrap: str, topic: str) -> Iterator[None]:
-    """Records come one after another, so that every Fetch brings a few."""
+def trickling(bootstrap: str, topic: str, copies: Callable[[], int]) -> Iterator[None]:
+    """Records come one after another, so that every Fetch brings a few: all but the
+    first once there are copies, as a slot that begins late would find all at once.
+    """
 
     def trickle() -> None:
         client = producer(bootstrap)
         for number in range(_EACH):
             send(client, topic, keys(_PARTITIONS, 1, first=number), b"v" * 50)
+            if number == 0:
+                wait_for(copies)
             time.sleep(0.005)
 
     thread = threading.Thread(target=trickle)
@@ -139,7 +144,7 @@ def test_one_of_several_transactions_fails(
         with (
             flow.slot() as slot,
             proxy.rules(rule, slow),
-            trickling(source, topic_name),
+            trickling(source, topic_name, lambda: copied_records(target, flow.copy)),
         ):
             witness.begin(flow.copy)
             copy_until(

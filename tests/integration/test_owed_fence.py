@@ -112,8 +112,8 @@ def test_the_cluster_comes_back(topic_name: str, tmp_path: Path) -> None:
             assert all_acls(one.admin_bootstrap) == before
 
 
-# Dies by SIGKILL while it lays the fence: at so many ACLs, or else when it is about to
-# look whether the role moved.
+# Dies by SIGKILL while it lays the fence: at a given number of ACLs, or else when it is
+# about to look whether the role moved.
 _DIES = """
 import os, pathlib, signal, sys
 from mirror.clusters.admin import acls

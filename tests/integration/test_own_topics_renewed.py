@@ -6,7 +6,6 @@ even if that is just as long.
 
 from __future__ import annotations
 
-import contextlib
 from typing import TYPE_CHECKING
 import uuid
 
@@ -15,8 +14,6 @@ import pytest
 
 from mirror.batches import writing
 from mirror.clusters.admin.groups import Group, GroupKind
-from mirror.clusters.cluster import Cluster
-from mirror.config.cluster_settings import ClusterConfig
 from mirror.config.schema import FlowConfig
 from mirror.errors import RecreatedError
 from mirror.offsets import index, offset_map, progress, runs
@@ -29,24 +26,17 @@ from mirror.offsets.runs import Block
 from mirror.offsets.translation import Exactness, Translated
 from mirror.recovery import pauses
 from tests.harness.admin import create_topic, delete_topic, topic_exists
+from tests.harness.connections import connected
 from tests.harness.waiting import wait_for
 from tests.integration.test_groups_on_brokers import Copied
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
+    from mirror.clusters.cluster import Cluster
     from mirror.playground.cluster import PlaygroundCluster
 
 pytestmark = pytest.mark.integration
 
 SOURCE_ID = uuid.UUID(int=1)
-
-
-@contextlib.contextmanager
-def connected(bootstrap: str) -> Iterator[Cluster]:
-    config = ClusterConfig(alias="T", bootstrap_servers=(bootstrap,))
-    with contextlib.closing(Cluster(config).connect()) as cluster:
-        yield cluster
 
 
 def create_again(bootstrap: str, topic: str) -> None:
@@ -150,7 +140,7 @@ def test_pauses(clusters: dict[str, PlaygroundCluster], topic_name: str) -> None
     not; what is paused in the new one stays paused.
     """
     target = clusters["b"].bootstrap
-    flow = FlowConfig(source=topic_name, target="T")
+    flow = FlowConfig(source=topic_name, target="B")
     topic = pauses.topic_name(topic_name)
     with connected(target) as cluster:
         reader = pauses.PausesReader(cluster, flow)

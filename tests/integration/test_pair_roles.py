@@ -15,7 +15,7 @@ from tests.harness.admin import create_topic, topic_exists
 from tests.harness.load import NumberedLoad
 from tests.harness.service import RunningMirror
 from tests.harness.switching import make_active
-from tests.harness.waiting import wait_for
+from tests.harness.waiting import crowd, wait_for
 from tests.harness.witness import assert_exactly_once, eventually, keys_of, read_topic
 
 if TYPE_CHECKING:
@@ -50,10 +50,13 @@ def beats(bootstrap: str, source: str, target: str, since: float) -> int:
 
 
 def told_end(bootstrap: str, source: str, topic: str) -> int:
-    """Where a partition ends, by what a client finds in the standby topic."""
+    """Where a partition ends, by what a client finds in the standby topic; -1 while it
+    does not say that.
+    """
     messages = read_topic(bootstrap, f"mirror-standby.{source}.internal").get(0, [])
     newest = {each.key(): each.value() for each in messages}
-    return int(json.loads(newest[f"ends/{topic}".encode()])["ends"][0])
+    told = newest.get(f"ends/{topic}".encode())
+    return -1 if told is None else int(json.loads(told)["ends"][0])
 
 
 @pytest.mark.full
@@ -98,8 +101,13 @@ def test_the_flow_out_of_the_active_cluster_copies(
             load.send(20)
         copies("RA", "RB", 20)
         wait_for(lambda: (answers(mirror, "RA"), answers(mirror, "RB")) == (200, 503))
-        (pair,) = mirror.status()["pairs"]
-        assert (pair["active"], pair["epoch"], pair["run"]) == ("RA", 1, "")
+        begun = [("RA", 1, "")]
+        mirror.wait_until(
+            lambda document: (
+                [(p["active"], p["epoch"], p["run"]) for p in document["pairs"]]
+                == begun
+            )
+        )
         wait_for(lambda: told_end(ends["RA"], "RB", topic_name) == 20)
         wait_for(lambda: beats(ends["RA"], "RB", "RA", started) > 1)
         names = {job["name"] for job in mirror.flow("RB->RA")["jobs"]}
@@ -110,8 +118,10 @@ def test_the_flow_out_of_the_active_cluster_copies(
         make_active(document, "RA", "RB", 2)
         changed, began = time.time(), time.monotonic()
         settled(mirror, "RB->RA", "RA->RB")
-        assert time.monotonic() - began < 15, "well within a failure's restart"
-        assert (answers(mirror, "RA"), answers(mirror, "RB")) == (503, 200)
+        assert time.monotonic() - began < 15 * crowd(), (
+            "well within a failure's restart"
+        )
+        wait_for(lambda: (answers(mirror, "RA"), answers(mirror, "RB")) == (503, 200))
         for load in loads.values():
             load.send(20)
         copies("RB", "RA", 40)

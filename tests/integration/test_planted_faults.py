@@ -243,7 +243,8 @@ def _copied(made: dict[str, PlaygroundCluster]) -> SparklessFlow:
     flow = SparklessFlow(
         source=a.bootstrap, target=b.bootstrap, topic=".*", alias="A"
     ).own()
-    client = producer(a.bootstrap)
+    # One batch for each flush, however slow this is.
+    client = producer(a.bootstrap, linger_ms=60_000)
     client.produce(
         _PARTED, key=_OTHER, value=b"", headers=[("a", b"1"), ("b", b"2")],
         timestamp=_OTHER_TIME, partition=1,

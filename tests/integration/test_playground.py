@@ -14,16 +14,7 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import KafkaError as ConfluentError
 from confluent_kafka.admin import AdminClient
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
-from kafka.admin import (
-    ACL,
-    ACLOperation,
-    ACLPermissionType,
-    ConfigResource,
-    ConfigResourceType,
-    NewTopic,
-    ResourcePattern,
-    ResourceType,
-)
+from kafka.admin import ConfigResource, ConfigResourceType, NewTopic
 from kafka.errors import TopicAuthorizationFailedError
 import psutil
 import pytest
@@ -32,7 +23,8 @@ from mirror.errors import PlaygroundError
 from mirror.playground.brokers import playground
 from mirror.playground.cluster import PlaygroundCluster
 from mirror.playground.secured import USER
-from tests.harness.waiting import wait_for
+from tests.harness.metadata import allow
+from tests.harness.waiting import crowd, wait_for
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -188,7 +180,7 @@ def test_nodes_die_with_their_parent(tmp_path: Path) -> None:
         broker = psutil.Process(int(parent.stdout.readline()))
         parent.send_signal(signal.SIGKILL)
 
-    _gone, alive = psutil.wait_procs([broker], timeout=20)
+    _gone, alive = psutil.wait_procs([broker], timeout=20 * crowd())
 
     assert not alive
 
@@ -212,21 +204,6 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PlaygroundClus
         yield made["a"]
 
 
-def allow_all(cluster: PlaygroundCluster, topic: str) -> None:
-    with admin_of(cluster.admin_bootstrap) as admin:
-        admin.create_acls(
-            [
-                ACL(
-                    principal=f"User:{USER}",
-                    host="*",
-                    operation=ACLOperation.ALL,
-                    permission_type=ACLPermissionType.ALLOW,
-                    resource_pattern=ResourcePattern(ResourceType.TOPIC, topic),
-                )
-            ]
-        )
-
-
 def test_secured_cluster_lets_the_right_ones_in(
     secured: PlaygroundCluster, topic_name: str
 ) -> None:
@@ -236,7 +213,7 @@ def test_secured_cluster_lets_the_right_ones_in(
     with pytest.raises(TopicAuthorizationFailedError):
         produce(secured.bootstrap, topic_name, [b"x"], **scram)
 
-    allow_all(secured, topic_name)
+    allow(secured.admin_bootstrap, USER, "ALL", topic_name)
     produce(secured.bootstrap, topic_name, [b"x"], enable_idempotence=False, **scram)
 
     tls = kafka_python_settings(secured.mutual_tls.client_config)

@@ -15,7 +15,6 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 import httpx
 import pytest
@@ -27,9 +26,9 @@ from mirror.config.load import load
 from mirror.driver.ownership import rewrite_progress
 from mirror.driver.rewriting import Rewriting
 from mirror.proving.runner import InProcess
-from tests.harness.admin import create_topic, topic_exists
+from tests.harness.admin import create_topic, delete_records, topic_exists
 from tests.harness.load import producer
-from tests.harness.waiting import crowd, wait_for
+from tests.harness.waiting import PATIENCE_SECONDS, crowd, wait_for
 from tests.harness.witness import eventually, keys_of, order_of
 
 if TYPE_CHECKING:
@@ -61,7 +60,7 @@ class Lab:
         assert client.flush(30) == 0
 
     def copied(self, copy: str, count: int) -> list[bytes]:
-        """The keys of the copy's only partition, once there are so many."""
+        """The keys of the copy's only partition, once there are `count`."""
         try:
             return keys_of(eventually(self.b, copy, count))[0]
         except AssertionError as error:
@@ -75,8 +74,14 @@ class Lab:
         return {"state": "", "reason": "", "lost": 0, "position": -1}
 
     def wait_state(self, topic: str, state: str) -> dict[str, Any]:
-        wait_for(lambda: self.partition(topic)["state"] == state, _ACTED_SECONDS, 0.2)
-        return self.partition(topic)
+        found: dict[str, Any] = {}
+
+        def there() -> bool:
+            found.update(self.partition(topic))
+            return bool(found["state"] == state)
+
+        wait_for(there, _ACTED_SECONDS, 0.2)
+        return found
 
     def command(self, *words: str) -> str:
         """Returns its stdout."""
@@ -90,7 +95,7 @@ class Lab:
             [sys.executable, "-m", "mirror", *words, "-c", str(self.file)],
             capture_output=True,
             text=True,
-            timeout=60 * crowd(),  # a repair starts Spark
+            timeout=PATIENCE_SECONDS * crowd(),  # a repair starts Spark
             check=False,
         )
         assert done.returncode == 0, done.stdout + done.stderr
@@ -103,12 +108,6 @@ class Lab:
             for loss in listed
             if loss["topic"] == topic
         ]
-
-    def delete_records(self, topic: str, before: int) -> None:
-        admin = AdminClient({"bootstrap.servers": self.a})
-        place = TopicPartition(topic, 0, before)
-        for future in admin.delete_records([place]).values():
-            future.result(30)
 
     def delete_topic(self, topic: str) -> None:
         admin = AdminClient({"bootstrap.servers": self.a})
@@ -169,13 +168,13 @@ def test_deleted_before_copied(lab: Lab) -> None:
     lab.typed("pause", "LOSS->B", "--topic", topic, "--yes")
     assert lab.wait_state(topic, "PAUSED")["position"] == 50
     lab.put(topic, range(50, 150))
-    lab.delete_records(topic, 120)
+    delete_records(lab.a, topic, 120)
     lab.typed("resume", "LOSS/B", "--yes")
     kept = [b"%d" % n for n in [*range(50), *range(120, 150)]]
     assert lab.copied(f"LOSS.{topic}", 80) == kept
     assert lab.losses(topic) == [("DELETED", 50, 119)]
-    wait_for(lambda: lab.partition(topic)["lost"] == 70, 10)
-    assert lab.partition(topic)["state"] == "RUNNING"
+    wait_for(lambda: lab.partition(topic)["lost"] == 70)
+    lab.wait_state(topic, "RUNNING")
 
 
 def test_stop_on_loss_waits_for_a_decision(lab: Lab) -> None:
@@ -190,7 +189,7 @@ def test_stop_on_loss_waits_for_a_decision(lab: Lab) -> None:
     lab.command("pause", "STOP->B", "--topic", topic, "--yes")
     lab.wait_state(topic, "PAUSED")
     lab.put(topic, range(50, 100))
-    lab.delete_records(topic, 70)
+    delete_records(lab.a, topic, 70)
     lab.command("resume", "STOP->B", "--yes")
     reason = lab.wait_state(topic, "FAULTED")["reason"]
     assert "offsets 50 to 69" in reason
@@ -202,7 +201,7 @@ def test_stop_on_loss_waits_for_a_decision(lab: Lab) -> None:
     kept = [b"%d" % n for n in [*range(50), *range(70, 100)]]
     assert lab.copied(f"STOP.{topic}", 80) == kept
     assert lab.losses(topic) == [("SKIPPED", 50, 69)]
-    assert lab.partition(other)["position"] == 10
+    wait_for(lambda: lab.partition(other)["position"] == 10)
 
 
 def test_recreated_topic_goes_on(lab: Lab) -> None:
@@ -215,16 +214,14 @@ def test_recreated_topic_goes_on(lab: Lab) -> None:
     lab.copied(f"LOSS.{topic}", 100)
     lab.delete_topic(topic)
     lab.mirror.wait_until(
-        lambda _: any(topic in text for text in lab.mirror.flow("LOSS->B")["gone"]), 15
+        lambda _: any(topic in text for text in lab.mirror.flow("LOSS->B")["gone"])
     )
     create_topic(lab.a, topic)
     lab.put(topic, range(30), "new-")
     expected = [b"old-%d" % n for n in range(100)] + [b"new-%d" % n for n in range(30)]
     assert lab.copied(f"LOSS.{topic}", 130) == expected
     assert [cause for cause, _, _ in lab.losses(topic)] == ["RECREATED"]
-    wait_for(
-        lambda: not any(topic in t for t in lab.mirror.flow("LOSS->B")["gone"]), 15
-    )
+    wait_for(lambda: not any(topic in t for t in lab.mirror.flow("LOSS->B")["gone"]))
 
 
 def test_recreated_in_a_moment(lab: Lab) -> None:
@@ -242,7 +239,7 @@ def test_recreated_in_a_moment(lab: Lab) -> None:
     lab.put(topic, range(200), "new-")
     expected = [b"old-%d" % n for n in range(20)] + [b"new-%d" % n for n in range(200)]
     assert lab.copied(f"LOSS.{topic}", 220) == expected
-    time.sleep(3)  # another lease, which could copy some again
+    lab.mirror.wait_leases("LOSS->B")  # they could copy some again
     assert order_of(lab.b, f"LOSS.{topic}")[0] == expected
 
 
@@ -257,10 +254,12 @@ def test_stop_on_recreated_topic(lab: Lab) -> None:
     lab.delete_topic(topic)
     create_topic(lab.a, topic)
     lab.put(topic, range(50), "new-")
-    wait_for(
-        lambda: "created again" in lab.partition(topic)["reason"], _ACTED_SECONDS, 0.2
-    )
-    assert lab.partition(topic)["state"] == "FAULTED"
+
+    def refused() -> bool:
+        shown = lab.partition(topic)
+        return shown["state"] == "FAULTED" and "created again" in shown["reason"]
+
+    wait_for(refused)
     assert len(order_of(lab.b, f"STOP.{topic}")[0]) == 40
     lab.command("flow", "reset", "STOP->B", "--topic", topic, "--to", "10", "--yes")
     expected = [b"old-%d" % n for n in range(40)]
@@ -280,7 +279,7 @@ def test_a_pause_outlives_a_restart(lab: Lab) -> None:
     lab.copied(f"LOSS.{topic}", 10)
     shown = lab.command("pause", "LOSS->B", "--topic", topic, "--dry-run")
     assert topic in shown
-    time.sleep(4)
+    lab.mirror.wait_leases("LOSS->B")
     assert lab.partition(topic)["state"] == "RUNNING"
     lab.command("pause", "LOSS->B", "--topic", topic, "--yes")
     lab.wait_state(topic, "PAUSED")
@@ -290,9 +289,9 @@ def test_a_pause_outlives_a_restart(lab: Lab) -> None:
     lab.mirror.start()
     lab.copied(f"LOSS.{other}", 10)
     wait_for(lambda: lab.partition(topic)["state"] == "PAUSED")
+    wait_for(lambda: lab.partition(topic)["lag"] == 10)
     shown = lab.wait_state(topic, "PAUSED")
     assert (shown["position"], shown["since"] > 0) == (10, True)
-    wait_for(lambda: lab.partition(topic)["lag"] == 10, 10)
     assert lab.mirror.flow("LOSS->B")["paused"] == 1
     assert len(order_of(lab.b, f"LOSS.{topic}")[0]) == 10
     lab.command("resume", "LOSS->B", "--topic", topic, "--yes")
@@ -313,7 +312,7 @@ def test_reset_while_the_service_runs(lab: Lab) -> None:
     assert [(p["old"], p["new"], p["again"]) for p in planned["positions"]] == [
         (30, 20, 10)
     ]
-    time.sleep(2)
+    lab.mirror.wait_leases("LOSS->B")
     assert len(order_of(lab.b, f"LOSS.{topic}")[0]) == 30
     restarts = lab.mirror.flow("LOSS->B")["restarts"]
     lab.command(*words, "--yes")
@@ -364,8 +363,14 @@ def test_repair_while_the_service_runs(
     lab.put(topic, range(40, 50))
     numbers = [*range(30), *range(33, 40), *range(30, 33), *range(40, 50)]
     assert lab.copied(f"LOSS.{topic}", 50) == [b"%d" % n for n in numbers]
-    told = httpx.get(f"{lab.mirror.url}/events?kind=copy-repaired").json()["events"]
-    assert [each["details"]["topics"] for each in told] == [{topic: 3}]
+
+    def told() -> list[dict[str, int]]:
+        asked = f"{lab.mirror.url}/events?kind=copy-repaired"
+        events = httpx.get(asked, timeout=PATIENCE_SECONDS).json()["events"]
+        return [each["details"]["topics"] for each in events]
+
+    wait_for(told)
+    assert told() == [{topic: 3}]
 
 
 def test_start_at_a_moment(lab: Lab) -> None:

@@ -14,7 +14,6 @@ from kafka import KafkaAdminClient
 import pytest
 
 from mirror.config.schema import MirrorConfig
-from mirror.playground.brokers import playground
 from mirror.playground.secured import USER
 from mirror.preflight.check import check
 from mirror.preflight.finding import State
@@ -26,8 +25,6 @@ from tests.harness.metadata import Sides, acls_of, allow, revoke
 from tests.harness.waiting import deadline_in, wait_for
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from mirror.playground.cluster import PlaygroundCluster
     from mirror.preflight.finding import Finding
 
@@ -41,17 +38,9 @@ KINDS = {
 }
 
 
-@pytest.fixture(scope="module")
-def secured(
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[dict[str, PlaygroundCluster]]:
-    """Two clusters with authorizers, shared by this module."""
-    root = tmp_path_factory.mktemp("secured")
-    with playground(("a", "b"), root=root, given=False, secured=True) as made:
-        yield made
-
-
-def config_of(secured: dict[str, PlaygroundCluster], **settings: Any) -> MirrorConfig:
+def config_of(
+    secured_pair: dict[str, PlaygroundCluster], **settings: Any
+) -> MirrorConfig:
     """A flow A->B of a user who has no rights until a test grants them."""
     return MirrorConfig.model_validate(
         {
@@ -60,7 +49,7 @@ def config_of(secured: dict[str, PlaygroundCluster], **settings: Any) -> MirrorC
                     "bootstrap_servers": cluster.bootstrap,
                     **cluster.client_config,
                 }
-                for alias, cluster in zip("AB", secured.values(), strict=True)
+                for alias, cluster in zip("AB", secured_pair.values(), strict=True)
             },
             "flows": {"A->B": settings},
             "service": {"http_port": 0},
@@ -68,8 +57,10 @@ def config_of(secured: dict[str, PlaygroundCluster], **settings: Any) -> MirrorC
     )
 
 
-def change(secured: dict[str, PlaygroundCluster], right: Right, *, give: bool) -> None:
-    bootstrap = secured[right.cluster.lower()].admin_bootstrap
+def change(
+    secured_pair: dict[str, PlaygroundCluster], right: Right, *, give: bool
+) -> None:
+    bootstrap = secured_pair[right.cluster.lower()].admin_bootstrap
     do = allow if give else revoke
     name = "kafka-cluster" if right.kind is ResourceKind.CLUSTER else right.extent.name
     do(
@@ -92,17 +83,17 @@ def topics_of(bootstrap: str) -> set[str]:
 
 
 def test_missing_rights_are_told_one_by_one(
-    secured: dict[str, PlaygroundCluster], topic_name: str
+    secured_pair: dict[str, PlaygroundCluster], topic_name: str
 ) -> None:
     """A user without rights sees every missing right, with the command that grants it;
     with exactly the needed rights none is missing; without one of them, that one is;
     and the check changes nothing.
     """
-    a, b = (secured[name].admin_bootstrap for name in "ab")
+    a, b = (secured_pair[name].admin_bootstrap for name in "ab")
     create_topic(a, topic_name, 1)
     create_topic(b, f"A.{topic_name}", 1)
     config = config_of(
-        secured,
+        secured_pair,
         topics=[topic_name, f"{topic_name}-new"],
         sync_group_offsets=True,
         follow_commits="on",
@@ -126,9 +117,9 @@ def test_missing_rights_are_told_one_by_one(
 
     needed = tuple(right for right in needed if right != unneeded)
     for right in needed:
-        change(secured, right, give=True)
+        change(secured_pair, right, give=True)
     try:
-        deadline = deadline_in(10)
+        deadline = deadline_in()
         while (left := missing(config)) and time.monotonic() < deadline:
             time.sleep(0.2)
         assert left == []
@@ -141,7 +132,7 @@ def test_missing_rights_are_told_one_by_one(
             r for r in needed if r.cluster == "B" and r.operation is Operation.WRITE
             and r.kind is ResourceKind.TOPIC and "progress" in r.features
         )  # fmt: skip
-        change(secured, victim, give=False)
+        change(secured_pair, victim, give=False)
         (one,) = _eventually(config, 1)
         assert victim.extent.name in one.detail
         assert "progress" in one.detail
@@ -150,14 +141,14 @@ def test_missing_rights_are_told_one_by_one(
 
         assert _of_checkpoints(config) == "follow commits within a second"
         victim = next(r for r in needed if r.extent.name == "__consumer_offsets")
-        change(secured, victim, give=False)
+        change(secured_pair, victim, give=False)
         needed = tuple(r for r in needed if r != victim)
         told = " ".join(each.detail for each in _eventually(config, 2))
         assert "needed for checkpoints that follow commits" in told
         assert _of_checkpoints(config).startswith("every 10 s: ")
     finally:
         for right in needed:
-            change(secured, right, give=False)
+            change(secured_pair, right, give=False)
 
 
 def _of_checkpoints(config: MirrorConfig) -> str:
@@ -166,12 +157,12 @@ def _of_checkpoints(config: MirrorConfig) -> str:
 
 
 def test_acls_are_planned_as_they_are_then_given(
-    secured: dict[str, PlaygroundCluster], topic_name: str
+    secured_pair: dict[str, PlaygroundCluster], topic_name: str
 ) -> None:
     """The ACLs that the plan would add and remove are those that one turn of the job
     adds and removes; then nothing is left to plan.
     """
-    a, b = (secured[name].admin_bootstrap for name in "ab")
+    a, b = (secured_pair[name].admin_bootstrap for name in "ab")
     create_topic(a, topic_name, 1)
     create_topic(b, f"A.{topic_name}", 1)
     allow(a, "alice", "READ", topic_name)
@@ -187,24 +178,24 @@ def test_acls_are_planned_as_they_are_then_given(
         assert any(t.topic == "mirror-acls.A.internal" for t in first.create)
         done = made.sync_acls()
         assert done.added == tuple(each.binding for each in first.acls)
-        wait_for(lambda: not plan(made.config).acls, 10)
+        wait_for(lambda: not plan(made.config).acls)
 
         revoke(a, "alice", "READ", topic_name)
-        wait_for(lambda: plan(made.config).acls, 10)
+        wait_for(lambda: plan(made.config).acls)
         second = plan(made.config)
         assert [each.change for each in second.acls] == ["remove"]
         assert made.sync_acls().removed == tuple(e.binding for e in second.acls)
 
 
 def test_acls_without_an_authorizer_on_the_target(
-    secured: dict[str, PlaygroundCluster],
+    secured_pair: dict[str, PlaygroundCluster],
     clusters: dict[str, PlaygroundCluster],
     topic_name: str,
 ) -> None:
     """Copies that everyone may read, of topics that not everyone may read, cause a
     warning; a source without an authorizer does not.
     """
-    a, plain = secured["a"].admin_bootstrap, clusters["a"].bootstrap
+    a, plain = secured_pair["a"].admin_bootstrap, clusters["a"].bootstrap
     create_topic(a, topic_name, 1)
     create_topic(plain, topic_name, 1)
     for source, target, state in ((a, plain, State.WARN), (plain, a, State.OK)):
@@ -224,22 +215,22 @@ def test_acls_without_an_authorizer_on_the_target(
 
 
 def test_who_is_refused_is_told_how_to_go_on(
-    secured: dict[str, PlaygroundCluster],
+    secured_pair: dict[str, PlaygroundCluster],
 ) -> None:
     """A wrong password, and TLS spoken to a plain listener: each reason names its
     cluster.
     """
-    good = secured["a"].client_config
+    good = secured_pair["a"].client_config
     config = MirrorConfig.model_validate(
         {
             "clusters": {
                 "A": {
-                    "bootstrap_servers": secured["a"].bootstrap,
+                    "bootstrap_servers": secured_pair["a"].bootstrap,
                     **good,
                     "sasl_password": "wrong",
                 },
                 "B": {
-                    "bootstrap_servers": secured["b"].admin_bootstrap,
+                    "bootstrap_servers": secured_pair["b"].admin_bootstrap,
                     "security_protocol": "SSL",
                     "ssl_ca_file": good["ssl_ca_file"],
                 },
@@ -256,7 +247,7 @@ def test_who_is_refused_is_told_how_to_go_on(
 
 
 def _eventually(config: MirrorConfig, count: int) -> list[Finding]:
-    deadline = deadline_in(10)
+    deadline = deadline_in()
     while len(found := missing(config)) != count and time.monotonic() < deadline:
         time.sleep(0.2)
     return found

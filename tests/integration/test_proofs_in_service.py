@@ -83,7 +83,7 @@ class Service:
         )
 
     def copied(self, count: int, size: int) -> None:
-        """The flow's counters: so many records, in all partitions, of this size."""
+        """Sets the flow's counters: `count` records of this size in all."""
         each = count // _PARTITIONS
         partitions = tuple(
             PartitionStatus(

@@ -14,7 +14,7 @@ from tests.harness.admin import create_topic
 from tests.harness.load import NumberedLoad, producer
 from tests.harness.service import RunningMirror, config_for, is_worker
 from tests.harness.slots import SparklessFlow, copy_until
-from tests.harness.waiting import wait_for
+from tests.harness.waiting import PATIENCE_SECONDS, wait_for
 from tests.harness.witness import Witness, assert_exactly_once, order_of
 
 if TYPE_CHECKING:
@@ -72,9 +72,18 @@ def _proving(mirror: RunningMirror) -> list[int]:
 
 
 def _metric(mirror: RunningMirror, name: str) -> float:
-    with urllib.request.urlopen(f"{mirror.url}/metrics", timeout=20) as answer:
+    with urllib.request.urlopen(
+        f"{mirror.url}/metrics", timeout=PATIENCE_SECONDS
+    ) as answer:
         lines = answer.read().decode().splitlines()
     return sum(float(each.split()[-1]) for each in lines if each.startswith(name))
+
+
+def _told(mirror: RunningMirror) -> bytes:
+    """The events that copies differ."""
+    asked = f"{mirror.url}/events?kind=copy-differs"
+    with urllib.request.urlopen(asked, timeout=PATIENCE_SECONDS) as answer:
+        return bytes(answer.read())
 
 
 @pytest.mark.full
@@ -98,24 +107,21 @@ def test_copies_are_proven_while_the_service_copies(
                 *("DIFFERENT", _FAULTY, _FAULTY),
             )
             assert _metric(mirror, "mirror_verify_findings") == 1
-            with urllib.request.urlopen(
-                f"{mirror.url}/events?kind=copy-differs", timeout=20
-            ) as answer:
-                assert b"DIFFERENT, 1 at offset 20 on the source" in answer.read()
+            wait_for(
+                lambda: b"DIFFERENT, 1 at offset 20 on the source" in _told(mirror)
+            )
 
-            wait_for(lambda: _proving(mirror))
-            (pid,) = _proving(mirror)
+            pids: list[int] = []
+            wait_for(lambda: pids.extend(_proving(mirror)) or pids)
+            (pid,) = pids
             psutil.Process(pid).kill()
             before = mirror.flow()["verify"]["proven_at"]
-            mirror.wait_until(
-                lambda d: d["flows"][0]["verify"]["proven_at"] > before, timeout=60
-            )
+            mirror.wait_until(lambda d: d["flows"][0]["verify"]["proven_at"] > before)
             assert _proving(mirror) != [pid]
         mirror.wait_copied(a, _TOPIC)
         total = _OLD + load.total
         mirror.wait_until(
-            lambda d: d["flows"][0]["verify"]["records"]["equal"] == total - 1,
-            timeout=60,
+            lambda d: d["flows"][0]["verify"]["records"]["equal"] == total - 1
         )
         assert mirror.flow()["restarts"] == 0
         verify = mirror.flow()["verify"]

@@ -9,7 +9,6 @@ from collections import Counter
 import contextlib
 import json
 import multiprocessing
-import os
 import re
 import signal
 from typing import TYPE_CHECKING, Any
@@ -41,14 +40,17 @@ from mirror.recovery.rebuilds import Step
 from tests.harness.admin import (
     add_partitions,
     alter_topic,
+    closed_ends,
     commit_offsets,
     create_topic,
-    end_offsets,
+    delete_records,
 )
+from tests.harness.failed_over import die
 from tests.harness.group_moves import Reader
 from tests.harness.load import producer
 from tests.harness.metadata import acls_of, allow, overrides
 from tests.harness.slots import SparklessFlow, copy_until
+from tests.harness.waiting import PATIENCE_SECONDS, crowd, wait_for
 from tests.harness.witness import Witness, eventually, keys_of, read_topic
 
 if TYPE_CHECKING:
@@ -101,7 +103,7 @@ def _commit(bootstrap: str, group: str, copy: str, offsets: dict[int, int]) -> N
 def _committed(bootstrap: str, group: str, copy: str) -> dict[int, TopicPartition]:
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
     asked = [TopicPartition(copy, n) for n in range(3)]
-    found = consumer.committed(asked, timeout=10)
+    found = consumer.committed(asked, timeout=PATIENCE_SECONDS)
     consumer.close()
     return {each.partition: each for each in found if each.offset >= 0}
 
@@ -135,16 +137,12 @@ def _rebuild(config: MirrorConfig, flow: str, topic: str) -> None:
         assert work.finish(note) == {}
 
 
-def _die(*_: Any, **__: Any) -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
 def _after(call: Callable[..., Any]) -> Callable[..., None]:
-    return lambda *words, **named: (call(*words, **named), _die())[1]
+    return lambda *words, **named: (call(*words, **named), die())[1]
 
 
 def _dies_while_committing(*_: Any) -> None:
-    ownership.commit = lambda _, owner, __: (owner.begin_commit(), _die())  # type: ignore[assignment]
+    ownership.commit = lambda _, owner, __: (owner.begin_commit(), die())
 
 
 _WRITE = rebuild_notes.RebuildNotes.write
@@ -157,14 +155,14 @@ def _dies_at_the_end(*words: Any, **named: Any) -> None:
 
 
 _POINTS: dict[str, tuple[Any, str, Callable[..., None]]] = {
-    "before the pause": (Rebuilding, "_pause", _die),
-    "paused": (Rebuilding, "_keep_groups", _die),
-    "before the deletion": (renewing.deletion, "delete", _die),
+    "before the pause": (Rebuilding, "_pause", die),
+    "paused": (Rebuilding, "_keep_groups", die),
+    "before the deletion": (renewing.deletion, "delete", die),
     "after the deletion": (
         renewing.deletion, "delete", _after(renewing.deletion.delete)
     ),
-    "before the first positions": (rebuilding.starting, "find", _die),
-    "while it is copied": (copied_again, "wait", _die),
+    "before the first positions": (rebuilding.starting, "find", die),
+    "while it is copied": (copied_again, "wait", die),
     "after a group moved": (copy_groups, "settle", _after(copy_groups.settle)),
     "during the last commit": (rebuild_notes.RebuildNotes, "write", _dies_at_the_end),
 }  # fmt: skip
@@ -180,7 +178,7 @@ def _killed(config: MirrorConfig, flow: str, topic: str, point: str) -> int | No
 
     process = multiprocessing.get_context("fork").Process(target=rebuild)
     process.start()
-    process.join(60)
+    process.join(PATIENCE_SECONDS * crowd())
     return process.exitcode
 
 
@@ -289,12 +287,13 @@ def test_a_rebuild_that_is_killed_at_each_step(
         assert Counter(m.key() for part in found.values() for m in part) == Counter(
             sent + more
         )
+        wait_for(lambda: _events(mirror.url, flow))
         events = _events(mirror.url, flow)
         assert [each["details"]["repair"] for each in events] == ["rebuild"]
         assert events[0]["details"]["topics"] == {topic_name: records}
         beside = eventually(b, f"{alias}.{other}", len(_POINTS))
         assert keys_of(beside)[0] == [b"%d" % at for at in range(len(_POINTS))]
-        assert mirror.flow()["faulted"] == 0
+        wait_for(lambda: mirror.flow()["faulted"] == 0)
 
 
 FOREIGN, CLAIMS, EXPIRED, EXTRA = "foreign", "claims", "expired", "extra"
@@ -328,7 +327,7 @@ def test_refused_where_something_would_be_lost(
             witness.begin(f"{alias}.{name}")
             copy_until(witness, slot, flow.lease(60), count=30, timeout=60)
     copies = {kind: f"{alias}.{name}" for kind, name in names.items()}
-    ends = {kind: end_offsets(b, copy)[0] for kind, copy in copies.items()}
+    ends = {kind: closed_ends(b, copy)[0] for kind, copy in copies.items()}
     before = _ids(b, copies.values())
 
     stamp = read_topic(b, copies[CLAIMS])[0][0].headers()
@@ -339,9 +338,7 @@ def test_refused_where_something_would_be_lost(
     others.produce(copies[CLAIMS], key=b"?", value=b"v", headers=stamp, partition=0)
     others.produce(copies[EXTRA], key=b"?", value=b"v", partition=1)
     assert others.flush(30) == 0
-    cut = [TopicPartition(names[EXPIRED], 0, 10)]
-    admin = AdminClient({"bootstrap.servers": a})
-    admin.delete_records(cut)[cut[0]].result(30)
+    delete_records(a, names[EXPIRED], 10)
 
     def lost(kind: str) -> list[tuple[int, int | None, int | None, int]]:
         seen: list[Outlook] = []

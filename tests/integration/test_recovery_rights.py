@@ -20,6 +20,7 @@ from tests.harness.metadata import allow
 from tests.harness.producers import add_users, scram, write
 from tests.harness.service import RunningMirror
 from tests.harness.switching import Switch, pair_of
+from tests.harness.waiting import crowd
 from tests.harness.witness import order_of
 
 if TYPE_CHECKING:
@@ -59,7 +60,8 @@ class Restricted:
             grant(cluster.admin_bootstrap, [r for r in wanted if r.cluster == alias])
 
     def switch(self) -> Switch:
-        words = (f"{self.active}/{self.passive}", "--yes", "--step-timeout", "5")
+        seconds = f"{5 * crowd():.0f}"
+        words = (f"{self.active}/{self.passive}", "--yes", "--step-timeout", seconds)
         return Switch(self.folder, "switch", *words)
 
     def may_write(self, alias: str) -> str:

@@ -17,6 +17,7 @@ from mirror.clusters.registry.values import Mode, SchemaVersion, Subject
 from mirror.errors import RegistryError
 from tests.harness.registries import Witness, axonops_here, registry
 from tests.harness.registry_proxy import PAGE, RegistryProxy
+from tests.harness.waiting import crowd
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -151,7 +152,7 @@ def test_an_answer_that_drips_is_given_up(proxy: RegistryProxy) -> None:
     ):
         client.versions()
     assert failed.value.retriable
-    assert time.monotonic() - began < 20
+    assert time.monotonic() - began < 20 * crowd()
 
 
 def test_an_answer_without_end_is_given_up(
@@ -221,7 +222,7 @@ def test_addresses_are_tried_in_turn(tmp_path, name: str) -> None:
     """
     with axonops_here(tmp_path / "one") as one, axonops_here(tmp_path / "two") as two:
         Witness(two.url).register(name, _text(name))
-        with registry(one.url, two.url, timeout_seconds=1) as client:
+        with registry(one.url, two.url, timeout_seconds=crowd()) as client:
             assert client.versions() == ()
             one.freeze()
             assert [each.subject for each in client.versions()] == [name]

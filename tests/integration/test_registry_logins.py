@@ -181,7 +181,7 @@ def _store(key: str, chain: str) -> bytes:
     first, *others = x509.load_pem_x509_certificates(chain.encode())
     return pkcs12.serialize_key_and_certificates(
         b"mirror",
-        load_pem_private_key(key.encode(), None),  # type: ignore[arg-type]
+        load_pem_private_key(key.encode(), None),
         first,
         others,
         BestAvailableEncryption(STORE_PASSWORD.encode()),

@@ -9,7 +9,13 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import (
+    Consumer,
+    KafkaException,
+    TopicCollection,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient
 import pytest
 
 from tests.harness.admin import commit_offsets, create_topic, delete_topic, topic_exists
@@ -63,6 +69,16 @@ def committed(bootstrap: str, group: str, topic: str) -> list[int]:
                 time.sleep(0.1)
     finally:
         consumer.close()
+
+
+def topic_id(bootstrap: str, topic: str) -> str:
+    """Empty without such a topic."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    (found,) = admin.describe_topics(TopicCollection([topic])).values()
+    try:
+        return str(found.result(30).topic_id)
+    except KafkaException:
+        return ""
 
 
 def read_as(bootstrap: str, group: str, topic: str) -> dict[int, list[bytes]]:
@@ -164,6 +180,7 @@ def test_groups_older_than_the_deletion_skip_nothing(
     with standing.hosting(entered) as mirror:
         wait_for(lambda: synced(b, topic_name))
         commit(b, bystander, copy, 500)
+        old = topic_id(b, copy)
         delete_topic(b, copy)
         if by_others:
             wait_for(lambda: not topic_exists(b, copy))
@@ -171,7 +188,7 @@ def test_groups_older_than_the_deletion_skip_nothing(
             wait_for(lambda: committed(b, bystander, copy) == [-1001] * PARTITIONS)
             create_topic(b, copy, PARTITIONS)
         put(a, topic_name, range(HALF, 2 * HALF))
-        wait_for(lambda: topic_exists(b, copy))
+        wait_for(lambda: topic_id(b, copy) not in {"", old})
         eventually(b, copy, PARTITIONS * HALF)
         wait_rounds(mirror)
     for group in group_names(topic_name):

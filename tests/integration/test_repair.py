@@ -10,7 +10,6 @@ from collections import Counter
 import contextlib
 from dataclasses import replace
 import multiprocessing
-import os
 import signal
 import time
 from typing import TYPE_CHECKING, Any
@@ -29,11 +28,12 @@ from mirror.proving.repairs.remedies import Obstacle
 from mirror.recovery.pauses import PausesReader
 from tests.harness import segments
 from tests.harness.admin import create_topic
+from tests.harness.failed_over import die
 from tests.harness.load import producer
 from tests.harness.proofs import proven
 from tests.harness.proxy import KAFKA_2_8, BrokerProxy
 from tests.harness.slots import SparklessFlow, copy_until
-from tests.harness.waiting import deadline_in
+from tests.harness.waiting import PATIENCE_SECONDS, crowd, deadline_in
 from tests.harness.witness import Witness, read_topic
 
 if TYPE_CHECKING:
@@ -105,7 +105,8 @@ def _copy(
     flow: SparklessFlow, a: PlaygroundCluster, b: PlaygroundCluster, numbers: range
 ) -> None:
     """Write these records to every topic, and copy them, in one transaction each."""
-    client = producer(a.bootstrap)
+    # One batch for each topic, however slow this is.
+    client = producer(a.bootstrap, linger_ms=60_000)
     for name in PLANTS:
         for number in numbers:
             client.produce(
@@ -175,25 +176,21 @@ def _append(flow: SparklessFlow, **terms: Any) -> dict[str, int]:
         return made.counts
 
 
-def _die(*_: Any, **__: Any) -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
 def _dies_after_writing(*arguments: Any) -> None:
     _WRITE(*arguments)
-    _die()
+    die()
 
 
 def _dies_while_committing(*arguments: Any) -> None:
     _WRITE(*arguments)
-    ownership.commit = lambda _, owner, __: (owner.begin_commit(), _die())  # type: ignore[assignment]
+    ownership.commit = lambda _, owner, __: (owner.begin_commit(), die())
 
 
 _WRITE = appending.write
 _POINTS: dict[str, tuple[Any, str, Callable[..., None]]] = {
-    "before the take-over": (ownership, "take_over", _die),
-    "after the take-over": (appending.topic_admin, "max_message_bytes", _die),
-    "after the data": (appending, "_of_the_map", _die),
+    "before the take-over": (ownership, "take_over", die),
+    "after the take-over": (appending.topic_admin, "max_message_bytes", die),
+    "after the data": (appending, "_of_the_map", die),
     "before the commit": (appending, "write", _dies_after_writing),
     "during the commit": (appending, "write", _dies_while_committing),
 }
@@ -209,7 +206,7 @@ def _killed(flow: SparklessFlow, point: str) -> int | None:
 
     process = multiprocessing.get_context("fork").Process(target=repair)
     process.start()
-    process.join(60)
+    process.join(PATIENCE_SECONDS * crowd())
     return process.exitcode
 
 

@@ -18,8 +18,9 @@ from mirror.offsets.covers import find_starts
 from mirror.offsets.reverse_start import Start
 from mirror.offsets.runs import Block, encode, topic_name
 from tests.harness.admin import create_topic, end_offsets
+from tests.harness.connections import connected
 from tests.harness.load import producer
-from tests.harness.waiting import wait_for
+from tests.harness.waiting import crowd, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -93,8 +94,8 @@ def looked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     look = holes.look
 
     def count(*args: object) -> object:
-        counts.append(len(args[4]))  # type: ignore[arg-type]
-        return look(*args)  # type: ignore[arg-type]
+        counts.append(len(args[4]))
+        return look(*args)
 
     monkeypatch.setattr(holes, "look", count)
     return counts
@@ -108,8 +109,7 @@ def test_it_begins_at_the_first_record_of_another_writer(
     transaction, is where the way back begins, and not one that was aborted.
     """
     bootstrap = clusters["b"].bootstrap
-    config = ClusterConfig(alias="B", bootstrap_servers=(bootstrap,))
-    with contextlib.closing(Cluster(config).connect()) as cluster:
+    with connected(bootstrap) as cluster:
         flow = Flow(cluster, bootstrap, topic_name)
 
         def settle() -> None:
@@ -199,8 +199,7 @@ def test_ten_million_copies(
     for reading the map, and a second more with a record hidden among them.
     """
     bootstrap = clusters["b"].bootstrap
-    config = ClusterConfig(alias="B", bootstrap_servers=(bootstrap,))
-    with contextlib.closing(Cluster(config).connect()) as cluster:
+    with connected(bootstrap) as cluster:
         flow = Flow(cluster, bootstrap, topic_name)
         plain = producer(bootstrap)
         for number in range(20_000):
@@ -215,10 +214,10 @@ def test_ten_million_copies(
             assert flow.start(position) == Start(wanted, sure=True)
             took = time.monotonic() - begun
             print(f"from {position}: {took:.2f} s, {sum(looked)} holes")
-            assert took < 10
+            assert took < 10 * crowd()
             looked.clear()
         # The most there is to do: if no marker could be counted.
-        from mirror.offsets import explained  # noqa: PLC0415
+        from mirror.offsets import explained
 
         monkeypatch.setattr(explained, "_MOST_ROWS", 0)
         begun = time.monotonic()

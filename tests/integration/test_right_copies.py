@@ -5,12 +5,11 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from confluent_kafka import Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import Producer
 import pytest
 
 from mirror.proving.account import Kind
-from tests.harness.admin import alter_topic, create_topic, end_offsets
+from tests.harness.admin import alter_topic, create_topic, delete_records, end_offsets
 from tests.harness.load import producer
 from tests.harness.proofs import checked, proven
 from tests.harness.slots import SparklessFlow, copy_until
@@ -86,12 +85,6 @@ def _produce_all(a: str) -> None:
             _fill(a, topic)
 
 
-def _trim(bootstrap: str, topic: str, before: int) -> None:
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    for each in admin.delete_records([TopicPartition(topic, 0, before)]).values():
-        each.result(30)
-
-
 def test_nothing_is_found_and_all_is_explained(
     make_clusters: Callable[..., dict[str, PlaygroundCluster]],
 ) -> None:
@@ -119,9 +112,16 @@ def test_nothing_is_found_and_all_is_explained(
         _fill(a, "compacted", first=_EACH)
         time.sleep(0.2)
         _fill(a, "compacted", first=2 * _EACH)
-        slot.run(flow.lease(3))
-    _trim(a, "trimmed-source", 50)
-    _trim(b, "A.trimmed-copy", 70)
+
+        def passed() -> bool:
+            (of_it,) = (
+                each for each in slot.run(flow.lease(1)) if each.topic == "compacted"
+            )
+            return of_it.position == 3 * _EACH
+
+        wait_for(passed)
+    delete_records(a, "trimmed-source", 50)
+    delete_records(b, "A.trimmed-copy", 70)
     wait_for(lambda: len(read_topic(b, "A.compacted")[0]) < 2 * _EACH)
     for cluster, name in ((a, "compacted"), (b, "A.compacted")):
         alter_topic(cluster, name, min_cleanable_dirty_ratio="1")  # not any more

@@ -184,7 +184,7 @@ def test_while_the_flow_goes_on(
     load = NumberedLoad(a, topic_name, 1)
     load.send(_EACH)
     with flow.slot() as slot:
-        running = RunningLease(slot, flow.lease(120))
+        running = RunningLease(slot, flow.lease(600))
         try:
             with load.streaming(chunk=20, pause=0.005):
                 grown = [
@@ -193,7 +193,7 @@ def test_while_the_flow_goes_on(
                     for by_content in (False, True)
                 ]
             wait_for(
-                lambda: len(order_of(b, flow.copy)[0]) == len(load.order[0]), 30, 0.3
+                lambda: len(order_of(b, flow.copy)[0]) == len(load.order[0]), pause=0.3
             )
         finally:
             running.end()

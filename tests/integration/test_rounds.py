@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import suppress
 import json
 import os
 import signal
@@ -117,12 +118,14 @@ class Rounds(Played):
             _wait_for_more(application.written)
             workers = self._mirror.worker_pids()
             for pid in workers:
-                os.kill(pid, signal.SIGSTOP)
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGSTOP)
             _wait_for_more(application.written)
             self._dying.kill()
             stop.set()
         for pid in workers:
-            os.kill(pid, signal.SIGCONT)
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
 
     def _tail(self) -> dict[int, int]:
         """How many records `mirror tail list` names, by partition."""

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from mirror.metadata.schema_need import Settled
     from mirror.playground.cluster import PlaygroundCluster
     from mirror.relay.report import PartitionReport
+    from mirror.relay.slot import Slot
 
     Clusters = dict[str, PlaygroundCluster]
 
@@ -102,10 +103,28 @@ class Site:
             finally:
                 lease.end()
 
-    def lease(self, flow: SparklessFlow, seconds: float = 2) -> list[PartitionReport]:
-        """One whole lease of a new slot."""
-        with flow.slot() as slot:
-            return slot.run(flow.lease(seconds))
+    def copied(
+        self, slot: Slot, flow: SparklessFlow, wanted: dict[str, int]
+    ) -> list[PartitionReport]:
+        """The reports of a lease that lasts until copies have so many records."""
+        lease = RunningLease(slot, flow.lease(300))
+        try:
+            wait_for(lambda: {t: self.count(t) for t in wanted} == wanted)
+        finally:
+            reports = lease.end()
+        return reports
+
+    def held(self, slot: Slot, flow: SparklessFlow, count: int = 1) -> dict[str, str]:
+        """The topics that are set aside, with the reasons, once there are so many."""
+        found: dict[str, str] = {}
+
+        def there() -> bool:
+            found.clear()
+            found.update(aside(slot.run(flow.lease(3))))
+            return len(found) == count
+
+        wait_for(there)
+        return found
 
     def count(self, topic: str) -> int:
         found = read_topic(self.target, topic, **{"fetch.wait.max.ms": 20})
@@ -312,19 +331,21 @@ def test_registry_down(site: Site) -> None:
     write(site, topic, *sent)
     write(site, other, *sent)
     with flow.slot() as slot:
-        assert not aside(slot.run(flow.lease(3)))
+        assert not aside(site.copied(slot, flow, {topic: 3, other: 3}))
         assert values(site, topic) == values(site, other) == sent
         new = site.a.register("o-value", avro("O", "a", "b"))
         later = [framed(known, b"k"), framed(new, b"n"), framed(known, b"l")]
         with site.before_b.fault(status=503):
             write(site, topic, *later)
             write(site, other, later[0])
-            [(waiting, reason)] = aside(slot.run(flow.lease(6))).items()
+            site.copied(slot, flow, {topic: 4, other: 4})
+            [(waiting, reason)] = site.held(slot, flow).items()
             assert values(site, other) == [*sent, later[0]]
             assert values(site, topic) == [*sent, later[0]]
             # Another process knows no ids, and believes the notes of what was copied.
             write(site, other, framed(known, b"again"))
-            site.lease(flow, 4)
+            with flow.slot() as another:
+                site.copied(another, flow, {other: 5})
             assert values(site, other)[-1] == framed(known, b"again")
         assert waiting == topic
         assert reason.startswith(f"{WAITS}{new} of o-value")
@@ -361,7 +382,8 @@ def test_bytes(site: Site, provenance: bool) -> None:
     ]  # fmt: skip
     flow = site.flow(provenance=provenance)
     write(site, topic, *records, compression_type="zstd")
-    reports = site.lease(flow, 4)
+    with flow.slot() as slot:
+        reports = site.copied(slot, flow, {topic: len(records)})
     assert not aside(reports)
     found = read_topic(site.target, topic)[0]
     assert [
@@ -386,7 +408,7 @@ def test_relayed_batches_wait(site: Site) -> None:
     flow = site.flow(provenance=False)
     with flow.slot() as slot:
         with site.before_b.fault(status=503):
-            assert aside(slot.run(flow.lease(4)))
+            assert site.held(slot, flow)
             assert values(site, topic) == []
         wait_for(lambda: not aside(slot.run(flow.lease(2))))
     assert values(site, topic) == sent
@@ -405,14 +427,18 @@ def test_conflict(site: Site) -> None:
     flow = site.flow(schemas_exclude=["left"])
     for name, topic in topics.items():
         write(site, topic, framed(ids[name]))
-    found = aside(site.lease(flow, 4))
+    with flow.slot() as slot:
+        site.copied(slot, flow, {topics["good"]: 1})
+        found = site.held(slot, flow, 2)
     assert found.keys() == {topics["taken"], topics["left"]}
     assert "theirs version 1" in found[topics["taken"]]
     assert "schemas_exclude" in found[topics["left"]]
     assert site.count(topics["good"]) == 1
     assert site.b.text(ids["taken"]) == avro("T")
     elsewhere = flow.settings | {"schemas_topics": [topics["good"]]}
-    assert not aside(site.lease(site.flow(**elsewhere), 4))
+    flow = site.flow(**elsewhere)
+    with flow.slot() as slot:
+        wait_for(lambda: not aside(slot.run(flow.lease(4))))
 
 
 @pytest.mark.full
@@ -424,14 +450,15 @@ def test_id_issued_later(site: Site) -> None:
     flow = site.flow()
     with flow.slot() as slot:
         write(site, topic, framed(1, b"early"))
-        assert sum(r.counts.unknown_ids for r in slot.run(flow.lease(3))) == 1
+        reports = site.copied(slot, flow, {topic: 1})
+        assert sum(r.counts.unknown_ids for r in reports) == 1
         number = site.a.register("o-value", avro("O", "a"))
         assert number == 1
         deadline = time.monotonic() + STRANGE_SECONDS
         wait_for(lambda: time.monotonic() > deadline)
         write(site, topic, framed(number, b"later"))
-        assert sum(r.counts.unknown_ids for r in slot.run(flow.lease(3))) == 0
-    assert site.count(topic) == 2
+        reports = site.copied(slot, flow, {topic: 2})
+        assert sum(r.counts.unknown_ids for r in reports) == 0
     assert site.b.text(number) == site.a.text(number)
 
 

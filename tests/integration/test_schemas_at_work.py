@@ -24,7 +24,7 @@ from tests.harness.load import producer, send
 from tests.harness.registry_proxy import RegistryProxy
 from tests.harness.schemas import Raw, SchemaSides, avro
 from tests.harness.service import config_for
-from tests.harness.waiting import wait_for
+from tests.harness.waiting import PATIENCE_SECONDS, wait_for
 from tests.harness.witness import eventually
 
 if TYPE_CHECKING:
@@ -73,9 +73,10 @@ def test_a_service_keeps_them_in_step(
         wait_for(lambda: b.versions() == a.versions())
 
         processes[1].kill()
-        failed = mirror.wait_until(lambda s: _error(s) != "")
+        failed = mirror.wait_until(
+            lambda s: _error(s) and s["flows"][0]["schemas"]["request_failures"]
+        )
         assert processes[1].url in _error(failed)
-        assert failed["flows"][0]["schemas"]["request_failures"] > 0
         processes[1].start()
         wait_for(lambda: b.versions() == a.versions())
         mirror.wait_until(lambda s: not _error(s))
@@ -134,10 +135,9 @@ def test_a_service_holds_records_back(
         ]
         assert held["topic"] == topic
         assert held["reason"].startswith(f"schema {number} of o-value")
-        shown = httpx.get(f"{mirror.url}/metrics").text
-        assert (
-            f'schema_waiting_partitions{{source="{one}",target="{other}"}} 1' in shown
-        )
+        waits = f'schema_waiting_partitions{{source="{one}",target="{other}"}} 1'
+        asked = f"{mirror.url}/metrics"
+        wait_for(lambda: waits in httpx.get(asked, timeout=PATIENCE_SECONDS).text)
         processes[1].start()
         [copied] = eventually(clusters["b"].bootstrap, f"{one}.{topic}", 1)[0]
         assert copied.value() == value

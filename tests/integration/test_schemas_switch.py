@@ -198,6 +198,42 @@ def test_a_switch_that_is_undone_opens_the_registry_again(
 
 
 @pytest.mark.full
+def test_an_aborted_failover_opens_what_a_switch_closed(
+    clusters: Clusters, topic_name: str, a: Raw, b: Raw
+) -> None:
+    """A switch dies after it has closed A's registry, a failover takes its place and is
+    aborted once A is back: producers register there again. What a note without a run
+    closed stays closed, as a person's, and the abort says so.
+    """
+    one, two = clusters["a"].bootstrap, clusters["b"].bootstrap
+    create_topic(one, topic_name, 1)
+    a.register("o", avro("O", "a"))
+    a.register("by-hand", avro("C", "a"))
+
+    def die() -> None:
+        raise KeyboardInterrupt
+
+    def fail() -> None:
+        raise MirrorError("planted")
+
+    with pair(clusters, topic_name, a, b) as there:
+        copy(there, one, two)
+        close_by_hand(there, a, "by-hand")
+        with pytest.raises(KeyboardInterrupt):
+            there.carry_out({"positions": die})
+        with pytest.raises(MirrorError, match=r"planted.*--abort"):
+            there.carry_out({"drain": fail}, kind=Kind.FAILOVER)
+        assert not takes(a, "o", "b")
+        said = there.abort(Kind.FAILOVER)["hold"]
+    alias = there.stage().flow.source
+    assert said.startswith(f"1 subject of the registry of {alias} stays closed")
+    assert f"`mirror schema open {alias}`" in said
+    assert [takes(a, each, "b") for each in ("o", "new", "by-hand")] == [
+        True, True, False,
+    ]  # fmt: skip
+
+
+@pytest.mark.full
 def test_a_failover_opens_the_registry_that_is_left(
     clusters: Clusters,
     topic_name: str,
@@ -289,7 +325,7 @@ def command(clusters: Clusters, tmp_path: Path, a: Raw, b: Raw) -> Iterator[Any]
         said = [made.alias.get(word, word) for word in words]
         return CliRunner().invoke(app, ["schema", *said, "-c", str(file)])
 
-    run.sides = made  # type: ignore[attr-defined]
+    run.sides = made
     with made:
         yield run
 

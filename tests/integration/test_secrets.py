@@ -26,7 +26,7 @@ from tests.harness.admin import create_topic
 from tests.harness.load import producer
 from tests.harness.metadata import allow, revoke
 from tests.harness.service import RunningMirror
-from tests.harness.waiting import wait_for
+from tests.harness.waiting import PATIENCE_SECONDS, crowd, wait_for
 from tests.harness.witness import eventually
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class GuardedMirror(RunningMirror):
         request = urllib.request.Request((url or self.url) + path)
         request.add_header("Authorization", f"Bearer {TOKEN}")
         try:
-            with urllib.request.urlopen(request, timeout=10) as answer:
+            with urllib.request.urlopen(request, timeout=PATIENCE_SECONDS) as answer:
                 return str(answer.headers).encode() + answer.read()
         except HTTPError as error:  # it is an answer, too
             with error:
@@ -256,7 +256,7 @@ def command(file: Path, *words: str) -> str:
         [sys.executable, "-m", "mirror", *words, "-c", str(file)],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PATIENCE_SECONDS * crowd(),
         check=False,
     )
     return ended.stdout + ended.stderr
@@ -338,9 +338,8 @@ def test_a_refused_service_keeps_its_secrets(
         config["service"]["http_port"] = port
         with ConsoleMirror(config, tmp_path / "run", port) as mirror:
             document = mirror.wait_until(
-                lambda document: document["flows"][0]["reason"], timeout=90
+                lambda document: "refused" in document["flows"][0]["reason"]
             )
-            assert "refused" in document["flows"][0]["reason"]
             text = json.dumps(document)
             wait_for(lambda: "flow failed" in mirror.log.read_text())
             assert mirror.terminate() == 0
@@ -358,7 +357,7 @@ class ConsoleMirror(RunningMirror):
         super().__init__(config, folder)
         self._known = f"http://127.0.0.1:{port}"
 
-    def start(self, *, timeout: float = 60) -> ConsoleMirror:
+    def start(self, *, timeout: float = PATIENCE_SECONDS) -> ConsoleMirror:
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 self._command,

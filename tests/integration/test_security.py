@@ -26,6 +26,7 @@ from tests.harness.identity_provider import IdentityProvider, Key
 from tests.harness.load import keys, producer, send
 from tests.harness.security import WAYS, Doors, admit
 from tests.harness.slots import RunningLease, SparklessFlow
+from tests.harness.waiting import crowd
 from tests.harness.witness import Witness
 
 if TYPE_CHECKING:
@@ -245,7 +246,7 @@ def test_every_way_carries_records(
         alias=f"w{uuid.uuid4().hex[:6]}",
     ).own()
     with flow.slot() as slot, Witness(b.admin_bootstrap) as witness:
-        lease = RunningLease(slot, flow.lease(60))
+        lease = RunningLease(slot, flow.lease(600))
         witness.begin(flow.copy)
         try:
             witness.wait(400, 60, lease)
@@ -300,7 +301,7 @@ def test_sessions_are_renewed_under_load(
     client = producer(a.admin_bootstrap, linger_ms=1)
     sent = 0
     with flow.slot() as slot, Witness(b.admin_bootstrap) as witness:
-        lease = RunningLease(slot, flow.lease(120))
+        lease = RunningLease(slot, flow.lease(600))
         witness.begin(flow.copy)
         try:
             end = time.monotonic() + 7.5 * _SESSION_SECONDS
@@ -341,7 +342,7 @@ def test_no_token_while_a_session_lasts(
         with contextlib.closing(Cluster(config).connect()) as cluster:
             provider.failing = 503
             with pytest.raises(AuthenticationError, match="answered 503"):
-                ask_for(cluster, seconds=20)
+                ask_for(cluster, seconds=20 * crowd())
             provider.failing = 0
             time.sleep(1.2)  # for so long a failure counts
             assert cluster.topics() is not None

@@ -82,18 +82,25 @@ class Flow:
 
 
 def wait_for_reason(mirror: RunningMirror, *words: str) -> str:
-    """Wait until the flow says so."""
+    """Wait until the flow says so; what it then says."""
 
-    def said(_: dict[str, Any]) -> bool:
-        return all(word in mirror.flow()["reason"] for word in words)
+    def reason(document: dict[str, Any]) -> str:
+        return str(document["flows"][0]["reason"])
 
-    mirror.wait_until(said, _HEALED_SECONDS)
-    return mirror.flow()["reason"]
+    return reason(
+        mirror.wait_until(
+            lambda document: all(word in reason(document) for word in words),
+            _HEALED_SECONDS,
+        )
+    )
 
 
 def wait_healed(mirror: RunningMirror) -> None:
     mirror.wait_until(
-        lambda _: mirror.flow()["state"] == "RUNNING" and not mirror.flow()["reason"],
+        lambda document: (
+            document["flows"][0]["state"] == "RUNNING"
+            and not document["flows"][0]["reason"]
+        ),
         _HEALED_SECONDS,
     )
 

@@ -28,6 +28,7 @@ from tests.harness.load import keys, producer, send
 from tests.harness.security import Doors, admit
 from tests.harness.segments import attributes
 from tests.harness.topologies import RunningFile
+from tests.harness.waiting import PATIENCE_SECONDS
 from tests.harness.witness import assert_exactly_once, eventually, keys_of
 
 if TYPE_CHECKING:
@@ -131,7 +132,7 @@ class Stores:
             with closing(open_line(cluster, "127.0.0.1", port)) as ours:
                 ours.wait_to_read()
                 ours.read(memoryview(bytearray(1)))
-            thread.join(10)
+            thread.join(PATIENCE_SECONDS)
         return seen[0]
 
 

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from mirror.errors import MirrorError
 from mirror.recovery import roles
-from tests.harness.switching import Played, Switch
+from tests.harness.admin import create_topic
+from tests.harness.application import Application
+from tests.harness.group_moves import commit_for, committed
+from tests.harness.metadata import allow
+from tests.harness.producers import add_users, all_acls, scram, write
+from tests.harness.rehearsal import Rehearsal
+from tests.harness.switching import Played, Switch, secured_pair_of
+from tests.harness.waiting import wait_for
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -17,6 +26,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.full]
 
 STEPS = ("fence", "positions", "open", "redirect")
 TIMEOUT = ("--step-timeout", "10")
+DENIED = "TOPIC_AUTHORIZATION_FAILED"
 
 
 def after(step: str) -> bool:
@@ -75,3 +85,65 @@ def test_the_active_cluster_dies(
         Switch(tmp_path, "failover", flow, "--yes", *TIMEOUT).succeeds()
         print(f"failover: {time.monotonic() - began:.1f} s")
         played.go_on()
+
+
+@pytest.mark.parametrize("side", ["a", "b"])
+@pytest.mark.parametrize("first", [0, 3, 6])
+def test_a_cluster_with_a_fence_dies_in_each_step(
+    make_clusters: Any, topic_name: str, side: str, first: int
+) -> None:
+    """SIGKILL of all brokers of a cluster while each step of a switch that fences by
+    ACLs is under way. The command ends and names the step. If it was B, before it was
+    active, A's ACLs are as before at once; if it was A, or B was to become active, an
+    abort brings them back once the cluster is there, one by one, and alice writes to A
+    again. From step 7 on A refuses her. The same command then goes through, and the
+    group goes on at its record.
+    """
+    made = make_clusters("a", "b", secured=True)
+    one, two = (made[name].admin_bootstrap for name in "ab")
+    add_users(made["a"], ["alice"])
+    alice = scram(made["a"], "alice", "alice")
+    for number, step in enumerate(roles.STEPS[first : first + 3]):
+        topic, names = f"{topic_name}-{number}", (f"A{number}", f"B{number}")
+        create_topic(one, topic, 1)
+        allow(one, "alice", "WRITE", topic)
+        assert Application(topic, 1, f"app-{topic}").write(one, 10)
+        commit_for(one, f"app-{topic}", {topic: 7})
+        secured = secured_pair_of(*zip(names, made.values(), strict=True), topic)
+        with Rehearsal(
+            *((alias, "") for alias in names), topic,
+            clusters=secured["clusters"], pair={"fence": "acl"},
+            sync_topic_acls=False,
+        ) as rehearsal:  # fmt: skip
+            copy = f"{names[0]}.{topic}"
+            rehearsal.copy(two, copy, 10)
+            before = all_acls(one)
+            dying = threading.Thread(target=made[side].kill)
+            with pytest.raises(MirrorError) as told:
+                rehearsal.carry_out({step: dying.start}, step_seconds=10)
+            dying.join()
+            said = str(told.value)
+            print(step, side, said)
+            assert said.startswith("step ")
+            assert rehearsal.run is not None
+            undone = "Everything was undone" in said
+            if side == "b" and undone:
+                assert all_acls(one) == before
+            made[side].start()
+            for name in names:
+                wait_for(lambda: rehearsal.cluster(name).topics())  # noqa: B023
+            try:
+                if not undone:
+                    rehearsal.abort()
+            except MirrorError as error:
+                assert "is active since" in str(error)  # noqa: PT017
+                assert roles.STEPS.index(step) >= roles.STEPS.index("positions")
+                assert write(alice, topic) == DENIED
+            else:
+                assert all_acls(one) == before
+                assert write(alice, topic) == ""
+                rehearsal.copy(two, copy, 11)
+            rehearsal.carry_out()
+            assert rehearsal.run.state(roles.ROLE) == "DONE"
+            assert committed(two, f"app-{topic}", copy) == 7
+            assert write(alice, topic) == DENIED

@@ -38,7 +38,7 @@ from tests.harness.waiting import wait_for
 from tests.harness.witness import order_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     from mirror.playground.cluster import PlaygroundCluster
@@ -110,6 +110,19 @@ def everything(cluster: PlaygroundCluster) -> Any:
     }  # fmt: skip
 
 
+def settled(clusters: Iterable[PlaygroundCluster]) -> list[Any]:
+    """The same of all of them, once it stays: markers come after their commits."""
+    found: list[Any] = []
+
+    def stays() -> bool:
+        before = found[:]
+        found[:] = [everything(each) for each in clusters]
+        return found == before
+
+    wait_for(stays)
+    return found
+
+
 def places(admin: AdminClient, group: str) -> dict[tuple[str, int], int]:
     (asked,) = admin.list_consumer_group_offsets(
         [ConsumerGroupTopicPartitions(group)]
@@ -148,7 +161,7 @@ def test_a_dry_run_shows_what_the_switch_then_does(
         rehearsal.see()
         (tmp_path / "mirror.yaml").write_text(yaml.safe_dump(rehearsal.document))
 
-        before = [everything(each) for each in secured]
+        before = settled(secured)
         dry = ("HDA/HDB", "--dry-run")
         shown = command(tmp_path, "switch", *dry, "-o", "json")
         unplanned = command(tmp_path, "failover", *dry, "--force")
@@ -195,7 +208,7 @@ def test_a_dry_run_tries_no_acl(
     """Where a switch takes an ACL to find out who may write, a dry run only warns."""
     with rehearsal_of(secured, topic_name, "HW") as rehearsal:
         revoke(secured[0].admin_bootstrap, "alice", "WRITE", topic_name)
-        before = [everything(each) for each in secured]
+        before = settled(secured)
         found = changes(rehearsal.stage(), GroupPlaces(places={}, on_target={}))
         (warning,) = found["fence"].warnings
         assert f"1 topic without ACLs, such as {topic_name}" in warning

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from functools import partial
+import json
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import Consumer, TopicPartition
 import pytest
+from typer.testing import CliRunner
 
 from mirror.batches.reading import TopicReader
+from mirror.cli.main import app
 from mirror.config.schema import MirrorConfig
 from mirror.errors import FencedError, MirrorError
 from mirror.offsets import progress
@@ -19,16 +22,16 @@ from mirror.switching.steps.assess import places_of
 from mirror.switching.steps.changes import changes
 from tests.harness.admin import (
     add_partitions,
+    closed_ends,
     create_topic,
     delete_topic,
-    end_offsets,
 )
 from tests.harness.application import Application
 from tests.harness.group_moves import Reader, commit_for, committed
 from tests.harness.load import producer
 from tests.harness.rehearsal import Rehearsal
 from tests.harness.service import RunningMirror
-from tests.harness.waiting import wait_for
+from tests.harness.waiting import crowd, wait_for
 from tests.harness.witness import order_of
 
 if TYPE_CHECKING:
@@ -180,7 +183,7 @@ def test_a_position_in_an_earlier_topic(play: Play) -> None:
         assert play.application.write(play.a, 5)
 
     with pytest.raises(MirrorError, match="step drain failed: still waiting"):
-        play.rehearsal.carry_out({"fence": renew}, step_seconds=5)
+        play.rehearsal.carry_out({"fence": renew}, step_seconds=5 * crowd())
     assert not play.active()
 
 
@@ -246,13 +249,40 @@ def test_a_topic_that_has_grown(
             grow()
         clear = f"step {at} failed.*has 3 partitions on {play.one} and fewer on"
         with pytest.raises(MirrorError, match=clear) as told:
-            rehearsal.carry_out({step: grow}, step_seconds=3)
+            rehearsal.carry_out({step: grow}, step_seconds=3 * crowd())
         assert "refresh_topics_seconds" in str(told.value)
         assert "Everything was undone" in str(told.value)
         rehearsal.copying().own()
         rehearsal.carry_out()
         assert play.active()
         assert play.there() == 10
+
+
+def test_a_dry_run_waits_for_no_copies(
+    clusters: dict[str, PlaygroundCluster], topic_name: str, tmp_path: Path
+) -> None:
+    """Two topics whose copies the service has still to make, and one that it has to
+    grow: a dry run names all three at once, and shows the rest of the plan.
+    """
+    play = Play(clusters, topic_name)
+    play.fill()
+    document = play.rehearsal.document
+    document["defaults"]["topics"] = [f"{topic_name}.*"]
+    (tmp_path / "mirror.yaml").write_text(json.dumps(document))
+    add_partitions(play.a, topic_name, 3)
+    for name in ("one", "two"):
+        create_topic(play.a, f"{topic_name}-{name}", 1)
+    words = ("switch", f"{play.one}/{play.other}", "--dry-run", "-o", "json")
+    run = CliRunner().invoke(app, [*words, "-c", str(tmp_path / "mirror.yaml"),
+                                   "--step-timeout", "10"])  # fmt: skip
+    assert run.exit_code == 0, run.output
+    steps = {each["step"]: each for each in map(json.loads, run.stdout.splitlines())}
+    lacks = [each for each in steps["assess"]["warnings"] if "waits" in each]
+    assert [each.partition("has")[2] for each in lacks] == [
+        f" 3 partitions on {play.one} and fewer on {play.other}",
+        *[f" 1 partition on {play.one} and no copy on {play.other}"] * 2,
+    ]
+    assert steps["positions"]["changes"]
 
 
 @pytest.mark.full
@@ -314,7 +344,7 @@ def test_a_journal_is_lost(make_clusters: Any, topic_name: str, side: str) -> No
             except MirrorError as error:
                 said = str(error)
             print(f"{step} {side}: {said}")
-            wait_for(partial(went_through, play), 60)
+            wait_for(partial(went_through, play))
             assert play.there() == 10
             ours = next(iter(rehearsal.config.recovery))
             for alias in (play.one, play.other):
@@ -433,7 +463,7 @@ def test_the_way_back_passes_copies(
         rehearsal.copy(play.b, play.copy, copied)
         rehearsal.see()
         rehearsal.carry_out(kind=Kind.FAILOVER)
-        starts = end_offsets(play.b, born)[0]
+        starts = closed_ends(play.b, born)[0]
         if policy == "identity":
             assert starts > 2000
         write(play.b, born, "born", 20)

@@ -6,10 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from mirror.offsets import progress
+from mirror.recovery.journal import Kind
+from mirror.switching.steps import opening
 from mirror.switching.steps.assess import places_of
 from mirror.switching.steps.changes import changes
 from tests.harness.admin import create_topic
 from tests.harness.application import Application
+from tests.harness.cases import cases
+from tests.harness.drilling import Drilled
 from tests.harness.load import producer
 from tests.harness.rehearsal import Rehearsal
 from tests.harness.slots import SparklessFlow, copy_until
@@ -17,6 +22,8 @@ from tests.harness.witness import Witness
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from mirror.playground.cluster import PlaygroundCluster
 
 pytestmark = pytest.mark.integration
 
@@ -82,3 +89,86 @@ def test_a_third_cluster_merges(
     application.consume(a, [topic_name])
     assert again == sum(count - 1 for count in application.read.values())
     assert application.read.keys() == {*application.written, *theirs}
+
+
+class Beside(Drilled):
+    """A pair that copies one topic both ways, beside a flow from a third cluster."""
+
+    partitions = 1
+
+    @property
+    def copied(self) -> str:
+        return self.topic
+
+
+def beside(
+    clusters: dict[str, PlaygroundCluster],
+    topic: str,
+    *,
+    start: str = "earliest",
+    **more: Any,
+) -> tuple[Beside, str, str]:
+    """The pair, of whose topic A's 100 records are copied, and the ends of A and B."""
+    a, b = (clusters[name].bootstrap for name in "ab")
+    one, other = f"A{topic[-6:]}", f"B{topic[-6:]}"
+    for bootstrap in (a, b):
+        create_topic(bootstrap, topic, 1)
+    third = f"C{topic[-6:]}"
+    made = Beside(
+        (one, a), (other, b), topic, policy="identity",
+        # Under another address, or its flow would be within one cluster.
+        clusters={third: {"bootstrap_servers": a.replace("127.0.0.1", "localhost")}},
+        flows={f"{third}->{other}": {}, f"{other}->{one}": {"start": start}},
+        **more,
+    )  # fmt: skip
+    return made, a, b
+
+
+@pytest.mark.parametrize(
+    ("scope", "start"),
+    cases([("", "earliest"), ("orders", "latest")], some=[("orders", "latest")]),
+)
+def test_the_way_back_passes_copies_beside_a_third_cluster(
+    clusters: dict[str, PlaygroundCluster], topic_name: str, scope: str, start: str
+) -> None:
+    """A third cluster's flow may write a topic that A and B copy to each other, and
+    records that are not from A stand in it on B. The flow back begins at the first of
+    them, as a dry run shows: it reads no copies again, and A gets all of these records,
+    in a pair with a name also with `start: latest`.
+    """
+    group = f"app-{topic_name}"
+    only = {scope: {"topics": [topic_name], "groups": [group]}} if scope else None
+    made, a, b = beside(clusters, topic_name, start=start, pairs=only)
+    with made as there:
+        application = there.prepare(a, b)
+        assert application.write(b, 5)
+        back = there.stage().reverse
+        ((_, shown),) = opening.starts_back(there.stage()).values()
+        there.carry_out()
+        name = progress.topic_name(back.source)
+        begun = progress.read(there.cluster(back.target), name).positions
+        first = 101  # behind the copies, and the end of their transaction
+        assert begun[topic_name, 0].offset == shown == first
+        there.copy(a, topic_name, 105, back=True)
+
+
+def test_a_failover_names_groups_that_may_skip(
+    clusters: dict[str, PlaygroundCluster], topic_name: str
+) -> None:
+    """Checkpoints of a topic that A and B copy to each other, and a third cluster's
+    flow writes, too, do not know what that wrote. A drill finds the groups NOT READY; a
+    failover says so before it begins and in its report. A switch has nothing to say.
+    """
+    made, a, b = beside(clusters, topic_name)
+    with made as there:
+        there.prepare(a, b)
+        third = f"C{topic_name[-6:]}->B{topic_name[-6:]}"
+        found = there.drill()
+        reasons = [e.reason for e in found.findings if e.subject.startswith("group")]
+        assert any(f"{third} also copies into {topic_name}" in each for each in reasons)
+        assert (found.groups_exact, found.partitions_exact) == (0, 0)
+        assert not places_of(there.stage()).partial
+        there.carry_out(kind=Kind.FAILOVER)
+        for step in ("assess", "prove"):
+            [said] = [each for each in there.said[step].warnings if third in each]
+            assert said.startswith(f"1 group in {topic_name}: ")

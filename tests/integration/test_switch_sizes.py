@@ -33,7 +33,7 @@ _IN_ONE = 500
 
 def _fill(bootstrap: str, topic: str, numbers: Iterable[int], kind: str) -> None:
     """Write numbered values; the compacted topic has a thousand keys, and every third
-    transaction is aborted, with numbers that nobody may read.
+    transaction is aborted, with numbers that no reader may see.
     """
     settings = {"transactional_id": f"app-{topic}"} if kind == "transactional" else {}
     client = producer(bootstrap, **settings)

@@ -227,4 +227,8 @@ def test_configs_follow_the_role(
         finally:
             follower.close()
         for bootstrap in (a, b):
-            assert overrides(bootstrap, topic_name)["retention.ms"] == "222000"
+            wait_for(
+                lambda at=bootstrap: (
+                    overrides(at, topic_name)["retention.ms"] == "222000"
+                )
+            )

@@ -14,8 +14,6 @@ import os
 import signal
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import TopicPartition
-from confluent_kafka.admin import AdminClient
 import pytest
 import yaml
 
@@ -37,13 +35,13 @@ from mirror.tails.fed import Fed
 from mirror.tails.settling import Order, Settling, Way, settle
 from mirror.tails.survey import survey
 from mirror.tails.unsettled import Unsettled
-from tests.harness.admin import create_topic
+from tests.harness.admin import create_topic, delete_records
 from tests.harness.application import Application
 from tests.harness.load import producer
 from tests.harness.rehearsal import Rehearsal
 from tests.harness.slots import copy_until
 from tests.harness.switching import command
-from tests.harness.waiting import wait_for
+from tests.harness.waiting import PATIENCE_SECONDS, crowd, wait_for
 from tests.harness.witness import Witness, read_topic
 
 if TYPE_CHECKING:
@@ -84,10 +82,10 @@ class Play:
         self.application = Application(topic, _PARTITIONS, f"app-{topic}")
         for bootstrap in dict.fromkeys((self.a, self.b)):
             create_topic(bootstrap, topic, _PARTITIONS)
-        self.application.write(self.a, _COPIED)
+        assert self.application.write(self.a, _COPIED)
         self.rehearsal.copy(self.b, self.copy, _COPIED)
         self.rehearsal.see()
-        self.application.write(self.a, _LEFT)
+        assert self.application.write(self.a, _LEFT)
         self.left = self.application.written[_COPIED:]
         self.rehearsal.carry_out(kind=Kind.FAILOVER)
         (folder / "mirror.yaml").write_text(yaml.safe_dump(self.rehearsal.document))
@@ -129,7 +127,7 @@ class Play:
                 if not late:
                     _COMMIT(*arguments)
 
-            settling.ownership.commit = commit  # type: ignore[attr-defined]
+            settling.ownership.commit = commit
             settling._PIECE_RECORDS = 10
             with Rehearsal(
                 (self.one, self.a), (self.other, self.b), self.topic, **self._settings
@@ -138,7 +136,7 @@ class Play:
 
         process = multiprocessing.get_context("fork").Process(target=run)
         process.start()
-        process.join(60)
+        process.join(PATIENCE_SECONDS * crowd())
         assert process.exitcode == -signal.SIGKILL
 
     def copied(self) -> Counter[bytes]:
@@ -365,9 +363,7 @@ def test_the_rest_expires(play: Play) -> None:
     last = read_topic(play.a, play.topic)[0][-1]
     assert play.settle(Way.REPLAY, Choice(key=last.key())) == 1
     assert play.settle(Way.SKIP, Choice(partition=1))
-    place = TopicPartition(play.topic, 0, last.offset() or 0)
-    admin = AdminClient({"bootstrap.servers": play.a})
-    admin.delete_records([place])[place].result(30)
+    delete_records(play.a, play.topic, last.offset() or 0)
     assert play.tail().records == 0
     with pytest.raises(StepError, match=f"position of {play.flow.name}"):
         STEPS["assess"].do(back)
@@ -375,7 +371,7 @@ def test_the_rest_expires(play: Play) -> None:
     command(play.folder, "tail", "skip", _name(play), "--yes")
     named = losses.read(play.rehearsal.cluster(play.other), play.one)
     (gone,) = [each for each in named if each.cause is losses.Cause.DELETED]
-    assert (gone.first, gone.last) == (_COPIED // _PARTITIONS, place.offset - 1)
+    assert (gone.first, gone.last) == (_COPIED // _PARTITIONS, (last.offset() or 0) - 1)
     assert play.tail().settled
     STEPS["assess"].do(back)
     play.goes_on()

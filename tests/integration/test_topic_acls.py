@@ -10,7 +10,6 @@ import pytest
 
 from mirror.metadata import acls
 from mirror.metadata.acl_ownership import AclOwnership
-from mirror.playground.brokers import playground
 from mirror.playground.secured import USER
 from mirror.status.states import AclState
 from tests.harness.admin import alter_topic, create_topic, topic_exists
@@ -18,8 +17,6 @@ from tests.harness.metadata import Sides, acls_of, allow, of, overrides, revoke,
 from tests.harness.waiting import deadline_in
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from mirror.playground.cluster import PlaygroundCluster
 
 pytestmark = pytest.mark.integration
@@ -27,20 +24,13 @@ pytestmark = pytest.mark.integration
 Ends = dict[str, Any]
 
 
-@pytest.fixture(scope="module")
-def secured(
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[dict[str, PlaygroundCluster]]:
-    """Two clusters with authorizers, shared by this module."""
-    root = tmp_path_factory.mktemp("secured")
-    with playground(("a", "b"), root=root, given=False, secured=True) as made:
-        yield made
-
-
 @pytest.fixture
-def ends(secured: dict[str, PlaygroundCluster]) -> Ends:
+def ends(secured_pair: dict[str, PlaygroundCluster]) -> Ends:
     """Both clusters as a super user sees them."""
-    return {"A": secured["a"].admin_bootstrap, "B": secured["b"].admin_bootstrap}
+    return {
+        "A": secured_pair["a"].admin_bootstrap,
+        "B": secured_pair["b"].admin_bootstrap,
+    }
 
 
 def as_user(cluster: PlaygroundCluster) -> dict[str, str]:
@@ -49,7 +39,7 @@ def as_user(cluster: PlaygroundCluster) -> dict[str, str]:
 
 def settle(made: Sides, flow: str = "A->B") -> None:
     """Turns until there is nothing to do: brokers learn of ACLs a moment later."""
-    deadline = deadline_in(10)
+    deadline = deadline_in()
     while (result := made.sync_acls(flow)).added or result.removed:
         assert time.monotonic() < deadline, result
         time.sleep(0.1)
@@ -74,7 +64,7 @@ def test_without_an_authorizer(
 
 
 def test_without_permission(
-    secured: dict[str, PlaygroundCluster], ends: Ends, topic_name: str
+    secured_pair: dict[str, PlaygroundCluster], ends: Ends, topic_name: str
 ) -> None:
     """Without the right to list ACLs there is a state that names the cluster; with it
     but without the right to create any, each refusal is a problem, and mirror claims no
@@ -83,7 +73,7 @@ def test_without_permission(
     create_topic(ends["A"], topic_name)
     create_topic(ends["B"], f"A.{topic_name}")
     allow(ends["A"], "alice", "READ", topic_name)
-    user = {"A": ends["A"], "B": as_user(secured["b"])}
+    user = {"A": ends["A"], "B": as_user(secured_pair["b"])}
     everything = {"kind": ResourceType.BROKER}
     with sides(user, topics=[topic_name]) as made:
         result = made.sync_acls()
@@ -115,7 +105,7 @@ def test_without_permission(
 
 
 def test_configs_without_permission(
-    secured: dict[str, PlaygroundCluster], ends: Ends, topic_name: str
+    secured_pair: dict[str, PlaygroundCluster], ends: Ends, topic_name: str
 ) -> None:
     """Without the right to see a topic's configs there is still a copy, and a problem;
     without the right to change those of one copy there is a problem for this one, and
@@ -124,7 +114,7 @@ def test_configs_without_permission(
     names = [f"{topic_name}-{n}" for n in range(2)]
     for name in names:
         create_topic(ends["A"], name, retention_ms="1000000")
-    user = {alias: as_user(secured[alias.lower()]) for alias in "AB"}
+    user = {alias: as_user(secured_pair[alias.lower()]) for alias in "AB"}
     for name in names:
         allow(ends["A"], USER, "DESCRIBE", name)
         allow(ends["B"], USER, "DESCRIBE", f"A.{name}")

@@ -40,6 +40,11 @@ def ends(clusters: dict[str, PlaygroundCluster]) -> dict[str, str]:
     return {"A": clusters["a"].bootstrap, "B": clusters["b"].bootstrap}
 
 
+def shows(bootstrap: str, topic: str, wanted: dict[str, str]) -> None:
+    """The topic has these configs; the controller knows first, then the broker."""
+    wait_for(lambda: overrides(bootstrap, topic) == wanted)
+
+
 def drift_of(topic: Any) -> dict[str, tuple[str | None, str | None]]:
     return {each.name: (each.found, each.wanted) for each in topic.configs}
 
@@ -58,7 +63,7 @@ def test_a_config_that_is_refused_does_not_stop_the_others(
         )
     assert list(refused[topic_name]) == ["no.such.config"]
     assert "no.such.config" in str(refused[topic_name]["no.such.config"])
-    assert overrides(ends["B"], topic_name) == {"retention.ms": "5000"}
+    shows(ends["B"], topic_name, {"retention.ms": "5000"})
 
 
 def test_a_copy_is_made_without_the_config_that_its_brokers_refuse(
@@ -84,7 +89,7 @@ def test_a_copy_is_made_without_the_config_that_its_brokers_refuse(
     assert found.created == (f"A.{topic_name}",)
     assert len(problems) == 1
     assert "no.such" in problems[0]
-    assert overrides(ends["B"], f"A.{topic_name}") == {"cleanup.policy": "compact"}
+    shows(ends["B"], f"A.{topic_name}", {"cleanup.policy": "compact"})
     assert len(end_offsets(ends["B"], f"A.{topic_name}")) == 2
 
 
@@ -122,10 +127,14 @@ def test_a_copy_is_created_with_the_configs_of_its_topic(
         looked = of(made.look_at_configs(), topic_name)
     assert found.created == (f"A.{topic_name}",)
     assert found.problems == ()
-    assert overrides(ends["B"], f"A.{topic_name}") == {
-        "cleanup.policy": "compact",
-        "retention.ms": "1234567",
-    }
+    shows(
+        ends["B"],
+        f"A.{topic_name}",
+        {
+            "cleanup.policy": "compact",
+            "retention.ms": "1234567",
+        },
+    )
     assert len(end_offsets(ends["B"], f"A.{topic_name}")) == 3
     assert not looked.differs
 
@@ -157,11 +166,15 @@ def test_configs_follow_their_topic_both_ways(
         found = made.sync_configs()
         assert len(found.corrected) == 4
         assert not of(found, topic_name).differs
-        assert overrides(target, copy) == {
-            "max.message.bytes": "5000",
-            "min.insync.replicas": "1",
-            "retention.ms": "2000000",
-        }
+        shows(
+            target,
+            copy,
+            {
+                "max.message.bytes": "5000",
+                "min.insync.replicas": "1",
+                "retention.ms": "2000000",
+            },
+        )
         assert made.sync_configs().corrected == ()
 
 
@@ -183,11 +196,15 @@ def test_the_older_request_keeps_what_is_not_to_change(
         assert not cluster_configs.incremental(cluster)
         found = made.sync_configs()
     assert len(found.corrected) == 2
-    assert overrides(target, copy) == {
-        "min.insync.replicas": "1",
-        "retention.ms": "2000000",
-        "segment.ms": "60000",
-    }
+    shows(
+        target,
+        copy,
+        {
+            "min.insync.replicas": "1",
+            "retention.ms": "2000000",
+            "segment.ms": "60000",
+        },
+    )
 
 
 def test_what_brokers_are_set_to_is_not_pinned_on_copies(
@@ -205,7 +222,7 @@ def test_what_brokers_are_set_to_is_not_pinned_on_copies(
     copy = f"A.{topic_name}"
     with sides({"A": source, "B": target}, topics=[topic_name]) as made_sides:
         made_sides.sync_topics()
-        assert overrides(target, copy) == {}
+        shows(target, copy, {})
         assert made_sides.sync_configs().corrected == ()
     assert effective(target, copy, "retention.ms") == "3600000"
 
@@ -278,10 +295,14 @@ def test_merged_topics(
         # B's flow made it, and A's decides.
         assert overrides(hub, topic_name)["retention.ms"] == "2000000"
         found = {flow: made.sync_configs(flow) for flow in ("B->K", "A->K")}
-        assert overrides(hub, topic_name) == {
-            "retention.ms": "1000000",
-            "segment.ms": "60000",
-        }
+        shows(
+            hub,
+            topic_name,
+            {
+                "retention.ms": "1000000",
+                "segment.ms": "60000",
+            },
+        )
         for result in found.values():
             topic = of(result, topic_name)
             assert topic.merged
@@ -294,8 +315,9 @@ def test_merged_topics(
         assert made.sync_configs("B->K").corrected == ()
     with Sides(places, _flows(topic_name, config_strategy="intersection")) as made:
         made.sync_configs("B->K")
+        shows(hub, topic_name, {"retention.ms": "3", "segment.ms": "60000"})
         assert made.sync_configs("A->K").corrected == ()
-    assert overrides(hub, topic_name) == {"retention.ms": "3", "segment.ms": "60000"}
+    shows(hub, topic_name, {"retention.ms": "3", "segment.ms": "60000"})
 
     away = {**places, "A": {"bootstrap_servers": "127.0.0.1:1"}}
     with Sides(away, _flows(topic_name)) as made:
@@ -305,7 +327,7 @@ def test_merged_topics(
     away = {**places, "B": {"bootstrap_servers": "127.0.0.1:1"}}
     with Sides(away, _flows(topic_name)) as made:
         made.sync_configs("A->K")  # it decides alone
-    assert overrides(hub, topic_name)["retention.ms"] == "1000000"
+    wait_for(lambda: overrides(hub, topic_name)["retention.ms"] == "1000000")
 
 
 def test_both_ways_the_first_flow_decides(
@@ -322,13 +344,13 @@ def test_both_ways_the_first_flow_decides(
         alter_topic(a, topic_name, retention_ms="2000000")
         for flow in ("B->A", "A->B", "B->A"):
             made.sync_configs(flow)
-        assert overrides(a, topic_name) == overrides(b, topic_name)
-        assert overrides(b, topic_name) == {"retention.ms": "2000000"}
+        shows(a, topic_name, {"retention.ms": "2000000"})
+        shows(b, topic_name, {"retention.ms": "2000000"})
         alter_topic(b, topic_name, retention_ms="3")
         for flow in ("B->A", "A->B"):
             made.sync_configs(flow)
-    assert overrides(a, topic_name) == overrides(b, topic_name)
-    assert overrides(b, topic_name) == {"retention.ms": "2000000"}
+    shows(a, topic_name, {"retention.ms": "2000000"})
+    shows(b, topic_name, {"retention.ms": "2000000"})
 
 
 def test_no_copy_yet(ends: dict[str, str], topic_name: str) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.harness.admin import create_topic
+from tests.harness.admin import closed_ends, create_topic
 from tests.harness.load import producer
 from tests.harness.witness import eventually, keys_of, order_of
 
@@ -119,6 +119,7 @@ def test_many_interleaved_transactions(
             running.discard(number)
     for number in running:
         clients[number].commit_transaction(30)
+    closed_ends(source, shared_topic)  # the last markers are there
     wanted = order_of(source, shared_topic)
     count = sum(map(len, wanted.values()))
     assert keys_of(eventually(target, f"A.{shared_topic}", count)) == wanted

@@ -116,7 +116,9 @@ def test_rolling(
     try:
         leader.wait_running()
         with load.streaming():
+            # A record in every partition, at which the group stops.
             wait_for(lambda: copied_records(target, copy) > 0)
+            wait_for(lambda: all(order_of(target, copy).values()))
             for number in followers:
                 standby = start(number)
                 standby.wait_until(

@@ -16,6 +16,7 @@ from tests.harness.admin import add_partitions, create_topic
 from tests.harness.load import NumberedLoad, producer
 from tests.harness.proofs import proven
 from tests.harness.slots import SparklessFlow, copy_until
+from tests.harness.waiting import PATIENCE_SECONDS, crowd, wait_for
 from tests.harness.witness import Witness, read_topic
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ def test_a_killed_run_goes_on_after_its_last_proof(
         target=proven, args=(flow,), kwargs={"since": None, "dies_after": 2}
     )
     driver.start()
-    driver.join(60)
+    driver.join(PATIENCE_SECONDS * crowd())
     assert driver.exitcode == -signal.SIGKILL
 
     with flow.connected() as (_, target):
@@ -115,7 +116,7 @@ def test_an_open_transaction_hides_copies(
     load = NumberedLoad(a, topic_name, 1)
     load.send(100)
     with flow.slot() as slot:
-        slot.run(flow.lease(2))
+        wait_for(lambda: slot.run(flow.lease(1))[0].position == 100)
 
     found = proven(flow)
     assert [each.whole for each in found.partitions] == [False]

@@ -5,8 +5,6 @@ from __future__ import annotations
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import TopicPartition
-from confluent_kafka.admin import AdminClient
 import pytest
 
 from mirror.offsets import runs
@@ -16,9 +14,10 @@ from mirror.proving.log_stream import LogStream
 from mirror.recovery import proofs
 from tests.harness.admin import (
     alter_topic,
+    closed_ends,
     create_topic,
+    delete_records,
     delete_topic,
-    end_offsets,
     topic_exists,
 )
 from tests.harness.load import keys, producer, send
@@ -49,7 +48,7 @@ def _copied(
     partitions: int = 3,
     **configs: str,
 ) -> SparklessFlow:
-    """A flow that has copied so many records to each partition of a topic with these
+    """A flow that has copied `_EACH` records to each partition of a topic with these
     configs.
     """
     create_topic(source, topic, partitions=partitions, **configs)
@@ -61,7 +60,7 @@ def _copied(
 def _copy(
     flow: SparklessFlow, target: str, order: Order, *, size: int, total: int
 ) -> None:
-    """Send these, and wait until the copy has so many records."""
+    """Send these, and wait until the copy has `total` records."""
     assert isinstance(flow.source, str)
     send(producer(flow.source), flow.topic, order, bytes(size))
     with Witness(target) as witness, flow.slot() as slot:
@@ -89,9 +88,7 @@ def test_retention_overtakes_it(
             yield from super()._take(*arguments)
             if self._stretch.topic == topic and not passed:
                 passed.append(self._position)
-                admin = AdminClient({"bootstrap.servers": bootstrap})
-                end = TopicPartition(topic, 0, _EACH - 5)
-                admin.delete_records([end])[end].result(30)
+                delete_records(bootstrap, topic, _EACH - 5)
 
     monkeypatch.setattr(sides, "LogStream", Overtaken)
     found = proven(flow)
@@ -231,10 +228,9 @@ def test_a_map_that_begins_within_the_range(
     a, b = clusters["a"].bootstrap, clusters["b"].bootstrap
     flow = _copied(a, b, topic_name, partitions=1)
     own_map = runs.topic_name(flow.alias, ".")
-    place = TopicPartition(own_map, 0, end_offsets(b, own_map)[0])
+    before = closed_ends(b, own_map)[0]
     _copy(flow, b, keys(1, _EACH), size=100, total=2 * _EACH)
-    admin = AdminClient({"bootstrap.servers": b})
-    admin.delete_records([place])[place].result(30)
+    delete_records(b, own_map, before)
 
     found = proven(flow)
     assert {each.kind for each in found.findings} == {Kind.UNPROVEN}

@@ -22,7 +22,7 @@ from tests.harness.load import keys, producer, send
 from tests.harness.proofs import Meanwhile, proven
 from tests.harness.service import is_worker
 from tests.harness.slots import SparklessFlow, copy_until
-from tests.harness.waiting import wait_for
+from tests.harness.waiting import PATIENCE_SECONDS, crowd, wait_for
 from tests.harness.witness import Witness
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ _QUOTA = 2_000_000.0
 
 
 def _copied(source: str, target: str, topic: str) -> SparklessFlow:
-    """A flow that has copied so many records to each partition: some 4 MB."""
+    """A flow that has copied some 4 MB."""
     create_topic(source, topic, partitions=_PARTITIONS)
     flow = SparklessFlow(source=source, target=target, topic=topic, alias=topic).own()
     send(producer(source), topic, keys(_PARTITIONS, _EACH), bytes(_LARGE))
@@ -123,7 +123,7 @@ def _worker(driver: psutil.Process) -> int:
 def test_its_processes_are_killed_under_a_quota(
     clusters: dict[str, PlaygroundCluster], topic_name: str, tmp_path: Path
 ) -> None:
-    """With a quota on both clusters verify is slow, and waits as it is told. A worker
+    """With a quota on both clusters verify is slow, and waits as brokers ask. A worker
     gets SIGKILL: its range alone is compared again. Then the driver: what it had proven
     stays, and the next run only compares the rest.
     """
@@ -146,22 +146,28 @@ def test_its_processes_are_killed_under_a_quota(
     first = tmp_path / "first.log"
     with _slow(a), _slow(b), started(first) as running:
         driver = psutil.Process(running.pid)
-        wait_for(lambda: _worker(driver) or running.poll() is not None, 60, 0.05)
+        workers: list[int] = []
+
+        def works() -> bool:
+            workers.append(_worker(driver))
+            return workers[-1] > 0 or running.poll() is not None
+
+        wait_for(works, pause=0.05)
         assert running.poll() is None, first.read_text()
-        psutil.Process(_worker(driver)).kill()
-        wait_for(lambda: kept() or running.poll() is not None, 90, 0.1)
+        psutil.Process(workers[-1]).kill()
+        wait_for(lambda: kept() or running.poll() is not None, pause=0.1)
         assert running.poll() is None, first.read_text()
         family = [driver, *driver.children(recursive=True)]
         driver.kill()
     before = kept()
     assert 0 < before < _PARTITIONS
     assert first.read_text().count("a task of the proof failed; once more") == 1
-    _, alive = psutil.wait_procs(family, 30)
+    _, alive = psutil.wait_procs(family, 30 * crowd())
     assert not alive  # nothing goes on without its driver
 
     second = tmp_path / "second.log"
     with started(second) as running:
-        assert running.wait(120) == 0, second.read_text()
+        assert running.wait(PATIENCE_SECONDS * crowd()) == 0, second.read_text()
     told = json.loads(second.with_suffix(".json").read_text())
     (topic,) = told["flows"][0]["topics"]
     assert topic["equal"] == (_PARTITIONS - before) * _EACH

@@ -1,8 +1,8 @@
 """The real code in a model: a driver that leases, and workers with slots.
 
 Main type: `SimulatedFlow`. Each worker is a process with one slot, like Spark's; the
-driver is a process as well. Whatever dies is replaced after a while, whoever was only
-suspended goes on beside its replacement.
+driver is a process as well. A process that dies is replaced after a while; one that
+was only suspended goes on beside its replacement.
 """
 
 from __future__ import annotations

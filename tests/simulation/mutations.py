@@ -89,7 +89,7 @@ class _AnyGeneration:
 
 
 class _Equal:
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = None
 
     def __eq__(self, _: object) -> bool:
         return True
@@ -104,7 +104,7 @@ def credit_ends_by_itself() -> AbstractContextManager[Any]:
 
 
 def leaders_prove_nothing() -> AbstractContextManager[Any]:
-    """Progress is read from whoever says that it leads."""
+    """Progress is read from any broker that says it leads."""
     return _patched(
         progress,
         "prove_leader",

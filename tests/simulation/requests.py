@@ -49,7 +49,7 @@ class Request:
         self.silent = False
         """Do it, and do not answer."""
         self.delay = 0.0
-        """Answer so many seconds late."""
+        """By how many seconds the answer is late."""
         self.refused: dict[tuple[str, int], int] = {}
         """Of a Produce: partitions that refuse, each with its error."""
         self.spoil: Callable[[Any], None] = lambda _: None

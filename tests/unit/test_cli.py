@@ -320,7 +320,7 @@ def test_run_fails_if_a_flow_did(
     """The exit status shows a nightly job that not everything was copied."""
 
     def run(service: object, **_options: object) -> bool:
-        show(service.store, "A->B", state=FlowState.FAILED, reason="no")  # type: ignore[attr-defined]
+        show(service.store, "A->B", state=FlowState.FAILED, reason="no")
         return False
 
     monkeypatch.setattr("mirror.driver.service.Service.run", run)
@@ -338,7 +338,7 @@ def test_run_tells_where_it_listens(
     """One event on stderr has the status address, for programs that start us."""
 
     def run(_service: object, *, ready: object) -> bool:
-        ready("http://127.0.0.1:5")  # type: ignore[operator]
+        ready("http://127.0.0.1:5")
         return True
 
     monkeypatch.setattr("mirror.driver.service.Service.run", run)

@@ -187,7 +187,7 @@ def standing(offset: int, exactness: Exactness, *groups: str) -> Standing:
     translated = Translated(offset=offset, exactness=exactness)
     place = GroupPosition("t", 3, "copy", offset, translated)
     listed = dict.fromkeys(("app", *groups))
-    return Standing(groups=listed, places={"app": (place,)})  # type: ignore[arg-type]
+    return Standing(groups=listed, places={"app": (place,)})
 
 
 def followed() -> Followed:

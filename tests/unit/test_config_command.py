@@ -273,7 +273,7 @@ flows:
     found = {each["setting"]: each for each in json.loads(done.stdout)["settings"]}
 
     def of(setting: str) -> tuple[object, str, str]:
-        return tuple(found[setting][key] for key in ("value", "origin", "written"))  # type: ignore[return-value]
+        return tuple(found[setting][key] for key in ("value", "origin", "written"))
 
     assert of("service.http_port") == (1, "variable", "MIRROR_SERVICE__http_port")
     assert of('flows."A/B".topics') == (["orders"], "file", 'flows."A/B".topics')

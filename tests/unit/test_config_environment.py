@@ -14,12 +14,11 @@ from mirror.config.load import load
 from mirror.config.schema import FlowConfig
 from mirror.config.service_settings import ServiceConfig
 from mirror.config.traits import settings
-from mirror.errors import ConfigError
+from tests.harness.configurations import problems, read
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from mirror.config.schema import MirrorConfig
 
 pytestmark = pytest.mark.unit
 
@@ -44,20 +43,6 @@ clusters:
 flows:
   "us-east->eu":
 """
-
-
-def read(
-    tmp_path: Path, text: str, **environ: str
-) -> tuple[MirrorConfig, tuple[str, ...]]:
-    path = tmp_path / "mirror.yaml"
-    path.write_text(text)
-    return load(path, environ=environ)
-
-
-def problems(tmp_path: Path, text: str, **environ: str) -> list[str]:
-    with pytest.raises(ConfigError) as caught:
-        read(tmp_path, text, **environ)
-    return list(caught.value.problems)
 
 
 def test_rules_for_names_are_given_as_json(tmp_path: Path) -> None:

@@ -10,11 +10,11 @@ import yaml
 from mirror.config.load import load, read
 from mirror.config.mm2.convert import convert
 from mirror.errors import ConfigError
+from tests.harness.configurations import java
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from mirror.config.cluster_settings import ClusterConfig
 
 pytestmark = pytest.mark.unit
 
@@ -108,13 +108,6 @@ A.security.protocol = SASL_PLAINTEXT
 LOGIN = "A.sasl.jaas.config = com.sun.security.auth.module.Krb5LoginModule required"
 
 
-def java(tmp_path: Path, more: str) -> tuple[ClusterConfig, tuple[str, ...]]:
-    file = tmp_path / "mm2.properties"
-    file.write_text(MM2 + more)
-    config, warnings = load(file, environ={})
-    return config.clusters["A"], warnings
-
-
 @pytest.mark.parametrize("scheme", ["", "file:", "FILE:", "file://"])
 def test_what_javas_login_module_is_told(tmp_path: Path, scheme: str) -> None:
     """Keytab, principal and service come from the login as guides write it; GSSAPI is
@@ -125,7 +118,7 @@ def test_what_javas_login_module_is_told(tmp_path: Path, scheme: str) -> None:
         f'  keyTab="{scheme}{__file__}" principal="mirror/site@EXAMPLE.COM" \\\n'
         '  serviceName="broker";\n'
     )
-    found, warnings = java(tmp_path, text)
+    found, warnings = java(tmp_path, MM2 + text)
 
     assert warnings == ()
     assert found.sasl_mechanism == "GSSAPI"
@@ -144,7 +137,7 @@ def test_the_service_has_a_key_of_its_own(tmp_path: Path) -> None:
     """
     found, warnings = java(
         tmp_path,
-        f'{LOGIN} useKeyTab=true keyTab="{__file__}" principal="m@R";\n'
+        MM2 + f'{LOGIN} useKeyTab=true keyTab="{__file__}" principal="m@R";\n'
         "A.sasl.mechanism = GSSAPI\nA.sasl.kerberos.service.name = broker\n"
         "A.sasl.kerberos.ticket.renew.jitter = 0.1\n",
     )
@@ -186,7 +179,10 @@ def test_a_login_that_cannot_serve_is_refused(
 ) -> None:
     """The message says what the login lacks, and what would be right."""
     with pytest.raises(ConfigError) as caught:
-        java(tmp_path, f"{LOGIN} {options};\nA.sasl.kerberos.service.name = kafka\n")
+        java(
+            tmp_path,
+            MM2 + f"{LOGIN} {options};\nA.sasl.kerberos.service.name = kafka\n",
+        )
     assert f"A.sasl.jaas.config: {problem}" in caught.value.problems
 
 
@@ -195,7 +191,7 @@ def test_keys_that_another_mechanism_does_not_use(tmp_path: Path) -> None:
     login = 'x.PlainLoginModule required username="u" password="p";'
     _, warnings = java(
         tmp_path,
-        "A.sasl.mechanism = PLAIN\nA.sasl.kerberos.service.name = kafka\n"
+        MM2 + "A.sasl.mechanism = PLAIN\nA.sasl.kerberos.service.name = kafka\n"
         f"A.sasl.jaas.config = {login}\n",
     )
     assert warnings == ("A.sasl.kerberos.service.name: not used by PLAIN, ignored",)

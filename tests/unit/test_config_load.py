@@ -9,6 +9,7 @@ import pytest
 from mirror.config.load import load
 from mirror.config.schema import MirrorConfig
 from mirror.errors import ConfigError
+from tests.harness.configurations import problems, read
 
 pytestmark = pytest.mark.unit
 
@@ -33,20 +34,6 @@ clusters:
 flows:
   "us-east->eu":
 """
-
-
-def read(
-    tmp_path: Path, text: str, **environ: str
-) -> tuple[MirrorConfig, tuple[str, ...]]:
-    path = tmp_path / "mirror.yaml"
-    path.write_text(text)
-    return load(path, environ=environ)
-
-
-def problems(tmp_path: Path, text: str, **environ: str) -> list[str]:
-    with pytest.raises(ConfigError) as caught:
-        read(tmp_path, text, **environ)
-    return list(caught.value.problems)
 
 
 def good_with(line: str, instead_of: str) -> str:

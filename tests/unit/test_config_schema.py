@@ -118,7 +118,7 @@ def test_values_are_frozen_and_travel() -> None:
     """A configuration is immutable, and tasks get it pickled."""
     made = config({"A->B": {}})
     with pytest.raises(ValidationError, match="frozen"):
-        made.flows["A->B"].tasks = 2  # type: ignore[misc]
+        made.flows["A->B"].tasks = 2
     assert pickle.loads(pickle.dumps(made)) == made
 
 

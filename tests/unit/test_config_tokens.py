@@ -10,6 +10,7 @@ import yaml
 from mirror.config.load import load, read
 from mirror.config.mm2.convert import convert
 from mirror.errors import ConfigError
+from tests.harness.configurations import java
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -132,13 +133,6 @@ LOGIN = "A.sasl.jaas.config = org.apache.kafka.common.security.oauthbearer"
 URL = "A.sasl.oauthbearer.token.endpoint.url = https://id/t\n"
 
 
-def java(tmp_path: Path, more: str) -> tuple[ClusterConfig, tuple[str, ...]]:
-    file = tmp_path / "mm2.properties"
-    file.write_text(MM2 + more)
-    config, warnings = load(file, environ={})
-    return config.clusters["A"], warnings
-
-
 def secret(cluster: ClusterConfig) -> str | None:
     found = cluster.sasl_oauthbearer_client_credentials_client_secret
     return found and found.get_secret_value()
@@ -152,7 +146,7 @@ def test_what_kafkas_own_handler_is_told(tmp_path: Path) -> None:
         f'{LOGIN}.OAuthBearerLoginModule required clientId="me" clientSecret="a#b" '
         f'scope="s" ssl.truststore.location="{ca}" extension_logicalCluster="lkc";\n'
     )
-    found, warnings = java(tmp_path, URL + login)
+    found, warnings = java(tmp_path, MM2 + URL + login)
     assert warnings == ()
     assert found.sasl_oauthbearer_token_endpoint_url == "https://id/t"
     assert found.sasl_oauthbearer_client_credentials_client_id == "me"
@@ -162,7 +156,7 @@ def test_what_kafkas_own_handler_is_told(tmp_path: Path) -> None:
     assert found.sasl_oauthbearer_extensions == {"logicalCluster": "lkc"}
     found, warnings = java(
         tmp_path,
-        URL + login + "A.sasl.oauthbearer.client.credentials.client.id = newer\n"
+        MM2 + URL + login + "A.sasl.oauthbearer.client.credentials.client.id = newer\n"
         "A.sasl.oauthbearer.client.credentials.client.secret = s3#cret\n"
         "A.sasl.oauthbearer.scope = other\n",
     )
@@ -176,7 +170,7 @@ def test_what_strimzis_handler_is_told(tmp_path: Path) -> None:
     """Its options have their own names; its class needs no warning."""
     found, warnings = java(
         tmp_path,
-        f'{LOGIN}.OAuthBearerLoginModule required oauth.client.id="me" '
+        MM2 + f'{LOGIN}.OAuthBearerLoginModule required oauth.client.id="me" '
         'oauth.client.secret="s" oauth.token.endpoint.uri="https://id/t" '
         'oauth.audience="kafka";\n'
         "A.sasl.login.callback.handler.class = "
@@ -187,7 +181,7 @@ def test_what_strimzis_handler_is_told(tmp_path: Path) -> None:
     assert found.sasl_oauthbearer_parameters == {"audience": "kafka"}
     found, _ = java(
         tmp_path,
-        f"{LOGIN}.OAuthBearerLoginModule required "
+        MM2 + f"{LOGIN}.OAuthBearerLoginModule required "
         'oauth.access.token.location="/run/token";\n',
     )
     assert found.sasl_oauthbearer_token_endpoint_url == "file:///run/token"
@@ -223,7 +217,7 @@ def test_what_strimzis_handler_is_told(tmp_path: Path) -> None:
 def test_what_cannot_be_had_is_said(tmp_path: Path, more: str, problem: str) -> None:
     """The message has the file's key, and what to use instead."""
     with pytest.raises(ConfigError) as caught:
-        java(tmp_path, more)
+        java(tmp_path, MM2 + more)
     assert problem in str(caught.value)
 
 
@@ -231,8 +225,9 @@ def test_keys_of_tokens_beside_another_mechanism(tmp_path: Path) -> None:
     """They are ignored with a warning; Java's clients ignore them without one."""
     _, warnings = java(
         tmp_path,
-        "A.sasl.mechanism = PLAIN\nA.sasl.jaas.config = x.PlainLoginModule required "
-        'username="u" password="p";\n' + URL,
+        f"{MM2}A.sasl.mechanism = PLAIN\n"
+        'A.sasl.jaas.config = x.PlainLoginModule required username="u" password="p";\n'
+        + URL,
     )
     assert "A.sasl.oauthbearer.token.endpoint.url: not used by PLAIN, ignored" in (
         warnings

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from structlog.testing import capture_logs
 
 from mirror.errors import TransformError
 from mirror.relay import task as task_module
@@ -90,15 +91,20 @@ def test_what_fails_on_credit_fails_the_next_lease():
 
 def test_a_failure_is_its_runs_alone():
     """The flow runs again: what went wrong on the credit of the run before, and made it
-    end, fails no lease of this one.
+    end, fails no lease of this one, but is in the log.
     """
     slot = _Slot(RuntimeError("no such thing"))
     wakeup, driver = socket.socketpair()
-    with closing(driver), closing(Copier(lambda: cast("Any", slot))) as copier:
+    with (
+        closing(driver),
+        closing(Copier(lambda: cast("Any", slot))) as copier,
+        capture_logs() as logged,
+    ):
         copier.run(_LEASE, wakeup)
         assert slot.begun.wait(10)
         later = replace(_LEASE, generation="h")
         assert len(copier.run(later, wakeup.dup())) == 1
+    assert [each["error"] for each in logged] == ["no such thing"]
 
 
 def test_a_slot_is_made_where_it_runs():

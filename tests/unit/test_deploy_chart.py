@@ -670,7 +670,7 @@ def test_executors_may_do_nothing_in_kubernetes(helm: str, example: str) -> None
 
 
 def test_prometheus_checks_the_certificate(helm: str, tmp_path: Path) -> None:
-    """With TLS, Prometheus needs a name to check, unless it is told to take any."""
+    """With TLS, Prometheus needs a name to check, unless it may take any."""
     values = working()
     values["http"] = {
         "secretName": "x", "certificateKey": "tls.crt", "keyKey": "tls.key"

@@ -50,7 +50,7 @@ def drill(*found: Finding, **changes: object) -> Drill:
         "groups": 11, "groups_exact": 9, "partitions": 96, "partitions_exact": 94,
         "lost_seconds": 0.4, "lost_records": 7, "findings": in_order(list(found)),
     }  # fmt: skip
-    return Drill(**{**values, **changes})  # type: ignore[arg-type]
+    return Drill(**{**values, **changes})
 
 
 def finding(level: Level, subject: str = "group g") -> Finding:
@@ -111,7 +111,7 @@ def known(**changes: object) -> Known:
         "committed": {"g": {KEY: 10}}, "written": {"g": 0.0}, "on_target": {},
         "records": 100,
     }  # fmt: skip
-    return Known(**{**values, **changes})  # type: ignore[arg-type]
+    return Known(**{**values, **changes})
 
 
 def stood(exactness: Exactness, downstream: int = 20) -> dict[str, object]:
@@ -194,7 +194,7 @@ def test_windows() -> None:
 
 def different(what: str, name: str, a: str, b: str, **more: object) -> Difference:
     values = {"expected": False, **more}
-    return Difference(what=what, name=name, a=a, b=b, **values)  # type: ignore[arg-type]
+    return Difference(what=what, name=name, a=a, b=b, **values)
 
 
 @pytest.mark.parametrize(
@@ -303,7 +303,7 @@ def seen(**changes: object) -> capacity.Seen:
         "disks_here": [Disk(node=1, total=1000, usable=500, sizes={"A.t": 90})],
         "disks_there": [Disk(node=1, total=1000, usable=10, sizes={"t": 100})],
     }  # fmt: skip
-    return capacity.Seen(**{**values, **changes})  # type: ignore[arg-type]
+    return capacity.Seen(**{**values, **changes})
 
 
 @pytest.mark.parametrize(

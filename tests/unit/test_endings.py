@@ -56,7 +56,7 @@ def _topics(*nodes: int) -> dict[str, Topic]:
 
 
 def _expecting(*nodes: int) -> Endings:
-    made = Endings(SimpleNamespace(alias="B"))  # type: ignore[arg-type]
+    made = Endings(SimpleNamespace(alias="B"))
     partitions = [("t", number) for number in range(len(nodes))]
     made.expect("id", _PID, partitions, _topics(*nodes))
     return made

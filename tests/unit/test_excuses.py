@@ -33,7 +33,7 @@ def test_it_says_where_the_record_stood() -> None:
     ],
 )  # fmt: skip
 def test_numbers_that_are_none_of_ours(forged: dict[str, bytes | None]) -> None:
-    """They are nobody's dead letter, and no reason to give up."""
+    """They become no dead letters, and are no reason to give up."""
     assert excuses.origin(told(**forged), "A") is None
 
 

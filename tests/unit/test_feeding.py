@@ -34,7 +34,7 @@ KEY = ("orders", 0)
 
 
 def known(kind: Kind, epoch: int) -> Known:
-    """After so many roles; in even ones B is active."""
+    """What is known in this epoch; in even ones B is active."""
     target = "B" if epoch % 2 == 0 else "A"
     made = Entry(
         pair=PAIR.name, run="run", number=0, kind=kind, epoch=epoch,

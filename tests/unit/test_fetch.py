@@ -19,7 +19,7 @@ def encoded(**changes: object) -> FetchRequest:
         **changes,
     }
     wanted = settings.pop("wanted", [])
-    request = fetch.encode(wanted, **settings)  # type: ignore[arg-type]
+    request = fetch.encode(wanted, **settings)
     decoded: FetchRequest = FetchRequest.decode(request, version=fetch.VERSION)
     return decoded
 

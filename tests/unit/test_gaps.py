@@ -162,7 +162,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Mapping[str, Topic]]:
 
 def _look(source: _Source, position: Position = _AT) -> gaps.Finding:
     suspect = Suspect(topic="t", partition=0, position=position)
-    (found,) = gaps.look(source, [suspect])  # type: ignore[arg-type]
+    (found,) = gaps.look(source, [suspect])
     assert suspect == found.suspect
     return found
 

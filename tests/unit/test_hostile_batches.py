@@ -48,7 +48,7 @@ def transforming(**options) -> Rewriter:
     return TransformingRewriter(
         made,
         codec=None,
-        transform=lambda given: given.select(columns),  # type: ignore[arg-type]
+        transform=lambda given: given.select(columns),
         dead_letters_of=None,
         **options,
     )

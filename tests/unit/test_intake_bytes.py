@@ -72,9 +72,9 @@ class Taking:
         self.faults = Faults()
         self.tally = Tally(slot=0, bounds=bounds(60), service=_ID)
         self.intake = Intake(
-            _FLOW,  # type: ignore[arg-type]
-            self.reader,  # type: ignore[arg-type]
-            None,  # type: ignore[arg-type]
+            _FLOW,
+            self.reader,
+            None,
             tally=self.tally,
             faults=self.faults,
             log=structlog.get_logger(),
@@ -222,7 +222,7 @@ def test_lag_counts_from_the_record_not_from_a_delete_horizon(compressed):
     taking.take()
     (report,) = taking.tally.reports(
         taking.wanted,
-        {("t", 0): SimpleNamespace(offset=0)},  # type: ignore[dict-item]
+        {("t", 0): SimpleNamespace(offset=0)},
         taking.faults,
         answered=lambda _: time.time(),
     )

@@ -126,7 +126,7 @@ class Pair:
 
     def copy(self, side: Side, most: int, between: int = 0) -> None:
         """A transaction of the flow into a side: it copies what was written to the
-        other one, of so many offsets, and somebody writes in the middle of it.
+        other one, up to `most` offsets, and somebody writes in the middle of it.
         """
         source = self.other(side)
         end = min(source.stable, side.position + most)
@@ -190,9 +190,9 @@ class Pair:
             back = FLOWS[f"{target.name}->{source.name}"]
             made = JointMap(
                 flow,
-                OffsetMap.of(flow, target),  # type: ignore[arg-type]
-                source,  # type: ignore[arg-type]
-                target,  # type: ignore[arg-type]
+                OffsetMap.of(flow, target),
+                source,
+                target,
                 patient=True,
             )
             made.refresh({TOPIC: Copy(topic=TOPIC, partitions=1, back=back)})
@@ -206,7 +206,7 @@ class Pair:
             for one, other in ((source, target), (target, source))
         )
         move = repeats.Move("app", TOPIC, 0, offset, TOPIC, answer)
-        found = repeats.predict(there, back, source, target, [move])  # type: ignore[arg-type]
+        found = repeats.predict(there, back, source, target, [move])
         return found[move]
 
 

@@ -8,11 +8,11 @@ import pytest
 
 from mirror.config.load import load
 from mirror.errors import ConfigError
+from tests.harness.configurations import read_java
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from mirror.config.schema import MirrorConfig
 
 pytestmark = pytest.mark.unit
 
@@ -39,14 +39,6 @@ target.topic.creation.default.partitions = 12
 target.topic.creation.min.insync.replicas = 2
 producer.linger.ms = 5 # 5ms
 """
-
-
-def read(
-    tmp_path: Path, text: str, **environ: str
-) -> tuple[MirrorConfig, tuple[str, ...]]:
-    path = tmp_path / "mm2.properties"
-    path.write_text(text)
-    return load(path, environ=environ)
 
 
 @pytest.mark.parametrize(
@@ -101,7 +93,7 @@ def test_a_published_key_does_what_the_guide_means(
     tmp_path: Path, line: str, setting: str, value: object
 ) -> None:
     """Aliases, quotes, units and trailing comments are understood."""
-    config, _ = read(tmp_path, BASE + line + "\n")
+    config, _ = read_java(tmp_path, BASE + line + "\n")
     assert getattr(config.flows["A->B"], setting) == value
 
 
@@ -128,7 +120,7 @@ def test_a_published_key_does_what_the_guide_means(
 )
 def test_client_tuning_is_answered_by_name(tmp_path: Path, key: str) -> None:
     """One warning names the key and says why it is not needed; the flow runs."""
-    _, warnings = read(tmp_path, f"{BASE}{key} = Integer.MAX_VALUE\n")
+    _, warnings = read_java(tmp_path, f"{BASE}{key} = Integer.MAX_VALUE\n")
     assert len(warnings) == 1
     assert warnings[0].startswith(f"{key}: not needed, ignored: ")
 
@@ -136,7 +128,7 @@ def test_client_tuning_is_answered_by_name(tmp_path: Path, key: str) -> None:
 @pytest.mark.parametrize("key", ["producer.acks", "B.producer.acks", "acks"])
 def test_acks_that_lose_records_are_answered(tmp_path: Path, key: str) -> None:
     """A user who wrote acks = 1 must not believe that it applies; the flow runs."""
-    config, warnings = read(tmp_path, f"{BASE}{key} = 1\n")
+    config, warnings = read_java(tmp_path, f"{BASE}{key} = 1\n")
     assert warnings == (
         (
             f"{key}: not needed, ignored: mirror always waits until all replicas in "
@@ -153,7 +145,7 @@ def test_connect_style_credentials_are_answered(tmp_path: Path, alias: str) -> N
     called source; the message says how this file has them.
     """
     text = BASE.replace("A", alias)
-    _, (said,) = read(tmp_path, f"{text}source.cluster.sasl.mechanism = PLAIN\n")
+    _, (said,) = read_java(tmp_path, f"{text}source.cluster.sasl.mechanism = PLAIN\n")
     assert said == (
         "source.cluster.sasl.mechanism: has no effect here; write it with a cluster's "
         "alias, as in A.sasl.mechanism"
@@ -166,7 +158,7 @@ def test_request_timeouts_are_a_clusters(tmp_path: Path) -> None:
         ("A.request.timeout.ms = 5000", "request.timeout.ms = 40000"),
         ("request.timeout.ms = 40000", "A.request.timeout.ms = 5000"),
     ):
-        config, _ = read(tmp_path, BASE + "\n".join(lines))
+        config, _ = read_java(tmp_path, BASE + "\n".join(lines))
         assert config.clusters["A"].request_timeout_seconds == 5
         assert config.clusters["B"].request_timeout_seconds == 40
 
@@ -175,7 +167,7 @@ def test_three_data_centres_merged_into_one_run_as_the_file_stands(
     tmp_path: Path,
 ) -> None:
     """The undeclared target gets a flow from each listed cluster, names are kept."""
-    config, warnings = read(tmp_path, THREE_INTO_ONE)
+    config, warnings = read_java(tmp_path, THREE_INTO_ONE)
     assert list(config.flows) == ["dc1->target", "dc2->target", "dc3->target"]
     for flow in config.flows.values():
         assert flow.enabled
@@ -191,14 +183,14 @@ def test_three_data_centres_merged_into_one_run_as_the_file_stands(
 
 def test_an_undeclared_target_beside_flows_is_only_warned_of(tmp_path: Path) -> None:
     """In a file with flows, only these flows run."""
-    config, warnings = read(tmp_path, f"{BASE}C.bootstrap.servers = c:1\n")
+    config, warnings = read_java(tmp_path, f"{BASE}C.bootstrap.servers = c:1\n")
     assert list(config.flows) == ["A->B"]
     assert warnings == ('C.bootstrap.servers: "C" is not among the clusters, ignored',)
 
 
 def test_published_renaming_becomes_rules(tmp_path: Path) -> None:
     """`${clusters.A}` is the alias, `$1` the group; a flow's own rules win."""
-    config, _ = read(
+    config, _ = read_java(
         tmp_path,
         BASE + "topics.rename.regex = (.*)\n"
         "topics.rename.replacement = ${clusters.A}.$1\n",
@@ -259,7 +251,7 @@ def test_what_a_guide_cannot_mean_is_refused(
 ) -> None:
     """The message names the guide's own key."""
     with pytest.raises(ConfigError) as caught:
-        read(tmp_path, f"{BASE}{lines}\n")
+        read_java(tmp_path, f"{BASE}{lines}\n")
     assert problem in caught.value.problems
 
 
@@ -269,7 +261,7 @@ def test_a_newer_name_beside_an_older_one_counts(tmp_path: Path) -> None:
         "topics.exclude = new\ntopics.blacklist = old\n",
         "topics.blacklist = old\ntopics.exclude = new\n",
     ):
-        config, warnings = read(tmp_path, BASE + lines)
+        config, warnings = read_java(tmp_path, BASE + lines)
         assert config.flows["A->B"].topics_exclude == ("new",)
         assert warnings == (
             "topics.blacklist: topics.exclude says the same and takes precedence",
@@ -281,7 +273,7 @@ def test_references_are_resolved(tmp_path: Path) -> None:
     secrets = tmp_path / "secrets.properties"
     secrets.write_text("user=mirror\npassword=p\\u0031 #x\n")
     (tmp_path / "tasks").write_text("7")
-    config, warnings = read(
+    config, warnings = read_java(
         tmp_path,
         f"""{BASE}
 config.providers = file, env, directory
@@ -310,7 +302,9 @@ tasks.max = ${{directory:{tmp_path}:tasks}}
 
 def test_references_of_guides_need_no_declaration(tmp_path: Path) -> None:
     """Guides leave the declaration out; a warning says what MirrorMaker 2 would do."""
-    config, warnings = read(tmp_path, f"{BASE}tasks.max = ${{env:TASKS}}\n", TASKS="3")
+    config, warnings = read_java(
+        tmp_path, f"{BASE}tasks.max = ${{env:TASKS}}\n", TASKS="3"
+    )
     assert config.flows["A->B"].tasks == 3
     assert warnings == (
         (
@@ -377,7 +371,7 @@ def test_a_reference_that_leads_nowhere_is_refused(
 ) -> None:
     """The message names key, file and variable, and no value."""
     with pytest.raises(ConfigError) as caught:
-        read(tmp_path, f"{BASE}{lines}\n")
+        read_java(tmp_path, f"{BASE}{lines}\n")
     assert problem in caught.value.problems
 
 

@@ -139,7 +139,7 @@ class Simulation:
         monkeypatch.setattr(offset_map, "TopicReader", Reader)
         monkeypatch.setattr(places, "TopicReader", Reader)
         monkeypatch.setattr(offset_map.progress, "ProgressReader", Positions)
-        return OffsetMap(None, "A", **terms)  # type: ignore[arg-type]  readers need no cluster
+        return OffsetMap(None, "A", **terms)
 
 
 TRANSACTIONS = st.lists(

@@ -36,7 +36,7 @@ def test_rules_are_kept_short_and_mean_the_same(
     """Dropping overridden rules changes nothing, and neither does writing and reading
     them; after resuming all, no rule is left.
     """
-    import re  # noqa: PLC0415
+    import re
 
     held = Pauses()
     for now, (pattern, paused) in enumerate(changes, 1):

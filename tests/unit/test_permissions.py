@@ -443,7 +443,7 @@ def test_the_quick_start_lists_every_right(tmp_path: Path):
 
 def test_every_kind_is_in_the_words_of_kafka():
     """What is printed as JSON are names from Kafka's own protocol."""
-    from kafka.protocol.admin import ACLOperation, ACLResourceType  # noqa: PLC0415
+    from kafka.protocol.admin import ACLOperation, ACLResourceType
 
     assert {kind.name for kind in ResourceKind} <= set(ACLResourceType.__members__)
     assert {each.value for each in Operation} <= set(ACLOperation.__members__)

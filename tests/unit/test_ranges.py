@@ -299,22 +299,27 @@ def test_pieces_of_a_map_give_the_same_ranges(
     assert again == whole
 
 
-def test_memory_does_not_grow_with_the_map(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("fenced", [True, False])
+def test_memory_does_not_grow_with_the_map(
+    monkeypatch: pytest.MonkeyPatch, fenced: bool
+) -> None:
     """Four times the runs of one partition take the same memory."""
     monkeypatch.setattr("mirror.proving.run_files._RUNS_IN_MEMORY", 50_000)
-    few, many = (_peak(count) for count in (500_000, 2_000_000))
+    few, many = (_peak(count, fenced=fenced) for count in (500_000, 2_000_000))
 
     assert many < 1.2 * few
 
 
-def _peak(count: int) -> int:
+def _peak(count: int, *, fenced: bool) -> int:
     """The bytes that ranges take of a map in which each record is a run."""
     with RunFiles() as files:
         tracemalloc.start()
         for first in range(0, count, 10_000):
             at = np.arange(first, first + 10_000)
             files.add(("t", 0), np.stack([2 * at, at, np.ones_like(at)], axis=1))
-        found = ranges_of(_long(2 * count), files.of(("t", 0)), most=100_000)
+        found = ranges_of(
+            _long(2 * count), files.of(("t", 0)), fenced=fenced, most=100_000
+        )
         assert sum(len(each.runs) for each in found) == count
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()

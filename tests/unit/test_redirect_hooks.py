@@ -114,8 +114,8 @@ def run(call: Call, *command: str) -> Answer:
 def test_conduktor_gateway_is_switched(
     api: Api, nowhere: str, secret: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every instance is told Gateway's name of the cluster; the answer of each one
-    counts, and one that is not there is told later.
+    """Every instance learns Gateway's name of the cluster; the answer of each one
+    counts, and one that is down learns it later.
     """
     monkeypatch.setenv("GATEWAYS", f"{api.url} {api.url}/2")
     monkeypatch.setenv("GATEWAY_PASSWORD_FILE", str(secret))

@@ -107,25 +107,39 @@ def test_each_finding_gets_what_can_be_done() -> None:
     assert one.why.startswith("t: no leader; ")
 
 
+TRANSLATED = {"schemas": "require", "schemas_ids": "translate"}
+
+
 @pytest.mark.parametrize(
     ("flows", "settings", "problem"),
     [
         (("A->B",), {"exactly_once": False}, "A->B is not exactly_once"),
         (("A->B", "C->B"), {"policy": "identity"}, "other flows write the copies of t"),
+        (("A->B",), TRANSLATED, "appended records would keep the source's ids"),
     ],
 )
 def test_refused_where_others_may_write(
     flows: tuple[str, ...], settings: dict[str, object], problem: str
 ) -> None:
-    """A repair refuses flows that cannot be fenced, and copies of several flows."""
+    """A repair refuses flows that cannot be fenced, copies of several flows, and to
+    append records whose ids the flow would have translated.
+    """
     config = MirrorConfig.model_validate(
         {
-            "clusters": {x: {"bootstrap_servers": f"{x}:1"} for x in "ABC"},
+            "clusters": {
+                x: {
+                    "bootstrap_servers": f"{x}:1",
+                    "schema_registry": {"url": f"http://{x}"},
+                }
+                for x in "ABC"
+            },
             "flows": {name: {"topics": ["t"], **settings} for name in flows},
         }
     )
     with pytest.raises(MirrorError, match=problem):
         appending.refuse(config, config.flows["A->B"], ["t"])
+    if settings is TRANSLATED:  # the flow copies them again itself
+        appending.refuse(config, config.flows["A->B"], ["t"], appends=False)
 
 
 def test_a_disabled_flow_may_be_repaired() -> None:

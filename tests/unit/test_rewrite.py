@@ -248,9 +248,7 @@ _batch = st.builds(
     data=st.data(),
 )
 @settings(max_examples=150, deadline=None)
-def test_records_survive_any_batching(  # noqa: PLR0917
-    batches, base, codec, stamps, max_bytes, data
-):
+def test_records_survive_any_batching(batches, base, codec, stamps, max_bytes, data):
     """For any batches, start position, codec and limit, the result has the records that
     a naive model expects, renumbered without gaps, within the limit, and the source
     offset of each.

@@ -30,7 +30,7 @@ AT = 1_000.0
 
 def end(number: int, **more: float) -> PartitionEnd:
     known = PartitionEnd(end=number, stable=number, start=0, epoch=3, at=AT)
-    return replace(known, **more)  # type: ignore[arg-type]  mypy cannot know
+    return replace(known, **more)
 
 
 def topic(*partitions: PartitionEnd, topic_id: uuid.UUID = ID) -> dict[str, TopicEnds]:

@@ -111,7 +111,7 @@ def test_a_failover_owes_a_fence_until_it_is_noted() -> None:
 
 
 def test_two_services_note_the_same_fence() -> None:
-    """Both journals together have one entry, whoever wrote each."""
+    """Both journals together have one entry, no matter who wrote each."""
     made = failed_over()[1]
     one, other = (roles.fence_laid(made, at=5.0, by=by) for by in ("one", "other"))
     assert len(roles.merged([one], [other], pair=PAIR.name)) == 1
@@ -218,7 +218,7 @@ def test_what_the_journal_of_the_source_tells(
 
 
 def test_a_configuration_that_says_another_active_cluster() -> None:
-    """It is told while the pair has its first role, and not once it was switched."""
+    """It is shown while the pair has its first role, and not once it was switched."""
     start = roles.first_role(PAIR, at=1.0, by="service here:1")
     other = PairConfig(one="A", other="B", active="B")
     assert roles.remark(start, PAIR) == ""

@@ -13,7 +13,15 @@ from mirror.clusters.registry.values import Subject
 from mirror.config import registries
 from mirror.config.schema import FlowConfig, MirrorConfig
 from mirror.errors import ClusterError
-from mirror.metadata.schema_claims import Before, Claim, ClaimState, What, decode
+from mirror.metadata.schema_claims import (
+    Before,
+    Claim,
+    ClaimState,
+    What,
+    agreed,
+    by_id,
+    decode,
+)
 
 pytestmark = pytest.mark.unit
 
@@ -52,7 +60,9 @@ def test_damaged_records(key: bytes, value: bytes, said: str) -> None:
         decode(key, value)
 
 
-def config(flows: dict[str, Any], **urls: str) -> MirrorConfig:
+def config(
+    flows: dict[str, Any], *, pairs: dict[str, Any] | None = None, **urls: str
+) -> MirrorConfig:
     return MirrorConfig.model_validate(
         {
             "clusters": {
@@ -63,6 +73,7 @@ def config(flows: dict[str, Any], **urls: str) -> MirrorConfig:
                 for alias in "ABC"
             },
             "flows": {name: {"schemas": "copy", **f} for name, f in flows.items()},
+            "recovery": pairs or {},
         }
     )
 
@@ -97,6 +108,66 @@ def test_refusals(flows: dict[str, Any], urls: dict[str, str], said: str) -> Non
     found = registries.problems(made, {name: name for name in made.flows})
     assert len(found) == bool(said), found
     assert said in "".join(found)
+
+
+TRANSLATE = {"schemas": "require", "schemas_ids": "translate"}
+
+
+@pytest.mark.parametrize(
+    ("flows", "pairs", "said"),
+    [
+        ({"A->B": TRANSLATE, "B->C": TRANSLATE, "C->A": TRANSLATE}, {}, ""),
+        ({"A->B": TRANSLATE, "B->A": {"enabled": False}}, {}, ""),
+        ({"A->B": {**TRANSLATE, "schemas": "copy"}}, {}, "needs schemas: require"),
+        ({"A->B": {**TRANSLATE, "schemas": "off"}}, {}, "needs schemas: require"),
+        ({"A->B": {**TRANSLATE, "schemas_topics": []}}, {}, "needs schemas_topics"),
+        ({"A->B": {**TRANSLATE, "provenance": False}}, {}, "turn provenance on"),
+        ({"A->B": TRANSLATE, "B->A": {"schemas": "off"}}, {}, "with the flow B->A"),
+        ({"A->B": TRANSLATE, "B->A": {}}, {"A<->B": {"active": "A"}}, "the pair A<->B"),
+        (
+            {"A->B": TRANSLATE, "A->C": {}},
+            {"A<->C": {"active": "A", "feeds": ["B"]}},
+            "the pair A<->C",
+        ),
+    ],
+)
+def test_translated_ids_lead_one_way(
+    flows: dict[str, Any], pairs: dict[str, Any], said: str
+) -> None:
+    """Whatever could leave a record with an id that the map does not have, or bring one
+    home with the target's id, is one message about schemas_ids.
+    """
+    made = config(flows, pairs=pairs, A=A, B=B, C=C)
+    found = registries.problems(made, {name: name for name in made.flows})
+    assert len(found) == bool(said), found
+    assert said in "".join(found)
+    assert all(each.startswith("A->B.schemas_ids: ") for each in found)
+
+
+def test_one_translation_of_an_id() -> None:
+    """All slots choose the first by context, subject and version of what is written; if
+    texts differ, a record does not say which it means, and none is chosen.
+    """
+
+    def claim(copy: int, text: str = "t", state: str = "copied", own: int = 5) -> Claim:
+        return Claim(id=own, target_id=copy, sha256=text, state=ClaimState(state))
+
+    claims = {
+        (Subject("", "b"), 1): claim(21),
+        (Subject("", "a"), 10): claim(23),
+        (Subject("", "a"), 9): claim(22),
+        (Subject("", "a"), 1): claim(-1, state="claimed"),
+        (Subject(".x", "a"), 1): claim(24, "another"),
+        (Subject("", "mirror-reserved-ids"), 1): claim(25),
+        (Subject("", "c"), 1): claim(26, own=6),
+    }
+    found = by_id(claims, {""})
+    assert [each.target_id for each in found[5]] == [22, 23, 21]
+    assert agreed(found[5]) == claim(22)
+    assert agreed(found[6]) == claim(26, own=6)
+    both = by_id(claims, {"", ".x"})
+    assert agreed(both[5]) is None
+    assert agreed(by_id(claims, {".x"})[5]) == claim(24, "another")
 
 
 @pytest.mark.parametrize("context", ["a", ".a:b", ".a/b", ".", ". a", "..a"])

@@ -401,7 +401,7 @@ def test_a_follower_that_is_gone_costs_no_take_over() -> None:
     assert _came(reader, follower) == [0]
     reader.ask()
     assert _asked(cluster.made[1, "fetch 0"]) == [{0: 7, 1: 7}]
-    assert [each.requests for each in reader.connections()] == [  # type: ignore[attr-defined]
+    assert [each.requests for each in reader.connections()] == [
         cluster.made[1, "fetch 0"].requests
     ]
 

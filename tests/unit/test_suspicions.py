@@ -43,10 +43,10 @@ class Raised:
         )
         self._begin_with = ({_KEY: assignment}, {"t": shown})
         self.suspicions = Suspicions(
-            SimpleNamespace(name="A->B", on_loss=setting, on_recreated_topic=setting),  # type: ignore[arg-type]
-            None,  # type: ignore[arg-type]
-            SimpleNamespace(leave_out=self.left_out.append),  # type: ignore[arg-type]
-            SimpleNamespace(open=lambda _: None, findings=lambda: self.findings),  # type: ignore[arg-type]
+            SimpleNamespace(name="A->B", on_loss=setting, on_recreated_topic=setting),
+            None,
+            SimpleNamespace(leave_out=self.left_out.append),
+            SimpleNamespace(open=lambda _: None, findings=lambda: self.findings),
             tally=Tally(slot=0, bounds=bounds(60), service=uuid.uuid4()),
         )
         self.take_over()

@@ -20,7 +20,7 @@ def place(cluster: str, offset: int = 0) -> Place:
 
 
 def row(at: Place, how: How = How.EXACT, **more: object) -> Row:
-    return Row(**at._asdict(), how=how, **more)  # type: ignore[arg-type]
+    return Row(**at._asdict(), how=how, **more)
 
 
 @dataclass

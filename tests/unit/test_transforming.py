@@ -93,9 +93,7 @@ def vias_last(headers: list) -> list:
     data=st.data(),
 )
 @settings(max_examples=150, deadline=None)
-def test_records_survive_arrow(  # noqa: PLR0917
-    batches, base, codec, stamps, max_bytes, data
-):
+def test_records_survive_arrow(batches, base, codec, stamps, max_bytes, data):
     """For any records, codec and limit, and whichever records a function leaves out:
     the others stay as they were, in order, with their source offsets; including nulls,
     empty values, repeated headers, and times before the first record's.

@@ -52,8 +52,8 @@ def uses(said: Any, context: str) -> tuple[Use, ...]:
     return tuple(sorted(found))
 
 
-def body(wanted: SchemaVersion) -> dict[str, Any]:
-    """What registers a version with its id and number."""
+def body(wanted: SchemaVersion, *, keeps: bool) -> dict[str, Any]:
+    """What registers a version; `keeps`: with its id and number."""
     return {
         "schema": wanted.text,
         "schemaType": wanted.kind,
@@ -61,8 +61,7 @@ def body(wanted: SchemaVersion) -> dict[str, Any]:
             {"name": each.name, "subject": each.subject, "version": each.version}
             for each in wanted.references
         ],
-        "id": wanted.id,
-        "version": wanted.version,
+        **({"id": wanted.id, "version": wanted.version} if keeps else {}),
         **({"metadata": json.loads(wanted.metadata)} if wanted.metadata else {}),
         **({"ruleSet": json.loads(wanted.rule_set)} if wanted.rule_set else {}),
     }

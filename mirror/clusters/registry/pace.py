@@ -10,7 +10,7 @@ import time
 
 
 class Pace:
-    """At most so many requests per second. Not thread-safe."""
+    """A limit of requests per second. Not thread-safe."""
 
     def __init__(self, per_second: float) -> None:
         self._seconds = 1.0 / per_second

@@ -134,12 +134,14 @@ class Registry:
         except MALFORMED as error:
             raise malformed(self._channel, f"the versions of id {number}") from error
 
-    def register(self, wanted: SchemaVersion) -> int:
-        """Register a version with its id and number; its subject must be in IMPORT.
-        Returns the id in the answer.
+    def register(self, wanted: SchemaVersion, *, keeps: bool = True) -> int:
+        """Register a version. `keeps`: with its id and number; its subject must be in
+        IMPORT. Returns the id in the answer.
         """
         path = f"{of_subject(wanted.full_subject)}/versions"
-        said = self._channel.ask("POST", path, body=answers.body(wanted)).document
+        said = self._channel.ask(
+            "POST", path, body=answers.body(wanted, keeps=keeps)
+        ).document
         try:
             return int(said["id"])
         except MALFORMED as error:

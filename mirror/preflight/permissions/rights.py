@@ -12,7 +12,6 @@ import re
 from typing import TYPE_CHECKING
 
 from mirror.config.login_settings import ends
-from mirror.preflight.permissions.extent import Extent  # noqa: TC001  a field of a value
 from mirror.preflight.permissions.need import (
     Login,
     Operation,
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
 
     from mirror.config.cluster_settings import ClusterConfig
     from mirror.config.schema import FlowConfig, MirrorConfig
+    from mirror.preflight.permissions.extent import Extent
     from mirror.preflight.permissions.need import Need
 
 _IMPLIED = {

@@ -7,6 +7,8 @@ whole configuration.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from mirror.preflight.permissions import (
     of_commands,
     of_recovery,
@@ -14,7 +16,9 @@ from mirror.preflight.permissions import (
     of_service,
     of_tasks,
 )
-from mirror.preflight.permissions.need import Need  # noqa: TC001  the table's type
+
+if TYPE_CHECKING:
+    from mirror.preflight.permissions.need import Need
 
 TABLE: tuple[Need, ...] = (
     *of_service.ROWS,

@@ -24,7 +24,7 @@ _SHORTEST_BYTES = 1 << 19
 flow that copies so little are short, too."""
 _SAVED_SECONDS = 60.0
 _IN_ONE_GO = 16
-"""Into so many ranges a budget is cut, so that they can be spread."""
+"""How many ranges a budget is cut into, to spread them."""
 _UNKNOWN, _PROBE = 1_000.0, 20
 """Bytes per offset if nothing is known, and the length of the first range then."""
 _RECORD_BYTES = 100
@@ -136,7 +136,7 @@ class Costs:
         return topic in self._slopes or topic in self._guesses
 
     def offsets(self, topic: str, count: int) -> int:
-        """How many source offsets a range of so many bytes has; at least one."""
+        """How many source offsets a range of `count` bytes has; at least one."""
         if not self.knows(topic):
             return _PROBE
         return max(int(count / self._slope(topic)), 1)
@@ -148,13 +148,13 @@ class Costs:
         return self.of_offsets(work.of.topic, size(work))
 
     def of_offsets(self, topic: str, count: int, ranges: int = 1) -> float:
-        """What so many offsets cost in so many ranges."""
+        """What `count` offsets cost in this many ranges."""
         bare = self._slope(topic) * count
         surplus = self._surplus.get(topic)
         return _CAUTION * bare if surplus is None else bare + ranges * surplus
 
     def of_window(self, topic: str, count: int, each: int) -> float:
-        """What so many offsets cost in ranges of `each` bytes."""
+        """What `count` offsets cost in ranges of `each` bytes."""
         return self.of_offsets(topic, count, -(-count // self.offsets(topic, each)))
 
     def _slope(self, topic: str) -> float:

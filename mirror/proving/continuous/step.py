@@ -99,7 +99,7 @@ class Step:
         most: int,
         picked: Callable[[], bool] = lambda: True,
     ) -> Iterator[Range]:
-        """Those of one partition, with at most so many source offsets."""
+        """Those of one partition, with at most `most` source offsets each."""
         key = (of.topic, of.partition)
         return ranges_of(
             of, files.of(key), found.older.get(key, _NO_RUNS),

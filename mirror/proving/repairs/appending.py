@@ -100,8 +100,15 @@ def begin(config: MirrorConfig, flow: FlowConfig) -> None:
         reader.refuse_beside()
 
 
-def refuse(config: MirrorConfig, flow: FlowConfig, topics: Iterable[str]) -> None:
-    """Check that a repair of these source topics is possible at all.
+def refuse(
+    config: MirrorConfig,
+    flow: FlowConfig,
+    topics: Iterable[str],
+    *,
+    appends: bool = True,
+) -> None:
+    """Check that a repair of these source topics is possible at all. `appends`: whether
+    records are appended, by us; else the flow copies them again.
 
     Raises:
         MirrorError: it is not, for the reason given.
@@ -110,6 +117,12 @@ def refuse(config: MirrorConfig, flow: FlowConfig, topics: Iterable[str]) -> Non
         raise MirrorError(
             f"flow {flow.name} is not exactly_once, so a running service cannot be "
             "fenced, and might write beside a repair: set exactly_once"
+        )
+    if appends and flow.translates_ids:
+        raise MirrorError(
+            f"flow {flow.name} has schemas_ids: translate, and appended records would "
+            "keep the source's ids of schemas: mirror repair rebuild copies a topic "
+            "again, with the target's"
         )
     others = (each for each in config.enabled_flows if each.name != flow.name)
     merging = Merging([*others, flow])

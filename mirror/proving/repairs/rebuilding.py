@@ -73,7 +73,7 @@ def rebuilding(
     Raises:
         MirrorError: it is not possible, for the reason given.
     """
-    appending.refuse(config, flow, ())
+    appending.refuse(config, flow, (), appends=False)
     with contextlib.ExitStack() as stack:
         source, target = (
             stack.enter_context(
@@ -84,7 +84,7 @@ def rebuilding(
         found = topics.select(source, flow)
         for topic in found.topics:
             if topic.topic == name:
-                appending.refuse(config, flow, [name])
+                appending.refuse(config, flow, [name], appends=False)
                 if not dry_run:
                     ownership.abort_own(flow, target)
                 yield Rebuilding(config, flow, source, target, topic)

@@ -42,8 +42,9 @@ def _assess(stage: Stage) -> Done:
     return assessed(stage)[0]
 
 
-def assessed(stage: Stage) -> tuple[Done, GroupPlaces]:
-    """What the step finds out, and where groups go on.
+def assessed(stage: Stage, *, waits: bool = True) -> tuple[Done, GroupPlaces]:
+    """What the step finds out, and where groups go on. Without `waits`, copies that a
+    service has still to make are warnings.
 
     Raises:
         StepError: the switch cannot be made now.
@@ -58,9 +59,13 @@ def assessed(stage: Stage) -> tuple[Done, GroupPlaces]:
     require_all_keys(stage)
     whole.require(stage)
     warnings = [*_require_closed(stage)]
-    if stage.planned:
+    lacks: list[str] = []
+    if stage.planned and waits:
         stage.wait(lambda: whole.unmade(stage), every=0.5)
-    risk = look(stage)
+    elif stage.planned:
+        lacks = whole.lacking(stage)
+        warnings += [f"the switch waits for this: {each}" for each in lacks]
+    risk = look(stage, waits=not lacks)
     found = places_of(stage)
     topics = len(risk.topics)
     lag = risk.seconds
@@ -76,12 +81,13 @@ def assessed(stage: Stage) -> tuple[Done, GroupPlaces]:
             f"share groups have no offsets to move: {named(found.not_covered)}"
         )
     warnings += [f"without {flow.source}, not known: {each}" for each in found.unseen]
+    warnings += found.partial
     if stage.planned:
         warnings += [*_other_writers(stage), *renewed(stage)]
         warnings += schemas.differences(stage)
     text = f"{some(topics, 'topic')}, {some(len(found.places), 'group')}, "
     if stage.planned:
-        text += f"lag {duration(max(lag, 0.0))}"
+        text += "lag not known" if lag < 0 else f"lag {duration(lag)}"
     else:
         text += failover_report.lost(risk)
     done = Done(
@@ -110,8 +116,9 @@ def require_all_keys(stage: Stage) -> None:
         )
 
 
-def look(stage: Stage) -> RiskStatus:
+def look(stage: Stage, *, waits: bool = True) -> RiskStatus:
     """What is not copied: now, or without the source as of the service's last look.
+    `waits`: until it is known, which it is not of what has no copy.
 
     Raises:
         ClusterError: a cluster does not answer.
@@ -139,7 +146,8 @@ def look(stage: Stage) -> RiskStatus:
         how_far = "how far behind the copy is, is not known: it does not go on"
         return how_far if found.seconds < 0 else ""
 
-    stage.wait(unknown)
+    if waits:
+        stage.wait(unknown)
     return found
 
 

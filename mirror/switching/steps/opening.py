@@ -192,7 +192,7 @@ def _begin_now(stage: Stage) -> Mapping[TopicPartition, Position]:
     reverse = stage.reverse
     if reverse.start == "earliest":
         return {}
-    copies = both_write(stage.config, stage.flow, stage.source)
+    copies = both_write(stage.config, stage.flow, reverse, stage.source)
     name = progress.topic_name(reverse.source)
     there = stage.source.topic(name) is not None
     known = progress.read(stage.source, name).positions if there else {}
@@ -219,10 +219,18 @@ def starts_back(stage: Stage) -> dict[TopicPartition, tuple[int | None, int | No
         known = reached.positions
         if has_begun(reached.generation) and stage.pair.scope is None:
             place = starting.StartPoint()
+    copies: Mapping[TopicPartition, TopicPartition] = {}
+    if stage.planned:
+        copies = both_write(stage.config, stage.flow, reverse, stage.source)
+    # In the topics of a pair with a name it passes copies instead, as in `_begin_now`.
+    passed = copies if stage.pair.scope is not None else ()
     partitions = _partitions_back(stage, reverse)
-    begins = {key: each for key, each in partitions.items() if key not in known}
+    begins = {
+        key: each
+        for key, each in partitions.items()
+        if key not in known and key not in passed
+    }
     found = {**known, **starting.find(stage.target, begins, place)}
-    copies = both_write(stage.config, stage.flow, stage.source) if stage.planned else {}
     if copies:
         found |= behind_copies(stage.flow, stage.target, copies, found)
 

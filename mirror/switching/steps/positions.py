@@ -56,6 +56,7 @@ def _set(stage: Stage) -> Done:
             "moved_back": back,
             arrivals.SUMS: sums,
             failover_report.STANDING: failover_report.standing(stage, found),
+            failover_report.PARTIAL: list(found.partial),
         },
         warnings=tuple(
             f"{name}: its position is not known; it begins where its "

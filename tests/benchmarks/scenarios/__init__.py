@@ -54,7 +54,7 @@ SCENARIOS: dict[str, Scenario] = {scenario.name: scenario for scenario in _ALL}
 
 def adjusted(scenario: Scenario, **changes: Any) -> Scenario:
     """With other values in those of the fields that it has."""
-    known = {field.name for field in fields(scenario)}  # type: ignore[arg-type]
-    return replace(  # type: ignore[type-var]
+    known = {field.name for field in fields(scenario)}
+    return replace(
         scenario, **{name: value for name, value in changes.items() if name in known}
     )

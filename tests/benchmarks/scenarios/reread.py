@@ -1,6 +1,6 @@
 """How many records a consumer group reads again after it moved to the copy.
 
-Groups stop so many records before the end of the source; the peer translates their
+Each group stops some records before the end of the source; the peer translates their
 offsets into checkpoints, which have one format for all peers. An ordinary consumer then
 counts what stands on the target from there on: what exceeds the group's lag it reads
 again, which an incomplete copy would never allow.
@@ -116,7 +116,7 @@ class Reread:
         )
 
     def _commit(self, bootstrap: str, topic: str) -> int:
-        """Each group stops so many records before the end, which is returned."""
+        """Each group stops its lag before the end, which is returned."""
         end = 0
         for lag in LAGS:
             consumer = Consumer(

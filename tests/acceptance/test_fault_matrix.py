@@ -1,0 +1,316 @@
+"""Faults on purpose, on real clusters: nothing is lost, doubled or out of order.
+
+Each cell of the matrix strikes a flow under load, between two clusters of three brokers
+unless it says otherwise. `make faults` runs all of them, and writes what happened into
+docs/explanation/failures.md.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import asdict
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from mirror.playground.brokers import playground
+from tests.acceptance.test_alerts import Prometheus
+from tests.harness import strikes
+from tests.harness.admin import create_topic
+from tests.harness.fault_cells import PARTITIONS, Cell, Lab, trial
+from tests.harness.load import NumberedLoad
+from tests.harness.security import admit
+from tests.harness.service import RunningMirror
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
+
+    from mirror.playground.cluster import PlaygroundCluster
+    from tests.conftest import Clusters
+    from tests.harness.standing import StandingMirror
+
+pytestmark = [
+    pytest.mark.acceptance,
+    pytest.mark.full,
+    pytest.mark.fault,
+    pytest.mark.needs("promtool"),
+]
+
+_FAULTED, _LATE = "MirrorPartitionFaulted", "MirrorReplicationLagHigh"
+_FAKE_TIME = "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1"
+ALONE: dict[str, Any] = {"nodes": 1}
+
+
+_FORGETFUL = {
+    "transactional.id.expiration.ms": "5000",
+    "transaction.remove.expired.transaction.cleanup.interval.ms": "1000",
+    "producer.id.expiration.ms": "5000",
+    "producer.id.expiration.check.interval.ms": "1000",
+}
+
+
+def _faked(folder: Path) -> dict[str, str]:
+    clock = folder / "clock"
+    clock.write_text("+0s\n")
+    return {
+        "LD_PRELOAD": _FAKE_TIME,
+        "FAKETIME_TIMESTAMP_FILE": str(clock),
+        "FAKETIME_NO_CACHE": "1",
+        "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+        "DONT_FAKE_MONOTONIC": "1",
+    }
+
+
+CELLS = [
+    Cell(
+        fault="source: a leader is killed",
+        strike=strikes.killed(strikes.source_leader),
+    ),
+    Cell(
+        fault="source: a leader is silent (half-open connections)",
+        strike=strikes.silent(strikes.source_leader),
+    ),
+    Cell(
+        fault="source: its only broker's answers are dropped (cut one way)",
+        strike=strikes.unheard("source"),
+        source=ALONE,
+        alert="MirrorClusterDown",
+    ),
+    Cell(
+        fault="source: all leaders move",
+        strike=strikes.moved("source"),
+    ),
+    Cell(
+        fault="source: its brokers are restarted in turn",
+        strike=strikes.restarted_in_turn("source"),
+    ),
+    Cell(
+        fault="source: the quota of a consumer is 1 KB/s",
+        strike=strikes.throttled("source", "consumer_byte_rate", 1000.0),
+        alert=_LATE,
+    ),
+    Cell(
+        fault="target: a leader is killed",
+        strike=strikes.killed(strikes.target_leader),
+    ),
+    Cell(
+        fault="target: a leader is silent (half-open connections)",
+        strike=strikes.silent(strikes.target_leader),
+    ),
+    Cell(
+        fault="target: the transaction coordinator is killed",
+        strike=strikes.killed(strikes.coordinator),
+    ),
+    Cell(
+        fault="target: the transaction coordinator is silent",
+        strike=strikes.silent(strikes.coordinator),
+    ),
+    Cell(
+        fault="target: the active controller is killed",
+        strike=strikes.killed(strikes.controller_of("target")),
+    ),
+    Cell(
+        fault="target: all leaders of copy and progress move",
+        strike=strikes.moved("target"),
+    ),
+    Cell(
+        fault="target: all coordinators move",
+        strike=strikes.moved("target", strikes.TRANSACTIONS, strikes.GROUPS),
+    ),
+    Cell(
+        fault="target: its brokers are restarted in turn",
+        strike=strikes.restarted_in_turn("target"),
+    ),
+    Cell(
+        fault="target: the copy lacks replicas in sync",
+        strike=strikes.short_of_replicas(strikes.copy_of),
+        reason="cannot end in",
+        alert=_LATE,
+    ),
+    Cell(
+        fault="target: the progress topic lacks replicas in sync",
+        strike=strikes.short_of_replicas(strikes.progress_of),
+        reason="NOT_ENOUGH_REPLICAS",
+        alert=_LATE,
+    ),
+    Cell(
+        fault="target: the offset map lacks replicas in sync",
+        strike=strikes.short_of_replicas(strikes.map_of),
+        reason="NOT_ENOUGH_REPLICAS",
+        alert=_LATE,
+    ),
+    Cell(
+        fault="target: the coordinators' log lacks replicas in sync",
+        strike=strikes.short_of_replicas(strikes.coordinators_of),
+        alert=_LATE,
+    ),
+    Cell(
+        fault="target: the disk of a broker is full",
+        strike=strikes.full_disk,
+        target={"nodes": 3},
+        disk=True,
+    ),
+    Cell(
+        fault="target: its only broker has forgotten the transactional ids",
+        strike=strikes.ids_expired,
+        target={"settings": _FORGETFUL},
+        idle=True,
+    ),
+    *(
+        Cell(
+            fault=f"target: its only broker refuses writes to {what}",
+            strike=strikes.denied("WRITE", topic),
+            target={"secured": True},
+            reason="TOPIC_AUTHORIZATION_FAILED",
+            alert=_LATE,
+        )
+        for what, topic in (
+            ("the copy", strikes.copy_of),
+            ("the progress topic", strikes.progress_of),
+            ("the offset map", strikes.map_of),
+        )
+    ),
+    Cell(
+        fault="target: the quota of requests is 0.1 % of a thread",
+        strike=strikes.throttled("target", "request_percentage", 0.1),
+    ),
+    Cell(
+        fault="mirror: workers are suspended",
+        strike=strikes.workers_suspended,
+        alert=_LATE,
+    ),
+    Cell(
+        fault="mirror: Spark's JVM is suspended",
+        strike=strikes.java_suspended,
+        alert=_LATE,
+    ),
+    Cell(
+        fault="mirror: Spark's checkpoint is damaged and lost",
+        strike=strikes.checkpoint_damaged,
+    ),
+    Cell(
+        fault="mirror: a damaged record in its progress topic",
+        strike=strikes.progress_damaged,
+        reason="a record of the progress topic is damaged",
+        alert="MirrorFlowDown",
+    ),
+    Cell(
+        fault="mirror: damaged records in its other topics",
+        strike=strikes.own_topics_damaged,
+    ),
+    Cell(
+        fault="mirror: its clock jumps an hour ahead",
+        strike=strikes.clock_set(3600),
+        environment=_faked,
+    ),
+    Cell(
+        fault="mirror: its clock jumps an hour back",
+        strike=strikes.clock_set(-3600),
+        environment=_faked,
+    ),
+]
+
+
+@pytest.fixture(scope="module")
+def threes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clusters]:
+    """A source and a target of three brokers each."""
+    root = tmp_path_factory.mktemp("threes")
+    with playground(("s", "t"), root=root, given=False, nodes=3) as made:
+        yield made
+
+
+@pytest.fixture
+def stack() -> Iterator[ExitStack]:
+    """What ends with the test, in the right order."""
+    with ExitStack() as entered:
+        yield entered
+
+
+@pytest.fixture
+def make_lab(
+    threes: Clusters,
+    standing: StandingMirror,
+    stack: ExitStack,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Callable[[Cell], tuple[Lab, Prometheus]]:
+    """The flow that a cell strikes, and a Prometheus that looks at it."""
+
+    def cluster(name: str, options: Mapping[str, Any] | None) -> PlaygroundCluster:
+        if options is None:
+            return threes[name]
+        own = playground((name,), root=tmp_path / "own", given=False, **options)
+        return stack.enter_context(own)[name]
+
+    def service(cell: Cell, config: dict[str, Any]) -> RunningMirror:
+        if cell.environment is None:
+            return stack.enter_context(standing.hosting(config))
+        with monkeypatch.context() as patch:
+            for name, value in cell.environment(tmp_path).items():
+                patch.setenv(name, value)
+            return stack.enter_context(RunningMirror(config, tmp_path))
+
+    def make(cell: Cell) -> tuple[Lab, Prometheus]:
+        if cell.disk:
+            stack.enter_context(strikes.small_disk(tmp_path / "own" / "t" / "node-3"))
+        ends = {"S": cluster("s", cell.source), "T": cluster("t", cell.target)}
+        for each in ends.values():
+            if each.client_config:
+                admit(each)
+        alias, topic = f"S{CELLS.index(cell)}", f"cell-{CELLS.index(cell)}"
+        source = ends["S"].admin_bootstrap
+        create_topic(source, topic, PARTITIONS)
+        config = {
+            "clusters": {
+                name: {
+                    "bootstrap_servers": end.bootstrap,
+                    "request_timeout_seconds": 5,
+                    **end.client_config,
+                }
+                for name, end in ((alias, ends["S"]), ("T", ends["T"]))
+            },
+            "flows": {
+                f"{alias}->T": {
+                    "topics": [topic],
+                    "tasks": 1,
+                    "lease_seconds": 2,
+                    "sla_seconds": 5,
+                    "emit_heartbeats": False,
+                    "heartbeats_replication": False,
+                }
+            },
+        }
+        mirror = service(cell, config)
+        mirror.wait_running(f"{alias}->T")
+        address = mirror.url.removeprefix("http://")
+        prometheus = Prometheus(tmp_path / "prometheus", address)
+        stack.enter_context(prometheus.running())
+        lab = Lab(
+            source=ends["S"],
+            target=ends["T"],
+            alias=alias,
+            topic=topic,
+            mirror=mirror,
+            load=NumberedLoad(source, topic, PARTITIONS, seed=1),
+            folder=tmp_path,
+        )
+        return lab, prometheus
+
+    return make
+
+
+@pytest.mark.parametrize("cell", CELLS, ids=lambda cell: cell.id)
+def test_fault(
+    cell: Cell,
+    make_lab: Callable[[Cell], tuple[Lab, Prometheus]],
+    record_property: Callable[[str, object], None],
+) -> None:
+    """Under load a fault shows in status and alerts as it should, and once it is over,
+    the flow catches up by itself; an ordinary consumer finds each record once and in
+    order.
+    """
+    outcome = trial(cell, *make_lab(cell))
+    print(cell.fault, outcome)
+    record_property("cell", json.dumps({"fault": cell.fault, **asdict(outcome)}))

@@ -1,0 +1,180 @@
+"""One cell of the fault matrix: a flow under load, a fault, and what is seen of it.
+
+`Cell` says what strikes which clusters, and what has to show. `Lab` is the flow that it
+strikes. `trial` lets the fault last until status and alerts have told it, ends it,
+measures until each partition has caught up, and holds the copy against what was sent,
+with an ordinary consumer. Prometheus runs mirror's own rules, with their waits
+shortened. `strikes` has the faults.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+import contextlib
+from dataclasses import dataclass
+import re
+import time
+from typing import TYPE_CHECKING, Any
+
+from tests.harness.admin import copied_records
+from tests.harness.waiting import deadline_in, wait_for
+from tests.harness.witness import Witness, assert_exactly_once, order_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from contextlib import AbstractContextManager
+    from pathlib import Path
+
+    from mirror.playground.cluster import PlaygroundCluster
+    from tests.acceptance.test_alerts import Prometheus
+    from tests.harness.load import NumberedLoad
+    from tests.harness.service import RunningMirror
+
+PARTITIONS = 4
+_SHOWN_SECONDS = 90.0
+_RECOVERED_SECONDS = 120.0
+_LEAST_SECONDS = 8.0
+"""How long a fault lasts, whatever shows."""
+
+
+@dataclass(kw_only=True)
+class Lab:
+    """A flow under load."""
+
+    source: PlaygroundCluster
+    target: PlaygroundCluster
+    alias: str
+    topic: str
+    mirror: RunningMirror
+    load: NumberedLoad
+    folder: Path
+
+    @property
+    def flow(self) -> str:
+        return f"{self.alias}->T"
+
+    @property
+    def copy(self) -> str:
+        return f"{self.alias}.{self.topic}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """A fault, and what a user sees of it."""
+
+    fault: str
+    """For the table."""
+    strike: Callable[[Lab], AbstractContextManager[None]]
+    """The fault lasts while its block runs."""
+    reason: str = ""
+    """Words of the reason that status gives. Empty: the fault need not show."""
+    alert: str = ""
+    """The alert that fires if the fault lasts as long as its rule waits."""
+    source: Mapping[str, Any] | None = None
+    """Options of a source of its own; None: the three brokers that cells share."""
+    target: Mapping[str, Any] | None = None
+    disk: bool = False
+    """Whether the third broker of the target has a small disk."""
+    idle: bool = False
+    """Nothing is sent while the fault lasts."""
+    environment: Callable[[Path], Mapping[str, str]] | None = None
+    """Makes the variables of a service of its own."""
+
+    @property
+    def id(self) -> str:
+        return re.sub(r"[^a-z]+", "-", self.fault.lower()).strip("-")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What happened, as the table has it."""
+
+    state: str
+    reason: str
+    """What status said most often, with the words that it had to say."""
+    alerts: list[str]
+    seconds: float
+    """From the end of the fault until each partition's copy had what was sent by then.
+    """
+
+
+_Seen = Counter[tuple[str, str]]
+"""How often a state and its reason were seen."""
+
+
+def trial(cell: Cell, lab: Lab, prometheus: Prometheus) -> Outcome:
+    """Strike, look, mend, and wait until all is well; fails if a record is lost,
+    doubled or out of order.
+    """
+    bootstrap = lab.target.admin_bootstrap
+    seen: _Seen = Counter()
+    alerts: set[str] = set()
+    lab.load.send(200)
+    wait_for(lambda: copied_records(bootstrap, lab.copy) > 200)
+    with contextlib.nullcontext() if cell.idle else lab.load.streaming():
+        with cell.strike(lab):
+            deadline = deadline_in(_SHOWN_SECONDS)
+            least = time.monotonic() + _LEAST_SECONDS
+            while (
+                not _look(cell, lab, prometheus, seen, alerts)
+                or time.monotonic() < least
+            ):
+                assert time.monotonic() < deadline, (
+                    f"{seen} {alerts}\n{lab.mirror.log_tail()}"
+                )
+                time.sleep(0.3)
+        if cell.idle:
+            lab.load.send(200)
+        ended, sent = time.monotonic(), lab.load.order
+        with Witness(bootstrap) as witness:
+            witness.begin(lab.copy)
+            witness.wait_each({p: len(keys) for p, keys in sent.items()})
+        seconds = time.monotonic() - ended
+        lab.mirror.wait_until(lambda _: _is_well(lab), _RECOVERED_SECONDS)
+    lab.load.send(500)
+    with Witness(bootstrap) as witness:
+        witness.begin(lab.copy)
+        witness.wait(lab.load.total, _RECOVERED_SECONDS)
+    assert_exactly_once(order_of(bootstrap, lab.copy), lab.load.order)
+    state, reason = max(
+        seen,
+        key=lambda each: (cell.reason in each[1], each[1] != "", seen[each]),
+        default=("", ""),
+    )
+    return Outcome(
+        state=state, reason=reason, alerts=sorted(alerts), seconds=round(seconds, 1)
+    )
+
+
+def _look(
+    cell: Cell, lab: Lab, prometheus: Prometheus, seen: _Seen, alerts: set[str]
+) -> bool:
+    """Note what status and alerts say now; whether the fault has shown by now."""
+    flow = lab.mirror.flow(lab.flow)
+    for each in (flow, *flow["partitions"]):
+        if each["reason"] or each["state"] != "RUNNING":
+            seen[each["state"], _plain(each["reason"], lab)] += 1
+    alerts |= {
+        found["labels"]["alertname"]
+        for found in prometheus.ask("alerts")["alerts"]
+        if found["state"] == "firing"
+        and {lab.alias, "T"} & set(found["labels"].values())
+    }
+    shown = any(cell.reason in reason for _, reason in seen) or not cell.reason
+    return shown and (not cell.alert or cell.alert in alerts)
+
+
+def _plain(reason: str, lab: Lab) -> str:
+    """Without what differs from run to run."""
+    for name, word in ((lab.topic, "TOPIC"), (lab.alias, "S")):
+        reason = reason.replace(name, word)
+    return re.sub(r"127\.0\.0\.1:\d+", "BROKER", reason)
+
+
+def _is_well(lab: Lab) -> bool:
+    flow = lab.mirror.flow(lab.flow)
+    return (
+        flow["state"] == "RUNNING"
+        and not flow["reason"]
+        and not any(each["reason"] for each in flow["partitions"])
+    )

@@ -1,0 +1,380 @@
+"""The faults of the matrix: each is a context manager that takes the `Lab`.
+
+What it does to the clusters or to the service lasts while its block runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+import contextlib
+from contextlib import AbstractContextManager, closing, contextmanager
+import os
+import shutil
+import signal
+import subprocess
+from typing import TYPE_CHECKING
+
+from kafka import KafkaAdminClient, TopicPartition
+from kafka.protocol.admin import ElectionType
+
+from mirror.clusters.cluster import Cluster
+from mirror.config.cluster_settings import ClusterConfig
+from mirror.offsets import progress, runs
+from mirror.playground.secured import USER
+from tests.harness.admin import alter_topic
+from tests.harness.cut_off import in_sync, leader_of
+from tests.harness.load import producer
+from tests.harness.metadata import allow, revoke
+from tests.harness.quotas import limit
+from tests.harness.waiting import wait_for
+from tests.harness.witness import read_topic
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from mirror.playground.cluster import PlaygroundCluster
+    from tests.harness.fault_cells import Lab
+
+Strike = Callable[["Lab"], AbstractContextManager[None]]
+Choice = Callable[["Lab"], tuple["PlaygroundCluster", int]]
+
+_DISK_MB = 48
+TRANSACTIONS = "__transaction_state"
+GROUPS = "__consumer_offsets"
+
+
+def source_leader(lab: Lab) -> tuple[PlaygroundCluster, int]:
+    return lab.source, leader_of(lab.source.bootstrap, lab.topic)
+
+
+def target_leader(lab: Lab) -> tuple[PlaygroundCluster, int]:
+    return lab.target, leader_of(lab.target.bootstrap, lab.copy)
+
+
+def coordinator(lab: Lab) -> tuple[PlaygroundCluster, int]:
+    """The transaction coordinator of the slot's first id."""
+    with _connected(lab.target) as cluster:
+        return lab.target, cluster.transaction_coordinator(f"mirror.{lab.flow}.0.0")
+
+
+def controller_of(side: str) -> Choice:
+    def controller(lab: Lab) -> tuple[PlaygroundCluster, int]:
+        cluster = getattr(lab, side)
+        with _admin(cluster) as admin:
+            (topic,) = admin.describe_metadata_quorum()["topics"]
+            return cluster, topic["partitions"][0]["leader_id"]
+
+    return controller
+
+
+def killed(choose: Choice) -> Strike:
+    """SIGKILL to a broker, which is started again afterwards."""
+
+    @contextmanager
+    def strike(lab: Lab) -> Iterator[None]:
+        cluster, node = choose(lab)
+        cluster.kill(node)
+        try:
+            yield
+        finally:
+            cluster.start(node)
+
+    return strike
+
+
+def silent(choose: Choice) -> Strike:
+    """A broker whose connections stay open, and that answers nothing."""
+
+    @contextmanager
+    def strike(lab: Lab) -> Iterator[None]:
+        cluster, node = choose(lab)
+        with _suspended([cluster.pids()[node]]):
+            yield
+
+    return strike
+
+
+def unheard(side: str) -> Strike:
+    """Packets reach the only broker of a cluster; its answers are dropped."""
+
+    @contextmanager
+    def strike(lab: Lab) -> Iterator[None]:
+        port = getattr(lab, side).bootstrap.rpartition(":")[2]
+        rule = ("INPUT", "-i", "lo", "-p", "tcp", "--sport", port, "-j", "DROP")
+        subprocess.run(["iptables", "-I", *rule], check=True)
+        try:
+            yield
+        finally:
+            subprocess.run(["iptables", "-D", *rule], check=True)
+
+    return strike
+
+
+def restarted_in_turn(side: str) -> Strike:
+    """Each broker of a cluster is stopped and started: leaders, coordinators and
+    controllers all move.
+    """
+
+    @contextmanager
+    def strike(lab: Lab) -> Iterator[None]:
+        cluster = getattr(lab, side)
+        topic = lab.topic if side == "source" else lab.copy
+        for node in cluster.nodes:
+            cluster.stop(node)
+            cluster.start(node)
+            wait_for(lambda: len(in_sync(cluster.bootstrap, topic)) == 3, pause=0.5)
+        yield
+
+    return strike
+
+
+def moved(side: str, *topics: str) -> Strike:
+    """Every partition of these topics, or of the flow's, gets another leader."""
+
+    @contextmanager
+    def strike(lab: Lab) -> Iterator[None]:
+        cluster = getattr(lab, side)
+        own = (lab.topic,) if side == "source" else (lab.copy, progress_of(lab))
+        with _admin(cluster) as admin:
+            chosen = {
+                TopicPartition(found["name"], each["partition_index"]): [
+                    *each["replica_nodes"][1:],
+                    each["replica_nodes"][0],
+                ]
+                for found in admin.describe_topics([*(topics or own)])
+                for each in found["partitions"]
+            }
+            admin.alter_partition_reassignments(chosen)
+            wait_for(lambda: not admin.list_partition_reassignments())
+            elected: dict[str, list[int]] = {}
+            for place in chosen:
+                elected.setdefault(place.topic, []).append(place.partition)
+            admin.elect_leaders(ElectionType.PREFERRED, elected)
+        for place, replicas in chosen.items():
+            wait_for(
+                lambda place=place, first=replicas[0]: (
+                    leader_of(cluster.bootstrap, *place) == first
+                )
+            )
+        yield
+
+    return strike
+
+
+def progress_of(lab: Lab) -> str:
+    return progress.topic_name(lab.alias)
+
+
+def map_of(lab: Lab) -> str:
+    return runs.topic_name(lab.alias, ".")
+
+
+def copy_of(lab: Lab) -> str:
+    return lab.copy
+
+
+def coordinators_of(_: Lab) -> str:
+    return TRANSACTIONS
+
+
+def short_of_replicas(topic: Callable[[Lab], str]) -> Strike:
+    """A topic of the target wants three replicas in sync, and one broker is dead."""
+
+    @contextmanager
+    def strike(lab: Lab) -> Iterator[None]:
+        cluster, name = lab.target, topic(lab)
+        alter_topic(cluster.bootstrap, name, min_insync_replicas="3")
+        node = max(cluster.nodes)
+        cluster.kill(node)
+        try:
+            yield
+        finally:
+            cluster.start(node)
+            wait_for(lambda: len(in_sync(cluster.bootstrap, name)) == 3, pause=0.5)
+            alter_topic(cluster.bootstrap, name, min_insync_replicas="2")
+
+    return strike
+
+
+def throttled(side: str, quota: str, value: float) -> Strike:
+    """The cluster limits the slot's client."""
+
+    @contextmanager
+    def strike(lab: Lab) -> Iterator[None]:
+        bootstrap = getattr(lab, side).bootstrap
+        who = {"client-id": f"mirror.{lab.flow}.0"}
+        limit(bootstrap, who, value, quota=quota)
+        try:
+            yield
+        finally:
+            limit(bootstrap, who, None, quota=quota)
+
+    return strike
+
+
+@contextmanager
+def small_disk(folder: Path) -> Iterator[None]:
+    """A file system of a few MB."""
+    folder.mkdir(parents=True)
+    command = ["mount", "-t", "tmpfs", "-o", f"size={_DISK_MB}m", "mirror", str(folder)]
+    subprocess.run(command, check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", str(folder)], check=True)
+
+
+@contextmanager
+def full_disk(lab: Lab) -> Iterator[None]:
+    """The disk of the target's third broker is filled, until the broker ends; it is
+    started again with the space that it had.
+    """
+    folder = lab.target.folder
+    assert folder is not None
+    disk = folder / "node-3"
+    ballast = disk / "ballast"
+    with ballast.open("wb", buffering=0) as file, contextlib.suppress(OSError):
+        while True:
+            file.write(bytes(4096))
+    wait_for(lambda: 3 not in lab.target.pids())
+    try:
+        yield
+    finally:
+        ballast.unlink()
+        lab.target.start(3)
+
+
+def denied(operation: str, topic: Callable[[Lab], str]) -> Strike:
+    """The target takes a right away from mirror's user."""
+
+    @contextmanager
+    def strike(lab: Lab) -> Iterator[None]:
+        right = (lab.target.admin_bootstrap, USER, operation, topic(lab))
+        allow(*right, permission="DENY")
+        try:
+            yield
+        finally:
+            revoke(*right, permission="DENY")
+
+    return strike
+
+
+@contextmanager
+def ids_expired(lab: Lab) -> Iterator[None]:
+    """The target's coordinator has forgotten the slot's transactional ids."""
+
+    def known() -> list[str]:
+        with _admin(lab.target) as admin:
+            found = admin.list_transactions().values()
+        ids = [each.transactional_id for listed in found for each in listed]
+        return [each for each in ids if each.startswith(f"mirror.{lab.flow}.0.")]
+
+    assert known()
+    wait_for(lambda: not known(), pause=1)
+    yield
+
+
+def workers_suspended(lab: Lab) -> AbstractContextManager[None]:
+    """The processes that copy sleep."""
+    return _suspended(lab.mirror.worker_pids())
+
+
+def java_suspended(lab: Lab) -> AbstractContextManager[None]:
+    """Spark's JVM sleeps: driver and executor."""
+    return _suspended(lab.mirror.java_pids())
+
+
+@contextmanager
+def checkpoint_damaged(lab: Lab) -> Iterator[None]:
+    """Files of Spark's checkpoint are overwritten, and the folder is removed."""
+    for file in lab.mirror.state_dir.rglob("leases/**/*"):
+        if file.is_file():
+            file.write_bytes(b"\xff" * 64)
+    folders = list(lab.mirror.state_dir.rglob("leases"))
+    assert folders
+    for folder in folders:
+        shutil.rmtree(folder)
+    yield
+
+
+@contextmanager
+def progress_damaged(lab: Lab) -> Iterator[None]:
+    """Somebody writes what mirror cannot read to the progress topic. Then a tombstone
+    takes its place, and brokers compact the topic.
+    """
+    bootstrap, topic = lab.target.bootstrap, progress_of(lab)
+    client = producer(bootstrap)
+    client.produce(topic, key=b"foreign", value=b"{}", partition=0)
+    assert client.flush(30) == 0
+    lab.mirror.kill_workers()  # the next ones read all of it
+
+    def removed() -> bool:
+        """Each tombstone ends the segment of the last one, which is then cleaned."""
+        client.produce(topic, key=b"foreign", value=None, partition=0)
+        assert client.flush(30) == 0
+        found = read_topic(bootstrap, topic, **{"isolation.level": "read_uncommitted"})
+        return not any(m.key() == b"foreign" and m.value() for m in found[0])
+
+    try:
+        yield
+    finally:
+        alter_topic(bootstrap, topic, segment_ms="1000", min_cleanable_dirty_ratio="0")
+        wait_for(removed, pause=1.5)
+
+
+@contextmanager
+def own_topics_damaged(lab: Lab) -> Iterator[None]:
+    """Somebody writes what mirror cannot read to its own topics, except progress."""
+    with _admin(lab.target) as admin:
+        names = [
+            name
+            for name in admin.list_topics()
+            if name.endswith(".internal") and lab.alias in name
+        ]
+    names.remove(progress_of(lab))
+    assert map_of(lab) in names
+    client = producer(lab.target.bootstrap)
+    for name in names:
+        for key in (b"", b"\x00", b"\xff" * 40, b'{"a":', b"x"):
+            for value in (b"", b"\x00", b"\xff" * 40, b'{"v": [1]}', b"{}"):
+                client.produce(name, key=key, value=value, partition=0)
+    assert client.flush(30) == 0
+    lab.mirror.kill_workers()  # the next ones read all of it
+    yield
+    print("own topics", names)
+
+
+def clock_set(seconds: int) -> Strike:
+    """The wall clock of the service's machine jumps."""
+
+    @contextmanager
+    def strike(lab: Lab) -> Iterator[None]:
+        file = lab.folder / "clock"
+        file.write_text(f"{seconds:+d}s\n")
+        yield
+
+    return strike
+
+
+@contextmanager
+def _suspended(pids: Sequence[int]) -> Iterator[None]:
+    assert pids
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+
+
+def _admin(cluster: PlaygroundCluster) -> closing[KafkaAdminClient]:
+    return closing(KafkaAdminClient(bootstrap_servers=cluster.admin_bootstrap))
+
+
+@contextmanager
+def _connected(cluster: PlaygroundCluster) -> Iterator[Cluster]:
+    config = ClusterConfig(alias="T", bootstrap_servers=cluster.bootstrap.split(","))
+    with closing(Cluster(config).connect()) as connected:
+        yield connected

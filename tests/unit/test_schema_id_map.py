@@ -1,0 +1,156 @@
+"""The ids that records get from a map, against records made with the others."""
+
+from __future__ import annotations
+
+import struct
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+import numpy as np
+import pytest
+
+from mirror.batches import batch, listing
+from mirror.batches.schema_id_map import IdMap, _replace
+from mirror.batches.schema_ids import KEY_HEADER, VALUE_HEADER
+from mirror.errors import CorruptBatchError
+from tests.harness import hostile_batches
+
+pytestmark = pytest.mark.unit
+
+GUID = bytes(range(16))
+BEYOND = b"\0\0\0\0\1\0\0\0\1"
+"""What stands behind the records, and has ids of the map."""
+
+
+def wire(number: int, rest: bytes = b"x") -> bytes:
+    return struct.pack(">bI", 0, number) + rest
+
+
+def swap(content: bytes, count: int, ids: dict[int, int]) -> tuple[int, bytes]:
+    """What the loop returns, and the bytes afterwards."""
+    buffer = np.frombuffer(bytearray(BEYOND + content + BEYOND), np.uint8)
+    known = IdMap.of(ids)
+    changed = _replace(
+        buffer[len(BEYOND) : -len(BEYOND)], count, known.sources, known.targets,
+        KEY_HEADER, VALUE_HEADER,
+    )  # fmt: skip
+    return changed, buffer.tobytes()
+
+
+def made(one: int, two: int, three: int, last: int) -> list[bytes]:
+    parts: list[tuple[bytes | None, bytes | None, list[tuple[bytes, bytes | None]]]] = [
+        (None, None, []),
+        (b"", b"\0\0\0\1", [(b"other", wire(1))]),
+        (wire(one), wire(two), []),
+        (wire(one), None, [(b"__key_schema_id", None)]),
+        (None, wire(two), [(b"__value_schema_id", b"\0\0\0\1")]),
+        (b"k", b"v", [(b"__key_schema_id", wire(three, b"")), (b"other", wire(1))]),
+        (b"k", b"v", [(b"__value_schema_id", b"\1" + GUID)]),
+        (b"k", wire(99), []),
+        (b"k", b"\1" + wire(1), [(b"__value_schema", wire(1))]),
+        (b"k", wire(last), []),
+    ]
+    return [
+        hostile_batches.record(key, value, headers, delta=delta)
+        for delta, (key, value, headers) in enumerate(parts)
+    ]
+
+
+IDS = {1: 2, 2: 3, 3: 1, 2**31 - 1: 2**31}
+
+
+def test_replaced() -> None:
+    """Keys, values and header ids get the other id, each once although ids of one side
+    are ids of the other; GUIDs, unknown ids, tombstones, null keys, short values and
+    other headers stay, and nothing before or behind the records changes.
+    """
+    source, wanted = made(1, 2, 3, 2**31 - 1), made(2, 3, 1, 2**31)
+    assert swap(b"".join(source), 10, IDS) == (
+        5, BEYOND + b"".join(wanted) + BEYOND,
+    )  # fmt: skip
+    assert swap(b"".join(source), 10, {})[1] == BEYOND + b"".join(source) + BEYOND
+
+
+def test_replaced_in_a_copy() -> None:
+    """Records that were listed get the same ids, in a copy: what was read stays as it
+    is, and may be listed again. Records that were left out are in neither.
+    """
+    source, wanted = made(1, 2, 3, 2**31 - 1), made(2, 3, 1, 2**31)
+    buffers = [
+        np.frombuffer(
+            bytearray(hostile_batches.stored(b"".join(e), count=10)), np.uint8
+        )
+        for e in (source, wanted)
+    ]
+    before = buffers[0].tobytes()
+    rows = [
+        batch.read(b, 0, len(b), position=0, aborted=(), scratch=batch.scratch()).rows
+        for b in buffers
+    ]
+    (ours,) = listing.listed(buffers[0], rows[0], 1, 9)
+    (theirs,) = listing.listed(buffers[1], rows[1], 1, 9)
+    found = IdMap.of(IDS).replaced(ours)
+    assert buffers[0].tobytes() == before
+
+    def texts(part: listing.Listed) -> list[bytes]:
+        return [
+            part.buffer[at:end].tobytes()
+            for at, end in part.places[:, [2, 9]].tolist()  # from the key to the end
+        ]
+
+    assert texts(found) == texts(theirs) != texts(ours)
+    nothing = ours._replace(places=ours.places[:0])
+    assert IdMap.of(IDS).replaced(nothing) is nothing
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    st.dictionaries(st.integers(0, 2**32 - 1), st.integers(0, 2**32 - 1), max_size=40),
+    st.dictionaries(st.integers(0, 2**32 - 1), st.integers(0, 2**32 - 1), max_size=40),
+)
+def test_more_ids(first: dict[int, int], later: dict[int, int]) -> None:
+    """A map that learns more has both, and of two answers the later one."""
+    grown = IdMap.of(first).with_more(later)
+    pairs = zip(grown.sources.tolist(), grown.targets.tolist(), strict=True)
+    assert list(pairs) == sorted((first | later).items())
+
+
+def test_memory() -> None:
+    """With what the barrier knows, 100,000 ids take at most 2 MB (see
+    `test_schema_ids`, which has half of them).
+    """
+    known = IdMap.of({number: number + 7 for number in range(100_000)})
+    assert known.sources.nbytes + known.targets.nbytes <= 900_000
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    sizes=st.dictionaries(
+        st.sampled_from(["size", "key_size", "value_size", "count", "name_size"]),
+        st.integers(-(2**63), 2**63 - 1) | st.integers(-3, 300),
+        max_size=3,
+    ),
+    cut=st.integers(0, 60),
+)
+def test_hostile_bytes(sizes: dict[str, int], cut: int) -> None:
+    """Whatever the lengths in a record say, nothing before or behind the records is
+    written, and what does not fit is reported.
+    """
+    good = hostile_batches.record(wire(1), b"v")
+    headers = [(b"__value_schema_id", wire(3))]
+    bad = hostile_batches.record(b"k", b"v", headers, delta=1, **sizes)
+    bad = bad[: len(bad) - min(cut, len(bad) - 1)]
+    changed, after = swap(good + bad, 2, IDS)
+    assert after.startswith(BEYOND + hostile_batches.record(wire(2), b"v"))
+    assert after.endswith(BEYOND)
+    buffer = np.frombuffer(
+        bytearray(hostile_batches.stored(good + bad, count=2)), np.uint8
+    )
+    rows = batch.read(
+        buffer, 0, len(buffer), position=0, aborted=(), scratch=batch.scratch()
+    ).rows
+    try:
+        fits = sum(len(part.places) for part in listing.listed(buffer, rows)) == 2
+    except CorruptBatchError:
+        fits = False
+    assert not fits or changed > 0
