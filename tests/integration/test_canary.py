@@ -9,6 +9,7 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Any, Self
 
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 import pytest
 import yaml
@@ -17,8 +18,9 @@ from mirror.drilling.canaries import rehearsal
 from mirror.offsets import progress
 from mirror.playground.brokers import playground
 from mirror.policy.names import CANARY
+from mirror.recovery.journal import Kind
 from mirror.recovery.roles import STEPS
-from mirror.switching.runner import Terms
+from mirror.switching.runner import Operator, Terms
 from tests.harness.admin import create_topic, end_offsets
 from tests.harness.application import Application
 from tests.harness.failed_over import content
@@ -40,6 +42,9 @@ if TYPE_CHECKING:
     from mirror.playground.cluster import PlaygroundCluster
 
 pytestmark = pytest.mark.integration
+
+_ATTEMPTS = 3
+"""A step may be done in less time than a client needs to see that it has begun."""
 
 
 class Pair:
@@ -117,7 +122,7 @@ class Pair:
         self._open.close()
         self._pair.__exit__(None, None, None)
 
-    def rehearse(self, before_home: Callable[[], object]) -> Canary:
+    def rehearse(self, before_home: Callable[[], object] = lambda: None) -> Canary:
         """A canary in this process. `before_home`: done once it is there."""
         config, reach = self._pair.config, self._pair.cluster
         (pair,) = config.recovery.values()
@@ -125,9 +130,11 @@ class Pair:
         ready = rehearsal.ready(config, pair, flow, reach)
 
         looks = rehearsal._require_turn
+        # It looks when it begins, and before the way home.
+        acts = iter((lambda: None, before_home))
 
         def look(*given: Any) -> Any:
-            before_home()
+            next(acts)()
             return looks(*given)
 
         with pytest.MonkeyPatch.context() as patch:
@@ -159,11 +166,27 @@ class Pair:
             (self.one, self.other),
             (self.other, self.one),
         ]
+        self._require_each_once(found["written"])
+        return found
+
+    def passes_here(self) -> Canary:
+        """The same in this process."""
+        done = self.rehearse()
+        assert (done.passed, done.lost, done.repeated) == (True, 0, 0), done.failure
+        self._require_each_once(done.written)
+        return done
+
+    def _require_each_once(self, count: int) -> None:
         run = content(self.ends[self.one], CANARY)[-1][1]
-        written = Counter(b"%d" % number for number in range(found["written"]))
+        written = Counter(b"%d" % number for number in range(count))
         for alias in self.copies:
             wait_for(lambda alias=alias: self._read(alias, run) == written)
-        return found
+
+    def operator(self) -> Operator:
+        """Of a switch of the whole pair, who has only looked."""
+        (pair,) = self._pair.config.recovery.values()
+        ends = ((alias, self.reach(alias)) for alias in (self.one, self.other))
+        return Operator(pair, Kind.SWITCH, *ends)
 
     def _read(self, alias: str, run: object) -> Counter[object]:
         """How often each number of this run is on a cluster."""
@@ -176,9 +199,8 @@ class Pair:
 
     def untouched(self) -> tuple[object, ...]:
         """What a canary must leave as it is."""
-        (pair,) = self.shown()
         return (
-            *(pair["active"], pair["epoch"], pair["runs"]),
+            self.operator().entries(),
             *(acls_of(each) for each in self.ends.values() if self._secured),
             committed(self.ends[self.one], self.application.group, self.topic),
             committed(self.ends[self.other], self.application.group, self.topic),
@@ -289,30 +311,62 @@ def with_users(
         yield made
 
 
+@pytest.fixture(scope="module")
+def again_and_again(
+    with_users: dict[str, PlaygroundCluster], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Pair, tuple[object, ...]]]:
+    """A pair for one kill after the other, and what canaries must leave as it is."""
+    folder = tmp_path_factory.mktemp("killed")
+    with Pair(with_users, "killed-canary", folder, secured=True) as pair:
+        pair.passes_here()
+        yield pair, pair.untouched()
+
+
 @pytest.mark.full
-@pytest.mark.parametrize("source", ["there", "home"])
+@pytest.mark.parametrize("way", ["there", "home"])
 @pytest.mark.parametrize("step", STEPS)
 def test_killed_within_a_step(
-    with_users: dict[str, PlaygroundCluster],
-    topic_name: str,
-    tmp_path: Path,
-    step: str,
-    source: str,
+    again_and_again: tuple[Pair, tuple[object, ...]], step: str, way: str
 ) -> None:
     """A canary that gets SIGKILL within this step, there or on the way home, leaves its
     fence and its open run to the next one, which says so, clears them and passes; a
     switch of the pair is not kept from beginning.
     """
-    with Pair(with_users, topic_name, tmp_path, secured=True) as pair:
-        pair.passes()
-        before = pair.untouched()
-        at = pair.one if source == "there" else pair.other
-        pair.canary().kill_within(pair.ends[pair.one], step, 0.0, source=at)
-        flow = f"{pair.one}/{pair.other}"
-        command(tmp_path, "switch", flow, "--dry-run")
-        found = pair.passes()
-        assert any("is ended" in each for each in found["cleared"])
+    pair, before = again_and_again
+    ends = (pair.one, pair.other) if way == "there" else (pair.other, pair.one)
+    source, target = ends
+    for _ in range(_ATTEMPTS):
+        # An operator notes each step at its target first.
+        pair.canary().kill_within(pair.ends[target], step, 0.0, source=source)
+        assert pair.operator().due
+        cleared = pair.passes_here().cleared
         assert pair.untouched() == before
+        if f"SWITCH {source}->{target}: {step} BEGUN is ended" in cleared:
+            return
+    raise AssertionError(f"no kill came while {step} was not done")
+
+
+@pytest.mark.full
+def test_a_transaction_is_left_open(
+    clusters: dict[str, PlaygroundCluster], topic_name: str, tmp_path: Path
+) -> None:
+    """A canary that was killed on its way home left a transaction open in the progress
+    of the flow home: the next one ends it, and passes.
+    """
+    with Pair(clusters, topic_name, tmp_path) as pair:
+        pair.passes_here()
+        killed = Producer(
+            {
+                "bootstrap.servers": pair.ends[pair.one],
+                "transactional.id": f"mirror.{pair.other}->{pair.one}.0.0",
+            }
+        )
+        killed.init_transactions(30)
+        killed.begin_transaction()
+        # As a proof is, which readers pass over.
+        killed.produce(progress.topic_name(pair.other), key=progress._PROOF_KEY)
+        assert killed.flush(30) == 0
+        pair.passes_here()
 
 
 @pytest.mark.full

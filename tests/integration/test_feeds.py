@@ -185,3 +185,43 @@ def test_a_killed_driver_hands_over_once(topic_name: str, tmp_path: Path) -> Non
                 fed.settled("FB->FC", "FA->FC")
                 fed.written(100)
             fed.each_once_there()
+
+
+@pytest.mark.parametrize("kind", ["switch", "failover"])
+def test_the_third_cluster_is_away(topic_name: str, tmp_path: Path, kind: str) -> None:
+    """The cluster that the pair feeds dies under load and misses a switch, or the
+    active one's death and the failover. Applications need not wait for it, and the
+    flow that feeds it says that it does not answer. Once it is back it gets each record
+    that the active cluster has, once.
+    """
+    with playground(("a", "b", "c"), root=tmp_path / "c", given=False) as clusters:
+        fed = Fed(clusters, topic_name, tmp_path)
+        with fed.mirror:
+            fed.settled("FA->FC", "FB->FC")
+            with fed.application.writing(fed.ends["FA"]):
+                fed.written(200)
+                clusters["c"].kill()
+                fed.written(100)
+            if kind == "switch":
+                fed.switch("FA", "FB")
+            else:
+                fed.dies()
+                Switch(tmp_path, "failover", "FA/FB", "--yes").succeeds()
+            with fed.application.writing(fed.ends["FB"]):
+                fed.written(100)
+            assert fed.mirror.status()["pairs"][0]["active"] == "FB"
+            fed.mirror.wait_until(
+                lambda _: (
+                    "cluster FC: " in fed.mirror.flow("FB->FC")["reason"]
+                    and "does not answer" in fed.mirror.flow("FB->FC")["reason"]
+                )
+            )
+
+            clusters["c"].start()
+            fed.settled("FB->FC", "FA->FC")
+            with fed.application.writing(fed.ends["FB"]):
+                fed.written(100)
+            if kind == "switch":
+                fed.each_once_there()
+            wait_for(lambda: fed.keys("FC").keys() >= fed.keys("FB").keys(), 60)
+            assert set(fed.keys("FC").values()) == {1}

@@ -13,10 +13,9 @@ import time
 from typing import TYPE_CHECKING
 
 from mirror.batches.writing import ensure_topic
-from mirror.drilling.canaries import own_pair
+from mirror.drilling.canaries import own_pair, way_home
 from mirror.drilling.canaries.application import Application, begin_at_end, ends_of
 from mirror.drilling.canaries.outcome import Leg
-from mirror.drilling.canaries.way_home import WayHome
 from mirror.errors import FencedError, MirrorError
 from mirror.offsets import progress
 from mirror.offsets.progress import ProgressReader
@@ -79,14 +78,19 @@ class Journey:
     def _make(self) -> None:
         there, app = self._stage, self.application
         home = _turned(there)
+        if self._rests:
+            # Taking the flow home over would fence a service that copies along it now.
+            self._require_turn()
+            way_home.end_earlier(there)
         self._prepare()
         app.start(there.config.clusters[there.flow.source])
         self._switch(there)
         if self._rests:
-            # Taking the flow home over would fence a service that copies along it now.
-            self._require_turn()
+            self._require_turn()  # once more
         with ExitStack() as stack:
-            carrier = stack.enter_context(WayHome(home)) if self._rests else None
+            carrier = (
+                stack.enter_context(way_home.WayHome(home)) if self._rests else None
+            )
             try:
                 self._switch(home)
             except FencedError:

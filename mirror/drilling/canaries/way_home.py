@@ -12,7 +12,7 @@ import threading
 from typing import TYPE_CHECKING, Self
 
 from mirror.driver.generation import has_begun
-from mirror.driver.ownership import take_ownership
+from mirror.driver.ownership import take_over, take_ownership
 from mirror.errors import MirrorError
 from mirror.metadata import topics
 from mirror.offsets import progress
@@ -101,6 +101,18 @@ class WayHome:
             self.error = str(error)
         finally:
             slot.close()
+
+
+def end_earlier(stage: Stage) -> None:
+    """End the transaction that a canary which was killed on its way home may have left
+    open: readers of the flow's progress would wait for it.
+
+    Raises:
+        MirrorError: the flow cannot be taken over.
+    """
+    name = progress.topic_name(stage.reverse.source)
+    if stage.reverse.exactly_once and stage.source.topic(name) is not None:
+        take_over(stage.reverse, stage.source)
 
 
 def require_begun(stage: Stage) -> None:
