@@ -80,7 +80,7 @@ def _header(buffer, at, end, sources, targets, key_header, value_header):
 
 @compiled("int64(uint8[::1], int64, uint32[::1], uint32[::1], uint8[::1], uint8[::1])")
 def _replace(buffer, count, sources, targets, key_header, value_header):
-    """Replace the ids in so many records; how many have another now. -1: one does not
+    """Replace the ids in `count` records; how many have another now. -1: one does not
     fit, and those before it are changed.
     """
     changed = 0

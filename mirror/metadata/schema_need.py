@@ -188,9 +188,8 @@ def _copied(
         ),
     )
     found = schemas.sync(ends, only=asked, levels_of=())
-    if (
-        flow.translates_ids
-    ):  # others may have noted something: all slots choose the same
+    if flow.translates_ids:
+        # Others may have noted something: all slots choose the same.
         sides.claims.refresh()
     if _is_there(sides, context, number, wanted):
         return ""

@@ -86,11 +86,13 @@ class RunStream:
     def _look_at_all(self, *, whole: bool) -> None:
         of = self._of
         before = -1
+        lows = []
         for piece in self._pieces:
+            lows.append(_lowest(piece))
             room = of.source_first - piece[:, UPSTREAM]
             ends = piece[:, DOWNSTREAM] + np.minimum(piece[:, COUNT], room)
             before = max(before, int(ends[room > 0].max(initial=-1)))
-        self._lows = _lows(self._pieces)
+        self._lows = _after(lows)
         begins: list[int] = []
         again: list[int] = []
         lowest = None
@@ -229,7 +231,7 @@ class _Ascending:
 
     def __init__(self, pieces: Iterable[RunArray]) -> None:
         self._pieces = pieces
-        self._lows = _lows(pieces)
+        self._lows = _after([_lowest(piece) for piece in pieces])
 
     def __iter__(self) -> Iterator[RunArray]:
         kept = _NO_RUNS
@@ -241,9 +243,12 @@ class _Ascending:
             kept = runs[ready:]
 
 
-def _lows(pieces: Iterable[RunArray]) -> list[int]:
+def _lowest(piece: RunArray) -> int:
+    return int(piece[:, DOWNSTREAM].min(initial=_NEVER))
+
+
+def _after(lows: list[int]) -> list[int]:
     """For each piece, the lowest target offset of all that come after it."""
-    lows = [int(piece[:, DOWNSTREAM].min(initial=_NEVER)) for piece in pieces]
     after = [_NEVER, *lows[:0:-1]][: len(lows)]
     found: list[int] = np.minimum.accumulate(after)[::-1].tolist()
     return found

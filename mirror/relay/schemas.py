@@ -110,7 +110,7 @@ class SchemaBarrier:
         return found
 
     def translate(self, topic: str, records: Buffer, *, count: int) -> int:
-        """Give so many records that were laid out for the target, and no others, the
+        """Give `count` records that were laid out for the target, and no others, the
         ids that it has; how many records have another id now.
         """
         if self._ids is None or not self.looks_at(topic):

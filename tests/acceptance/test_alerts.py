@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import re
-import signal
 import socket
 import subprocess
 from typing import TYPE_CHECKING, Any
@@ -21,6 +19,7 @@ from tests.acceptance.test_alert_rules import RULES
 from tests.harness.admin import create_topic
 from tests.harness.load import producer
 from tests.harness.service import config_for
+from tests.harness.suspending import suspended
 from tests.harness.waiting import crowd, wait_for
 from tests.harness.witness import eventually
 
@@ -147,8 +146,7 @@ def test_a_lag_is_told_and_ends(
                 )
 
             wait_for(is_well, pause=0.5)
-            os.kill(leader, signal.SIGSTOP)
-            try:
+            with suspended([leader]):
                 wait_for(lambda: prometheus.state(ALERT) == "firing", pause=0.2)
                 assert prometheus.was_pending(ALERT)
                 # A scrape that takes too long leaves no value.
@@ -158,8 +156,6 @@ def test_a_lag_is_told_and_ends(
                     )
                 )
                 wait_for(lambda: prometheus.value("mirror_flow_within_sla") == 0)
-            finally:
-                os.kill(leader, signal.SIGCONT)
 
             client.produce(topic_name, b"after")
             assert client.flush(60) == 0

@@ -142,6 +142,10 @@ class Raw:
         self.ask("PUT", path, {"compatibility": level})
 
 
+class _KilledError(Exception):
+    """Stands for SIGKILL."""
+
+
 class SchemaSides:
     """Flows between registries, whose clusters have aliases that no other test has: so
     their topics of claims are their own.
@@ -194,6 +198,22 @@ class SchemaSides:
     def sync(self, name: str = "A->B", **options: Any) -> SchemasResult:
         with self.ends(name, **options) as ends:
             return schemas.sync(ends)
+
+    def is_cut_off(self, requests: int) -> bool:
+        """Sync, until that many requests were sent to the target's registry: nothing
+        of ours runs on then, as after SIGKILL. Whether it came to that.
+        """
+        left = iter(range(requests))
+
+        def pace() -> None:
+            if next(left, None) is None:
+                raise _KilledError
+
+        try:
+            self.sync(pace=pace)
+        except _KilledError:
+            return True
+        return False
 
     def look(self, name: str = "A->B") -> SchemasResult:
         with self.ends(name) as ends:

@@ -5,12 +5,10 @@ What it does to the clusters or to the service lasts while its block runs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 import contextlib
 from contextlib import AbstractContextManager, closing, contextmanager
-import os
 import shutil
-import signal
 import subprocess
 from typing import TYPE_CHECKING
 
@@ -25,6 +23,7 @@ from tests.harness.admin import alter_topic
 from tests.harness.cut_off import in_sync, leader_of
 from tests.harness.load import producer
 from tests.harness.metadata import allow, revoke
+from tests.harness.suspending import suspended
 from tests.harness.waiting import wait_for
 from tests.harness.witness import read_topic
 
@@ -87,7 +86,7 @@ def silent(choose: Choice) -> Strike:
     @contextmanager
     def strike(lab: Lab) -> Iterator[None]:
         cluster, node = choose(lab)
-        with _suspended([cluster.pids()[node]]):
+        with suspended([cluster.pids()[node]]):
             yield
 
     return strike
@@ -259,12 +258,12 @@ def ids_expired(lab: Lab) -> Iterator[None]:
 
 def workers_suspended(lab: Lab) -> AbstractContextManager[None]:
     """The processes that copy sleep."""
-    return _suspended(lab.mirror.worker_pids())
+    return suspended(lab.mirror.worker_pids())
 
 
 def java_suspended(lab: Lab) -> AbstractContextManager[None]:
     """Spark's JVM sleeps: driver and executor."""
-    return _suspended(lab.mirror.java_pids())
+    return suspended(lab.mirror.java_pids())
 
 
 @contextmanager
@@ -325,19 +324,6 @@ def own_topics_damaged(lab: Lab) -> Iterator[None]:
     lab.mirror.kill_workers()  # the next ones read all of it
     yield
     print("own topics", names)
-
-
-@contextmanager
-def _suspended(pids: Sequence[int]) -> Iterator[None]:
-    assert pids
-    for pid in pids:
-        os.kill(pid, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        for pid in pids:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGCONT)
 
 
 def _admin(cluster: PlaygroundCluster) -> closing[KafkaAdminClient]:

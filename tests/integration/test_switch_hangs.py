@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from functools import partial
-import os
-import signal
 import socket
 import time
 from typing import TYPE_CHECKING, Any
@@ -29,11 +27,12 @@ from tests.harness.group_moves import commit_for, committed
 from tests.harness.metadata import allow
 from tests.harness.producers import all_acls
 from tests.harness.rehearsal import Rehearsal
+from tests.harness.suspending import suspended
 from tests.harness.switching import secured_pair_of
 from tests.harness.waiting import crowd, wait_for
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from contextlib import AbstractContextManager
 
     from mirror.playground.cluster import PlaygroundCluster
 
@@ -44,17 +43,9 @@ _NOTE_SECONDS = 12.0
 """What the notes in both journals may add: a few seconds each."""
 
 
-@contextlib.contextmanager
-def frozen(cluster: PlaygroundCluster) -> Iterator[None]:
+def frozen(cluster: PlaygroundCluster) -> AbstractContextManager[None]:
     """Its brokers accept connections and answer nothing."""
-    pids = cluster.pids().values()
-    for pid in pids:
-        os.kill(pid, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        for pid in pids:
-            os.kill(pid, signal.SIGCONT)
+    return suspended(cluster.pids().values())
 
 
 def test_work_ends_in_time() -> None:
