@@ -334,7 +334,9 @@ def test_commands(clusters: Clusters, a: Raw, b: Raw, tmp_path: Path) -> None:
         assert f"it is id {copy} on" in traced.output
         assert traced.output.count(a.text(number)) == 2
         assert run("schema", "list").output.count("SYNCED") == 1
-        assert run("compare", "A", "B").exit_code == 0
+        # Other tests left topics on these clusters that may well differ.
+        compared = json.loads(run("compare", "A", "B", "-o", "json").stdout)
+        assert not [e for e in compared["differences"] if e["what"] == "schema"]
         assert "0 to write now" in run("check").output
 
 
