@@ -107,7 +107,8 @@ def test_each_installer_brings_the_command(
     installer: str, wheel: Path, tmp_path: Path
 ) -> None:
     """`pip install`, `pipx install` and `uv tool install` of the wheel, as the page
-    says and without a lock, give the command and versions that work together.
+    says and without a lock, give the command and versions that work together: `mirror
+    demo` counts each record once.
     """
     tools = tmp_path / "tools"
     made = {
@@ -133,7 +134,9 @@ def test_each_installer_brings_the_command(
     assert f"mirror        {mirror.__version__}" in _said(
         [str(command), "version"], tmp_path, made
     )
-    assert "--config" in _said([str(command), "run", "--help"], tmp_path, made)
+    shown = _said([str(command), "demo", "--records", "3000"], tmp_path, made)
+    assert "consumer: exactly once" in shown
+    assert "with exit code 0" in shown
 
 
 def _said(
