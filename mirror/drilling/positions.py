@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from mirror.clusters.admin.groups import Group
+    from mirror.switching.group_places import Unjoined
 
 TopicPartition = tuple[str, int]
 
@@ -54,7 +55,7 @@ class Known:
     """Partitions of which nothing can be compared, and why."""
     undecided: Mapping[TopicPartition, str] = field(default_factory=dict)
     """Partitions whose next records could not all be compared, and why."""
-    unjoined: Mapping[str, str] = field(default_factory=dict)
+    unjoined: Mapping[str, Unjoined] = field(default_factory=dict)
     """Topics whose checkpoints do not know all of their copies, and why."""
     not_covered: tuple[str, ...] = ()
     """Share groups."""
@@ -204,8 +205,8 @@ def _of_group(known: Known, group: str, at: float) -> Iterator[Finding]:
         yield Finding(
             level=Level.NOT_READY,
             subject=subject,
-            reason=f"in {named(topics)}: {known.unjoined[topics[0]]}",
-            cure=f"switch while {known.source} is there, which looks at both sides",
+            reason=f"in {named(topics)}: {known.unjoined[topics[0]].why}",
+            cure=known.unjoined[topics[0]].cure,
         )
     if odd := sorted(
         (key, offset, why)
