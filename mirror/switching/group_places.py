@@ -135,7 +135,9 @@ class Unjoined:
     """Why groups may skip something of a copy."""
 
     why: str
-    cure: str
+    both_ways: bool
+    """Whether the pair copies the topic both ways: then a switch, which asks both
+    clusters, skips nothing."""
 
 
 def unjoined(
@@ -159,9 +161,7 @@ def unjoined(
             why=f"{copy} is also written by {' and '.join(others) or reverse.name}, "
             f"and only what {flow.name} has copied tells where groups stand in it: "
             f"what else came to {flow.target} may be skipped",
-            cure=f"switch while {flow.source} is there, which looks at both sides"
-            if reverse.name in {each.flow.name for each in back}
-            else "copy what others write under another name",
+            both_ways=reverse.name in {each.flow.name for each in back},
         )
     return found
 

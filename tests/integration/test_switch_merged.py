@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from mirror.drilling.findings import Level
 from mirror.offsets import progress
 from mirror.recovery.journal import Kind
 from mirror.switching.steps import opening
@@ -181,9 +182,9 @@ def test_a_failover_names_groups_that_may_skip(
 def test_a_third_cluster_writes_into_a_copy(
     clusters: dict[str, PlaygroundCluster], topic_name: str
 ) -> None:
-    """A third cluster's flow writes into a copy that does not go back to A. No map says
-    where groups of A stand among its records, so a switch says so, too, and the cure
-    that a drill names is not the switch.
+    """A third cluster's flow writes into a copy that does not go back to A. Groups of A
+    go on at their own records, and no map says where they stand among the others: a
+    switch says so, too, and a drill finds that DEGRADED.
     """
     one = f"A{topic_name[-6:]}"
     theirs = {"policy": "identity", "topics": [f"{one}.{topic_name}"]}
@@ -196,5 +197,7 @@ def test_a_third_cluster_writes_into_a_copy(
         [said] = places_of(there.stage()).partial
         assert said.startswith(f"1 group in {topic_name}: {one}.{topic_name} is also ")
         there.round()
-        [found] = [e for e in there.drill().findings if e.subject.startswith("group")]
-        assert found.cure == "copy what others write under another name"
+        found = there.drill()
+        [finding] = [e for e in found.findings if e.subject.startswith("group")]
+        assert finding.level is Level.DEGRADED
+        assert (found.groups_exact, found.partitions_exact) == (1, 1)
