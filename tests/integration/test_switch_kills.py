@@ -14,7 +14,11 @@ if TYPE_CHECKING:
 
     from mirror.playground.cluster import PlaygroundCluster
 
-pytestmark = [pytest.mark.integration, pytest.mark.full]
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.full,
+    pytest.mark.timeout(1800),  # five minutes each at a load of ten per core
+]
 
 SOME = ("fence", "positions", "open")
 

@@ -179,6 +179,7 @@ def test_a_failover_names_groups_that_may_skip(
             assert said.startswith(f"1 group in {topic_name}: ")
 
 
+@pytest.mark.full
 def test_a_third_cluster_writes_into_a_copy(
     clusters: dict[str, PlaygroundCluster], topic_name: str
 ) -> None:
