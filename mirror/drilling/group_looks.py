@@ -82,7 +82,7 @@ def judge(looked: Looked, *, records: int, at: float) -> Judged:
         ),
         on_target=groups.list_groups(stage.target),
         unjoined=unjoined(
-            looked.config, flow, stage.reverse, [each.topic for each in looked.topics]
+            writers, flow, stage.reverse, [each.topic for each in looked.topics]
         ),
         wrong=compared.wrong,
         unread=compared.unread,

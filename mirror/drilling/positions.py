@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from mirror.clusters.admin.groups import Group
+    from mirror.switching.group_places import Unjoined
 
 TopicPartition = tuple[str, int]
 
@@ -54,7 +55,7 @@ class Known:
     """Partitions of which nothing can be compared, and why."""
     undecided: Mapping[TopicPartition, str] = field(default_factory=dict)
     """Partitions whose next records could not all be compared, and why."""
-    unjoined: Mapping[str, str] = field(default_factory=dict)
+    unjoined: Mapping[str, Unjoined] = field(default_factory=dict)
     """Topics whose checkpoints do not know all of their copies, and why."""
     not_covered: tuple[str, ...] = ()
     """Share groups."""
@@ -140,7 +141,8 @@ def _of_partitions(
 def _is_exact(known: Known, group: str, key: TopicPartition) -> bool:
     stand = known.stands.get(group, {}).get(key)
     exact = stand is not None and stand.exactness in _EXACT
-    return exact and key[0] not in known.unjoined
+    other = known.unjoined.get(key[0])
+    return exact and not (other is not None and other.both_ways)
 
 
 def _in_the_way(known: Known, group: str) -> Iterator[Finding]:
@@ -200,13 +202,17 @@ def _of_group(known: Known, group: str, at: float) -> Iterator[Finding]:
             "read records again",
             cure="let it read on until it is behind what mirror has copied",
         )
-    if topics := sorted({topic for topic, _ in committed} & known.unjoined.keys()):
-        yield Finding(
-            level=Level.NOT_READY,
-            subject=subject,
-            reason=f"in {named(topics)}: {known.unjoined[topics[0]]}",
-            cure=f"switch while {known.source} is there, which looks at both sides",
-        )
+    read = sorted({topic for topic, _ in committed} & known.unjoined.keys())
+    for both_ways in (True, False):
+        if topics := [t for t in read if known.unjoined[t].both_ways is both_ways]:
+            yield Finding(
+                level=Level.NOT_READY if both_ways else Level.DEGRADED,
+                subject=subject,
+                reason=f"in {named(topics)}: {known.unjoined[topics[0]].why}",
+                cure=f"switch while {known.source} is there, which looks at both sides"
+                if both_ways
+                else "copy what others write under another name",
+            )
     if odd := sorted(
         (key, offset, why)
         for key, stand in stands.items()

@@ -26,6 +26,8 @@ _FIRST = "start"
 """The name of the run that gives a pair its first role."""
 END = "end"
 """The last entry of a run: DONE, or UNDONE if it was aborted."""
+INSTEAD = "instead"
+"""In the last entry of a run: what took its place."""
 STEPS = (
     *("assess", "hold", "fence", "drain", "consumers", "positions"),
     *(ROLE, "redirect", "prove"),
@@ -219,6 +221,19 @@ def runs(entries: Sequence[Entry]) -> tuple[Run, ...]:
 def open_run(entries: Sequence[Entry]) -> Run | None:
     """The run that is neither through nor undone, if there is one."""
     return next((run for run in reversed(runs(entries)) if run.open), None)
+
+
+def replaced(entries: Sequence[Entry]) -> set[str]:
+    """The ids of switches that ended where a failover began, since the pair last
+    changed its role.
+    """
+    made = newest_role(entries)
+    return {
+        each.run
+        for each in entries
+        if each.step == END and each.state is StepState.UNDONE
+        if INSTEAD in each.details and (made is None or each.epoch > made.epoch)
+    }
 
 
 def owed(entries: Sequence[Entry]) -> Entry | None:

@@ -3,8 +3,8 @@
 Main function: `survey`. A group's offsets in topics that the flow copies lead to the
 copies; those in copies that the reverse flow made lead back to the originals. Where
 both flows write one topic the smaller answer counts: nothing is skipped. What further
-flows write to it is taken for what producers write there, if the source answers; what
-that leaves open without it, `unjoined` names.
+flows write to it is taken for what producers write there, if the source answers. What
+is left open, `unjoined` names.
 """
 
 from __future__ import annotations
@@ -113,10 +113,9 @@ def survey(
         if scopes.has_group(pair, each.group)  # checkpoints are of all groups
     }
     unseen: tuple[str, ...] = ()
-    partial: tuple[str, ...] = ()
+    partial = tuple(_partial(writers, flow, reverse, found.groups, places))
     if source is None:
         unseen = (f"positions in copies of {reverse.source}'s topics",)
-        partial = tuple(_partial(config, flow, reverse, found.groups, places))
     else:
         for group, back in _back(reverse, source).items():
             # Where one topic goes both ways, the survey has looked at both maps.
@@ -131,33 +130,44 @@ def survey(
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unjoined:
+    """Why groups may skip something of a copy."""
+
+    why: str
+    both_ways: bool
+    """Whether the pair copies the topic both ways: then a switch, which asks both
+    clusters, skips nothing."""
+
+
 def unjoined(
-    config: MirrorConfig, flow: FlowConfig, reverse: FlowConfig, topics: Iterable[str]
-) -> dict[str, str]:
-    """Those of the flow's topics whose copies further flows write, or lead to: their
-    checkpoints count only what the flow has copied. With the reason.
+    writers: Merging, flow: FlowConfig, reverse: FlowConfig, topics: Iterable[str]
+) -> dict[str, Unjoined]:
+    """Those of the flow's topics whose copies further flows write, or lead to, so that
+    the flow's own map does not place groups among all of their records. `writers` knows
+    the pair if both clusters are asked: then only those are left that the pair does not
+    copy both ways.
     """
-    writers = Merging(config.enabled_flows)
     ends = {flow.name, reverse.name}
     found = {}
     for topic in sorted(set(topics)):
         if writers.is_alone(flow, topic) or writers.back(flow, topic) is not None:
             continue
         copy = flow.replication_policy.target_topic(topic)
-        places = ((flow.source, topic), (flow.target, copy))
-        names = {
-            each.flow.name for at in places for each in writers.contributors(*at)
-        } - ends
-        also = f"{' and '.join(sorted(names)) or 'another flow'} also copies into"
-        found[topic] = (
-            f"{also} {copy}, and checkpoints know only what {flow.name} has copied: "
-            f"what else came to {flow.target} may be skipped"
+        theirs = {e.flow.name for e in writers.contributors(flow.target, copy)}
+        back = writers.contributors(flow.source, topic)
+        others = sorted((theirs | {each.flow.name for each in back}) - ends)
+        found[topic] = Unjoined(
+            why=f"{copy} is also written by {' and '.join(others) or reverse.name}, "
+            f"and only what {flow.name} has copied tells where groups stand in it: "
+            f"what else came to {flow.target} may be skipped",
+            both_ways=reverse.name in {each.flow.name for each in back},
         )
     return found
 
 
 def _partial(
-    config: MirrorConfig,
+    writers: Merging,
     flow: FlowConfig,
     reverse: FlowConfig,
     found: Iterable[SurveyedGroup],
@@ -167,8 +177,8 @@ def _partial(
     for each in found:
         for place in each.places if each.group in places else ():
             readers.setdefault(place.topic, set()).add(each.group)
-    for topic, why in unjoined(config, flow, reverse, readers).items():
-        yield f"{some(len(readers[topic]), 'group')} in {topic}: {why}"
+    for topic, each in unjoined(writers, flow, reverse, readers).items():
+        yield f"{some(len(readers[topic]), 'group')} in {topic}: {each.why}"
 
 
 def _back(

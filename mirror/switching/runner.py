@@ -131,7 +131,7 @@ class Operator:
         if self.run is not None and procedure.gives_way(
             self.run, self._kind, self._ends[0]
         ):
-            self._note(roles.END, StepState.UNDONE, {"instead": str(self._kind)})
+            self._note(roles.END, StepState.UNDONE, {roles.INSTEAD: str(self._kind)})
             self.run = None
         for name in procedure.left(self.run):
             began = time.monotonic()
@@ -200,7 +200,7 @@ class Operator:
         self.run, self._epoch = None, max(self._epoch, run.first.epoch + 1)
         self._kind, self._ends = Kind.FAILOVER, (self._ends[1], self._ends[0])
         for step in (roles.ROLE, roles.END):
-            self._note(step, StepState.DONE, {"instead": run.first.run})
+            self._note(step, StepState.DONE, {roles.INSTEAD: run.first.run})
         self.run, self._kind, self._ends = mine
 
     def _undo(

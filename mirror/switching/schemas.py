@@ -24,11 +24,13 @@ from mirror.metadata.schema_claims import SchemaClaims
 from mirror.metadata.schema_ends import Ends
 from mirror.metadata.schema_names import topic_of
 from mirror.policy.names import CANARY
+from mirror.recovery import roles
+from mirror.recovery.journal import JournalReader
 from mirror.status.states import SchemaState
 from mirror.status.wording import some
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
 
     from mirror.clusters.cluster import Cluster
     from mirror.clusters.registry.values import Subject
@@ -89,7 +91,7 @@ def close(stage: Stage) -> tuple[str, tuple[str, ...]]:
 
 
 def reopen(stage: Stage) -> str:
-    """Undo `close`, also that of a switch whose place a failover took; what a person
+    """Undo `close`; of a failover, that of the switch whose place it took. What others
     closed stays closed. Raises as that.
     """
     if not move(stage):
@@ -98,15 +100,18 @@ def reopen(stage: Stage) -> str:
     by_hand = f"`mirror schema open {alias}`"
     if not stage.planned and stage.source_or_none is None:
         return f"if a switch has closed the registry of {alias}, {by_hand} opens it"
-    refused = _open(stage, stage.source, stage.reverse, of_runs=True)
+    closers = {stage.run}
+    if not stage.planned:
+        entries = JournalReader(stage.source).read(wait=False)
+        closers = roles.replaced(roles.merged(entries, pair=stage.pair.name))
+    refused = _open(stage, stage.source, stage.reverse, closers=closers)
     if refused:
         raise MirrorError("; ".join(refused))
     if closed := _left_closed(stage):
         verb = "stays" if closed == 1 else "stay"
         return (
-            f"{some(closed, 'subject')} of the registry of {alias} {verb} closed, by "
-            f"`mirror schema close` or an earlier version of mirror; {by_hand} opens "
-            "all"
+            f"{some(closed, 'subject')} of the registry of {alias} {verb} closed, as "
+            f"before; {by_hand} opens all"
         )
     return f"the registry of {alias} is open, as before"
 
@@ -172,18 +177,18 @@ def _open(
     cluster: Cluster,
     into: FlowConfig,
     *,
-    of_runs: bool = False,
+    closers: Collection[str] | None = None,
     until: float = math.inf,
 ) -> list[str]:
-    """Give back the modes of a cluster; `into`: the pair's flow into it. `of_runs`:
-    only what runs have changed, and no person.
+    """Give back the modes of a cluster; `into`: the pair's flow into it. `closers`:
+    only what these runs have changed.
     """
     claims = _claims(cluster, into)
     claims.refresh()
     wanted = {
         subject
         for subject, noted in claims.modes.items()
-        if noted.run or not of_runs
+        if closers is None or noted.run in closers
         if stage.pair.scope is None or _has(stage, subject)
     }
     with _registry(stage, cluster.alias, until=until) as registry:

@@ -1,4 +1,4 @@
-"""Processes that answer nothing for a while, without being gone."""
+"""Processes that answer nothing for a while, and how long waits for them may be."""
 
 from __future__ import annotations
 
@@ -6,6 +6,11 @@ import contextlib
 import os
 import signal
 from typing import TYPE_CHECKING
+
+import pytest
+
+from mirror.clusters.patience import left
+from mirror.clusters.wire import connection, handshake, line
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -23,3 +28,20 @@ def suspended(pids: Collection[int]) -> Iterator[None]:
         for pid in pids:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGCONT)
+
+
+@contextlib.contextmanager
+def granted() -> Iterator[list[float]]:
+    """How long each wait for a broker may be while the block runs, in seconds: what
+    the program would wait, however slow the machine is.
+    """
+    waits: list[float] = []
+
+    def noted(seconds: float) -> float:
+        waits.append(left(seconds))
+        return waits[-1]
+
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (connection, handshake, line):
+            patch.setattr(module, "left", noted)
+        yield waits

@@ -149,6 +149,11 @@ class Played:
         self._mirror.wait_copied(self.ends[self.active], self._topic, flow=flow)
         self._mirror.wait_checkpoints(flow)
 
+    def restart(self) -> None:
+        """SIGKILL to the service, and start it again."""
+        self._mirror.kill_driver()
+        self._mirror.start()
+
     def switch(self, *words: str, kill_at: str = "") -> Switch:
         flow = f"{self.active}/{self.other}"
         return Switch(self._folder, "switch", flow, "--yes", *words, kill_at=kill_at)

@@ -97,8 +97,10 @@ def copy(rehearsal: Rehearsal, one: str, other: str) -> None:
     rehearsal.see()
 
 
-def close_by_hand(rehearsal: Rehearsal, raw: Raw, subject: str) -> None:
-    """What `mirror schema close` does of one subject, or of the whole registry."""
+def close_by_hand(rehearsal: Rehearsal, raw: Raw, subject: str, run: str = "") -> None:
+    """What `mirror schema close` does of one subject, or of the whole registry; with a
+    `run`, what that switch does.
+    """
     flow = rehearsal.stage().reverse
     cluster = rehearsal.cluster(flow.target)
     claims = SchemaClaims(cluster, flow.source, replication_factor=1)
@@ -106,7 +108,7 @@ def close_by_hand(rehearsal: Rehearsal, raw: Raw, subject: str) -> None:
     subjects, contexts = ({Subject("", subject)}, ()) if subject else ((), {""})
     with Registry(given) as registry:
         changes = schema_modes.to_close(registry, subjects, contexts)
-        assert not schema_modes.apply(registry, claims, changes, opens=False)
+        assert not schema_modes.apply(registry, claims, changes, opens=False, run=run)
     assert raw.mode(subject) == "READONLY"
 
 
@@ -171,7 +173,7 @@ def test_a_switch_that_is_undone_opens_the_registry_again(
 ) -> None:
     """A step fails, and producers register on the first cluster again, unless someone
     had closed its registry with `mirror schema close` before: then that stays closed,
-    as does a subject that someone closed by other means.
+    as does a subject that someone closed by other means, or an earlier switch.
     """
     by_command = "closed2" if what == "one subject" else ""
     one, two = clusters["a"].bootstrap, clusters["b"].bootstrap
@@ -188,13 +190,18 @@ def test_a_switch_that_is_undone_opens_the_registry_again(
     with pair(clusters, topic_name, a, b) as there:
         copy(there, one, two)
         close_by_hand(there, a, by_command)
+        if by_command:
+            a.register("closed3", avro("E", "a"))
+            close_by_hand(there, a, "closed3", run="earlier")
         with pytest.raises(MirrorError, match=r"planted.*Everything was undone"):
             there.carry_out({"positions": fail})
     opens = bool(by_command)
     assert [takes(a, each, "b") for each in ("o", "new")] == [opens, opens]
     assert not takes(a, "closed", "b")
     assert not takes(a, "closed2", "b")
-    assert b.versions().keys() == {("o", 1), ("closed", 1), ("closed2", 1)}
+    assert a.mode("closed3") == ("READONLY" if by_command else None)
+    copied = {("o", 1), ("closed", 1), ("closed2", 1)}
+    assert b.versions().keys() - {("closed3", 1)} == copied
 
 
 @pytest.mark.full
@@ -202,13 +209,14 @@ def test_an_aborted_failover_opens_what_a_switch_closed(
     clusters: Clusters, topic_name: str, a: Raw, b: Raw
 ) -> None:
     """A switch dies after it has closed A's registry, a failover takes its place and is
-    aborted once A is back: producers register there again. What a note without a run
-    closed stays closed, as a person's, and the abort says so.
+    aborted once A is back: producers register there again. What a person or another
+    run closed stays closed, and the abort says so.
     """
     one, two = clusters["a"].bootstrap, clusters["b"].bootstrap
     create_topic(one, topic_name, 1)
     a.register("o", avro("O", "a"))
-    a.register("by-hand", avro("C", "a"))
+    for other in ("by-hand", "earlier"):
+        a.register(other, avro("C", "a"))
 
     def die() -> None:
         raise KeyboardInterrupt
@@ -219,6 +227,7 @@ def test_an_aborted_failover_opens_what_a_switch_closed(
     with pair(clusters, topic_name, a, b) as there:
         copy(there, one, two)
         close_by_hand(there, a, "by-hand")
+        close_by_hand(there, a, "earlier", run="earlier")
         with pytest.raises(KeyboardInterrupt):
             there.carry_out({"positions": die})
         with pytest.raises(MirrorError, match=r"planted.*--abort"):
@@ -226,10 +235,10 @@ def test_an_aborted_failover_opens_what_a_switch_closed(
         assert not takes(a, "o", "b")
         said = there.abort(Kind.FAILOVER)["hold"]
     alias = there.stage().flow.source
-    assert said.startswith(f"1 subject of the registry of {alias} stays closed")
+    assert said.startswith(f"2 subjects of the registry of {alias} stay closed")
     assert f"`mirror schema open {alias}`" in said
-    assert [takes(a, each, "b") for each in ("o", "new", "by-hand")] == [
-        True, True, False,
+    assert [takes(a, each, "b") for each in ("o", "new", "by-hand", "earlier")] == [
+        True, True, False, False,
     ]  # fmt: skip
 
 

@@ -14,7 +14,11 @@ if TYPE_CHECKING:
 
     from mirror.playground.cluster import PlaygroundCluster
 
-pytestmark = [pytest.mark.integration, pytest.mark.full]
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.full,
+    pytest.mark.timeout(1800),  # five minutes each at a load of ten per core
+]
 
 SOME = ("fence", "positions", "open")
 
@@ -45,4 +49,25 @@ def test_killed_within_a_step(
             shown = played.shown()
             assert shown["active"] == played.other
             assert not shown["runs"][-1]["open"]
+            played.go_on()
+
+
+def test_the_service_is_killed_within_a_step(
+    clusters: dict[str, PlaygroundCluster], topic_name: str, tmp_path: Path
+) -> None:
+    """The service gets SIGKILL within a step in which the switch needs it, and is
+    started again: the switch waits for it and goes through, or is undone before
+    producers were blocked for too long and goes through once more. Over both clusters
+    the group reads every record once.
+    """
+    with Played(clusters, topic_name, "WS", tmp_path) as played:
+        for step in ("hold", "drain", "open", "prove"):
+            played.application.write(played.ends[played.active], 20)
+            switch = played.switch()
+            switch.reaches(played.ends[played.other], step)
+            played.restart()
+            if switch.ends():
+                assert "Everything was undone" in "".join(switch.said)
+                played.switch().succeeds()
+            assert played.shown()["active"] == played.other
             played.go_on()

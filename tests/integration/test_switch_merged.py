@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from mirror.drilling.findings import Level
 from mirror.offsets import progress
 from mirror.recovery.journal import Kind
 from mirror.switching.steps import opening
@@ -21,7 +22,7 @@ from tests.harness.slots import SparklessFlow, copy_until
 from tests.harness.witness import Witness
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from mirror.playground.cluster import PlaygroundCluster
 
@@ -106,19 +107,23 @@ def beside(
     topic: str,
     *,
     start: str = "earliest",
+    policy: str = "identity",
+    theirs: Mapping[str, Any] | None = None,
     **more: Any,
 ) -> tuple[Beside, str, str]:
-    """The pair, of whose topic A's 100 records are copied, and the ends of A and B."""
+    """The pair, of whose topic A's 100 records are copied, and the ends of A and B.
+    `theirs`: settings of the third cluster's flow.
+    """
     a, b = (clusters[name].bootstrap for name in "ab")
     one, other = f"A{topic[-6:]}", f"B{topic[-6:]}"
     for bootstrap in (a, b):
         create_topic(bootstrap, topic, 1)
     third = f"C{topic[-6:]}"
     made = Beside(
-        (one, a), (other, b), topic, policy="identity",
+        (one, a), (other, b), topic, policy=policy,
         # Under another address, or its flow would be within one cluster.
         clusters={third: {"bootstrap_servers": a.replace("127.0.0.1", "localhost")}},
-        flows={f"{third}->{other}": {}, f"{other}->{one}": {"start": start}},
+        flows={f"{third}->{other}": theirs or {}, f"{other}->{one}": {"start": start}},
         **more,
     )  # fmt: skip
     return made, a, b
@@ -165,10 +170,35 @@ def test_a_failover_names_groups_that_may_skip(
         third = f"C{topic_name[-6:]}->B{topic_name[-6:]}"
         found = there.drill()
         reasons = [e.reason for e in found.findings if e.subject.startswith("group")]
-        assert any(f"{third} also copies into {topic_name}" in each for each in reasons)
+        assert any(f"{topic_name} is also written by {third}," in e for e in reasons)
         assert (found.groups_exact, found.partitions_exact) == (0, 0)
         assert not places_of(there.stage()).partial
         there.carry_out(kind=Kind.FAILOVER)
         for step in ("assess", "prove"):
             [said] = [each for each in there.said[step].warnings if third in each]
             assert said.startswith(f"1 group in {topic_name}: ")
+
+
+@pytest.mark.full
+def test_a_third_cluster_writes_into_a_copy(
+    clusters: dict[str, PlaygroundCluster], topic_name: str
+) -> None:
+    """A third cluster's flow writes into a copy that does not go back to A. Groups of A
+    go on at their own records, and no map says where they stand among the others: a
+    switch says so, too, and a drill finds that DEGRADED.
+    """
+    one = f"A{topic_name[-6:]}"
+    theirs = {"policy": "identity", "topics": [f"{one}.{topic_name}"]}
+    made, a, b = beside(clusters, topic_name, policy="default", theirs=theirs)
+    with made as there:
+        application = Application(topic_name, 1, f"app-{topic_name}")
+        assert application.write(a, 20)
+        application.consume(a, [topic_name], most=10)
+        there.copy(b, f"{one}.{topic_name}", 20)
+        [said] = places_of(there.stage()).partial
+        assert said.startswith(f"1 group in {topic_name}: {one}.{topic_name} is also ")
+        there.round()
+        found = there.drill()
+        [finding] = [e for e in found.findings if e.subject.startswith("group")]
+        assert finding.level is Level.DEGRADED
+        assert (found.groups_exact, found.partitions_exact) == (1, 1)

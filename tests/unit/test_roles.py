@@ -85,6 +85,22 @@ def test_a_run_is_open_until_its_end() -> None:
     assert roles.open_run([*so_far, entry(3, roles.END)]) is None
 
 
+def test_switches_that_gave_way() -> None:
+    """A failover undoes what the switch did whose place it took, not what switches did
+    before the pair last changed its role, nor what was simply undone.
+    """
+
+    def gave_way(epoch: int) -> Entry:
+        ended = entry(1, roles.END, StepState.UNDONE, epoch=epoch)
+        return replace(ended, details={roles.INSTEAD: "FAILOVER"})
+
+    start = roles.first_role(PAIR, at=1.0, by="service")
+    assert roles.replaced((*start, entry(1, roles.END, StepState.UNDONE))) == set()
+    assert roles.replaced((*start, gave_way(2))) == {"run-2"}
+    moved = (*start, gave_way(2), entry(0, roles.ROLE, epoch=3))
+    assert roles.replaced((*moved, gave_way(4))) == {"run-4"}
+
+
 def failed_over(epoch: int = 2) -> list[Entry]:
     """A failover from A, through."""
     steps = ("fence", roles.ROLE, roles.END)
