@@ -10,6 +10,7 @@ from collections import defaultdict
 import hashlib
 from typing import TYPE_CHECKING, NamedTuple
 
+from mirror.clusters.registry.values import HIGHEST_ID
 from mirror.metadata.schema_names import key_of, references_of
 
 if TYPE_CHECKING:
@@ -52,7 +53,8 @@ def meanings(registry: Registry, contexts: Iterable[str]) -> dict[int, Meaning]:
     known: dict[Key, Meaning] = {}
     found: dict[int, set[Meaning]] = defaultdict(set)
     for key, version in versions.items():
-        found[version.id].add(_meaning(key, versions, known))
+        if 0 <= version.id <= HIGHEST_ID:
+            found[version.id].add(_meaning(key, versions, known))
     return {number: some.pop() for number, some in found.items() if len(some) == 1}
 
 

@@ -15,7 +15,6 @@ import numpy as np
 import numpy.typing as npt
 
 from mirror.batches import alignment, to_columns
-from mirror.batches.schema_ids import ID_SIZE
 from mirror.errors import MirrorError
 from mirror.offsets.runs import COUNT, DOWNSTREAM, UPSTREAM
 from mirror.proving import sides
@@ -95,9 +94,9 @@ def compare(terms: Terms, work: Range) -> Compared:
             terms.connected(on_source=False) as target,
         ):
             found = _Comparison(terms, work, source, target).run()
-            if terms.ids is None or terms.ids.is_asked or found.failure:
+            if terms.ids is None or found.failure:
                 return found
-            if not (doubtful := _in_ids(found.odd)).any():
+            if not (doubtful := terms.ids.doubtful(found.odd)).any():
                 return found
             try:
                 asked = terms.ids.asked()
@@ -108,16 +107,6 @@ def compare(terms: Terms, work: Range) -> Compared:
             return _Comparison(terms, work, source, target).run()
     except MirrorError as error:
         return Compared(range=work, failure=str(error))
-
-
-def _in_ids(odd: Odd) -> npt.NDArray[np.bool_]:
-    """Which rows are about pairs that may differ in the ids of schemas alone."""
-    field, at = odd[:, alignment.FIELD], odd[:, alignment.BYTE]
-    framed = ((field == alignment.KEY) | (field == alignment.VALUE)) & (at < ID_SIZE)
-    found: npt.NDArray[np.bool_] = (odd[:, alignment.WHAT] == alignment.UNEQUAL) & (
-        framed | (field == alignment.HEADERS)
-    )
-    return found
 
 
 class _Comparison:

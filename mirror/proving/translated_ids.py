@@ -14,7 +14,9 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 import uuid
 
+from mirror.batches import alignment
 from mirror.batches.schema_id_map import IdMap
+from mirror.batches.schema_ids import ID_SIZE
 from mirror.clusters.registry.pace import Pace
 from mirror.clusters.registry.registry import Registry
 from mirror.errors import MirrorError
@@ -25,11 +27,15 @@ from mirror.relay.schemas import looks_at
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    import numpy as np
+    import numpy.typing as npt
+
     from mirror.batches.batch import Buffer, Rows
     from mirror.batches.listing import Listed
     from mirror.clusters.cluster import Cluster
     from mirror.config.cluster_settings import ClusterConfig
     from mirror.config.schema import FlowConfig
+    from mirror.proving.content.placing import Odd
     from mirror.proving.log_stream import Lister
 
 _NOWHERE = (1 << 32) - 1
@@ -80,6 +86,17 @@ class TranslatedIds:
         if isinstance(found := _asked(self), MirrorError):
             raise found
         return found
+
+    def doubtful(self, odd: Odd) -> npt.NDArray[np.bool_]:
+        """Which rows (as of `alignment`) are about pairs that may only differ in ids
+        which mean the same; none once the registries were asked.
+        """
+        where, at = odd[:, alignment.FIELD], odd[:, alignment.BYTE]
+        framed = (where == alignment.KEY) | (where == alignment.VALUE)
+        found: npt.NDArray[np.bool_] = (odd[:, alignment.WHAT] == alignment.UNEQUAL) & (
+            (framed & (at < ID_SIZE)) | (where == alignment.HEADERS)
+        )
+        return found & (not self.is_asked)
 
     def lister(self, topic: str, lister: Lister, *, on_source: bool) -> Lister:
         """Lists the records of a source's topic, or of its copy, with the ids that they
@@ -138,5 +155,8 @@ def compared_as(
             ids[number] = _NOWHERE
         else:
             ids[number] = copies.get(copy, copy)
-    return tuple({n: one for n, one in each.items() if n != one}
-                 for each in (ids, copies))  # fmt: skip
+    return _changes(ids), _changes(copies)
+
+
+def _changes(ids: Mapping[int, int]) -> dict[int, int]:
+    return {number: one for number, one in ids.items() if number != one}

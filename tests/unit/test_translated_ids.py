@@ -45,7 +45,7 @@ def is_right(
     return there.get(copy) == held
 
 
-@settings(max_examples=2000, deadline=None)
+@settings(max_examples=500, deadline=None)
 @given(st.dictionaries(st.sampled_from(IDS), st.sampled_from(IDS)), MEANT, MEANT)
 def test_compared_as(
     noted: dict[int, int], here: dict[int, Meaning], there: dict[int, Meaning]
