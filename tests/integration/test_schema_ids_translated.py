@@ -199,7 +199,7 @@ def test_equal_by_meaning(
             for each in (1, 2):
                 sender.produce(topic_name, framed(each))
             assert sender.flush(30) == 0
-            with flow.slot() as slot:
+            with flow.own().slot() as slot:
                 copy_until(witness, slot, flow.lease(60), count=5, timeout=60)
         copies = [each.value() for each in read_topic(b, flow.copy)[0]]
         assert copies == [framed(each) for each in (1, 2, 3, 501, 502)]
