@@ -204,10 +204,13 @@ def test_equal_by_meaning(
         copies = [each.value() for each in read_topic(b, flow.copy)[0]]
         assert copies == [framed(each) for each in (1, 2, 3, 501, 502)]
 
-        def different(*, by_content: bool = False) -> list[int | None]:
+        def different(*, by_content: bool = False) -> list[int]:
+            """The offsets of records whose copies are."""
             found = proven(flow, by_content=by_content).findings
             assert {each.kind for each in found} == {Kind.DIFFERENT}
-            return [each.source for each in found for _ in range(each.count)]
+            return [
+                each.source + number for each in found for number in range(each.count)
+            ]
 
         assert different() == [1]
         assert different(by_content=True) == [1]
