@@ -17,7 +17,7 @@ import numpy as np
 
 from mirror.batches import to_columns
 from mirror.batches.compiled import called, compiled, equals, sized, varint
-from mirror.batches.schema_ids import KEY_HEADER, VALUE_HEADER
+from mirror.batches.schema_ids import ID_SIZE, KEY_HEADER, VALUE_HEADER
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
     Ids = npt.NDArray[np.uint32]
 
-_ID_SIZE = 5  # with its magic byte
 _IN_BUFFER = [
     *(to_columns.KEY_AT, to_columns.VALUE_AT),
     *(to_columns.HEADERS_AT, to_columns.END),
@@ -40,7 +39,7 @@ _IN_BUFFER = [
 def _put(buffer, at, sources, targets):
     """Replace the id behind this magic byte; whether the map has it."""
     number = np.uint32(0)
-    for i in range(1, _ID_SIZE):
+    for i in range(1, ID_SIZE):
         number = np.uint32((number << np.uint32(8)) | np.uint32(buffer[at + i]))
     low, high = 0, sources.size
     while low < high:
@@ -52,8 +51,8 @@ def _put(buffer, at, sources, targets):
     if low == sources.size or sources[low] != number:
         return False
     number = targets[low]
-    for i in range(1, _ID_SIZE):
-        shift = np.uint32(8 * (_ID_SIZE - 1 - i))
+    for i in range(1, ID_SIZE):
+        shift = np.uint32(8 * (ID_SIZE - 1 - i))
         buffer[at + i] = np.uint8((number >> shift) & np.uint32(255))
     return True
 
@@ -61,7 +60,7 @@ def _put(buffer, at, sources, targets):
 @numba.njit(inline="always")
 def _replaced(buffer, at, size, sources, targets):
     """Replace the id here, if there is one that the map has; whether it did."""
-    return size >= _ID_SIZE and buffer[at] == 0 and _put(buffer, at, sources, targets)
+    return size >= ID_SIZE and buffer[at] == 0 and _put(buffer, at, sources, targets)
 
 
 @numba.njit(inline="always")
@@ -141,6 +140,13 @@ class IdMap:
             np.array(known, np.uint32),
             np.array([ids[each] for each in known], np.uint32),
         )
+
+    def __len__(self) -> int:
+        return len(self.sources)
+
+    def as_dict(self) -> dict[int, int]:
+        """What it was made of."""
+        return dict(zip(self.sources.tolist(), self.targets.tolist(), strict=True))
 
     def with_more(self, ids: Mapping[int, int]) -> IdMap:
         """The same with these, which count where both have one."""

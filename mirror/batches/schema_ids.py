@@ -42,7 +42,7 @@ KEY_HEADER = np.frombuffer(bytearray(b"__key_schema_id"), np.uint8)
 VALUE_HEADER = np.frombuffer(bytearray(b"__value_schema_id"), np.uint8)
 GUID_SIZE = 16
 
-_ID_SIZE = 5  # with its magic byte
+ID_SIZE = 5  # with its magic byte
 _FACTOR = 0x9FB21C651E98DF25
 _HIGHEST = 1 << 63
 _LEAST_PLACES = 1 << 10
@@ -63,7 +63,7 @@ def _place(table, number):
 @numba.njit(inline="always")
 def _id(buffer, at, size):
     """The number of what begins like a registry's record; 0: it does not."""
-    if size < _ID_SIZE or buffer[at] != 0:
+    if size < ID_SIZE or buffer[at] != 0:
         return np.uint64(0)
     return (
         (np.uint64(buffer[at + 1]) << np.uint64(24))

@@ -1,20 +1,18 @@
 """`mirror schema`: the schemas of both registries, read from the registries themselves.
 
-It works without a service. `list` and `trace` change nothing; `sync` does once, after
-asking, what the service does at intervals. `metadata.schemas` compares and writes;
-`schema_modes` has `open` and `close`.
+It works without a service. `list` and `trace`, which are here, change nothing;
+`schema_sync` has `sync`, and `schema_modes` has `open` and `close`.
 """
 
 from __future__ import annotations
 
-import contextlib
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mirror.cli import schema_modes
-from mirror.cli.flows import Flows, chosen_flows
-from mirror.cli.options import ConfigFile, DryRun, Yes, agreed
+from mirror.cli import schema_modes, schema_sync
+from mirror.cli.flows import Flows
+from mirror.cli.options import ConfigFile
 from mirror.cli.output import (
     EXIT_FAILED,
     EXIT_OK,
@@ -25,37 +23,24 @@ from mirror.cli.output import (
     document,
     table,
 )
+from mirror.cli.schema_flows import CLIENT, copying, looked, registries
 from mirror.clusters.reach import Reach
-from mirror.clusters.registry.pace import Pace
-from mirror.clusters.registry.registry import Registry
-from mirror.clusters.registry.values import Subject
-from mirror.config import schema_sync
-from mirror.config.values import near
-from mirror.errors import ConfigError, MirrorError
-from mirror.metadata import schema_trace, schemas
-from mirror.metadata.schema_claims import SchemaClaims
-from mirror.metadata.schema_ends import Ends
+from mirror.config import schema_sync as settings
+from mirror.errors import MirrorError
+from mirror.metadata import schema_trace
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from pathlib import Path
-
-    from mirror.config.schema import FlowConfig, MirrorConfig
     from mirror.metadata.schema_rules import SubjectPlan
     from mirror.metadata.schema_trace import Place
-    from mirror.metadata.schemas import SchemasResult
-    from mirror.recovery.precedence import Standing
 
 FORMAT_VERSION = 1
 LIST_COLUMNS = ("FLOW", "SUBJECT", "VERSIONS", "IDS", "STATE", "REASON")
-CHANGE_COLUMNS = ("FLOW", "CHANGE", "SUBJECT", "VERSION", "ID", "NOTE")
 TRACE_COLUMNS = ("CLUSTER", "CONTEXT", "SUBJECT", "VERSION", "DELETED", "ROLE")
-_EXISTS = "the subject exists: force puts it into mode IMPORT"
 
 
 def _context(text: str) -> str:
     try:
-        return schema_sync.context(text)
+        return settings.context(text)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
 
@@ -90,8 +75,8 @@ def list_schemas(
       mirror schema list -c mirror.yaml
       mirror schema list -c mirror.yaml --flow A/B -o json | jq '.flows[].subjects[]'
     """
-    chosen, flows = _flows(config, flow)
-    found, failures = _looked(chosen, flows)
+    chosen, flows = copying(config, flow)
+    found, failures = looked(chosen, flows)
     if output is Form.JSON:
         document(
             {
@@ -152,14 +137,14 @@ def trace_schema(
       mirror schema trace -c mirror.yaml --flow A/B --id 41
       mirror schema trace -c mirror.yaml --id 41 -o json | jq '.flows[].same'
     """
-    chosen, flows = _flows(config, flow)
+    chosen, flows = copying(config, flow)
     traced, failures = {}, []
-    with Reach(chosen.clusters, client_id="mirror.schema") as reach:
+    with Reach(chosen.clusters, client_id=CLIENT) as reach:
         for each in flows:
             try:
-                with _registries(chosen, each) as registries:
+                with registries(chosen, each) as both:
                     traced[each.name] = schema_trace.trace(
-                        registries, each, context, number, reach=reach
+                        both, each, context, number, reach=reach
                     )
             except MirrorError as error:
                 failures.append(f"flow {each.name}: {error}")
@@ -187,185 +172,7 @@ def trace_schema(
     raise typer.Exit(EXIT_FAILED if failures or differs else EXIT_OK)
 
 
-@app.command("sync")
-def sync_schemas(
-    config: ConfigFile,
-    *,
-    subjects: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[SUBJECT]...",
-            help="Only these subjects, as `list` shows them, and what they refer to.",
-        ),
-    ] = None,
-    flow: Flows = None,
-    dry_run: DryRun = False,
-    yes: Yes = False,
-    output: Output = Form.TABLE,
-) -> None:
-    """Copy what the target's registry is missing, once.
-
-    The service does this at intervals where schemas is on. Shows what would be written,
-    in this order, and asks. Each version keeps its text, and its id and number unless
-    schemas_ids is translate: for that, subjects are put into mode IMPORT, which leaves
-    them readable and keeps others from registering there. Exit status 1 if a subject
-    could not be copied.
-
-    \b
-    Examples:
-      mirror schema sync -c mirror.yaml --dry-run
-      mirror schema sync orders-value -c mirror.yaml --flow A/B --yes
-    """
-    chosen, flows = _flows(config, flow)
-    found, failures = _looked(chosen, flows)
-    only = _known(subjects or [], found)
-    planned = {name: schemas.narrowed(result, only) for name, result in found.items()}
-    rows = [row for name, result in planned.items() for row in _changes(name, result)]
-    if output is Form.JSON:
-        document(
-            {
-                "format_version": FORMAT_VERSION,
-                "changes": [
-                    dict(zip(map(str.lower, CHANGE_COLUMNS), row, strict=True))
-                    for row in rows
-                ],
-                "failures": failures,
-            }
-        )
-    elif rows:
-        table(CHANGE_COLUMNS, rows)
-    problems = {name: result.problems for name, result in planned.items()}
-    if rows and not dry_run and agreed("Write these?", yes=yes):
-        to_do = [each for each in flows if any(row[0] == each.name for row in rows)]
-        with Reach(chosen.clusters, client_id="mirror.schema") as reach:
-            roles = _roles(chosen, reach)
-            for each in to_do:
-                if why := roles.resting.get(each.name):
-                    failures.append(f"flow {why}")
-                    continue
-                try:
-                    with _ends(chosen, each, reach, roles) as ends:
-                        done = schemas.sync(ends, only=only)
-                except MirrorError as error:
-                    failures.append(f"flow {each.name}: {error}")
-                    continue
-                complain(*(_done(each.name, done)))
-                problems[each.name] = schemas.narrowed(done, only).problems
-    failures += [f"flow {name}: {text}" for name, some in problems.items()
-                 for text in some]  # fmt: skip
-    complain(*failures)
-    raise typer.Exit(EXIT_FAILED if failures else EXIT_OK)
-
-
-def _flows(
-    config: Path, wanted: Sequence[str] | None
-) -> tuple[MirrorConfig, list[FlowConfig]]:
-    chosen, flows = chosen_flows(config, wanted)
-    copying = [each for each in flows if each.schemas != "off"]
-    without = [each.name for each in flows if each.schemas == "off"]
-    if wanted and without:
-        raise ConfigError(
-            [f"--flow: {name} copies no schemas; set schemas: copy" for name in without]
-        )
-    if not copying:
-        raise ConfigError(["no enabled flow copies schemas; set schemas: copy"])
-    return chosen, copying
-
-
-@contextlib.contextmanager
-def _registries(
-    chosen: MirrorConfig, flow: FlowConfig
-) -> Iterator[tuple[Registry, Registry]]:
-    rate = flow.schemas_requests_per_second
-    with (
-        Registry(chosen.clusters[flow.source], pace=Pace(rate)) as source,
-        Registry(chosen.clusters[flow.target], pace=Pace(rate)) as target,
-    ):
-        yield source, target
-
-
-@contextlib.contextmanager
-def _ends(
-    chosen: MirrorConfig, flow: FlowConfig, reach: Reach, roles: Standing
-) -> Iterator[Ends]:
-    order = [each for each in roles.flows if each.name not in roles.resting]
-    with _registries(chosen, flow) as (source, target):
-        yield Ends(
-            flow=flow,
-            source=source,
-            target=target,
-            claims=SchemaClaims(
-                reach(flow.target),
-                flow.source,
-                replication_factor=flow.replication_factor,
-            ),
-            deletes=schemas.copies_deletes(flow, order),
-        )
-
-
-def _roles(chosen: MirrorConfig, reach: Reach) -> Standing:
-    from mirror.recovery.precedence import standing
-
-    return standing(chosen, reach)
-
-
-def _looked(
-    chosen: MirrorConfig, flows: Sequence[FlowConfig]
-) -> tuple[dict[str, SchemasResult], list[str]]:
-    """What each flow would do, and what failed; without those that rest."""
-    found: dict[str, SchemasResult] = {}
-    failures = []
-    with Reach(chosen.clusters, client_id="mirror.schema") as reach:
-        roles = _roles(chosen, reach)
-        complain(*roles.notes)
-        for each in flows:
-            if why := roles.resting.get(each.name):
-                complain(f"flow {why}")
-                continue
-            try:
-                with _ends(chosen, each, reach, roles) as ends:
-                    found[each.name] = schemas.look(ends)
-            except MirrorError as error:
-                failures.append(f"flow {each.name}: {error}")
-    return found, failures
-
-
-def _known(names: Sequence[str], found: dict[str, SchemasResult]) -> set[Subject]:
-    known = {str(each.subject) for result in found.values() for each in result.subjects}
-    if found and (unknown := [name for name in names if name not in known]):
-        raise ConfigError(
-            [
-                f'no flow copies a subject "{name}"{near(name, known)}'
-                for name in unknown
-            ]
-        )
-    return {Subject.parse(name) for name in names}
-
-
-def _changes(flow: str, result: SchemasResult) -> Iterator[tuple[object, ...]]:
-    for each in result.writes:
-        version = each.version
-        what = "delete" if each.delete else "register"
-        note = _EXISTS if each.force and not each.delete else ""
-        yield (
-            *(flow, what, str(version.full_subject)),
-            *(version.version, version.id, note),
-        )
-    for level in result.levels:
-        note = f"{level.then or 'remove'} (now {level.now or 'not set'})"
-        yield flow, "set level", str(level.subject) or NOTHING, NOTHING, NOTHING, note
-
-
-def _done(flow: str, result: SchemasResult) -> Iterator[str]:
-    for each in result.writes:
-        version = each.version
-        what = "deleted" if each.delete else "registered"
-        yield (
-            f"flow {flow}: {what} {version.full_subject} version {version.version}, id "
-            f"{each.shown_id}"
-        )
-    for level in result.levels:
-        yield f"flow {flow}: set the level of {level.subject or 'the registry'}"
+app.command("sync")(schema_sync.sync_schemas)
 
 
 def _ids(each: SubjectPlan) -> str:

@@ -27,7 +27,7 @@ from mirror.errors import MALFORMED, ClusterError
 from mirror.metadata.schema_names import RESERVED
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Mapping, Sequence
+    from collections.abc import Container, Iterator, Mapping, Sequence
 
     from mirror.clusters.cluster import Cluster
     from mirror.clusters.registry.values import SchemaVersion
@@ -105,12 +105,8 @@ class SchemaClaims:
         source: str,
         *,
         replication_factor: int,
-        only: Container[Subject] | None = None,
     ) -> None:
-        """`source`: the alias of the cluster whose schemas the flow copies. `only`:
-        the subjects to know about; None: all.
-        """
-        self._only = only
+        """`source`: the alias of the cluster whose schemas the flow copies."""
         self._cluster = cluster
         self._source = source
         self._replicas = replication_factor
@@ -203,15 +199,8 @@ class SchemaClaims:
         )
         claims = self._claims.setdefault(source, {})
         before = self._before.setdefault(source, {})
-        for _, key, value in reader.read():
+        for place, found in _entries(reader, self._cluster, topic):
             self.counted += 1
-            try:
-                place, found = decode(key, value)
-            except ClusterError as error:
-                where = f"cluster {self._cluster.alias}: topic {topic}"
-                raise ClusterError(f"{where}: {error}") from error
-            if self._only is not None and place[0] not in self._only:
-                continue
             if isinstance(found, Claim) and not isinstance(place[1], What):
                 claims[place[0], place[1]] = found
             elif isinstance(found, Before) and isinstance(place[1], What):
@@ -229,9 +218,12 @@ def copied_ids(cluster: Cluster, source: str, context: str) -> set[int]:
     return {number for number, copy in found.items() if number == copy}
 
 
-def translations(cluster: Cluster, source: str, context: str) -> dict[int, int]:
+def translations(
+    cluster: Cluster, source: str, context: str, *, below: bool = False
+) -> dict[int, int]:
     """The target's id for each of the source's ids that flows have written to a context
-    of the target's registry, and read back; without those that mean two texts.
+    of the target's registry, and read back; without those that mean two texts. `below`:
+    also to contexts below it, where the source's other contexts are.
 
     Raises:
         ClusterError: the topic cannot be read.
@@ -240,13 +232,17 @@ def translations(cluster: Cluster, source: str, context: str) -> dict[int, int]:
     if topic not in cluster.topics():
         return {}
     claims: dict[Key, Claim] = {}
-    for _, key, value in TopicReader(cluster, topic, committed=False).read():
-        place, claim = decode(key, value)
+    reader = TopicReader(cluster, topic, committed=False)
+    for place, claim in _entries(reader, cluster, topic):
         if isinstance(claim, Claim) and not isinstance(place[1], What):
             claims[place[0], place[1]] = claim
+    contexts = {context}
+    if below:
+        known = {subject.context for subject, _ in claims}
+        contexts |= {each for each in known if each.startswith(f"{context}.")}
     return {
         number: one.target_id
-        for number, found in by_id(claims, (context,)).items()
+        for number, found in by_id(claims, contexts).items()
         if (one := agreed(found)) is not None
     }
 
@@ -309,6 +305,22 @@ def decode(key: bytes, value: bytes) -> tuple[Key | Note, Claim | Before]:
         )
     except MALFORMED as error:
         raise ClusterError(f"a record names no schema: {error!r}") from error
+
+
+def _entries(
+    reader: TopicReader, cluster: Cluster, topic: str
+) -> Iterator[tuple[Key | Note, Claim | Before]]:
+    """What the records say that are new to the reader.
+
+    Raises:
+        ClusterError: as `decode`, or the topic cannot be read.
+    """
+    for _, key, value in reader.read():
+        try:
+            yield decode(key, value)
+        except ClusterError as error:
+            where = f"cluster {cluster.alias}: topic {topic}"
+            raise ClusterError(f"{where}: {error}") from error
 
 
 def _of_claim(key: Key, claim: Claim, now: float) -> tuple[bytes, bytes]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from mirror.clusters.registry.values import Subject
 from mirror.errors import RegistryError
 from mirror.metadata.schema_claims import Before, What
+from mirror.metadata.schema_names import RESERVED
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -43,13 +44,17 @@ def changes(
     only this flow has subjects; and what differs and stays, by subject.
     """
     found, remarks = [], {}
+    unset = None
+    if ends.flow.translates_ids and subjects:
+        # Some registries say NONE of a subject without its own; this one never has one.
+        unset = ends.target.level(Subject(ends.flow.schemas_context, RESERVED))
     for subject in [*(Subject(each, "") for each in sorted(whole)), *sorted(subjects)]:
         context = subject.context.removeprefix(ends.flow.schemas_context)
         wanted = ends.source.level(Subject(context, subject.name))
         now = ends.target.level(subject)
         noted = ends.claims.before(subject, What.LEVEL)
-        if now == NONE and ends.flow.translates_ids and not (noted and noted.set):
-            now = None  # some registries say so of a subject without its own
+        if now == unset and not (noted and noted.set):
+            now = None
         if wanted == now:
             continue
         # The level before is there still if we died between the note and the change.

@@ -51,7 +51,11 @@ class Sides:
     @cached_property
     def claims(self) -> SchemaClaims:
         """All that was noted on the target, read once."""
-        found = _claims(self)
+        found = SchemaClaims(
+            self.cluster(),
+            self.flow.source,
+            replication_factor=self.flow.replication_factor,
+        )
         found.refresh()
         return found
 
@@ -144,15 +148,6 @@ def _noted(sides: Sides, contexts: Iterable[str], number: int) -> list[Claim]:
     return schema_claims.by_id(ours, there).get(number, [])
 
 
-def _claims(sides: Sides, only: frozenset[Subject] | None = None) -> SchemaClaims:
-    return SchemaClaims(
-        sides.cluster(),
-        sides.flow.source,
-        replication_factor=sides.flow.replication_factor,
-        only=only,
-    )
-
-
 def _is_there(sides: Sides, context: str, number: int, wanted: Schema) -> bool:
     if sides.flow.translates_ids:
         return bool(_noted(sides, [context], number))
@@ -173,9 +168,7 @@ def _copied(
         flow=flow,
         source=sides.source,
         target=sides.target,
-        claims=sides.claims
-        if flow.translates_ids
-        else _claims(sides, frozenset(subjects)),
+        claims=sides.claims,
         deletes=False,
         going_on=sides.going_on,
         lists=Lists(

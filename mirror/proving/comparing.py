@@ -93,6 +93,17 @@ def compare(terms: Terms, work: Range) -> Compared:
             terms.connected(on_source=True) as source,
             terms.connected(on_source=False) as target,
         ):
+            found = _Comparison(terms, work, source, target).run()
+            if terms.ids is None or found.failure:
+                return found
+            if not (doubtful := terms.ids.doubtful(found.odd)).any():
+                return found
+            try:
+                asked = terms.ids.asked()
+            except MirrorError as error:
+                why = f"whether ids of schemas mean the same is not known: {error}"
+                return replace(found, odd=found.odd[~doubtful], failure=why)
+            terms = replace(terms, ids=asked)
             return _Comparison(terms, work, source, target).run()
     except MirrorError as error:
         return Compared(range=work, failure=str(error))

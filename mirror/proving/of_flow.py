@@ -11,10 +11,12 @@ from functools import partial
 import time
 from typing import TYPE_CHECKING
 
+import structlog
+
 from mirror.clusters.cluster import Cluster
 from mirror.config.login_settings import for_tasks
 from mirror.driver.generation import Generation
-from mirror.errors import UnreachableError
+from mirror.errors import MirrorError, UnreachableError
 from mirror.offsets import progress
 from mirror.proving.run_files import RunFiles
 from mirror.proving.sides import Terms
@@ -27,12 +29,15 @@ from mirror.retry import patiently
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from mirror.config.cluster_settings import ClusterConfig
     from mirror.config.schema import FlowConfig, MirrorConfig
     from mirror.proving.runner import Runner
     from mirror.proving.scope import Scope
     from mirror.proving.survey import Survey
     from mirror.proving.translated_ids import TranslatedIds
     from mirror.proving.verification import Done, PartitionProof, Proven
+
+log = structlog.get_logger()
 
 
 def prove(
@@ -110,20 +115,29 @@ def terms_of(
         exactly_once=flow.exactly_once,
         by_content=scope.by_content,
         keys=scope.keys,
-        ids=_ids(flow, target),
+        ids=_ids(flow, target, (reads, writes), scope) if flow.translates_ids else None,
         former_sources=_former(flow, source, target),
         former_targets=_former(back, target, source) if back is not None else (),
     )
 
 
-def _ids(flow: FlowConfig, target: Cluster) -> TranslatedIds | None:
-    if not flow.translates_ids:
-        return None
-
+def _ids(
+    flow: FlowConfig,
+    target: Cluster,
+    registries: tuple[ClusterConfig, ClusterConfig],
+    scope: Scope,
+) -> TranslatedIds:
     # Proofs of other flows need neither its compiled loops nor those of slots.
     from mirror.proving.translated_ids import TranslatedIds  # noqa: PLC0415
 
-    return TranslatedIds.of(flow, target)
+    found = TranslatedIds.of(flow, target, registries)
+    if not scope.by_content:
+        return found  # tasks ask for more where ids differ
+    try:
+        return found.asked()
+    except MirrorError as error:
+        log.warning("ids are compared by the map alone", reason=str(error))
+        return found
 
 
 def _former(flow: FlowConfig, source: Cluster, target: Cluster) -> tuple[str, ...]:

@@ -174,7 +174,7 @@ def target(
     lister = None
     if stamps := terms.former_stamps:
         lister = by_stamp(stamps, most_unpacked=terms.most_unpacked)
-    return stream(terms, cluster, stretch, on_source=False, lister=lister)
+    return stream(terms, cluster, stretch, on_source=False, lister=lister, of=of.topic)
 
 
 def stream(
@@ -184,12 +184,15 @@ def stream(
     *,
     on_source: bool,
     lister: Lister | None = None,
+    of: str = "",
 ) -> LogStream:
-    """The records of a stretch; by default all that are in the log."""
+    """The records of a stretch; by default all that are in the log. `of`: the topic on
+    the source, if ids of a copy are compared.
+    """
     committed = terms.committed or not on_source
     lister = lister or partial(listed, most_unpacked=terms.most_unpacked)
-    if on_source and terms.ids is not None:
-        lister = terms.ids.lister(stretch.topic, lister)
+    if terms.ids is not None and (on_source or of):
+        lister = terms.ids.lister(of or stretch.topic, lister, on_source=on_source)
     return LogStream(
         cluster,
         stretch,

@@ -129,7 +129,7 @@ class SchemaInquiry:
             with contextlib.suppress(MirrorError):  # then they wait for the registries
                 notes = self._connected(), flow.source, flow.schemas_context
                 self._copied = (
-                    schema_claims.translations(*notes)
+                    schema_claims.translations(*notes, below=True)
                     if flow.translates_ids
                     else dict.fromkeys(schema_claims.copied_ids(*notes), -1)
                 )

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import zlib
 
 from crc32c import crc32c
+from hypothesis import strategies as st
 import lz4.frame
 import snappy
 import zstandard
@@ -27,6 +28,13 @@ _zstd = zstandard.ZstdCompressor()
 _MASK = (1 << 64) - 1
 
 Header = tuple[bytes, bytes | None]
+
+WRONG_SIZES = st.dictionaries(
+    st.sampled_from(["size", "key_size", "value_size", "count", "name_size"]),
+    st.integers(-(2**63), 2**63 - 1) | st.integers(-3, 300),
+    max_size=3,
+)
+"""For `record`."""
 
 
 def varint(value: int) -> bytes:

@@ -7,18 +7,12 @@ which share no code with mirror; what registries hold is read by plain HTTP.
 from __future__ import annotations
 
 from contextlib import ExitStack, closing, contextmanager
-import json
 import struct
 import threading
 import time
 from typing import TYPE_CHECKING, Any
 import uuid
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
-from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
-from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
-from confluent_kafka.schema_registry.json_schema import JSONDeserializer, JSONSerializer
-from confluent_kafka.serialization import MessageField, SerializationContext
 import pytest
 
 from mirror.clusters.registry.registry import Registry
@@ -40,6 +34,7 @@ from tests.harness import registries
 from tests.harness.admin import create_topic
 from tests.harness.load import producer
 from tests.harness.registry_proxy import RegistryProxy
+from tests.harness.schema_load import Reader, evolve
 from tests.harness.schemas import Raw, avro
 from tests.harness.slots import RunningLease, SparklessFlow
 from tests.harness.waiting import wait_for
@@ -137,123 +132,6 @@ def site(clusters: Clusters, tmp_path: Path) -> Iterator[Site]:
         yield Site(clusters, tmp_path, stack)
 
 
-class Reader(threading.Thread):
-    """A consumer on the target that decodes each record the moment it has it."""
-
-    def __init__(self, servers: str, topics: list[str], url: str) -> None:
-        super().__init__(daemon=True)
-        self.decoded: dict[str, list[Any]] = {topic: [] for topic in topics}
-        self.failed: list[str] = []
-        self._servers = servers
-        self._client = SchemaRegistryClient({"url": url})
-        self._avro = AvroDeserializer(self._client)
-        self._json = JSONDeserializer(None, schema_registry_client=self._client)
-        self._ending = threading.Event()
-
-    def run(self) -> None:
-        consumer = Consumer(
-            {
-                "bootstrap.servers": self._servers,
-                "group.id": "reader",
-                "isolation.level": "read_committed",
-                "fetch.wait.max.ms": 10,
-            }
-        )
-        consumer.assign([TopicPartition(t, 0, OFFSET_BEGINNING) for t in self.decoded])
-        while not self._ending.is_set():
-            if (message := consumer.poll(0.1)) is None or message.error():
-                continue
-            topic = message.topic()
-            try:
-                self.decoded[topic].append(
-                    tuple(
-                        self._read(topic, content, field)
-                        for content, field in (
-                            (message.key(), MessageField.KEY),
-                            (message.value(), MessageField.VALUE),
-                        )
-                    )
-                )
-            except Exception as error:  # noqa: BLE001  whatever it is, the record was too early
-                self.failed.append(f"{topic} {message.offset()}: {error!r}")
-        consumer.close()
-
-    def _read(self, topic: str, content: bytes, field: str) -> Any:
-        which = self._json if "json" in topic and field == "value" else self._avro
-        return which(content, SerializationContext(topic, field))
-
-    def end(self) -> None:
-        self._ending.set()
-        self.join()
-        self._client.__exit__()
-
-
-def evolve(site: Site, topics: list[str], versions: int) -> dict[str, list[Any]]:
-    """Write records while the schemas of keys and values get further versions; what
-    was written, by topic.
-    """
-    sender = producer(site.source, linger_ms=0)
-    written: dict[str, list[Any]] = {topic: [] for topic in topics}
-    site.a.register("money", avro("Money", "currency"))
-    for version in range(1, versions + 1):
-        # A client of its own: it remembers which version is the latest.
-        with SchemaRegistryClient({"url": site.a.url}) as client:
-            _write_version(
-                site, topics, version, client=client, sender=sender, written=written
-            )
-    return written
-
-
-def _write_version(
-    site: Site,
-    topics: list[str],
-    version: int,
-    *,
-    client: SchemaRegistryClient,
-    sender: Producer,
-    written: dict[str, list[Any]],
-) -> None:
-    names = [f"f{number}" for number in range(version)]
-    for number, topic in enumerate(topics):
-        key_text = avro(f"K{number}", *names)
-        refers = [{"name": "n.Money", "subject": "money", "version": 1}]
-        if "json" in topic:
-            text = json.dumps(
-                {"title": f"J{number}", "type": "object",
-                 "properties": {name: {"type": "string"} for name in names}}
-            )  # fmt: skip
-            value_of = JSONSerializer(Schema(text, "JSON"), client)
-        else:
-            text = json.dumps(
-                {**json.loads(avro(f"V{number}", *names)),
-                 "doc": "with money",
-                 "fields": [*json.loads(avro(f"V{number}", *names))["fields"],
-                            {"name": "price", "type": ["null", "n.Money"],
-                             "default": None}]}
-            )  # fmt: skip
-            site.a.register(f"{topic}-value", text, references=refers)
-            schema = client.get_latest_version(f"{topic}-value").schema
-            value_of = AvroSerializer(
-                client, schema, conf={"auto.register.schemas": False,
-                                      "use.latest.version": True}
-            )  # fmt: skip
-        key_of = AvroSerializer(client, key_text)
-        for each in range(5):
-            key = dict.fromkeys(names, f"{each}")
-            value = dict.fromkeys(names, f"{version}.{each}")
-            if "json" not in topic:
-                value["price"] = {"currency": "EUR"}
-            written[topic].append((key, value))
-            sender.produce(
-                topic,
-                key=key_of(key, SerializationContext(topic, MessageField.KEY)),
-                value=value_of(value, SerializationContext(topic, MessageField.VALUE)),
-                partition=0,
-            )
-        sender.poll(0)
-    assert sender.flush(30) == 0
-
-
 def test_readable_at_once(site: Site) -> None:
     """While a producer brings 50 versions to 10 subjects of keys and values, in Avro
     and JSON and with references, a consumer on the target decodes every record the
@@ -265,7 +143,7 @@ def test_readable_at_once(site: Site) -> None:
     reader = Reader(site.target, topics, site.b.url)
     reader.start()
     with site.running(flow):
-        written = evolve(site, topics, versions=5)
+        written = evolve(site.source, site.a, topics, versions=5)
         wanted = sum(map(len, written.values()))
         wait_for(
             lambda: (
@@ -286,7 +164,7 @@ def test_copy_alone_is_late(site: Site) -> None:
     reader = Reader(site.target, topics, site.b.url)
     reader.start()
     with site.running(flow):
-        evolve(site, topics, versions=2)
+        evolve(site.source, site.a, topics, versions=2)
         wait_for(lambda: reader.failed)
     reader.end()
 

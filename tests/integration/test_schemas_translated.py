@@ -18,6 +18,7 @@ import pytest
 from typer.testing import CliRunner
 
 from mirror.cli.main import app
+from mirror.clusters.registry.values import Subject
 from mirror.metadata import schema_modes, schema_need, schemas
 from mirror.metadata.schema_claims import topic_name, translations
 from mirror.playground.registry.apicurio import apicurio
@@ -433,3 +434,51 @@ def test_a_level_of_others_stays(clusters: Clusters, a: Raw, b: Raw) -> None:
         assert states(found) == {"o": SchemaState.REFUSED}
         assert "which this flow has not set" in reason(found, "o")
         assert b.level("o") == "FULL"
+
+
+def test_a_level_that_takes_anything_stays(
+    clusters: Clusters, tmp_path: Path, a: Raw
+) -> None:
+    """NONE that someone else has set on the target's subject is no subject without a
+    level of its own: it stays, and REASON says so.
+    """
+    with (
+        axonops_here(tmp_path / "b") as process,
+        sides(clusters, a, b := Raw(process.url)) as made,
+    ):
+        a.set_level("FULL", "o")
+        a.register("o", avro("O", "a"))
+        b.register("o", avro("O", "a"))
+        b.set_level("NONE", "o")
+        found = made.sync()
+        assert found.levels == ()
+        assert "this flow has not set it" in reason(found, "o")
+        assert b.level("o") == "NONE"
+
+
+def test_a_level_is_given_back_although_the_version_is_refused(
+    clusters: Clusters, tmp_path: Path, a: Raw
+) -> None:
+    """A subject that was made to take any version has its level again after the same
+    round, also one for this subject alone, if the target refuses the version then.
+    """
+    with axonops_here(tmp_path / "b") as process, RegistryProxy(process.url) as proxy:
+        b = Raw(process.url)
+        a.register("o", avro("O", "a"))
+        a.set_level("FULL", "o")
+        with sides(clusters, a, Raw(proxy.url)) as made:
+            assert set(states(made.sync()).values()) == {SchemaState.SYNCED}
+            a.set_level("NONE", "o")
+            a.register("o", '{"type":"record","name":"O","namespace":"n",'
+                            '"fields":[{"name":"other","type":"int"}]}')  # fmt: skip
+            a.set_level("FULL", "o")
+            post = "/subjects/o/versions"
+            with (
+                made.ends() as ends,
+                proxy.fault(method="POST", path=post, status=409,
+                            body=b'{"error_code": 409, "message": "no"}'),
+            ):  # fmt: skip
+                found = schemas.sync(ends, only={Subject("", "o")}, levels_of=())
+            assert states(found) == {"o": SchemaState.REFUSED}
+            assert "PUT /config/o" in proxy.asked
+            assert b.level("o") == "FULL"

@@ -124,14 +124,7 @@ def test_memory() -> None:
 
 
 @settings(max_examples=300, deadline=None)
-@given(
-    sizes=st.dictionaries(
-        st.sampled_from(["size", "key_size", "value_size", "count", "name_size"]),
-        st.integers(-(2**63), 2**63 - 1) | st.integers(-3, 300),
-        max_size=3,
-    ),
-    cut=st.integers(0, 60),
-)
+@given(sizes=hostile_batches.WRONG_SIZES, cut=st.integers(0, 60))
 def test_hostile_bytes(sizes: dict[str, int], cut: int) -> None:
     """Whatever the lengths in a record say, nothing before or behind the records is
     written, and what does not fit is reported.

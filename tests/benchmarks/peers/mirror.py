@@ -76,6 +76,7 @@ class Mirror:
                     "provenance": self.provenance,
                     "verify": self.verify,
                     "schemas": "require" if task.registries else "off",
+                    "schemas_ids": "translate" if task.translates else "keep",
                     **({"emit_checkpoints_seconds": 1} if task.groups else {}),
                 }
             },

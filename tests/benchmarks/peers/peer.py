@@ -43,6 +43,8 @@ class Task:
     registries: tuple[str, str] | None = None
     """The schema registries of source and target; records then wait for their schemas.
     None: no schemas are copied."""
+    translates: bool = False
+    """Whether records get the ids of the target's registry."""
 
     @property
     def target_topic(self) -> str:

@@ -1,5 +1,5 @@
-"""Records with ids of schemas, and what `schemas: require` costs: each run also copies
-the topic with `schemas: off`.
+"""Records with ids of schemas, and what `schemas: require` costs, with the same ids and
+with `schemas_ids: translate`: each run also copies the topic with `schemas: off`.
 """
 
 from __future__ import annotations
@@ -26,19 +26,25 @@ _SCHEMAS = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RequireResult:
+class SchemasResult:
     COLUMNS: ClassVar = (
-        Column("cpu_of_off", "CPU per record, of off", ",.3f", "less"),
+        Column("require_cpu_of_off", "require CPU per record, of off", ",.3f", "less"),
+        Column("translate_cpu_of_off", "translate CPU, of off", ",.3f", "less"),
         Column("require_mb_per_second", "require MB/s", ",.0f", "more"),
+        Column("translate_mb_per_second", "translate MB/s", ",.0f", "more"),
         Column("off_mb_per_second", "off MB/s", ",.0f"),
         Column("require_cpu_seconds_per_gb", "require CPU s/GB", ",.2f", "less"),
+        Column("translate_cpu_seconds_per_gb", "translate CPU s/GB", ",.2f", "less"),
         Column("off_cpu_seconds_per_gb", "off CPU s/GB", ",.2f"),
     )
 
-    cpu_of_off: float
+    require_cpu_of_off: float
+    translate_cpu_of_off: float
     require_mb_per_second: float
+    translate_mb_per_second: float
     off_mb_per_second: float
     require_cpu_seconds_per_gb: float
+    translate_cpu_seconds_per_gb: float
     off_cpu_seconds_per_gb: float
     wrong_count: str | None
     """When one of the copies was complete and is not right."""
@@ -48,8 +54,8 @@ class RequireResult:
 
 
 class Registered(Copying):
-    """In each run `off` first, then `require`, with ids that the source's registry
-    issued.
+    """In each run `off` first, then `require` and `translate`, with ids that the
+    source's registry issued; where they are translated they are taken on the target.
     """
 
     __slots__ = ()
@@ -57,32 +63,41 @@ class Registered(Copying):
     @contextmanager
     def ready(self, bench: Bench) -> Iterator[Measure]:
         with ExitStack() as stack:
-            one, other = (
+            one, keeping, taken = (
                 stack.enter_context(
                     axonops(tools.path(PROGRAM), bench.folder / f"{self.name}-{name}")
                 )
-                for name in ("a", "b")
+                for name in ("a", "b", "c")
             )
             for number in range(_SCHEMAS):
                 issued = Raw(one.url).register(f"s{number}", avro(f"S{number}"))
                 assert issued == number + 1, "the payloads have these ids"
+                Raw(taken.url).register(f"theirs{number}", avro(f"Theirs{number}"))
             topic = stack.enter_context(
                 bench.topic(f"bench-{self.name}", partitions=self.partitions)
             )
             loaded = self.fill(bench, topic)
 
-            def measure(start: Start) -> RequireResult:
-                off = self.measure(bench, start, topic, *loaded)
-                required = self.measure(
-                    bench, start, topic, *loaded, registries=(one.url, other.url)
+            def measure(start: Start) -> SchemasResult:
+                off, require, translate = (
+                    self.measure(bench, start, topic, *loaded, **each)
+                    for each in (
+                        {},
+                        {"registries": (one.url, keeping.url)},
+                        {"registries": (one.url, taken.url), "translates": True},
+                    )
                 )
-                return RequireResult(
-                    cpu_of_off=required.cpu_seconds_per_gb / off.cpu_seconds_per_gb,
-                    require_mb_per_second=required.mb_per_second,
+                cpu = off.cpu_seconds_per_gb
+                return SchemasResult(
+                    require_cpu_of_off=require.cpu_seconds_per_gb / cpu,
+                    translate_cpu_of_off=translate.cpu_seconds_per_gb / cpu,
+                    require_mb_per_second=require.mb_per_second,
+                    translate_mb_per_second=translate.mb_per_second,
                     off_mb_per_second=off.mb_per_second,
-                    require_cpu_seconds_per_gb=required.cpu_seconds_per_gb,
-                    off_cpu_seconds_per_gb=off.cpu_seconds_per_gb,
-                    wrong_count=off.flaw() or required.flaw(),
+                    require_cpu_seconds_per_gb=require.cpu_seconds_per_gb,
+                    translate_cpu_seconds_per_gb=translate.cpu_seconds_per_gb,
+                    off_cpu_seconds_per_gb=cpu,
+                    wrong_count=off.flaw() or require.flaw() or translate.flaw(),
                 )
 
             yield measure

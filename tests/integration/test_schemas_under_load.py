@@ -1,0 +1,140 @@
+"""Services whose records have schemas, under load, seen by ordinary clients."""
+
+from __future__ import annotations
+
+import struct
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+import uuid
+
+import pytest
+
+from tests.harness.admin import create_topic
+from tests.harness.load import producer
+from tests.harness.registry_proxy import RegistryProxy
+from tests.harness.schema_load import Reader, evolve
+from tests.harness.schemas import Raw, avro
+from tests.harness.service import config_for
+from tests.harness.waiting import wait_for
+from tests.harness.witness import read_topic
+
+if TYPE_CHECKING:
+    from mirror.playground.cluster import PlaygroundCluster
+    from mirror.playground.registry.process import RegistryProcess
+    from tests.harness.standing import StandingMirror
+
+    Clusters = dict[str, PlaygroundCluster]
+
+pytestmark = [pytest.mark.integration, pytest.mark.needs("registry")]
+
+OUTAGE_SECONDS = 60
+STEP_SECONDS = 0.05
+
+
+def config_of(
+    clusters: Clusters, urls: tuple[str, str], topics: list[str], **settings: Any
+) -> dict[str, Any]:
+    """A flow of these topics, which keep their names; the job does not look again."""
+    mark = uuid.uuid4().hex[:6]
+    config = config_for(
+        clusters["a"].bootstrap, clusters["b"].bootstrap,
+        topics=topics, policy="identity", schemas="require", schemas_seconds=600,
+        **settings,
+    )  # fmt: skip
+    config["clusters"] = {
+        f"{alias}{mark}": {**config["clusters"][alias], "schema_registry": {"url": url}}
+        for alias, url in zip("AB", urls, strict=True)
+    }
+    config["flows"] = {f"A{mark}->B{mark}": config["flows"]["A->B"]}
+    return config
+
+
+def test_ids_are_translated(
+    clusters: Clusters,
+    standing: StandingMirror,
+    processes: tuple[RegistryProcess, RegistryProcess],
+) -> None:
+    """While a producer's schemas evolve, a service with `schemas_ids: translate` copies
+    into a registry that has given the ids to other schemas; a consumer there decodes
+    every record to what was written, the moment it has it.
+    """
+    urls = processes[0].url, processes[1].url
+    topics = [f"translated-{uuid.uuid4().hex[:6]}-{name}" for name in ("a", "json")]
+    for topic in topics:
+        create_topic(clusters["a"].bootstrap, topic, 1)
+    for number in range(30):
+        Raw(urls[1]).register(f"theirs-{number}", avro(f"Theirs{number}", "x"))
+    reader = Reader(clusters["b"].bootstrap, topics, urls[1])
+    reader.start()
+    config = config_of(clusters, urls, topics, schemas_ids="translate")
+    with standing.hosting(config):
+        source, registry = clusters["a"].bootstrap, Raw(urls[0])
+        written = evolve(source, registry, topics, versions=5)
+        wanted = sum(map(len, written.values()))
+        wait_for(
+            lambda: (
+                sum(map(len, reader.decoded.values())) + len(reader.failed) >= wanted
+            )
+        )
+    reader.end()
+    assert not reader.failed, reader.failed[:3]
+    assert reader.decoded == written
+
+
+@pytest.mark.full
+def test_a_registry_is_down_for_a_minute(
+    clusters: Clusters,
+    standing: StandingMirror,
+    processes: tuple[RegistryProcess, RegistryProcess],
+) -> None:
+    """Under load, with the target's registry failing for a minute: records with a known
+    id flow, a partition waits from its first new id on, and afterwards every record is
+    there once and in order.
+    """
+    source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
+    registry = Raw(processes[0].url)
+    known, new = topics = [f"down-{uuid.uuid4().hex[:6]}-{n}" for n in ("known", "new")]
+    for topic in topics:
+        create_topic(source, topic, 1)
+    sent: dict[str, list[bytes]] = {topic: [] for topic in topics}
+    sender = producer(source)
+    tick = threading.Event()
+
+    def copied(topic: str) -> list[bytes]:
+        return [each.value() for each in read_topic(target, topic)[0]]
+
+    def write(topic: str, number: int) -> None:
+        for _ in range(10):
+            each = len(sent[topic])
+            value = struct.pack(">bIq", 0, number, each)
+            sent[topic].append(value)
+            sender.produce(topic, value)
+
+    first = registry.register("o-value", avro("O", "f0"))
+    with RegistryProxy(processes[1].url) as before_b:
+        config = config_of(clusters, (registry.url, before_b.url), topics)
+        with standing.hosting(config):
+            for topic in topics:
+                write(topic, first)
+            assert sender.flush(30) == 0
+            wait_for(lambda: all(copied(topic) == sent[topic] for topic in topics))
+            before, versions = len(sent[new]), 1
+            with before_b.fault(status=503):
+                begun = time.monotonic()
+                while (at := time.monotonic() - begun) < OUTAGE_SECONDS:
+                    if at >= 10 * (versions - 1):  # one more every 10 seconds
+                        fields = [f"f{each}" for each in range(versions + 1)]
+                        latest = registry.register("o-value", avro("O", *fields))
+                        versions += 1
+                    write(known, first)
+                    write(new, latest)
+                    write(new, first)
+                    sender.poll(0)
+                    tick.wait(STEP_SECONDS)
+                assert sender.flush(30) == 0
+                wait_for(lambda: copied(known) == sent[known])
+                assert copied(new) == sent[new][:before]
+            wait_for(lambda: len(copied(new)) >= len(sent[new]))
+    assert {topic: copied(topic) for topic in topics} == sent
+    assert Raw(processes[1].url).versions() == registry.versions()
