@@ -58,8 +58,9 @@ _LACKS = "lacks"
 
 _SHARES = re.compile(
     r'scope="module"|\b(shared_mirror|four_clusters|secured_pair|InjectedErrors)\b'
+    r"|@(functools\.)?cache\b"
 )
-"""In files whose tests share a fixture that takes long to set up."""
+"""In files whose tests share what takes long to set up."""
 
 
 class _OneByOne(LoadScopeScheduling):

@@ -21,7 +21,7 @@ from mirror.errors import ConfigError, MirrorError
 _NO_CACHE = (
     "compiled kernels cannot be kept: this user can write neither mirror's folder nor "
     "~/.cache; set NUMBA_CACHE_DIR to a folder that it can, or run mirror compile once "
-    "as the user that has installed mirror"
+    "as the user that installed mirror"
 )
 _COMMANDS = {
     "run": ("run:run", "Copy topics as the configuration says, until stopped."),

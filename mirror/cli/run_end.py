@@ -65,12 +65,12 @@ class RunEnd:
             if self.file is not None:
                 of_runs.to_file(ended, self.file)
         except OSError as failure:
-            log.error("--metrics-file is not written", error=str(failure))  # noqa: TRY400
+            log.error("--metrics-file is not written", error=str(failure))  # noqa: TRY400  a sentence
         try:
             if self.gateway is not None:
                 of_runs.push(ended, self.gateway, self.job)
         except (OSError, HTTPException) as failure:
-            log.error("--push-gateway takes no metrics", error=str(failure))  # noqa: TRY400
+            log.error("--push-gateway takes no metrics", error=str(failure))  # noqa: TRY400  a sentence
 
 
 def gateway_address(given: str | None) -> str | None:

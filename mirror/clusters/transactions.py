@@ -9,7 +9,6 @@ leaders.
 
 from __future__ import annotations
 
-from collections import deque
 import contextlib
 import time
 from typing import TYPE_CHECKING, Any
@@ -22,6 +21,7 @@ from kafka.protocol.producer import (
 )
 
 from mirror.clusters import codes, unended
+from mirror.clusters.known_ends import COMMITTED, KnownEnds
 from mirror.errors import FencedError, PartitionError, UnreachableError
 from mirror.retry import patiently
 
@@ -40,15 +40,6 @@ _PATIENCE_SECONDS = 30.0
 _SEQUENCES = 1 << 31
 _V1_AT_MOST = 3
 _INIT_AT_MOST = 4
-_REMEMBERED = 64
-_COMMITTED = {
-    "PrepareCommit": True,
-    "CompleteCommit": True,
-    "PrepareAbort": False,
-    "PrepareEpochFence": False,
-    "CompleteAbort": False,
-}
-"""Whether the last transaction committed, by state; other states do not tell."""
 
 
 class Producer:
@@ -74,14 +65,12 @@ class Producer:
         """Our first epoch. With v2, every transaction from it up to the current epoch
         is committed."""
         self._waits = ""
-        self._ended: dict[tuple[int, int], bool] = {}
-        self._committed_before: deque[tuple[int, range]] = deque(maxlen=_REMEMBERED)
+        self._known = KnownEnds()
 
     @property
     def ids(self) -> set[int]:
         """The producer id, and earlier ones whose transactions we know about."""
-        earlier = {pid for pid, _ in (*self._ended, *self._committed_before)}
-        return {self._id, *earlier}
+        return {self._id, *self._known.ids}
 
     @property
     def producer_id(self) -> int:
@@ -90,11 +79,8 @@ class Producer:
 
     def was_committed(self, producer_id: int, epoch: int) -> bool | None:
         """Whether the transaction with this epoch was committed; None if unknown."""
-        known = self._ended.get((producer_id, epoch))
-        if known is None and any(
-            pid == producer_id and epoch in epochs
-            for pid, epochs in (*self._committed_before, self._committed_now)
-        ):
+        known = self._known.was_committed(producer_id, epoch)
+        if known is None and producer_id == self._id and epoch in self._committed:
             return True
         return known
 
@@ -103,8 +89,9 @@ class Producer:
         return producer_id == self._id and epoch > self._epoch
 
     @property
-    def _committed_now(self) -> tuple[int, range]:
-        return self._id, range(self._taken_over, self._epoch if self.v2 else 0)
+    def _committed(self) -> range:
+        """The epochs of our id in which we committed."""
+        return range(self._taken_over, self._epoch if self.v2 else 0)
 
     def take_over(self) -> None:
         """Become the only owner of this id: fence earlier owners, abort an open
@@ -175,9 +162,9 @@ class Producer:
             FencedError: what it shows is another owner's.
         """
         # Our transaction's end may have raised it; another owner begins as Empty.
-        raises = self.v2 or not _COMMITTED.get(state, True)
+        raises = self.v2 or not COMMITTED.get(state, True)
         ours = epoch == self._epoch or (
-            epoch == self._epoch + 1 and raises and state in _COMMITTED
+            epoch == self._epoch + 1 and raises and state in COMMITTED
         )
         if producer_id == self._id and ours:
             return epoch
@@ -198,7 +185,7 @@ class Producer:
 
     def _begin(self, producer_id: int, epoch: int) -> None:
         if self._id >= 0:
-            self._committed_before.append(self._committed_now)
+            self._known.add_committed(self._id, self._committed)
         self._id, self._epoch, self._taken_over = producer_id, epoch, epoch
 
     def stamp(self, key: TopicPartition, batch: EncodedBatch) -> None:
@@ -241,15 +228,25 @@ class Producer:
             raise codes.error_for(
                 answer.error_code, f"committing {self.transactional_id}"
             )
-        bumped = tuple(getattr(answer, f"producer_{x}", -1) for x in ("id", "epoch"))
-        if self.v2 and bumped[0] >= 0 and bumped != (self._id, self._epoch):
-            if bumped[0] == self._id:
-                self._epoch = bumped[1]
-            else:  # all epochs of the old id are used up
-                self._epoch += 1
-                self._begin(*bumped)
-            self._sequences = {}
+        self._go_on_as(
+            getattr(answer, "producer_id", -1), getattr(answer, "producer_epoch", -1)
+        )
         return True
+
+    def _go_on_as(self, producer_id: int, epoch: int) -> None:
+        """Take the id and epoch that a v2 commit gives us; -1: it gives none."""
+        if (
+            not self.v2
+            or producer_id < 0
+            or (producer_id, epoch) == (self._id, self._epoch)
+        ):
+            return
+        if producer_id == self._id:
+            self._epoch = epoch
+        else:  # all epochs of the old id are used up
+            self._epoch += 1
+            self._begin(producer_id, epoch)
+        self._sequences = {}
 
     def commit(self, begun: Pending | None = None) -> None:
         """Commit, or continue a commit that `begin_commit` started, and wait for it.
@@ -315,17 +312,9 @@ class Producer:
         return connection.send(DescribeTransactionsRequest(transactional_ids=ids))
 
     def _learn_state(self, answer: Any) -> None:
-        """A v2 transaction raises the epoch when it ends. Committed v1 transactions
-        share one epoch; aborting the last one raises it. Only that one can be open
-        anywhere, since no id is used again before (`relay.endings`).
-        """
         (shown,) = answer.transaction_states
         self._waits = unended.where(shown)
-        committed = _COMMITTED.get(shown.transaction_state)
-        if shown.error_code != codes.NONE or committed is None:
-            return
-        raised = self.v2 or not committed
-        self._ended[shown.producer_id, shown.producer_epoch - raised] = committed
+        self._known.learn(shown, v2=self.v2)
 
     def _ask(
         self, request: Any, doing: str, *, at_most: int | None, state: bool = False

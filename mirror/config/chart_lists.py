@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     Asks = Callable[[type[Section], str, FieldInfo], bool]
 
-_SECRET_KEYS = "(?i)secret|password|token|credential|(access|api|private)[-_.]?key"  # noqa: S105
+_SECRET_KEYS = "(?i)secret|password|token|credential|(access|api|private)[-_.]?key"  # noqa: S105  names only
 """Entries of a mapping that are secrets, unless the setting itself says which."""
 _JAAS = "sasl.jaas.config"
 _SECTIONS = {name: each for name, each in SECTIONS.items() if name != "defaults"}

@@ -41,7 +41,7 @@ _OPEN = re.compile(rf"(?:\\[wdWDS]|(?<!\\)\.|\[\^?\]?[^\]]*\])(?:{_COUNT})?\??")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Way:
-    """Flows that follow one another, and the names that topics have after them."""
+    """Flows in a row, and the names that topics have at their end."""
 
     flows: tuple[FlowConfig, ...]
     names: Mapping[str, str]

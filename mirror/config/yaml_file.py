@@ -71,7 +71,7 @@ def read(path: Path, text: str) -> Document:
     if circular:
         raise ConfigError([f"{path}: {_ITSELF}"])
     raw = {str(key).lower(): value for key, value in found.items()}
-    layer = Dynaconf(**_ONE_LAYER)  # type: ignore[no-untyped-call]
+    layer = Dynaconf(**_ONE_LAYER)
     sections = SECTIONS.keys() & raw.keys()
     layer.update({key: raw[key] for key in sections}, tomlfy=False)
     return Document(raw=raw | {key: layer[key] for key in sections})

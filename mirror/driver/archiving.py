@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mirror.config.service_settings import ServiceConfig
 from mirror.driver.class_data import QUIET, place
@@ -103,7 +103,8 @@ def _run(archive: str) -> None:
         while len(leases) < _LEASES and query.isActive:
             time.sleep(0.1)
         query.stop()
-    java = spark.sparkContext._gateway.proc  # type: ignore[union-attr]
+    gateway: Any = spark.sparkContext._gateway
+    java = gateway.proc
     spark.stop()
     java.stdin.close()
     java.wait()

@@ -130,7 +130,7 @@ def _launch(settings: Mapping[str, str]) -> None:
     shown = {k: v for k, v in settings.items() if not SPARK_SECRET.search(k)}
     conf = SparkConf(loadDefaults=False).setAll(list(shown.items()))
     with _kept_back(environment.secrets(os.environ)), passed_on() as output:
-        gateway = launch_gateway(conf, output)  # type: ignore[no-untyped-call]
+        gateway = launch_gateway(conf, output)
         SparkContext._ensure_initialized(gateway=gateway)
 
 
@@ -179,7 +179,7 @@ def on_signals(spark: SparkSession, calls: Mapping[str, Callable[[], None]]) -> 
     if not _submitted():
         return
     gateway: Any = spark.sparkContext._gateway
-    ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]
+    ensure_callback_server_started(gateway)
     signals = gateway.jvm.sun.misc.Signal
     for name, call in calls.items():
         signals.handle(signals(name.removeprefix("SIG")), _OnSignal(call))

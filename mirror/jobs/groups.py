@@ -140,7 +140,7 @@ class GroupJobs:
 
     def _keep_map(self, target: Cluster) -> None:
         copies = {copy.topic for copy in self._copies().values()}
-        if self._maps is not None:  # it may contain topics that are left out by now
+        if self._maps is not None:  # it may contain topics that are now left out
             copies |= set(self._maps[1].known.partitions().values())
         retention.sync(target, self._flow.source, self._flow.separator, copies)
 

@@ -167,7 +167,7 @@ def _cumulated(
     for count, bound in zip(counts, (*bounds, float("inf")), strict=True):
         total += count
         # The format of the library's own histograms: 60.0, +Inf.
-        found.append((str(floatToGoString(bound)), float(total)))  # type: ignore[no-untyped-call]
+        found.append((str(floatToGoString(bound)), float(total)))
     return found
 
 

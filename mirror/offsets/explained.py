@@ -102,7 +102,7 @@ class Cover:
         self._ends.extend(firsts[is_hole].tolist())
 
     def _cut(self, offset: int) -> None:
-        """The copy lost everything from an offset on; or that is below the begin."""
+        """The copy lost everything from this offset on, or it lies before the first."""
         while self._firsts and self._firsts[-1] >= offset:
             self._firsts.pop()
             self._ends.pop()

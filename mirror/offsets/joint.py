@@ -64,7 +64,7 @@ def both_ways(there: Translated, back: Translated, log: OtherLog) -> Translated:
 
 
 def _next_born(back: Translated, log: OtherLog) -> tuple[int, bool]:
-    """The next record to read that was written in the log itself, or an offset before
+    """The next record to read that was written to the log itself, or an offset before
     it; and whether it is sure.
     """
     if back.exactness is Exactness.EXACT:
@@ -107,7 +107,7 @@ def again(runs: RunArray, *, read: int, answer: int) -> int:
 
 
 def again_born(runs: RunArray, *, read: int, answer: int) -> int:
-    """The same for records that were written in the log with the answer: `runs` are of
+    """The same for records that were written to the log with the answer: `runs` are of
     the flow back, and the group has read its copies up to the offset `read`.
     """
     return _count(runs, DOWNSTREAM, read, UPSTREAM, answer)

@@ -217,6 +217,7 @@ class Settling:
     ) -> LastOfKeys:
         stretch = self._stretch(of, on_source=on_source)
         first = max(stretch.first, int(rows[:, column].min()))
+        found: LastOfKeys
         (found,) = self._runner.results(
             [
                 partial(
@@ -226,7 +227,7 @@ class Settling:
                 )
             ]
         )  # fmt: skip
-        return found  # type: ignore[no-any-return]
+        return found
 
     def _stretch(self, of: CopiedPartition, *, on_source: bool) -> Stretch:
         """All of a log, with what came after the proof began."""

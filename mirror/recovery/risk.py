@@ -43,8 +43,8 @@ def position(progress: Progress, key: TopicPartition, topic_id: str) -> int | No
 def assess(
     ends: Mapping[str, TopicEnds], progress: Progress, *, at: float
 ) -> RiskStatus:
-    """What is not copied of these topics, by a look `at` this time; as of an earlier
-    time if a partition did not answer.
+    """What is not copied yet of these topics, as seen `at` this time, or earlier if a
+    partition did not answer.
 
     Raises:
         ClusterError: a running count in the progress is damaged.

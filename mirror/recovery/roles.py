@@ -263,7 +263,7 @@ def open_beside(pair: PairConfig, *journals: Iterable[Entry]) -> Run | None:
 
 
 def leads_to(entries: Sequence[Entry], pair: PairConfig) -> str:
-    """The cluster to which producers write, or are about to by the open run."""
+    """The cluster to which producers write, or will once the open run is done."""
     run = open_run(entries)
     return role(entries, pair).active if run is None else run.first.target
 

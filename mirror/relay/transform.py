@@ -113,7 +113,8 @@ def _load(name: str, options: Mapping[str, Any]) -> Callable[..., Any]:
         ) from error
     except ValueError:
         pass  # written in C, without a signature
-    return found  # type: ignore[no-any-return]
+    callback: Callable[..., Any] = found
+    return callback
 
 
 def _kind(found: Any) -> str:

@@ -38,8 +38,12 @@ class Application:
         self._partitions = partitions
         self._number = 0
 
-    def write(self, bootstrap: str, count: int) -> bool:
-        """Write `count` records; returns whether brokers acknowledged all of them."""
+    def write(
+        self, bootstrap: str, count: int, *, gone: threading.Event | None = None
+    ) -> bool:
+        """Write `count` records; returns whether brokers acknowledged all of them.
+        `gone`: set when no broker will answer any more.
+        """
         client = Producer(
             {
                 "bootstrap.servers": bootstrap,
@@ -63,18 +67,22 @@ class Application:
                 partition=to,
                 on_delivery=delivered,
             )
-        client.flush()
+        while client.flush(1):
+            if gone is not None and gone.is_set():
+                client.purge()
         return len(self.written) == before + count
 
     @contextlib.contextmanager
-    def writing(self, bootstrap: str) -> Iterator[threading.Event]:
+    def writing(
+        self, bootstrap: str, *, gone: threading.Event | None = None
+    ) -> Iterator[threading.Event]:
         """Write until the block ends, the event that it gives is set, or the cluster is
-        gone.
+        `gone`.
         """
         stop = threading.Event()
 
         def run() -> None:
-            while not stop.wait(0.05) and self.write(bootstrap, 20):
+            while not stop.wait(0.05) and self.write(bootstrap, 20, gone=gone):
                 pass
 
         thread = threading.Thread(target=run)

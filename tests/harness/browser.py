@@ -118,6 +118,14 @@ class Browser:
         self._tell("Emulation.setEmulatedMedia", {"features": [wish]})
         self._tell("Emulation.setScriptExecutionDisabled", {"value": not scripts})
 
+    def hasten(self, times: int) -> None:
+        """Timers of pages that are opened from here on end this much sooner."""
+        script = (
+            "const wait = window.setTimeout;"
+            f"window.setTimeout = (call, ms) => wait(call, ms / {times});"
+        )
+        self._tell("Page.addScriptToEvaluateOnNewDocument", {"source": script})
+
     def screenshot(self, name: str) -> Path:
         """The whole page as a file, in MIRROR_TEST_SCREENSHOTS if that is set."""
         folder = os.environ.get("MIRROR_TEST_SCREENSHOTS")

@@ -7,6 +7,7 @@ would copy is copied before the switch begins, or in what the test does `before`
 from __future__ import annotations
 
 from dataclasses import replace
+import time
 from typing import TYPE_CHECKING, Any, Self
 
 from mirror.clusters.reach import Reach
@@ -137,10 +138,12 @@ class Rehearsal:
         *,
         kind: Kind = Kind.SWITCH,
         step_seconds: float | None = None,
+        in_vain: str = "",
         tell: Callable[[str, str], None] = lambda _step, _text: None,
     ) -> None:
         """Switch. `before`: what to do right before steps; `step_seconds`: what a step
-        may take at most. Raises what that raises.
+        may take at most; `in_vain`: a step that waits for what never comes, and soon
+        gives up. Raises what that raises.
         """
         stage = self.stage(kind)
         operator = _operator(stage)
@@ -149,6 +152,8 @@ class Rehearsal:
             name: _after(acts[name], step) if name in acts else step
             for name, step in STEPS.items()
         }
+        if in_vain:
+            steps[in_vain] = _brief(steps[in_vain])
 
         def did(step: str, done: Done, _seconds: float) -> None:
             self.said[step] = done
@@ -186,5 +191,14 @@ def _after(act: Callable[[], object], step: Step) -> Step:
     def do(stage: Stage) -> Done:
         act()
         return step.do(stage)
+
+    return replace(step, do=do)
+
+
+def _brief(step: Step) -> Step:
+    """It waits for two seconds, and brokers still have all of their time to answer."""
+
+    def do(stage: Stage) -> Done:
+        return step.do(replace(stage, deadline=time.monotonic() + 2))
 
     return replace(step, do=do)

@@ -223,10 +223,8 @@ def copy_until(
     count: int,
     timeout: float = PATIENCE_SECONDS,
 ) -> list[PartitionReport]:
-    """Let a slot copy until a witness finds `count` records; returns its reports. On a
-    busy machine the lease lasts longer, as every wait does.
-    """
-    running = RunningLease(slot, replace(lease, seconds=lease.seconds * crowd()))
+    """Let a slot copy until a witness finds `count` records; returns its reports."""
+    running = RunningLease(slot, lease)
     try:
         witness.wait(count, timeout, running)
     finally:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 import json
+import threading
 from typing import TYPE_CHECKING
 
 import pytest
@@ -43,10 +44,11 @@ def test_the_active_cluster_dies(topic_name: str, tmp_path: Path) -> None:
             mirror.wait_copied(ends["FA"], topic_name, flow="FA->FB")
             mirror.wait_checkpoints("FA->FB")
             mirror.wait_until(lambda _: mirror.flow("FA->FB")["group_count"])
-            with application.writing(ends["FA"]) as stop:
+            gone = threading.Event()
+            with application.writing(ends["FA"], gone=gone):
                 mirror.wait_until(lambda _: len(application.written) > 1000)
                 made["a"].kill()
-                stop.set()
+                gone.set()
             said = Switch(tmp_path, "switch", "FA/FB", "--yes").fails()
             assert "mirror failover 'FA->FB'" in said
             out = Switch(

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.integration
 
 _PARTITIONS = 2
-_EACH = 600
+_EACH = 350
 _SLOW_COMMIT_SECONDS = 0.15
 COPY, PROGRESS = "its copy", "the progress"
 _POSITION = struct.Struct(">hq")

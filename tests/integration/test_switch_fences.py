@@ -256,7 +256,7 @@ def test_somebody_takes_the_fence_away(
         assert write(scram(two, "alice", "alice"), topic_name) == ""
 
 
-class Died(Exception):  # noqa: N818
+class DiedError(Exception):
     """The operator is gone, and undoes nothing."""
 
 
@@ -279,11 +279,11 @@ def test_aborted_from_every_step(
         commit_for(one.admin_bootstrap, group, {topic_name: 1})
 
         def die() -> None:
-            raise Died
+            raise DiedError
 
         for step in roles.STEPS[: roles.STEPS.index(roles.ROLE) + 1]:
             before = everything(one), all_acls(two.admin_bootstrap)
-            with pytest.raises(Died):
+            with pytest.raises(DiedError):
                 rehearsal.carry_out({step: die})
             rehearsal.abort()
             acls, logs, offsets = everything(one)

@@ -31,7 +31,7 @@ from tests.harness.group_moves import Reader, commit_for, committed
 from tests.harness.load import producer
 from tests.harness.rehearsal import Rehearsal
 from tests.harness.service import RunningMirror
-from tests.harness.waiting import crowd, wait_for
+from tests.harness.waiting import wait_for
 from tests.harness.witness import order_of
 
 if TYPE_CHECKING:
@@ -183,7 +183,7 @@ def test_a_position_in_an_earlier_topic(play: Play) -> None:
         assert play.application.write(play.a, 5)
 
     with pytest.raises(MirrorError, match="step drain failed: still waiting"):
-        play.rehearsal.carry_out({"fence": renew}, step_seconds=5 * crowd())
+        play.rehearsal.carry_out({"fence": renew}, in_vain="drain")
     assert not play.active()
 
 
@@ -249,7 +249,7 @@ def test_a_topic_that_has_grown(
             grow()
         clear = f"step {at} failed.*has 3 partitions on {play.one} and fewer on"
         with pytest.raises(MirrorError, match=clear) as told:
-            rehearsal.carry_out({step: grow}, step_seconds=3 * crowd())
+            rehearsal.carry_out({step: grow}, in_vain=at)
         assert "refresh_topics_seconds" in str(told.value)
         assert "Everything was undone" in str(told.value)
         rehearsal.copying().own()

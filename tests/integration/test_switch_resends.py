@@ -131,7 +131,7 @@ def test_five_times_there_and_back(
                 mirror.wait_running(f"{active}->{other}")
                 assert producer.refused > refused
                 there = len(producer.written)
-                wait_for(lambda: len(producer.written) > there + 100)  # noqa: B023
+                wait_for(lambda there=there: len(producer.written) > there + 100)
         mirror.wait_copied(ends[active], topic_name, flow=f"{active}->{other}")
         application.consume(ends[active], [topic_name])
     application.written = producer.written

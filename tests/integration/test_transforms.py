@@ -15,7 +15,7 @@ from tests.harness.admin import alter_topic, create_topic, topic_exists
 from tests.harness.load import NumberedLoad, producer
 from tests.harness.service import config_for
 from tests.harness.slots import RunningLease, SparklessFlow
-from tests.harness.waiting import crowd
+from tests.harness.waiting import wait_for
 from tests.harness.witness import eventually, keys_of, read_topic
 from tests.integration.test_exact_offsets import assert_exact, log_of, map_on
 
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from confluent_kafka import Message
 
     from mirror.playground.cluster import PlaygroundCluster
+    from mirror.relay.report import PartitionReport
+    from mirror.relay.slot import Slot
     from tests.harness.standing import StandingMirror
 
 pytestmark = pytest.mark.integration
@@ -62,6 +64,18 @@ def put(bootstrap: str, topic: str, partition: int, values: Sequence[bytes]) -> 
 
 def shown(messages: Sequence[Message]) -> list[tuple[Any, ...]]:
     return [(m.key(), m.value(), m.headers() or [], m.timestamp()[1]) for m in messages]
+
+
+def faulted(slot: Slot, flow: SparklessFlow) -> PartitionReport:
+    """Copy until partition 0 is set aside; its report."""
+    found: list[PartitionReport] = []
+
+    def seen() -> bool:
+        found[:] = [r for r in slot.run(flow.lease(2)) if r.partition == 0]
+        return found[0].state == "FAULTED"
+
+    wait_for(seen)
+    return found[0]
 
 
 @pytest.mark.parametrize("provenance", [True, False])
@@ -157,13 +171,9 @@ def test_what_stands_before_a_failure_is_copied(
         clusters, topic_name, "no_poison", transform_options={"unless": str(mended)}
     )
     with flow.slot() as slot:
-        lease = RunningLease(slot, flow.lease(120))
-        copied = len(eventually(target, flow.copy, 60_000)[0])
-        time.sleep(2 * crowd())
-        (report,) = lease.end()
-        assert report.state == "FAULTED"
+        report = faulted(slot, flow)
         assert f"offsets {report.position} to 69999" in report.reason
-        assert report.position == len(read_topic(target, flow.copy)[0]) >= copied
+        assert report.position == len(read_topic(target, flow.copy)[0]) >= 60_000
         mended.touch()
         lease = RunningLease(slot, flow.lease(120))
         found = eventually(target, flow.copy, 70_000)
@@ -251,8 +261,8 @@ def test_a_dead_letter_topic_that_refuses(clusters: Clusters, topic_name: str) -
     put(source, topic_name, 0, [b"1", b"poison", b"3"])
     flow = copying(clusters, topic_name, "no_poison", dead_letter_topic=dead)
     with flow.slot() as slot:
+        faulted(slot, flow)
         lease = RunningLease(slot, flow.lease(120))
-        time.sleep(crowd())
         put(source, topic_name, 1, [b"1", b"2"])
         eventually(target, flow.copy, 2)
         reports = {r.partition: r for r in lease.end()}

@@ -11,14 +11,13 @@ import pytest
 
 from tests.harness.admin import copied_records, create_topic
 from tests.harness.load import NumberedLoad
-from tests.harness.service import RunningMirror, config_for
+from tests.harness.service import config_for
 from tests.harness.waiting import wait_for
 from tests.harness.witness import assert_exactly_once, order_of, read_topic
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from mirror.playground.cluster import PlaygroundCluster
+    from tests.harness.standing import StandingMirror
 
 pytestmark = pytest.mark.integration
 
@@ -45,7 +44,10 @@ _SIEVE = """
 
 @pytest.mark.parametrize("times", [2, pytest.param(5, marks=pytest.mark.full)])
 def test_exactly_once_while_workers_are_killed(
-    clusters: dict[str, PlaygroundCluster], topic_name: str, tmp_path: Path, times: int
+    clusters: dict[str, PlaygroundCluster],
+    topic_name: str,
+    standing: StandingMirror,
+    times: int,
 ) -> None:
     """Records of all sizes and codecs arrive exactly once and in order while every
     worker is killed at random moments of the copy; each is counted once, although
@@ -59,7 +61,8 @@ def test_exactly_once_while_workers_are_killed(
     moments = random.Random(20240601)
     flows, dead = ("A->B", "SIEVE->B"), f"{topic_name}-dead"
     plain, sieved = (f"{flow.split('-')[0]}.{topic_name}" for flow in flows)
-    (tmp_path / "sieve_of_a_test.py").write_text(textwrap.dedent(_SIEVE))
+    module = standing.state_dir.parent / "sieve_of_a_test.py"
+    module.write_text(textwrap.dedent(_SIEVE))
     config = config_for(source, target, flows=flows, topics=[topic_name], tasks=2)
     config["clusters"]["SIEVE"] = config["clusters"]["A"]
     config["flows"]["SIEVE->B"] |= {
@@ -68,7 +71,7 @@ def test_exactly_once_while_workers_are_killed(
         "dead_letter_topic": dead,
     }
 
-    with RunningMirror(config, tmp_path) as mirror:
+    with standing.hosting(config) as mirror:
         with load.streaming():
             for kills in range(1, times + 1):
                 before = [copied_records(target, copy) for copy in (plain, sieved)]
@@ -89,7 +92,6 @@ def test_exactly_once_while_workers_are_killed(
         wait_for(lambda: mirror.flow("A->B")["records"] >= load.total)
         assert mirror.flow("A->B")["records"] == load.total
         assert min(mirror.flow(flow)["restarts"] for flow in flows) >= times
-        assert mirror.terminate() == 0
     assert_exactly_once(order_of(target, plain), load.order)
     kept = {
         partition: [

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 import resource
-from typing import TYPE_CHECKING
 
 import pytest
 
 from mirror.host import allowed, memory_use, process_use, usable_cores
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = pytest.mark.unit
 
@@ -103,7 +100,7 @@ def test_use_of_a_process() -> None:
     before = process_use()
     assert before is not None
     held = bytearray(b"x" * 50_000_000)
-    with open(os.devnull, "rb"):  # noqa: PTH123
+    with Path(os.devnull).open("rb"):
         after = process_use(os.getpid())
     assert after is not None
 

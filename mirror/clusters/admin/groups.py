@@ -117,7 +117,7 @@ def list_groups(cluster: Cluster) -> dict[str, Group]:
 
 
 def members(cluster: Cluster, groups: Iterable[Group]) -> dict[str, tuple[Member, ...]]:
-    """The members of each group; a group that is gone by now has none.
+    """The members of each group; a group that is gone has none.
 
     Raises:
         ClusterError: a coordinator does not answer, or refuses.

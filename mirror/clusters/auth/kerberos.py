@@ -170,7 +170,7 @@ def exchange(config: ClusterConfig, host: str, where: str) -> Exchange:
 
 
 def forget(config: ClusterConfig) -> None:
-    """A broker refused this cluster's tickets: its key may be another by now."""
+    """A broker refused this cluster's tickets: its key may have changed."""
     _of(config).forget()
 
 

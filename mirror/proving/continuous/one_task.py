@@ -86,8 +86,9 @@ class OneTask:
                 return future.result()
 
     def _first(self, task: Callable[[], Any]) -> tuple[Any, int]:
+        found: tuple[Any, int]
         (found,) = self._runner.results([task])
-        return found  # type: ignore[no-any-return]
+        return found
 
 
 class Turn:
