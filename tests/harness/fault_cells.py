@@ -23,6 +23,7 @@ from tests.harness.witness import Witness, assert_exactly_once, order_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from contextlib import AbstractContextManager
+    from pathlib import Path
 
     from mirror.playground.cluster import PlaygroundCluster
     from tests.acceptance.test_alerts import Prometheus
@@ -46,14 +47,13 @@ class Lab:
     topic: str
     mirror: RunningMirror
     load: NumberedLoad
+    copy: str
+    clock: Path
+    """Sets the clock of a service with a false one."""
 
     @property
     def flow(self) -> str:
         return f"{self.alias}->T"
-
-    @property
-    def copy(self) -> str:
-        return f"{self.alias}.{self.topic}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,6 +75,10 @@ class Cell:
     """Whether the third broker of the target has a small disk."""
     idle: bool = False
     """Nothing is sent while the fault lasts."""
+    both_ways: bool = False
+    """Whether a second flow brings the topic back, under its own name."""
+    false_clock: bool = False
+    """Whether it is a service of its own, with a clock that can be set."""
 
     @property
     def id(self) -> str:
@@ -132,6 +136,9 @@ def trial(cell: Cell, lab: Lab, prometheus: Prometheus) -> Outcome:
         witness.begin(lab.copy)
         witness.wait(lab.load.total, _RECOVERED_SECONDS)
     assert_exactly_once(order_of(bootstrap, lab.copy), lab.load.order)
+    if cell.both_ways:
+        back = order_of(lab.source.admin_bootstrap, lab.topic)
+        assert_exactly_once(back, lab.load.order)
     state, reason = max(
         seen,
         key=lambda each: (cell.reason in each[1], each[1] != "", seen[each]),
