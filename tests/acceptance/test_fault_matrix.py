@@ -77,6 +77,12 @@ CELLS = [
         alert=_LATE,
     ),
     Cell(
+        fault="source: retention deletes what is not copied yet",
+        strike=strikes.overtaken,
+        loses=True,
+        alert="MirrorRecordsLost",
+    ),
+    Cell(
         fault="source: all leaders move",
         strike=strikes.moved("source"),
     ),

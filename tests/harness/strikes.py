@@ -12,6 +12,7 @@ import shutil
 import subprocess
 from typing import TYPE_CHECKING
 
+from confluent_kafka import OFFSET_END
 from kafka import KafkaAdminClient, TopicPartition
 from kafka.protocol.admin import ElectionType
 
@@ -19,7 +20,7 @@ from mirror.clusters.cluster import Cluster
 from mirror.config.cluster_settings import ClusterConfig
 from mirror.offsets import progress, runs
 from mirror.playground.secured import USER
-from tests.harness.admin import alter_topic
+from tests.harness.admin import alter_topic, delete_records, end_offsets
 from tests.harness.clocks import set_clock
 from tests.harness.cut_off import in_sync, leader_of
 from tests.harness.load import producer
@@ -303,6 +304,19 @@ def ids_expired(lab: Lab) -> Iterator[None]:
 def workers_suspended(lab: Lab) -> AbstractContextManager[None]:
     """The processes that copy sleep."""
     return suspended(lab.mirror.worker_pids())
+
+
+@contextmanager
+def overtaken(lab: Lab) -> Iterator[None]:
+    """The processes that copy sleep, and retention deletes what is sent meanwhile."""
+    place = (lab.source.bootstrap, lab.topic)
+    with workers_suspended(lab):
+        before = end_offsets(*place)
+        wait_for(
+            lambda: all(end > before[p] + 100 for p, end in end_offsets(*place).items())
+        )
+        delete_records(*place, OFFSET_END, partitions=before)
+        yield
 
 
 def clock_set(seconds: int) -> Strike:
