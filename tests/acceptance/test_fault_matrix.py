@@ -59,6 +59,7 @@ CELLS = [
     Cell(
         fault="source: a leader is silent (half-open connections)",
         strike=strikes.silent(strikes.source_leader),
+        reason="no answer in time",
     ),
     Cell(
         fault="source: its only broker's answers are dropped (cut one way)",
