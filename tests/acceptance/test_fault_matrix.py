@@ -211,6 +211,16 @@ CELLS = [
         fault="mirror: damaged records in its other topics",
         strike=strikes.own_topics_damaged,
     ),
+    Cell(
+        fault="mirror: its clock jumps an hour ahead",
+        strike=strikes.clock_set(3600),
+        false_clock=True,
+    ),
+    Cell(
+        fault="mirror: its clock jumps an hour back",
+        strike=strikes.clock_set(-3600),
+        false_clock=True,
+    ),
     *(
         Cell(fault=f"both ways, one name: {fault}", strike=strike, both_ways=True)
         for fault, strike in (
@@ -223,16 +233,6 @@ CELLS = [
             ("all leaders move", strikes.moved("target")),
             ("workers are suspended", strikes.workers_suspended),
         )
-    ),
-    Cell(
-        fault="mirror: its clock jumps an hour ahead",
-        strike=strikes.clock_set(3600),
-        false_clock=True,
-    ),
-    Cell(
-        fault="mirror: its clock jumps an hour back",
-        strike=strikes.clock_set(-3600),
-        false_clock=True,
     ),
 ]
 
