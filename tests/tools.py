@@ -71,6 +71,10 @@ TOOLS = {
         python="gssapi",
         lock="requirements.kerberos.lock",
     ),
+    "faults": Tool(
+        programs=("gcc", "iptables", "strace"),
+        packages=("gcc", "libc6-dev", "iptables", "strace"),
+    ),
     "registry": Tool(
         programs=(axonops.PROGRAM,), module=axonops.MODULE, package=axonops.PACKAGE
     ),

@@ -350,7 +350,7 @@ class Producer:
             self._find_coordinator()
         if error != codes.NONE:
             who = f"{doing} {self.transactional_id or ''}".rstrip()
-            who += self._waits if error == codes.CONCURRENT_TRANSACTIONS else ""
+            who += unended.hint(error, self._waits)
             raise codes.error_for(error, f"cluster {self._cluster.alias}: {who}")
 
     def _connection(self) -> Connection:

@@ -1,16 +1,20 @@
 """What keeps a transaction from ending, in words for a reason.
 
-Main function: `where`. A coordinator that has decided on a transaction answers "wait"
-until every partition has its marker, and names the partitions that lack it. Markers are
-acknowledged by all replicas in sync, which may be too few.
+Functions: `where`, of a state that a coordinator shows, and `hint`, of its refusal. A
+coordinator that has decided on a transaction answers "wait" until every partition has
+its marker, and names the partitions that lack it. Markers, and what it writes to its
+own log, are acknowledged by all replicas in sync, which may be too few.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from mirror.clusters import codes
+
 _ENDING = frozenset({"PrepareCommit", "PrepareAbort"})
 _MOST = 3
+_LOOK = "look for leaders, and for replicas in sync below min.insync.replicas"
 
 
 def where(shown: Any) -> str:
@@ -27,5 +31,16 @@ def where(shown: Any) -> str:
     more = f" and {len(names) - _MOST} more" if len(names) > _MOST else ""
     return (
         f", whose last transaction cannot end in {', '.join(names[:_MOST])}{more}: "
-        "look for leaders, and for replicas in sync below min.insync.replicas"
+        f"{_LOOK}"
     )
+
+
+def hint(error: int, shown: str) -> str:
+    """What to look at after a coordinator's refusal; empty if that says it all.
+    `shown`: what `where` said.
+    """
+    if error == codes.CONCURRENT_TRANSACTIONS:
+        return shown
+    if error == codes.COORDINATOR_NOT_AVAILABLE:
+        return f", whose coordinator cannot serve it: in __transaction_state, {_LOOK}"
+    return ""

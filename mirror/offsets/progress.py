@@ -9,8 +9,8 @@ that finds a generation other than its own has been replaced and must stop.
 Layout, big-endian: key = topic (INT16 length + UTF-8), partition INT32; value = version
 INT16 = 0, next offset INT64 (-1: `UNSETTLED`), leader epoch INT32, topic id 16 bytes,
 the id before the topic was re-created 16 bytes (zeros: none), running count: service 16
-bytes, begun INT64 in epoch ms, n INT16, n INT64. The count, or both of the last two,
-may be missing: the first release does not write it, and ignores it. The generation's
+bytes, begun INT64 in epoch ms, n INT16, n INT64; `oldest_leader` INT32. What is at the
+end may be missing: earlier releases do not write it, and ignore it. The generation's
 key has an empty topic and partition -1; its value is version INT16 = 0 and UTF-8 text.
 Tombstones with partition -2 mean nothing: a leader proves with them that it leads.
 """
@@ -53,6 +53,7 @@ TOPIC_CONFIGS = {
 
 _VALUE = struct.Struct(">hqi16s")
 _COUNT = struct.Struct(">16sqh")
+_NO_COUNT = _COUNT.pack(bytes(16), 0, 0)
 _INT32 = struct.Struct(">i")
 _INT16 = struct.Struct(">h")
 _LENGTH = struct.Struct(">H")
@@ -71,6 +72,9 @@ class Position:
     topic_id: uuid.UUID = NO_ID
     left_id: uuid.UUID = NO_ID
     """The topic's id before it was re-created: it never comes back."""
+    oldest_leader: int = -1
+    """Leaders of an earlier epoch may still show what the source lost before this
+    position, and are not believed; -1: nothing was lost just before it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,6 +177,8 @@ def decode(key: bytes, value: bytes) -> str | tuple[TopicPartition, Position, by
         name = key[2 : 2 + length].decode()
         _, offset, epoch, topic_id = _VALUE.unpack_from(value)
         partition = _INT32.unpack_from(key, 2 + length)[0]
+        running, rest = _split(value[_VALUE.size + 16 :])
+        oldest = _INT32.unpack(rest)[0] if rest else -1
     except (struct.error, ValueError) as error:
         raise damaged(error) from error
     position = Position(
@@ -180,8 +186,9 @@ def decode(key: bytes, value: bytes) -> str | tuple[TopicPartition, Position, by
         leader_epoch=epoch,
         topic_id=uuid.UUID(bytes=topic_id),
         left_id=_left_id(value),
+        oldest_leader=oldest,
     )
-    return (name, partition), position, value[_VALUE.size + 16 :]
+    return (name, partition), position, running
 
 
 def encode_generation(generation: str) -> EncodedBatch:
@@ -276,11 +283,24 @@ def _key(topic: str, partition: int) -> bytes:
 
 
 def _value(position: Position, running: bytes) -> bytes:
+    oldest = b""
+    if position.oldest_leader >= 0:
+        running = running or _NO_COUNT
+        oldest = _INT32.pack(position.oldest_leader)
     left = position.left_id.bytes if running or position.left_id != NO_ID else b""
     fixed = _VALUE.pack(
         0, position.offset, position.leader_epoch, position.topic_id.bytes
     )
-    return fixed + left + running
+    return fixed + left + running + oldest
+
+
+def _split(written: bytes) -> tuple[bytes, bytes]:
+    """A count, empty if there is none, and what follows it."""
+    if len(written) < _COUNT.size:
+        return written, b""
+    end = _COUNT.size + 8 * max(_COUNT.unpack_from(written)[2], 0)
+    count = written[:end]
+    return (b"" if count == _NO_COUNT else count), written[end : end + _INT32.size]
 
 
 def _left_id(value: bytes) -> uuid.UUID:

@@ -11,7 +11,7 @@ leader must mean the same topic, before and after. It asks about all partitions 
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from mirror.clusters.admin import topic_admin
@@ -115,6 +115,9 @@ def look(source: Cluster, suspects: Iterable[Suspect]) -> list[Finding]:
                 f"{_name(suspect)}: a broker has no offset {suspect.position.offset}, "
                 f"but its leader, broker {leader.node}, has"
             )
+        if gap is not None:
+            # A former leader that is cut off may still show what is lost.
+            gap = replace(gap, to=replace(gap.to, oldest_leader=leader.epoch))
         findings[key] = Finding(suspect=suspect, gap=gap, leader=leader, reason=reason)
     return list(findings.values())
 
@@ -253,13 +256,17 @@ def _in_the_way(suspect: Suspect, shown: Topic | None, views: Views) -> str:
         return f"{_name(suspect)} has no leader"
     if views.has_another(leader.node, shown):
         return _disagree(suspect)
-    if not remade(shown.topic_id, position) and leader.epoch < position.leader_epoch:
+    oldest = max(position.leader_epoch, position.oldest_leader)
+    if not remade(shown.topic_id, position) and leader.epoch < oldest:
         if _nameless(shown):
             return _remade_or_cut(suspect, f"is led under epoch {leader.epoch}")
+        known = f"records of epoch {oldest} were copied"
+        if oldest > position.leader_epoch:
+            known = f"a leader of epoch {oldest} no longer had some"
         return (
             f"{_name(suspect)}: broker {leader.node} leads it under epoch "
-            f"{leader.epoch}, but records of epoch {position.leader_epoch} were "
-            "copied: the brokers that answer are cut off from their cluster"
+            f"{leader.epoch}, but {known}: the brokers that answer are cut off from "
+            "their cluster"
         )
     return ""
 

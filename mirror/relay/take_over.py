@@ -119,7 +119,8 @@ class Found:
         )
 
     def _is_doubtful(self, key: TopicPartition, position: Position) -> bool:
-        older = self._leader_epoch(key) < position.leader_epoch
+        oldest = max(position.leader_epoch, position.oldest_leader)
+        older = self._leader_epoch(key) < oldest
         return older or remade(self.source_topics[key[0]].topic_id, position)
 
     def _leader_epoch(self, key: TopicPartition) -> int:

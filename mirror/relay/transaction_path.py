@@ -20,6 +20,7 @@ from enum import IntEnum
 import time
 from typing import TYPE_CHECKING
 
+from mirror.clusters import codes, unended
 from mirror.clusters.wire.write import Write
 from mirror.errors import UnreachableError
 
@@ -209,13 +210,15 @@ class TransactionPath:
             self.stage = Stage.COMMITTING
 
     def _read_commit(self, answer: Pending) -> None:
-        if self._producer.committed(answer.result()):
+        if self._producer.committed(said := answer.result()):
             self.stage = Stage.COMMITTED
             return
         if time.monotonic() > self._patience:
             raise UnreachableError(
                 f"cluster {self._to.cluster.alias}: a transaction of "
-                f"{self._producer.transactional_id} was not committed"
+                f"{self._producer.transactional_id}"
+                f"{unended.hint(said.error_code, '')} was not committed: "
+                f"{codes.name_of(said.error_code)}"
             )
         self._commit = None
         self._commit_at = time.monotonic() + _ASK_AGAIN_SECONDS

@@ -18,9 +18,11 @@ from mirror.playground.brokers import playground
 from tests.acceptance.test_alerts import Prometheus
 from tests.harness import strikes
 from tests.harness.admin import create_topic
+from tests.harness.clocks import false_clock
 from tests.harness.fault_cells import PARTITIONS, Cell, Lab, trial
 from tests.harness.load import NumberedLoad
 from tests.harness.security import admit
+from tests.harness.service import RunningMirror
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -34,10 +36,10 @@ pytestmark = [
     pytest.mark.acceptance,
     pytest.mark.full,
     pytest.mark.fault,
-    pytest.mark.needs("promtool"),
+    pytest.mark.needs("promtool", "faults"),
 ]
 
-_FAULTED, _LATE = "MirrorPartitionFaulted", "MirrorReplicationLagHigh"
+_LATE = "MirrorReplicationLagHigh"
 ALONE: dict[str, Any] = {"nodes": 1}
 
 
@@ -57,12 +59,29 @@ CELLS = [
     Cell(
         fault="source: a leader is silent (half-open connections)",
         strike=strikes.silent(strikes.source_leader),
+        reason="no answer in time",
     ),
     Cell(
         fault="source: its only broker's answers are dropped (cut one way)",
         strike=strikes.unheard("source"),
         source=ALONE,
         alert="MirrorClusterDown",
+    ),
+    Cell(
+        fault="source: a fifth of its only broker's packets is lost",
+        strike=strikes.unheard("source", share=0.2),
+        source=ALONE,
+    ),
+    Cell(
+        fault="source: a consumer may read 1 KB per second",
+        strike=strikes.throttled("source", "consumer_byte_rate", 1000.0),
+        alert=_LATE,
+    ),
+    Cell(
+        fault="source: retention deletes what is not copied yet",
+        strike=strikes.overtaken,
+        loses=True,
+        alert="MirrorRecordsLost",
     ),
     Cell(
         fault="source: all leaders move",
@@ -79,6 +98,7 @@ CELLS = [
     Cell(
         fault="target: a leader is silent (half-open connections)",
         strike=strikes.silent(strikes.target_leader),
+        reason="no answer in time",
     ),
     Cell(
         fault="target: the transaction coordinator is killed",
@@ -117,9 +137,29 @@ CELLS = [
         alert=_LATE,
     ),
     Cell(
+        fault="target: the offset map has too few replicas in sync",
+        strike=strikes.short_of_replicas(strikes.map_of),
+        reason="offset-map",
+        alert=_LATE,
+    ),
+    Cell(
         fault="target: the coordinators' log has too few replicas in sync",
         strike=strikes.short_of_replicas(strikes.coordinators_of),
+        reason="__transaction_state",
         alert=_LATE,
+    ),
+    Cell(
+        fault="target: a fifth of its only broker's packets is lost",
+        strike=strikes.unheard("target", share=0.2),
+        target=ALONE,
+    ),
+    Cell(
+        fault="target: a client has 0.1 % of a thread for requests",
+        strike=strikes.throttled("target", "request_percentage", 0.1),
+    ),
+    Cell(
+        fault="target: each fsync takes a second longer",
+        strike=strikes.slow_disks,
     ),
     Cell(
         fault="target: the disk of a broker is full",
@@ -171,6 +211,29 @@ CELLS = [
         fault="mirror: damaged records in its other topics",
         strike=strikes.own_topics_damaged,
     ),
+    Cell(
+        fault="mirror: its clock jumps an hour ahead",
+        strike=strikes.clock_set(3600),
+        false_clock=True,
+    ),
+    Cell(
+        fault="mirror: its clock jumps an hour back",
+        strike=strikes.clock_set(-3600),
+        false_clock=True,
+    ),
+    *(
+        Cell(fault=f"both ways, one name: {fault}", strike=strike, both_ways=True)
+        for fault, strike in (
+            ("a leader is killed", strikes.killed(strikes.target_leader)),
+            ("a leader is silent", strikes.silent(strikes.target_leader)),
+            (
+                "a transaction coordinator is killed",
+                strikes.killed(strikes.coordinator),
+            ),
+            ("all leaders move", strikes.moved("target")),
+            ("workers are suspended", strikes.workers_suspended),
+        )
+    ),
 ]
 
 
@@ -195,6 +258,7 @@ def make_lab(
     standing: StandingMirror,
     stack: ExitStack,
     tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> Callable[[Cell], tuple[Lab, Prometheus]]:
     """The flow that a cell strikes, and a Prometheus that looks at it."""
 
@@ -203,6 +267,14 @@ def make_lab(
             return threes[name]
         own = playground((name,), root=tmp_path / "own", given=False, **options)
         return stack.enter_context(own)[name]
+
+    def service(cell: Cell, config: dict[str, Any]) -> RunningMirror:
+        if not cell.false_clock:
+            return stack.enter_context(standing.hosting(config))
+        with monkeypatch.context() as patch:
+            for name, value in false_clock(tmp_path / "clock").items():
+                patch.setenv(name, value)
+            return stack.enter_context(RunningMirror(config, tmp_path / "false"))
 
     def make(cell: Cell) -> tuple[Lab, Prometheus]:
         if cell.disk:
@@ -214,6 +286,7 @@ def make_lab(
         alias, topic = f"S{CELLS.index(cell)}", f"cell-{CELLS.index(cell)}"
         source = ends["S"].admin_bootstrap
         create_topic(source, topic, PARTITIONS)
+        flows = [f"{alias}->T", *([f"T->{alias}"] if cell.both_ways else [])]
         config = {
             "clusters": {
                 name: {
@@ -223,19 +296,20 @@ def make_lab(
                 }
                 for name, end in ((alias, ends["S"]), ("T", ends["T"]))
             },
-            "flows": {
-                f"{alias}->T": {
-                    "topics": [topic],
-                    "tasks": 1,
-                    "lease_seconds": 2,
-                    "sla_seconds": 5,
-                    "emit_heartbeats": False,
-                    "heartbeats_replication": False,
-                }
+            "defaults": {
+                "topics": [topic],
+                "policy": "identity" if cell.both_ways else "default",
+                "tasks": 1,
+                "lease_seconds": 2,
+                "sla_seconds": 5,
+                "emit_heartbeats": False,
+                "heartbeats_replication": False,
             },
+            "flows": {name: {} for name in flows},
         }
-        mirror = stack.enter_context(standing.hosting(config))
-        mirror.wait_running(f"{alias}->T")
+        mirror = service(cell, config)
+        for flow in flows:
+            mirror.wait_running(flow)
         address = mirror.url.removeprefix("http://")
         prometheus = Prometheus(tmp_path / "prometheus", address)
         stack.enter_context(prometheus.running())
@@ -244,8 +318,10 @@ def make_lab(
             target=ends["T"],
             alias=alias,
             topic=topic,
+            copy=topic if cell.both_ways else f"{alias}.{topic}",
             mirror=mirror,
             load=NumberedLoad(source, topic, PARTITIONS, seed=1),
+            clock=tmp_path / "clock",
         )
         return lab, prometheus
 

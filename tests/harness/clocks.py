@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+import struct
+import subprocess
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -36,3 +39,19 @@ def clocks_of(module: ModuleType, monkeypatch: pytest.MonkeyPatch) -> Clocks:
     made = Clocks()
     monkeypatch.setattr(module, "time", made)
     return made
+
+
+def false_clock(file: Path) -> dict[str, str]:
+    """Variables of processes whose wall clock is off by what `set_clock` writes to this
+    file.
+    """
+    set_clock(file, 0)
+    library = file.with_suffix(".so")
+    source = Path(__file__).with_name("false_clock.c")
+    subprocess.run(["gcc", "-shared", "-fPIC", "-o", library, source], check=True)
+    return {"LD_PRELOAD": str(library), "FALSE_CLOCK": str(file)}
+
+
+def set_clock(file: Path, seconds: int) -> None:
+    with file.open("r+b" if file.exists() else "wb") as opened:
+        opened.write(struct.pack("=q", seconds))

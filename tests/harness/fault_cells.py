@@ -16,13 +16,16 @@ import re
 import time
 from typing import TYPE_CHECKING, Any
 
+from mirror.recovery import losses
 from tests.harness.admin import copied_records
+from tests.harness.connections import connected
 from tests.harness.waiting import deadline_in, wait_for
 from tests.harness.witness import Witness, assert_exactly_once, order_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from contextlib import AbstractContextManager
+    from pathlib import Path
 
     from mirror.playground.cluster import PlaygroundCluster
     from tests.acceptance.test_alerts import Prometheus
@@ -46,14 +49,13 @@ class Lab:
     topic: str
     mirror: RunningMirror
     load: NumberedLoad
+    copy: str
+    clock: Path
+    """Sets the clock of a service with a false one."""
 
     @property
     def flow(self) -> str:
         return f"{self.alias}->T"
-
-    @property
-    def copy(self) -> str:
-        return f"{self.alias}.{self.topic}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,8 +75,15 @@ class Cell:
     target: Mapping[str, Any] | None = None
     disk: bool = False
     """Whether the third broker of the target has a small disk."""
+    loses: bool = False
+    """Whether the source itself loses records, of each partition: those are in the
+    ledger."""
     idle: bool = False
     """Nothing is sent while the fault lasts."""
+    both_ways: bool = False
+    """Whether a second flow brings the topic back, under its own name."""
+    false_clock: bool = False
+    """Whether it is a service of its own, with a clock that can be set."""
 
     @property
     def id(self) -> str:
@@ -122,16 +131,29 @@ def trial(cell: Cell, lab: Lab, prometheus: Prometheus) -> Outcome:
         if cell.idle:
             lab.load.send(200)
         ended, sent = time.monotonic(), lab.load.order
+        if cell.loses:
+            wait_for(lambda: lost(lab).keys() == sent.keys())
+        gone = lost(lab) if cell.loses else {}
         with Witness(bootstrap) as witness:
             witness.begin(lab.copy)
-            witness.wait_each({p: len(keys) for p, keys in sent.items()})
+            witness.wait_each(
+                {p: len(keys) - len(gone.get(p, ())) for p, keys in sent.items()}
+            )
         seconds = time.monotonic() - ended
         lab.mirror.wait_until(lambda _: _is_well(lab), _RECOVERED_SECONDS)
     lab.load.send(500)
     with Witness(bootstrap) as witness:
         witness.begin(lab.copy)
-        witness.wait(lab.load.total, _RECOVERED_SECONDS)
-    assert_exactly_once(order_of(bootstrap, lab.copy), lab.load.order)
+        count = lab.load.total - sum(map(len, gone.values()))
+        witness.wait(count, _RECOVERED_SECONDS)
+    expected = {
+        p: [key for n, key in enumerate(keys) if n not in gone.get(p, ())]
+        for p, keys in lab.load.order.items()
+    }
+    assert_exactly_once(order_of(bootstrap, lab.copy), expected)
+    if cell.both_ways:
+        back = order_of(lab.source.admin_bootstrap, lab.topic)
+        assert_exactly_once(back, lab.load.order)
     state, reason = max(
         seen,
         key=lambda each: (cell.reason in each[1], each[1] != "", seen[each]),
@@ -158,6 +180,18 @@ def _look(
     }
     shown = any(cell.reason in reason for _, reason in seen) or not cell.reason
     return shown and (not cell.alert or cell.alert in alerts)
+
+
+def lost(lab: Lab) -> dict[int, set[int]]:
+    """The offsets of each partition that the flow's ledger names."""
+    found: dict[int, set[int]] = {}
+    with connected(lab.target.bootstrap) as cluster:
+        for loss in losses.read(cluster, lab.alias):
+            assert loss.topic == lab.topic
+            assert loss.last is not None
+            offsets = range(loss.first, loss.last + 1)
+            found.setdefault(loss.partition, set()).update(offsets)
+    return found
 
 
 def _plain(reason: str, lab: Lab) -> str:

@@ -12,6 +12,7 @@ import shutil
 import subprocess
 from typing import TYPE_CHECKING
 
+from confluent_kafka import OFFSET_END
 from kafka import KafkaAdminClient, TopicPartition
 from kafka.protocol.admin import ElectionType
 
@@ -19,10 +20,12 @@ from mirror.clusters.cluster import Cluster
 from mirror.config.cluster_settings import ClusterConfig
 from mirror.offsets import progress, runs
 from mirror.playground.secured import USER
-from tests.harness.admin import alter_topic
+from tests.harness.admin import alter_topic, delete_records, end_offsets
+from tests.harness.clocks import set_clock
 from tests.harness.cut_off import in_sync, leader_of
 from tests.harness.load import producer
 from tests.harness.metadata import allow, revoke
+from tests.harness.quotas import limit
 from tests.harness.suspending import suspended
 from tests.harness.waiting import wait_for
 from tests.harness.witness import read_topic
@@ -92,13 +95,17 @@ def silent(choose: Choice) -> Strike:
     return strike
 
 
-def unheard(side: str) -> Strike:
-    """Packets reach the only broker of a cluster; its answers are dropped."""
+def unheard(side: str, *, share: float = 1) -> Strike:
+    """Packets reach the only broker of a cluster; its answers are dropped, or a random
+    `share` of their packets.
+    """
 
     @contextmanager
     def strike(lab: Lab) -> Iterator[None]:
         port = getattr(lab, side).bootstrap.rpartition(":")[2]
-        rule = ("INPUT", "-i", "lo", "-p", "tcp", "--sport", port, "-j", "DROP")
+        some = ("statistic", "--mode", "random", "--probability", str(share))
+        rule = ("INPUT", "-i", "lo", "-p", "tcp", "--sport", port)
+        rule += ("-m", *some, "-j", "DROP")
         subprocess.run(["iptables", "-I", *rule], check=True)
         try:
             yield
@@ -194,6 +201,44 @@ def short_of_replicas(topic: Callable[[Lab], str]) -> Strike:
     return strike
 
 
+def throttled(side: str, quota: str, value: float) -> Strike:
+    """The cluster limits the slot's client."""
+
+    @contextmanager
+    def strike(lab: Lab) -> Iterator[None]:
+        bootstrap = getattr(lab, side).bootstrap
+        who = {"client-id": f"mirror.{lab.flow}.0"}
+        limit(bootstrap, who, value, quota=quota)
+        try:
+            yield
+        finally:
+            limit(bootstrap, who, None, quota=quota)
+
+    return strike
+
+
+@contextmanager
+def slow_disks(lab: Lab) -> Iterator[None]:
+    """Each fsync of the target's brokers takes a second longer."""
+    command = ("strace", "-f", "-qq", "-o", "/dev/null")
+    command += ("-e", "trace=fsync,fdatasync")
+    command += ("-e", "inject=fsync,fdatasync:delay_enter=1000000", "-p")
+    tracers = [
+        subprocess.Popen(
+            [*command, str(pid)],
+            stderr=subprocess.DEVNULL,
+        )
+        for pid in lab.target.pids().values()
+    ]
+    try:
+        yield
+        assert all(tracer.poll() is None for tracer in tracers)
+    finally:
+        for tracer in tracers:
+            tracer.terminate()
+            tracer.wait()
+
+
 @contextmanager
 def small_disk(folder: Path) -> Iterator[None]:
     """A file system of a few MB."""
@@ -259,6 +304,30 @@ def ids_expired(lab: Lab) -> Iterator[None]:
 def workers_suspended(lab: Lab) -> AbstractContextManager[None]:
     """The processes that copy sleep."""
     return suspended(lab.mirror.worker_pids())
+
+
+@contextmanager
+def overtaken(lab: Lab) -> Iterator[None]:
+    """The processes that copy sleep, and retention deletes what is sent meanwhile."""
+    place = (lab.source.bootstrap, lab.topic)
+    with workers_suspended(lab):
+        before = end_offsets(*place)
+        wait_for(
+            lambda: all(end > before[p] + 100 for p, end in end_offsets(*place).items())
+        )
+        delete_records(*place, OFFSET_END, partitions=before)
+        yield
+
+
+def clock_set(seconds: int) -> Strike:
+    """The wall clock of the service's machine jumps."""
+
+    @contextmanager
+    def strike(lab: Lab) -> Iterator[None]:
+        set_clock(lab.clock, seconds)
+        yield
+
+    return strike
 
 
 def java_suspended(lab: Lab) -> AbstractContextManager[None]:

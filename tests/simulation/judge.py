@@ -141,8 +141,7 @@ class Judge:
             raise WrongError(f"{place}: {key!r} belongs to {record.where}")
         if record.value != value:
             raise WrongError(f"{place}: {key!r} has another value")
-        back = record.name in self.copies and self._is_back(record)
-        if self._once and record.name in self.copies and not back:
+        if self._once and record.name in self.copies:
             raise WrongError(
                 f"{place}: {key!r} is a second copy of {self.copies[record.name][:1]}"
             )
@@ -151,22 +150,12 @@ class Judge:
             raise WrongError(f"{place}: {key!r} was there before the flow began")
         number = int(record.name.rsplit(b":", 1)[1])
         last, of = self._last.get(where, (-1, b""))
-        if number <= last and self._once and not back:
+        if number <= last and self._once:
             raise WrongError(f"{place}: {key!r} comes after {of!r}")
         if number > last:
             self._last[where] = (number, record.name)
         self._begun.add(log)
         self.copies.setdefault(record.name, []).append((where, offset))
-
-    def _is_back(self, record: Written) -> bool:
-        """Whether the ledger says that the source lost its end, with this record. Where
-        that left nothing by which a later process knows the newest leader, a former one
-        that is cut off may show the record again: a limit (`failures.md`).
-        """
-        return any(
-            loss["cause"] == "TRUNCATED" and _explains(loss, record)
-            for loss in self._lost()
-        )
 
     def copy_deleted(self, name: str) -> None:
         """A copy is about to be deleted, and others may follow under its name."""

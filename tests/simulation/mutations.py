@@ -322,6 +322,11 @@ def first_starts_are_forgotten() -> AbstractContextManager[Any]:
     return _patched(ownership, "_committed", uncommitted)
 
 
+def losses_forget_the_leader() -> AbstractContextManager[Any]:
+    """After a loss, a leader from before it is believed by the next process."""
+    return _patched(progress, "_split", lambda written: (written, b""))
+
+
 def copies_are_for_ever() -> AbstractContextManager[Any]:
     """The map goes on to name copies that were deleted with their topic; part 1, A4."""
 
@@ -343,6 +348,6 @@ MUTATIONS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
         old_leaders_are_trusted, topic_ids_do_not_matter,
         runs_are_shifted, sequences_start_again, aborts_are_forgotten,
         losses_are_counted_twice, empty_markers_are_read, any_broker_counts,
-        first_starts_are_forgotten, copies_are_for_ever,
+        first_starts_are_forgotten, losses_forget_the_leader, copies_are_for_ever,
     )
 }  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 import uuid
 
@@ -185,6 +186,11 @@ def test_the_newest_leader_is_asked_not_the_one_that_was(
         ([_topic(_OLD, (1, 4))], _AT, "1 of 3 brokers answer"),
         ([_topic(_OLD, (1, 4))] * 2, _AT, "records of epoch 5 were copied"),
         (
+            [_topic(_OLD, (1, 5))] * 2,
+            replace(_AT, oldest_leader=6),
+            "a leader of epoch 6 no longer had some",
+        ),
+        (
             [_topic(_NEW, (1, 0)), _topic(_OLD, (1, 5))],
             _AT,
             "more than half of all must agree on its id",
@@ -204,6 +210,7 @@ def test_the_newest_leader_is_asked_not_the_one_that_was(
     ids=[
         "too few",
         "too old",
+        "from before a loss",
         "no majority",
         "no leader",
         "the leader has another",
@@ -253,6 +260,7 @@ def test_without_ids_nothing_is_guessed(
     found = _look(_Source([_topic(_OLD, (1, max(epoch, 5)))] * 3), known)
     assert found.gap is not None
     assert found.gap.cause is Cause.TRUNCATED
+    assert found.gap.to.oldest_leader == max(epoch, 5)
 
 
 def test_leaders_only_get_newer() -> None:

@@ -62,18 +62,34 @@ def earlier_id_before_counts(value: bytes) -> uuid.UUID:
     return uuid.UUID(bytes=left) if len(left) == 16 else NO_ID
 
 
+def count_before_oldest_leaders(value: bytes) -> RunningCount | None:
+    """How releases without `oldest_leader` read the count."""
+    return RunningCount.decode(value[46:])
+
+
+@pytest.mark.parametrize("oldest", [-1, 0, 9])
 @pytest.mark.parametrize("left_id", [NO_ID, _EARLIER_ID])
 @pytest.mark.parametrize("running", [None, _RUNNING])
-def test_earlier_releases_read_what_is_written_now(written, running, left_id):
-    """Earlier releases read the same position with and without a running count."""
+def test_earlier_releases_read_what_is_written_now(written, running, left_id, oldest):
+    """Earlier releases read the same position, and the same running count if there is
+    one; ours reads all of it.
+    """
     position = Position(
-        offset=_POSITION.offset, leader_epoch=7, topic_id=_ID, left_id=left_id
+        offset=_POSITION.offset,
+        leader_epoch=7,
+        topic_id=_ID,
+        left_id=left_id,
+        oldest_leader=oldest,
     )
 
     key, value = written(position, running)
 
     assert read_by_first_release(key, value) == ("orders", 3, _POSITION)
     assert earlier_id_before_counts(value) == left_id
+    counted = count_before_oldest_leaders(value)
+    assert (counted.counts if counted else Counts()) == (
+        running.counts if running else Counts()
+    )
     *found, count = progress.decode(key, value)
     assert found == [("orders", 3), position]
     assert RunningCount.decode(count) == running

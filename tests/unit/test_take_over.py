@@ -95,9 +95,17 @@ def test_a_first_position_that_was_unsettled_is_committed() -> None:
     [
         (replace(_AT, leader_epoch=5), True),
         (replace(_AT, leader_epoch=-1), False),
+        (replace(_AT, oldest_leader=5), True),
+        (replace(_AT, oldest_leader=4), False),
         (replace(_AT, topic_id=_EARLIER_ID), True),
     ],
-    ids=["an older leader", "an unknown epoch", "another topic"],
+    ids=[
+        "an older leader",
+        "an unknown epoch",
+        "one from before a loss",
+        "one since a loss",
+        "another topic",
+    ],
 )
 def test_a_source_that_fits_no_longer_is_doubted(
     position: Position,

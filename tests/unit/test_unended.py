@@ -5,7 +5,7 @@ from __future__ import annotations
 from kafka.protocol.admin import DescribeTransactionsResponse
 import pytest
 
-from mirror.clusters import unended
+from mirror.clusters import codes, unended
 
 pytestmark = pytest.mark.unit
 
@@ -29,3 +29,12 @@ def test_where_it_does_not_end(state: str, numbers: list[int], said: str) -> Non
     shown = _State(transaction_state=state, topics=topics)
     assert said in unended.where(shown)
     assert bool(unended.where(shown)) == bool(said)
+
+
+def test_what_a_refusal_means() -> None:
+    """A coordinator without its log names that; one that waits says for what; other
+    refusals say all there is.
+    """
+    assert "in __transaction_state" in unended.hint(codes.COORDINATOR_NOT_AVAILABLE, "")
+    assert unended.hint(codes.CONCURRENT_TRANSACTIONS, ", which") == ", which"
+    assert unended.hint(codes.NOT_COORDINATOR, ", which") == ""
