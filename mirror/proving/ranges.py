@@ -93,7 +93,7 @@ def ranges_of(  # noqa: PLR0913  what the map says, and how to cut it
         # Where the copy has lost its end, the map names places behind it.
         until = stream.target_end
         if not last:
-            until = min(until, _translated(stream.first, end))
+            until = min(until, translated(stream.first, end))
         until = max(until, target)
         stream.read(end, until)
         if last or picked():
@@ -193,7 +193,7 @@ def _cuts(
             yield at, True
 
 
-def _translated(runs: RunArray, offset: int) -> int:
+def translated(runs: RunArray, offset: int) -> int:
     """Where the target is cut: everything that precedes it is a copy of what precedes
     `offset`, or of nothing.
     """
