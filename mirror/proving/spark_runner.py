@@ -32,7 +32,7 @@ _ATTEMPTS = 3
 _MOST_TASKS = 8
 """In one job."""
 _ENOUGH_SECONDS = 1.0
-_ENOUGH_BYTES = 1 << 20
+_ENOUGH_BYTES = 4 << 20
 """Of tasks, or of their results: a result that is larger ends its job."""
 _pickles = CPickleSerializer()
 _NAME = "mirror-verify"
