@@ -14,26 +14,24 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from mirror.batches import alignment, merge_loop, pairing, to_columns
-from mirror.batches.listing import unpacked
-from mirror.errors import CorruptBatchError, MirrorError
+from mirror.batches import alignment, pairing, to_columns
+from mirror.errors import MirrorError
 from mirror.offsets.runs import COUNT, DOWNSTREAM, UPSTREAM
 from mirror.proving import sides
 from mirror.proving.account import span_of, widened
 from mirror.proving.content import placing
 from mirror.proving.ranges import covered, translated
+from mirror.proving.side_reader import SideReader
 from mirror.proving.sides import Source
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
-    from mirror.batches.batch import Buffer, Rows
-    from mirror.batches.listing import Listed
     from mirror.clusters.cluster import Cluster
     from mirror.offsets.runs import RunArray
     from mirror.proving.account import Span
     from mirror.proving.content.placing import Odd
-    from mirror.proving.log_stream import Damage, LogStream, Stored
+    from mirror.proving.log_stream import Damage
     from mirror.proving.ranges import Range
     from mirror.proving.sides import Terms
 
@@ -41,8 +39,6 @@ _MARKS = 1 << 16
 _ODD_ROWS = 1 << 12
 _FEW, _MANY = 1 << 9, 1 << 20
 """Offsets to list at least where records are no plain copies, and at most."""
-_NOTHING = np.empty((0, to_columns.PLACE_COLUMNS), np.int64)
-_NO_BYTES = np.empty(0, np.uint8)
 _NO_RUNS = np.empty((0, 3), np.int64)
 NEVER = np.iinfo(np.int64).max
 
@@ -182,8 +178,12 @@ class _Comparison:
         )
 
     def _align(self) -> None:
-        ups = _Side(self._source, self._work.source_first, self._terms.most_unpacked)
-        downs = _Side(self._target, self._work.target_first, self._terms.most_unpacked)
+        ups = SideReader(
+            self._source, self._work.source_first, self._terms.most_unpacked
+        )
+        downs = SideReader(
+            self._target, self._work.target_first, self._terms.most_unpacked
+        )
         some = _FEW
         while (
             ups.position < self._work.source_end
@@ -193,7 +193,7 @@ class _Comparison:
             some = _FEW if walked >= _FEW else min(2 * some, _MANY)
             self._judge(ups, downs, *self._cut(ups, downs, some))
 
-    def _cut(self, ups: _Side, downs: _Side, some: int) -> tuple[int, int]:
+    def _cut(self, ups: SideReader, downs: SideReader, some: int) -> tuple[int, int]:
         """Offsets of both sides that belong together, some offsets further on."""
         end = ups.position + some
         if not self._is_plain or end >= self._work.source_end:
@@ -201,7 +201,7 @@ class _Comparison:
         until = translated(self._work.runs, end)
         return end, min(max(until, downs.position), self._work.target_end)
 
-    def _walk(self, ups: _Side, downs: _Side) -> int:
+    def _walk(self, ups: SideReader, downs: SideReader) -> int:
         """Pass what is equal, without a list of it; returns how many records."""
         walked = 0
         state = np.zeros(pairing.RESULTS, np.int64)
@@ -232,7 +232,9 @@ class _Comparison:
                 break
         return walked
 
-    def _judge(self, ups: _Side, downs: _Side, until: int, until_down: int) -> None:
+    def _judge(
+        self, ups: SideReader, downs: SideReader, until: int, until_down: int
+    ) -> None:
         """Compare record by record, up to these offsets."""
         ups.list_until(until)
         downs.list_until(until_down)
@@ -307,100 +309,6 @@ class _Comparison:
         self._bytes += int(
             (places[:, to_columns.END] - places[:, to_columns.KEY_AT]).sum()
         )
-
-
-class _Section:
-    """Records that can be walked over: unpacked, but not listed."""
-
-    def __init__(self, buffer: Buffer, rows: Rows) -> None:
-        self.buffer, self.rows = buffer, rows
-        self._lasts = rows[:, merge_loop.FIRST_OFFSET] + rows[:, merge_loop.LAST_DELTA]
-        self.state = np.zeros(merge_loop.STATES, np.int64)
-
-    @property
-    def end(self) -> int:
-        return int(self._lasts[-1]) + 1
-
-    def begin_at(self, position: int) -> None:
-        self.state[:] = 0
-        self.state[merge_loop.ROW] = np.searchsorted(self._lasts, position)
-
-
-class _Side:
-    """The records of one side from a position on, first to be walked over, or the ones
-    that the kernel has now.
-    """
-
-    def __init__(self, stream: LogStream, first: int, most_unpacked: int) -> None:
-        self.position = first
-        self._stream = stream
-        self._stored = stream.stored()
-        self._most_unpacked = most_unpacked
-        self._part: Stored | None = None
-        self._sections: Iterator[tuple[Buffer, Rows]] = iter(())
-        self._section: _Section | None = None
-        self._parts: Iterator[Listed] = iter(())
-        self.buffer, self.places = _NO_BYTES, _NOTHING
-        self.came_home = self.ended = False
-        self.stamp: npt.NDArray[np.uint8] | None = None
-
-    def _here(self) -> Stored | None:
-        """The batches that have the next records; None: there are none."""
-        while self._part is None or self._part.end <= self.position:
-            self._part, self._section = next(self._stored, None), None
-            if self._part is None:
-                return None
-            self.position = max(self.position, self._part.first)
-            self._sections = unpacked(*self._part[:2], self._most_unpacked)
-        return self._part
-
-    def section(self) -> _Section | None:
-        """The next records to walk over; None: there are none, or they are damaged."""
-        if self._here() is None:
-            return None
-        while self._section is None or self._section.end <= self.position:
-            try:
-                found = next(self._sections, None)
-            except CorruptBatchError:  # who lists the records says which
-                found = None
-            if found is None:
-                return None
-            self._section = _Section(*found)
-            self._section.begin_at(self.position)
-        return self._section
-
-    def passes(self, section: _Section) -> bool:
-        """Go on behind this section if all of it has been walked over."""
-        if section.state[merge_loop.ROW] < len(section.rows):
-            return False
-        self.position = max(self.position, section.end)
-        return True
-
-    def list_until(self, end: int) -> None:
-        """Have the records below this offset listed; `advance` takes them."""
-        self._parts = self._listed(end)
-        self.buffer, self.places = _NO_BYTES, _NOTHING
-        self.ended = False
-
-    def _listed(self, end: int) -> Iterator[Listed]:
-        while self.position < end and (part := self._here()) is not None:
-            yield from self._stream.records(part, self.position, end)
-            self.position = min(part.end, end)
-        self.position = max(self.position, end)
-        if self._section is not None:
-            self._section.begin_at(self.position)
-
-    def advance(self) -> npt.NDArray[np.int64]:
-        """Take the next records, none at the end."""
-        part = next(self._parts, None)
-        if part is None:
-            self.ended = True
-            self.buffer, self.places = _NO_BYTES, _NOTHING
-        else:
-            self.buffer, self.places = part.buffer, part.places
-            self.came_home = part.came_home
-            self.stamp = part.stamp
-        return self.places
 
 
 def _known(odd: Odd, runs: RunArray) -> npt.NDArray[np.bool_]:
