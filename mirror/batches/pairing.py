@@ -47,8 +47,6 @@ def _next(buffer, rows, state, first):
             state[POSITION] = rows[row, SOURCE_AT]
             state[REACHED] = -1
         if state[DONE] == rows[row, RECORDS]:
-            if state[POSITION] != rows[row, SOURCE_END]:
-                break
             state[ROW] += 1
             state[DONE] = 0
             continue
@@ -56,7 +54,8 @@ def _next(buffer, rows, state, first):
             buffer, state[POSITION], rows[row, SOURCE_END], state[REACHED],
             rows[row, LAST_DELTA],
         )  # fmt: skip
-        if end < 0:
+        is_last = state[DONE] + 1 == rows[row, RECORDS]
+        if end < 0 or (is_last and end != rows[row, SOURCE_END]):
             break
         offset = rows[row, FIRST_OFFSET] + delta
         if offset >= first:
@@ -85,7 +84,9 @@ def walk(
     target, downs, down, down_first, down_end, runs,
     via, target_suffix, stamp, timed, marks, result,
 ):  # fmt: skip
-    """Compare records with their copies while each is followed by its copy.
+    """Compare records with their copies while each is followed by its copy. It stops
+    at a damaged record, and before the last one of a batch that does not end with it:
+    listing the batch tells what is wrong.
 
     source, ups, up: bytes and batches of the source's records, and the state (as for
       `merge_loop.merge`); only offsets from `up_first` on, below `up_end`, count.
