@@ -34,7 +34,7 @@ _MOST_TASKS = 8
 _ENOUGH_SECONDS = 1.0
 _ENOUGH_BYTES = 4 << 20
 """Of tasks, or of their results: a result that is larger ends its job."""
-_pickles = CPickleSerializer()
+_pickles: Any = CPickleSerializer()
 _NAME = "mirror-verify"
 _NICENESS = 10
 """Slots go first where there are fewer cores than processes."""
