@@ -1,21 +1,19 @@
 """Carries out the tasks of a proof on Spark.
 
-Main types: `SparkRunner`, for a session of its own: a Spark job does tasks for about a
-second, since a job costs 50 ms of CPU, and some jobs run at a time, so that none waits
-for the slowest of a wave. If a process dies, only its job's tasks are done again.
-`BesideSlots`, for one task in the session of a service, in a process that no slot uses.
+Main types: `SparkRunner`, for a session of its own: each task is a Spark job of one
+task, some at a time, so that none waits for the slowest of a wave, and one whose
+process dies is done again alone. `BesideSlots`, for one task in the session of a
+service, in a process that no slot uses.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from itertools import islice
 import os
-import time
 from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JJavaError
-from pyspark.serializers import CPickleSerializer
 import structlog
 
 from mirror.driver.executors import alone
@@ -29,12 +27,6 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 _ATTEMPTS = 3
-_MOST_TASKS = 8
-"""In one job."""
-_ENOUGH_SECONDS = 1.0
-_ENOUGH_BYTES = 4 << 20
-"""Of tasks, or of their results: a result that is larger ends its job."""
-_pickles: Any = CPickleSerializer()
 _NAME = "mirror-verify"
 _NICENESS = 10
 """Slots go first where there are fewer cores than processes."""
@@ -55,27 +47,22 @@ class SparkRunner:
             ClusterError: a cluster does not let a task do its work.
             MirrorError: a task failed several times.
         """
-        packed = map(_pickles.dumps, tasks)
-        undone: deque[bytes] = deque()
+        waiting = iter(tasks)
         with ThreadPoolExecutor(self._at_once) as pool:
-            running: dict[Future[list[Any]], list[bytes]] = {}
+            running: set[Future[Any]] = set()
             while True:
-                while len(running) < 2 * self._at_once and (
-                    some := _some(undone, packed)
-                ):
-                    running[pool.submit(self._run, some)] = some
+                room = 2 * self._at_once - len(running)
+                running |= {pool.submit(self._run, t) for t in islice(waiting, room)}
                 if not running:
                     return
-                for each in wait(running, return_when=FIRST_COMPLETED).done:
-                    found = each.result()
-                    undone.extend(running.pop(each)[len(found) :])
-                    yield from found
+                done, running = wait(running, return_when=FIRST_COMPLETED)
+                for each in done:
+                    yield each.result()
 
-    def _run(self, tasks: list[bytes]) -> list[Any]:
-        """What the first of these tasks return, at least one of them."""
+    def _run(self, task: Callable[[], Any]) -> Any:
         for attempt in range(1, _ATTEMPTS + 1):
             try:
-                found = self._carry_out(tasks)
+                result, problem = self._carry_out(task)
             except Py4JJavaError as error:
                 reason = str(error.java_exception.getMessage()).split("\n", 1)[0]
                 if attempt == _ATTEMPTS or self._cancelled:
@@ -83,16 +70,16 @@ class SparkRunner:
                         f"a task of the proof failed: {reason}"
                     ) from error
                 log.warning("a task of the proof failed; once more", reason=reason)
-                tasks = tasks[:1]  # it may be the fault of any
             else:
-                return [_result(each) for each in found]
+                if problem:
+                    raise ClusterError(problem)
+                return result
         raise AssertionError
 
-    def _carry_out(self, tasks: list[bytes]) -> list[bytes]:
+    def _carry_out(self, task: Callable[[], Any]) -> tuple[Any, str]:
         one = self._context.parallelize([0], 1)
-        found: list[bytes]
-        (found,) = one.map(lambda _: _outcomes(tasks)).collect()
-        return found
+        ((result, problem),) = one.map(lambda _: _outcome(task)).collect()
+        return result, problem
 
 
 class BesideSlots(SparkRunner):
@@ -112,14 +99,14 @@ class BesideSlots(SparkRunner):
         """
         for task in tasks:
             self._cancelled = False
-            yield from self._run([_pickles.dumps(task)])
+            yield self._run(task)
 
     def warm_up(self) -> None:
         """Start the process: slots cannot start theirs meanwhile, which takes a second,
         and a lease that ends just then would be followed by a pause.
         """
         try:
-            self._carry_out([_pickles.dumps(_nothing)])
+            self._carry_out(_nothing)
         except Py4JJavaError as error:
             reason = str(error.java_exception.getMessage()).split("\n", 1)[0]
             log.warning("the process of proofs does not start", reason=reason)
@@ -129,47 +116,22 @@ class BesideSlots(SparkRunner):
         self._cancelled = True
         self._context.cancelJobGroup(_NAME)
 
-    def _carry_out(self, tasks: list[bytes]) -> list[bytes]:
+    def _carry_out(self, task: Callable[[], Any]) -> tuple[Any, str]:
         self._context.setJobGroup(_NAME, "proves copies", interruptOnCancel=True)
         self._context.setLocalProperty("spark.scheduler.pool", _NAME)
-        found: list[bytes] = alone(
-            self._spark, _NAME, lambda: _behind_slots(tasks), self._place()
+        found: tuple[Any, str] = alone(
+            self._spark, _NAME, lambda: _behind_slots(task), self._place()
         )
         return found
-
-
-def _some(undone: deque[bytes], packed: Iterator[bytes]) -> list[bytes]:
-    """The tasks of one job."""
-    some: list[bytes] = []
-    while len(some) < _MOST_TASKS and sum(map(len, some)) < _ENOUGH_BYTES:
-        following = undone.popleft() if undone else next(packed, None)
-        if following is None:
-            break
-        some.append(following)
-    return some
 
 
 def _nothing() -> None:
     """A task that only needs a process."""
 
 
-def _behind_slots(tasks: list[bytes]) -> list[bytes]:
+def _behind_slots(task: Callable[[], Any]) -> tuple[Any, str]:
     os.setpriority(os.PRIO_PROCESS, 0, _NICENESS)
-    return _outcomes(tasks)
-
-
-def _outcomes(tasks: list[bytes]) -> list[bytes]:
-    """What the first of these tasks return, as many as a job is to do."""
-    began = time.monotonic()
-    found: list[bytes] = []
-    for each in tasks:
-        found.append(_pickles.dumps(_outcome(_pickles.loads(each))))
-        if (
-            time.monotonic() - began > _ENOUGH_SECONDS
-            or sum(map(len, found)) > _ENOUGH_BYTES
-        ):
-            break
-    return found
+    return _outcome(task)
 
 
 def _outcome(task: Callable[[], Any]) -> tuple[Any, str]:
@@ -180,10 +142,3 @@ def _outcome(task: Callable[[], Any]) -> tuple[Any, str]:
         return task(), ""
     except MirrorError as error:
         return None, str(error)
-
-
-def _result(outcome: bytes) -> Any:
-    result, problem = _pickles.loads(outcome)
-    if problem:
-        raise ClusterError(problem)
-    return result
