@@ -71,7 +71,7 @@ def listed(
             `most_unpacked` bytes.
     """
     result = np.zeros(to_columns.RESULTS, np.int64)
-    for source, found in _unpacked(buffer, rows, most_unpacked):
+    for source, found in unpacked(buffer, rows, most_unpacked):
         state = np.zeros(merge_loop.STATES, np.int64)
         whole = len(found)
         while (row := int(state[merge_loop.ROW])) < whole:
@@ -113,8 +113,12 @@ def _sized(buffer: Buffer, at: int) -> tuple[bytes | None, int]:
     return (None if size < 0 else buffer[start:end].tobytes()), int(end)
 
 
-def _unpacked(buffer: Buffer, rows: Rows, most: int) -> Iterator[tuple[Buffer, Rows]]:
-    """Some batches at a time: the bytes that contain their records, and where."""
+def unpacked(buffer: Buffer, rows: Rows, most: int) -> Iterator[tuple[Buffer, Rows]]:
+    """Some batches at a time: the bytes that contain their records, and where.
+
+    Raises:
+        CorruptBatchError: a batch cannot be unpacked, or only to more than `most`.
+    """
     codec = rows[:, scan.ATTRIBUTES] & CODEC_MASK
     cuts = np.flatnonzero(np.diff(codec != codecs.NONE)) + 1
     for part in np.split(rows, cuts):

@@ -14,31 +14,31 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from mirror.batches import alignment, to_columns
+from mirror.batches import alignment, pairing, to_columns
 from mirror.errors import MirrorError
 from mirror.offsets.runs import COUNT, DOWNSTREAM, UPSTREAM
 from mirror.proving import sides
 from mirror.proving.account import span_of, widened
 from mirror.proving.content import placing
-from mirror.proving.ranges import covered
+from mirror.proving.ranges import covered, translated
+from mirror.proving.side_reader import SideReader
 from mirror.proving.sides import Source
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
-    from mirror.batches.listing import Listed
     from mirror.clusters.cluster import Cluster
     from mirror.offsets.runs import RunArray
     from mirror.proving.account import Span
     from mirror.proving.content.placing import Odd
-    from mirror.proving.log_stream import Damage, LogStream
+    from mirror.proving.log_stream import Damage
     from mirror.proving.ranges import Range
     from mirror.proving.sides import Terms
 
 _MARKS = 1 << 16
 _ODD_ROWS = 1 << 12
-_NOTHING = np.empty((0, to_columns.PLACE_COLUMNS), np.int64)
-_NO_BYTES = np.empty(0, np.uint8)
+_FEW, _MANY = 1 << 9, 1 << 20
+"""Offsets to list at least where records are no plain copies, and at most."""
 _NO_RUNS = np.empty((0, 3), np.int64)
 NEVER = np.iinfo(np.int64).max
 
@@ -120,6 +120,8 @@ class _Comparison:
             terms, source, work.of, work.source_first, work.source_end, runs=work.runs
         )
         self._source = self._made.stream
+        self._seen = terms.seen
+        self._is_plain = self._made.is_plain and not work.is_late
         self._target = sides.target(
             terms, target, work.of, work.target_first, work.target_end
         )
@@ -128,6 +130,10 @@ class _Comparison:
         self._spans: dict[str, Span] = {}
         self._odd: list[Odd] = []
         self._sum = hashlib.sha256()
+        self._run = 0
+        """The next run of the map."""
+        self._marks = np.empty(_MARKS, np.uint64)
+        self._rows = np.empty((_ODD_ROWS, alignment.ODD_COLUMNS), np.int64)
 
     def run(self) -> Compared:
         failure = ""
@@ -183,10 +189,69 @@ class _Comparison:
         )
 
     def _align(self) -> None:
-        ups, downs = _Side(self._source), _Side(self._target)
-        marks = np.empty(_MARKS, np.uint64)
-        odd = np.empty((_ODD_ROWS, alignment.ODD_COLUMNS), np.int64)
+        ups = SideReader(
+            self._source, self._work.source_first, self._terms.most_unpacked
+        )
+        downs = SideReader(
+            self._target, self._work.target_first, self._terms.most_unpacked
+        )
+        some = _FEW
+        while (
+            ups.position < self._work.source_end
+            or downs.position < self._work.target_end
+        ):
+            walked = self._walk(ups, downs) if self._is_plain else 0
+            some = _FEW if walked >= _FEW else min(2 * some, _MANY)
+            self._judge(ups, downs, *self._cut(ups, downs, some))
+
+    def _cut(self, ups: SideReader, downs: SideReader, some: int) -> tuple[int, int]:
+        """Offsets of both sides that belong together, some offsets further on."""
+        end = ups.position + some
+        if not self._is_plain or end >= self._work.source_end:
+            return self._work.source_end, self._work.target_end
+        until = translated(self._work.runs, end)
+        return end, min(max(until, downs.position), self._work.target_end)
+
+    def _walk(self, ups: SideReader, downs: SideReader) -> int:
+        """Pass what is equal, without a list of it; returns how many records."""
+        walked = 0
+        state = np.zeros(pairing.RESULTS, np.int64)
+        state[pairing.RUN] = self._run
+        while (up := ups.section()) is not None and (
+            (down := downs.section()) is not None
+        ):
+            pairing.walk(
+                up.buffer, up.rows, up.state, ups.position, self._work.source_end,
+                down.buffer, down.rows, down.state,
+                downs.position, self._work.target_end,
+                self._work.runs, self._seen.key, self._seen.target_suffix,
+                self._seen.stamp, self._target.own_times, self._marks, state,
+            )  # fmt: skip
+            count = int(state[pairing.EQUAL])
+            if count:
+                self._first_equal = min(self._first_equal, int(state[pairing.FIRST]))
+                self._sum.update(self._marks[:count].data)
+                self._equal += count
+                self._records += count
+                self._bytes += int(state[pairing.BYTES])
+                walked += count
+                ups.position = int(state[pairing.UP_END])
+                downs.position = int(state[pairing.DOWN_END])
+            self._run = int(state[pairing.RUN])
+            passed = ups.passes(up) | downs.passes(down)
+            if not passed and count < len(self._marks):
+                break
+        return walked
+
+    def _judge(
+        self, ups: SideReader, downs: SideReader, until: int, until_down: int
+    ) -> None:
+        """Compare record by record, up to these offsets."""
+        ups.list_until(until)
+        downs.list_until(until_down)
+        marks, odd = self._marks, self._rows
         state = np.zeros(alignment.STATES, np.int64)
+        state[alignment.RUN] = self._run
         result = np.zeros(alignment.RESULTS, np.int64)
         while True:
             if state[alignment.UP] == len(ups.places) and not ups.ended:
@@ -205,6 +270,7 @@ class _Comparison:
                     and state[alignment.DOWN] == len(downs.places)
                 )
             ):
+                self._run = int(state[alignment.RUN])
                 return
             flags = (
                 alignment.TIMED * self._target.own_times
@@ -254,28 +320,6 @@ class _Comparison:
         self._bytes += int(
             (places[:, to_columns.END] - places[:, to_columns.KEY_AT]).sum()
         )
-
-
-class _Side:
-    """The records of one side that the kernel has now."""
-
-    def __init__(self, stream: LogStream) -> None:
-        self._parts: Iterator[Listed] = stream.listed()
-        self.buffer, self.places = _NO_BYTES, _NOTHING
-        self.came_home = self.ended = False
-        self.stamp: npt.NDArray[np.uint8] | None = None
-
-    def advance(self) -> npt.NDArray[np.int64]:
-        """Take the next records, none at the end."""
-        part = next(self._parts, None)
-        if part is None:
-            self.ended = True
-            self.buffer, self.places = _NO_BYTES, _NOTHING
-        else:
-            self.buffer, self.places = part.buffer, part.places
-            self.came_home = part.came_home
-            self.stamp = part.stamp
-        return self.places
 
 
 def _known(odd: Odd, runs: RunArray) -> npt.NDArray[np.bool_]:

@@ -8,9 +8,10 @@ the new leader when one is lost.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+import contextlib
 from dataclasses import dataclass
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from mirror.batches import batch, former, scan, to_columns
 from mirror.batches.batch import LOG_APPEND_TIME
@@ -47,6 +48,8 @@ _HIGH_LATENCY_FETCH_BYTES = 32 << 20
 PATIENCE_SECONDS = 60.0
 _WAIT_SECONDS = 0.5
 _OFFSET_OUT_OF_RANGE = 1
+_buffers: list[bytearray] = []
+"""Of answers that this process has read, for its next ones: fresh memory is slow."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +71,19 @@ class Damage:
     first: int
     end: int
     reason: str
+
+
+class Stored(NamedTuple):
+    """Batches as they came, valid until the next ones are requested."""
+
+    buffer: Buffer
+    rows: Rows
+    first: int
+    """The first offset that is wanted."""
+
+    @property
+    def end(self) -> int:
+        return int(self.rows[-1, scan.LAST]) + 1
 
 
 class Meter:
@@ -113,6 +129,15 @@ class LogStream:
         """The records, some at a time; each part is valid until the next is requested.
 
         Raises:
+            ClusterError: as `stored` does.
+        """
+        for each in self.stored():
+            yield from self.records(each, each.first, self._stretch.end)
+
+    def stored(self) -> Iterator[Stored]:
+        """The batches that have the records.
+
+        Raises:
             RecreatedError: the topic was re-created, or the log lost its end.
             ClusterError: it cannot be read, or not to the end.
         """
@@ -120,20 +145,26 @@ class LogStream:
         deadline = time.monotonic() + PATIENCE_SECONDS
         pause = 0.0
         problem: ClusterError | None = None
+        lent = False
         while (begun := self._position) < self._stretch.end:
             try:
                 if reader is None:
                     reader = self._reader()
                 reader.ask()
                 ready, _ = wait(reader.connections(), None, _WAIT_SECONDS)
+                if not lent:
+                    with contextlib.suppress(IndexError):
+                        reader.give_back([_buffers.pop()])
+                        lent = True
                 for answer in reader.read(set(ready)):
+                    lent = False
                     for fetched in answer.fetched:
                         yield from self._take(reader, answer.buffer, fetched)
-                    reader.give_back([answer.owned])
+                    _buffers.append(answer.owned)
             except (UnreachableError, LeaderError, NoLeaderError, BrokerError) as error:
                 if isinstance(error, BrokerError) and not error.retriable:
                     raise
-                problem, reader = error, None
+                problem, reader, lent = error, None, False
                 pause = SLOT.after(pause)
                 time.sleep(pause)
             if self._position > begun:
@@ -171,7 +202,7 @@ class LogStream:
 
     def _take(
         self, reader: SourceReader, buffer: Buffer, fetched: Fetched
-    ) -> Iterator[Listed]:
+    ) -> Iterator[Stored]:
         if fetched.error == _OFFSET_OUT_OF_RANGE:
             self._move_to_start(reader)
             return
@@ -202,10 +233,16 @@ class LogStream:
         self._seek(reader, found.next_offset, found.leader_epoch)
         if (found.rows[:, scan.ATTRIBUTES] & LOG_APPEND_TIME).any():
             self.own_times = False
-        yield from self._listed(made, found.rows.copy(), begun)
+        if len(found.rows):
+            yield Stored(made, found.rows.copy(), begun)
 
-    def _listed(self, buffer: Buffer, rows: Rows, begun: int) -> Iterator[Listed]:
-        end = self._stretch.end
+    def records(self, stored: Stored, begun: int, end: int) -> Iterator[Listed]:
+        """Those from one offset up to another, not beyond what is wanted."""
+        buffer, rows, _ = stored
+        end = min(end, self._stretch.end)
+        rows = rows[(rows[:, scan.LAST] >= begun) & (rows[:, scan.BASE] < end)]
+        if not len(rows):
+            return
         try:
             for part in self._lister(buffer, rows, begun, end):
                 if len(part.places):
@@ -249,7 +286,9 @@ class LogStream:
     def _damaged(self, first: int, last: int, error: CorruptBatchError) -> None:
         first = max(first, self._stretch.first)
         end = min(last + 1, self._stretch.end)
-        self.damages.append(Damage(first=first, end=end, reason=str(error)))
+        found = Damage(first=first, end=end, reason=str(error))
+        if found not in self.damages[-1:]:  # a batch may be listed in parts
+            self.damages.append(found)
 
     def _move_to_start(self, reader: SourceReader) -> None:
         """Retention has deleted the next offset."""

@@ -7,8 +7,8 @@ that belong together, so that each record of either side is in one range.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -61,6 +61,23 @@ class Range:
     unknown: str = ""
     """Why it is not known which record stands where; empty if it is."""
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """There may be a run per record, and Spark copies a pickled task many times: so
+        it has how runs differ from one another, which mostly fits in bytes.
+        """
+        told = {each.name: getattr(self, each.name) for each in fields(self)}
+        runs = told.pop("runs")
+        steps = np.diff(runs, axis=0, prepend=runs[:1])
+        most = max(int(steps.max(initial=0)), -int(steps.min(initial=0)))
+        steps = steps.astype(np.min_scalar_type(-most - 1))
+        return _restored, (told, runs[:1].copy(), steps)
+
+
+def _restored(told: dict[str, Any], first: RunArray, steps: RunArray) -> Range:
+    runs = np.cumsum(steps, axis=0, dtype=np.int64)
+    runs += first
+    return Range(runs=runs, **told)
+
 
 def ranges_of(  # noqa: PLR0913  what the map says, and how to cut it
     partition: CopiedPartition,
@@ -93,7 +110,7 @@ def ranges_of(  # noqa: PLR0913  what the map says, and how to cut it
         # Where the copy has lost its end, the map names places behind it.
         until = stream.target_end
         if not last:
-            until = min(until, _translated(stream.first, end))
+            until = min(until, translated(stream.first, end))
         until = max(until, target)
         stream.read(end, until)
         if last or picked():
@@ -193,7 +210,7 @@ def _cuts(
             yield at, True
 
 
-def _translated(runs: RunArray, offset: int) -> int:
+def translated(runs: RunArray, offset: int) -> int:
     """Where the target is cut: everything that precedes it is a copy of what precedes
     `offset`, or of nothing.
     """

@@ -140,6 +140,11 @@ class Source:
         """
         self._results: Results | None = None
         seen = terms.seen
+        self.is_plain = not (
+            terms.transform or terms.ids or seen.homes.size
+            or terms.former_sources or terms.former_targets
+        )  # fmt: skip
+        """Whether copies are the records as they are, with the stamp of `seen`."""
         loops = Loops(seen.key, seen.target_suffix, seen.homes)
         most = terms.most_unpacked
         lister: Lister = partial(listed, loops=loops, most_unpacked=most)

@@ -20,7 +20,7 @@ from mirror.metadata.topics import select
 from mirror.offsets import progress, record_places, runs
 from mirror.offsets.late import LateRuns
 from mirror.offsets.progress import NO_ID
-from mirror.offsets.runs import UPSTREAM
+from mirror.offsets.runs import COUNT, DOWNSTREAM, UPSTREAM
 from mirror.proving import excuses
 from mirror.proving.logs import PATIENCE_SECONDS, Logs, settled_ends
 
@@ -48,7 +48,7 @@ class Survey:
 
     partitions: tuple[CopiedPartition, ...]
     older: Mapping[TopicPartition, RunArray]
-    """Runs of deleted topics that had the same names."""
+    """Where copies of deleted topics with the same names stand, on the target alone."""
     excuses: Mapping[TopicPartition, Excuses]
     late: Mapping[TopicPartition, RunArray] = field(default_factory=dict)
     """Records that repairs appended; see `offsets.late`."""
@@ -205,7 +205,9 @@ def _read_map(
         if same:
             files.add(key, block.runs)
         else:
-            older.setdefault(key, []).append(block.runs)
+            # Where they stand is all that counts, whatever holes their source had.
+            there = block.runs[:, [DOWNSTREAM, DOWNSTREAM, COUNT]]
+            older.setdefault(key, []).append(runs.joined(there))
     return _Known(
         older={key: np.concatenate(each) for key, each in older.items()},
         late=late,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
+import pickle
 import tracemalloc
 from typing import TYPE_CHECKING
 import uuid
@@ -335,3 +337,25 @@ def _long(end: int) -> CopiedPartition:
 
 def _lists(each: Range) -> tuple[Runs, Runs]:
     return each.runs.tolist(), each.repeats.tolist()
+
+
+@given(
+    st.lists(
+        st.tuples(*[st.integers(0, 2**62)] * 2, st.integers(0, 2**31 - 1)), max_size=20
+    )
+)
+def test_a_task_gets_the_range_that_the_driver_made(
+    runs: list[tuple[int, int, int]],
+) -> None:
+    """Whatever its runs; with a hole after each record, they take a byte or so each."""
+    made = Range(
+        of=_long(2), source_first=1, source_end=2, target_first=3, target_end=4,
+        runs=np.array(runs, np.int64).reshape(-1, 3), unknown="why",
+    )  # fmt: skip
+    there = pickle.loads(pickle.dumps(made))
+
+    assert there.runs.tolist() == made.runs.tolist()
+    assert there.runs.flags.c_contiguous
+    assert (there.of, there.target_end, there.unknown) == (made.of, 4, "why")
+    holes = np.stack([2 * np.arange(9999), np.arange(9999), np.ones(9999)], axis=1)
+    assert len(pickle.dumps(replace(made, runs=holes.astype(np.int64)))) < 40_000
