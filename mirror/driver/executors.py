@@ -21,6 +21,7 @@ from pyspark.sql import DataFrame, functions
 
 from mirror.driver.session import cores
 from mirror.relay.daemon import SLOT
+from mirror.relay.task import nothing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -88,6 +89,11 @@ class PreferredExecutors:
             }
             self._preferred = place(preferred, wanted, self._tasks)
             return [self._places.get(self._preferred.get(slot, "")) for slot in wanted]
+
+    def is_warm(self, flow: str, slots: int) -> bool:
+        """Whether so many slots of the flow, or more, have had their places."""
+        with self._lock:
+            return self._slots.get(flow, 0) >= slots
 
     def beside(self) -> tuple[bool, str | None]:
         """Whether a core is free that no slot needs, and its place; None: anywhere."""
@@ -183,11 +189,11 @@ def slot_frames(
     return reduce(DataFrame.union, frames)
 
 
-def warm_up(spark: SparkSession, flow: str, slots: int) -> None:
-    """Start the slots' processes; takes seconds."""
-    texts = dict.fromkeys(range(slots), "")
+def warm_up(spark: SparkSession, flow: str, places: Sequence[str | None]) -> None:
+    """Start the processes of the slots that have these places; takes seconds."""
+    texts = dict.fromkeys(range(len(places)), "")
     slot_frames(
-        spark, flow, texts, [None] * slots, work=_nothing, schema="nothing string"
+        spark, flow, texts, places, work=nothing, schema="nothing string"
     ).collect()
 
 
@@ -207,10 +213,3 @@ def alone(
         one._jrdd  # noqa: B018  wraps the function
         context.environment.pop(SLOT, None)
     return one.collect()[0]
-
-
-def _nothing(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    # Read the input to its end: Spark discards a worker that leaves some unread.
-    for _ in batches:
-        pass
-    yield from ()

@@ -9,6 +9,7 @@ failure.
 from __future__ import annotations
 
 from collections import deque
+import contextlib
 from dataclasses import dataclass, replace
 import re
 import threading
@@ -20,7 +21,7 @@ import structlog
 
 from mirror.driver.assignment import LONGEST_SECONDS, lease_length
 from mirror.driver.credit import Credit
-from mirror.driver.executors import slot_frames
+from mirror.driver.executors import slot_frames, warm_up
 from mirror.driver.rates import Rates
 from mirror.driver.throughput import behind
 from mirror.driver.wakeup import Wakeup
@@ -151,10 +152,12 @@ class LeaseQuery:
         self._credit = Credit(possible=plan.flow.exactly_once and terms.ends is None)
         self._finished_at: float | None = None
         self._query: StreamingQuery | None = None
+        self._warming = threading.Thread(target=self._warm_up, daemon=True)
         self._idle = threading.Event()
         self._idle.set()
 
     def start(self, checkpoint: Path) -> StreamingQuery:
+        self._warming.start()
         ticks = (
             self._spark.readStream.format("rate-micro-batch")
             .option("rowsPerBatch", 1)
@@ -246,7 +249,16 @@ class LeaseQuery:
             if not self._credit.given:
                 self._idle.set()
 
+    def _warm_up(self) -> None:
+        """Start the slots' processes while Spark plans its first micro-batch."""
+        name = self._flow.name
+        if not self._preferred.is_warm(name, self._slots):
+            with contextlib.suppress(Exception):  # the first lease says why
+                warm_up(self._spark, name, self._preferred.of(name, self._slots))
+
     def _carry_out(self) -> None:
+        # While it is in use, a slot would get a second process.
+        self._warming.join(_COLD_SECONDS)
         before = self._finished_at or time.monotonic()
         self._number += 1
         places = self._preferred.of(self._flow.name, self._slots)

@@ -91,6 +91,14 @@ class RelayTask:
         ]
 
 
+def nothing(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Does no work, so that Spark only starts the process."""
+    # Read the input to its end: Spark discards a worker that leaves some unread.
+    for _ in batches:
+        pass
+    yield from ()
+
+
 def to_row(slot: int, generation: str, assignments: Iterable[Assignment]) -> str:
     """What a slot copies, as JSON; contains no credentials."""
     return json.dumps(
