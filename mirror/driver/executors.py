@@ -9,7 +9,8 @@ the slots of all flows; Spark runs a slot elsewhere when its executor is busy or
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
+import contextlib
 from functools import reduce
 from pickle import dumps
 import threading
@@ -69,6 +70,7 @@ class PreferredExecutors:
         # In local mode there is one executor, and tasks cannot ask for it.
         self._alone = str(spark.sparkContext.master).startswith("local")
         self._lock = threading.Lock()
+        self._warming: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
         self._preferred: dict[Slot, str] = {}
         self._slots: dict[str, int] = {}
         self._known = ""
@@ -90,10 +92,16 @@ class PreferredExecutors:
             self._preferred = place(preferred, wanted, self._tasks)
             return [self._places.get(self._preferred.get(slot, "")) for slot in wanted]
 
-    def is_warm(self, flow: str, slots: int) -> bool:
-        """Whether so many slots of the flow, or more, have had their places."""
-        with self._lock:
-            return self._slots.get(flow, 0) >= slots
+    def warm_up(self, spark: SparkSession, flow: str, slots: int) -> None:
+        """Start the processes of a flow's slots, unless they had places before. It
+        waits for an earlier run that does: a process in use would get a second one
+        beside it. A failure is left to the first lease, which says why.
+        """
+        with self._warming[flow], contextlib.suppress(Exception):
+            with self._lock:
+                known = self._slots.get(flow, 0)
+            if known < slots:
+                warm_up(spark, flow, self.of(flow, slots))
 
     def beside(self) -> tuple[bool, str | None]:
         """Whether a core is free that no slot needs, and its place; None: anywhere."""

@@ -9,7 +9,6 @@ failure.
 from __future__ import annotations
 
 from collections import deque
-import contextlib
 from dataclasses import dataclass, replace
 import re
 import threading
@@ -21,7 +20,7 @@ import structlog
 
 from mirror.driver.assignment import LONGEST_SECONDS, lease_length
 from mirror.driver.credit import Credit
-from mirror.driver.executors import slot_frames, warm_up
+from mirror.driver.executors import slot_frames
 from mirror.driver.rates import Rates
 from mirror.driver.throughput import behind
 from mirror.driver.wakeup import Wakeup
@@ -157,7 +156,7 @@ class LeaseQuery:
         self._idle.set()
 
     def start(self, checkpoint: Path) -> StreamingQuery:
-        self._warming.start()
+        self._warming.start()  # while Spark plans the first micro-batch
         ticks = (
             self._spark.readStream.format("rate-micro-batch")
             .option("rowsPerBatch", 1)
@@ -250,14 +249,10 @@ class LeaseQuery:
                 self._idle.set()
 
     def _warm_up(self) -> None:
-        """Start the slots' processes while Spark plans its first micro-batch."""
-        name = self._flow.name
-        if not self._preferred.is_warm(name, self._slots):
-            with contextlib.suppress(Exception):  # the first lease says why
-                warm_up(self._spark, name, self._preferred.of(name, self._slots))
+        self._preferred.warm_up(self._spark, self._flow.name, self._slots)
 
     def _carry_out(self) -> None:
-        # While it is in use, a slot would get a second process.
+        # A slot whose process is in use would get a second one.
         self._warming.join(_COLD_SECONDS)
         before = self._finished_at or time.monotonic()
         self._number += 1

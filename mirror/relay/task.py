@@ -35,7 +35,7 @@ _slots: dict[tuple[str, int], tuple[tuple[LeasePlan, log.Settings], Copier]] = {
 _WAKEUP_TIMEOUT_SECONDS = 2.0
 _SETTLING_LEASES = 5
 """Spark's worker collects garbage after every task, and a slot on credit stands still
-meanwhile: for 27 ms, unless what these leases have loaded and made is left out."""
+meanwhile: for 20 ms, unless what these leases have loaded and made is left out."""
 
 TERM = "mirror.term"
 """The job property with what changes from lease to lease. Rows stay the same as long as
