@@ -108,7 +108,10 @@ def _run(config: Path, clusters: Sequence[str], *, once: bool, end: RunEnd) -> N
     for warning in warnings:
         logger.warning("configuration", warning=warning)
 
-    # Spark takes a second to import.
+    # These take a second to import, and Spark's JVM one to start.
+    from mirror.driver.session import launch
+
+    launch(chosen.service)
     from mirror.driver.service import Service
     from mirror.proving.continuous.in_service import ServiceProofs
     from mirror.switching.owed import settle

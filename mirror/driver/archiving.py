@@ -87,7 +87,7 @@ def _run(archive: str) -> None:
     leases = []
 
     def lease(_ticks: object, number: int) -> None:
-        warm_up(spark, "archive", 2)
+        warm_up(spark, "archive", [None, None])
         leases.append(number)
 
     with tempfile.TemporaryDirectory() as checkpoint:

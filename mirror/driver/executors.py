@@ -9,7 +9,8 @@ the slots of all flows; Spark runs a slot elsewhere when its executor is busy or
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
+import contextlib
 from functools import reduce
 from pickle import dumps
 import threading
@@ -21,6 +22,7 @@ from pyspark.sql import DataFrame, functions
 
 from mirror.driver.session import cores
 from mirror.relay.daemon import SLOT
+from mirror.relay.task import nothing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -68,6 +70,7 @@ class PreferredExecutors:
         # In local mode there is one executor, and tasks cannot ask for it.
         self._alone = str(spark.sparkContext.master).startswith("local")
         self._lock = threading.Lock()
+        self._warming: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
         self._preferred: dict[Slot, str] = {}
         self._slots: dict[str, int] = {}
         self._known = ""
@@ -88,6 +91,17 @@ class PreferredExecutors:
             }
             self._preferred = place(preferred, wanted, self._tasks)
             return [self._places.get(self._preferred.get(slot, "")) for slot in wanted]
+
+    def warm_up(self, spark: SparkSession, flow: str, slots: int) -> None:
+        """Start the processes of a flow's slots, unless they had places before. It
+        waits for an earlier run that does: a process in use would get a second one
+        beside it. A failure is left to the first lease, which says why.
+        """
+        with self._warming[flow], contextlib.suppress(Exception):
+            with self._lock:
+                known = self._slots.get(flow, 0)
+            if known < slots:
+                warm_up(spark, flow, self.of(flow, slots))
 
     def beside(self) -> tuple[bool, str | None]:
         """Whether a core is free that no slot needs, and its place; None: anywhere."""
@@ -183,11 +197,11 @@ def slot_frames(
     return reduce(DataFrame.union, frames)
 
 
-def warm_up(spark: SparkSession, flow: str, slots: int) -> None:
-    """Start the slots' processes; takes seconds."""
-    texts = dict.fromkeys(range(slots), "")
+def warm_up(spark: SparkSession, flow: str, places: Sequence[str | None]) -> None:
+    """Start the processes of the slots that have these places; takes seconds."""
+    texts = dict.fromkeys(range(len(places)), "")
     slot_frames(
-        spark, flow, texts, [None] * slots, work=_nothing, schema="nothing string"
+        spark, flow, texts, places, work=nothing, schema="nothing string"
     ).collect()
 
 
@@ -207,10 +221,3 @@ def alone(
         one._jrdd  # noqa: B018  wraps the function
         context.environment.pop(SLOT, None)
     return one.collect()[0]
-
-
-def _nothing(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    # Read the input to its end: Spark discards a worker that leaves some unread.
-    for _ in batches:
-        pass
-    yield from ()

@@ -151,10 +151,12 @@ class LeaseQuery:
         self._credit = Credit(possible=plan.flow.exactly_once and terms.ends is None)
         self._finished_at: float | None = None
         self._query: StreamingQuery | None = None
+        self._warming = threading.Thread(target=self._warm_up, daemon=True)
         self._idle = threading.Event()
         self._idle.set()
 
     def start(self, checkpoint: Path) -> StreamingQuery:
+        self._warming.start()  # while Spark plans the first micro-batch
         ticks = (
             self._spark.readStream.format("rate-micro-batch")
             .option("rowsPerBatch", 1)
@@ -246,7 +248,12 @@ class LeaseQuery:
             if not self._credit.given:
                 self._idle.set()
 
+    def _warm_up(self) -> None:
+        self._preferred.warm_up(self._spark, self._flow.name, self._slots)
+
     def _carry_out(self) -> None:
+        # A slot whose process is in use would get a second one.
+        self._warming.join(_COLD_SECONDS)
         before = self._finished_at or time.monotonic()
         self._number += 1
         places = self._preferred.of(self._flow.name, self._slots)

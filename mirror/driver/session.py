@@ -77,10 +77,24 @@ _SETTINGS = {
     "spark.driver.extraJavaOptions": f"-Xss4m {_LEAN} {_LOG}",
     "spark.executor.extraJavaOptions": f"{_LEAN} {_LOG}",
 }
+_launching = threading.Lock()
 _SETTLED_SECONDS = 3.0
 """After this long without a new executor, no more are expected."""
 _COMING_SECONDS = 30.0
 """The longest wait for executors; later ones are still used when they come."""
+
+
+def launch(config: ServiceConfig) -> None:
+    """Begin to start Spark's JVM: it comes up in a thread while modules are imported.
+    `session` waits for it, and says what is wrong.
+    """
+
+    def begin() -> None:
+        with contextlib.suppress(Exception):
+            if not _submitted():
+                _launch(_settings(config, slots=1))
+
+    threading.Thread(target=begin, name="jvm-launch", daemon=True).start()
 
 
 def session(config: ServiceConfig, *, slots: int) -> SparkSession:
@@ -90,6 +104,18 @@ def session(config: ServiceConfig, *, slots: int) -> SparkSession:
         JavaMissingError: there is no Java that Spark can run on.
         ConfigError: a Spark cluster without a secret.
     """
+    settings = _settings(config, slots=slots)
+    if not _submitted():
+        _launch(settings)
+    given = {**dict(SparkConf().getAll()), **settings}
+    settings |= protection(given["spark.master"], given)
+    builder = SparkSession.builder.appName("mirror")
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+def _settings(config: ServiceConfig, *, slots: int) -> dict[str, str]:
     java = require_java()
     os.environ.setdefault("JAVA_HOME", str(java.resolve().parent.parent))
     # Workers must be this very Python, with this package.
@@ -114,24 +140,21 @@ def session(config: ServiceConfig, *, slots: int) -> SparkSession:
         }
     if not _submitted():
         settings.setdefault("spark.driver.defaultJavaOptions", class_data.options())
-        _launch(settings)
-    given = {**dict(SparkConf().getAll()), **settings}
-    settings |= protection(given["spark.master"], given)
-    builder = SparkSession.builder.appName("mirror")
-    for key, value in settings.items():
-        builder = builder.config(key, value)
-    return builder.getOrCreate()
+    return settings
 
 
 def _launch(settings: Mapping[str, str]) -> None:
-    """Start the JVM. Every user of the host can read its command line, so secrets are
-    left out: the session passes them over the gateway.
+    """Start the JVM, unless it runs. Every user of the host can read its command line,
+    so secrets are left out: the session passes them over the gateway.
     """
     shown = {k: v for k, v in settings.items() if not SPARK_SECRET.search(k)}
     conf = SparkConf(loadDefaults=False).setAll(list(shown.items()))
-    with _kept_back(environment.secrets(os.environ)), passed_on() as output:
-        gateway = launch_gateway(conf, output)
-        SparkContext._ensure_initialized(gateway=gateway)
+    with _launching:
+        if SparkContext._gateway is not None:
+            return
+        with _kept_back(environment.secrets(os.environ)), passed_on() as output:
+            gateway = launch_gateway(conf, output)
+            SparkContext._ensure_initialized(gateway=gateway)
 
 
 @contextlib.contextmanager

@@ -159,7 +159,7 @@ class Supervisor:
     def _warm_up(self, flow: Flow) -> None:
         """Start the slots' processes, which makes a later takeover seconds faster."""
         try:
-            warm_up(self._spark, flow.name, flow.config.tasks or 1)
+            warm_up(self._spark, flow.name, [None] * (flow.config.tasks or 1))
         except Exception as error:  # noqa: BLE001  whatever Spark raises for a job
             if not flow.stopping:
                 log.warning("slots do not start", flow=flow.name, error=short(error))

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import threading
+from types import SimpleNamespace
+from typing import Any, cast
+
 import pytest
 
+from mirror.driver import executors
 from mirror.driver.executors import place
 
 pytestmark = pytest.mark.unit
@@ -37,3 +42,31 @@ def test_no_executor_without_room() -> None:
     """With more slots than cores, some slots have no preferred executor."""
     assert place({}, [A0, A1], {"0": 1}) == {A0: "0"}
     assert place({A0: "0"}, [A0], {}) == {}
+
+
+def test_slots_are_started_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that begins while an earlier one starts the slots' processes waits for that
+    and starts none; one with more slots does. A failure is left to the lease.
+    """
+    started: list[int] = []
+    begun, may_go_on = threading.Event(), threading.Event()
+
+    def warm_up(_spark: Any, _flow: str, places: list[None]) -> None:
+        begun.set()
+        assert may_go_on.wait(10)
+        started.append(len(places))
+        raise OSError("no Python there")
+
+    context = SimpleNamespace(_jsc=SimpleNamespace(sc=lambda: None), master="local[4]")
+    spark = cast("Any", SimpleNamespace(sparkContext=context))
+    monkeypatch.setattr(executors, "cores", lambda _spark: 4)
+    monkeypatch.setattr(executors, "warm_up", warm_up)
+    preferred = executors.PreferredExecutors(spark)
+    first = threading.Thread(target=preferred.warm_up, args=(spark, "A->B", 2))
+    first.start()
+    assert begun.wait(10)
+    threading.Timer(0.2, may_go_on.set).start()
+    preferred.warm_up(spark, "A->B", 2)
+    assert started == [2]
+    preferred.warm_up(spark, "A->B", 3)
+    assert started == [2, 3]

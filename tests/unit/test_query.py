@@ -79,3 +79,26 @@ def test_stopping_a_query_with_credit(run: LeaseQuery, monkeypatch: pytest.Monke
     run._lease(cast("Any", None), 2)
     stopping.join(2)
     assert query.stopped.is_set()
+
+
+def test_the_first_lease_waits_for_the_slots_processes(
+    run: LeaseQuery, monkeypatch: pytest.MonkeyPatch
+):
+    """A slot whose process is still being started would get a second one."""
+    order = []
+    begun, may_end = threading.Event(), threading.Event()
+
+    def warm_up(*_: Any) -> None:
+        begun.set()
+        assert may_end.wait(10)
+        order.append("processes")
+
+    places = SimpleNamespace(warm_up=warm_up, of=lambda *_: order.append("places"))
+    monkeypatch.setattr(run, "_preferred", places)
+    monkeypatch.delattr(run, "_carry_out")
+    run._warming.start()
+    assert begun.wait(10)
+    threading.Timer(0.2, may_end.set).start()
+    with pytest.raises(AttributeError, match="turns"):
+        run._carry_out()
+    assert order == ["processes", "places"]

@@ -7,9 +7,11 @@ consumer, from the middle of one lease to the middle of the next.
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
+import threading
 import time
 from typing import TYPE_CHECKING, ClassVar
 
@@ -114,22 +116,36 @@ class Gap:
     ) -> tuple[list[float], list[tuple[float, float]]]:
         """When records came; and for each lease when it was told, and its gap."""
         arrivals: list[float] = []
-        leases: list[tuple[float, float]] = []
-        known = service.status()["leases"]
-        began = ask = time.monotonic()
-        while (now := time.monotonic()) - began < self.seconds:
-            if now >= ask:
-                ask = now + _ASK_SECONDS
-                told = service.status()
-                if told["leases"] != known:
-                    known = told["leases"]
-                    leases.append((now, told["lease_gap_ms"]))
-            message = consumer.poll(_ASK_SECONDS / 2)
-            if message is not None:
-                if message.error():
-                    raise PeerError(f"the target's reader failed: {message.error()}")
-                arrivals.append(time.monotonic())
-        return arrivals, leases
+        over = threading.Event()
+        # Beside the reader: a slow answer would hold it up.
+        with ThreadPoolExecutor(1) as beside:
+            leases = beside.submit(_leases, service, over)
+            try:
+                until = time.monotonic() + self.seconds
+                while time.monotonic() < until:
+                    message = consumer.poll(_ASK_SECONDS)
+                    if message is None:
+                        continue
+                    if message.error():
+                        raise PeerError(
+                            f"the target's reader failed: {message.error()}"
+                        )
+                    arrivals.append(time.monotonic())
+            finally:
+                over.set()
+        return arrivals, leases.result()
+
+
+def _leases(service: Service, over: threading.Event) -> list[tuple[float, float]]:
+    """When each lease was told, and its gap."""
+    leases: list[tuple[float, float]] = []
+    known = service.status()["leases"]
+    while not over.wait(_ASK_SECONDS):
+        told = service.status()
+        if told["leases"] != known:
+            known = told["leases"]
+            leases.append((time.monotonic(), told["lease_gap_ms"]))
+    return leases
 
 
 def _pauses(arrivals: Sequence[float], ends: Sequence[float]) -> list[float]:
