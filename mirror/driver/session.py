@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
+_LOOPBACK = "127.0.0.1"
 _STOP_SECONDS = 10.0
 _LOG = f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties')}"
 # A JVM only places or starts tasks: compiling it well costs more CPU in the first
@@ -95,6 +96,7 @@ def session(config: ServiceConfig, *, slots: int) -> SparkSession:
     # Workers must be this very Python, with this package.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     settings = {**_SETTINGS, **config.spark}
+    variables = {}
     if _submitted():
         SparkContext._ensure_initialized()
         submitted = SparkConf()
@@ -105,16 +107,17 @@ def session(config: ServiceConfig, *, slots: int) -> SparkSession:
         settings = {"spark.master": config.spark_master, **settings}
     else:
         # Else Spark looks this machine's name up, and fails where it has no address.
-        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        # For its JVM alone: a hook may start a Spark of its own.
+        variables = {"SPARK_LOCAL_IP": _LOOPBACK}
         settings = {
             "spark.master": f"local[{slots + 1}]",
-            "spark.driver.host": "127.0.0.1",
-            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.driver.host": _LOOPBACK,
+            "spark.driver.bindAddress": _LOOPBACK,
             **settings,
         }
     if not _submitted():
         settings.setdefault("spark.driver.defaultJavaOptions", class_data.options())
-        _launch(settings)
+        _launch(settings, variables)
     given = {**dict(SparkConf().getAll()), **settings}
     settings |= protection(given["spark.master"], given)
     builder = SparkSession.builder.appName("mirror")
@@ -123,26 +126,32 @@ def session(config: ServiceConfig, *, slots: int) -> SparkSession:
     return builder.getOrCreate()
 
 
-def _launch(settings: Mapping[str, str]) -> None:
+def _launch(settings: Mapping[str, str], more: Mapping[str, str]) -> None:
     """Start the JVM. Every user of the host can read its command line, so secrets are
-    left out: the session passes them over the gateway.
+    left out: the session passes them over the gateway. `more` are variables for it.
     """
     shown = {k: v for k, v in settings.items() if not SPARK_SECRET.search(k)}
     conf = SparkConf(loadDefaults=False).setAll(list(shown.items()))
-    with _kept_back(environment.secrets(os.environ)), passed_on() as output:
+    hidden = environment.secrets(os.environ)
+    with _surroundings(hidden, more), passed_on() as output:
         gateway = launch_gateway(conf, output)  # type: ignore[no-untyped-call]
         SparkContext._ensure_initialized(gateway=gateway)
 
 
 @contextlib.contextmanager
-def _kept_back(names: Iterable[str]) -> Iterator[None]:
-    """Hide these variables from child processes: tasks get what they need with their
-    lease, and a JVM shows its environment to anyone who asks.
+def _surroundings(hidden: Iterable[str], more: Mapping[str, str]) -> Iterator[None]:
+    """Change what child processes inherit: hide variables, since tasks get what they
+    need with their lease and a JVM shows its environment to anyone who asks, and add
+    `more`, where the user has set nothing.
     """
-    kept = {name: os.environ.pop(name) for name in names}
+    kept = {name: os.environ.pop(name) for name in hidden}
+    added = {name: value for name, value in more.items() if name not in os.environ}
+    os.environ.update(added)
     try:
         yield
     finally:
+        for name in added:
+            del os.environ[name]
         os.environ.update(kept)
 
 
