@@ -87,7 +87,7 @@ faults: install ## faults on purpose, on real clusters; writes docs/explanation/
 	$(BIN)/python -m tests.faults artifacts/faults.xml
 
 .PHONY: tools
-tools: install ## install what some tests also need: promtool, helm, a browser, a KDC, a registry
+tools: install ## install what some tests also need: promtool, helm, a browser, a KDC, a registry, a Pushgateway
 	$(BIN)/python -m tests.tools
 
 .PHONY: settings

@@ -78,6 +78,9 @@ TOOLS = {
     "registry": Tool(
         programs=(axonops.PROGRAM,), module=axonops.MODULE, package=axonops.PACKAGE
     ),
+    "pushgateway": Tool(
+        programs=("prometheus-pushgateway",), packages=("prometheus-pushgateway",)
+    ),
 }
 _OTHER_NAMES = {"chromium": ("chromium-browser",)}
 

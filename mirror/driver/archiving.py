@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 _SECONDS = 600.0
 _LEASES = 3
+_EARLIER = f"mirror-{'?' * 12}.jsa"
+"""Earlier names, which told no Java: no start takes these any more."""
 
 
 def make() -> bool:
@@ -53,8 +55,9 @@ def make() -> bool:
         if not made.stat().st_size:
             raise ArchiveError("Java wrote nothing")
         of_this_java, _, _ = archive.name.rpartition("-")
-        for old in archive.parent.glob(f"{of_this_java}-*.jsa"):
-            old.unlink(missing_ok=True)
+        for names in (f"{of_this_java}-*.jsa", _EARLIER):
+            for old in archive.parent.glob(names):
+                old.unlink(missing_ok=True)
         made.rename(archive)
     except subprocess.CalledProcessError as error:
         said = error.stderr.decode(errors="replace").strip().splitlines()

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
+_LOOPBACK = "127.0.0.1"
 _STOP_SECONDS = 10.0
 _LOG = f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties')}"
 # A JVM only places or starts tasks: compiling it well costs more CPU in the first
@@ -130,12 +131,10 @@ def _settings(config: ServiceConfig, *, slots: int) -> dict[str, str]:
     elif config.spark_master is not None:
         settings = {"spark.master": config.spark_master, **settings}
     else:
-        # Else Spark looks this machine's name up, and fails where it has no address.
-        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         settings = {
             "spark.master": f"local[{slots + 1}]",
-            "spark.driver.host": "127.0.0.1",
-            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.driver.host": _LOOPBACK,
+            "spark.driver.bindAddress": _LOOPBACK,
             **settings,
         }
     if not _submitted():
@@ -149,23 +148,33 @@ def _launch(settings: Mapping[str, str]) -> None:
     """
     shown = {k: v for k, v in settings.items() if not SPARK_SECRET.search(k)}
     conf = SparkConf(loadDefaults=False).setAll(list(shown.items()))
+    # Else Spark looks this machine's name up, and fails where it has no address. For
+    # its JVM alone: a hook may start a Spark of its own.
+    bound = settings.get("spark.driver.bindAddress")
+    more = {"SPARK_LOCAL_IP": _LOOPBACK} if bound == _LOOPBACK else {}
     with _launching:
         if SparkContext._gateway is not None:
             return
-        with _kept_back(environment.secrets(os.environ)), passed_on() as output:
+        hidden = environment.secrets(os.environ)
+        with _surroundings(hidden, more), passed_on() as output:
             gateway = launch_gateway(conf, output)
             SparkContext._ensure_initialized(gateway=gateway)
 
 
 @contextlib.contextmanager
-def _kept_back(names: Iterable[str]) -> Iterator[None]:
-    """Hide these variables from child processes: tasks get what they need with their
-    lease, and a JVM shows its environment to anyone who asks.
+def _surroundings(hidden: Iterable[str], more: Mapping[str, str]) -> Iterator[None]:
+    """Change what child processes inherit: hide variables, since tasks get what they
+    need with their lease and a JVM shows its environment to anyone who asks, and add
+    `more`, where the user has set nothing.
     """
-    kept = {name: os.environ.pop(name) for name in names}
+    kept = {name: os.environ.pop(name) for name in hidden}
+    added = {name: value for name, value in more.items() if name not in os.environ}
+    os.environ.update(added)
     try:
         yield
     finally:
+        for name in added:
+            del os.environ[name]
         os.environ.update(kept)
 
 

@@ -100,8 +100,9 @@ def test_an_archive_of_other_jars_is_not_used(
 def test_an_archive_replaces_that_of_its_java_alone(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """A new archive removes the one that its Java had for other jars, and what a killed
-    process had begun; it keeps another Java's, and what a living process is making.
+    """A new archive removes the one that its Java had for other jars, what a killed
+    process had begun, and those under the names of earlier releases; it keeps another
+    Java's, and what a living process is making.
     """
     (tmp_path / "jars").mkdir()
     (tmp_path / "jars" / "spark-core.jar").touch()
@@ -112,6 +113,7 @@ def test_an_archive_replaces_that_of_its_java_alone(
     ended.wait()
     kept = [f"mirror-{'0' * 12}-{'1' * 12}.jsa", f"{place.stem}.{os.getppid()}"]
     gone = [f"{of_java}-{'1' * 12}.jsa", f"{place.stem}.{ended.pid}"]
+    gone += [f"mirror-{'1' * 12}.jsa"]
     for name in (*kept, *gone):
         (tmp_path / name).touch()
     assert archiving.make()

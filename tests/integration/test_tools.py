@@ -96,7 +96,7 @@ def test_where_a_tool_is_found(nowhere: Path, monkeypatch: pytest.MonkeyPatch) -
 
     assert tools.path("chromium") == str(nowhere / "chromium-browser")
     assert [name for name in tools.TOOLS if tools.missing(name)] == [
-        *("promtool", "kerberos", "faults"),
+        *("promtool", "kerberos", "faults", "pushgateway"),
     ]
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from contextlib import suppress
+from http import HTTPStatus
 from pathlib import Path
 import socket
 import stat
+import subprocess
 import threading
 from typing import TYPE_CHECKING
+from urllib.request import urlopen
 
 from prometheus_client.parser import text_string_to_metric_families
 import pytest
@@ -17,7 +20,10 @@ from typer.testing import CliRunner
 from mirror.cli.main import app
 from mirror.cli.run_end import RunEnd
 from mirror.metrics.of_runs import OF_FLOWS, OF_RUN
+from mirror.playground.ports import free_ports
 from mirror.status.store import StatusStore
+from tests import tools
+from tests.harness.waiting import wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -87,48 +93,51 @@ def test_a_wrong_configuration_is_told_too(tmp_path: Path) -> None:
     assert "mirror_run_success_timestamp_seconds" not in found
 
 
-class _Gateway(BaseHTTPRequestHandler):
-    """Keeps what it is sent."""
-
-    got: list[tuple[str, str, bytes]]
-
-    def do_POST(self) -> None:
-        size = int(self.headers["Content-Length"])
-        self.got.append((self.command, self.path, self.rfile.read(size)))
-        self.send_response(200)
-        self.end_headers()
-
-    def log_message(self, *_: object) -> None:
-        """A test needs no log."""
-
-
 @pytest.fixture
-def gateway() -> Iterator[tuple[str, list[tuple[str, str, bytes]]]]:
-    """The address of an HTTP server, and what it is sent."""
-    got: list[tuple[str, str, bytes]] = []
-    handler = type("Handler", (_Gateway,), {"got": got})
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}", got
-        server.shutdown()
-        thread.join()
+def gateway() -> Iterator[str]:
+    """The address of a Pushgateway."""
+    [port] = free_ports(1)
+    url = f"http://127.0.0.1:{port}"
+    process = subprocess.Popen(
+        [tools.path("prometheus-pushgateway"), f"--web.listen-address={url[7:]}"],
+        stderr=subprocess.DEVNULL,
+    )
+
+    def ready() -> bool:
+        with suppress(OSError), urlopen(f"{url}/-/ready", timeout=5) as answer:
+            return answer.status == HTTPStatus.OK
+        return False
+
+    try:
+        wait_for(ready)
+        yield url
+    finally:
+        process.terminate()
+        process.wait(20)
 
 
-def test_a_gateway_gets_them(
-    gateway: tuple[str, list[tuple[str, str, bytes]]],
-) -> None:
-    """They are added to the job's (POST), so a run that fails replaces all but the time
-    of the last success.
+@pytest.mark.needs("pushgateway")
+def test_a_gateway_gets_them(gateway: str) -> None:
+    """A Pushgateway shows them under the job's name; a run that fails replaces all but
+    the time of the last success.
     """
-    url, got = gateway
+
+    def shown() -> dict[str, float]:
+        with urlopen(f"{gateway}/metrics", timeout=20) as answer:
+            text = answer.read().decode()
+        assert 'mirror_run_exit_code{instance="",job="nightly"}' in text
+        return values(text)
+
+    end(None, 0, gateway)
+    good = shown()
+    assert good.keys() >= OF_RUN.keys() | OF_FLOWS.keys()
     with pytest.raises(typer.Exit):
-        end(None, 1, url)
-    [(how, path, body)] = got
-    assert (how, path) == ("POST", "/metrics/job/nightly")
-    found = values(body.decode())
-    assert found["mirror_run_exit_code"] == 1
-    assert "mirror_run_success_timestamp_seconds" not in found
+        end(None, 1, gateway)
+    bad = shown()
+    assert (good["mirror_run_exit_code"], bad["mirror_run_exit_code"]) == (0, 1)
+    success = "mirror_run_success_timestamp_seconds"
+    assert bad[success] == good[success] == good["mirror_run_end_timestamp_seconds"]
+    assert bad["mirror_run_end_timestamp_seconds"] > bad[success]
 
 
 def test_metrics_that_cannot_be_written_change_no_exit_code(tmp_path: Path) -> None:

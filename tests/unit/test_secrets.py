@@ -14,7 +14,7 @@ import pytest
 from mirror.config import environment
 from mirror.config.load import load, read
 from mirror.config.origins import HIDDEN, origins
-from mirror.driver.session import _kept_back
+from mirror.driver.session import _surroundings
 from mirror.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -73,12 +73,17 @@ def test_variables_with_secrets() -> None:
 
 
 def test_variables_are_kept_back_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Processes started meanwhile do not get them. Afterwards they are back, for a
-    configuration that is read again.
+    """Processes started meanwhile do not get them, but what is for the JVM where the
+    user has set nothing. Afterwards all is as before, for a configuration that is read
+    again and for hooks.
     """
     for name, value in VARIABLES.items():
         monkeypatch.setenv(name, value)
-    with _kept_back(environment.secrets(os.environ)):
+    monkeypatch.delenv("SPARK_LOCAL_IP", raising=False)
+    monkeypatch.setenv("GIVEN", "by the user")
+    before = dict(os.environ)
+    more = {"SPARK_LOCAL_IP": "127.0.0.1", "GIVEN": "by mirror"}
+    with _surroundings(environment.secrets(os.environ), more):
         seen = json.loads(
             subprocess.run(
                 [sys.executable, "-c",
@@ -88,7 +93,8 @@ def test_variables_are_kept_back_for_a_while(monkeypatch: pytest.MonkeyPatch) ->
         )  # fmt: skip
     assert SECRET not in str(seen)
     assert seen["PASSWORD"] == "somebody else's"
-    assert all(os.environ[name] == value for name, value in VARIABLES.items())
+    assert (seen["SPARK_LOCAL_IP"], seen["GIVEN"]) == ("127.0.0.1", "by the user")
+    assert dict(os.environ) == before
 
 
 def shown(settings: Mapping[str, object], folder: Path) -> dict[str, object]:
