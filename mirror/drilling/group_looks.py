@@ -87,6 +87,7 @@ def judge(looked: Looked, *, records: int, at: float) -> Judged:
         wrong=compared.wrong,
         unread=compared.unread,
         undecided=compared.undecided,
+        starts=compared.starts,
         not_covered=tuple(
             sorted(n for n, each in listed.items() if each.kind is GroupKind.SHARE)
         ),

@@ -46,6 +46,8 @@ class Compared:
     """Partitions of which nothing can be compared, and why."""
     undecided: Mapping[TopicPartition, str] = field(default_factory=dict)
     """Partitions of which something could not be compared, and why."""
+    starts: Mapping[TopicPartition, int] = field(default_factory=dict)
+    """Where the source's logs begin."""
 
 
 def compare(
@@ -110,6 +112,7 @@ def compare(
     return Compared(
         partitions=frozenset(compared | unread.keys()), wrong=wrong,
         unread=unread, undecided=undecided,
+        starts={(of.topic, of.partition): of.source_start for of in found.partitions},
     )  # fmt: skip
 
 

@@ -55,6 +55,8 @@ class Known:
     """Partitions of which nothing can be compared, and why."""
     undecided: Mapping[TopicPartition, str] = field(default_factory=dict)
     """Partitions whose next records could not all be compared, and why."""
+    starts: Mapping[TopicPartition, int] = field(default_factory=dict)
+    """Where the source's logs begin; 0 if that is not known."""
     unjoined: Mapping[str, Unjoined] = field(default_factory=dict)
     """Topics whose checkpoints do not know all of their copies, and why."""
     not_covered: tuple[str, ...] = ()
@@ -181,12 +183,14 @@ def _of_group(known: Known, group: str, at: float) -> Iterator[Finding]:
     if older := sorted(
         key for key, each in placed.items() if each.exactness is Exactness.BEFORE
     ):
+        # Of an expired position, the group has lost the next records on both sides.
+        kept = any(stands[key].upstream >= known.starts.get(key, 0) for key in older)
         yield Finding(
-            level=Level.DEGRADED,
+            level=Level.NOT_READY if kept else Level.DEGRADED,
             subject=subject,
             reason=f"its position in {_named(older)} is older than all that the copy "
             "has, or mirror knows of it: it would begin at the copy's start, and miss "
-            "what is gone there",
+            f"what is gone there{'' if kept else f'; {known.source} has lost it, too'}",
             cure="let it read on; compare the retention of both sides",
             command=f"mirror topic configs --flow '{flow}'",
         )

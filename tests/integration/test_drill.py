@@ -202,7 +202,7 @@ def test_defects_of_a_pair(
         admin.delete_records([place])[place].result(30)
         group = f"group app-{topic_name}"
         lost = pair.drill()
-        assert ("DEGRADED", group) in found(lost)
+        assert ("NOT READY", group) in found(lost)
         assert "miss what is gone there" in reasons(lost, group)
 
         application.write(one, 10)
