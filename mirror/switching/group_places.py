@@ -177,8 +177,8 @@ def _partial(
     for each in found:
         for place in each.places if each.group in places else ():
             readers.setdefault(place.topic, set()).add(each.group)
-    for topic, each in unjoined(writers, flow, reverse, readers).items():
-        yield f"{some(len(readers[topic]), 'group')} in {topic}: {each.why}"
+    for topic, why in unjoined(writers, flow, reverse, readers).items():
+        yield f"{some(len(readers[topic]), 'group')} in {topic}: {why.why}"
 
 
 def _back(

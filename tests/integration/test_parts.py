@@ -6,6 +6,8 @@ from contextlib import ExitStack, suppress
 import json
 import os
 import signal
+import subprocess
+import sys
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import Consumer, TopicPartition
@@ -183,8 +185,9 @@ def test_parts_of_a_pair_are_proven_and_switched_together(
     clusters: dict[str, PlaygroundCluster], topic_name: str, tmp_path: Path
 ) -> None:
     """Two services copy the parts of a pair. A file without `part` proves the copies of
-    both, and switches both: each application's group reads every record once over both
-    clusters. A file of one part is refused, and so is one that leaves a topic out.
+    both, rehearses both and switches both: each application's group reads every record
+    once over both clusters. For a drill and a switch a file of one part is refused, and
+    so is one that leaves a topic out.
     """
     ends = {"PSA": clusters["a"].bootstrap, "PSB": clusters["b"].bootstrap}
     names = {part: f"{topic_name}-{part}" for part in ("one", "two")}
@@ -234,6 +237,17 @@ def test_parts_of_a_pair_are_proven_and_switched_together(
             (few, f"such as {names['two']}, would change sides too"),
         ):
             assert why in Switch(place, "switch", "PSA/PSB", "--yes").fails()
+            assert why in Switch(place, "drill", "PSA/PSB").fails()
+
+        def rehearsed() -> bool:
+            words = ["drill", "PSA/PSB", "-c", str(whole / "mirror.yaml")]
+            ended = subprocess.run(
+                [sys.executable, "-m", "mirror", *words],
+                capture_output=True, text=True, check=False,
+            )  # fmt: skip
+            return "2 of 2 groups and 4 of 4 partitions" in ended.stdout
+
+        wait_for(rehearsed)
         Switch(whole, "switch", "PSA/PSB", "--yes").succeeds()
         for part, each in running.items():
             each.wait_running("PSB->PSA")
