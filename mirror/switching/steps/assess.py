@@ -1,4 +1,5 @@
-"""Step 1: whether the switch can be made, and what it would move. It changes nothing.
+"""Step 1: whether the switch can be made, and what it would move. It changes nothing
+but ends a transaction that is left open in the progress of the flow back.
 
 A switch needs a copy that is nearly up to date, groups that are known and idle on the
 target, and as many partitions on both sides. A failover takes what there is, and says
@@ -10,7 +11,9 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from mirror.clusters.admin.topic_admin import LATEST, list_offsets
 from mirror.config import scopes
+from mirror.driver.ownership import take_over
 from mirror.metadata.merging import Merging
 from mirror.metadata.topics import select
 from mirror.offsets import progress
@@ -39,7 +42,31 @@ _MOST_NAMED = 5
 
 
 def _assess(stage: Stage) -> Done:
+    _end_left_open(stage)
     return assessed(stage)[0]
+
+
+def _end_left_open(stage: Stage) -> None:
+    """A canary or service that was killed while it copied along the flow back may have
+    left a transaction open: until brokers abort it, no one can read that flow's
+    progress. The flow rests, so this fences nothing that may copy.
+    """
+    name = progress.topic_name(stage.reverse.source)
+    rests = not stage.pair.both_ways and stage.pair.scope is None
+    topic = stage.source.topic(name) if stage.planned and rests else None
+    if topic is None:
+        return
+    ends, stable = (
+        list_offsets(
+            stage.source,
+            [(name, number) for number in topic.leaders],
+            timestamp=LATEST,
+            committed=committed,
+        )
+        for committed in (False, True)
+    )
+    if any(stable.get(key, end) < end for key, end in ends.items()):
+        take_over(stage.reverse, stage.source)
 
 
 def assessed(stage: Stage, *, waits: bool = True) -> tuple[Done, GroupPlaces]:
