@@ -296,6 +296,13 @@ def test_missing_java_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "Java 17 or newer is needed" in version.stdout
 
 
+@pytest.fixture
+def without_java(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`mirror run` begins to start Spark's JVM early: not in these tests."""
+    monkeypatch.setattr("mirror.driver.session.launch", lambda _config: None)
+
+
+@pytest.mark.usefixtures("without_java")
 def test_run_tells_missing_java(config: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """An error that a person can act on is a sentence, not a traceback, in a line of
     the log like any other.
@@ -313,6 +320,7 @@ def test_run_tells_missing_java(config: str, monkeypatch: pytest.MonkeyPatch) ->
     assert (told["event"], told["level"]) == ("Java 17 or newer is needed.", "error")
 
 
+@pytest.mark.usefixtures("without_java")
 @pytest.mark.parametrize("once", [["--once"], []])
 def test_run_fails_if_a_flow_did(
     config: str, monkeypatch: pytest.MonkeyPatch, once: list[str]
@@ -332,6 +340,7 @@ def test_run_fails_if_a_flow_did(
     assert (told["flow"], told["state"], told["reason"]) == ("A->B", "FAILED", "no")
 
 
+@pytest.mark.usefixtures("without_java")
 def test_run_tells_where_it_listens(
     config: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
