@@ -9,6 +9,7 @@ to the data's transactions.
 from __future__ import annotations
 
 import contextlib
+from functools import partial
 from typing import TYPE_CHECKING
 
 from mirror.batches import records
@@ -56,27 +57,12 @@ class TopicWriter:
                 return self._write(pairs, *self._known)
         self._known = None  # until this write has succeeded
         producer = _idempotent(self._cluster)
-        topics = patiently(self._led, seconds=_LEADER_SECONDS)
+        topics = patiently(
+            partial(_led, self._cluster, self._topic), seconds=_LEADER_SECONDS
+        )
         end = self._write(pairs, producer, topics)
         self._known = (producer, topics)
         return end
-
-    def _led(self) -> Mapping[str, Topic]:
-        shown = self._cluster.topics([self._topic])
-        topic = shown[self._topic]
-        where = f"cluster {self._cluster.alias}: topic {self._topic}"
-        if topic.error != codes.NONE:
-            raise codes.error_for(topic.error, where)
-        leader = topic.leaders.get(0)  # of other partitions, users may have made some
-        if leader is None or leader.node < 0:
-            raise NoLeaderError(f"{where} has no leader")
-        # Metadata names the leader of a new topic before that has made its log.
-        here = [(self._topic, 0)]
-        if not topic_admin.list_offsets(
-            self._cluster, here, timestamp=topic_admin.LATEST, topics=shown
-        ):
-            raise NoLeaderError(f"{where}: its leader does not lead it yet")
-        return shown
 
     def _write(
         self,
@@ -89,6 +75,23 @@ class TopicWriter:
         write.finish()
         last = write.placed[-1]
         return last.offset + last.batch.count
+
+
+def _led(cluster: Cluster, name: str) -> Mapping[str, Topic]:
+    shown = cluster.topics([name])
+    topic = shown[name]
+    where = f"cluster {cluster.alias}: topic {name}"
+    if topic.error != codes.NONE:
+        raise codes.error_for(topic.error, where)
+    leader = topic.leaders.get(0)  # of other partitions, users may have made some
+    if leader is None or leader.node < 0:
+        raise NoLeaderError(f"{where} has no leader")
+    # Metadata names the leader of a new topic before that has made its log.
+    if not topic_admin.list_offsets(
+        cluster, [(name, 0)], timestamp=topic_admin.LATEST, topics=shown
+    ):
+        raise NoLeaderError(f"{where}: its leader does not lead it yet")
+    return shown
 
 
 def append(
@@ -179,6 +182,7 @@ def ensure_topic(
             configs=configs,
         )
         cluster.wait_for_topic(topic)
+        patiently(partial(_led, cluster, topic), seconds=_LEADER_SECONDS)
     elif shown.error != codes.NONE:
         raise codes.error_for(shown.error, f"cluster {cluster.alias}: topic {topic}")
 

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from mirror.proving.log_stream import Lister
 
 _NOWHERE = (1 << 32) - 1
-"""What no copy has: registries issue no ids from 2^31 on."""
+"""What no copy has: no registry issues the last id of all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

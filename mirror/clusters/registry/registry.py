@@ -14,7 +14,7 @@ from mirror.clusters.registry import answers
 from mirror.clusters.registry.channel import NOT_THERE, Channel, malformed
 from mirror.clusters.registry.lists import Lists
 from mirror.clusters.registry.paths import of_context, of_setting, of_subject
-from mirror.clusters.registry.values import HIGHEST_ID, Mode
+from mirror.clusters.registry.values import Mode
 from mirror.errors import MALFORMED, RegistryError
 
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ class Registry:
             "POST", path, body=answers.body(wanted, keeps=keeps)
         ).document
         try:
-            if 0 <= (number := int(said["id"])) <= HIGHEST_ID:
+            if 0 <= (number := int(said["id"])) < 1 << 32:  # as records have it
                 return number
         except MALFORMED as error:
             raise malformed(self._channel, "a new version") from error
