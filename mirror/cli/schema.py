@@ -23,11 +23,12 @@ from mirror.cli.output import (
     document,
     table,
 )
-from mirror.cli.schema_flows import CLIENT, copying, looked, registries
+from mirror.cli.schema_flows import CLIENT, copying, looked
 from mirror.clusters.reach import Reach
 from mirror.config import schema_sync as settings
 from mirror.errors import MirrorError
 from mirror.metadata import schema_trace
+from mirror.preflight.schema_writes import registries
 
 if TYPE_CHECKING:
     from mirror.metadata.schema_rules import SubjectPlan

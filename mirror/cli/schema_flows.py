@@ -1,26 +1,21 @@
 """The flows that copy schemas, for the commands of `mirror schema`.
 
-`copying` chooses them; `registries` and `ends` open what a flow is between; `looked`
-compares both sides of each, without changing anything.
+`copying` chooses them, `roles` and `order` tell which copy now, and `looked` compares
+both sides of each, without changing anything.
 """
 
 from __future__ import annotations
 
-import contextlib
 from typing import TYPE_CHECKING
 
 from mirror.cli.flows import chosen_flows
 from mirror.cli.output import complain
 from mirror.clusters.reach import Reach
-from mirror.clusters.registry.pace import Pace
-from mirror.clusters.registry.registry import Registry
 from mirror.errors import ConfigError, MirrorError
-from mirror.metadata import schemas
-from mirror.metadata.schema_claims import SchemaClaims
-from mirror.metadata.schema_ends import Ends
+from mirror.preflight.schema_writes import look
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     from mirror.config.schema import FlowConfig, MirrorConfig
@@ -50,37 +45,9 @@ def copying(
     return chosen, found
 
 
-@contextlib.contextmanager
-def registries(
-    chosen: MirrorConfig, flow: FlowConfig
-) -> Iterator[tuple[Registry, Registry]]:
-    """The source's and the target's."""
-    rate = flow.schemas_requests_per_second
-    with (
-        Registry(chosen.clusters[flow.source], pace=Pace(rate)) as source,
-        Registry(chosen.clusters[flow.target], pace=Pace(rate)) as target,
-    ):
-        yield source, target
-
-
-@contextlib.contextmanager
-def ends(
-    chosen: MirrorConfig, flow: FlowConfig, reach: Reach, standing: Standing
-) -> Iterator[Ends]:
-    """What one flow is copied between."""
-    order = [each for each in standing.flows if each.name not in standing.resting]
-    with registries(chosen, flow) as (source, target):
-        yield Ends(
-            flow=flow,
-            source=source,
-            target=target,
-            claims=SchemaClaims(
-                reach(flow.target),
-                flow.source,
-                replication_factor=flow.replication_factor,
-            ),
-            deletes=schemas.copies_deletes(flow, order),
-        )
+def order(standing: Standing) -> list[FlowConfig]:
+    """The flows that copy now, by precedence."""
+    return [each for each in standing.flows if each.name not in standing.resting]
 
 
 def roles(chosen: MirrorConfig, reach: Reach) -> Standing:
@@ -104,8 +71,7 @@ def looked(
                 complain(f"flow {why}")
                 continue
             try:
-                with ends(chosen, each, reach, standing) as between:
-                    found[each.name] = schemas.look(between)
+                found[each.name] = look(chosen, each, order(standing), reach)
             except MirrorError as error:
                 failures.append(f"flow {each.name}: {error}")
     return found, failures

@@ -22,12 +22,13 @@ from mirror.cli.output import (
     document,
     table,
 )
-from mirror.cli.schema_flows import CLIENT, copying, ends, looked, roles
+from mirror.cli.schema_flows import CLIENT, copying, looked, order, roles
 from mirror.clusters.reach import Reach
 from mirror.clusters.registry.values import Subject
 from mirror.config.values import near
 from mirror.errors import ConfigError, MirrorError
 from mirror.metadata import schemas
+from mirror.preflight.schema_writes import ends
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -95,7 +96,7 @@ def sync_schemas(
                     failures.append(f"flow {why}")
                     continue
                 try:
-                    with ends(chosen, each, reach, standing) as between:
+                    with ends(chosen, each, order(standing), reach) as between:
                         done = schemas.sync(between, only=only)
                 except MirrorError as error:
                     failures.append(f"flow {each.name}: {error}")

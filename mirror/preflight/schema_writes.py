@@ -2,10 +2,12 @@
 
 Main function: `schema_writes`, over all flows that copy schemas, one after the other.
 It asks both registries by the service's rules (`metadata.schemas`) and changes nothing.
+`ends` opens what one flow is copied between, for commands too.
 """
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -18,7 +20,7 @@ from mirror.metadata.schema_ends import Ends
 from mirror.status.states import SchemaState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from mirror.clusters.cluster import Cluster
     from mirror.config.schema import FlowConfig, MirrorConfig
@@ -94,24 +96,43 @@ def look(
     Raises:
         MirrorError: a registry or the target does not answer.
     """
+    with ends(config, flow, order, reach) as between:
+        return schemas.look(between)
+
+
+@contextlib.contextmanager
+def ends(
+    config: MirrorConfig,
+    flow: FlowConfig,
+    order: Sequence[FlowConfig],
+    reach: Callable[[str], Cluster],
+) -> Iterator[Ends]:
+    """What one flow is copied between. `order`: all flows by precedence."""
+    with registries(config, flow) as (source, target):
+        yield Ends(
+            flow=flow,
+            source=source,
+            target=target,
+            claims=SchemaClaims(
+                reach(flow.target),
+                flow.source,
+                replication_factor=flow.replication_factor,
+            ),
+            deletes=schemas.copies_deletes(flow, order),
+        )
+
+
+@contextlib.contextmanager
+def registries(
+    config: MirrorConfig, flow: FlowConfig
+) -> Iterator[tuple[Registry, Registry]]:
+    """The source's and the target's."""
     rate = flow.schemas_requests_per_second
     with (
         Registry(config.clusters[flow.source], pace=Pace(rate)) as source,
         Registry(config.clusters[flow.target], pace=Pace(rate)) as target,
     ):
-        return schemas.look(
-            Ends(
-                flow=flow,
-                source=source,
-                target=target,
-                claims=SchemaClaims(
-                    reach(flow.target),
-                    flow.source,
-                    replication_factor=flow.replication_factor,
-                ),
-                deletes=schemas.copies_deletes(flow, order),
-            )
-        )
+        yield source, target
 
 
 def _writes(flow: FlowConfig, found: SchemasResult) -> list[SchemaToWrite]:
