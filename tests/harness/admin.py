@@ -60,9 +60,9 @@ def _refusal(admin: AdminClient, asked: dict[TopicPartition, OffsetSpec]) -> str
     """Why some leader does not tell these offsets; empty if all do."""
     try:
         for answer in admin.list_offsets(asked).values():
-            answer.result(10)
-    except KafkaException as error:
-        return str(error)
+            answer.result(30)
+    except (KafkaException, TimeoutError) as error:
+        return str(error) or "no answer"
     return ""
 
 
@@ -119,7 +119,9 @@ def _topic_id(admin: AdminClient, topic: str) -> str:
     (found,) = admin.describe_topics(TopicCollection([topic])).values()
     try:
         return str(found.result(30).topic_id)
-    except KafkaException:
+    except KafkaException as error:
+        if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+            raise
         return ""
 
 

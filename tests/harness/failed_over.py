@@ -6,7 +6,6 @@ Main type: `Failed`. `content` reads a topic as an ordinary client does.
 from __future__ import annotations
 
 import contextlib
-import multiprocessing
 import os
 import re
 import signal
@@ -25,10 +24,10 @@ from mirror.switching.stage import Stage
 from tests.harness.admin import create_topic
 from tests.harness.application import Application
 from tests.harness.rehearsal import Rehearsal
-from tests.harness.waiting import PATIENCE_SECONDS, crowd
+from tests.harness.slot_processes import exit_code_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from mirror.playground.cluster import PlaygroundCluster
 
@@ -109,7 +108,7 @@ class Failed:
                 setattr(where, name, die)
                 self.restore()
 
-        return _ends(restore)
+        return exit_code_of(restore)
 
     def dies_at_commit(self, number: int, *, late: bool) -> bool:
         """Restore what is left in a process that gets SIGKILL right before its commit
@@ -135,17 +134,9 @@ class Failed:
                     setattr(ownership, "commit", dying)  # noqa: B010  of all callers
                     self.restore()
 
-        code = _ends(restore)
+        code = exit_code_of(restore)
         assert code in {0, -signal.SIGKILL}
         return code != 0
-
-
-def _ends(act: Callable[[], None]) -> int | None:
-    """The exit code of a process that does this."""
-    process = multiprocessing.get_context("fork").Process(target=act)
-    process.start()
-    process.join(PATIENCE_SECONDS * crowd())
-    return process.exitcode
 
 
 _STEPS: Mapping[str, tuple[Any, str]] = {

@@ -330,6 +330,6 @@ def test_a_source_that_may_only_be_read(
 def _topics(bootstrap: str) -> set[str]:
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "witness"})
     try:
-        return set(consumer.list_topics(timeout=10).topics)
+        return set(consumer.list_topics(timeout=30).topics)
     finally:
         consumer.close()

@@ -62,7 +62,7 @@ def committed(bootstrap: str, group: str, topic: str) -> list[int]:
     try:
         while True:
             try:
-                return [each.offset for each in consumer.committed(asked, timeout=10)]
+                return [each.offset for each in consumer.committed(asked, timeout=30)]
             except KafkaException:  # a coordinator that has just started
                 if time.monotonic() > deadline:
                     raise

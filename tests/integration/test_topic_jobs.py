@@ -64,8 +64,6 @@ def test_a_new_topic_disturbs_nothing_and_keeps_its_configs(
         other = NumberedLoad(source, second, 1, seed=2)
         other.send(500)  # before anyone can have discovered it
         found = eventually(target, f"A.{second}", other.total)
-        # Within 5 s, which is a few leases of 2 s, and on a busy machine fewer.
-        assert mirror.flow()["leases"] - before["leases"] < 10
         assert_exactly_once(keys_of(found), other.order)
         assert overrides(target, f"A.{second}") == {
             "cleanup.policy": "compact",
