@@ -81,7 +81,7 @@ def test_at_least_once_and_without_provenance_beside_a_dead_target(
     """Of three flows, one whose target does not answer shows that and why, while the
     others copy. Without provenance the records are the source's, field by field, and
     large batches byte by byte. Then workers die: without exactly-once no record is
-    lost. At last SIGTERM ends the service in time with exit code 0, beside the dead one.
+    lost. At last SIGTERM ends the service with exit code 0, beside the dead cluster.
     """
     source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
     raw = f"{topic_name}-raw"
