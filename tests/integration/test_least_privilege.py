@@ -293,6 +293,7 @@ def test_the_whole_service_with_these_rights_alone(
         assert client.replication_hops("A") == 1
 
 
+@pytest.mark.full
 def test_a_source_that_may_only_be_read(
     secured_pair: Secured, standing: StandingMirror
 ) -> None:

@@ -127,6 +127,7 @@ def test_drift_is_only_shown_where_it_is_not_to_be_corrected(
         mirror.wait_until(lambda d: d["flows"][0]["drift"] == [])
 
 
+@pytest.mark.full
 def test_missing_rights_are_shown_and_stop_nothing(
     make_clusters: Callable[..., dict[str, PlaygroundCluster]],
     topic_name: str,
