@@ -52,12 +52,11 @@ def left(seconds: float) -> float:
 
 def poll(poller: select.poll, seconds: float) -> list[tuple[int, int]]:
     """What the poller finds within the time that is left of `seconds`."""
-    began = now = time.monotonic()
+    began, rest = time.monotonic(), left(seconds)
     while True:
-        rest = _left(began, seconds, now)
         found = poller.poll(max(min(rest, _SLICE_SECONDS), 0.0) * 1000)
-        now = time.monotonic()
-        if found or _left(began, seconds, now) <= 0:
+        rest = _left(began, seconds, time.monotonic())
+        if found or rest <= 0:
             return found
 
 
