@@ -27,7 +27,7 @@ from tests.harness.rehearsal import Rehearsal
 from tests.harness.slot_processes import exit_code_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from mirror.playground.cluster import PlaygroundCluster
 
@@ -108,7 +108,7 @@ class Failed:
                 setattr(where, name, die)
                 self.restore()
 
-        return exit_code_of(restore)
+        return _ends(restore)
 
     def dies_at_commit(self, number: int, *, late: bool) -> bool:
         """Restore what is left in a process that gets SIGKILL right before its commit
@@ -134,9 +134,14 @@ class Failed:
                     setattr(ownership, "commit", dying)  # noqa: B010  of all callers
                     self.restore()
 
-        code = exit_code_of(restore)
+        code = _ends(restore)
         assert code in {0, -signal.SIGKILL}
         return code != 0
+
+
+def _ends(act: Callable[[], None]) -> int | None:
+    """The exit code of a process that does this."""
+    return exit_code_of(act)
 
 
 _STEPS: Mapping[str, tuple[Any, str]] = {
