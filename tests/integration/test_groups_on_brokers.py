@@ -58,7 +58,7 @@ def at_work(
         }
     )
     consumer.subscribe([topic])
-    deadline = deadline_in(30)
+    deadline = deadline_in()
     while not consumer.assignment():
         assert time.monotonic() < deadline
         consumer.poll(0.2)

@@ -58,7 +58,7 @@ def committed(bootstrap: str, group: str, topic: str) -> list[int]:
     """The offset of each partition; -1001 if there is none."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
     asked = [TopicPartition(topic, p) for p in range(PARTITIONS)]
-    deadline = deadline_in(30)
+    deadline = deadline_in()
     try:
         while True:
             try:
