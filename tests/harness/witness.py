@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _READ_ON_SECONDS = 3.0
 """Then a topic is looked up again: it may be new, or have new partitions."""
 
-_MARKER_SECONDS = 5.0
+_MARKER_SECONDS = 3.0
 """A commit is answered before its markers are written; what is open after this stays
 so.
 """
