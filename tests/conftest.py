@@ -24,6 +24,7 @@ import pytest
 import structlog
 from xdist.scheduler import LoadScopeScheduling
 
+from mirror.playground import ports
 from mirror.playground.brokers import playground
 from mirror.playground.cluster import PlaygroundCluster
 from tests import tools
@@ -41,6 +42,13 @@ for _name in list(os.environ):
 # Else each process compiles all of it: a third of a worker's start, and of mirror's.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+# A broker that a test has killed must find its port free, whatever other workers start.
+_worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+_share = 12_000 // int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+os.environ[ports.VARIABLE] = "-".join(
+    str(20_000 + number * _share) for number in (_worker, _worker + 1)
+)
 
 # The tests' token providers, for this process and those that it starts.
 _REGISTERED = str(Path(__file__).parent / "harness" / "registered")

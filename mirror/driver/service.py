@@ -12,12 +12,13 @@ import functools
 import gc
 import signal
 import threading
+import time
 from typing import TYPE_CHECKING
 
 import structlog
 
 from mirror import __version__
-from mirror.clusters import error_counts
+from mirror.clusters import error_counts, patience
 from mirror.driver.answering import Answering
 from mirror.driver.autoscale import share
 from mirror.driver.config_follower import ConfigFollower
@@ -64,6 +65,8 @@ log = structlog.get_logger()
 _YOUNG_OBJECTS = 20_000
 """Jobs on many groups create objects by the hundred thousand; at Python's default of
 700, the garbage collector takes half of their time, and no other thread runs."""
+_STOP_SECONDS = 10.0
+"""Orchestrators kill what has not ended 30 seconds after SIGTERM, some a minute."""
 _SPARE_SLOTS = 16
 """For flows and tasks added while the service runs; each costs one idle thread."""
 
@@ -225,9 +228,12 @@ class Service:
         )
 
     def stop(self) -> None:
-        """Finish running transactions and end `run`."""
+        """Finish running transactions and end `run`. Clusters that do not answer hold
+        that up for a while only.
+        """
         if not self._stopping.is_set():
             log.info("stopping")
+            patience.end_at(time.monotonic() + _STOP_SECONDS)
         self._stopping.set()
         for flow in list(self._flows.values()):
             flow.stop()

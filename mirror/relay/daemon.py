@@ -70,7 +70,7 @@ def without_copies(path: Sequence[str]) -> list[str]:
 
 
 def _serve_spark() -> None:
-    from pyspark.daemon import manager  # noqa: PLC0415
+    from pyspark.daemon import manager  # noqa: PLC0415  after `main`'s lines
 
     manager()
 

@@ -77,7 +77,7 @@ class Prometheus:
                 yield self
             finally:
                 process.terminate()
-                process.wait(20)
+                process.wait()
 
     def _is_ready(self) -> bool:
         try:

@@ -283,6 +283,7 @@ def test_check_of_a_fresh_cluster_leaves_no_trace(
     assert (list_topics(a), list_topics(b)) == ({"orders"}, set())
 
 
+@pytest.mark.full
 def test_copies_of_mirrormaker_2_are_to_be_adopted(
     clusters: Clusters, topic_name: str, tmp_path: Path
 ) -> None:

@@ -173,7 +173,7 @@ def test_what_is_exposed_and_what_is_asked_for_agree(
 
             def found(selector: str, query: str) -> list[dict[str, str]]:
                 """Some metrics have a value only at times, such as after a lease."""
-                deadline = deadline_in(30)
+                deadline = deadline_in()
                 while not (there := series(selector)):
                     assert time.monotonic() < deadline, (
                         f"{selector} finds nothing, in {query}"

@@ -196,5 +196,5 @@ def test_the_published_merge_runs_as_it_is(
 def replicas(bootstrap: str, topic: str) -> set[int]:
     """How many replicas its partitions have."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    found = admin.list_topics(topic, timeout=10).topics[topic]
+    found = admin.list_topics(topic, timeout=30).topics[topic]
     return {len(each.replicas) for each in found.partitions.values()}

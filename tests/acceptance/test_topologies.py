@@ -87,9 +87,8 @@ def test_active_passive(
     play(example("active-passive.yaml", stage), stage, expected, standing)
 
 
-@pytest.mark.parametrize(
-    "provenance", ["on", pytest.param("off", marks=pytest.mark.full)]
-)
+@pytest.mark.full
+@pytest.mark.parametrize("provenance", ["on", "off"])
 def test_active_active(
     four_clusters: list[PlaygroundCluster], standing: StandingMirror, provenance: str
 ) -> None:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.acceptance
 
 
+@pytest.mark.full
 def test_merging_survives_killed_workers_and_takes_on_one_more_source(
     four_clusters: list[PlaygroundCluster], standing: StandingMirror
 ) -> None:

@@ -50,7 +50,7 @@ def create_topic(
     admin.create_topics([new])[topic].result(30)
     # Brokers may name a leader before it knows that it leads.
     ends = {TopicPartition(topic, n): OffsetSpec.latest() for n in range(partitions)}
-    deadline = deadline_in(30)
+    deadline = deadline_in(60)
     while reason := _refusal(admin, ends):
         assert time.monotonic() < deadline, f"{topic}: {reason}"
         time.sleep(0.05)
@@ -60,16 +60,16 @@ def _refusal(admin: AdminClient, asked: dict[TopicPartition, OffsetSpec]) -> str
     """Why some leader does not tell these offsets; empty if all do."""
     try:
         for answer in admin.list_offsets(asked).values():
-            answer.result(10)
-    except KafkaException as error:
-        return str(error)
+            answer.result(30)
+    except (KafkaException, TimeoutError) as error:
+        return str(error) or "no answer"
     return ""
 
 
 def add_partitions(bootstrap: str, topic: str, total: int) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.create_partitions([NewPartitions(topic, total)])[topic].result(30)
-    deadline = deadline_in(30)
+    deadline = deadline_in(60)
     while len(admin.list_topics(topic, timeout=30).topics[topic].partitions) < total:
         assert time.monotonic() < deadline
         time.sleep(0.05)
@@ -119,7 +119,9 @@ def _topic_id(admin: AdminClient, topic: str) -> str:
     (found,) = admin.describe_topics(TopicCollection([topic])).values()
     try:
         return str(found.result(30).topic_id)
-    except KafkaException:
+    except KafkaException as error:
+        if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+            raise
         return ""
 
 
@@ -143,7 +145,7 @@ def end_offsets(bootstrap: str, topic: str, **settings: str) -> dict[int, int]:
     settings; none, if there is no such topic.
     """
     consumer = _consumer(bootstrap, **settings)
-    deadline = deadline_in(15)
+    deadline = deadline_in(60)
     try:
         while True:
             try:
@@ -178,7 +180,7 @@ def copied_records(bootstrap: str, topic: str) -> int:
 
 def commit_offsets(consumer: Consumer, places: list[TopicPartition]) -> None:
     """Commit, and wait until it is so: its coordinator may still be loading."""
-    deadline = deadline_in(30)
+    deadline = deadline_in(60)
     while True:
         try:
             for answer in consumer.commit(offsets=places, asynchronous=False):

@@ -6,7 +6,6 @@ Main type: `Failed`. `content` reads a topic as an ordinary client does.
 from __future__ import annotations
 
 import contextlib
-import multiprocessing
 import os
 import re
 import signal
@@ -25,7 +24,7 @@ from mirror.switching.stage import Stage
 from tests.harness.admin import create_topic
 from tests.harness.application import Application
 from tests.harness.rehearsal import Rehearsal
-from tests.harness.waiting import PATIENCE_SECONDS, crowd
+from tests.harness.slot_processes import exit_code_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -142,10 +141,7 @@ class Failed:
 
 def _ends(act: Callable[[], None]) -> int | None:
     """The exit code of a process that does this."""
-    process = multiprocessing.get_context("fork").Process(target=act)
-    process.start()
-    process.join(PATIENCE_SECONDS * crowd())
-    return process.exitcode
+    return exit_code_of(act)
 
 
 _STEPS: Mapping[str, tuple[Any, str]] = {

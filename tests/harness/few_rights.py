@@ -308,4 +308,4 @@ class RestrictedFlow:
 
 def _partitions(bootstrap: str, topic: str) -> int:
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    return len(admin.list_topics(topic, timeout=10).topics[topic].partitions)
+    return len(admin.list_topics(topic, timeout=30).topics[topic].partitions)

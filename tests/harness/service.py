@@ -228,8 +228,8 @@ class RunningMirror:
             _kill(pid)
         self._process.wait(PATIENCE_SECONDS)
 
-    def terminate(self, timeout: float = 15) -> int:
-        """SIGTERM; returns the exit code."""
+    def terminate(self, timeout: float = 60) -> int:
+        """SIGTERM; returns the exit code. Units and charts give it a minute."""
         assert self._process is not None
         self._tree()
         self._process.send_signal(signal.SIGTERM)
@@ -261,7 +261,7 @@ class RunningMirror:
                     self._process.wait(15)
                 except subprocess.TimeoutExpired:
                     self._process.kill()
-                    self._process.wait(10)
+                    self._process.wait()
         for process in self.survivors():
             _kill(process.pid)
 

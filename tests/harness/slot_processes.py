@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 from dataclasses import dataclass, replace
 from enum import StrEnum
+import gc
 import multiprocessing
 import os
 from pathlib import Path
@@ -172,7 +173,23 @@ class _OwnProcess:
     def kill(self) -> None:
         """SIGKILL, unless it has ended."""
         self._process.kill()
-        self._process.join(10)
+        self._process.join()
+
+
+def exit_code_of(act: Callable[[], object]) -> int | None:
+    """How a process ends that does this, with all that this one has in memory. It has
+    none of this one's threads: clients of librdkafka, which could not end without
+    theirs, are kept from being collected.
+    """
+
+    def alone() -> None:
+        gc.freeze()
+        act()
+
+    process = multiprocessing.get_context("fork").Process(target=alone)
+    process.start()
+    process.join(PATIENCE_SECONDS * crowd())
+    return process.exitcode
 
 
 class DriverProcess(_OwnProcess):
@@ -254,10 +271,10 @@ class _Task:
 
 def _run(task: _Task, wakeup: Any, peak: Any, result: Any) -> None:
     if task.like_a_worker:
-        import pandas  # noqa: F401, ICN001
-        import pyspark.worker  # noqa: F401
+        import pandas  # noqa: F401, ICN001  as Spark's worker does
+        import pyspark.worker  # noqa: F401  what it loads is what is measured
 
-        import mirror.relay.task  # noqa: F401
+        import mirror.relay.task  # noqa: F401  likewise
     if not task.credit:
         task.arm()
     slot = Slot(task.flow.plan, task.slot)

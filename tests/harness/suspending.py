@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from mirror.clusters import patience
 from mirror.clusters.patience import left
-from mirror.clusters.wire import connection, handshake, line
+from mirror.clusters.wire import handshake
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -42,6 +43,6 @@ def granted() -> Iterator[list[float]]:
         return waits[-1]
 
     with pytest.MonkeyPatch.context() as patch:
-        for module in (connection, handshake, line):
+        for module in (handshake, patience):
             patch.setattr(module, "left", noted)
         yield waits

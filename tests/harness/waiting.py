@@ -17,9 +17,9 @@ PATIENCE_SECONDS = 120.0
 
 def crowd() -> float:
     """How many times slower everything is on a machine with other work; 1 on a quiet
-    one.
+    one. A lull of a minute does not count: what it is asked for may outlast that.
     """
-    return max(1.0, os.getloadavg()[0] / usable_cores())
+    return max(1.0, max(os.getloadavg()[:2]) / usable_cores())
 
 
 def deadline_in(seconds: float = PATIENCE_SECONDS) -> float:

@@ -28,6 +28,11 @@ if TYPE_CHECKING:
 _READ_ON_SECONDS = 3.0
 """Then a topic is looked up again: it may be new, or have new partitions."""
 
+_MARKER_SECONDS = 3.0
+"""A commit is answered before its markers are written; what is open after this stays
+so.
+"""
+
 Order = dict[int, list[bytes]]
 """The keys of each partition, in the order a consumer saw them."""
 
@@ -51,7 +56,9 @@ def _consumer(bootstrap: str, **settings: Any) -> Consumer:
 def read_topic(
     bootstrap: str, topic: str, *, timeout: float = 120, **settings: Any
 ) -> dict[int, list[Message]]:
-    """What an ordinary read_committed consumer finds from beginning to end."""
+    """What an ordinary read_committed consumer finds from beginning to end; it waits
+    for markers that are on their way, and not for transactions that are left open.
+    """
     found = read_topics(bootstrap, [topic], timeout=timeout, **settings)
     return {partition: messages for (_, partition), messages in found.items()}
 
@@ -69,8 +76,9 @@ def read_topics(
         }
         consumer.assign([TopicPartition(*key, OFFSET_BEGINNING) for key in found])
         open_ends = set(found)
-        deadline = deadline_in(timeout)
-        while open_ends:
+        logs: dict[tuple[str, int], int] = {}
+        deadline = settled = deadline_in(timeout)
+        while open_ends and time.monotonic() < settled:
             assert time.monotonic() < deadline, f"{open_ends} have no end"
             for message in consumer.consume(5000, 0.02):
                 error = message.error()
@@ -78,9 +86,18 @@ def read_topics(
                 if error is None:
                     found[key].append(message)
                 elif error.code() == KafkaError._PARTITION_EOF:
-                    open_ends.discard(key)
+                    # The end of what is stable, and where the log ends beyond it.
+                    if key not in logs:
+                        place = TopicPartition(*key)
+                        logs[key] = consumer.get_watermark_offsets(place, cached=True)[
+                            1
+                        ]
+                    if message.offset() >= logs[key]:
+                        open_ends.discard(key)
                 else:
                     raise AssertionError(error)
+            if settled == deadline and open_ends <= logs.keys():
+                settled = time.monotonic() + _MARKER_SECONDS
         return found
     finally:
         consumer.close()

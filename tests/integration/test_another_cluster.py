@@ -77,7 +77,7 @@ def _flow(source: str, target: str, topic: str) -> SparklessFlow:
 
 
 def _wait_until_said(said: Said, *words: str) -> None:
-    end = deadline_in(30)
+    end = deadline_in()
     while not any(
         all(word in each.get("error", "") for word in words) for each in said
     ):

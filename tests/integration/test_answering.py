@@ -25,7 +25,7 @@ pytestmark = pytest.mark.integration
 
 def id_of(cluster: PlaygroundCluster) -> str:
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
-    return str(admin.list_topics(timeout=10).cluster_id)
+    return str(admin.list_topics(timeout=30).cluster_id)
 
 
 def test_a_cluster_that_stops_answering_and_comes_back(

@@ -95,7 +95,7 @@ def test_one_of_two_ways_is_slow_or_breaks(
         with flow.slot() as slot, proxy.rules(watch, rule, slow):
             witness.begin(flow.copy)
             copy_until(
-                witness, slot, flow.lease(60), count=_PARTITIONS * _EACH, timeout=45
+                witness, slot, flow.lease(60), count=_PARTITIONS * _EACH, timeout=60
             )
         assert rule.hits, "the rule never struck"
         assert set(watch.seen) == {frozenset({0}), frozenset({1})}

@@ -48,7 +48,7 @@ def _copied(a: str, b: str, name: str, **settings: str) -> SparklessFlow:
 def _recreated(bootstrap: str, topic: str) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.delete_topics([topic])[topic].result(30)
-    wait_for(lambda: topic not in admin.list_topics(timeout=10).topics)
+    wait_for(lambda: topic not in admin.list_topics(timeout=30).topics)
     create_topic(bootstrap, topic, partitions=1)
 
 

@@ -117,7 +117,7 @@ def test_the_trail_tells_what_happened(
 
         shown = command("events", "-u", mirror.url, "-n", "0")
         assert copy in shown
-        with urlopen(f"{mirror.url}/events", timeout=10) as answer:
+        with urlopen(f"{mirror.url}/events", timeout=10 * crowd()) as answer:
             told = json.load(answer)["events"]
         assert mirror.terminate() == 0, mirror.log_tail()
     # All that the process and its JVM printed, from the first line to the last.

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.integration
 
 _COMMON = {"lease_seconds": 1, "tasks": 1, "refresh_topics_seconds": 1}
-_SEEN_SECONDS = 30.0
+_SEEN_SECONDS = 60.0
 _RESUMED_SECONDS = 75.0
 """The longest pause is a minute."""
 _THROTTLED_SECONDS = 5.0

@@ -334,11 +334,10 @@ def test_idle_flows_have_fresh_heartbeats(switch: Switch) -> None:
     switch.mirror.wait_until(
         lambda document: all(
             flow["copied_heartbeat_at"] > before[flow["name"]] > 0
+            and time.time() - flow["copied_heartbeat_at"] < 20
             for flow in document["flows"]
         )
     )
-    for flow in switch.mirror.status()["flows"]:
-        assert time.time() - flow["copied_heartbeat_at"] < 20
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from tests.harness.application import Application
 from tests.harness.rehearsal import Rehearsal
 from tests.harness.service import RunningMirror
 from tests.harness.switching import Switch, command, pair_of
+from tests.harness.waiting import PATIENCE_SECONDS
 from tests.harness.witness import read_topic
 
 if TYPE_CHECKING:
@@ -103,16 +104,18 @@ def test_hooks_move_applications(
     calls, token = tmp_path / "calls", tmp_path / "token"
     token.write_text("t0ken-of-operations\n")
     stop_at = tmp_path / "stop"
-    moved, done = threading.Event(), threading.Event()
+    moved, read, done = (threading.Event() for _ in range(3))
 
     def consume() -> None:
-        moved.wait(120)
+        moved.wait()
         while not done.is_set():  # and commit each time
             application.consume(ends["HB"], [topic_name, f"HA.{topic_name}"], most=20)
+            read.set()
 
     def act(asked: dict[str, Any]) -> int:
         if asked["hook"] == "start_consumers":
             moved.set()
+            read.wait(PATIENCE_SECONDS)
         return 204
 
     with (

@@ -293,6 +293,7 @@ def test_the_whole_service_with_these_rights_alone(
         assert client.replication_hops("A") == 1
 
 
+@pytest.mark.full
 def test_a_source_that_may_only_be_read(
     secured_pair: Secured, standing: StandingMirror
 ) -> None:
@@ -330,6 +331,6 @@ def test_a_source_that_may_only_be_read(
 def _topics(bootstrap: str) -> set[str]:
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "witness"})
     try:
-        return set(consumer.list_topics(timeout=10).topics)
+        return set(consumer.list_topics(timeout=30).topics)
     finally:
         consumer.close()

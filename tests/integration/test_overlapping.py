@@ -148,7 +148,7 @@ def test_one_of_several_transactions_fails(
         ):
             witness.begin(flow.copy)
             copy_until(
-                witness, slot, flow.lease(60), count=_PARTITIONS * _EACH, timeout=45
+                witness, slot, flow.lease(60), count=_PARTITIONS * _EACH, timeout=60
             )
         assert rule.hits, "the rule never struck"
         assert slow.hits > rule.skip // 2

@@ -41,8 +41,6 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.integration
 
-_ACTED_SECONDS = 15.0
-"""A pause is acted on within some five seconds, on a machine that is not busy."""
 _BEGUN = time.time()
 _START = datetime.fromtimestamp(_BEGUN - 1800, UTC)
 
@@ -80,7 +78,7 @@ class Lab:
             found.update(self.partition(topic))
             return bool(found["state"] == state)
 
-        wait_for(there, _ACTED_SECONDS, 0.2)
+        wait_for(there)
         return found
 
     def command(self, *words: str) -> str:

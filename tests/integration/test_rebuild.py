@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections import Counter
 import contextlib
 import json
-import multiprocessing
 import re
 import signal
 from typing import TYPE_CHECKING, Any
@@ -49,8 +48,9 @@ from tests.harness.failed_over import die
 from tests.harness.group_moves import Reader
 from tests.harness.load import producer
 from tests.harness.metadata import acls_of, allow, overrides
+from tests.harness.slot_processes import exit_code_of
 from tests.harness.slots import SparklessFlow, copy_until
-from tests.harness.waiting import PATIENCE_SECONDS, crowd, wait_for
+from tests.harness.waiting import PATIENCE_SECONDS, wait_for
 from tests.harness.witness import Witness, eventually, keys_of, read_topic
 
 if TYPE_CHECKING:
@@ -176,10 +176,7 @@ def _killed(config: MirrorConfig, flow: str, topic: str, point: str) -> int | No
         setattr(where, name, instead)
         _rebuild(config, flow, topic)
 
-    process = multiprocessing.get_context("fork").Process(target=rebuild)
-    process.start()
-    process.join(PATIENCE_SECONDS * crowd())
-    return process.exitcode
+    return exit_code_of(rebuild)
 
 
 @pytest.mark.full

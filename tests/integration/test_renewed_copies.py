@@ -58,11 +58,11 @@ def committed(bootstrap: str, group: str, topic: str) -> list[int]:
     """The offset of each partition; -1001 if there is none."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
     asked = [TopicPartition(topic, p) for p in range(PARTITIONS)]
-    deadline = deadline_in(30)
+    deadline = deadline_in()
     try:
         while True:
             try:
-                return [each.offset for each in consumer.committed(asked, timeout=10)]
+                return [each.offset for each in consumer.committed(asked, timeout=30)]
             except KafkaException:  # a coordinator that has just started
                 if time.monotonic() > deadline:
                     raise

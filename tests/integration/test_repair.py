@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import Counter
 import contextlib
 from dataclasses import replace
-import multiprocessing
 import signal
 import time
 from typing import TYPE_CHECKING, Any
@@ -32,8 +31,9 @@ from tests.harness.failed_over import die
 from tests.harness.load import producer
 from tests.harness.proofs import proven
 from tests.harness.proxy import KAFKA_2_8, BrokerProxy
+from tests.harness.slot_processes import exit_code_of
 from tests.harness.slots import SparklessFlow, copy_until
-from tests.harness.waiting import PATIENCE_SECONDS, crowd, deadline_in
+from tests.harness.waiting import deadline_in
 from tests.harness.witness import Witness, read_topic
 
 if TYPE_CHECKING:
@@ -204,10 +204,7 @@ def _killed(flow: SparklessFlow, point: str) -> int | None:
         setattr(where, name, instead)
         _append(flow)
 
-    process = multiprocessing.get_context("fork").Process(target=repair)
-    process.start()
-    process.join(PATIENCE_SECONDS * crowd())
-    return process.exitcode
+    return exit_code_of(repair)
 
 
 def test_append(make_clusters: Callable[..., dict[str, PlaygroundCluster]]) -> None:

@@ -43,9 +43,9 @@ def _registry_topic(clusters: Clusters) -> Iterator[None]:
     yield
     for cluster in clusters.values():
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
-        if SCHEMAS in admin.list_topics(timeout=10).topics:
+        if SCHEMAS in admin.list_topics(timeout=30).topics:
             admin.delete_topics([SCHEMAS])[SCHEMAS].result(30)
-        wait_for(lambda it=admin: SCHEMAS not in it.list_topics(timeout=10).topics)
+        wait_for(lambda it=admin: SCHEMAS not in it.list_topics(timeout=30).topics)
 
 
 def config(clusters: Clusters, **settings: Any) -> MirrorConfig:

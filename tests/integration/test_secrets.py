@@ -323,6 +323,7 @@ def test_commands_and_mistakes_keep_secrets(
     assert not any("Traceback" in text for text in said.values())
 
 
+@pytest.mark.full
 def test_a_refused_service_keeps_its_secrets(
     config: dict[str, Any], tmp_path: Path
 ) -> None:

@@ -9,7 +9,6 @@ from collections import Counter
 import contextlib
 from dataclasses import replace
 import json
-import multiprocessing
 import os
 import signal
 from typing import TYPE_CHECKING, Any
@@ -39,9 +38,10 @@ from tests.harness.admin import create_topic, delete_records
 from tests.harness.application import Application
 from tests.harness.load import producer
 from tests.harness.rehearsal import Rehearsal
+from tests.harness.slot_processes import exit_code_of
 from tests.harness.slots import copy_until
 from tests.harness.switching import command
-from tests.harness.waiting import PATIENCE_SECONDS, crowd, wait_for
+from tests.harness.waiting import wait_for
 from tests.harness.witness import Witness, read_topic
 
 if TYPE_CHECKING:
@@ -134,10 +134,7 @@ class Play:
             ) as self.rehearsal:
                 act()
 
-        process = multiprocessing.get_context("fork").Process(target=run)
-        process.start()
-        process.join(PATIENCE_SECONDS * crowd())
-        assert process.exitcode == -signal.SIGKILL
+        assert exit_code_of(run) == -signal.SIGKILL
 
     def copied(self) -> Counter[bytes]:
         """Keys in the copy, as an ordinary consumer counts them."""

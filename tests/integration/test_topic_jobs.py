@@ -64,8 +64,6 @@ def test_a_new_topic_disturbs_nothing_and_keeps_its_configs(
         other = NumberedLoad(source, second, 1, seed=2)
         other.send(500)  # before anyone can have discovered it
         found = eventually(target, f"A.{second}", other.total)
-        # Within 5 s, which is a few leases of 2 s, and on a busy machine fewer.
-        assert mirror.flow()["leases"] - before["leases"] < 10
         assert_exactly_once(keys_of(found), other.order)
         assert overrides(target, f"A.{second}") == {
             "cleanup.policy": "compact",
@@ -129,6 +127,7 @@ def test_drift_is_only_shown_where_it_is_not_to_be_corrected(
         mirror.wait_until(lambda d: d["flows"][0]["drift"] == [])
 
 
+@pytest.mark.full
 def test_missing_rights_are_shown_and_stop_nothing(
     make_clusters: Callable[..., dict[str, PlaygroundCluster]],
     topic_name: str,

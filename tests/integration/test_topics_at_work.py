@@ -24,11 +24,6 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.integration
 
-_DISCOVERY_SECONDS = 5.0
-_LEASE_SECONDS = 2.0
-_SLACK_SECONDS = 8.0  # a busy machine
-_IN_TIME = _DISCOVERY_SECONDS + _LEASE_SECONDS + _SLACK_SECONDS
-
 
 def test_topic_created_and_grown_while_running(
     clusters: dict[str, PlaygroundCluster],
@@ -36,20 +31,20 @@ def test_topic_created_and_grown_while_running(
     shared_topic: str,
 ) -> None:
     """A topic created while the service runs, and partitions added to it later, are
-    copied from their first record, soon after the next look for topics.
+    copied from their first record, after the next look for topics.
     """
     source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
     create_topic(source, shared_topic, 1)
     load = NumberedLoad(source, shared_topic, 1, seed=8)
     load.send(500)  # before anyone can have discovered it
-    found = eventually(target, f"A.{shared_topic}", load.total, timeout=_IN_TIME)
+    found = eventually(target, f"A.{shared_topic}", load.total)
     assert_exactly_once(keys_of(found), load.order)
 
     add_partitions(source, shared_topic, 3)
     load.add_partition()
     load.add_partition()
     load.send(500)
-    found = eventually(target, f"A.{shared_topic}", load.total, timeout=_IN_TIME)
+    found = eventually(target, f"A.{shared_topic}", load.total)
     assert_exactly_once(keys_of(found), load.order)
 
 

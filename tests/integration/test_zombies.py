@@ -160,7 +160,7 @@ def test_wakes_id_by_id(
         wait_for(lambda: zombie.suspended)
         living = start_slot(flow.own(), lease_seconds=_LEASE_SECONDS)
         goes_on()
-        for _ in range(3 * MAX_IN_FLIGHT):  # when brokers are slow, it begins again
+        for _ in range(10 * MAX_IN_FLIGHT):  # when brokers are slow, it begins again
             zombie.resume()
             wait_for(lambda: zombie.suspended or not zombie.alive)
             if not zombie.alive:

@@ -25,7 +25,7 @@ def batch(count: int = 4) -> pa.RecordBatch:
                 "topic": "orders",
                 "partition": 3,
                 "offset": 10 * n,
-                "timestamp": dt.datetime(2026, 1, 1, n),  # noqa: DTZ001
+                "timestamp": dt.datetime(2026, 1, 1, n),  # noqa: DTZ001  as Arrow gives them
                 "key": None,
                 "value": b"v",
                 "headers": [{"key": "a", "value": None}],

@@ -67,6 +67,10 @@ def _sources() -> list[Path]:
 def _texts(path: Path) -> Iterator[tuple[int, str]]:
     """Docstrings, messages and comments of a module; any other file by lines."""
     source = path.read_text()
+    # Most have none of the words anywhere, not even across two parts of a text.
+    letters = re.sub(r"(\\[nt]|[^A-Za-z])+([rbf]+(?=[\"'])[^A-Za-z]+)?", " ", source)
+    if not _TRANSLATED.search(letters):
+        return
     if path.suffix != ".py":
         yield from enumerate(source.splitlines(), start=1)
         return

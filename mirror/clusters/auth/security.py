@@ -64,7 +64,7 @@ def own_certificate(config: ClusterConfig) -> Certificate | None:
         if file is None:
             pem = (config.ssl_certificate_chain or "").encode()
         elif is_store(raw := file.read_bytes()):
-            from mirror.clusters.auth.stores import identity  # noqa: PLC0415
+            from mirror.clusters.auth.stores import identity  # noqa: PLC0415  rarely needed
 
             passwords = (config.ssl_certificate_password, config.ssl_key_password)
             seal = secrets.token_hex(16)

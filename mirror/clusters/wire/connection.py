@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from kafka.protocol.api_header import ResponseClassRegistry
 
-from mirror.clusters import error_counts
-from mirror.clusters.patience import left
+from mirror.clusters import error_counts, patience
 from mirror.clusters.wire import handshake, identity
 from mirror.clusters.wire.pending_response import Pending
 from mirror.clusters.wire.receiving import Incoming
@@ -249,7 +248,7 @@ class Connection:
         while self._outgoing and not self.readable:
             poller = select.poll()
             poller.register(self._line, select.POLLIN | select.POLLOUT)
-            events = poller.poll(left(self.timeout_seconds) * 1000)
+            events = patience.poll(poller, self.timeout_seconds)
             if not events:
                 raise TimeoutError
             if events[0][1] & ~select.POLLOUT:

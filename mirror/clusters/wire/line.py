@@ -15,7 +15,7 @@ import socket
 import ssl
 from typing import TYPE_CHECKING, Any, cast
 
-from mirror.clusters.patience import left
+from mirror.clusters import patience
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -84,7 +84,7 @@ class Line:
         """Wait for bytes until the timeout; returns whether there are any."""
         poller = select.poll()
         poller.register(self._socket, select.POLLIN)
-        return self.unread or bool(poller.poll(left(self.timeout_seconds) * 1000))
+        return self.unread or bool(patience.poll(poller, self.timeout_seconds))
 
     def fileno(self) -> int:
         return self._socket.fileno()
