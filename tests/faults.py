@@ -1,13 +1,15 @@
 """Writes what the fault matrix found into docs/explanation/failures.md.
 
 `python -m tests.faults FILE` reads pytest's JUnit file, in which each cell of
-tests/acceptance/test_fault_matrix.py leaves its outcome. Rows of cells that did not run
-stay; those of cells that are gone are left out. `make faults` runs it.
+tests/acceptance/test_fault_matrix.py leaves its outcome. What did not run stays as it
+was; rows of cells that are gone are left out. `make faults` runs it.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 import json
+import re
 import sys
 from typing import Any
 from xml.etree import ElementTree as ET
@@ -19,37 +21,62 @@ PAGE = ROOT / "docs" / "explanation" / "failures.md"
 BEGIN, END = "<!-- make faults writes this table -->\n", "<!-- end of the table -->"
 _FOLLOW = {"MirrorReplicationLagGrowing", "MirrorLagBudgetBurn"}
 """Alerts that every lag brings."""
-_HEAD = """
-| Fault | What status says | Alerts, if it lasts | Seconds until all is copied |
-|---|---|---|---|
+HEAD = """
+| Fault | What status says | Alerts, if it lasts | Seconds | MirrorMaker 2 |
+|---|---|---|---|---|
 """
+_BAR = re.compile(r"(?<!\\)\|")
 
 
-def rows(page: str) -> dict[str, str]:
+@dataclass(kw_only=True)
+class Row:
+    """What the page says of a cell."""
+
+    said: str = ""
+    alerts: str = ""
+    seconds: str = ""
+    mm2: str = "-"
+
+    def take(self, found: dict[str, Any]) -> None:
+        """The outcome of mirror's trial."""
+        said = ": ".join(filter(None, (found["state"], found["reason"]))) or "nothing"
+        first = sorted(set(found["alerts"]) - _FOLLOW)
+        self.said = said.replace("|", r"\|")
+        self.alerts = ", ".join(n.removeprefix("Mirror") for n in first) or "none"
+        self.seconds = f"{found['seconds']:.0f}"
+
+    def line(self, fault: str) -> str:
+        cells = (fault, self.said, self.alerts, self.seconds, self.mm2)
+        return f"| {' | '.join(cells)} |"
+
+
+def rows(page: str) -> dict[str, Row]:
     """The page's rows, by their faults."""
     table = page.partition(BEGIN)[2].partition(END)[0]
     lines = [line for line in table.splitlines() if line.startswith("| ")][1:]
-    return {line.split("|")[1].strip(): line for line in lines}
-
-
-def row(found: dict[str, Any]) -> str:
-    """A cell's outcome, as a row."""
-    said = ": ".join(filter(None, (found["state"], found["reason"]))) or "nothing"
-    first = sorted(set(found["alerts"]) - _FOLLOW)
-    alerts = ", ".join(each.removeprefix("Mirror") for each in first)
-    cells = (found["fault"], said.replace("|", r"\|"), alerts or "none")
-    return f"| {' | '.join(cells)} | {found['seconds']:.0f} |"
+    found = {}
+    for line in lines:
+        fault, said, alerts, seconds, mm2 = map(str.strip, _BAR.split(line)[1:-1])
+        found[fault] = Row(said=said, alerts=alerts, seconds=seconds, mm2=mm2)
+    return found
 
 
 def main(junit: str) -> None:
     page = PAGE.read_text()
     known = rows(page)
-    for each in ET.parse(junit).iterfind(".//property[@name='cell']"):
+    for each in ET.parse(junit).iterfind(".//property"):
+        if (kind := each.get("name")) not in {"cell", "mm2"}:
+            continue
         found = json.loads(each.get("value", ""))
-        known[found["fault"]] = row(found)
+        row = known.setdefault(found["fault"], Row())
+        if kind == "cell":
+            row.take(found)
+        else:
+            row.mm2 = found["found"]
     before, _, rest = page.partition(BEGIN)
-    lines = "\n".join(known[cell.fault] for cell in CELLS if cell.fault in known)
-    PAGE.write_text(f"{before}{BEGIN}{_HEAD}{lines}\n\n{END}{rest.partition(END)[2]}")
+    shown = (cell.fault for cell in CELLS if cell.fault in known)
+    lines = "\n".join(known[fault].line(fault) for fault in shown)
+    PAGE.write_text(f"{before}{BEGIN}{HEAD}{lines}\n\n{END}{rest.partition(END)[2]}")
 
 
 if __name__ == "__main__":

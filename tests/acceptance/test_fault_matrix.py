@@ -20,7 +20,9 @@ from tests.harness import strikes
 from tests.harness.admin import create_topic
 from tests.harness.clocks import false_clock
 from tests.harness.fault_cells import PARTITIONS, Cell, Lab, trial
+from tests.harness.fault_mm2 import struck
 from tests.harness.load import NumberedLoad
+from tests.harness.mm2 import start_mm2
 from tests.harness.security import admit
 from tests.harness.service import RunningMirror
 
@@ -75,11 +77,13 @@ CELLS = [
     Cell(
         fault="source: a consumer may read 1 KB per second",
         strike=strikes.throttled("source", "consumer_byte_rate", 1000.0),
+        ours=True,
         alert=_LATE,
     ),
     Cell(
         fault="source: retention deletes what is not copied yet",
         strike=strikes.overtaken,
+        ours=True,
         loses=True,
         alert="MirrorRecordsLost",
     ),
@@ -133,12 +137,14 @@ CELLS = [
     Cell(
         fault="target: the progress topic has too few replicas in sync",
         strike=strikes.short_of_replicas(strikes.progress_of),
+        ours=True,
         reason="NOT_ENOUGH_REPLICAS",
         alert=_LATE,
     ),
     Cell(
         fault="target: the offset map has too few replicas in sync",
         strike=strikes.short_of_replicas(strikes.map_of),
+        ours=True,
         reason="offset-map",
         alert=_LATE,
     ),
@@ -156,6 +162,7 @@ CELLS = [
     Cell(
         fault="target: a client has 0.1 % of a thread for requests",
         strike=strikes.throttled("target", "request_percentage", 0.1),
+        ours=True,
     ),
     Cell(
         fault="target: each fsync takes a second longer",
@@ -177,6 +184,7 @@ CELLS = [
         Cell(
             fault=f"target: its only broker refuses writes to {what}",
             strike=strikes.denied("WRITE", topic),
+            ours=True,
             target={"secured": True},
             reason="TOPIC_AUTHORIZATION_FAILED",
             alert=_LATE,
@@ -253,20 +261,38 @@ def stack() -> Iterator[ExitStack]:
 
 
 @pytest.fixture
-def make_lab(
-    threes: Clusters,
-    standing: StandingMirror,
-    stack: ExitStack,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> Callable[[Cell], tuple[Lab, Prometheus]]:
-    """The flow that a cell strikes, and a Prometheus that looks at it."""
+def make_ends(
+    threes: Clusters, stack: ExitStack, tmp_path: Path
+) -> Callable[[Cell], tuple[PlaygroundCluster, PlaygroundCluster]]:
+    """The source and the target of a cell."""
 
     def cluster(name: str, options: Mapping[str, Any] | None) -> PlaygroundCluster:
         if options is None:
             return threes[name]
         own = playground((name,), root=tmp_path / "own", given=False, **options)
         return stack.enter_context(own)[name]
+
+    def make(cell: Cell) -> tuple[PlaygroundCluster, PlaygroundCluster]:
+        if cell.disk:
+            stack.enter_context(strikes.small_disk(tmp_path / "own" / "t" / "node-3"))
+        ends = cluster("s", cell.source), cluster("t", cell.target)
+        for each in ends:
+            if each.client_config:
+                admit(each)
+        return ends
+
+    return make
+
+
+@pytest.fixture
+def make_lab(
+    make_ends: Callable[[Cell], tuple[PlaygroundCluster, PlaygroundCluster]],
+    standing: StandingMirror,
+    stack: ExitStack,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Callable[[Cell], tuple[Lab, Prometheus]]:
+    """The flow that a cell strikes, and a Prometheus that looks at it."""
 
     def service(cell: Cell, config: dict[str, Any]) -> RunningMirror:
         if not cell.false_clock:
@@ -277,15 +303,9 @@ def make_lab(
             return stack.enter_context(RunningMirror(config, tmp_path / "false"))
 
     def make(cell: Cell) -> tuple[Lab, Prometheus]:
-        if cell.disk:
-            stack.enter_context(strikes.small_disk(tmp_path / "own" / "t" / "node-3"))
-        ends = {"S": cluster("s", cell.source), "T": cluster("t", cell.target)}
-        for each in ends.values():
-            if each.client_config:
-                admit(each)
+        source, target = make_ends(cell)
         alias, topic = f"S{CELLS.index(cell)}", f"cell-{CELLS.index(cell)}"
-        source = ends["S"].admin_bootstrap
-        create_topic(source, topic, PARTITIONS)
+        create_topic(source.admin_bootstrap, topic, PARTITIONS)
         flows = [f"{alias}->T", *([f"T->{alias}"] if cell.both_ways else [])]
         config = {
             "clusters": {
@@ -294,7 +314,7 @@ def make_lab(
                     "request_timeout_seconds": 5,
                     **end.client_config,
                 }
-                for name, end in ((alias, ends["S"]), ("T", ends["T"]))
+                for name, end in ((alias, source), ("T", target))
             },
             "defaults": {
                 "topics": [topic],
@@ -314,16 +334,57 @@ def make_lab(
         prometheus = Prometheus(tmp_path / "prometheus", address)
         stack.enter_context(prometheus.running())
         lab = Lab(
-            source=ends["S"],
-            target=ends["T"],
+            source=source,
+            target=target,
             alias=alias,
             topic=topic,
+            load=NumberedLoad(source.admin_bootstrap, topic, PARTITIONS, seed=1),
             copy=topic if cell.both_ways else f"{alias}.{topic}",
+            transactional_id=f"mirror.{alias}->T.0.0",
             mirror=mirror,
-            load=NumberedLoad(source, topic, PARTITIONS, seed=1),
             clock=tmp_path / "clock",
         )
         return lab, prometheus
+
+    return make
+
+
+@pytest.fixture
+def make_mm2(
+    make_ends: Callable[[Cell], tuple[PlaygroundCluster, PlaygroundCluster]],
+    stack: ExitStack,
+    tmp_path: Path,
+) -> Callable[[Cell], Lab]:
+    """The same with MirrorMaker 2."""
+
+    def make(cell: Cell) -> Lab:
+        source, target = make_ends(cell)
+        alias, topic = f"M{CELLS.index(cell)}", f"mm2-{CELLS.index(cell)}"
+        create_topic(source.admin_bootstrap, topic, PARTITIONS)
+        replicas = str(len(target.nodes))
+        stores = ("offset", "status", "config")
+        service = start_mm2(
+            source.bootstrap,
+            target.bootstrap,
+            alias=alias,
+            topic=topic,
+            folder=tmp_path,
+            exactly_once=True,
+            more={
+                "replication.factor": replicas,
+                **{f"{name}.storage.replication.factor": replicas for name in stores},
+            },
+        )
+        stack.callback(service.stop)
+        return Lab(
+            source=source,
+            target=target,
+            alias=alias,
+            topic=topic,
+            load=NumberedLoad(source.admin_bootstrap, topic, PARTITIONS, seed=1),
+            copy=f"{alias}.{topic}",
+            transactional_id=f"{alias}-mm2-MirrorSourceConnector-0",
+        )
 
     return make
 
@@ -341,3 +402,19 @@ def test_fault(
     outcome = trial(cell, *make_lab(cell))
     print(cell.fault, outcome)
     record_property("cell", json.dumps({"fault": cell.fault, **asdict(outcome)}))
+
+
+@pytest.mark.parametrize(
+    "cell", [each for each in CELLS if each.strikes_any], ids=lambda cell: cell.id
+)
+def test_mm2(
+    cell: Cell,
+    make_mm2: Callable[[Cell], Lab],
+    record_property: Callable[[str, object], None],
+) -> None:
+    """What MirrorMaker 2's copy is like after the same fault, for the table; it fails
+    only if it copied nothing before.
+    """
+    found = str(struck(cell, make_mm2(cell)))
+    print(cell.fault, found)
+    record_property("mm2", json.dumps({"fault": cell.fault, "found": found}))

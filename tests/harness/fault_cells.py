@@ -47,10 +47,13 @@ class Lab:
     target: PlaygroundCluster
     alias: str
     topic: str
-    mirror: RunningMirror
     load: NumberedLoad
     copy: str
-    clock: Path
+    transactional_id: str
+    """One of those that write the copy."""
+    mirror: RunningMirror | None = None
+    """None: MirrorMaker 2 copies."""
+    clock: Path | None = None
     """Sets the clock of a service with a false one."""
 
     @property
@@ -84,10 +87,17 @@ class Cell:
     """Whether a second flow brings the topic back, under its own name."""
     false_clock: bool = False
     """Whether it is a service of its own, with a clock that can be set."""
+    ours: bool = False
+    """Whether it strikes what only mirror has: topics, a user, a client's name."""
 
     @property
     def id(self) -> str:
         return re.sub(r"[^a-z]+", "-", self.fault.lower()).strip("-")
+
+    @property
+    def strikes_any(self) -> bool:
+        """Whether the same can happen to MirrorMaker 2."""
+        return self.fault.startswith(("source:", "target:")) and not self.ours
 
 
 @dataclass(frozen=True, kw_only=True)

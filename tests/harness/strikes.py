@@ -53,9 +53,8 @@ def target_leader(lab: Lab) -> tuple[PlaygroundCluster, int]:
 
 
 def coordinator(lab: Lab) -> tuple[PlaygroundCluster, int]:
-    """The transaction coordinator of the slot's first id."""
     with _connected(lab.target) as cluster:
-        return lab.target, cluster.transaction_coordinator(f"mirror.{lab.flow}.0.0")
+        return lab.target, cluster.transaction_coordinator(lab.transactional_id)
 
 
 def controller_of(side: str) -> Choice:
@@ -139,7 +138,7 @@ def moved(side: str, *topics: str) -> Strike:
     @contextmanager
     def strike(lab: Lab) -> Iterator[None]:
         cluster = getattr(lab, side)
-        own = (lab.topic,) if side == "source" else (lab.copy, progress_of(lab))
+        own = (lab.topic,) if side == "source" else (lab.copy, positions_of(lab))
         with _admin(cluster) as admin:
             chosen = {
                 TopicPartition(found["name"], each["partition_index"]): [
@@ -168,6 +167,13 @@ def moved(side: str, *topics: str) -> Strike:
 
 def progress_of(lab: Lab) -> str:
     return progress.topic_name(lab.alias)
+
+
+def positions_of(lab: Lab) -> str:
+    """Where the tool that copies keeps how far it is."""
+    if lab.mirror is None:
+        return f"mm2-offsets.{lab.alias}.internal"
+    return progress_of(lab)
 
 
 def map_of(lab: Lab) -> str:
@@ -288,13 +294,13 @@ def denied(operation: str, topic: Callable[[Lab], str]) -> Strike:
 
 @contextmanager
 def ids_expired(lab: Lab) -> Iterator[None]:
-    """The target's coordinator has forgotten the slot's transactional ids."""
+    """The target's coordinator has forgotten the transactional ids."""
 
     def known() -> list[str]:
         with _admin(lab.target) as admin:
             found = admin.list_transactions().values()
         ids = [each.transactional_id for listed in found for each in listed]
-        return [each for each in ids if each.startswith(f"mirror.{lab.flow}.0.")]
+        return [each for each in ids if each.startswith(lab.transactional_id[:-1])]
 
     assert known()
     wait_for(lambda: not known(), pause=1)
