@@ -135,7 +135,7 @@ def sync(
         written = {each.version.full_subject for each in writer.done}
         asked &= written | set(levels_of)
     asked |= writer.opened
-    whole = set()
+    whole: set[str] = set()
     if whole_levels and not only:
         whole = found.own_contexts() - {subject.context for subject in writer.stopped}
     if not ends.going_on():

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 _DELETED = {"deleted": "true"}
 _NO_OTHERS = frozenset({"", ".", ".__GLOBAL"})
+"""The default context, and one that has modes and levels only."""
 _NO_SUBJECT = 40401
 """Confluent's code."""
-"""The default context, and one that has modes and levels only."""
 
 
 def _unpaced() -> None:
