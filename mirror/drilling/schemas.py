@@ -122,6 +122,6 @@ def _ids(part: Listed) -> set[int]:
         found.update(ids.ravel().tolist())
     for place in part.places[part.places[:, to_columns.HEADERS] > 0]:
         for name, value in headers_of(part.buffer, place):
-            if name in _HEADERS and value and len(value) == _BEGINS and value[0] == 0:
-                found.add(int.from_bytes(value[1:]))
+            if name in _HEADERS and value and len(value) >= _BEGINS and value[0] == 0:
+                found.add(int.from_bytes(value[1:_BEGINS]))
     return {number for number in found if number <= HIGHEST_ID}

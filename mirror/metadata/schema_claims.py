@@ -27,7 +27,7 @@ from mirror.errors import MALFORMED, ClusterError
 from mirror.metadata.schema_names import RESERVED
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterator, Mapping, Sequence
+    from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
     from mirror.clusters.cluster import Cluster
     from mirror.clusters.registry.values import SchemaVersion
@@ -116,6 +116,28 @@ class SchemaClaims:
         self.counted = 0
         """How many records were read or written: the same if nothing is new."""
 
+    @classmethod
+    def about(
+        cls,
+        subjects: Iterable[Subject],
+        records: ClaimRecords,
+        source: str,
+        *,
+        replication_factor: int,
+    ) -> SchemaClaims:
+        """What `records` have about these subjects, and all that comes later."""
+        made = cls(records.cluster, source, replication_factor=replication_factor)
+        wanted = {f"{each.context}/{each.name}".encode() for each in subjects}
+        for topic, (reader, read) in records.topics.items():
+            made._readers[topic] = TopicReader(
+                records.cluster, topic, committed=False,
+                position=reader.position, topic_id=reader.topic_id,
+            )  # fmt: skip
+            made._take(
+                topic, (e for e in read.items() if e[0].rpartition(b"/")[0] in wanted)
+            )
+        return made
+
     def refresh(self) -> None:
         """Read what is new.
 
@@ -124,9 +146,8 @@ class SchemaClaims:
                 it; then nothing that was read counts, and the next call reads it all.
         """
         try:
-            for name in self._cluster.topics():
-                if name.startswith(_START) and name.endswith(_END):
-                    self._read(name)
+            for name in _topics(self._cluster):
+                self._read(name)
         except ClusterError:
             self._readers.clear()
             self._claims.clear()
@@ -193,18 +214,39 @@ class SchemaClaims:
         self._before.setdefault(self._source, {}).update(before or {})
 
     def _read(self, topic: str) -> None:
-        source = topic.removeprefix(_START).removesuffix(_END)
         reader = self._readers.setdefault(
             topic, TopicReader(self._cluster, topic, committed=False)
         )
+        self._take(topic, (record[1:] for record in reader.read()))
+
+    def _take(self, topic: str, records: Iterable[tuple[bytes, bytes]]) -> None:
+        source = topic.removeprefix(_START).removesuffix(_END)
         claims = self._claims.setdefault(source, {})
         before = self._before.setdefault(source, {})
-        for place, found in _entries(reader, self._cluster, topic):
+        for place, found in _entries(records, self._cluster, topic):
             self.counted += 1
             if isinstance(found, Claim) and not isinstance(place[1], What):
                 claims[place[0], place[1]] = found
             elif isinstance(found, Before) and isinstance(place[1], What):
                 before[place[0], place[1]] = found
+
+
+class ClaimRecords:
+    """All that was noted on a cluster, read once and not decoded: of 100,000 records
+    one subject needs few.
+    """
+
+    def __init__(self, cluster: Cluster) -> None:
+        """
+        Raises:
+            ClusterError: a topic cannot be read.
+        """
+        self.cluster = cluster
+        self.topics: dict[str, tuple[TopicReader, dict[bytes, bytes]]] = {}
+        """The last record of each key, and what read them."""
+        for topic in _topics(cluster):
+            reader = TopicReader(cluster, topic, committed=False)
+            self.topics[topic] = reader, {key: value for _, key, value in reader.read()}
 
 
 def copied_ids(cluster: Cluster, source: str, context: str) -> set[int]:
@@ -233,7 +275,8 @@ def translations(
         return {}
     claims: dict[Key, Claim] = {}
     reader = TopicReader(cluster, topic, committed=False)
-    for place, claim in _entries(reader, cluster, topic):
+    records = (record[1:] for record in reader.read())
+    for place, claim in _entries(records, cluster, topic):
         if isinstance(claim, Claim) and not isinstance(place[1], What):
             claims[place[0], place[1]] = claim
     contexts = {context}
@@ -307,15 +350,20 @@ def decode(key: bytes, value: bytes) -> tuple[Key | Note, Claim | Before]:
         raise ClusterError(f"a record names no schema: {error!r}") from error
 
 
+def _topics(cluster: Cluster) -> list[str]:
+    names = cluster.topics()
+    return [each for each in names if each.startswith(_START) and each.endswith(_END)]
+
+
 def _entries(
-    reader: TopicReader, cluster: Cluster, topic: str
+    records: Iterable[tuple[bytes, bytes]], cluster: Cluster, topic: str
 ) -> Iterator[tuple[Key | Note, Claim | Before]]:
-    """What the records say that are new to the reader.
+    """What they say.
 
     Raises:
         ClusterError: as `decode`, or the topic cannot be read.
     """
-    for _, key, value in reader.read():
+    for key, value in records:
         try:
             yield decode(key, value)
         except ClusterError as error:

@@ -46,8 +46,9 @@ def changes(
     found, remarks = [], {}
     unset = None
     if ends.flow.translates_ids and subjects:
-        # Some registries say NONE of a subject without its own; this one never has one.
-        unset = ends.target.level(Subject(ends.flow.schemas_context, RESERVED))
+        # No flow with translated ids reserves any, so this subject is not there.
+        nowhere = Subject(ends.flow.schemas_context, RESERVED)
+        unset = None if ends.target.tells_levels(nowhere) else NONE
     for subject in [*(Subject(each, "") for each in sorted(whole)), *sorted(subjects)]:
         context = subject.context.removeprefix(ends.flow.schemas_context)
         wanted = ends.source.level(Subject(context, subject.name))

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from mirror.clusters.registry.values import HIGHEST_ID, Subject
 from mirror.errors import MirrorError
 from mirror.metadata import schema_claims, schemas
-from mirror.metadata.schema_claims import SchemaClaims
+from mirror.metadata.schema_claims import ClaimRecords, SchemaClaims
 from mirror.metadata.schema_ends import Ends, Lists
 from mirror.metadata.schema_names import references_of
 from mirror.status.schemas import WAITS
@@ -50,7 +50,7 @@ class Sides:
 
     @cached_property
     def claims(self) -> SchemaClaims:
-        """All that was noted on the target, read once."""
+        """All that was noted on the target, read and decoded once."""
         found = SchemaClaims(
             self.cluster(),
             self.flow.source,
@@ -58,6 +58,23 @@ class Sides:
         )
         found.refresh()
         return found
+
+    def claims_about(self, subjects: Iterable[Subject]) -> SchemaClaims:
+        """What was noted about these of the target's subjects; with translated ids,
+        all.
+        """
+        if self.flow.translates_ids:
+            return self.claims
+        return SchemaClaims.about(
+            subjects,
+            self._records,
+            self.flow.source,
+            replication_factor=self.flow.replication_factor,
+        )
+
+    @cached_property
+    def _records(self) -> ClaimRecords:
+        return ClaimRecords(self.cluster())
 
     @cached_property
     def contexts(self) -> tuple[str, ...]:
@@ -168,7 +185,7 @@ def _copied(
         flow=flow,
         source=sides.source,
         target=sides.target,
-        claims=sides.claims,
+        claims=sides.claims_about(subjects),
         deletes=False,
         going_on=sides.going_on,
         lists=Lists(

@@ -135,9 +135,9 @@ def sync(
         written = {each.version.full_subject for each in writer.done}
         asked &= written | set(levels_of)
     asked |= writer.opened
-    whole = found.own_contexts() - {subject.context for subject in writer.stopped}
-    if only or not whole_levels:
-        whole = set()
+    whole: set[str] = set()
+    if whole_levels and not only:
+        whole = found.own_contexts() - {subject.context for subject in writer.stopped}
     if not ends.going_on():
         asked, whole = set(), set()
     levels, remarks = schema_levels.changes(ends, asked, whole=whole)

@@ -1,8 +1,10 @@
-"""How long a registry's schemas take to copy, and what a look without news costs.
+"""How long a registry's schemas take to copy, what a look without news costs, and how
+long the first record of a new schema takes.
 
 `python -m tests.benchmarks.schemas` fills a registry, copies it into an empty one, and
-looks again and again. Both registries are the one that keeps ids; the figures are those
-of one machine with both on it.
+looks again and again. Then a slot with `schemas: require`, whose job does not look,
+copies records that each have a new schema of a new subject. Both registries are the one
+that keeps ids; the figures are those of one machine with both on it.
 """
 
 from __future__ import annotations
@@ -14,21 +16,33 @@ import http.client
 import json
 from pathlib import Path
 import statistics
+import struct
 import tempfile
 import time
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
 from mirror.metadata import schemas
 from mirror.playground.brokers import playground
 from mirror.playground.registry.axonops import PROGRAM, axonops
 from mirror.status.states import SchemaState
 from tests import tools
-from tests.harness.schemas import JSON, SchemaSides, avro
+from tests.harness.admin import create_topic
+from tests.harness.load import producer
+from tests.harness.schemas import JSON, Raw, SchemaSides, avro
+from tests.harness.slots import RunningLease, SparklessFlow
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 _FILLING = 4
 _LOOKS = 10
 _SECONDS = 10.0
 """`schemas_seconds` by default."""
+_NEW = 200
+"""New schemas, of which the slowest two are beyond p99."""
 
 
 def _fill(url: str, numbers: range, versions: int) -> None:
@@ -45,6 +59,40 @@ def _fill(url: str, numbers: range, versions: int) -> None:
             said = answer.read()
             assert answer.status == http.client.OK, said
     line.close()
+
+
+def _first_records(ends: Mapping[str, tuple[str, str]], alias: str) -> list[float]:
+    """The seconds from the write of each record with a new schema until a consumer of
+    the target has it. `alias`: whose claims there are.
+    """
+    (source, of_source), (target, of_target) = ends["A"], ends["B"]
+    create_topic(source, "new", 1)
+    flow = SparklessFlow(
+        source={"bootstrap_servers": source, "schema_registry": {"url": of_source}},
+        target={"bootstrap_servers": target, "schema_registry": {"url": of_target}},
+        topic="new",
+        alias=alias,
+        settings={"schemas": "require", "policy": "identity"},
+    ).own()
+    consumer = Consumer({"bootstrap.servers": target, "group.id": "reader",
+                         "isolation.level": "read_committed",
+                         "fetch.wait.max.ms": 10})  # fmt: skip
+    consumer.assign([TopicPartition("new", 0, OFFSET_BEGINNING)])
+    sender, registry = producer(source, linger_ms=0), Raw(of_source)
+    found = []
+    with flow.slot() as slot:
+        lease = RunningLease(slot, flow.lease(600))
+        for number in range(_NEW):
+            new = registry.register(f"new-{number}", avro(f"New{number}", "a"))
+            began = time.monotonic()
+            sender.produce("new", struct.pack(">bI", 0, new))
+            assert sender.flush(30) == 0
+            while (message := consumer.poll(0.1)) is None or message.error():
+                assert not lease.ended
+            found.append(time.monotonic() - began)
+        lease.end()
+    consumer.close()
+    return found
 
 
 def main() -> None:
@@ -86,6 +134,9 @@ def main() -> None:
             print(f"look without news: {statistics.median(walls):.2f} s (worst "
                   f"{max(walls):.2f} s), {requests // _LOOKS} requests, "
                   f"{statistics.median(cpus) / _SECONDS:.4f} core")  # fmt: skip
+        found = sorted(_first_records(ends, sides.alias["A"]))
+        print(f"first record of a new schema: {found[_NEW // 2]:.2f} s (p50), "
+              f"{found[_NEW * 99 // 100]:.2f} s (p99) after its write")  # fmt: skip
 
 
 if __name__ == "__main__":

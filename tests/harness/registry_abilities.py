@@ -37,6 +37,7 @@ def abilities(url: str) -> dict[str, str]:
             "versions of a deleted subject can be read": trier.deletes_subjects(),
             "another documentation is another schema": trier.tells_docs(),
             "tells a subject without a level of its own": trier.tells_levels(),
+            "GUIDs of schemas": trier.tells_guids(),
             "names with a blank or a slash": trier.takes_names(),
         }
     return {row: YES if can else NO for row, can in found.items()}
@@ -110,7 +111,15 @@ class _Trier:
     def tells_levels(self) -> bool:
         name = _name()
         self._witness.register(name, _text(name))
-        return self._client.level(Subject("", name)) is None
+        tells = self._client.level(Subject("", name)) is None
+        assert tells == self._client.tells_levels(Subject("", _name()))
+        return tells
+
+    def tells_guids(self) -> bool:
+        name = _name()
+        number = self._witness.register(name, _text(name))
+        guid = self._witness.get(f"/subjects/{name}/versions/1").get("guid")
+        return bool(guid) and self._client.ids_of(guid) == (("", number),)
 
     def takes_names(self) -> bool:
         name = f"{_name()} a/b"

@@ -5,6 +5,7 @@ Both are confluent-kafka's own clients: `evolve` writes, `Reader` reads.
 
 from __future__ import annotations
 
+import base64
 import json
 import threading
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,15 @@ from confluent_kafka.schema_registry.json_schema import (
     JSONDeserializer,
     JSONSerializer,
 )
+from confluent_kafka.schema_registry.protobuf import (
+    ProtobufDeserializer,
+    ProtobufSerializer,
+)
 from confluent_kafka.serialization import MessageField, SerializationContext
+from google.protobuf.descriptor_pb2 import FileDescriptorProto
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.json_format import MessageToDict
+from google.protobuf.message_factory import GetMessageClass
 
 from tests.harness.load import producer
 from tests.harness.schemas import Raw, avro
@@ -36,6 +45,7 @@ class Reader(threading.Thread):
         self._client = SchemaRegistryClient({"url": url})
         self._avro = AvroDeserializer(self._client)
         self._json = JSONDeserializer(None, schema_registry_client=self._client)
+        self._protobuf: dict[int, ProtobufDeserializer] = {}
         self._ending = threading.Event()
 
     def run(self) -> None:
@@ -67,8 +77,20 @@ class Reader(threading.Thread):
         consumer.close()
 
     def _read(self, topic: str, content: bytes, field: str) -> Any:
+        context = SerializationContext(topic, field)
+        if "proto" in topic and field == "value":
+            return self._read_protobuf(content, context)
         which = self._json if "json" in topic and field == "value" else self._avro
-        return which(content, SerializationContext(topic, field))
+        return which(content, context)
+
+    def _read_protobuf(self, content: bytes, context: SerializationContext) -> Any:
+        """With what this registry says of the id."""
+        if (number := int.from_bytes(content[1:5])) not in self._protobuf:
+            schema = self._client.get_schema(number, fmt="serialized").schema_str
+            self._protobuf[number] = ProtobufDeserializer(
+                _nested(schema), {"use.deprecated.format": False}, self._client
+            )
+        return _as_dict(self._protobuf[number](content, context))
 
     def end(self) -> None:
         self._ending.set()
@@ -113,6 +135,8 @@ def _write_version(
                  "properties": {name: {"type": "string"} for name in names}}
             )  # fmt: skip
             value_of = JSONSerializer(Schema(text, "JSON"), client)
+        elif "proto" in topic:
+            value_of = _protobuf(registry, client, f"{topic}-value", names)
         else:
             text = json.dumps(
                 {**json.loads(avro(f"V{number}", *names)),
@@ -131,7 +155,7 @@ def _write_version(
         for each in range(5):
             key = dict.fromkeys(names, f"{each}")
             value = dict.fromkeys(names, f"{version}.{each}")
-            if "json" not in topic:
+            if "json" not in topic and "proto" not in topic:
                 value["price"] = {"currency": "EUR"}
             written[topic].append((key, value))
             sender.produce(
@@ -142,3 +166,35 @@ def _write_version(
             )
         sender.poll(0)
     assert sender.flush(30) == 0
+
+
+def _protobuf(
+    registry: Raw, client: SchemaRegistryClient, subject: str, names: list[str]
+) -> Any:
+    """Writes dictionaries as the message `Outer.Inner`, whose place in the file stands
+    behind the id.
+    """
+    fields = "".join(f" string {name} = {n};" for n, name in enumerate(names, 1))
+    # The client also looks for the name among the outer messages.
+    outer = "message Inner { } message Outer { message Inner {%s } }"
+    text = f'syntax = "proto3";\npackage n; // kept\n{outer % fields}'
+    registry.register(subject, text, kind="PROTOBUF")
+    schema = client.get_latest_version(subject, fmt="serialized").schema.schema_str
+    message = _nested(schema)
+    serialize = ProtobufSerializer(
+        message, client, {"auto.register.schemas": False, "use.latest.version": True,
+                          "use.deprecated.format": False}
+    )  # fmt: skip
+    return lambda value, context: serialize(message(**value), context)
+
+
+def _nested(schema: str) -> Any:
+    """The class of the message, of a file's serialized form."""
+    pool = DescriptorPool()
+    file = FileDescriptorProto.FromString(base64.b64decode(schema))
+    pool.Add(file)
+    return GetMessageClass(pool.FindMessageTypeByName("n.Outer.Inner"))
+
+
+def _as_dict(message: Any) -> dict[str, Any]:
+    return MessageToDict(message, preserving_proto_field_name=True)

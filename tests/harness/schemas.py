@@ -50,6 +50,19 @@ def avro(name: str, *fields: str, namespace: str = "n") -> str:
     )
 
 
+_IMPORTS = {
+    "unit": """message Unit {
+  message Code { string code = 1; } // kept
+  Code code = 1;
+}""",
+    "price": 'import "unit.proto";\nmessage Price { Unit.Code code = 1; Unit a = 2; }',
+    "p-value": """import "price.proto";
+message Other {}
+message P {  message Inner { Price price = 1; } Inner inner = 1; }""",
+}
+"""Each Protobuf file but the first imports the one before it."""
+
+
 class Raw:
     """A registry as curl sees it."""
 
@@ -85,6 +98,21 @@ class Raw:
                 "id"
             ]
         )
+
+    def register_imports(self) -> None:
+        """Protobuf files, one of which imports one that imports another."""
+        references: list[dict[str, Any]] = []
+        for subject, rest in _IMPORTS.items():
+            text = f'syntax = "proto3";\npackage n;\n{rest}\n'
+            self.register(subject, text, kind="PROTOBUF", references=references)
+            name = f"{subject}.proto"
+            references = [{"name": name, "subject": subject, "version": 1}]
+
+    def forget(self, subject: str, version: int) -> None:
+        """Delete a version for good, as if it had never been."""
+        for permanent in ({}, {"permanent": "true"}):
+            path = f"/subjects/{quote(subject, safe='')}/versions/{version}"
+            self.ask("DELETE", path, **permanent)
 
     def delete(self, subject: str, version: int | str) -> None:
         self.ask("DELETE", f"/subjects/{quote(subject, safe='')}/versions/{version}")

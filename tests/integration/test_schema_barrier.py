@@ -7,6 +7,7 @@ which share no code with mirror; what registries hold is read by plain HTTP.
 from __future__ import annotations
 
 from contextlib import ExitStack, closing, contextmanager
+from dataclasses import replace
 import struct
 import threading
 import time
@@ -16,12 +17,15 @@ import uuid
 import pytest
 
 from mirror.clusters.registry.registry import Registry
-from mirror.clusters.registry.values import Subject
+from mirror.clusters.registry.values import Mode, Subject
 from mirror.metadata import schema_need, schemas
 from mirror.metadata.schema_claims import (
+    Before,
     Claim,
+    ClaimRecords,
     ClaimState,
     SchemaClaims,
+    What,
     copied_ids,
 )
 from mirror.metadata.schema_ends import Ends
@@ -133,12 +137,12 @@ def site(clusters: Clusters, tmp_path: Path) -> Iterator[Site]:
 
 
 def test_readable_at_once(site: Site) -> None:
-    """While a producer brings 50 versions to 10 subjects of keys and values, in Avro
-    and JSON and with references, a consumer on the target decodes every record the
-    moment it has it, although no job copies schemas: the slot does. Both registries
+    """While a producer brings 50 versions to 10 subjects of keys and values, in Avro,
+    JSON and Protobuf and with references, a consumer on the target decodes every record
+    the moment it has it, although no job copies schemas: the slot does. Both registries
     then have the same, and a round of the job finds nothing to do.
     """
-    topics = [site.topic(name) for name in ("a", "b", "c", "d", "json")]
+    topics = [site.topic(name) for name in ("a", "b", "c", "proto", "json")]
     flow = site.flow()
     reader = Reader(site.target, topics, site.b.url)
     reader.start()
@@ -390,6 +394,34 @@ def test_a_reserved_id_is_no_copy(site: Site) -> None:
             }
         )
         assert copied_ids(target, flow.alias, "") == {4}
+
+
+def test_claims_about_some_subjects(site: Site) -> None:
+    """What a slot takes from the notes is the last word of every source about the
+    subjects that it needs, and whatever comes later.
+    """
+    site.topic("any")
+    flow = site.flow()
+    one, two = (Subject(".c", f"{site.mark}/{name}") for name in ("o", "p"))
+    claimed = Claim(id=1, target_id=1, sha256="", state=ClaimState.CLAIMED)
+    copied = replace(claimed, state=ClaimState.COPIED)
+    mode = Before(before=None, set=Mode.IMPORT)
+    with flow.connected() as (_source, target):
+        ours, other = (
+            SchemaClaims(target, alias, replication_factor=1)
+            for alias in (flow.alias, f"{flow.alias}x")
+        )
+        ours.note({(one, 1): claimed, (two, 1): claimed}, {(one, What.MODE): mode})
+        ours.note({(one, 1): copied})
+        other.note({(one, 2): copied, (two, 2): copied})
+        records = ClaimRecords(target)
+        found = SchemaClaims.about([one], records, flow.alias, replication_factor=1)
+        assert found.ours == {(one, 1): copied}
+        assert found.owners == {(one, 2): f"{flow.alias}x"}
+        assert found.modes == {one: mode}
+        ours.note({(two, 3): copied})
+        found.refresh()
+        assert found.ours == {(one, 1): copied, (two, 3): copied}
 
 
 @pytest.mark.full

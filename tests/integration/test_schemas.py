@@ -90,10 +90,7 @@ def evolve(raw: Raw, subjects: int = 4, versions: int = 5) -> None:
         raw.register(f"t{number}-key", f'{{"type":"record","name":"K{number}",'
                                        '"fields":[]}')  # fmt: skip
     raw.register("j-value", '{"type": "object",  "title": "j"}', kind="JSON")
-    raw.register(
-        "p-value", 'syntax = "proto3";\nmessage P {\n  string a = 1;\n}\n',
-        kind="PROTOBUF",
-    )  # fmt: skip
+    raw.register_imports()
     raw.delete("t0-value", 2)
     raw.delete("t1-key", 1)
     raw.set_level("FULL", "t2-value")
@@ -123,6 +120,29 @@ def test_everything_is_the_same_and_a_second_round_writes_nothing(
         later = made.sync()
         assert len(later.writes) == 2
         assert b.versions() == a.versions()
+
+
+def test_what_is_hard_to_copy(clusters: Clusters, a: Raw, b: Raw) -> None:
+    """A text of 5 MB, an id beyond 2^31, and two subjects whose versions refer to each
+    other's are the same on both sides.
+    """
+    large = {**json.loads(avro("L", "a")), "doc": "l" * 5_000_000}
+    a.register("large", json.dumps(large))
+    a.set_mode("IMPORT", "high")
+    high = {"schema": avro("H", "a"), "id": 2**31 + 5, "version": 7}
+    a.ask("POST", "/subjects/high/versions", high)
+    a.set_level("NONE", "one")
+    a.register("one", avro("One", "a"))
+    for name, subject, other in (("Two", "two", "One"), ("Three", "one", "Two")):
+        fields = [{"name": "f", "type": f"n.{other}"}]
+        text = {**json.loads(avro(name)), "fields": fields}
+        refers = [{"name": f"n.{other}", "subject": other.lower(), "version": 1}]
+        a.register(subject, json.dumps(text), references=refers)
+    with sides(clusters, a, b) as made:
+        assert made.sync().problems == ()
+        assert b.versions() == a.versions()
+        assert ("high", 7) in b.versions()
+        assert made.sync().writes == ()
 
 
 def test_a_look_changes_nothing(clusters: Clusters, a: Raw, b: Raw) -> None:
@@ -321,6 +341,32 @@ def test_a_registry_that_lost_everything_is_filled_again(
         assert b.versions() == a.versions()
 
 
+def test_registries_from_older_backups(clusters: Clusters, a: Raw, b: Raw) -> None:
+    """The target's gets again what it has lost. One of the source that has lost a
+    version, and gives its number and id to another text, is in CONFLICT: the target
+    keeps what records were written with, and neighbours go on.
+    """
+    evolve(a, subjects=2)
+    with sides(clusters, a, b) as made:
+        made.sync()
+        b.forget("t0-value", 5)
+        made.sync()
+        assert b.versions() == a.versions()
+        copied = b.versions()["t1-value", 5]
+        a.forget("t1-value", 5)
+        assert made.sync().writes == ()
+        assert b.versions()["t1-value", 5] == copied
+        a.set_mode("IMPORT", "t1-value", force=True)
+        other = {"schema": avro("T1", "x"), "id": copied[0], "version": 5}
+        a.ask("POST", "/subjects/t1-value/versions", other)
+        a.register("t0-value", avro("T0", "later"))
+        found = made.sync()
+        assert states(found)["t1-value"] == SchemaState.CONFLICT
+        assert "different texts" in reason(found, "t1-value")
+        assert b.versions()["t1-value", 5] == copied
+        assert b.versions()["t0-value", 6] == a.versions()["t0-value", 6]
+
+
 def test_a_registry_that_fails_on_one_schema(
     clusters: Clusters, a: Raw, b: Raw
 ) -> None:
@@ -401,8 +447,7 @@ def test_ids_are_reserved(clusters: Clusters, a: Raw, b: Raw) -> None:
         a.register("o", avro("O", "f0"))
         made.sync()
         assert b.register("theirs", avro("T")) == 12
-        b.delete("theirs", 1)
-        b.ask("DELETE", "/subjects/theirs/versions/1", permanent="true")
+        b.forget("theirs", 1)
         for number in range(1, 13):
             a.register("o", avro("O", *(f"f{n}" for n in range(number + 1))))
             assert made.sync().problems == ()
@@ -429,8 +474,7 @@ def test_the_level_of_a_whole_registry(clusters: Clusters, a: Raw, b: Raw) -> No
     with sides(clusters, a, b) as made:
         assert made.sync().levels == ()
         assert b.level() == level
-        for permanent in ({}, {"permanent": "true"}):
-            other.ask("DELETE", "/subjects/x/versions/1", **permanent)
+        other.forget("x", 1)
         b.set_mode("READONLY")
         assert made.sync().levels == ()
         b.set_mode("READWRITE")

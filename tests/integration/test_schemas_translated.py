@@ -75,7 +75,7 @@ def sides(clusters: Clusters, a: Raw, b: Raw, **settings: Any) -> SchemaSides:
 
 
 def evolve(raw: Raw) -> None:
-    """Three languages, a nested reference, one text in two subjects, incompatible
+    """Three languages, nested references, one text in two subjects, incompatible
     versions and deletes: with the holes, version numbers differ on the target.
     """
     raw.set_level("NONE", "t-value")
@@ -85,8 +85,7 @@ def evolve(raw: Raw) -> None:
                             '"fields":[{"name":"other","type":"int"}]}')  # fmt: skip
     raw.set_level("FULL", "t-value")
     raw.register("money", avro("Money", "gone"))
-    raw.delete("money", 1)
-    raw.ask("DELETE", "/subjects/money/versions/1", permanent="true")
+    raw.forget("money", 1)
     raw.register("money", avro("Money", "currency"))
     refers = [{"name": "n.Money", "subject": "money", "version": 2}]
     raw.register("a-price", MONEY, references=refers)
@@ -94,8 +93,7 @@ def evolve(raw: Raw) -> None:
     raw.register("j-value", '{"$schema": "http://json-schema.org/draft-07/schema#", '
                  '"type": "object",  "properties": {"a": {"type": "string"}}}',
                  kind="JSON")  # fmt: skip
-    raw.register("p-value", 'syntax = "proto3";\nmessage P {\n  string a = 1;\n}\n',
-                 kind="PROTOBUF")  # fmt: skip
+    raw.register_imports()
     raw.delete("t-value", 2)
 
 

@@ -60,7 +60,8 @@ def test_ids_are_translated(
     every record to what was written, the moment it has it.
     """
     urls = processes[0].url, processes[1].url
-    topics = [f"translated-{uuid.uuid4().hex[:6]}-{name}" for name in ("a", "json")]
+    mark = uuid.uuid4().hex[:6]
+    topics = [f"translated-{mark}-{name}" for name in ("a", "proto", "json")]
     for topic in topics:
         create_topic(clusters["a"].bootstrap, topic, 1)
     for number in range(30):

@@ -56,8 +56,8 @@ class Answer:
     document: Any = None
     """None: nothing was answered, or it was not read."""
     raw: bytes = b""
-    missing: bool = False
-    """What was asked for is not there."""
+    missing: int = 0
+    """Confluent's code, if what was asked for is not there."""
     digest: bytes = b""
     """Of `raw`, where digests were given."""
 
@@ -237,7 +237,7 @@ class Channel:
             return Answer(document=document, raw=raw, digest=digest)
         refused = self._refused(answer, document)
         if refused.error_code in _NO_SUCH and method in _OF_WHAT_IS_THERE:
-            return Answer(missing=True)
+            return Answer(missing=refused.error_code)
         raise refused
 
     def _refused(self, answer: httpx.Response, document: Any) -> RegistryError:

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 _DELETED = {"deleted": "true"}
 _NO_OTHERS = frozenset({"", ".", ".__GLOBAL"})
 """The default context, and one that has modes and levels only."""
+_NO_SUBJECT = 40401
+"""Confluent's code."""
 
 
 def _unpaced() -> None:
@@ -206,6 +208,13 @@ class Registry:
             return None if found is None else str(found)
         except MALFORMED as error:
             raise malformed(self._channel, f"the level of {subject}") from error
+
+    def tells_levels(self, nowhere: Subject) -> bool:
+        """Whether it tells a subject without a level of its own from one with NONE. If
+        so, it knows no level of a subject that is not there; others, no such subject.
+        """
+        asked = self._channel.ask("GET", of_setting("config", nowhere))
+        return asked.missing != _NO_SUBJECT
 
     def set_level(self, subject: Subject, level: str | None) -> None:
         """Set it; None takes it away."""

@@ -121,7 +121,9 @@ REQUIRE_SMALL = Registered(
     name="require-small",
     title="100 B, zstd, with ids of schemas that must be on the target",
     payloads=partial(_framed, 100),
-    records=40_000_000,
+    records=16_000_000,
     compression="zstd",
     peers=("mirror",),
+    settle_seconds=3.0,
+    measure_seconds=10.0,
 )
