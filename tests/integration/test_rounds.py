@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from mirror.playground.brokers import playground
+from tests.harness.admin import closed_ends
 from tests.harness.switching import Played, Switch, command
 from tests.harness.waiting import wait_for
 from tests.harness.witness import count_keys
@@ -35,13 +36,16 @@ class Rounds(Played):
         self, clusters: dict[str, PlaygroundCluster], topic: str, tag: str, folder: Path
     ) -> None:
         super().__init__(clusters, topic, tag, folder)
+        self._clusters = clusters
         self._dying = clusters["a"]
         self._out = f"{self.active}/{self.other}"
         self._back = f"{self.other}/{self.active}"
         self._copy = f"{self.active}.{topic}"
 
-    def round(self, way: str) -> int:
-        """There and back, with the tail settled this way; how many records it had."""
+    def round(self, way: str, *, node: int = 0, step: str = "") -> int:
+        """There and back, with the tail settled this way; how many records it had.
+        `node`: which broker of each cluster dies as this step of the way home begins.
+        """
         application, topic = self.application, self._topic
         one, two = self.ends.values()
         self._all_translated()
@@ -54,6 +58,7 @@ class Rounds(Played):
         self.go_on()
 
         self._dying.start()
+        closed_ends(one, topic)  # of several brokers, some may know less at first
         stored, _ = count_keys(one, topic)
         # The producer had no answer about what it wrote last.
         unanswered = stored.keys() - set(application.written)
@@ -70,7 +75,7 @@ class Rounds(Played):
         flow = self._back.replace("/", "->")
         self._mirror.wait_running(flow)
         self._mirror.wait_copied(two, topic, flow=flow)
-        Switch(self._folder, "failback", self._back, "--yes").succeeds()
+        self._go_home(node, step)
         self.go_on()
         self._mirror.wait_copied(one, topic, flow=self._out.replace("/", "->"))
         command(self._folder, "verify")
@@ -127,6 +132,20 @@ class Rounds(Played):
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGCONT)
 
+    def _go_home(self, node: int, step: str) -> None:
+        words = ("failback", self._back, "--yes")
+        home = Switch(self._folder, *words)
+        if not node:
+            home.succeeds()
+            return
+        home.reaches(self.ends[self.other], step)
+        for cluster in self._clusters.values():
+            cluster.kill(node)
+        if home.ends():
+            Switch(self._folder, *words).succeeds()
+        for cluster in self._clusters.values():
+            cluster.start(node)
+
     def _tail(self) -> dict[int, int]:
         """How many records `mirror tail list` names, by partition."""
         words = ("tail", "list", self._out, "-o", "json")
@@ -171,5 +190,20 @@ def test_ten_rounds(topic_name: str, tmp_path: Path) -> None:
         with Rounds(made, topic_name, "RR", tmp_path) as rounds:
             for number in range(_ROUNDS):
                 assert rounds.round(_WAYS[number % len(_WAYS)])
+        rounds.require_each_once_there()
+        rounds.application.require_each_once()
+
+
+def test_three_nodes(topic_name: str, tmp_path: Path) -> None:
+    """The same with clusters of three brokers and three replicas of everything: all of
+    A's die, and on the way home another one of each cluster dies each time. Killed
+    brokers are back for the next round.
+    """
+    root = tmp_path / "clusters"
+    with playground(("a", "b"), root=root, given=False, nodes=3) as made:
+        with Rounds(made, topic_name, "R3", tmp_path) as rounds:
+            steps = ("fence", "positions", "open")
+            for node, (way, step) in enumerate(zip(_WAYS, steps, strict=True), 1):
+                assert rounds.round(way, node=node, step=step)
         rounds.require_each_once_there()
         rounds.application.require_each_once()
