@@ -13,6 +13,7 @@ import pytest
 
 from mirror.playground.brokers import playground
 from tests.harness.admin import closed_ends
+from tests.harness.application import Application
 from tests.harness.switching import Played, Switch, command
 from tests.harness.waiting import wait_for
 from tests.harness.witness import count_keys
@@ -33,9 +34,18 @@ class Rounds(Played):
     """A pair whose first cluster dies again and again, and comes back."""
 
     def __init__(
-        self, clusters: dict[str, PlaygroundCluster], topic: str, tag: str, folder: Path
+        self,
+        clusters: dict[str, PlaygroundCluster],
+        topic: str,
+        tag: str,
+        folder: Path,
+        *,
+        transactions: bool = False,
     ) -> None:
         super().__init__(clusters, topic, tag, folder)
+        self.application = Application(
+            topic, 2, f"app-{topic}", transactions=transactions
+        )
         self._clusters = clusters
         self._dying = clusters["a"]
         self._out = f"{self.active}/{self.other}"
@@ -58,6 +68,7 @@ class Rounds(Played):
         self.go_on()
 
         self._dying.start()
+        assert application.write(one, 0)  # a transaction that it left open ends
         closed_ends(one, topic)  # of several brokers, some may know less at first
         stored, _ = count_keys(one, topic)
         # The producer had no answer about what it wrote last.
@@ -194,14 +205,18 @@ def test_ten_rounds(topic_name: str, tmp_path: Path) -> None:
         rounds.application.require_each_once()
 
 
-def test_three_nodes(topic_name: str, tmp_path: Path) -> None:
-    """The same with clusters of three brokers and three replicas of everything: all of
-    A's die, and on the way home another one of each cluster dies each time. Killed
-    brokers are back for the next round.
+@pytest.mark.parametrize("transactions", [False, True], ids=["plain", "transactions"])
+def test_three_nodes(topic_name: str, tmp_path: Path, *, transactions: bool) -> None:
+    """The same with clusters of three brokers and three replicas of everything, also
+    where the application writes in transactions and aborts some: all of A's brokers
+    die, and on the way home one of each cluster dies, another one each time.
     """
     root = tmp_path / "clusters"
+    tag = f"R3{int(transactions)}"
     with playground(("a", "b"), root=root, given=False, nodes=3) as made:
-        with Rounds(made, topic_name, "R3", tmp_path) as rounds:
+        with Rounds(
+            made, topic_name, tag, tmp_path, transactions=transactions
+        ) as rounds:
             steps = ("fence", "positions", "open")
             for node, (way, step) in enumerate(zip(_WAYS, steps, strict=True), 1):
                 assert rounds.round(way, node=node, step=step)
