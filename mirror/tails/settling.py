@@ -87,7 +87,7 @@ class Settling:
     fed: Sequence[Fed] = ()
     """Clusters that may have records of the tail already."""
     seen: Sequence[TailPartition] = ()
-    """The tail as it was a moment ago: what is behind it is read, or all."""
+    """What a survey has just found: only what is behind that is read."""
 
     @property
     def way(self) -> Way:
