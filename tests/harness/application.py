@@ -99,7 +99,8 @@ class Application:
                 return True
             client.begin_transaction()
             client.produce(self.topic, key=b"aborted", value=_VALUE, partition=0)
-            client.flush(seconds)
+            if client.flush(seconds):
+                return False
             client.abort_transaction(seconds)
             client.begin_transaction()
             for key, to in keys:
