@@ -57,7 +57,7 @@ class Application:
         end what an earlier call left open.
         """
         if self._transactions:
-            return self._write_in_transaction(bootstrap, count)
+            return self._write_in_transaction(bootstrap, count, gone)
         client = Producer(
             {
                 "bootstrap.servers": bootstrap,
@@ -87,7 +87,9 @@ class Application:
         places = [(number % self._partitions, number) for number in numbers]
         return [(b"%d:%d" % place, place[0]) for place in places]
 
-    def _write_in_transaction(self, bootstrap: str, count: int) -> bool:
+    def _write_in_transaction(
+        self, bootstrap: str, count: int, gone: threading.Event | None
+    ) -> bool:
         seconds = 10.0 * crowd()
         client = Producer(
             {"bootstrap.servers": bootstrap, "transactional.id": f"{self.topic}-writer"}
@@ -99,12 +101,14 @@ class Application:
                 return True
             client.begin_transaction()
             client.produce(self.topic, key=b"aborted", value=_VALUE, partition=0)
-            if client.flush(seconds):
+            if not _flushed(client, gone):
                 return False
             client.abort_transaction(seconds)
             client.begin_transaction()
             for key, to in keys:
                 client.produce(self.topic, key=key, value=_VALUE, partition=to)
+            if not _flushed(client, gone):
+                return False
             client.commit_transaction(seconds)
         except KafkaException:
             return False
@@ -187,3 +191,11 @@ class Application:
         twice = [key for key, count in self.read.items() if count > 1]
         assert not missing, f"{len(missing)} never read, such as {missing[0]!r}"
         assert not twice, f"{len(twice)} read again, such as {twice[0]!r}"
+
+
+def _flushed(client: Producer, gone: threading.Event | None) -> bool:
+    """Whether brokers have answered to all that it has sent."""
+    while client.flush(1):
+        if gone is not None and gone.is_set():
+            return False
+    return True

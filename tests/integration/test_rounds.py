@@ -7,6 +7,7 @@ from contextlib import suppress
 import json
 import os
 import signal
+import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -24,7 +25,11 @@ if TYPE_CHECKING:
 
     from mirror.playground.cluster import PlaygroundCluster
 
-pytestmark = [pytest.mark.integration, pytest.mark.full]
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.full,
+    pytest.mark.timeout(1800),  # five minutes each at a load of five per core
+]
 
 _ROUNDS = 10
 _WAYS = ("replay", "export", "skip")
@@ -130,7 +135,8 @@ class Rounds(Played):
     def _die_under_load(self) -> None:
         """The cluster dies when its copy has fallen behind."""
         application = self.application
-        with application.writing(self.ends[self.active]) as stop:
+        gone = threading.Event()
+        with application.writing(self.ends[self.active], gone=gone) as stop:
             _wait_for_more(application.written)
             workers = self._mirror.worker_pids()
             for pid in workers:
@@ -138,6 +144,7 @@ class Rounds(Played):
                     os.kill(pid, signal.SIGSTOP)
             _wait_for_more(application.written)
             self._dying.kill()
+            gone.set()
             stop.set()
         for pid in workers:
             with suppress(ProcessLookupError):
