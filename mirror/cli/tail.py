@@ -305,6 +305,7 @@ def _settle(
             fed=clusters_fed(made.pair, flow, made.role.epoch, made.reach)
             if order.way is Way.REPLAY
             else (),
+            seen=tail.partitions,
         )
         done = _again(settling)
         tail = survey(flow, made.source, made.target)

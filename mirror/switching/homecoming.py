@@ -24,7 +24,7 @@ from mirror.offsets.runs import DOWNSTREAM, UPSTREAM, Block
 from mirror.proving.log_stream import LogStream, Stretch
 from mirror.relay import provenance
 from mirror.switching.stage import StepError
-from mirror.tails.packing import Packer
+from mirror.tails.packing import Packer, ahead
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -86,7 +86,7 @@ def fill(
     own = runs.topic_name(home.source, home.separator)
     key, count = (part.topic, part.partition), 0
     came_home: list[Block] = []
-    for piece in _pieces(stage, part, ids):
+    for piece in ahead(_pieces(stage, part, ids)):
         if not producer.v2:
             producer.add_partitions([key, (own, 0)])
         writing = Write(back, producer, {key: piece.batches}, back.topics([part.topic]))

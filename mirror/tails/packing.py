@@ -1,12 +1,14 @@
 """Packs listed records into batches for another log.
 
 Main type: `Packer`. A compiled loop does the work: no line of Python runs once per
-record. Replays use it, and topics that are filled again.
+record. `ahead` reads and packs what comes next while the last piece is written. Replays
+use both, and topics that are filled again.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
@@ -18,12 +20,15 @@ from mirror.relay.grouping import MERGE_BYTES
 from mirror.relay.packing import pack
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
+    from concurrent.futures import Future
 
     from mirror.batches.batch import Buffer, Rows
     from mirror.clusters.cluster import Cluster
     from mirror.clusters.wire.produce import EncodedBatch
     from mirror.config.schema import FlowConfig
+
+_T = TypeVar("_T")
 
 _MOST_RUNS = 1 << 14
 _NOTHING = np.empty(0, np.uint8)
@@ -91,3 +96,14 @@ class Packer:
             section = memoryview(self._out.data[HEADER_SIZE:end].tobytes())
             found.append(pack(section, self._codec, self._result, self._runs))
         return found
+
+
+def ahead(pieces: Iterator[_T]) -> Iterator[_T]:
+    """The same pieces, of which the next one is made in a thread while the last one is
+    used: the two may not ask the same cluster.
+    """
+    with ThreadPoolExecutor(1) as pool:
+        coming: Future[_T | None] = pool.submit(next, pieces, None)
+        while (piece := coming.result()) is not None:
+            coming = pool.submit(next, pieces, None)
+            yield piece

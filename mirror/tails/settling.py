@@ -30,8 +30,9 @@ from mirror.recovery import losses, risk
 from mirror.recovery.losses import Cause, Loss
 from mirror.tails import exporting, fed
 from mirror.tails.choosing import Choice, chosen, consecutive
+from mirror.tails.packing import ahead
 from mirror.tails.replaying import Replay
-from mirror.tails.survey import survey
+from mirror.tails.survey import Tail, survey
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -51,7 +52,7 @@ if TYPE_CHECKING:
 
 TopicPartition = tuple[str, int]
 
-_PIECE_BYTES = 16 << 20
+_PIECE_BYTES = 32 << 20
 _PIECE_RECORDS = 1 << 18
 
 
@@ -85,6 +86,8 @@ class Settling:
     order: Order
     fed: Sequence[Fed] = ()
     """Clusters that may have records of the tail already."""
+    seen: Sequence[TailPartition] = ()
+    """What a survey has just found: only what is behind that is read."""
 
     @property
     def way(self) -> Way:
@@ -107,7 +110,9 @@ def settle(
     owner = ownership.take_over(flow, target)
     known = progress.read(target, progress.topic_name(flow.source))
     done: dict[TopicPartition, int] = {}
-    for part in survey(flow, source, target).partitions:
+    # Where nothing was left, only all of it says whether the position has to move.
+    before = Tail(partitions=tuple(each for each in settling.seen if each.records))
+    for part in survey(flow, source, target, seen=before).partitions:
         behind = _behind(flow, part, known)
         if part.unmoved:
             _commit(target, owner, behind)
@@ -117,11 +122,11 @@ def settle(
         offsets = part.offsets[taken]
         cuts = fed.cuts(settling.fed, part, offsets)
         pieces = list(_pieces(offsets, part.sizes[taken], cuts))
-        replay = _replay(settling, part, offsets)
         copied_to = part.replayed_to
-        for number, piece in enumerate(pieces):
+        packed = ahead(_packed(settling, part, offsets, pieces))
+        for number, (piece, batches) in enumerate(packed):
             moved = behind if taken.all() and number == len(pieces) - 1 else {}
-            _one(settling, owner, part, piece, moved, replay, copied_to=copied_to)
+            _one(settling, owner, part, piece, moved, batches, copied_to=copied_to)
             copied_to = max(copied_to, int(piece[-1]) + 1)
             done[part.key] = done.get(part.key, 0) + len(piece)
             show(sum(done.values()))
@@ -163,19 +168,18 @@ def _one(  # noqa: PLR0917  one transaction's parts
     part: TailPartition,
     piece: Offsets,
     moved: Mapping[str, Sequence[EncodedBatch]],
-    replay: Replay | None,
+    batches: Sequence[EncodedBatch],
     *,
     copied_to: int,
 ) -> None:
-    """Settle some records of one partition in one transaction."""
+    """Settle some records of one partition in one transaction. `batches`: what a replay
+    writes of them.
+    """
     flow, target = settling.flow, settling.target
     own: dict[str, Sequence[EncodedBatch]] = {}
     where: list[TopicPartition] = []
-    if replay is not None:
+    if settling.way is Way.REPLAY:
         copy = _copy_of(target, part)
-        marked = fed.headers(settling.fed, part, int(piece[0]))
-        batches = replay.batches(piece, marked)
-        _require_all(part, piece, sum(each.count for each in batches))
         placed = _write(target, owner, (copy.name, part.partition), batches)
         where.append((copy.name, part.partition))
         values = _of_the_map(part, placed, copy.topic_id, copied_to=copied_to)
@@ -203,13 +207,26 @@ def _commit(
     ownership.commit(target, owner, [*where, *((name, 0) for name in own)])
 
 
-def _replay(settling: Settling, part: TailPartition, offsets: Offsets) -> Replay | None:
+def _packed(
+    settling: Settling,
+    part: TailPartition,
+    offsets: Offsets,
+    pieces: Sequence[Offsets],
+) -> Iterator[tuple[Offsets, Sequence[EncodedBatch]]]:
+    """Each piece, with what a replay writes of it."""
     if settling.way is not Way.REPLAY:
-        return None
+        for piece in pieces:
+            yield piece, ()
+        return
     _copy_of(settling.target, part)
-    return Replay(
+    replay = Replay(
         settling.flow, settling.terms, settling.source, settling.target, part, offsets
     )
+    for piece in pieces:
+        marked = fed.headers(settling.fed, part, int(piece[0]))
+        batches = replay.batches(piece, marked)
+        _require_all(part, piece, sum(each.count for each in batches))
+        yield piece, batches
 
 
 def _export(

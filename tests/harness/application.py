@@ -12,7 +12,13 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka import (
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Producer,
+    TopicPartition,
+)
 
 from tests.harness.waiting import crowd, deadline_in
 
@@ -22,12 +28,16 @@ if TYPE_CHECKING:
     from confluent_kafka import Message
 
 _READ_SECONDS = 60.0
+_VALUE = b"x" * 100
 
 
 class Application:
     """Producers and one consumer group of an application."""
 
-    def __init__(self, topic: str, partitions: int, group: str) -> None:
+    def __init__(
+        self, topic: str, partitions: int, group: str, *, transactions: bool = False
+    ) -> None:
+        """`transactions`: it writes in transactions, after one that it aborts."""
         self.topic = topic
         self.group = group
         self.read: Counter[bytes] = Counter()
@@ -37,13 +47,17 @@ class Application:
         """Keys that went with a cluster."""
         self._partitions = partitions
         self._number = 0
+        self._transactions = transactions
 
     def write(
         self, bootstrap: str, count: int, *, gone: threading.Event | None = None
     ) -> bool:
         """Write `count` records; returns whether brokers acknowledged all of them.
-        `gone`: set when no broker will answer any more.
+        `gone`: set when no broker will answer any more. In transactions also 0 records
+        end what an earlier call left open.
         """
+        if self._transactions:
+            return self._write_in_transaction(bootstrap, count, gone)
         client = Producer(
             {
                 "bootstrap.servers": bootstrap,
@@ -57,20 +71,49 @@ class Application:
             if error is None:
                 self.written.append(message.key() or b"")
 
-        for _ in range(count):
-            self._number += 1
-            to = self._number % self._partitions
+        for key, to in self._keys(count):
             client.produce(
-                self.topic,
-                key=b"%d:%d" % (to, self._number),
-                value=b"x" * 100,
-                partition=to,
-                on_delivery=delivered,
+                self.topic, key=key, value=_VALUE, partition=to, on_delivery=delivered
             )
         while client.flush(1):
             if gone is not None and gone.is_set():
                 client.purge()
         return len(self.written) == before + count
+
+    def _keys(self, count: int) -> list[tuple[bytes, int]]:
+        """The next ones, with their partitions."""
+        numbers = range(self._number + 1, self._number + 1 + count)
+        self._number += count
+        places = [(number % self._partitions, number) for number in numbers]
+        return [(b"%d:%d" % place, place[0]) for place in places]
+
+    def _write_in_transaction(
+        self, bootstrap: str, count: int, gone: threading.Event | None
+    ) -> bool:
+        seconds = 10.0 * crowd()
+        client = Producer(
+            {"bootstrap.servers": bootstrap, "transactional.id": f"{self.topic}-writer"}
+        )
+        keys = self._keys(count)
+        try:
+            client.init_transactions(seconds)
+            if not keys:
+                return True
+            client.begin_transaction()
+            client.produce(self.topic, key=b"aborted", value=_VALUE, partition=0)
+            if not _flushed(client, gone):
+                return False
+            client.abort_transaction(seconds)
+            client.begin_transaction()
+            for key, to in keys:
+                client.produce(self.topic, key=key, value=_VALUE, partition=to)
+            if not _flushed(client, gone):
+                return False
+            client.commit_transaction(seconds)
+        except KafkaException:
+            return False
+        self.written += [key for key, _ in keys]
+        return True
 
     @contextlib.contextmanager
     def writing(
@@ -148,3 +191,11 @@ class Application:
         twice = [key for key, count in self.read.items() if count > 1]
         assert not missing, f"{len(missing)} never read, such as {missing[0]!r}"
         assert not twice, f"{len(twice)} read again, such as {twice[0]!r}"
+
+
+def _flushed(client: Producer, gone: threading.Event | None) -> bool:
+    """Whether brokers have answered to all that it has sent."""
+    while client.flush(1):
+        if gone is not None and gone.is_set():
+            return False
+    return True

@@ -12,9 +12,12 @@ import signal
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
+from confluent_kafka import Producer as TransactionalProducer
 
+from mirror.cli.main import app
 from mirror.clusters.admin import topic_admin
 from mirror.driver import ownership
+from mirror.offsets import progress
 from mirror.proving.of_flow import prove
 from mirror.proving.runner import InProcess
 from mirror.proving.scope import Scope
@@ -28,7 +31,9 @@ from tests.harness.slot_processes import exit_code_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from pathlib import Path
 
+    from mirror.clusters.cluster import Cluster
     from mirror.playground.cluster import PlaygroundCluster
 
 
@@ -109,6 +114,25 @@ class Failed:
                 self.restore()
 
         return _ends(restore)
+
+    def dies_growing(self, topic: str, folder: Path) -> int | None:
+        """The exit code of `mirror failback` with this folder's configuration, which
+        gets SIGKILL right before it adds partitions to this topic.
+        """
+
+        def go_home() -> None:
+            add = topic_admin.add_partitions
+
+            def dying(cluster: Cluster, name: str, **more: Any) -> None:
+                if name == topic:
+                    die()
+                add(cluster, name, **more)
+
+            setattr(topic_admin, "add_partitions", dying)  # noqa: B010  of all callers
+            words = ("failback", self.home, "--yes", "-c", str(folder / "mirror.yaml"))
+            app(words)
+
+        return _ends(go_home)
 
     def dies_at_commit(self, number: int, *, late: bool) -> bool:
         """Restore what is left in a process that gets SIGKILL right before its commit
@@ -191,6 +215,23 @@ def content(bootstrap: str, topic: str) -> list[tuple[object, ...]]:
             elif error.code() == KafkaError._PARTITION_EOF:
                 return found
     raise AssertionError("the end of the topic was not reached")
+
+
+def leave_open(bootstrap: str, source: str, target: str) -> None:
+    """Leave a transaction open, as a slot of this flow does that gets SIGKILL, in the
+    flow's progress on its target.
+    """
+    killed = TransactionalProducer(
+        {
+            "bootstrap.servers": bootstrap,
+            "transactional.id": f"mirror.{source}->{target}.0.0",
+        }
+    )
+    killed.init_transactions(30)
+    killed.begin_transaction()
+    # As a proof is, which readers pass over.
+    killed.produce(progress.topic_name(source), key=progress._PROOF_KEY)
+    assert killed.flush(30) == 0
 
 
 def die(*_: Any, **__: Any) -> None:

@@ -9,7 +9,6 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Any, Self
 
-from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 import pytest
 import yaml
@@ -23,7 +22,7 @@ from mirror.recovery.roles import STEPS
 from mirror.switching.runner import Operator, Terms
 from tests.harness.admin import create_topic, end_offsets
 from tests.harness.application import Application
-from tests.harness.failed_over import content
+from tests.harness.failed_over import content, leave_open
 from tests.harness.group_moves import commit_for, committed
 from tests.harness.metadata import acls_of, allow
 from tests.harness.producers import add_users
@@ -356,17 +355,7 @@ def test_a_transaction_is_left_open(
     """
     with Pair(clusters, topic_name, tmp_path) as pair:
         pair.passes_here()
-        killed = Producer(
-            {
-                "bootstrap.servers": pair.ends[pair.one],
-                "transactional.id": f"mirror.{pair.other}->{pair.one}.0.0",
-            }
-        )
-        killed.init_transactions(30)
-        killed.begin_transaction()
-        # As a proof is, which readers pass over.
-        killed.produce(progress.topic_name(pair.other), key=progress._PROOF_KEY)
-        assert killed.flush(30) == 0
+        leave_open(pair.ends[pair.one], pair.other, pair.one)
         if comes == "canary":
             pair.passes_here()
             return

@@ -12,7 +12,12 @@ import yaml
 from mirror.recovery.roles import STEPS
 from mirror.switching import failback
 from mirror.switching.stage import StepError
-from tests.harness.admin import add_partitions, create_topic, delete_topic
+from tests.harness.admin import (
+    add_partitions,
+    create_topic,
+    delete_topic,
+    end_offsets,
+)
 from tests.harness.application import Application
 from tests.harness.failed_over import Failed
 from tests.harness.service import RunningMirror
@@ -85,20 +90,28 @@ def test_a_plan_with_growth(failed: Failed, tmp_path: Path) -> None:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("case", ["as it was", "more partitions", "killed"])
+@pytest.mark.parametrize(
+    "case", ["as it was", "more partitions", "killed", "killed growing"]
+)
 def test_home_again(failed: Failed, tmp_path: Path, case: str) -> None:
     """After a failover the application goes on at B, then home: its group has read each
     record once. So it is when A came back with more partitions, which B then gets, and
-    when the command was killed within each of its steps and run again on another
-    machine.
+    when the command was killed within each of its steps, or between growing two topics,
+    and run again on another machine.
     """
     application, topic = failed.application, failed.topic
     copies = [f"{alias}.{topic}" for alias, _ in failed.ends]
     application.write(failed.b, 30)
     application.consume(failed.b, [topic, copies[0]], most=50)
-    if case == "more partitions":
+    grows = case in {"more partitions", "killed growing"}
+    if grows:
         add_partitions(failed.a, topic, 3)
     document = failed.rehearsal.document
+    second = f"{topic}-second"
+    if case == "killed growing":
+        document["defaults"]["topics"] = [topic, second]
+        create_topic(failed.a, second, 3)
+        create_topic(failed.b, second, 1)
     document["defaults"]["refresh_topics_seconds"] = 1
     for pair in document["recovery"].values():
         pair["block_seconds"] = 600  # for so many commands
@@ -120,10 +133,16 @@ def test_home_again(failed: Failed, tmp_path: Path, case: str) -> None:
                 run.kill_within(failed.a, step, 0.0)
                 # Else an earlier kill came after this step; the last one may end.
                 assert run.ends() == -signal.SIGKILL or step == STEPS[-1], step
+        if case == "killed growing":
+            assert failed.dies_growing(second, elsewhere) == -signal.SIGKILL
+            assert [len(end_offsets(failed.b, t)) for t in (topic, second)] == [3, 1]
         run = Switch(tmp_path, *words)
         run.succeeds()
-        if case == "more partitions":
+        if grows:
             assert any("3 partitions instead of 1" in line for line in run.said)
+            assert len(end_offsets(failed.b, topic)) == 3
+        if case == "killed growing":
+            assert len(end_offsets(failed.b, second)) == 3
         application.write(failed.a, 20)
         application.consume(failed.a, [topic, copies[1]])
         application.require_each_once()

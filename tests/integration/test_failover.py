@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from mirror.playground.brokers import playground
+from mirror.recovery.journal import Kind
 from tests.harness.admin import create_topic
 from tests.harness.application import Application
+from tests.harness.failed_over import Failed, content, leave_open
 from tests.harness.service import RunningMirror
 from tests.harness.switching import Switch, command, pair_of
 from tests.harness.waiting import crowd
@@ -19,6 +21,8 @@ from tests.harness.witness import order_of
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from mirror.playground.cluster import PlaygroundCluster
 
 pytestmark = pytest.mark.integration
 
@@ -144,3 +148,22 @@ def test_the_report_counts_what_is_lost(topic_name: str, tmp_path: Path) -> None
                 "hook stop_producers failed: exit code 1: no such cluster"
             ]
             assert application.consume(ends["RB"], [copy]) == 400 - read
+
+
+def test_a_transaction_is_left_open(
+    clusters: dict[str, PlaygroundCluster], topic_name: str
+) -> None:
+    """A process that copied died with the cluster that it copied from, and left a
+    transaction open: the failover ends it, and the copy has each record once.
+    """
+    failed = Failed(clusters, topic_name)
+    source, target = (alias for alias, _ in failed.ends)
+    with failed.rehearsal as rehearsal:
+        assert failed.application.write(failed.a, 40)
+        rehearsal.copy(failed.b, failed.copy, 40)
+        rehearsal.see()
+        leave_open(failed.b, source, target)
+        rehearsal.carry_out(kind=Kind.FAILOVER)
+        assert failed.application.written == [
+            each[1] for each in content(failed.b, failed.copy)
+        ]

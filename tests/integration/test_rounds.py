@@ -7,11 +7,14 @@ from contextlib import suppress
 import json
 import os
 import signal
+import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from mirror.playground.brokers import playground
+from tests.harness.admin import closed_ends
+from tests.harness.application import Application
 from tests.harness.switching import Played, Switch, command
 from tests.harness.waiting import wait_for
 from tests.harness.witness import count_keys
@@ -22,7 +25,11 @@ if TYPE_CHECKING:
 
     from mirror.playground.cluster import PlaygroundCluster
 
-pytestmark = [pytest.mark.integration, pytest.mark.full]
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.full,
+    pytest.mark.timeout(1800),  # five minutes each at a load of five per core
+]
 
 _ROUNDS = 10
 _WAYS = ("replay", "export", "skip")
@@ -32,16 +39,28 @@ class Rounds(Played):
     """A pair whose first cluster dies again and again, and comes back."""
 
     def __init__(
-        self, clusters: dict[str, PlaygroundCluster], topic: str, tag: str, folder: Path
+        self,
+        clusters: dict[str, PlaygroundCluster],
+        topic: str,
+        tag: str,
+        folder: Path,
+        *,
+        transactions: bool = False,
     ) -> None:
         super().__init__(clusters, topic, tag, folder)
+        self.application = Application(
+            topic, 2, f"app-{topic}", transactions=transactions
+        )
+        self._clusters = clusters
         self._dying = clusters["a"]
         self._out = f"{self.active}/{self.other}"
         self._back = f"{self.other}/{self.active}"
         self._copy = f"{self.active}.{topic}"
 
-    def round(self, way: str) -> int:
-        """There and back, with the tail settled this way; how many records it had."""
+    def round(self, way: str, *, node: int = 0, step: str = "") -> int:
+        """There and back, with the tail settled this way; how many records it had.
+        `node`: which broker of each cluster dies as this step of the way home begins.
+        """
         application, topic = self.application, self._topic
         one, two = self.ends.values()
         self._all_translated()
@@ -54,6 +73,8 @@ class Rounds(Played):
         self.go_on()
 
         self._dying.start()
+        assert application.write(one, 0)  # a transaction that it left open ends
+        closed_ends(one, topic)  # of several brokers, some may know less at first
         stored, _ = count_keys(one, topic)
         # The producer had no answer about what it wrote last.
         unanswered = stored.keys() - set(application.written)
@@ -70,7 +91,7 @@ class Rounds(Played):
         flow = self._back.replace("/", "->")
         self._mirror.wait_running(flow)
         self._mirror.wait_copied(two, topic, flow=flow)
-        Switch(self._folder, "failback", self._back, "--yes").succeeds()
+        self._go_home(node, step)
         self.go_on()
         self._mirror.wait_copied(one, topic, flow=self._out.replace("/", "->"))
         command(self._folder, "verify")
@@ -114,7 +135,8 @@ class Rounds(Played):
     def _die_under_load(self) -> None:
         """The cluster dies when its copy has fallen behind."""
         application = self.application
-        with application.writing(self.ends[self.active]) as stop:
+        gone = threading.Event()
+        with application.writing(self.ends[self.active], gone=gone) as stop:
             _wait_for_more(application.written)
             workers = self._mirror.worker_pids()
             for pid in workers:
@@ -122,10 +144,25 @@ class Rounds(Played):
                     os.kill(pid, signal.SIGSTOP)
             _wait_for_more(application.written)
             self._dying.kill()
+            gone.set()
             stop.set()
         for pid in workers:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGCONT)
+
+    def _go_home(self, node: int, step: str) -> None:
+        words = ("failback", self._back, "--yes")
+        home = Switch(self._folder, *words)
+        if not node:
+            home.succeeds()
+            return
+        home.reaches(self.ends[self.other], step)
+        for cluster in self._clusters.values():
+            cluster.kill(node)
+        if home.ends():
+            Switch(self._folder, *words).succeeds()
+        for cluster in self._clusters.values():
+            cluster.start(node)
 
     def _tail(self) -> dict[int, int]:
         """How many records `mirror tail list` names, by partition."""
@@ -171,5 +208,24 @@ def test_ten_rounds(topic_name: str, tmp_path: Path) -> None:
         with Rounds(made, topic_name, "RR", tmp_path) as rounds:
             for number in range(_ROUNDS):
                 assert rounds.round(_WAYS[number % len(_WAYS)])
+        rounds.require_each_once_there()
+        rounds.application.require_each_once()
+
+
+@pytest.mark.parametrize("transactions", [False, True], ids=["plain", "transactions"])
+def test_three_nodes(topic_name: str, tmp_path: Path, *, transactions: bool) -> None:
+    """The same with clusters of three brokers and three replicas of everything, also
+    where the application writes in transactions and aborts some: all of A's brokers
+    die, and on the way home one of each cluster dies, another one each time.
+    """
+    root = tmp_path / "clusters"
+    tag = f"R3{int(transactions)}"
+    with playground(("a", "b"), root=root, given=False, nodes=3) as made:
+        with Rounds(
+            made, topic_name, tag, tmp_path, transactions=transactions
+        ) as rounds:
+            steps = ("fence", "positions", "open")
+            for node, (way, step) in enumerate(zip(_WAYS, steps, strict=True), 1):
+                assert rounds.round(way, node=node, step=step)
         rounds.require_each_once_there()
         rounds.application.require_each_once()

@@ -1,5 +1,5 @@
 """Step 1: whether the switch can be made, and what it would move. It changes nothing
-but ends a transaction that is left open in the progress of the flow back.
+but ends a transaction that is left open in the progress of a flow.
 
 A switch needs a copy that is nearly up to date, groups that are known and idle on the
 target, and as many partitions on both sides. A failover takes what there is, and says
@@ -35,10 +35,14 @@ from mirror.switching.stage import Done, Stage, Step, StepError, nothing_to_undo
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from mirror.clusters.cluster import Cluster
+    from mirror.config.schema import FlowConfig
     from mirror.status.risk import RiskStatus
     from mirror.switching.group_places import GroupPlaces
 
 _MOST_NAMED = 5
+_WATCH_SECONDS = 2.0
+"""Longer than a service that copies leaves a transaction open."""
 
 
 def _assess(stage: Stage) -> Done:
@@ -47,26 +51,37 @@ def _assess(stage: Stage) -> Done:
 
 
 def _end_left_open(stage: Stage) -> None:
-    """A canary or service that was killed while it copied along the flow back may have
-    left a transaction open: until brokers abort it, no one can read that flow's
-    progress. The flow rests, so this fences nothing that may copy.
+    """A canary or service that was killed while it copied may have left a transaction
+    open: until brokers abort it, no one can read that flow's progress. Of a switch it
+    is the flow back, which rests, so this fences nothing that may copy. Of a failover
+    it is the flow there, and a transaction counts as left open if it goes on while this
+    watches.
     """
-    name = progress.topic_name(stage.reverse.source)
-    rests = not stage.pair.both_ways and stage.pair.scope is None
-    topic = stage.source.topic(name) if stage.planned and rests else None
-    if topic is None:
+    if stage.planned:
+        flow, cluster = stage.reverse, stage.source
+        looks = not stage.pair.both_ways and stage.pair.scope is None
+    else:
+        flow, cluster, looks = stage.flow, stage.target, True
+    if not looks or cluster.topic(progress.topic_name(flow.source)) is None:
         return
+    found = _open_from(flow, cluster)
+    if found and not stage.planned:
+        time.sleep(_WATCH_SECONDS)
+        found &= _open_from(flow, cluster)
+    if found:
+        take_over(flow, cluster)
+
+
+def _open_from(flow: FlowConfig, cluster: Cluster) -> set[tuple[tuple[str, int], int]]:
+    """The partitions of a flow's progress in which a transaction is open, and from
+    which offset on.
+    """
+    name = progress.topic_name(flow.source)
     ends, stable = (
-        list_offsets(
-            stage.source,
-            [(name, number) for number in topic.leaders],
-            timestamp=LATEST,
-            committed=committed,
-        )
+        list_offsets(cluster, [(name, 0)], timestamp=LATEST, committed=committed)
         for committed in (False, True)
     )
-    if any(stable.get(key, end) < end for key, end in ends.items()):
-        take_over(stage.reverse, stage.source)
+    return {(k, stable[k]) for k, end in ends.items() if stable.get(k, end) < end}
 
 
 def assessed(stage: Stage, *, waits: bool = True) -> tuple[Done, GroupPlaces]:
