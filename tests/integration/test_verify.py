@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from mirror.clusters.wire import fetch
 from mirror.errors import NothingChosenError
+from mirror.offsets.progress import NO_ID
 from mirror.proving import logs, survey
 from mirror.proving.account import Kind
+from mirror.proving.log_stream import LogStream, Stretch
 from mirror.recovery import proofs
 from tests.harness.admin import add_partitions, create_topic
-from tests.harness.load import NumberedLoad, producer
+from tests.harness.load import NumberedLoad, keys, producer, send
 from tests.harness.proofs import proven
 from tests.harness.slots import SparklessFlow, copy_until
 from tests.harness.waiting import PATIENCE_SECONDS, crowd, wait_for
@@ -60,6 +63,27 @@ def test_a_plain_copy_is_equal(
     assert sum(each.account.records for each in again.partitions) == 0
     with pytest.raises(NothingChosenError, match="no topic that matches nothing"):
         proven(flow, pattern="nothing")
+
+
+def test_it_fetches_little_of_what_follows_a_range(
+    clusters: dict[str, PlaygroundCluster], topic_name: str
+) -> None:
+    """Of 10 MB, 6 are read: the last request asks for about what is left of them."""
+    a = clusters["a"].bootstrap
+    create_topic(a, topic_name, partitions=1)
+    send(producer(a), topic_name, keys(1, 100), bytes(100_000))
+    flow = SparklessFlow(source=a, target=a, topic=topic_name, alias=topic_name)
+    with flow.connected() as (source, _):
+        stream = LogStream(
+            source,
+            Stretch(
+                topic=topic_name, partition=0, topic_id=NO_ID, first=0, end=60
+            ),
+            isolation=fetch.READ_COMMITTED,
+            fetch_bytes=5 << 20,
+        )  # fmt: skip
+        assert sum(len(part.places) for part in stream.listed()) == 60
+    assert 6_000_000 < stream.fetched_bytes < 7_500_000
 
 
 def test_a_killed_run_goes_on_after_its_last_proof(
