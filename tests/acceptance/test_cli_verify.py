@@ -96,3 +96,6 @@ def test_it_proves_and_finds(
     refused = typed("--since", "2999-01-01T00:00:00Z")
     assert refused.returncode == 2
     assert "2999-01-01T00:00:00Z is in the future" in refused.stderr
+    unknown = typed("--flow", "B/A")
+    assert unknown.returncode == 2
+    assert "there is no enabled flow" in unknown.stderr

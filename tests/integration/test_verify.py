@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from mirror.clusters.wire import fetch
-from mirror.errors import NothingChosenError
+from mirror.errors import MirrorError, NothingChosenError
 from mirror.offsets.progress import NO_ID
 from mirror.proving import logs, survey
 from mirror.proving.account import Kind
@@ -32,7 +32,8 @@ def test_a_plain_copy_is_equal(
     clusters: dict[str, PlaygroundCluster], topic_name: str
 ) -> None:
     """Every record of a plain topic with keys, nulls and headers is found equal, and as
-    many as an ordinary consumer counts. A pattern that no topic matches is refused.
+    many as an ordinary consumer counts. A flow that never ran is refused, and a pattern
+    that no topic matches.
     """
     a, b = clusters["a"].bootstrap, clusters["b"].bootstrap
     create_topic(a, topic_name, partitions=3)
@@ -46,7 +47,10 @@ def test_a_plain_copy_is_equal(
             partition=number % 3,
         )
     assert client.flush(30) == 0
-    flow = SparklessFlow(source=a, target=b, topic=topic_name, alias=topic_name).own()
+    flow = SparklessFlow(source=a, target=b, topic=topic_name, alias=topic_name)
+    with pytest.raises(MirrorError, match=f"flow {topic_name}->B has never run"):
+        proven(flow)
+    flow.own()
     with Witness(b) as witness, flow.slot() as slot:
         witness.begin(flow.copy)
         copy_until(witness, slot, flow.lease(60), count=3000, timeout=60)
