@@ -43,8 +43,9 @@ Lister = Callable[["Buffer", "Rows", int, int], Iterator[Listed]]
 """Makes records of batches, from one offset up to another: `listed`, or that of
 `results`."""
 
-_FETCH_BYTES = 4 << 20
+FETCH_BYTES = 16 << 20
 _HIGH_LATENCY_FETCH_BYTES = 32 << 20
+_LEAST_BYTES = 64 << 10
 PATIENCE_SECONDS = 60.0
 _WAIT_SECONDS = 0.5
 _OFFSET_OUT_OF_RANGE = 1
@@ -123,6 +124,8 @@ class LogStream:
         self._lister = lister
         self._fetch_bytes = fetch_bytes
         self._position = stretch.first
+        self._bytes_each = 0
+        """Per offset of the last answer; 0: there was none."""
         self._scratch = batch.scratch()
 
     def listed(self) -> Iterator[Listed]:
@@ -186,9 +189,7 @@ class LogStream:
         leader = topic.leaders.get(self._key[1])
         if leader is None or leader.node < 0:
             raise NoLeaderError(f"{self._where} has no leader")
-        far = self._cluster.high_latency
-        size = _HIGH_LATENCY_FETCH_BYTES if far else _FETCH_BYTES
-        size = self._fetch_bytes or size
+        size = self._size()
         reader = SourceReader(
             self._cluster,
             isolation=self._isolation,
@@ -199,6 +200,13 @@ class LogStream:
         position = Position(offset=self._position, topic_id=topic.topic_id)
         reader.assign({self._key: position}, {self._key[0]: topic})
         return reader
+
+    def _size(self) -> int:
+        """How much to ask for: little more than what is left, by what came last."""
+        far = self._cluster.high_latency
+        most = self._fetch_bytes or (_HIGH_LATENCY_FETCH_BYTES if far else FETCH_BYTES)
+        left = self._bytes_each * (self._stretch.end - self._position)
+        return min(most, max(left + left // 8, _LEAST_BYTES)) if left else most
 
     def _take(
         self, reader: SourceReader, buffer: Buffer, fetched: Fetched
@@ -230,6 +238,7 @@ class LogStream:
             return
         if found.next_offset == begun:
             return
+        self._bytes_each = 1 + size // (found.next_offset - begun)
         self._seek(reader, found.next_offset, found.leader_epoch)
         if (found.rows[:, scan.ATTRIBUTES] & LOG_APPEND_TIME).any():
             self.own_times = False
@@ -264,6 +273,8 @@ class LogStream:
         self._position = offset
         reader.seek(self._key, offset, epoch)
         if offset < self._stretch.end:
+            size = self._size()
+            reader.ask_for(size, size)
             reader.ask()
 
     def _pass(

@@ -90,9 +90,12 @@ def test_it_proves_and_finds(
     assert (found["topic"], found["key"]) == (topic_name, "?")
     assert told["topics"][0]["records"] == 0  # all of it is proven already
     assert json.loads(report.read_text())["flows"] == [told]
-    for file in (report, report.with_suffix(".html")):
-        assert file.stat().st_mode & 0o777 == 0o600
+    for each in (report, report.with_suffix(".html")):
+        assert each.stat().st_mode & 0o777 == 0o600
 
     refused = typed("--since", "2999-01-01T00:00:00Z")
     assert refused.returncode == 2
     assert "2999-01-01T00:00:00Z is in the future" in refused.stderr
+    unknown = typed("--flow", "B/A")
+    assert unknown.returncode == 2
+    assert "there is no enabled flow" in unknown.stderr

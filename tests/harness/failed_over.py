@@ -84,7 +84,9 @@ class Failed:
         restoring.restore(stage, set(found.restorable), show=lambda _: None)
         return failback.look(stage)
 
-    def proven(self, *, back: bool = False) -> tuple[int, int, int]:
+    def proven(
+        self, *, back: bool = False, by_content: bool = False
+    ) -> tuple[int, int, int]:
         """A proof of one of the flows finds nothing: its records, those that are equal
         to their copies, and those that were left out.
         """
@@ -94,7 +96,11 @@ class Failed:
             config,
             config.flows[flow],
             InProcess(),
-            Scope(pattern=re.escape(self.topic), since=topic_admin.EARLIEST),
+            Scope(
+                pattern=re.escape(self.topic),
+                since=topic_admin.EARLIEST,
+                by_content=by_content,
+            ),
             show=lambda _: None,
         )
         assert proof.findings == ()

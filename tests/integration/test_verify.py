@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mirror.errors import NothingChosenError
+from mirror.clusters.wire import fetch
+from mirror.errors import MirrorError, NothingChosenError
+from mirror.offsets.progress import NO_ID
 from mirror.proving import logs, survey
 from mirror.proving.account import Kind
+from mirror.proving.log_stream import LogStream, Stretch
 from mirror.recovery import proofs
 from tests.harness.admin import add_partitions, create_topic
-from tests.harness.load import NumberedLoad, producer
+from tests.harness.load import NumberedLoad, keys, producer, send
 from tests.harness.proofs import proven
 from tests.harness.slots import SparklessFlow, copy_until
 from tests.harness.waiting import PATIENCE_SECONDS, crowd, wait_for
@@ -29,7 +32,8 @@ def test_a_plain_copy_is_equal(
     clusters: dict[str, PlaygroundCluster], topic_name: str
 ) -> None:
     """Every record of a plain topic with keys, nulls and headers is found equal, and as
-    many as an ordinary consumer counts. A pattern that no topic matches is refused.
+    many as an ordinary consumer counts. A flow that never ran is refused, and a pattern
+    that no topic matches.
     """
     a, b = clusters["a"].bootstrap, clusters["b"].bootstrap
     create_topic(a, topic_name, partitions=3)
@@ -43,7 +47,10 @@ def test_a_plain_copy_is_equal(
             partition=number % 3,
         )
     assert client.flush(30) == 0
-    flow = SparklessFlow(source=a, target=b, topic=topic_name, alias=topic_name).own()
+    flow = SparklessFlow(source=a, target=b, topic=topic_name, alias=topic_name)
+    with pytest.raises(MirrorError, match=f"flow {topic_name}->B has never run"):
+        proven(flow)
+    flow.own()
     with Witness(b) as witness, flow.slot() as slot:
         witness.begin(flow.copy)
         copy_until(witness, slot, flow.lease(60), count=3000, timeout=60)
@@ -60,6 +67,27 @@ def test_a_plain_copy_is_equal(
     assert sum(each.account.records for each in again.partitions) == 0
     with pytest.raises(NothingChosenError, match="no topic that matches nothing"):
         proven(flow, pattern="nothing")
+
+
+def test_it_fetches_little_of_what_follows_a_range(
+    clusters: dict[str, PlaygroundCluster], topic_name: str
+) -> None:
+    """Of 10 MB, 6 are read: the last request asks for about what is left of them."""
+    a = clusters["a"].bootstrap
+    create_topic(a, topic_name, partitions=1)
+    send(producer(a), topic_name, keys(1, 100), bytes(100_000))
+    flow = SparklessFlow(source=a, target=a, topic=topic_name, alias=topic_name)
+    with flow.connected() as (source, _):
+        stream = LogStream(
+            source,
+            Stretch(
+                topic=topic_name, partition=0, topic_id=NO_ID, first=0, end=60
+            ),
+            isolation=fetch.READ_COMMITTED,
+            fetch_bytes=5 << 20,
+        )  # fmt: skip
+        assert sum(len(part.places) for part in stream.listed()) == 60
+    assert 6_000_000 < stream.fetched_bytes < 7_500_000
 
 
 def test_a_killed_run_goes_on_after_its_last_proof(

@@ -37,6 +37,8 @@ pytestmark = pytest.mark.integration
 
 _EACH = 100
 _LARGE = 100_000
+_FETCHED = 4 << 20
+"""Bytes at once: less than a log of large records has."""
 
 
 def _copied(
@@ -78,6 +80,7 @@ def test_retention_overtakes_it(
     """Records that one side deletes while they are read are no finding: they are
     expired, and counted as that.
     """
+    monkeypatch.setattr(log_stream, "FETCH_BYTES", _FETCHED)
     a, b = clusters["a"].bootstrap, clusters["b"].bootstrap
     flow = _copied(a, b, topic_name, size=_LARGE, partitions=1)
     bootstrap, topic = (a, topic_name) if side == "source" else (b, flow.copy)
@@ -177,6 +180,7 @@ def test_compaction_overtakes_it(
     """Records that the cleaner of one side removes while they are read are no finding:
     a later record of their key explains each of them.
     """
+    monkeypatch.setattr(log_stream, "FETCH_BYTES", _FETCHED)
     made = make_clusters("a", "b", settings={"log.cleaner.backoff.ms": "100"})
     a, b = made["a"].bootstrap, made["b"].bootstrap
     flow = _copied(
