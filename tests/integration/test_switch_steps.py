@@ -26,7 +26,7 @@ from mirror.recovery.standby import StandbyWriter
 from mirror.status.store import StatusStore
 from mirror.switching.stage import StepError
 from mirror.switching.steps import STEPS, opening
-from tests.harness.admin import alter_topic, create_topic, delete_topic
+from tests.harness.admin import add_partitions, alter_topic, create_topic, delete_topic
 from tests.harness.application import Application
 from tests.harness.metadata import overrides
 from tests.harness.rehearsal import Rehearsal
@@ -77,6 +77,18 @@ def test_a_copy_that_is_too_far_behind(
             look={"cluster_id": stage.source.cluster_id},
         )  # fmt: skip
         with pytest.raises(StepError, match=r"1\d\d s behind.* max_lag_seconds is 40"):
+            STEPS["assess"].do(rehearsal.stage())
+
+
+def test_keys_that_would_move(
+    clusters: dict[str, PlaygroundCluster], topic_name: str
+) -> None:
+    """A topic with more partitions on the cluster that is to be active is refused, with
+    both numbers: producers there would spread its keys differently.
+    """
+    with rehearsal_of(clusters, topic_name, policy="identity") as rehearsal:
+        add_partitions(clusters["b"].bootstrap, topic_name, 2)
+        with pytest.raises(StepError, match=r"has 2 partitions on .* keys would move"):
             STEPS["assess"].do(rehearsal.stage())
 
 
