@@ -95,8 +95,9 @@ def test_keys_that_would_move(
 def test_who_else_writes(
     clusters: dict[str, PlaygroundCluster], topic_name: str
 ) -> None:
-    """A flow from a third cluster into what is to be quiet, and a topic that was made
-    again since it was copied, are named before anything changes.
+    """A flow from a third cluster into what is to be quiet, a topic that was made again
+    since it was copied, and one that producers would go on in, and that is not there,
+    are named before anything changes.
     """
     one, other = f"A{topic_name[-6:]}", f"B{topic_name[-6:]}"
     third = {"C": {"bootstrap_servers": clusters["b"].bootstrap}}
@@ -106,8 +107,10 @@ def test_who_else_writes(
         clusters=third,
         flows={f"C->{one}": {"policy": "identity"}},
     ) as rehearsal:
-        (warning,) = STEPS["assess"].do(rehearsal.stage()).warnings
+        missing, warning = STEPS["assess"].do(rehearsal.stage()).warnings
+        assert missing.startswith(f"not on {other}: {topic_name}, where producers of")
         assert f"flow C->{one} copies into {topic_name} on {one}" in warning
+        create_topic(clusters["b"].bootstrap, topic_name, 1)
         delete_topic(clusters["a"].bootstrap, topic_name)
         create_topic(clusters["a"].bootstrap, topic_name, 1)
         _, warning = STEPS["assess"].do(rehearsal.stage()).warnings

@@ -128,10 +128,11 @@ def test_brokers_are_asked_side_by_side(make_clusters: Any) -> None:
 def test_one_broker_answers_otherwise_about_acls(
     make_clusters: Any, topic_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One of A's three brokers refuses to list ACLs once the fence's are created. The
-    switch does not take the fence for laid and names the broker; alice may write to A
-    again, and once that broker tells, an abort leaves the ACLs as before, one by one.
-    Then it shows earlier ACLs for a while: the switch waits for it, and goes through.
+    """One of A's three brokers refuses to list ACLs: a switch is undone before it adds
+    any. It refuses only once the fence's are created: the switch does not take the
+    fence for laid and names the broker; alice may write to A again, and once that
+    broker tells, an abort leaves the ACLs as before, one by one. Then it shows earlier
+    ACLs for a while: the switch waits for it, and goes through.
     """
     made = make_clusters("a", "b", nodes=NODES, secured=True)
     one, two = (made[name].admin_bootstrap for name in "ab")
@@ -163,10 +164,24 @@ def test_one_broker_answers_otherwise_about_acls(
         before = all_acls(one)
         create = acls.create
 
+        def created(_: Cluster, wanted: Any) -> Any:
+            raise AssertionError(wanted)
+
+        def refuse() -> None:
+            revoke(one, *right, kind=ResourceType.BROKER)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(acls, "create", created)
+            with pytest.raises(MirrorError) as told:
+                rehearsal.carry_out({"fence": refuse})
+        assert "CLUSTER_AUTHORIZATION_FAILED" in str(told.value)
+        assert "Everything was undone" in str(told.value)
+        allow(one, *right, kind=ResourceType.BROKER)
+
         def create_and_refuse(cluster: Cluster, wanted: Any) -> Any:
             refused = create(cluster, wanted)
             if any(acl.permission == "DENY" for acl in wanted):
-                revoke(one, *right, kind=ResourceType.BROKER)
+                refuse()
             return refused
 
         with monkeypatch.context() as patch:
