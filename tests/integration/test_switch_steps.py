@@ -17,9 +17,12 @@ from mirror.config.cluster_settings import ClusterConfig
 from mirror.config.schema import MirrorConfig
 from mirror.drilling import history
 from mirror.driver.pairs import PairFollower
+from mirror.errors import MirrorError
 from mirror.jobs.topics import CONFIGS, TopicJobs
 from mirror.metadata.topics import select
 from mirror.offsets.heartbeats import Heartbeats
+from mirror.preflight import held_rights
+from mirror.preflight.finding import State
 from mirror.recovery import ends
 from mirror.recovery.ends import PartitionEnd, TopicEnds
 from mirror.recovery.standby import StandbyWriter
@@ -78,6 +81,22 @@ def test_a_copy_that_is_too_far_behind(
         )  # fmt: skip
         with pytest.raises(StepError, match=r"1\d\d s behind.* max_lag_seconds is 40"):
             STEPS["assess"].do(rehearsal.stage())
+
+
+def test_a_fence_without_an_authorizer(
+    clusters: dict[str, PlaygroundCluster], topic_name: str
+) -> None:
+    """A cluster without an authorizer cannot be fenced by ACLs: `check` says so, and a
+    switch is refused before anything changes.
+    """
+    with rehearsal_of(clusters, topic_name, pair={"fence": "acl"}) as rehearsal:
+        for alias in rehearsal.config.clusters:
+            cluster = rehearsal.cluster(alias)
+            (found,) = held_rights.findings(cluster, rehearsal.config, [], {})
+            assert found.state is State.FAIL
+            assert "fence is acl" in found.detail
+        with pytest.raises(MirrorError, match=r"step assess .* no authorizer"):
+            rehearsal.carry_out()
 
 
 def test_keys_that_would_move(
