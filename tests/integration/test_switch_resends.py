@@ -98,16 +98,15 @@ class Resending:
         return Producer({**settings, "acks": "all", "linger.ms": 10_000})
 
 
-@pytest.mark.parametrize("nodes", [1, 3])
 def test_five_times_there_and_back(
-    make_clusters: Any, topic_name: str, tmp_path: Path, nodes: int
+    make_clusters: Any, topic_name: str, tmp_path: Path
 ) -> None:
     """Five switches there and five back, fenced by ACLs, while a producer writes all
     the time and sends what was refused again on the other side, and a group reads a
     part on each: every acknowledged record is once in each cluster's log, as an
     ordinary client reads it, in the producer's order, and the group has read it once.
     """
-    made = make_clusters("a", "b", secured=True, nodes=nodes)
+    made = make_clusters("a", "b", secured=True)
     sides = made["a"], made["b"]
     names = ("RSA", "RSB")
     ends = {n: c.admin_bootstrap for n, c in zip(names, sides, strict=True)}
