@@ -51,6 +51,16 @@ def findings(
     """
     where = f"cluster {cluster.alias}"
     if not _has_authorizer(cluster):
+        for pair in config.recovery.values():
+            if cluster.alias in pair.members and pair.fence == "acl":
+                return [
+                    fail(
+                        where, CHECK,
+                        "no authorizer, so ACLs keep no one from writing, and "
+                        f"recovery.{pair.name}.fence is acl",
+                        "set it to hook or confirmed", mistake=True,
+                    )
+                ]  # fmt: skip
         return [ok(where, CHECK, "no authorizer: everything is allowed")]
     asked = _Asked(cluster, needed, copied)
     found, untold = [], 0

@@ -16,7 +16,12 @@ from mirror.clusters.admin import abilities, access, acls, allowed
 from mirror.clusters.admin.acls import NoAuthorizerError
 from mirror.clusters.patience import left
 from mirror.config.login_settings import principals
-from mirror.errors import AuthorizationError, FenceError, UnreachableError
+from mirror.errors import (
+    AuthorizationError,
+    ClusterError,
+    FenceError,
+    UnreachableError,
+)
 from mirror.metadata.acl_notes import AclNotes, AclPlan, steady
 from mirror.metadata.acl_ownership import AclOwnership
 from mirror.policy.names import is_heartbeats, is_internal
@@ -112,6 +117,7 @@ def lay(
     """
     deadline = time.monotonic() + left(seconds)
     before = _again_until(deadline, lambda: allowed.of_topics(cluster, plan.topics))
+    _again_until(deadline, lambda: _require_all_tell(cluster))
 
     def laying() -> None:
         owned = AclOwnership(cluster)
@@ -249,7 +255,7 @@ def _late(
     """The brokers that do not show it, each with the reason."""
     late = []
     for node, there in access.acls_by_broker(cluster).items():
-        if isinstance(there, UnreachableError):
+        if isinstance(there, ClusterError):
             late.append(f"broker {node}: {there}")
             continue
         missing = [acl for acl in wanted if acl not in there]
@@ -259,6 +265,13 @@ def _late(
         elif staying:
             late.append(f"broker {node} still shows {staying[0]}")
     return late
+
+
+def _require_all_tell(cluster: Cluster) -> None:
+    """Where a broker refuses, nothing could show that the fence is laid, nor lifted."""
+    for there in access.acls_by_broker(cluster).values():
+        if isinstance(there, ClusterError) and not isinstance(there, UnreachableError):
+            raise there
 
 
 def _on_any_broker(cluster: Cluster) -> set[Acl]:

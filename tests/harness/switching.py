@@ -149,9 +149,12 @@ class Played:
         self._mirror.wait_copied(self.ends[self.active], self._topic, flow=flow)
         self._mirror.wait_checkpoints(flow)
 
-    def restart(self) -> None:
-        """SIGKILL to the service, and start it again."""
+    def kill(self) -> None:
+        """SIGKILL to the service."""
         self._mirror.kill_driver()
+
+    def start(self) -> None:
+        """Start the service again."""
         self._mirror.start()
 
     def switch(self, *words: str, kill_at: str = "") -> Switch:
@@ -225,9 +228,12 @@ class Switch:
         finally:
             self.kill()
 
-    def reaches(self, journal: str, step: str, *, source: str = "") -> None:
-        """Wait until the journal on this cluster says that the step has begun, or the
-        command has ended. `source`: of a switch from there.
+    def reaches(
+        self, journal: str, step: str, *, source: str = "", state: str = "BEGUN"
+    ) -> None:
+        """Wait until the journal on this cluster says that the step has begun, or that
+        it is in another `state`, or the command has ended. `source`: of a switch from
+        there.
         """
         reader = Consumer(
             {
@@ -241,17 +247,17 @@ class Switch:
             _, place.offset = reader.get_watermark_offsets(place, timeout=30)
             reader.assign([place])
 
-            def begun() -> bool:
+            def reached() -> bool:
                 message = reader.poll(0.02)
                 if message is None or message.error():
                     return self._process.poll() is not None
                 entry = json.loads(message.value() or b"{}")
                 if source and entry.get("from") != source:
                     return False
-                return (entry["step"], entry["state"]) == (step, "BEGUN")
+                return (entry["step"], entry["state"]) == (step, state)
 
             # Each look takes one entry: with pauses it would see a step late.
-            wait_for(begun, pause=0.0)
+            wait_for(reached, pause=0.0)
         finally:
             reader.close()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING
 
 import pytest
@@ -21,6 +22,8 @@ pytestmark = [
 ]
 
 SOME = ("fence", "positions", "open")
+NEEDS = ("hold", "drain", "open", "prove")
+"""The steps that wait for the service."""
 
 
 @pytest.mark.parametrize("delay", [0.0, 0.05], ids=["at", "later"])
@@ -52,22 +55,37 @@ def test_killed_within_a_step(
             played.go_on()
 
 
-def test_the_service_is_killed_within_a_step(
-    clusters: dict[str, PlaygroundCluster], topic_name: str, tmp_path: Path
+@pytest.mark.parametrize("state", ["BEGUN", "DONE"], ids=["within", "after"])
+@pytest.mark.parametrize(
+    "steps",
+    [NEEDS, tuple(each for each in STEPS if each not in NEEDS)],
+    ids=["needed", "others"],
+)
+def test_the_service_is_killed(
+    clusters: dict[str, PlaygroundCluster],
+    topic_name: str,
+    tmp_path: Path,
+    steps: tuple[str, ...],
+    state: str,
 ) -> None:
-    """The service gets SIGKILL within a step in which the switch needs it, and is
-    started again: the switch waits for it and goes through, or is undone before
-    producers were blocked for too long and goes through once more. Over both clusters
-    the group reads every record once.
+    """The service gets SIGKILL within a step, or after one and before the command goes
+    on, and is started again: the switch waits for it and goes through, or is undone
+    before producers were blocked for too long and goes through once more. Over both
+    clusters the group reads every record once.
     """
-    with Played(clusters, topic_name, "WS", tmp_path) as played:
-        for step in ("hold", "drain", "open", "prove"):
+    tag = f"S{state[0]}{len(steps)}"
+    with Played(clusters, topic_name, tag, tmp_path) as played:
+        for step in steps:
             played.application.write(played.ends[played.active], 20)
             switch = played.switch()
-            switch.reaches(played.ends[played.other], step)
-            played.restart()
-            if switch.ends():
+            switch.reaches(played.ends[played.other], step, state=state)
+            # Within a step the command runs on while the service dies.
+            with switch.stopped() if state == "DONE" else contextlib.nullcontext():
+                played.kill()
+            played.start()
+            if ended := switch.ends():
                 assert "Everything was undone" in "".join(switch.said)
                 played.switch().succeeds()
+            print(step, state, "undone first" if ended else "went through")
             assert played.shown()["active"] == played.other
             played.go_on()

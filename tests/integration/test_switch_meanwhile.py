@@ -135,6 +135,19 @@ def test_a_group_that_comes_back(play: Play) -> None:
     assert not play.active()
 
 
+def test_a_group_that_reads_there(play: Play) -> None:
+    """A group with a member on the cluster that is to be active, which would commit
+    over the position that is set: the switch is refused before anything changes.
+    """
+    commit_for(play.b, play.group, {play.copy: 3})
+    with Reader(play.b, play.group, [play.copy]) as reader:
+        reader.join()
+        refusal = f"step assess failed: groups with members on {play.other}: "
+        with pytest.raises(MirrorError, match=refusal + play.group):
+            play.rehearsal.carry_out()
+    assert play.there() == 3
+
+
 def test_offsets_in_a_transaction(play: Play) -> None:
     """A transaction that is about to set a group's offset, and has written nothing, is
     waited for: the group goes on at what it commits.

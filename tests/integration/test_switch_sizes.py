@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import product
 import time
 from typing import TYPE_CHECKING
 
@@ -113,20 +114,31 @@ def _read(
     return found
 
 
-@pytest.mark.parametrize("policy", ["default", "identity"])
-@pytest.mark.parametrize("kind", ["plain", "transactional", "compacted"])
+@pytest.mark.parametrize(
+    ("kind", "policy", "nodes"),
+    [
+        *product(["plain", "transactional", "compacted"], ["default", "identity"], [1]),
+        ("transactional", "default", 3),
+    ],
+)
 def test_there_and_back(
-    clusters: dict[str, PlaygroundCluster],
+    request: pytest.FixtureRequest,
     topic_name: str,
     tmp_path: Path,
     kind: str,
     policy: str,
+    nodes: int,
 ) -> None:
     """Groups that are 0, 10, 1,000 and 100,000 records behind when the pair is switched
     read on at the very record, there and after the switch back: each committed record
     is read once by each group, none that was aborted is, and of a compacted topic each
     key's last record.
     """
+    clusters: dict[str, PlaygroundCluster] = (
+        request.getfixturevalue("clusters")
+        if nodes == 1
+        else request.getfixturevalue("make_clusters")("a", "b", nodes=nodes)
+    )
     one, two = f"Z{kind[0]}{policy[0]}A", f"Z{kind[0]}{policy[0]}B"
     ends = {one: clusters["a"].bootstrap, two: clusters["b"].bootstrap}
     configs = (

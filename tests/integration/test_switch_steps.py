@@ -17,16 +17,19 @@ from mirror.config.cluster_settings import ClusterConfig
 from mirror.config.schema import MirrorConfig
 from mirror.drilling import history
 from mirror.driver.pairs import PairFollower
+from mirror.errors import MirrorError
 from mirror.jobs.topics import CONFIGS, TopicJobs
 from mirror.metadata.topics import select
 from mirror.offsets.heartbeats import Heartbeats
+from mirror.preflight import held_rights
+from mirror.preflight.finding import State
 from mirror.recovery import ends
 from mirror.recovery.ends import PartitionEnd, TopicEnds
 from mirror.recovery.standby import StandbyWriter
 from mirror.status.store import StatusStore
 from mirror.switching.stage import StepError
 from mirror.switching.steps import STEPS, opening
-from tests.harness.admin import alter_topic, create_topic, delete_topic
+from tests.harness.admin import add_partitions, alter_topic, create_topic, delete_topic
 from tests.harness.application import Application
 from tests.harness.metadata import overrides
 from tests.harness.rehearsal import Rehearsal
@@ -80,11 +83,40 @@ def test_a_copy_that_is_too_far_behind(
             STEPS["assess"].do(rehearsal.stage())
 
 
+def test_a_fence_without_an_authorizer(
+    clusters: dict[str, PlaygroundCluster], topic_name: str
+) -> None:
+    """A cluster without an authorizer cannot be fenced by ACLs: `check` says so, and a
+    switch is refused before anything changes.
+    """
+    with rehearsal_of(clusters, topic_name, pair={"fence": "acl"}) as rehearsal:
+        for alias in rehearsal.config.clusters:
+            cluster = rehearsal.cluster(alias)
+            (found,) = held_rights.findings(cluster, rehearsal.config, [], {})
+            assert found.state is State.FAIL
+            assert "fence is acl" in found.detail
+        with pytest.raises(MirrorError, match=r"step assess .* no authorizer"):
+            rehearsal.carry_out()
+
+
+def test_keys_that_would_move(
+    clusters: dict[str, PlaygroundCluster], topic_name: str
+) -> None:
+    """A topic with more partitions on the cluster that is to be active is refused, with
+    both numbers: producers there would spread its keys differently.
+    """
+    with rehearsal_of(clusters, topic_name, policy="identity") as rehearsal:
+        add_partitions(clusters["b"].bootstrap, topic_name, 2)
+        with pytest.raises(StepError, match=r"has 2 partitions on .* keys would move"):
+            STEPS["assess"].do(rehearsal.stage())
+
+
 def test_who_else_writes(
     clusters: dict[str, PlaygroundCluster], topic_name: str
 ) -> None:
-    """A flow from a third cluster into what is to be quiet, and a topic that was made
-    again since it was copied, are named before anything changes.
+    """A flow from a third cluster into what is to be quiet, a topic that was made again
+    since it was copied, and one that producers would go on in, and that is not there,
+    are named before anything changes.
     """
     one, other = f"A{topic_name[-6:]}", f"B{topic_name[-6:]}"
     third = {"C": {"bootstrap_servers": clusters["b"].bootstrap}}
@@ -94,8 +126,10 @@ def test_who_else_writes(
         clusters=third,
         flows={f"C->{one}": {"policy": "identity"}},
     ) as rehearsal:
-        (warning,) = STEPS["assess"].do(rehearsal.stage()).warnings
+        missing, warning = STEPS["assess"].do(rehearsal.stage()).warnings
+        assert missing.startswith(f"not on {other}: {topic_name}, where producers of")
         assert f"flow C->{one} copies into {topic_name} on {one}" in warning
+        create_topic(clusters["b"].bootstrap, topic_name, 1)
         delete_topic(clusters["a"].bootstrap, topic_name)
         create_topic(clusters["a"].bootstrap, topic_name, 1)
         _, warning = STEPS["assess"].do(rehearsal.stage()).warnings

@@ -9,13 +9,21 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
+from confluent_kafka.admin import ResourceType
 import pytest
 
-from mirror.clusters.admin import access
+from mirror.clusters.admin import access, acls
 from mirror.clusters.cluster import Cluster
 from mirror.config.cluster_settings import ClusterConfig
-from mirror.errors import UnreachableError
-from tests.harness.switching import Played
+from mirror.errors import MirrorError, UnreachableError
+from mirror.recovery import roles
+from tests.harness.admin import create_topic
+from tests.harness.application import Application
+from tests.harness.metadata import allow, revoke
+from tests.harness.producers import add_users, all_acls, scram, write
+from tests.harness.rehearsal import Rehearsal
+from tests.harness.switching import Played, secured_pair_of
+from tests.harness.waiting import wait_for
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -115,3 +123,95 @@ def test_brokers_are_asked_side_by_side(make_clusters: Any) -> None:
         assert isinstance(found[awake], frozenset)
         assert all(isinstance(found[node], UnreachableError) for node in hung)
         assert took < access.ANSWER_SECONDS * 1.8
+
+
+def test_one_broker_answers_otherwise_about_acls(
+    make_clusters: Any, topic_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of A's three brokers refuses to list ACLs: a switch is undone before it adds
+    any. It refuses only once the fence's are created: the switch does not take the
+    fence for laid and names the broker; alice may write to A again, and once that
+    broker tells, an abort leaves the ACLs as before, one by one. Then it shows earlier
+    ACLs for a while: the switch waits for it, and goes through.
+    """
+    made = make_clusters("a", "b", nodes=NODES, secured=True)
+    one, two = (made[name].admin_bootstrap for name in "ab")
+    add_users(made["a"], ["alice"])
+    alice = scram(made["a"], "alice", "alice")
+    create_topic(one, topic_name, NODES)
+    assert Application(topic_name, NODES, "app").write(one, 10)
+    allow(one, "alice", "WRITE", topic_name)
+    # Only there is mirror no super user, and ACLs say what it may do.
+    hit = NODES
+    properties = made["a"].folder / f"node-{hit}" / "server.properties"
+    text = properties.read_text()
+    assert "User:admin;" in text
+    made["a"].kill(hit)
+    properties.write_text(text.replace("User:admin;", ""))
+    made["a"].start(hit)
+    for kind in (ResourceType.TOPIC, ResourceType.GROUP, ResourceType.TRANSACTIONAL_ID):
+        allow(one, "admin", "ALL", "*", kind=kind)
+    right = ("admin", "ALL", "kafka-cluster")
+    allow(one, *right, kind=ResourceType.BROKER)
+    secured = secured_pair_of(
+        *zip(("OA", "OB"), made.values(), strict=True), topic_name
+    )
+    with Rehearsal(
+        ("OA", ""), ("OB", ""), topic_name, clusters=secured["clusters"],
+        pair={"fence": "acl"}, sync_topic_acls=False,
+    ) as rehearsal:  # fmt: skip
+        rehearsal.copy(two, f"OA.{topic_name}", 10)
+        before = all_acls(one)
+        create = acls.create
+
+        def created(_: Cluster, wanted: Any) -> Any:
+            raise AssertionError(wanted)
+
+        def refuse() -> None:
+            revoke(one, *right, kind=ResourceType.BROKER)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(acls, "create", created)
+            with pytest.raises(MirrorError) as told:
+                rehearsal.carry_out({"fence": refuse})
+        assert "CLUSTER_AUTHORIZATION_FAILED" in str(told.value)
+        assert "Everything was undone" in str(told.value)
+        allow(one, *right, kind=ResourceType.BROKER)
+
+        def create_and_refuse(cluster: Cluster, wanted: Any) -> Any:
+            refused = create(cluster, wanted)
+            if any(acl.permission == "DENY" for acl in wanted):
+                refuse()
+            return refused
+
+        with monkeypatch.context() as patch:
+            patch.setattr(acls, "create", create_and_refuse)
+            with pytest.raises(MirrorError) as told:
+                rehearsal.carry_out(step_seconds=5)
+        said = str(told.value)
+        assert said.startswith("step fence failed: cluster OA: ")
+        assert f"broker {hit}: " in said
+        assert "CLUSTER_AUTHORIZATION_FAILED" in said
+        assert "run the same command with --abort" in said
+        wait_for(lambda: write(alice, topic_name) == "")
+        allow(one, *right, kind=ResourceType.BROKER)
+        rehearsal.abort()
+        assert all_acls(one) == before
+
+        ask = access.acls_by_broker
+        earlier = ask(rehearsal.cluster("OA"))[hit]
+        shows = iter([earlier] * 5)
+
+        def late(cluster: Cluster) -> Any:
+            found = ask(cluster)
+            return found | {hit: next(shows, found[hit])}
+
+        def require_all_shown() -> None:
+            assert next(shows, None) is None
+            assert write(alice, topic_name) == "TOPIC_AUTHORIZATION_FAILED"
+
+        rehearsal.copy(two, f"OA.{topic_name}", 11)
+        monkeypatch.setattr(access, "acls_by_broker", late)
+        rehearsal.carry_out({"drain": require_all_shown})
+        assert rehearsal.run is not None
+        assert rehearsal.run.state(roles.ROLE) == "DONE"

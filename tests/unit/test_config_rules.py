@@ -291,6 +291,29 @@ def fed(flows: dict[str, dict[str, Any]], **pairs: dict[str, Any]) -> MirrorConf
     )
 
 
+@pytest.mark.parametrize(
+    ("back", "problem"),
+    [
+        ({}, "a pair needs a flow each way, and B->A is missing; add it under flows"),
+        (
+            {"B->A": {"enabled": False}},
+            "a pair needs a flow each way, and B->A is turned off; add it under flows",
+        ),
+        (
+            {"B->A": {"exactly_once": False}},
+            (
+                "without exactly_once a switch cannot tell what was copied; turn it on "
+                "for B->A"
+            ),
+        ),
+    ],
+)
+def test_a_pair_needs_both_flows(back: dict[str, Any], problem: str) -> None:
+    """A flow of a pair that is missing, off or inexact is one message."""
+    made = fed({"A->B": {}, **back}, **{"A<->B": {"active": "A"}})
+    assert problems(made) == [f'recovery."A<->B": {problem}']
+
+
 def test_a_pair_may_feed_a_cluster_two_ways() -> None:
     """Of the flows out of both its clusters always one rests, so no record is doubled,
     there or behind; without `feeds` it would be.

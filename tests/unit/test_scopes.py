@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from mirror.cli.switch import pair_of
 from mirror.config import scopes
 from mirror.config.load import load
 from mirror.config.schema import MirrorConfig
@@ -89,6 +90,20 @@ def test_names_on_the_command_line() -> None:
     ]
     assert pair_parts("B <-> A / orders") == ("B", "A", "orders")
     assert PAIR.name == "A<->B/orders"
+
+
+def test_what_is_no_pair() -> None:
+    """A command for a pair that the file does not have names those that there are, or
+    says what to add.
+    """
+    flow = CONFIG.flows["A->B"]
+    with pytest.raises(
+        ConfigError, match=r"A<->B/x is not a pair; there are A<->B/ord"
+    ):
+        pair_of(CONFIG, flow, "x")
+    alone = CONFIG.model_copy(update={"recovery": {}})
+    with pytest.raises(ConfigError, match=r'not a pair; add "A<->B": {active: A}'):
+        pair_of(alone, flow, None)
 
 
 def test_what_a_pair_has() -> None:

@@ -20,7 +20,7 @@ from kafka.protocol.admin import (
 
 from mirror.clusters import codes
 from mirror.clusters.admin.acls import Acl, listed, question, told
-from mirror.errors import UnreachableError
+from mirror.errors import ClusterError, UnreachableError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -41,22 +41,22 @@ def acls(cluster: Cluster) -> frozenset[Acl]:
     return _acls(listed(cluster, ACLResourceType.ANY))
 
 
-def acls_by_broker(cluster: Cluster) -> dict[int, frozenset[Acl] | UnreachableError]:
-    """The same as each broker knows them, or why it does not answer. Brokers are asked
-    side by side, and given up after some seconds; then other questions go to the others
-    first.
+def acls_by_broker(cluster: Cluster) -> dict[int, frozenset[Acl] | ClusterError]:
+    """The same as each broker knows them, or why it does not answer or refuses. Brokers
+    are asked side by side, and silent ones given up after some seconds; then other
+    questions go to the others first.
 
     Raises:
-        ClusterError: no broker answers, or one refuses.
+        ClusterError: no broker answers.
     """
     cluster.refresh()
 
-    def ask(node: int) -> frozenset[Acl] | UnreachableError:
+    def ask(node: int) -> frozenset[Acl] | ClusterError:
         # Each thread has a connection of its own.
         try:
             line = cluster.connection(node, _PURPOSE, seconds=ANSWER_SECONDS)
             return _acls(told(cluster, line.call(question(ACLResourceType.ANY))))
-        except UnreachableError as error:
+        except ClusterError as error:
             return error
 
     nodes = cluster.nodes

@@ -124,6 +124,7 @@ def assessed(stage: Stage, *, waits: bool = True) -> tuple[Done, GroupPlaces]:
         )
     warnings += [f"without {flow.source}, not known: {each}" for each in found.unseen]
     warnings += found.partial
+    warnings += _own_topics(stage, risk)
     if stage.planned:
         warnings += [*_other_writers(stage), *renewed(stage)]
         warnings += schemas.differences(stage)
@@ -249,6 +250,22 @@ def _require_partitions(stage: Stage) -> None:
                 f"{stage.flow.target} and {here} on {stage.flow.source}: keys would "
                 f"move to other partitions; add partitions on {stage.flow.source} first"
             )
+
+
+def _own_topics(stage: Stage, risk: RiskStatus) -> Iterator[str]:
+    """Where copies have other names, producers go on in topics of their own."""
+    policy, there = stage.flow.replication_policy, stage.target.topics()
+    missing = [
+        each.topic
+        for each in risk.topics
+        if each.topic not in there and policy.target_topic(each.topic) != each.topic
+    ]
+    if missing:
+        yield (
+            f"not on {stage.flow.target}: {named(missing)}, where producers of "
+            f"{stage.flow.source} would go on; create what they write, unless brokers "
+            "do that by themselves"
+        )
 
 
 def _other_writers(stage: Stage) -> Iterator[str]:
