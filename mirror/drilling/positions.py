@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 
 from mirror.drilling.findings import Finding, Level
 from mirror.offsets.translation import Exactness
-from mirror.status.wording import duration, some
-from mirror.switching.steps.assess import named
+from mirror.status.wording import duration, named, some
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -3,8 +3,8 @@
 Main types, of one flow: `StandbyJob`, which every five seconds looks where the source's
 partitions end, shows what a failover would lose, and writes the ends to the standby
 topic; `EndsJob`, which now and then only writes the ends, for a flow that rests; and
-`AccessJob`, which every minute writes there who may do what on the source, as far as
-mirror may see it. `recovery` looks and writes.
+`AccessJob`, which every minute writes there who may do what on the source, and who
+writes in transactions, as far as mirror may see it. `recovery` looks and writes.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
-"""Who may do what on the source: kinds `acls`, `quotas`, `users` of the standby topic.
+"""Who may do what on the source, and who writes there in transactions: kinds `acls`,
+`quotas`, `users` and `producers` of the standby topic.
 
 Main functions: `look`, at the source, and `read`, what the target keeps of it. Layout:
 `acls/<kind>/<pattern>/<name>` has all ACLs of one resource, without fences of mirror;
-`quotas/<entity>` its `limits`; `users/<name>` the SCRAM `mechanisms`, never secrets.
-The look at a kind that could not be seen has `unseen`, why; its records stay as they
-were.
+`quotas/<entity>` its `limits`; `users/<name>` the SCRAM `mechanisms`, never secrets;
+`producers/<transactional id>` the `topics`. The look at a kind that could not be seen
+has `unseen`, why; its records stay as they were.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from mirror.clusters.admin import access
+from mirror.clusters.admin import access, writers
 from mirror.clusters.admin.acls import Acl, NoAuthorizerError
 from mirror.errors import MALFORMED, AuthorizationError, UnsupportedBrokerError
 from mirror.metadata.acl_notes import AclNotes, steady
@@ -24,8 +25,10 @@ if TYPE_CHECKING:
     from mirror.clusters.cluster import Cluster
     from mirror.recovery.standby import Fields, Standby
 
-ACLS, QUOTAS, USERS = KINDS = ("acls", "quotas", "users")
+KINDS = ACLS, QUOTAS, USERS, PRODUCERS = ("acls", "quotas", "users", "producers")
 UNSEEN = "unseen"
+_OURS = "mirror."
+"""How mirror's own transactional ids begin."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +50,8 @@ class Kept:
     """Limits by entity, such as `user alice, client-id default`."""
     users: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """SCRAM mechanisms by user."""
+    producers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Topics that are written in transactions, by transactional id."""
     at: Mapping[str, float] = field(default_factory=dict)
     """By kind, when the service last looked, epoch seconds; missing: never."""
     unseen: Mapping[str, str] = field(default_factory=dict)
@@ -73,6 +78,7 @@ def look(source: Cluster) -> dict[str, Seen]:
                 for name, iterations in access.scram_users(source).items()
             }
         ),
+        PRODUCERS: _seen(lambda: _producers(source)),
     }
 
 
@@ -100,6 +106,7 @@ def read(found: Standby, source_alias: str) -> Kept:
         quotas=each(QUOTAS, lambda _, said: {str(k): float(v) for k, v in
                                              said["limits"].items()}),
         users=each(USERS, lambda _, said: tuple(map(str, said["mechanisms"]))),
+        producers=each(PRODUCERS, lambda _, said: tuple(map(str, said["topics"]))),
         at={kind: entry.at for kind, entry in looks.items()},
         unseen={
             kind: str(entry.fields[UNSEEN])
@@ -130,6 +137,18 @@ def _acls(source: Cluster) -> dict[str, Fields]:
         said = {part: getattr(acl, part) for part in _PARTS}
         found.setdefault(name, {"acls": []})["acls"].append(said)
     return found
+
+
+def _producers(source: Cluster) -> dict[str, Fields]:
+    ids = writers.transactional_ids(source).values()
+    if all(each.startswith(_OURS) for each in ids):
+        return {}
+    wrote = writers.find(source, source.topics()).topics
+    return {
+        name: {"topics": sorted(topics)}
+        for name, topics in wrote.items()
+        if not name.startswith(_OURS)
+    }
 
 
 _PARTS = ("principal", "host", "operation", "permission")

@@ -7,8 +7,13 @@ Functions only, pure. A negative number and a time of zero mean not known; both 
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 NOTHING = "-"
+_MOST_NAMED = 5
 
 
 def moment(epoch_seconds: float) -> str:
@@ -55,3 +60,10 @@ def count(number: int) -> str:
 def some(number: int, noun: str) -> str:
     """A count with its noun."""
     return f"{count(number)} {noun}" if number == 1 else f"{count(number)} {noun}s"
+
+
+def named(names: Sequence[str]) -> str:
+    """The first of them, and how many more there are."""
+    more = len(names) - _MOST_NAMED
+    text = ", ".join(names[:_MOST_NAMED])
+    return f"{text} and {more} more" if more > 0 else text

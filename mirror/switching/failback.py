@@ -23,7 +23,7 @@ from mirror.recovery.losses import Cause
 from mirror.recovery.roles import owed
 from mirror.relay import gaps
 from mirror.relay.gaps import Suspect
-from mirror.status.wording import moment, some
+from mirror.status.wording import moment, named, some
 from mirror.switching import restorable
 from mirror.switching.stage import StepError
 from mirror.tails import survey
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from mirror.clusters.topics import Topic
     from mirror.offsets.progress import Position
     from mirror.switching.stage import Stage
-
-_MOST_NAMED = 5
 
 
 class Kind(StrEnum):
@@ -119,10 +117,10 @@ class Returned:
         """In a line: what it is like."""
         topics = self.topics
         if self.rebuilt:
-            named = self.wrong and f"; {_named(self.wrong)}"
+            wrong = self.wrong and f"; {_named(self.wrong)}"
             return (
                 f"{self.alias} was rebuilt: its cluster id is {self.cluster_id}, "
-                f"not {self.known_id}{named or ''}"
+                f"not {self.known_id}{wrong or ''}"
             )
         if wrong := self.wrong:
             if all(each.kind in {Kind.ABSENT, Kind.NEW, Kind.GONE} for each in topics):
@@ -130,16 +128,13 @@ class Returned:
             return f"{self.alias} has other topics than before: {_named(wrong)}"
         if larger := self.larger:
             return (
-                f"{self.alias} is back with more partitions of "
-                f"{', '.join(sorted(larger)[:_MOST_NAMED])}"
+                f"{self.alias} is back with more partitions of {named(sorted(larger))}"
             )
         return f"{self.alias} is back as it was: {some(len(self.topics), 'topic')}"
 
 
 def _named(topics: Sequence[TopicState]) -> str:
-    shown = [f"{each.topic} ({each.kind})" for each in topics[:_MOST_NAMED]]
-    more = len(topics) - len(shown)
-    return ", ".join(shown) + (f" and {more} more" if more else "")
+    return named([f"{each.topic} ({each.kind})" for each in topics])
 
 
 def look(stage: Stage) -> Returned:

@@ -8,6 +8,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
+from confluent_kafka import Consumer
 import pytest
 from typer.testing import CliRunner
 
@@ -18,6 +19,7 @@ from mirror.config.schema import MirrorConfig
 from mirror.drilling import history
 from mirror.driver.pairs import PairFollower
 from mirror.errors import MirrorError
+from mirror.jobs.standby import AccessJob
 from mirror.jobs.topics import CONFIGS, TopicJobs
 from mirror.metadata.topics import select
 from mirror.offsets.heartbeats import Heartbeats
@@ -25,12 +27,14 @@ from mirror.preflight import held_rights
 from mirror.preflight.finding import State
 from mirror.recovery import ends
 from mirror.recovery.ends import PartitionEnd, TopicEnds
+from mirror.recovery.journal import Kind
 from mirror.recovery.standby import StandbyWriter
 from mirror.status.store import StatusStore
 from mirror.switching.stage import StepError
 from mirror.switching.steps import STEPS, opening
 from tests.harness.admin import add_partitions, alter_topic, create_topic, delete_topic
 from tests.harness.application import Application
+from tests.harness.load import producer
 from tests.harness.metadata import overrides
 from tests.harness.rehearsal import Rehearsal
 from tests.harness.switching import make_active, pair_of
@@ -134,6 +138,53 @@ def test_who_else_writes(
         create_topic(clusters["a"].bootstrap, topic_name, 1)
         _, warning = STEPS["assess"].do(rehearsal.stage()).warnings
         assert f"made again on {one} since {one}->{other} copied it" in warning
+
+
+def test_what_applications_have_to_do(
+    clusters: dict[str, PlaygroundCluster], topic_name: str
+) -> None:
+    """Where copies have other names, a switch says which consumers have to subscribe to
+    more; a failover names applications that write in transactions, from what the
+    service has noted on the cluster that is left.
+    """
+    a, one, other = (
+        clusters["a"].bootstrap,
+        f"A{topic_name[-6:]}",
+        f"B{topic_name[-6:]}",
+    )
+    with rehearsal_of(clusters, topic_name) as rehearsal:
+        reader = Consumer(
+            {
+                "bootstrap.servers": a,
+                "group.id": topic_name,
+                "auto.offset.reset": "earliest",
+            }
+        )
+        reader.subscribe([topic_name])
+        with contextlib.closing(reader):
+            wait_for(lambda: reader.poll(0.1) and reader.assignment())
+            reader.commit(asynchronous=False)
+            said = " ".join(STEPS["assess"].do(rehearsal.stage()).warnings)
+        copy = f"{one}.{topic_name}"
+        assert f"group {topic_name} goes on in {copy} on {other}: its consumers" in said
+
+        def failed_over() -> str:
+            stage = rehearsal.stage(Kind.FAILOVER)
+            return " ".join(STEPS["assess"].do(stage).warnings)
+
+        rehearsal.see()
+        assert f"who wrote to {one} in transactions is not known" in failed_over()
+        client = producer(a, transactional_id=f"app-{topic_name}")
+        client.init_transactions(30)
+        client.begin_transaction()
+        client.produce(topic_name, b"in a transaction")
+        client.commit_transaction(30)
+        flow = rehearsal.config.flows[f"{one}->{other}"]
+        ends = rehearsal.cluster(one), rehearsal.cluster(other)
+        AccessJob(flow).job().work(*ends)
+        said = failed_over()
+        assert "transactions is not known" not in said
+        assert f"be copied in part: app-{topic_name}" in said
 
 
 def test_a_flow_that_rests_writes_nothing_to_a_switch(

@@ -1,12 +1,13 @@
 """Which topics transactional producers write to, as far as brokers remember.
 
-Main function: `find`. Leaders know the producer ids that wrote to their partitions
-lately (a day, unless `producer.id.expiration.ms` says otherwise); coordinators know
-whose transactional ids these are.
+Main functions: `find` and `transactional_ids`. Leaders know the producer ids that wrote
+to their partitions lately (a day, unless `producer.id.expiration.ms` says otherwise);
+coordinators know whose transactional ids these are.
 """
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -56,7 +57,10 @@ def find(cluster: Cluster, topics: Mapping[str, Topic]) -> Writers:
                     unseen[topic.name] = codes.name_of(part.error_code)
                 for producer in part.active_producers:
                     wrote.setdefault(producer.producer_id, set()).add(topic.name)
-    ids = _transactional(cluster) if wrote else {}
+    ids = {}
+    if wrote:
+        with contextlib.suppress(UnsupportedBrokerError):
+            ids = transactional_ids(cluster)
     return Writers(
         topics={
             name: frozenset(wrote[producer_id])
@@ -67,18 +71,20 @@ def find(cluster: Cluster, topics: Mapping[str, Topic]) -> Writers:
     )
 
 
-def _transactional(cluster: Cluster) -> dict[int, str]:
-    """The transactional ids that we may see, by producer id."""
+def transactional_ids(cluster: Cluster) -> dict[int, str]:
+    """The transactional ids that we may see, by producer id.
+
+    Raises:
+        UnsupportedBrokerError: brokers before 3.0 do not tell.
+        ClusterError: a broker does not answer, or refuses.
+    """
     cluster.refresh()
     request = ListTransactionsRequest(
         state_filters=[], producer_id_filters=[], duration_filter=-1
     )
     found: dict[int, str] = {}
     for node in cluster.nodes:
-        try:
-            answer = cluster.connection(node).call(request, at_most=_WITHOUT_PATTERNS)
-        except UnsupportedBrokerError:  # before 3.0
-            return {}
+        answer = cluster.connection(node).call(request, at_most=_WITHOUT_PATTERNS)
         if answer.error_code != codes.NONE:
             what = f"cluster {cluster.alias}: listing transactions"
             raise codes.error_for(answer.error_code, what)

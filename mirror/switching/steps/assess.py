@@ -20,8 +20,9 @@ from mirror.offsets import progress
 from mirror.offsets.progress import NO_ID, ProgressReader
 from mirror.recovery import ends, standby
 from mirror.recovery.looking import Looking, from_standby
-from mirror.status.wording import duration, some
+from mirror.status.wording import duration, named, some
 from mirror.switching import (
+    applications,
     closed,
     failover_report,
     fences,
@@ -33,7 +34,7 @@ from mirror.switching import (
 from mirror.switching.stage import Done, Stage, Step, StepError, nothing_to_undo
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from mirror.clusters.cluster import Cluster
     from mirror.config.schema import FlowConfig
@@ -112,7 +113,7 @@ def assessed(stage: Stage, *, waits: bool = True) -> tuple[Done, GroupPlaces]:
     topics = len(risk.topics)
     lag = risk.seconds
     if stage.planned:
-        _require_ready(stage, lag)
+        _require_ready(stage, risk)
     if found.failures:
         raise StepError(named(found.failures))
     _require_idle(stage, found)
@@ -124,10 +125,13 @@ def assessed(stage: Stage, *, waits: bool = True) -> tuple[Done, GroupPlaces]:
         )
     warnings += [f"without {flow.source}, not known: {each}" for each in found.unseen]
     warnings += found.partial
-    warnings += _own_topics(stage, risk)
+    warnings += applications.own_topics(stage, risk)
     if stage.planned:
         warnings += [*_other_writers(stage), *renewed(stage)]
+        warnings += applications.subscriptions(stage, found)
         warnings += schemas.differences(stage)
+    else:
+        warnings += applications.in_transactions(stage)
     text = f"{some(topics, 'topic')}, {some(len(found.places), 'group')}, "
     if stage.planned:
         text += "lag not known" if lag < 0 else f"lag {duration(lag)}"
@@ -194,9 +198,9 @@ def look(stage: Stage, *, waits: bool = True) -> RiskStatus:
     return found
 
 
-def _require_ready(stage: Stage, lag: float) -> None:
+def _require_ready(stage: Stage, risk: RiskStatus) -> None:
     hooks.require_usable(stage.pair)
-    _require_current(stage, lag)
+    _require_current(stage, risk)
     _require_settled(stage)
     _require_partitions(stage)
     if stage.pair.fence == "acl":
@@ -204,12 +208,14 @@ def _require_ready(stage: Stage, lag: float) -> None:
             fences.look(cluster, stage.config, (), probe=False)
 
 
-def _require_current(stage: Stage, lag: float) -> None:
-    if lag > stage.pair.max_lag_seconds:
+def _require_current(stage: Stage, risk: RiskStatus) -> None:
+    if risk.seconds > stage.pair.max_lag_seconds:
+        worst = max(risk.partitions, key=lambda each: each.seconds)
         raise StepError(
-            f"the copy is {duration(lag)} behind, and max_lag_seconds is "
-            f"{stage.pair.max_lag_seconds:g}: wait until it has caught up (`mirror lag`"
-            "), or raise max_lag_seconds"
+            f"the copy of {worst.topic}-{worst.partition} is {duration(risk.seconds)} "
+            f"behind, and max_lag_seconds is {stage.pair.max_lag_seconds:g}: wait "
+            "until it has caught up (`mirror lag`; `mirror status` says why it does "
+            "not), or raise max_lag_seconds"
         )
 
 
@@ -250,22 +256,6 @@ def _require_partitions(stage: Stage) -> None:
                 f"{stage.flow.target} and {here} on {stage.flow.source}: keys would "
                 f"move to other partitions; add partitions on {stage.flow.source} first"
             )
-
-
-def _own_topics(stage: Stage, risk: RiskStatus) -> Iterator[str]:
-    """Where copies have other names, producers go on in topics of their own."""
-    policy, there = stage.flow.replication_policy, stage.target.topics()
-    missing = [
-        each.topic
-        for each in risk.topics
-        if each.topic not in there and policy.target_topic(each.topic) != each.topic
-    ]
-    if missing:
-        yield (
-            f"not on {stage.flow.target}: {named(missing)}, where producers of "
-            f"{stage.flow.source} would go on; create what they write, unless brokers "
-            "do that by themselves"
-        )
 
 
 def _other_writers(stage: Stage) -> Iterator[str]:
@@ -327,13 +317,6 @@ def places_of(stage: Stage) -> GroupPlaces:
         source,
         pair=stage.pair,
     )
-
-
-def named(names: Sequence[str]) -> str:
-    """The first of them, and how many more there are."""
-    more = len(names) - _MOST_NAMED
-    text = ", ".join(names[:_MOST_NAMED])
-    return f"{text} and {more} more" if more > 0 else text
 
 
 STEP = Step(do=_assess, undo=nothing_to_undo)

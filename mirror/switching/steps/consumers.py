@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 from mirror.clusters.admin import group_offsets, groups
 from mirror.policy.selection import GroupFilter
-from mirror.status.wording import some
+from mirror.status.wording import named, some
 from mirror.switching import hooks
 from mirror.switching.stage import Done, Stage, Step, nothing_to_undo
-from mirror.switching.steps.assess import named, places_of
+from mirror.switching.steps.assess import places_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 from mirror.clusters import codes
 from mirror.clusters.admin import group_offsets
 from mirror.clusters.admin.group_offsets import Committed
-from mirror.status.wording import some
+from mirror.status.wording import named, some
 from mirror.switching import arrivals, failover_report
 from mirror.switching.stage import Done, Stage, Step, StepError, nothing_to_undo
 from mirror.switching.steps import consumers
-from mirror.switching.steps.assess import named, places_of
+from mirror.switching.steps.assess import places_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 
 from mirror.clusters.admin import topic_admin
 from mirror.recovery import roles
-from mirror.status.wording import some
+from mirror.status.wording import named, some
 from mirror.switching import arrivals, failover_report, hooks
 from mirror.switching.stage import Done, Stage, Step, nothing_to_undo
-from mirror.switching.steps.assess import look, named
+from mirror.switching.steps.assess import look
 from mirror.switching.steps.fence import cut_of
 
 if TYPE_CHECKING:
