@@ -290,7 +290,7 @@ def test_a_dry_run_waits_for_no_copies(
                                    "--step-timeout", "10"])  # fmt: skip
     assert run.exit_code == 0, run.output
     steps = {each["step"]: each for each in map(json.loads, run.stdout.splitlines())}
-    lacks = [each for each in steps["assess"]["warnings"] if "waits" in each]
+    lacks = [each for each in steps["assess"]["warnings"] if "switch waits" in each]
     assert [each.partition("has")[2] for each in lacks] == [
         f" 3 partitions on {play.one} and fewer on {play.other}",
         *[f" 1 partition on {play.one} and no copy on {play.other}"] * 2,
