@@ -30,7 +30,7 @@ from tests.harness.rehearsal import Rehearsal
 from tests.harness.slot_processes import exit_code_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
     from pathlib import Path
 
     from mirror.clusters.cluster import Cluster
@@ -119,7 +119,7 @@ class Failed:
                 setattr(where, name, die)
                 self.restore()
 
-        return _ends(restore)
+        return exit_code_of(restore)
 
     def dies_growing(self, topic: str, folder: Path) -> int | None:
         """The exit code of `mirror failback` with this folder's configuration, which
@@ -138,7 +138,7 @@ class Failed:
             words = ("failback", self.home, "--yes", "-c", str(folder / "mirror.yaml"))
             app(words)
 
-        return _ends(go_home)
+        return exit_code_of(go_home)
 
     def dies_at_commit(self, number: int, *, late: bool) -> bool:
         """Restore what is left in a process that gets SIGKILL right before its commit
@@ -164,14 +164,9 @@ class Failed:
                     setattr(ownership, "commit", dying)  # noqa: B010  of all callers
                     self.restore()
 
-        code = _ends(restore)
+        code = exit_code_of(restore)
         assert code in {0, -signal.SIGKILL}
         return code != 0
-
-
-def _ends(act: Callable[[], None]) -> int | None:
-    """The exit code of a process that does this."""
-    return exit_code_of(act)
 
 
 _STEPS: Mapping[str, tuple[Any, str]] = {

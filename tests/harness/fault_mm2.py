@@ -2,7 +2,7 @@
 
 `struck` lets the fault last a fixed time, since nothing has to show, and returns what
 an ordinary consumer found afterwards. MirrorMaker 2 runs exactly once, with its clients
-as they are shipped, and nobody restarts its tasks.
+as they are shipped, and no one restarts its tasks.
 """
 
 from __future__ import annotations
