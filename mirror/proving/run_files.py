@@ -24,7 +24,6 @@ TopicPartition = tuple[str, int]
 
 _RUNS_IN_MEMORY = 1_000_000
 _RUNS_IN_PIECE = 100_000
-_RUN_BYTES = 24
 
 
 class RunFiles:
@@ -35,7 +34,7 @@ class RunFiles:
 
     def __init__(self) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="mirror-runs-")
-        self._parts: dict[TopicPartition, bytearray] = {}
+        self._parts: dict[TopicPartition, list[RunArray]] = {}
         self._kept = 0
         self._names: dict[TopicPartition, Path] = {}
 
@@ -51,10 +50,8 @@ class RunFiles:
         self._folder.cleanup()
 
     def add(self, key: TopicPartition, found: RunArray) -> None:
-        rows = runs.joined(found)
-        # As bytes: an array for each record of the map would be larger than its runs.
-        self._parts.setdefault(key, bytearray()).extend(rows.tobytes())
-        self._kept += len(rows)
+        self._parts.setdefault(key, []).append(runs.joined(found))
+        self._kept += len(self._parts[key][-1])
         if self._kept > _RUNS_IN_MEMORY:
             for each in list(self._parts):
                 self._write(each)
@@ -69,10 +66,10 @@ class RunFiles:
         name = self._names.setdefault(
             key, Path(self._folder.name) / str(len(self._names))
         )
-        rows = self._parts.pop(key)
-        self._kept -= len(rows) // _RUN_BYTES
+        parts = self._parts.pop(key)
+        self._kept -= sum(map(len, parts))
         with name.open("ab") as file:
-            file.write(rows)
+            np.concatenate(parts).tofile(file)
 
 
 class Pieces:
