@@ -140,15 +140,15 @@ def _acls(source: Cluster) -> dict[str, Fields]:
 
 
 def _producers(source: Cluster) -> dict[str, Fields]:
-    ids = writers.transactional_ids(source).values()
-    if all(each.startswith(_OURS) for each in ids):
-        return {}
-    wrote = writers.find(source, source.topics()).topics
-    return {
-        name: {"topics": sorted(topics)}
-        for name, topics in wrote.items()
+    ids = {
+        producer_id: name
+        for producer_id, name in writers.transactional_ids(source).items()
         if not name.startswith(_OURS)
     }
+    if not ids:
+        return {}
+    wrote = writers.find(source, source.topics(), ids).topics
+    return {name: {"topics": sorted(topics)} for name, topics in wrote.items()}
 
 
 _PARTS = ("principal", "host", "operation", "permission")

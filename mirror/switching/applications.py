@@ -23,12 +23,8 @@ if TYPE_CHECKING:
 
 def own_topics(stage: Stage, risk: RiskStatus) -> Iterator[str]:
     """Where copies have other names, producers go on in topics of their own."""
-    policy, there = stage.flow.replication_policy, stage.target.topics()
-    missing = [
-        each.topic
-        for each in risk.topics
-        if each.topic not in there and policy.target_topic(each.topic) != each.topic
-    ]
+    there = stage.target.topics()
+    missing = [topic for topic in _renamed(stage, risk) if topic not in there]
     if missing:
         yield (
             f"not on {stage.flow.target}: {named(missing)}, where producers of "
@@ -37,26 +33,32 @@ def own_topics(stage: Stage, risk: RiskStatus) -> Iterator[str]:
         )
 
 
-def subscriptions(stage: Stage, found: GroupPlaces) -> Iterator[str]:
+def subscriptions(stage: Stage, risk: RiskStatus, found: GroupPlaces) -> Iterator[str]:
     """Where copies have other names, consumers go on in topics of other names, too."""
-    policy = stage.flow.replication_policy
+    if not (renamed := _renamed(stage, risk)):
+        return
     back = stage.reverse.replication_policy
     listed = groups.list_groups(stage.source)
     moved = [listed[group] for group in found.places if group in listed]
     for group, consumers in sorted(groups.members(stage.source, moved).items()):
         read = {topic for each in consumers for topic in each.topics}
         copies = {
-            policy.target_topic(topic)
-            for topic in read
-            if policy.target_topic(topic) != topic
-            and not {back.target_topic(topic), policy.target_topic(topic)} & read
-            and stage.flow.topic_filter.matches(topic)
+            renamed[topic]
+            for topic in read & renamed.keys()
+            if not {back.target_topic(topic), renamed[topic]} & read
         }
         if copies:
             yield (
                 f"group {group} goes on in {named(sorted(copies))} on "
                 f"{stage.flow.target}: its consumers have to subscribe to that, too"
             )
+
+
+def _renamed(stage: Stage, risk: RiskStatus) -> dict[str, str]:
+    """The copies of the flow's topics that have other names."""
+    policy = stage.flow.replication_policy
+    copies = {each.topic: policy.target_topic(each.topic) for each in risk.topics}
+    return {topic: copy for topic, copy in copies.items() if topic != copy}
 
 
 def in_transactions(stage: Stage) -> Iterator[str]:

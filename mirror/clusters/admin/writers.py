@@ -35,8 +35,13 @@ class Writers:
     """Topics of which some leader did not tell, with the reason."""
 
 
-def find(cluster: Cluster, topics: Mapping[str, Topic]) -> Writers:
-    """Look at these topics. Brokers that are too old to tell have no writers.
+def find(
+    cluster: Cluster,
+    topics: Mapping[str, Topic],
+    ids: Mapping[int, str] | None = None,
+) -> Writers:
+    """Look at these topics. Brokers that are too old to tell have no writers. `ids`: an
+    answer of `transactional_ids`, or the part of it that counts.
 
     Raises:
         ClusterError: a broker does not answer, or refuses.
@@ -57,10 +62,10 @@ def find(cluster: Cluster, topics: Mapping[str, Topic]) -> Writers:
                     unseen[topic.name] = codes.name_of(part.error_code)
                 for producer in part.active_producers:
                     wrote.setdefault(producer.producer_id, set()).add(topic.name)
-    ids = {}
-    if wrote:
+    if ids is None:
+        ids = {}
         with contextlib.suppress(UnsupportedBrokerError):
-            ids = transactional_ids(cluster)
+            ids = transactional_ids(cluster) if wrote else {}
     return Writers(
         topics={
             name: frozenset(wrote[producer_id])

@@ -128,7 +128,7 @@ def assessed(stage: Stage, *, waits: bool = True) -> tuple[Done, GroupPlaces]:
     warnings += applications.own_topics(stage, risk)
     if stage.planned:
         warnings += [*_other_writers(stage), *renewed(stage)]
-        warnings += applications.subscriptions(stage, found)
+        warnings += applications.subscriptions(stage, risk, found)
         warnings += schemas.differences(stage)
     else:
         warnings += applications.in_transactions(stage)
