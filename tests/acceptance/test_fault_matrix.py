@@ -19,7 +19,7 @@ from tests.acceptance.test_alerts import Prometheus
 from tests.harness import strikes
 from tests.harness.admin import create_topic
 from tests.harness.clocks import false_clock
-from tests.harness.fault_cells import PARTITIONS, Cell, Lab, trial
+from tests.harness.fault_cells import PARTITIONS, Cell, Lab, Shape, trial
 from tests.harness.fault_mm2 import struck
 from tests.harness.load import NumberedLoad
 from tests.harness.mm2 import start_mm2
@@ -52,6 +52,12 @@ _FORGETFUL = {
     "producer.id.expiration.check.interval.ms": "1000",
 }
 
+_SHAPES: dict[str, Shape] = {
+    "both ways, one name": "both ways",
+    "a chain of three": "chain",
+    "three into one topic": "merge",
+}
+
 
 CELLS = [
     Cell(
@@ -72,6 +78,11 @@ CELLS = [
     Cell(
         fault="source: a fifth of its only broker's packets is lost",
         strike=strikes.unheard("source", share=0.2),
+        source=ALONE,
+    ),
+    Cell(
+        fault="source: one in twenty packets to its only broker resets the connection",
+        strike=strikes.reset("source"),
         source=ALONE,
     ),
     Cell(
@@ -160,6 +171,15 @@ CELLS = [
         target=ALONE,
     ),
     Cell(
+        fault="target: one in twenty packets to its only broker resets the connection",
+        strike=strikes.reset("target"),
+        target=ALONE,
+    ),
+    Cell(
+        fault="target: a leader answers a second late, again and again",
+        strike=strikes.halting(strikes.target_leader),
+    ),
+    Cell(
         fault="target: a client has 0.1 % of a thread for requests",
         strike=strikes.throttled("target", "request_percentage", 0.1),
         ours=True,
@@ -230,7 +250,8 @@ CELLS = [
         false_clock=True,
     ),
     *(
-        Cell(fault=f"both ways, one name: {fault}", strike=strike, both_ways=True)
+        Cell(fault=f"{words}: {fault}", strike=strike, shape=shape)
+        for words, shape in _SHAPES.items()
         for fault, strike in (
             ("a leader is killed", strikes.killed(strikes.target_leader)),
             ("a leader is silent", strikes.silent(strikes.target_leader)),
@@ -251,6 +272,14 @@ def threes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clusters]:
     root = tmp_path_factory.mktemp("threes")
     with playground(("s", "t"), root=root, given=False, nodes=3) as made:
         yield made
+
+
+@pytest.fixture(scope="module")
+def ones(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[PlaygroundCluster]]:
+    """Two more clusters, of one broker each."""
+    root = tmp_path_factory.mktemp("ones")
+    with playground(("u", "v"), root=root, given=False) as made:
+        yield [*made.values()]
 
 
 @pytest.fixture
@@ -288,6 +317,7 @@ def make_ends(
 def make_lab(
     make_ends: Callable[[Cell], tuple[PlaygroundCluster, PlaygroundCluster]],
     standing: StandingMirror,
+    request: pytest.FixtureRequest,
     stack: ExitStack,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -305,8 +335,23 @@ def make_lab(
     def make(cell: Cell) -> tuple[Lab, Prometheus]:
         source, target = make_ends(cell)
         alias, topic = f"S{CELLS.index(cell)}", f"cell-{CELLS.index(cell)}"
-        create_topic(source.admin_bootstrap, topic, PARTITIONS)
-        flows = [f"{alias}->T", *([f"T->{alias}"] if cell.both_ways else [])]
+        ends = {alias: source, "T": target}
+        flows = [f"{alias}->T"]
+        if cell.shape in {"chain", "merge"}:
+            ends |= zip("UV", request.getfixturevalue("ones"), strict=True)
+        if cell.shape == "both ways":
+            flows.append(f"T->{alias}")
+        elif cell.shape == "chain":
+            flows.append("T->U")
+        elif cell.shape == "merge":
+            flows += ["U->T", "V->T"]
+        loads = []
+        for name in (flow.partition("->")[0] for flow in flows):
+            if name != "T":
+                own = b"" if name == alias else name.encode()
+                at = ends[name].admin_bootstrap
+                create_topic(at, topic, PARTITIONS)
+                loads.append(NumberedLoad(at, topic, PARTITIONS, seed=1, name=own))
         config = {
             "clusters": {
                 name: {
@@ -314,11 +359,11 @@ def make_lab(
                     "request_timeout_seconds": 5,
                     **end.client_config,
                 }
-                for name, end in ((alias, source), ("T", target))
+                for name, end in ends.items()
             },
             "defaults": {
                 "topics": [topic],
-                "policy": "identity" if cell.both_ways else "default",
+                "policy": "default" if cell.shape == "one way" else "identity",
                 "tasks": 1,
                 "lease_seconds": 2,
                 "sla_seconds": 5,
@@ -338,8 +383,12 @@ def make_lab(
             target=target,
             alias=alias,
             topic=topic,
-            load=NumberedLoad(source.admin_bootstrap, topic, PARTITIONS, seed=1),
-            copy=topic if cell.both_ways else f"{alias}.{topic}",
+            load=loads[0],
+            merged=tuple(loads[1:]),
+            copy=f"{alias}.{topic}" if cell.shape == "one way" else topic,
+            farther=tuple(
+                ends[flow[3:]].admin_bootstrap for flow in flows if flow[:3] == "T->"
+            ),
             transactional_id=f"mirror.{alias}->T.0.0",
             mirror=mirror,
             clock=tmp_path / "clock",

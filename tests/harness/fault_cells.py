@@ -14,7 +14,7 @@ import contextlib
 from dataclasses import dataclass
 import re
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from mirror.recovery import losses
 from tests.harness.admin import copied_records
@@ -31,6 +31,12 @@ if TYPE_CHECKING:
     from tests.acceptance.test_alerts import Prometheus
     from tests.harness.load import NumberedLoad
     from tests.harness.service import RunningMirror
+    from tests.harness.witness import Order
+
+Shape = Literal["one way", "both ways", "chain", "merge"]
+"""One flow; a second one brings the topic back; a second one copies it on; or flows
+from two more sources write to the same copy. All but the first keep the topic's name.
+"""
 
 PARTITIONS = 4
 _SHOWN_SECONDS = 90.0
@@ -55,6 +61,14 @@ class Lab:
     """None: MirrorMaker 2 copies."""
     clock: Path | None = None
     """Sets the clock of a service with a false one."""
+    merged: tuple[NumberedLoad, ...] = ()
+    """What other sources send to the same copy."""
+    farther: tuple[str, ...] = ()
+    """Clusters that have the topic's records, too, under the copy's name."""
+
+    @property
+    def loads(self) -> tuple[NumberedLoad, ...]:
+        return (self.load, *self.merged)
 
     @property
     def flow(self) -> str:
@@ -83,8 +97,7 @@ class Cell:
     ledger."""
     idle: bool = False
     """Nothing is sent while the fault lasts."""
-    both_ways: bool = False
-    """Whether a second flow brings the topic back, under its own name."""
+    shape: Shape = "one way"
     false_clock: bool = False
     """Whether it is a service of its own, with a clock that can be set."""
     ours: bool = False
@@ -124,9 +137,13 @@ def trial(cell: Cell, lab: Lab, prometheus: Prometheus) -> Outcome:
     bootstrap = lab.target.admin_bootstrap
     seen: _Seen = Counter()
     alerts: set[str] = set()
-    lab.load.send(200)
-    wait_for(lambda: copied_records(bootstrap, lab.copy) > 200)
-    with contextlib.nullcontext() if cell.idle else lab.load.streaming():
+    for load in lab.loads:
+        load.send(200)
+    wait_for(lambda: copied_records(bootstrap, lab.copy) > 200 * len(lab.loads))
+    with contextlib.ExitStack() as sending:
+        if not cell.idle:
+            for load in lab.loads:
+                sending.enter_context(load.streaming())
         with cell.strike(lab):
             deadline = deadline_in(_SHOWN_SECONDS)
             least = time.monotonic() + _LEAST_SECONDS
@@ -140,7 +157,7 @@ def trial(cell: Cell, lab: Lab, prometheus: Prometheus) -> Outcome:
                 time.sleep(0.3)
         if cell.idle:
             lab.load.send(200)
-        ended, sent = time.monotonic(), lab.load.order
+        ended, sent = time.monotonic(), _sent(lab)
         if cell.loses:
             wait_for(lambda: lost(lab).keys() == sent.keys())
         gone = lost(lab) if cell.loses else {}
@@ -151,19 +168,17 @@ def trial(cell: Cell, lab: Lab, prometheus: Prometheus) -> Outcome:
             )
         seconds = time.monotonic() - ended
         lab.mirror.wait_until(lambda _: _is_well(lab), _RECOVERED_SECONDS)
-    lab.load.send(500)
-    with Witness(bootstrap) as witness:
-        witness.begin(lab.copy)
-        count = lab.load.total - sum(map(len, gone.values()))
-        witness.wait(count, _RECOVERED_SECONDS)
+    for load in lab.loads:
+        load.send(500)
     expected = {
         p: [key for n, key in enumerate(keys) if n not in gone.get(p, ())]
-        for p, keys in lab.load.order.items()
+        for p, keys in _sent(lab).items()
     }
-    assert_exactly_once(order_of(bootstrap, lab.copy), expected)
-    if cell.both_ways:
-        back = order_of(lab.source.admin_bootstrap, lab.topic)
-        assert_exactly_once(back, lab.load.order)
+    for each in (bootstrap, *lab.farther):
+        with Witness(each) as witness:
+            witness.begin(lab.copy)
+            witness.wait(sum(map(len, expected.values())), _RECOVERED_SECONDS)
+        assert_exactly_once(_by_source(order_of(each, lab.copy)), expected)
     state, reason = max(
         seen,
         key=lambda each: (cell.reason in each[1], each[1] != "", seen[each]),
@@ -172,6 +187,22 @@ def trial(cell: Cell, lab: Lab, prometheus: Prometheus) -> Outcome:
     return Outcome(
         state=state, reason=reason, alerts=sorted(alerts), seconds=round(seconds, 1)
     )
+
+
+def _sent(lab: Lab) -> Order:
+    """What all sources have sent to each partition, one source after the other."""
+    orders = [load.order for load in lab.loads]
+    return {p: [key for order in orders for key in order[p]] for p in orders[0]}
+
+
+def _by_source(found: Order) -> Order:
+    """The same records by the names of their sources, which are single letters before
+    the numbers; each source's are in the order in which they were found.
+    """
+    return {
+        p: sorted(keys, key=lambda key: key.rstrip(b"0123456789:"))
+        for p, keys in found.items()
+    }
 
 
 def _look(

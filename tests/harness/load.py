@@ -71,11 +71,18 @@ def keys(partitions: int, each: int, *, first: int = 0) -> Order:
 
 
 class NumberedLoad:
-    """Records whose keys say partition and number: `<partition>:<number>`."""
+    """Records whose keys say partition and number: `<name><partition>:<number>`."""
 
     def __init__(
-        self, bootstrap: str, topic: str, partitions: int, *, seed: int = 0
+        self,
+        bootstrap: str,
+        topic: str,
+        partitions: int,
+        *,
+        seed: int = 0,
+        name: bytes = b"",
     ) -> None:
+        self.name = name
         self._topic = topic
         self._sent = dict.fromkeys(range(partitions), 0)
         self._random = random.Random(seed)
@@ -116,7 +123,7 @@ class NumberedLoad:
                 at = self._random.randrange(len(self._content) - size)
                 client.produce(
                     self._topic,
-                    key=b"%d:%d" % (to, number),
+                    key=b"%s%d:%d" % (self.name, to, number),
                     value=self._content[at : at + size],
                     partition=to,
                     on_delivery=delivered,
@@ -166,6 +173,6 @@ class NumberedLoad:
     @property
     def order(self) -> Order:
         return {
-            partition: [b"%d:%d" % (partition, number) for number in range(count)]
+            partition: [b"%s%d:%d" % (self.name, partition, n) for n in range(count)]
             for partition, count in self._sent.items()
         }

@@ -10,6 +10,7 @@ import contextlib
 from contextlib import AbstractContextManager, closing, contextmanager
 import shutil
 import subprocess
+import threading
 from typing import TYPE_CHECKING
 
 from confluent_kafka import OFFSET_END
@@ -94,17 +95,51 @@ def silent(choose: Choice) -> Strike:
     return strike
 
 
+def halting(choose: Choice) -> Strike:
+    """A broker that stops for a second, goes on for as long, and stops again."""
+
+    @contextmanager
+    def strike(lab: Lab) -> Iterator[None]:
+        cluster, node = choose(lab)
+        over = threading.Event()
+
+        def halt() -> None:
+            while not over.wait(1):
+                with suspended([cluster.pids()[node]]):
+                    over.wait(1)
+
+        thread = threading.Thread(target=halt)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
+
+    return strike
+
+
 def unheard(side: str, *, share: float = 1) -> Strike:
     """Packets reach the only broker of a cluster; its answers are dropped, or a random
     `share` of their packets.
     """
+    return _filtered(side, "INPUT", "--sport", share, "DROP")
 
+
+def reset(side: str) -> Strike:
+    """One in twenty packets to the only broker of a cluster resets its connection."""
+    doing = ("REJECT", "--reject-with", "tcp-reset")
+    return _filtered(side, "OUTPUT", "--dport", 0.05, *doing)
+
+
+def _filtered(side: str, chain: str, port_of: str, share: float, *doing: str) -> Strike:
     @contextmanager
     def strike(lab: Lab) -> Iterator[None]:
         port = getattr(lab, side).bootstrap.rpartition(":")[2]
         some = ("statistic", "--mode", "random", "--probability", str(share))
-        rule = ("INPUT", "-i", "lo", "-p", "tcp", "--sport", port)
-        rule += ("-m", *some, "-j", "DROP")
+        through = "-i" if chain == "INPUT" else "-o"
+        rule = (chain, through, "lo", "-p", "tcp", port_of, port)
+        rule += ("-m", *some, "-j", *doing)
         subprocess.run(["iptables", "-I", *rule], check=True)
         try:
             yield
