@@ -86,6 +86,12 @@ faults: install ## faults on purpose, on real clusters; writes docs/explanation/
 	$(PYTEST) -m fault -o junit_family=xunit1 --junitxml=artifacts/faults.xml $(TEST_ARGS) tests/acceptance/test_fault_matrix.py
 	$(BIN)/python -m tests.faults artifacts/faults.xml
 
+HOURS ?= 2
+
+.PHONY: soak
+soak: install ## kills, elections and new topics for hours; what the service uses stays flat; HOURS=n
+	$(BIN)/python -m tests.soak $(HOURS)
+
 .PHONY: tools
 tools: install ## install what some tests also need: promtool, helm, a browser, a KDC, a registry, a Pushgateway
 	$(BIN)/python -m tests.tools

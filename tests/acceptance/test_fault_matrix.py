@@ -23,6 +23,7 @@ from tests.harness.fault_cells import PARTITIONS, Cell, Lab, Shape, trial
 from tests.harness.fault_mm2 import struck
 from tests.harness.load import NumberedLoad
 from tests.harness.mm2 import start_mm2
+from tests.harness.namespaces import MirrorWithHosts, reachable_at
 from tests.harness.security import admit
 from tests.harness.service import RunningMirror
 
@@ -180,6 +181,13 @@ CELLS = [
         strike=strikes.halting(strikes.target_leader),
     ),
     Cell(
+        fault="target: its only broker moves to another address (DNS)",
+        strike=strikes.renumbered,
+        target=ALONE,
+        by_name=True,
+        ours=True,
+    ),
+    Cell(
         fault="target: a client has 0.1 % of a thread for requests",
         strike=strikes.throttled("target", "request_percentage", 0.1),
         ours=True,
@@ -325,6 +333,10 @@ def make_lab(
     """The flow that a cell strikes, and a Prometheus that looks at it."""
 
     def service(cell: Cell, config: dict[str, Any]) -> RunningMirror:
+        if cell.by_name:
+            hosts = strikes.resolve(tmp_path, strikes.FIRST_ADDRESS)
+            named = MirrorWithHosts(config, tmp_path / "named", hosts)
+            return stack.enter_context(named)
         if not cell.false_clock:
             return stack.enter_context(standing.hosting(config))
         with monkeypatch.context() as patch:
@@ -345,6 +357,11 @@ def make_lab(
             flows.append("T->U")
         elif cell.shape == "merge":
             flows += ["U->T", "V->T"]
+        addresses = {name: end.bootstrap for name, end in ends.items()}
+        if cell.by_name:
+            addresses["T"] = reachable_at(
+                target, strikes.FIRST_ADDRESS, strikes.BROKER_NAME
+            )
         loads = []
         for name in (flow.partition("->")[0] for flow in flows):
             if name != "T":
@@ -355,7 +372,7 @@ def make_lab(
         config = {
             "clusters": {
                 name: {
-                    "bootstrap_servers": end.bootstrap,
+                    "bootstrap_servers": addresses[name],
                     "request_timeout_seconds": 5,
                     **end.client_config,
                 }
@@ -391,7 +408,7 @@ def make_lab(
             ),
             transactional_id=f"mirror.{alias}->T.0.0",
             mirror=mirror,
-            clock=tmp_path / "clock",
+            folder=tmp_path,
         )
         return lab, prometheus
 

@@ -59,8 +59,8 @@ class Lab:
     """One of those that write the copy."""
     mirror: RunningMirror | None = None
     """None: MirrorMaker 2 copies."""
-    clock: Path | None = None
-    """Sets the clock of a service with a false one."""
+    folder: Path | None = None
+    """Where a service of the cell's own takes its clock or its hosts from."""
     merged: tuple[NumberedLoad, ...] = ()
     """What other sources send to the same copy."""
     farther: tuple[str, ...] = ()
@@ -100,8 +100,12 @@ class Cell:
     shape: Shape = "one way"
     false_clock: bool = False
     """Whether it is a service of its own, with a clock that can be set."""
+    by_name: bool = False
+    """Whether it is a service of its own, which reaches the target's only broker by a
+    name."""
     ours: bool = False
-    """Whether it strikes what only mirror has: topics, a user, a client's name."""
+    """Whether it strikes what only mirror has: topics, a user, a client's name, a hosts
+    file."""
 
     @property
     def id(self) -> str:

@@ -2,8 +2,9 @@
 
 `Host` is a namespace joined to this machine by a veth pair; what runs in it reaches
 brokers at `Host.here`, and nothing when the cable is cut. `MirrorOnHost` is `mirror
-run` in there. `reachable_at` lets a playground's brokers listen there too. Linux and
-root only: see `why_not`.
+run` in there. `reachable_at` lets a playground's brokers listen there too.
+`MirrorWithHosts` resolves names by a file of its own. Linux and root only: see
+`why_not`.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from mirror.playground.ports import free_ports
 from tests.harness.service import RunningMirror
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from mirror.playground.cluster import PlaygroundCluster
@@ -107,27 +108,50 @@ class MirrorOnHost(RunningMirror):
         return found
 
 
-def reachable_at(cluster: PlaygroundCluster, address: str) -> str:
+class MirrorWithHosts(RunningMirror):
+    """`mirror run` with an /etc/hosts of its own, which may change meanwhile."""
+
+    def __init__(self, config: Mapping[str, Any], folder: Path, hosts: Path) -> None:
+        super().__init__(config, folder)
+        bind = 'mount --bind "$0" /etc/hosts && exec "$@"'
+        inside = ("unshare", "--mount", "sh", "-c", bind, str(hosts))
+        self._command = [*inside, *self._command]
+
+
+def reachable_at(cluster: PlaygroundCluster, address: str, name: str = "") -> str:
     """Restart the cluster's only broker with a further listener at this address;
-    returns its host and port, which it also advertises to clients of that listener.
+    returns its host and port, which it also advertises to clients of that listener, by
+    this name if there is one.
     """
-    assert cluster.folder is not None
-    file = cluster.folder / "node-1" / "server.properties"
     [port] = free_ports(1)  # Kafka takes no port twice, whatever the address
+    seen = f"{name or address}:{port}"
     added = {
         "listeners": f"AWAY://{address}:{port}",
-        "advertised.listeners": f"AWAY://{address}:{port}",
+        "advertised.listeners": f"AWAY://{seen}",
         "listener.security.protocol.map": "AWAY:PLAINTEXT",
     }
-    lines = []
-    for line in file.read_text().splitlines():
-        name = line.partition("=")[0]
-        lines.append(f"{line},{added.pop(name)}" if name in added else line)
+
+    def with_listener(line: str) -> str:
+        key = line.partition("=")[0]
+        return f"{line},{added.pop(key)}" if key in added else line
+
+    _restart(cluster, with_listener)
     assert not added
+    return seen
+
+
+def move(cluster: PlaygroundCluster, address: str, to: str) -> None:
+    """Restart the cluster's only broker with the listener of `reachable_at` there."""
+    _restart(cluster, lambda line: line.replace(f"AWAY://{address}:", f"AWAY://{to}:"))
+
+
+def _restart(cluster: PlaygroundCluster, edited: Callable[[str], str]) -> None:
+    assert cluster.folder is not None
+    file = cluster.folder / "node-1" / "server.properties"
     cluster.stop()
-    file.write_text("\n".join(lines) + "\n")
+    lines = file.read_text().splitlines()
+    file.write_text("".join(f"{edited(line)}\n" for line in lines))
     cluster.start()
-    return f"{address}:{port}"
 
 
 def _ip(*arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 import contextlib
 from contextlib import AbstractContextManager, closing, contextmanager
 import shutil
+import socket
 import subprocess
 import threading
 from typing import TYPE_CHECKING
@@ -26,6 +27,7 @@ from tests.harness.clocks import set_clock
 from tests.harness.cut_off import in_sync, leader_of
 from tests.harness.load import producer
 from tests.harness.metadata import allow, revoke
+from tests.harness.namespaces import move
 from tests.harness.quotas import limit
 from tests.harness.suspending import suspended
 from tests.harness.waiting import wait_for
@@ -365,10 +367,32 @@ def clock_set(seconds: int) -> Strike:
 
     @contextmanager
     def strike(lab: Lab) -> Iterator[None]:
-        set_clock(lab.clock, seconds)
+        assert lab.folder is not None
+        set_clock(lab.folder / "clock", seconds)
         yield
 
     return strike
+
+
+FIRST_ADDRESS, _NEXT_ADDRESS = "127.0.0.2", "127.0.0.3"
+BROKER_NAME = "broker.example"
+
+
+def resolve(folder: Path, address: str) -> Path:
+    """The hosts file of a service, in which the broker's name leads to this address."""
+    hosts = folder / "hosts"
+    hosts.write_text(f"127.0.0.1 localhost {socket.gethostname()}\n"
+                     f"{address} {BROKER_NAME}\n")  # fmt: skip
+    return hosts
+
+
+@contextmanager
+def renumbered(lab: Lab) -> Iterator[None]:
+    """The target's only broker moves to another address, and its name follows."""
+    assert lab.folder is not None
+    move(lab.target, FIRST_ADDRESS, _NEXT_ADDRESS)
+    resolve(lab.folder, _NEXT_ADDRESS)
+    yield
 
 
 def java_suspended(lab: Lab) -> AbstractContextManager[None]:
