@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import defaultdict
 import heapq
 import math
+from operator import attrgetter
 import statistics
 import time
 from typing import TYPE_CHECKING
@@ -40,6 +41,8 @@ _UNEVEN_SECONDS = 15.0
 """Slots must be uneven for this many leases and this long before partitions move."""
 _BETWEEN_MOVES_SECONDS = 60.0
 _SMOOTHED_SECONDS = 30.0
+
+_PLACE = attrgetter("topic", "partition")
 
 _UNMEASURED_SECONDS = 20.0
 _SHORTEST_SECONDS = 10.0
@@ -99,7 +102,7 @@ def balance(
 
 def heaviest(spread: Spread, weights: Mapping[TopicPartition, float]) -> float:
     """The weight of the heaviest slot."""
-    return max(sum(_weight(a, weights) for a in part) for part in spread.values())
+    return max(_load(part, weights) for part in spread.values())
 
 
 class Placement:
@@ -146,10 +149,7 @@ class Placement:
 
     def _uneven(self) -> bool:
         """Whether a move could help at all; a quick check, since slots wait for it."""
-        loads = [
-            sum(_weight(a, self._weights) for a in part)
-            for part in self._spread.values()
-        ]
+        loads = [_load(part, self._weights) for part in self._spread.values()]
         mean = sum(loads) / len(loads)
         return max(loads) > mean * _UNEVEN and max(loads) - mean >= _UNEVEN_WEIGHT
 
@@ -194,7 +194,9 @@ def _place(
     chosen: defaultdict[int, list[Assignment]] = defaultdict(list)
     load = dict.fromkeys(range(slots), 0.0)
     unplaced = []
-    for assignment in sorted(assignments, key=lambda a: _order(a, weights)):
+    if limit < math.inf:  # which of them stay depends on the order
+        assignments = sorted(assignments, key=lambda a: _order(a, weights))
+    for assignment in assignments:
         slot = current.get((assignment.topic, assignment.partition), -1)
         weight = _weight(assignment, weights)
         if slot in load and load[slot] + weight <= limit:
@@ -204,15 +206,12 @@ def _place(
             unplaced.append(assignment)
     lightest = [(weight, slot) for slot, weight in load.items()]
     heapq.heapify(lightest)
-    for assignment in unplaced:
+    for assignment in sorted(unplaced, key=lambda a: _order(a, weights)):
         weight, slot = lightest[0]
         chosen[slot].append(assignment)
         heapq.heapreplace(lightest, (weight + _weight(assignment, weights), slot))
     _fill_empty(chosen, slots, weights)
-    return {
-        slot: tuple(sorted(chosen[slot], key=lambda a: (a.topic, a.partition)))
-        for slot in range(slots)
-    }
+    return {slot: tuple(sorted(chosen[slot], key=_PLACE)) for slot in range(slots)}
 
 
 def _fill_empty(
@@ -225,12 +224,15 @@ def _fill_empty(
         rich = [number for number, part in chosen.items() if len(part) > 1]
         if chosen[slot] or not rich:
             continue
-        giver = max(
-            rich, key=lambda number: sum(_weight(a, weights) for a in chosen[number])
-        )
+        giver = max(rich, key=lambda number: _load(chosen[number], weights))
         given = min(chosen[giver], key=lambda a: _order(a, weights))
         chosen[giver].remove(given)
         chosen[slot].append(given)
+
+
+def _load(part: Sequence[Assignment], weights: Mapping[TopicPartition, float]) -> float:
+    measured = sum(weights.get((a.topic, a.partition), 0.0) for a in part)
+    return measured + IDLE_WEIGHT * len(part)
 
 
 def _weight(assignment: Assignment, weights: Mapping[TopicPartition, float]) -> float:
