@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -23,9 +24,6 @@ from mirror.cli.output import (
     document,
     table,
 )
-from mirror.cli.switch import pair_of
-from mirror.cli.switch_output import Lines
-from mirror.clusters.reach import Reach
 from mirror.config.section_names import scoped_flow
 from mirror.host import operator_name
 
@@ -40,6 +38,8 @@ FORMAT_VERSION = 1
 COLUMNS = ("LEVEL", "SUBJECT", "REASON", "CURE", "COMMAND")
 CANARY_COLUMNS = ("SWITCH", "BLOCK", "RTO", "RPO", "RPO-RECORDS")
 _STEP_SECONDS = 60.0
+_NICE = 10
+"""A rehearsal leaves the processor to what copies, on this machine."""
 
 
 def drill(
@@ -86,14 +86,18 @@ def drill(
       mirror drill A/B -c mirror.yaml -o json | jq '.findings[] | .subject'
       mirror drill A/B -c mirror.yaml --canary --yes
     """
-    from mirror.drilling.findings import Level
-    from mirror.drilling.history import rehearse
-
     if (dry_run or yes) and not canary:
         raise typer.BadParameter(
             "a drill without --canary changes nothing, so there is nothing to ask",
             param_hint="--dry-run" if dry_run else "--yes",
         )
+    if not canary:  # before it loads what takes most of its CPU time
+        os.nice(_NICE)
+    from mirror.cli.switch import pair_of
+    from mirror.clusters.reach import Reach
+    from mirror.drilling.findings import Level
+    from mirror.drilling.history import rehearse
+
     chosen = read_config(config)
     ends, scope = scoped_flow(flow)
     found = flow_of(chosen, ends)
@@ -145,6 +149,8 @@ def _canary(
     yes: bool,
     output: Form,
 ) -> None:
+    from mirror.cli.switch_output import Lines
+    from mirror.clusters.reach import Reach
     from mirror.drilling.canaries import rehearsal
     from mirror.recovery import roles
     from mirror.switching.runner import Terms

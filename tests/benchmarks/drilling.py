@@ -1,9 +1,9 @@
 """What a drill costs the copy: `python -m tests.benchmarks.drilling`.
 
 A pair with a steady trickle, and groups that each have read a part of it. Stretches
-without a drill and stretches beside `mirror drill`, which runs again and again in a
-process of its own, take turns: how long records take on their way, and how long each
-drill takes.
+without a drill, stretches in which the service drills again and again, and stretches
+beside `mirror drill`, which runs again and again in a process of its own, take turns:
+how long records take on their way, and how long each drill takes.
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ from __future__ import annotations
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 import json
+import os
 from pathlib import Path
+import signal
 import subprocess
 import sys
 import tempfile
@@ -43,6 +45,8 @@ _TOPIC = "drilling"
 _ONE, _OTHER = "DA", "DB"
 _FLOW = f"{_ONE}->{_OTHER}"
 _PARTITIONS = 16
+_NONE, _SERVICE, _COMMAND = "no drills", "the service drills", "the command drills"
+_STRETCHES = (_NONE, _SERVICE, _COMMAND)
 
 
 def main(
@@ -84,6 +88,8 @@ def _measured(
         create_topic(one[1], _TOPIC, _PARTITIONS)
         document = pair_of(one, other, _TOPIC)
         document["defaults"]["groups"] = ["app-.*"]
+        for pair in document["recovery"].values():
+            pair["drill_every_seconds"] = 0
         target = Target(other[1], f"{_ONE}.{_TOPIC}", partitions=_PARTITIONS)
         places = [(_TOPIC, number) for number in range(_PARTITIONS)]
         with RunningMirror(document, folder) as mirror:
@@ -102,14 +108,16 @@ def _measured(
                     ),
                     timeout=120,
                 )
-                delays: dict[str, list[float]] = {"without": [], "beside": []}
+                delays: dict[str, list[float]] = {name: [] for name in _STRETCHES}
                 drills: list[dict[str, Any]] = []
                 for _ in range(repeats):
-                    delays["without"] += _stretch(consumer, seconds)
+                    delays[_NONE] += _stretch(consumer, seconds)
+                    with _service_drills(mirror):
+                        delays[_SERVICE] += _stretch(consumer, seconds)
                     with _drilling(folder, drills):
-                        delays["beside"] += _stretch(consumer, seconds)
+                        delays[_COMMAND] += _stretch(consumer, seconds)
     if short := [name for name, each in delays.items() if not each]:
-        raise PeerError(f"no record arrived {short[0]} drills")
+        raise PeerError(f"no record arrived: {short[0]}")
     if any(each["groups"] != groups for each in drills):
         raise PeerError(f"a drill did not look at all groups: {drills}")
     return {
@@ -129,6 +137,36 @@ def _stretch(consumer: Any, seconds: float) -> list[float]:
     return latency.delays_of(
         consumer, partitions=_PARTITIONS, since=time.time(), seconds=seconds
     )
+
+
+@contextmanager
+def _service_drills(mirror: RunningMirror) -> Iterator[None]:
+    """The service drills, a second after the last drill, while the block runs.
+
+    Raises:
+        PeerError: it did not.
+    """
+
+    def done() -> int:
+        return mirror.log.read_text().count('"event": "drill"')
+
+    before = done()
+    _drill_every(mirror, 1)
+    yield
+    _drill_every(mirror, 0)
+    if done() == before:
+        raise PeerError(f"the service did not drill:\n{mirror.log_tail()}")
+
+
+def _drill_every(mirror: RunningMirror, seconds: int) -> None:
+    file = mirror.log.with_name("mirror.yaml")
+    document = json.loads(file.read_text())
+    for pair in document["recovery"].values():
+        pair["drill_every_seconds"] = seconds
+    reloads = mirror.status()["config"]["reloads"]
+    file.write_text(json.dumps(document))
+    os.kill(mirror.pids()[0], signal.SIGHUP)
+    mirror.wait_until(lambda status: status["config"]["reloads"] > reloads)
 
 
 @contextmanager
@@ -177,15 +215,16 @@ def _drilling(folder: Path, drills: list[dict[str, Any]]) -> Iterator[None]:
 
 def _show(results: dict[str, Any]) -> None:
     console = Console()
-    table = Table("WHAT", "P50 MS", "P99 MS", "RECORDS")
-    for name in ("without", "beside"):
+    table = Table("WHAT", "P50 MS", "P99 MS", "P99 X", "RECORDS")
+    p99 = results["p99_ms"]
+    for name in _STRETCHES:
         figures = (f"{results[key][name]:.1f}" for key in ("p50_ms", "p99_ms"))
-        table.add_row(f"{name} drills", *figures, f"{results['records'][name]:,}")
+        ratio = f"{p99[name] / p99[_NONE]:.2f}"
+        table.add_row(name, *figures, ratio, f"{results['records'][name]:,}")
     console.print(table)
     taken = [each["seconds"] for each in results["drills"]]
-    ratio = results["p99_ms"]["beside"] / results["p99_ms"]["without"]
     console.print(
-        f"p99 x {ratio:.2f}; {len(taken)} drills of {results['groups']} groups, median "
+        f"{len(taken)} drills of {results['groups']} groups, median "
         f"{np.median(taken):.1f} s, worst {max(taken):.1f} s"
     )
     _RESULTS.mkdir(parents=True, exist_ok=True)
