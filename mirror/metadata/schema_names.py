@@ -70,7 +70,7 @@ def _moved(reference: Reference, context: str) -> Reference:
 
 def references_of(version: SchemaVersion) -> tuple[Key, ...]:
     """What it refers to, in the registry where it is."""
-    return tuple(_key(version, each) for each in version.references)
+    return tuple(referred(each, version.context) for each in version.references)
 
 
 def is_same(one: SchemaVersion, other: SchemaVersion) -> bool:
@@ -79,10 +79,11 @@ def is_same(one: SchemaVersion, other: SchemaVersion) -> bool:
 
 
 def _named(version: SchemaVersion) -> set[tuple[str, Key]]:
-    return {(each.name, _key(version, each)) for each in version.references}
+    return {(r.name, referred(r, version.context)) for r in version.references}
 
 
-def _key(version: SchemaVersion, reference: Reference) -> Key:
+def referred(reference: Reference, context: str) -> Key:
+    """What it refers to; `context`: of the schema that has the reference."""
     if reference.subject.startswith(":."):
         return Subject.parse(reference.subject), reference.version
-    return Subject(version.context, reference.subject), reference.version
+    return Subject(context, reference.subject), reference.version

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -87,8 +88,12 @@ class Reader(threading.Thread):
         """With what this registry says of the id."""
         if (number := int.from_bytes(content[1:5])) not in self._protobuf:
             schema = self._client.get_schema(number, fmt="serialized").schema_str
+            # Apicurio has the text only, with which the client does not go on.
+            has_text = schema.startswith("syntax")
             self._protobuf[number] = ProtobufDeserializer(
-                _nested(schema), {"use.deprecated.format": False}, self._client
+                _of_text(schema) if has_text else _nested(schema),
+                {"use.deprecated.format": False},
+                None if has_text else self._client,
             )
         return _as_dict(self._protobuf[number](content, context))
 
@@ -190,8 +195,20 @@ def _protobuf(
 
 def _nested(schema: str) -> Any:
     """The class of the message, of a file's serialized form."""
+    return _class_in(FileDescriptorProto.FromString(base64.b64decode(schema)))
+
+
+def _of_text(schema: str) -> Any:
+    """The same, of what `_protobuf` writes."""
+    file = FileDescriptorProto(name="n.proto", package="n", syntax="proto3")
+    inner = file.message_type.add(name="Outer").nested_type.add(name="Inner")
+    for name, number in re.findall(r"string (\w+) = (\d+);", schema):
+        inner.field.add(name=name, number=int(number), label=1, type=9)  # a text
+    return _class_in(file)
+
+
+def _class_in(file: FileDescriptorProto) -> Any:
     pool = DescriptorPool()
-    file = FileDescriptorProto.FromString(base64.b64decode(schema))
     pool.Add(file)
     return GetMessageClass(pool.FindMessageTypeByName("n.Outer.Inner"))
 

@@ -1,4 +1,5 @@
-"""A copy of schemas whose process is killed, and registries that fail meanwhile.
+"""A copy of schemas whose process is killed or not alone, and registries that fail
+meanwhile.
 
 `mirror schema sync` runs in a process of its own; a proxy before the target's registry
 kills it with SIGKILL at a chosen request. The witness asks both registries over plain
@@ -11,6 +12,7 @@ import json
 import signal
 import subprocess
 import sys
+import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -66,11 +68,7 @@ def test_killed_between_claim_mode_and_write(
                 a.register(name, avro(f"S{killed}", "a"))
                 a.register(name, avro(f"S{killed}", "b"))
                 a.delete(name, 1)
-                process = subprocess.Popen(
-                    [sys.executable, "-m", "mirror", "schema", "sync", "--yes",
-                     "-c", str(file)],
-                    stdout=subprocess.DEVNULL,
-                )  # fmt: skip
+                process = _syncing(file)
                 before = len(b.versions())
                 with proxy.watched(what, process.kill, forwarded=forwarded):
                     assert process.wait(120) == -signal.SIGKILL, (what, forwarded)
@@ -85,6 +83,39 @@ def test_killed_between_claim_mode_and_write(
         assert theirs == a.versions()
         assert b.mode("foreign") is None
         assert {b.mode(f"s{n}") for n in range(killed)} == {"IMPORT"}
+
+
+@pytest.mark.full
+def test_two_processes_at_once(
+    clusters: Clusters, registries: tuple[Raw, Raw], tmp_path: Path
+) -> None:
+    """Two processes copy the schemas of one flow, and both have looked before either
+    writes its first version: both end well, the target has each version once and whole,
+    and nothing is left to write.
+    """
+    a, b = registries
+    for number in range(10):
+        for field in "abc":
+            a.register(f"s{number}", avro(f"S{number}", field))
+        a.delete(f"s{number}", 1)
+    with RegistryProxy(b.url) as proxy, sides(clusters, a.url, proxy.url) as made:
+        file = tmp_path / "mirror.yaml"
+        file.write_text(json.dumps(made.document))
+        both_write = threading.Barrier(3, timeout=120)
+        with proxy.watched("POST /subjects/", both_write.wait, forwarded=False):
+            processes = [_syncing(file) for _ in range(2)]
+            both_write.wait()
+        assert [each.wait(120) for each in processes] == [0, 0]
+        assert b.versions() == a.versions()
+        assert {b.mode(f"s{number}") for number in range(10)} == {"IMPORT"}
+        assert made.sync().writes == ()
+
+
+def _syncing(config: Path) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "mirror", "schema", "sync", "--yes", "-c", str(config)],
+        stdout=subprocess.DEVNULL,
+    )
 
 
 _FAULTS: list[dict[str, Any]] = [

@@ -26,8 +26,10 @@ from tests.harness.admin import create_topic
 from tests.harness.application import Application
 from tests.harness.drilling import Drilled
 from tests.harness.load import producer
+from tests.harness.registry_proxy import RegistryProxy
 from tests.harness.rehearsal import Rehearsal
 from tests.harness.schemas import JSON, Raw, SchemaSides, avro, ends_of
+from tests.harness.witness import read_topic
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -79,7 +81,7 @@ def pair(
     given = {alias: {"schema_registry": {"url": raw.url}} for alias, raw in ends}
     if home:
         both.reverse()
-    return made(*both, topic, clusters=given, schemas="copy", **more)
+    return made(*both, topic, clusters=given, **{"schemas": "copy", **more})
 
 
 def sync(rehearsal: Rehearsal) -> None:
@@ -452,3 +454,49 @@ def test_a_drill_finds_schemas_that_the_target_lacks(
     reasons = sorted(each.reason for each in found)
     assert ["does not have" in each for each in reasons] == [True, True, False]
     assert "another schema" in reasons[2]
+
+
+@pytest.mark.full
+def test_a_drill_goes_by_what_ids_mean(
+    clusters: Clusters, topic_name: str, a: Raw, b: Raw
+) -> None:
+    """With `schemas_ids: translate` copies have the target's ids, and a drill knows by
+    the map what they mean on the source: sound although other schemas have these
+    numbers there. A schema is named whose reference the target does not have.
+    """
+    one, two = clusters["a"].bootstrap, clusters["b"].bootstrap
+    create_topic(one, topic_name, 2)
+    for number in range(5):
+        b.register(f"theirs-{number}", avro(f"Theirs{number}", "x"))
+    a.register("unused", avro("Unused", "a"))
+    a.register("money", avro("Money", "currency"))
+    text = json.dumps({"type": "record", "name": "P",
+                       "fields": [{"name": "price", "type": "n.Money"}]})  # fmt: skip
+    refers = [{"name": "n.Money", "subject": "money", "version": 1}]
+    id_ = a.register("price", text, references=refers)
+    with (
+        RegistryProxy(b.url) as proxy,
+        pair(
+            clusters, topic_name, a, Raw(proxy.url), made=Drilled,
+            schemas="require", schemas_ids="translate",
+        ) as there,
+    ):  # fmt: skip
+        there.prepare(one, two)
+        sync(there)
+        copied = b.ask("GET", "/subjects/price/versions/1")["id"]
+        assert a.text(id_) == b.text(copied) != a.text(copied)
+        client = producer(one)
+        client.produce(topic_name, value=b"\0" + id_.to_bytes(4) + b"\2x", partition=0)
+        assert client.flush(30) == 0
+        there.copy(two, there.copied, 101)
+        there.round()
+        last = read_topic(two, there.copied)[0][-1].value()
+        assert last == b"\0" + copied.to_bytes(4) + b"\2x"
+        assert there.drill().findings == ()
+
+        gone = {"status": 404, "body": b'{"error_code": 40401, "message": "gone"}'}
+        with proxy.fault(**gone, path="/subjects/money"):
+            [found] = there.drill().findings
+    assert (found.level, found.subject) == (Level.NOT_READY, f"schema {copied}")
+    assert "not money version 1, which it needs" in found.reason
+    assert found.command.endswith(f"--id {id_}")

@@ -1,13 +1,15 @@
 """A schema registry's own topic: left out of wide patterns, and copied byte for byte to
 a registry that only follows.
 
-No registry of the tests keeps its schemas in Kafka, so the records are those that
-Confluent's writes; ordinary Kafka clients write and read them.
+No registry that the tests start keeps its schemas in Kafka, so the records are those
+that Confluent's writes; ordinary Kafka clients write and read them. Where two that do
+are given, `test_a_follower_answers_the_same` asks them.
 """
 
 from __future__ import annotations
 
 import json
+import os
 from typing import TYPE_CHECKING, Any
 import uuid
 
@@ -22,7 +24,8 @@ from mirror.preflight.finding import State
 from tests.harness.admin import create_topic
 from tests.harness.load import producer
 from tests.harness.metadata import overrides
-from tests.harness.slots import SparklessFlow, copy_until
+from tests.harness.schemas import Raw, avro
+from tests.harness.slots import RunningLease, SparklessFlow, copy_until
 from tests.harness.waiting import wait_for
 from tests.harness.witness import Witness, read_topic
 
@@ -34,6 +37,12 @@ if TYPE_CHECKING:
     Clusters = dict[str, PlaygroundCluster]
 
 pytestmark = pytest.mark.integration
+
+FOLLOWED = "MIRROR_TEST_FOLLOWED"
+"""A registry, its brokers, the registry that follows it, and that one's brokers, with
+spaces between them.
+"""
+_FOLLOWED = os.environ.get(FOLLOWED, "").split()
 
 
 @pytest.fixture(autouse=True)
@@ -150,3 +159,28 @@ def test_listed_it_is_copied_byte_for_byte(clusters: Clusters) -> None:
     assert [e.timestamp() for e in copied] == [e.timestamp() for e in original]
     assert not any(e.headers() for e in copied)
     assert overrides(b, SCHEMAS)["cleanup.policy"] == "compact"
+
+
+@pytest.mark.full
+@pytest.mark.skipif(
+    len(_FOLLOWED) != 4, reason=f"needs registries that store in {SCHEMAS}: {FOLLOWED}"
+)
+def test_a_follower_answers_the_same(topic_name: str) -> None:
+    """What a registry stores in its topic, one that follows the copy answers: ids,
+    versions, texts and deletes.
+    """
+    leads, source, follows, target = _FOLLOWED
+    registry, follower = Raw(leads), Raw(follows)
+    for field in "ab":
+        registry.register(f"{topic_name}-value", avro("Followed", field))
+    registry.delete(f"{topic_name}-value", 1)
+    flow = SparklessFlow(
+        source=source, target=target, topic=SCHEMAS, alias=f"A{uuid.uuid4().hex[:6]}",
+        settings={"policy": "identity", "provenance": False},
+    ).own()  # fmt: skip
+    with flow.slot() as slot:
+        lease = RunningLease(slot, flow.lease(120))
+        try:
+            wait_for(lambda: follower.versions() == registry.versions())
+        finally:
+            lease.end()

@@ -1,7 +1,10 @@
-"""Services whose records have schemas, under load, seen by ordinary clients."""
+"""Records with schemas under load, copied by services and slots, seen by ordinary
+clients.
+"""
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 import struct
 import threading
 import time
@@ -10,16 +13,21 @@ import uuid
 
 import pytest
 
+from tests.harness import registries
 from tests.harness.admin import create_topic
 from tests.harness.load import producer
 from tests.harness.registry_proxy import RegistryProxy
 from tests.harness.schema_load import Reader, evolve
 from tests.harness.schemas import Raw, avro
 from tests.harness.service import config_for
+from tests.harness.slots import RunningLease, SparklessFlow
 from tests.harness.waiting import wait_for
 from tests.harness.witness import read_topic
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
     from mirror.playground.cluster import PlaygroundCluster
     from mirror.playground.registry.process import RegistryProcess
     from tests.harness.standing import StandingMirror
@@ -50,16 +58,23 @@ def config_of(
     return config
 
 
+@pytest.fixture(params=["axonops", pytest.param("apicurio", marks=pytest.mark.full)])
+def urls(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str, str]]:
+    """The source's registry, and one of either make."""
+    with (
+        registries.running("axonops", tmp_path / "a") as one,
+        registries.running(request.param, tmp_path / "b") as other,
+    ):
+        yield one, other
+
+
 def test_ids_are_translated(
-    clusters: Clusters,
-    standing: StandingMirror,
-    processes: tuple[RegistryProcess, RegistryProcess],
+    clusters: Clusters, standing: StandingMirror, urls: tuple[str, str]
 ) -> None:
     """While a producer's schemas evolve, a service with `schemas_ids: translate` copies
     into a registry that has given the ids to other schemas; a consumer there decodes
     every record to what was written, the moment it has it.
     """
-    urls = processes[0].url, processes[1].url
     mark = uuid.uuid4().hex[:6]
     topics = [f"translated-{mark}-{name}" for name in ("a", "proto", "json")]
     for topic in topics:
@@ -81,6 +96,53 @@ def test_ids_are_translated(
     reader.end()
     assert not reader.failed, reader.failed[:3]
     assert reader.decoded == written
+
+
+@pytest.mark.full
+def test_two_sources_are_read_by_context(clusters: Clusters, tmp_path: Path) -> None:
+    """Two sources whose registries gave the same ids to other schemas share a target:
+    a consumer of each copy, whose client asks in the source's context, decodes every
+    record the moment it has it.
+    """
+    source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
+    mark = uuid.uuid4().hex[:6]
+    with ExitStack() as stack:
+        into, *urls = (
+            stack.enter_context(registries.running("axonops", tmp_path / name))
+            for name in ("target", "one", "other")
+        )
+        readers, written = [], {}
+        for url, name in zip(urls, ("avro", "json"), strict=True):
+            topic, context = f"context-{mark}-{name}", f".{name}"
+            create_topic(source, topic, 1)
+            flow = SparklessFlow(
+                source={"bootstrap_servers": source, "schema_registry": {"url": url}},
+                target={"bootstrap_servers": target, "schema_registry": {"url": into}},
+                topic=topic,
+                alias=f"{name}{mark}",
+                settings={"schemas": "require", "schemas_context": context,
+                          "policy": "identity"},
+            ).own()  # fmt: skip
+            reader = Reader(target, [topic], f"{into}/contexts/{context}")
+            reader.start()
+            stack.callback(reader.end)
+            readers.append(reader)
+            slot = stack.enter_context(flow.slot())
+            stack.callback(RunningLease(slot, flow.lease(300)).end)
+            written |= evolve(source, Raw(url), [topic], versions=3)
+        wanted = sum(map(len, written.values()))
+        wait_for(
+            lambda: (
+                sum(
+                    len(each.failed) + sum(map(len, each.decoded.values()))
+                    for each in readers
+                )
+                >= wanted
+            )
+        )
+        assert [each.failed for each in readers] == [[], []]
+        assert readers[0].decoded | readers[1].decoded == written
+        assert Raw(urls[0]).text(2) != Raw(urls[1]).text(2)
 
 
 @pytest.mark.full
