@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.integration, pytest.mark.full]
 
 PARTITIONS = 3
-TIMES = 5
 
 
 class Resending:
@@ -98,15 +97,17 @@ class Resending:
         return Producer({**settings, "acks": "all", "linger.ms": 10_000})
 
 
-def test_five_times_there_and_back(
-    make_clusters: Any, topic_name: str, tmp_path: Path
+@pytest.mark.parametrize(("nodes", "times"), [(1, 5), (3, 2)])
+def test_there_and_back(
+    make_clusters: Any, topic_name: str, tmp_path: Path, nodes: int, times: int
 ) -> None:
-    """Five switches there and five back, fenced by ACLs, while a producer writes all
+    """Five switches there and five back, fenced by ACLs (two between clusters of three
+    brokers, which hear of ACLs at different times), while a producer writes all
     the time and sends what was refused again on the other side, and a group reads a
     part on each: every acknowledged record is once in each cluster's log, as an
     ordinary client reads it, in the producer's order, and the group has read it once.
     """
-    made = make_clusters("a", "b", secured=True)
+    made = make_clusters("a", "b", nodes=nodes, secured=True)
     sides = made["a"], made["b"]
     names = ("RSA", "RSB")
     ends = {n: c.admin_bootstrap for n, c in zip(names, sides, strict=True)}
@@ -123,7 +124,7 @@ def test_five_times_there_and_back(
         mirror.wait_running(f"{active}->{other}")
         with producer.running():
             wait_for(lambda: len(producer.written) > 200)
-            for turn in range(2 * TIMES):
+            for turn in range(2 * times):
                 application.consume(ends[active], [topic_name], most=100 + 40 * turn)
                 refused = producer.refused
                 Switch(tmp_path, "switch", f"{active}/{other}", "--yes").succeeds()
