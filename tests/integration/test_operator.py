@@ -290,6 +290,7 @@ def test_the_target_dies(pair: Pair, step: str) -> None:
     failed = next(n for n, e in enumerate(run.entries) if e.state is StepState.FAILED)
     waited = run.entries[failed + 1].at - run.entries[failed].at
     assert waited < TERMS.step_seconds * 0.7, "for B's journal, on the way back"
+    assert run.last.at - run.entries[failed + 1].at < 6, "for it once more each time"
     with pair.service():
         wait_for(pair.same)
     assert (pair.active(0), pair.active(1)) == (one, one)
@@ -320,7 +321,7 @@ def test_aborted_without_the_target(pair: Pair) -> None:
         assert (store.pairs[0].active, store.pairs[0].run) == (one, "")
 
 
-def test_a_journal_that_was_lost_is_whole_again(
+def test_aborted_without_the_target_after_a_journal_was_lost(
     pair: Pair, clusters: dict[str, PlaygroundCluster]
 ) -> None:
     """The operator dies, and somebody deletes A's journal. The same command brings A
