@@ -21,7 +21,6 @@ from mirror.recovery.journal import JournalReader, Kind, StepState
 from mirror.status.store import StatusStore
 from mirror.switching.runner import Operator, Terms
 from mirror.switching.stage import Done, Stage, Step
-from tests.harness.admin import delete_topic
 from tests.harness.cases import cases
 from tests.harness.mishaps import Mishap, Rule
 from tests.harness.proxy import BrokerProxy
@@ -319,19 +318,6 @@ def test_aborted_without_the_target(pair: Pair) -> None:
         wait_for(pair.same)
         wait_for(lambda: store.pairs and store.pairs[0].epoch == 3)
         assert (store.pairs[0].active, store.pairs[0].run) == (one, "")
-
-
-def test_aborted_without_the_target_after_a_journal_was_lost(
-    pair: Pair, clusters: dict[str, PlaygroundCluster]
-) -> None:
-    """The operator dies, and somebody deletes A's journal. The same command brings A
-    what was done before, so if it dies as well, A alone suffices to undo all of it.
-    """
-    killed_in(pair, "consumers")
-    delete_topic(clusters["a"].bootstrap, journal.TOPIC)
-    killed_in(pair, "positions")
-    pair.abort(without=1)
-    assert pair.undone == [*reversed(roles.STEPS[: roles.STEPS.index("open")])]
 
 
 def test_a_refused_command_fences_no_producer(pair: Pair) -> None:
