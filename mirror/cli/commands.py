@@ -8,7 +8,6 @@ Importing everything takes a second, which `mirror status` need not wait for.
 from __future__ import annotations
 
 from functools import cached_property
-import gc
 from importlib import import_module
 from typing import Any
 
@@ -113,11 +112,7 @@ class Later(TyperCommand):
     def command(self) -> Any:
         """The command itself."""
         module, _, attribute = self._place.partition(":")
-        gc.disable()  # what is loaded stays, and looking at it takes a quarter longer
-        try:
-            found = getattr(import_module(f"mirror.cli.{module}"), attribute)
-        finally:
-            gc.enable()
+        found = getattr(import_module(f"mirror.cli.{module}"), attribute)
         around = typer.Typer(
             add_completion=False, rich_markup_mode=None, callback=lambda: None
         )
