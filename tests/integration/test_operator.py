@@ -274,11 +274,17 @@ def test_the_source_dies_after_the_role_has_moved(pair: Pair) -> None:
 )
 def test_the_target_dies(pair: Pair, step: str) -> None:
     """B dies before it was told to be active: everything is undone on A within seconds,
-    and A's journal says so. Once B is back, a service brings it what it missed, and the
+    and A's journal says so, although A loses a request when producers have been blocked
+    for too long already. Once B is back, a service brings it what it missed, and the
     next switch goes through.
     """
     one, two = pair.names
-    with pair.lose_in(step, 1):
+    stumble = Rule(api="Produce", mishap=Mishap.LOST, times=1)
+    with pair.lose_in(step, 1) as rules:
+        lose = pair.happens[step]
+        pair.happens[step] = lambda: (
+            lose(), rules.enter_context(pair.proxies[one].rules(stumble))
+        )  # fmt: skip
         began = time.monotonic()
         pair.fails("Everything was undone", pair.carry_out)
         assert time.monotonic() - began < 20 * crowd()
