@@ -73,8 +73,10 @@ def compare(stage: Stage) -> Ends:
     if (begun := stage.beside.get(_BESIDE)) is not None:
         stage.tell("comparing the last records")
         wait([begun], timeout=max(stage.deadline - time.monotonic(), 0.0))
-        if begun.done() and begun.exception() is None and not begun.result().warnings:
-            return begun.result()
+        if begun.done() and begun.exception() is None:
+            found: Ends = begun.result()
+            if not found.warnings:
+                return found
     try:
         return _compare(stage)
     except MirrorError as error:
