@@ -205,11 +205,11 @@ class JournalReader:
 
     def _follow(self, shown: Topic, *, wait: bool) -> None:
         if not wait and self._reader.topic_id == shown.topic_id:  # mostly no more
-            key, topics = (TOPIC, 0), {TOPIC: shown}
+            where, topics = (TOPIC, 0), {TOPIC: shown}
             latest = topic_admin.list_offsets(
-                self._cluster, [key], timestamp=topic_admin.LATEST, topics=topics
+                self._cluster, [where], timestamp=topic_admin.LATEST, topics=topics
             )
-            if latest.get(key) == self._reader.position:
+            if latest.get(where) == self._reader.position:
                 return
         for _, key, value in self._reader.read(wait=wait, shown=shown):
             self._entries.append(decode(key, value))
