@@ -40,10 +40,10 @@ class Home:
         Raises:
             MirrorError: it is refused.
         """
-        from mirror.switching import failback
-
         stage = self.stage
         if self.wanted:
+            from mirror.switching import failback
+
             found = self._look()
             failback.require_ready(stage, found, restores=self.restores)
             for topic in found.restorable:
@@ -66,9 +66,9 @@ class Home:
         """Say what the cluster is like, before anything changes; not if a switch home
         is under way. Raises as `plan`.
         """
-        from mirror.switching import failback
-
         if self.wanted and operator.due and operator.run is None:
+            from mirror.switching import failback
+
             found = self._look()
             failback.require_ready(self.stage, found, restores=self.restores)
 
@@ -76,9 +76,9 @@ class Home:
         """Look again, now that producers are fenced, fill topics that were re-created,
         and give topics their partitions. Raises as `plan`.
         """
-        from mirror.switching import failback, restoring
-
         if self.wanted and operator.run is None:
+            from mirror.switching import failback, restoring
+
             found = self._found()
             if self.restores and found.restorable:
                 failback.require_ready(self.stage, found, restores=True)

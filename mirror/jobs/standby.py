@@ -22,6 +22,7 @@ from mirror.recovery import access, ends
 from mirror.recovery.looking import Looking, with_copies
 from mirror.recovery.source_ends import SourceEnds
 from mirror.recovery.standby import StandbyWriter
+from mirror.status.states import PartitionState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 
 STANDBY, ACCESS = "standby", "access"
 _SECONDS, _ACCESS_SECONDS = 5.0, 60.0
+_FAULT_SECONDS = 10.0
+"""What is set aside for less may pass, as while a leader moves."""
 _REST_SECONDS = 15.0
 """Of a flow that rests, whose source is passive."""
 _LIST_SECONDS = 30.0
@@ -75,14 +78,26 @@ class StandbyJob:
         at = time.time()
         found = self._looking[1].look(source, self._topics(), at=at)
         self._show(lambda flow: replace(flow, risk=found.risk))
+        faulted = self._faulted(at - _FAULT_SECONDS)
         self._writer.keep(
             target,
             ends.KIND,
-            {name: each.fields(at) for name, each in found.ends.items()},
+            {
+                name: each.fields(at, faulted.get(name, {}))
+                for name, each in found.ends.items()
+            },
             at=at,
             look={"cluster_id": source.cluster_id},
         )
         self._show(lambda flow: replace(flow, standby_at=at))
+
+    def _faulted(self, before: float) -> dict[str, dict[int, str]]:
+        """Why partitions are set aside since before that time, by topic."""
+        found: dict[str, dict[int, str]] = {}
+        for each in self._store.flow(self._flow.name).partitions:
+            if each.state is PartitionState.FAULTED and each.since < before:
+                found.setdefault(each.topic, {})[each.partition] = each.reason
+        return found
 
     def _show(self, change: Callable[[FlowStatus], FlowStatus]) -> None:
         self._store.update(self._flow.name, change)

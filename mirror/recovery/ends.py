@@ -3,22 +3,27 @@
 Main types: `PartitionEnd`, and `TopicEnds` of one topic. Layout of `ends/<topic>`:
 `topic_id` (hex), and per partition, in their order, `ends`, `stable`, `starts`,
 `epochs` and `since`; `silent` maps the partitions that did not answer to when they last
-did. Times are epoch milliseconds; -1 is not known. All others are as of `looks/ends`.
+did, and `faulted`, if it is there, those that were set aside to the reason. Times are
+epoch milliseconds; -1 is not known. All others are as of `looks/ends`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from mirror.errors import MALFORMED
 from mirror.recovery import standby
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from mirror.recovery.standby import Entry, Fields, Standby
 
 KIND = "ends"
 NOT_KNOWN = -1
+_FAULTED = "faulted"
 _COLUMNS = ("ends", "stable", "starts", "epochs", "since")
 
 
@@ -54,10 +59,14 @@ class TopicEnds:
     """Of the topic that the offsets belong to, in hex; zeros if brokers have none."""
     partitions: tuple[PartitionEnd, ...]
 
-    def fields(self, looked_at: float) -> Fields:
-        """As in the topic, with a look at this time."""
+    def fields(
+        self, looked_at: float, faulted: Mapping[int, str] = MappingProxyType({})
+    ) -> Fields:
+        """As in the topic, with a look at this time. `faulted`: why partitions were set
+        aside.
+        """
         each = self.partitions
-        return {
+        told: Fields = {
             "topic_id": self.topic_id,
             "ends": [p.end for p in each],
             "stable": [p.stable for p in each],
@@ -70,6 +79,9 @@ class TopicEnds:
                 if p.at < looked_at
             },
         }
+        if faulted:
+            told[_FAULTED] = {str(n): why for n, why in sorted(faulted.items())}
+        return told
 
 
 def read(found: Standby, source_alias: str) -> dict[str, TopicEnds]:
@@ -82,6 +94,15 @@ def read(found: Standby, source_alias: str) -> dict[str, TopicEnds]:
     return {
         name: decode(standby_topic, name, entry, looked_at)
         for name, entry in found.entries[KIND].items()
+    }
+
+
+def faults(found: Standby) -> dict[tuple[str, int], str]:
+    """Why partitions were set aside at the last look, by topic and number."""
+    return {
+        (name, int(number)): str(why)
+        for name, entry in found.entries[KIND].items()
+        for number, why in entry.fields.get(_FAULTED, {}).items()
     }
 
 

@@ -51,14 +51,12 @@ TOPIC_CONFIGS = {
     "max.message.bytes": str(_MOST_BYTES),
 }
 _TIMEOUT_MS = 30_000
-"""Brokers abort the transaction of an operator that died after this time; the next
-operator does it at once."""
+"""After which brokers abort an operator's transaction; the next one does it at once."""
 _TOO_FEW_REPLICAS = "NOT_ENOUGH_REPLICAS"
 """Brokers also say so while the coordinator is away."""
 _AGAIN = retry.Backoff(0.05, 1.0)
 PATIENCE_SECONDS = 30.0
-"""How long to try to write an entry, or to read: longer than a coordinator or leader
-takes to move."""
+"""To write an entry, or to read: longer than a coordinator or leader takes to move."""
 
 
 class Kind(StrEnum):
@@ -69,8 +67,7 @@ class Kind(StrEnum):
     SWITCH = "SWITCH"
     FAILOVER = "FAILOVER"
     FENCE = "FENCE"
-    """The fence that a failover owed is laid: an entry of its own, of the same epoch,
-    written while no run is open."""
+    """An owed fence is laid: one entry, of the same epoch, while no run is open."""
 
 
 class StepState(StrEnum):
@@ -199,16 +196,21 @@ class JournalReader:
                 if time.monotonic() > until or not passes:
                     if isinstance(error, BrokerError):
                         raise
-                    where = f"cluster {self._cluster.alias}: {TOPIC}"
-                    raise UnreachableError(
-                        f"{where} cannot be read: {error}"
-                    ) from error
+                    where = f"cluster {self._cluster.alias}: {TOPIC} cannot be read"
+                    raise UnreachableError(f"{where}: {error}") from error
                 pause = _AGAIN.after(pause)
                 time.sleep(pause)
             else:
                 return tuple(self._entries)
 
     def _follow(self, shown: Topic, *, wait: bool) -> None:
+        if not wait and self._reader.topic_id == shown.topic_id:  # mostly no more
+            where, topics = (TOPIC, 0), {TOPIC: shown}
+            latest = topic_admin.list_offsets(
+                self._cluster, [where], timestamp=topic_admin.LATEST, topics=topics
+            )
+            if latest.get(where) == self._reader.position:
+                return
         for _, key, value in self._reader.read(wait=wait, shown=shown):
             self._entries.append(decode(key, value))
 
@@ -251,13 +253,12 @@ class JournalWriter:
         """
         self._producer.require_owner()
 
-    def require_room(self, entry: Entry) -> None:
-        """Raises:
-        ClusterError: the topic does not take an entry as large as this one.
-        """
-        self._encoded(entry)
+    def require_room(self, entry: Entry) -> EncodedBatch:
+        """The entry as a batch.
 
-    def _encoded(self, entry: Entry) -> EncodedBatch:
+        Raises:
+            ClusterError: the topic does not take one as large as this.
+        """
         batch = records.encode([entry.record()])
         most = min(self._most, _MOST_BYTES)
         if batch.size > most:
@@ -275,7 +276,7 @@ class JournalWriter:
             FencedError: a later operator took over.
             ClusterError: it was not written, or `in_doubt`: it may have been.
         """
-        batch = self._encoded(entry)
+        batch = self.require_room(entry)
         until = time.monotonic() + seconds
         self.in_doubt = False
         pause = 0.0

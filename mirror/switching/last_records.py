@@ -1,15 +1,21 @@
 """Whether the last records of each partition are the same on both clusters.
 
 Main function: `compare`: record by record, as `mirror verify` does, but only the end of
-each partition, in this process, and until the step's time is up.
+each partition, in this process, and until the step's time is up. `begin` does it ahead
+in a thread: what was copied until the cut stays as it is, and while producers are
+stopped the clusters have time for it.
 """
 
 from __future__ import annotations
 
+from concurrent.futures import Future, wait
 from dataclasses import dataclass, replace
+import math
+import threading
 import time
 from typing import TYPE_CHECKING
 
+from mirror.clusters.reach import Reach
 from mirror.errors import MirrorError
 from mirror.proving.continuous.step import Step
 from mirror.proving.run_files import RunFiles
@@ -24,6 +30,7 @@ MOST = 1000
 """Source offsets of each partition."""
 _RANGE_BYTES = 8 << 20
 _AT_ONCE = 8
+_BESIDE = "last records"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,10 +41,42 @@ class Ends:
     warnings: tuple[str, ...] = ()
 
 
-def compare(stage: Stage) -> Ends:
-    """Compare the ends of all partitions that the flow copies. Where that fails, or
-    takes too long, is a warning: it proves what is so already.
+def begin(stage: Stage) -> None:
+    """Compare on connections of its own while the next steps are done. The thread ends
+    with the process.
     """
+    begun: Future[Ends] = Future()
+    stage.beside[_BESIDE] = begun
+
+    def run() -> None:
+        try:
+            with Reach(stage.config.clusters, client_id="mirror.switch") as reach:
+                alone = replace(
+                    stage,
+                    source_or_none=reach(stage.flow.source),
+                    target_or_none=reach(stage.flow.target),
+                    tell=lambda _text: None,
+                    deadline=math.inf,
+                )
+                begun.set_result(_compare(alone))
+        except Exception as error:  # noqa: BLE001  `compare` does it once more
+            begun.set_exception(error)
+
+    threading.Thread(target=run, name="mirror-last-records", daemon=True).start()
+
+
+def compare(stage: Stage) -> Ends:
+    """Compare the ends of all partitions that the flow copies, once more if that was
+    done ahead and anything was not as it should be. Where that fails, or takes too
+    long, is a warning: it proves what is so already.
+    """
+    if (begun := stage.beside.get(_BESIDE)) is not None:
+        stage.tell("comparing the last records")
+        wait([begun], timeout=max(stage.deadline - time.monotonic(), 0.0))
+        if begun.done() and begun.exception() is None:
+            found: Ends = begun.result()
+            if not found.warnings:
+                return found
     try:
         return _compare(stage)
     except MirrorError as error:

@@ -19,6 +19,8 @@ from mirror.recovery import journal, roles
 from mirror.recovery.journal import JournalReader, Kind
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     from mirror.clusters.cluster import Cluster
     from mirror.config.pair_settings import PairConfig
     from mirror.config.schema import FlowConfig, MirrorConfig
@@ -76,6 +78,8 @@ class Stage:
     """When each step began and when it was last heard of, epoch seconds."""
     agree: Callable[[str], bool] = lambda _question: True
     """Asks the user something; with --yes the answer is yes."""
+    beside: dict[str, Future[Any]] = field(default_factory=dict)
+    """What one step began for a later one to take, in this process."""
     growing: Mapping[str, int] = field(default_factory=dict)
     """For a plan: how many partitions topics of the source get before the run."""
 

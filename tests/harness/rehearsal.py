@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from mirror.clusters.cluster import Cluster
     from mirror.recovery.roles import Run
+    from mirror.status.values import PartitionStatus
 
 
 class Rehearsal:
@@ -105,13 +106,15 @@ class Rehearsal:
             witness.begin(copy)
             copy_until(witness, slot, flow.lease(60), count=count, timeout=60)
 
-    def see(self) -> None:
-        """Look at the source, as the service does all the time."""
+    def see(self, *partitions: PartitionStatus) -> None:
+        """Look at the source, as a service that shows these does all the time."""
         one, other = self._ends
         name = f"{one}->{other}"
         flow = self.config.flows[name]
         names = [each.topic for each in select(self.cluster(one), flow).topics]
-        job = StandbyJob(flow, lambda: names, store=StatusStore((name,))).job()
+        store = StatusStore((name,))
+        store.update(name, lambda shown: replace(shown, partitions=partitions))
+        job = StandbyJob(flow, lambda: names, store=store).job()
         job.work(self.cluster(one), self.cluster(other))
 
     def stage(self, kind: Kind = Kind.SWITCH, *, seconds: float = 60.0) -> Stage:

@@ -78,8 +78,10 @@ class Pair:
                 self.happens.get(name, lambda: None)()
                 return Done(text="done")
 
-            def undo(_stage: Stage) -> str:
+            def undo(stage: Stage) -> str:
                 self.undone.append(name)
+                if name == roles.ROLE:
+                    assert stage.target  # which that of the real step changes
                 return "undone"
 
             return Step(do=do, undo=undo)
@@ -267,21 +269,33 @@ def test_the_source_dies_after_the_role_has_moved(pair: Pair) -> None:
         wait_for(pair.same)
 
 
-@pytest.mark.parametrize("step", cases(["fence", "positions", "open"], some=["open"]))
+@pytest.mark.parametrize(
+    "step", cases(["hold", "fence", "positions", "open"], some=["open"])
+)
 def test_the_target_dies(pair: Pair, step: str) -> None:
     """B dies before it was told to be active: everything is undone on A within seconds,
-    and A's journal says so. Once B is back, a service brings it what it missed, and the
+    and A's journal says so, although A loses a request when producers have been blocked
+    for too long already. Once B is back, a service brings it what it missed, and the
     next switch goes through.
     """
     one, two = pair.names
-    with pair.lose_in(step, 1):
+    stumble = Rule(api="Produce", mishap=Mishap.LOST, times=1)
+    with pair.lose_in(step, 1) as rules:
+        lose = pair.happens[step]
+        pair.happens[step] = lambda: (
+            lose(), rules.enter_context(pair.proxies[one].rules(stumble))
+        )  # fmt: skip
         began = time.monotonic()
         pair.fails("Everything was undone", pair.carry_out)
-        assert time.monotonic() - began < 15 * crowd()
+        assert time.monotonic() - began < 20 * crowd()
     assert pair.undone[0] == step
     assert pair.undone[-1] == "assess"
     run = roles.runs(pair.journal(0))[-1]
     assert (run.open, run.last.state) == (False, StepState.UNDONE)
+    failed = next(n for n, e in enumerate(run.entries) if e.state is StepState.FAILED)
+    waited = run.entries[failed + 1].at - run.entries[failed].at
+    assert waited < TERMS.step_seconds * 0.7, "for B's journal, on the way back"
+    assert run.last.at - run.entries[failed + 1].at < 6, "for it once more each time"
     with pair.service():
         wait_for(pair.same)
     assert (pair.active(0), pair.active(1)) == (one, one)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from dataclasses import replace
 import json
 import threading
 import time
@@ -29,6 +30,7 @@ from mirror.recovery import ends
 from mirror.recovery.ends import PartitionEnd, TopicEnds
 from mirror.recovery.journal import Kind
 from mirror.recovery.standby import StandbyWriter
+from mirror.status.states import PartitionState
 from mirror.status.store import StatusStore
 from mirror.switching.stage import StepError
 from mirror.switching.steps import STEPS, opening
@@ -37,6 +39,7 @@ from tests.harness.application import Application
 from tests.harness.load import producer
 from tests.harness.metadata import overrides
 from tests.harness.rehearsal import Rehearsal
+from tests.harness.statuses import partition_status
 from tests.harness.switching import make_active, pair_of
 from tests.harness.waiting import wait_for
 
@@ -85,6 +88,27 @@ def test_a_copy_that_is_too_far_behind(
         )  # fmt: skip
         with pytest.raises(StepError, match=r"1\d\d s behind.* max_lag_seconds is 40"):
             STEPS["assess"].do(rehearsal.stage())
+
+
+def test_a_partition_that_is_faulted(
+    clusters: dict[str, PlaygroundCluster], topic_name: str
+) -> None:
+    """A switch is refused while a partition is set aside, by the reason that the
+    service saw, and not once all of it is copied, or if it was only set aside now.
+    """
+    faulted = partition_status(
+        topic_name, 0, state=PartitionState.FAULTED, since=time.time() - 60,
+        reason="target: MESSAGE_TOO_LARGE",
+    )  # fmt: skip
+    with rehearsal_of(clusters, topic_name) as rehearsal:
+        rehearsal.see(faulted)
+        assert "lag 0" in STEPS["assess"].do(rehearsal.stage()).text
+        Application(topic_name, 1, "app").write(clusters["a"].bootstrap, 5)
+        rehearsal.see(replace(faulted, since=time.time()))
+        STEPS["assess"].do(rehearsal.stage())
+        rehearsal.see(faulted)
+        with pytest.raises(MirrorError, match=r"-0 is FAULTED.*: target: MESSAGE_TOO"):
+            rehearsal.carry_out()
 
 
 def test_a_fence_without_an_authorizer(

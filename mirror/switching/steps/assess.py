@@ -200,12 +200,29 @@ def look(stage: Stage, *, waits: bool = True) -> RiskStatus:
 
 def _require_ready(stage: Stage, risk: RiskStatus) -> None:
     hooks.require_usable(stage.pair)
+    _require_unfaulted(stage, risk)
     _require_current(stage, risk)
     _require_settled(stage)
     _require_partitions(stage)
     if stage.pair.fence == "acl":
         for cluster in (stage.source, stage.target):
             fences.look(cluster, stage.config, (), probe=False)
+
+
+def _require_unfaulted(stage: Stage, risk: RiskStatus) -> None:
+    """By what the service saw last, of what is still not copied."""
+    behind = {(each.topic, each.partition) for each in risk.partitions if each.records}
+    if not behind:
+        return
+    kept = standby.read(stage.target, stage.flow.source, {ends.KIND})
+    faults = {} if kept is None else ends.faults(kept)
+    if stuck := sorted(behind & faults.keys()):
+        (topic, number), more = stuck[0], len(stuck) - 1
+        also = f", as are {some(more, 'partition')} more" if more else ""
+        raise StepError(
+            f"{topic}-{number} is FAULTED{also}, so its copy does not go on: "
+            f"{faults[topic, number]}. `mirror status` shows it: put that right first"
+        )
 
 
 def _require_current(stage: Stage, risk: RiskStatus) -> None:

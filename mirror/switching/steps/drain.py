@@ -58,6 +58,9 @@ def _catch_up(stage: Stage) -> Done:
         if not lacks or lacks in str(error):
             raise
         raise StepError(f"{error}; {lacks}") from error
+    from mirror.switching import last_records  # noqa: PLC0415  as in `prove`
+
+    last_records.begin(stage)
     return Done(
         text=f"{len(cut)} of {some(len(cut), 'partition')} at their end"
         + schemas.drain(stage)
