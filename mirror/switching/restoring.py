@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from mirror.batches import records, writing
 from mirror.clusters.admin import topic_admin
-from mirror.clusters.admin.truncation import delete_records
+from mirror.clusters.admin.deletion import delete_records
 from mirror.clusters.transactions import Producer
 from mirror.config import scopes
 from mirror.driver import ownership

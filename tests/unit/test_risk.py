@@ -15,7 +15,7 @@ from mirror.errors import ClusterError
 from mirror.offsets.progress import NO_ID, Position, Progress, RunningCount
 from mirror.recovery import ends, risk, standby
 from mirror.recovery.ends import UNHEARD, PartitionEnd, TopicEnds
-from mirror.recovery.sightings import Sightings
+from mirror.recovery.looking import Sightings
 from mirror.recovery.standby import Entry
 from mirror.status.counts import Counts
 
