@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from mirror.clusters.wire.fetch import Fetched
     from mirror.config.schema import FlowConfig
     from mirror.relay.faults import Faults
-    from mirror.relay.fetch_channel import Answer
+    from mirror.relay.fetch_channel import FetchAnswer
     from mirror.relay.jumps import Jump
     from mirror.relay.lease import Assignment
     from mirror.relay.pending_transaction import PendingTransaction
@@ -118,7 +118,7 @@ class Intake:
         """Commit a first position that a second lookup might not find again."""
         self._settled[key] = position
 
-    def foresee(self, answer: Answer) -> dict[TopicPartition, tuple[int, int]]:
+    def foresee(self, answer: FetchAnswer) -> dict[TopicPartition, tuple[int, int]]:
         """Where its partitions will be, and after which leader epoch, if all goes well:
         a quick guess that may be wrong.
         """
@@ -133,7 +133,9 @@ class Intake:
         }
         return {key: (end, epoch) for key, (end, epoch) in ends.items() if end >= 0}
 
-    def take(self, answer: Answer, transaction: PendingTransaction) -> Iterator[None]:
+    def take(
+        self, answer: FetchAnswer, transaction: PendingTransaction
+    ) -> Iterator[None]:
         """Put what one leader answered into the transaction, a partition at a time.
 
         Raises:
@@ -189,7 +191,7 @@ class Intake:
         self._reader.leave_out(key)
 
     def _take(
-        self, fetched: Fetched, answer: Answer, transaction: PendingTransaction
+        self, fetched: Fetched, answer: FetchAnswer, transaction: PendingTransaction
     ) -> None:
         key = (fetched.topic, fetched.partition)
         position = self._reader.offset(key)
@@ -255,7 +257,7 @@ class Intake:
     def _rewritten(
         self,
         fetched: Fetched,
-        answer: Answer,
+        answer: FetchAnswer,
         position: int,
         transaction: PendingTransaction,
     ) -> tuple[Buffer, Batches, Rewritten] | None:
