@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from mirror.config.pair_settings import PairConfig
     from mirror.recovery.drills import KeptDrill
     from mirror.recovery.journal import Entry
-    from mirror.recovery.roles import Block, Role, Run
+    from mirror.recovery.roles import Role, Run, WriteBlock
 
 _MOST_RUNS = 5
 
@@ -57,7 +57,7 @@ class Known:
     """The open one."""
     drilled: tuple[KeptDrill, ...]
     """The drills of a failover from the active cluster, oldest first."""
-    block: Block | None
+    block: WriteBlock | None
     """Of the last run that kept producers from writing."""
     status: PairStatus
     """All of it that only the journals decide."""
@@ -168,7 +168,7 @@ def status_of(
     )
 
 
-def _block_seconds(block: Block | None) -> float:
+def _block_seconds(block: WriteBlock | None) -> float:
     """-1 if there was none."""
     if block is None:
         return -1.0
