@@ -69,12 +69,12 @@ def show_plan(stage: Stage, output: Form) -> None:
         MirrorError: it cannot be made now.
     """
     from mirror.switching.steps.assess import assessed
-    from mirror.switching.steps.changes import Changes, changes
+    from mirror.switching.steps.changes import StepChanges, changes
 
     done, places = assessed(stage, waits=False)
     planned = {**changes(stage, places)}
     if output is Form.JSON:
-        planned["assess"] = Changes(warnings=done.warnings)
+        planned["assess"] = StepChanges(warnings=done.warnings)
         for step, each in planned.items():
             told: dict[str, Any] = {
                 "step": step,
