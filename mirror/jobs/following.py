@@ -20,7 +20,7 @@ from mirror.offsets.followed import Followed
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
-    from mirror.clusters.admin.group_offsets import Committed
+    from mirror.clusters.admin.group_offsets import CommittedOffset
     from mirror.clusters.cluster import Cluster
     from mirror.config.schema import FlowConfig
     from mirror.offsets.groups import Standing
@@ -66,7 +66,7 @@ class Following:
 
     def due(
         self, topics: Collection[str]
-    ) -> dict[str, dict[TopicPartition, Committed]]:
+    ) -> dict[str, dict[TopicPartition, CommittedOffset]]:
         """Commits by group whose checkpoints are to be written now; `topics` are those
         that are copied.
         """

@@ -17,7 +17,7 @@ from mirror.offsets.translation import Exactness
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from mirror.clusters.admin.group_offsets import Committed
+    from mirror.clusters.admin.group_offsets import CommittedOffset
     from mirror.offsets.groups import Standing
     from mirror.policy.selection import GroupFilter
 
@@ -38,7 +38,7 @@ class Followed:
         self.of_other_types = 0
         """Records so far that are no commits."""
         self._matches = lru_cache(_GROUPS)(wanted.matches)
-        self._due: dict[CommitKey, Committed] = {}
+        self._due: dict[CommitKey, CommittedOffset] = {}
         self._just: set[CommitKey] = set()
         """Written in the last round."""
         self._seen: set[str] = set()
@@ -59,17 +59,17 @@ class Followed:
                 self.undecodable += 1
                 self.error = str(error)
 
-    def _take(self, key: CommitKey, committed: Committed | None) -> None:
+    def _take(self, key: CommitKey, committed: CommittedOffset | None) -> None:
         if committed is None:
             self._due.pop(key, None)
         elif key.group not in self._hidden:
             self._due[key] = committed
             self._seen.add(key.group)
 
-    def due(self) -> dict[str, dict[TopicPartition, Committed]]:
+    def due(self) -> dict[str, dict[TopicPartition, CommittedOffset]]:
         """By group, as `groups.translated` takes them."""
         just, self._just = self._just, set()
-        found: dict[str, dict[TopicPartition, Committed]] = {}
+        found: dict[str, dict[TopicPartition, CommittedOffset]] = {}
         for key, committed in self._due.items():
             if key not in just:
                 found.setdefault(key.group, {})[key.topic, key.partition] = committed

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 from mirror.clusters.admin import group_offsets, groups, topic_admin
-from mirror.clusters.admin.group_offsets import Committed
+from mirror.clusters.admin.group_offsets import CommittedOffset
 from mirror.clusters.admin.groups import GroupKind
 from mirror.offsets.translation import Exactness, ManyTranslator, Translated
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 TopicPartition = tuple[str, int]
 
 _WITHOUT_OFFSETS = frozenset({GroupKind.SHARE})
-_NOTHING_TO_COMMIT = Committed(0)
+_NOTHING_TO_COMMIT = CommittedOffset(0)
 
 
 class Knowing(ManyTranslator, Protocol):
@@ -162,7 +162,7 @@ def look(
 
 
 def translated(
-    committed: Mapping[str, Mapping[TopicPartition, Committed]],
+    committed: Mapping[str, Mapping[TopicPartition, CommittedOffset]],
     copies: Mapping[str, Copy],
     knowing: Knowing,
     edges: Mapping[TopicPartition, tuple[int, int]],
@@ -228,7 +228,7 @@ def missing(
 
 
 def _open_questions(
-    committed: Mapping[str, Mapping[TopicPartition, Committed]],
+    committed: Mapping[str, Mapping[TopicPartition, CommittedOffset]],
     copies: Mapping[str, Copy],
     knowing: Knowing,
 ) -> set[TopicPartition]:

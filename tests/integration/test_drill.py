@@ -16,7 +16,7 @@ import yaml
 
 from mirror.batches.writing import append
 from mirror.clusters.admin import group_offsets
-from mirror.clusters.admin.group_offsets import Committed
+from mirror.clusters.admin.group_offsets import CommittedOffset
 from mirror.drilling.findings import Level
 from mirror.offsets import runs
 from mirror.offsets.runs import Block
@@ -343,7 +343,7 @@ def test_a_hundred_groups(
         pair.copy(two, pair.copied, records)
         wanted = {
             f"{topic_name}-g{number}": {
-                (topic_name, partition): Committed(number * 20)
+                (topic_name, partition): CommittedOffset(number * 20)
                 for partition in range(partitions)
             }
             for number in range(groups)

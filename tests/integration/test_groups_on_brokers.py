@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, TopicPartition
 import pytest
 
 from mirror.clusters.admin import group_offsets, groups
-from mirror.clusters.admin.group_offsets import Committed
+from mirror.clusters.admin.group_offsets import CommittedOffset
 from mirror.clusters.admin.groups import Group, GroupKind
 from mirror.clusters.cluster import Cluster
 from mirror.config.cluster_settings import ClusterConfig
@@ -100,7 +100,7 @@ def test_a_group_at_work_is_left_alone(
             assert not done.moved
             assert offset_of(cluster, group, topic_name) == 50
             # Not by our own restraint alone: the coordinator refuses, too.
-            forced = {group: {(topic_name, 0): Committed(80)}}
+            forced = {group: {(topic_name, 0): CommittedOffset(80)}}
             assert group in group_offsets.commit(cluster, forced)
             listed = groups.list_groups(cluster)[group]
             assert (listed.kind, listed.idle) == (GroupKind(protocol), False)
@@ -233,7 +233,12 @@ def test_share_groups_are_named_as_not_covered(
         assert not group_offsets.fetch(cluster, [plain]).refused
         group_offsets.commit(
             cluster,
-            {plain: {(topic_name, 0): Committed(7, "m"), ("no-copy", 0): Committed(1)}},
+            {
+                plain: {
+                    (topic_name, 0): CommittedOffset(7, "m"),
+                    ("no-copy", 0): CommittedOffset(1),
+                }
+            },
         )
         found = look(
             cluster,

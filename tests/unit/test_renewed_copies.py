@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import numpy as np
 import pytest
 
-from mirror.clusters.admin.group_offsets import Committed
+from mirror.clusters.admin.group_offsets import CommittedOffset
 from mirror.clusters.topics import Leader, Topic
 from mirror.clusters.wire.produce import EncodedBatch
 from mirror.clusters.wire.write import Placed
@@ -552,9 +552,9 @@ def test_checkpoints_and_groups_leave_a_copy_that_is_gone() -> None:
     withdrawn = _highest(last).withdrawn(known, standing, LostFrom(0))
     assert withdrawn == {"g": {key: 500}}
     for present, moved in ((480, True), (500, True), (501, False), (0, False)):
-        steps = forward(known["g"], {key: Committed(present)}, withdrawn["g"])
+        steps = forward(known["g"], {key: CommittedOffset(present)}, withdrawn["g"])
         assert bool(steps) is moved, present
-    assert not forward(known["g"], {key: Committed(480)})
+    assert not forward(known["g"], {key: CommittedOffset(480)})
 
 
 def _highest(*written: Checkpoint) -> Highest:

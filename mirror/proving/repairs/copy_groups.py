@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from mirror.clusters import codes
 from mirror.clusters.admin import allowed, group_offsets, groups
-from mirror.clusters.admin.group_offsets import Committed
+from mirror.clusters.admin.group_offsets import CommittedOffset
 from mirror.clusters.admin.groups import GroupKind
 from mirror.errors import BrokerError, MirrorError
 from mirror.recovery.rebuilds import KeptGroup
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _MOST_NAMED = 10
 
-Places = dict[str, dict[int, Committed]]
+Places = dict[str, dict[int, CommittedOffset]]
 """By group and partition: what it has committed in the copy."""
 
 
@@ -116,7 +116,7 @@ def settle(
             there[number] = max(answer.offset, 0)
     wanted = {
         group.group: {
-            (copy, number): Committed(offset, group.offsets[number][1])
+            (copy, number): CommittedOffset(offset, group.offsets[number][1])
             for number, offset in there.items()
         }
     }
