@@ -34,7 +34,7 @@ _NEAR = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Compared:
+class ComparedNext:
     """The outcome."""
 
     partitions: frozenset[TopicPartition] = frozenset()
@@ -58,7 +58,7 @@ def compare(
     positions: Mapping[TopicPartition, Iterable[int]],
     *,
     records: int,
-) -> Compared:
+) -> ComparedNext:
     """Compare so many source offsets from each of these positions on.
 
     Raises:
@@ -109,7 +109,7 @@ def compare(
             for number in range(_partitions(source, topic))
             if (topic, number) not in compared
         }
-    return Compared(
+    return ComparedNext(
         partitions=frozenset(compared | unread.keys()), wrong=wrong,
         unread=unread, undecided=undecided,
         starts={(of.topic, of.partition): of.source_start for of in found.partitions},
