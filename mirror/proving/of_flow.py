@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from mirror.proving.scope import Scope
     from mirror.proving.survey import Survey
     from mirror.proving.translated_ids import TranslatedIds
-    from mirror.proving.verification import Done, PartitionProof, Proven
+    from mirror.proving.verification import PartitionProof, Proven, VerifiedSoFar
 
 log = structlog.get_logger()
 
@@ -46,7 +46,7 @@ def prove(
     runner: Runner,
     scope: Scope,
     *,
-    show: Callable[[Done], None],
+    show: Callable[[VerifiedSoFar], None],
     after: Proven | None = None,
 ) -> Proven:
     """Prove the topics of the scope, and keep on the target how far those partitions

@@ -90,7 +90,7 @@ class Proven:
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class VerifiedSoFar:
     """How far it is."""
 
     fetched_bytes: int
@@ -151,7 +151,7 @@ class Verification:
         target: Cluster,
         runner: Runner,
         *,
-        show: Callable[[Done], None] = lambda _: None,
+        show: Callable[[VerifiedSoFar], None] = lambda _: None,
         keep: Callable[[PartitionProof], None] | None = None,
     ) -> None:
         """`show` is called with each result, `keep` with each partition in which
@@ -225,7 +225,7 @@ class Verification:
         self._offsets += offsets
         self._fetched += fetched
         expected = self._fetched * self._total // max(self._offsets, 1)
-        self._show(Done(self._fetched, expected))
+        self._show(VerifiedSoFar(self._fetched, expected))
 
     def _ranges(self, found: Survey, files: RunFiles) -> Iterator[Range]:
         """One partition after the other: a map may have millions of runs."""
