@@ -68,7 +68,7 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Edges:
+class LogEdges:
     """Where a log begins and ends."""
 
     start: int
@@ -77,7 +77,7 @@ class Edges:
     end: int
 
 
-def edges(cluster: Cluster, topic: str, partition: int) -> Edges:
+def edges(cluster: Cluster, topic: str, partition: int) -> LogEdges:
     """Where a log begins and ends now.
 
     Raises:
@@ -99,7 +99,7 @@ def edges(cluster: Cluster, topic: str, partition: int) -> Edges:
         raise NoLeaderError(
             f"cluster {cluster.alias}: {topic}-{partition} has no leader that answers"
         )
-    return Edges(start=start, stable=stable, end=end)
+    return LogEdges(start=start, stable=stable, end=end)
 
 
 def look(
