@@ -27,27 +27,27 @@ _AT_ONCE = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ends:
+class LastRecords:
     """The outcome."""
 
     text: str
     warnings: tuple[str, ...] = ()
 
 
-def compare(stage: Stage) -> Ends:
+def compare(stage: Stage) -> LastRecords:
     """Compare the ends of all partitions that the flow copies. Where that fails, or
     takes too long, is a warning: it proves what is so already.
     """
     try:
         return _compare(stage)
     except MirrorError as error:
-        return Ends(
+        return LastRecords(
             text="the last records were not compared",
             warnings=(f"the last records were not compared: {error}",),
         )
 
 
-def _compare(stage: Stage) -> Ends:
+def _compare(stage: Stage) -> LastRecords:
     step = Step(stage.config, stage.flow, stage.source, stage.target, InProcess())
     outcomes: list[Outcome] = []
     with RunFiles() as files:
@@ -84,7 +84,7 @@ def _compare(stage: Stage) -> Ends:
     if left := len(ends) - len(outcomes):
         warnings.append(f"{some(left, 'partition')} not compared: no time was left")
     alike = sum(not each.findings and not each.failure for each in outcomes)
-    return Ends(
+    return LastRecords(
         text=f"the last {MOST:,} records are equal in {alike} of "
         f"{some(len(ends), 'partition')}",
         warnings=tuple(warnings),
