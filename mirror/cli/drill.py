@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from mirror.config.pair_settings import PairConfig
     from mirror.config.schema import FlowConfig, MirrorConfig
     from mirror.drilling.canaries.outcome import Leg
-    from mirror.drilling.findings import Finding
+    from mirror.drilling.findings import DrillFinding
     from mirror.switching.stage import Done
 
 FORMAT_VERSION = 1
@@ -118,7 +118,7 @@ def drill(
         raise typer.Exit(EXIT_FAILED)
 
 
-def _row(each: Finding) -> tuple[str, ...]:
+def _row(each: DrillFinding) -> tuple[str, ...]:
     return str(each.level), each.subject, each.reason, each.cure, each.command
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from mirror.drilling.findings import Finding, Level
+from mirror.drilling.findings import DrillFinding, Level
 from mirror.status.wording import some
 
 if TYPE_CHECKING:
@@ -44,10 +44,10 @@ class Seen:
     disks_there: Collection[Disk] = ()
 
 
-def judge(seen: Seen) -> Iterator[Finding]:
+def judge(seen: Seen) -> Iterator[DrillFinding]:
     """What is missing."""
     if seen.replication_factor > seen.brokers:
-        yield Finding(
+        yield DrillFinding(
             level=Level.NOT_READY,
             subject=f"cluster {seen.target}",
             reason=f"replication_factor is {seen.replication_factor}, and "
@@ -60,10 +60,12 @@ def judge(seen: Seen) -> Iterator[Finding]:
     yield from _disks(seen)
 
 
-def _of_copy(seen: Seen, topic: str, copy: str, found: Replicas) -> Iterator[Finding]:
+def _of_copy(
+    seen: Seen, topic: str, copy: str, found: Replicas
+) -> Iterator[DrillFinding]:
     subject = f"topic {copy}"
     if found.leaderless:
-        yield Finding(
+        yield DrillFinding(
             level=Level.NOT_READY,
             subject=subject,
             reason=f"{some(found.leaderless, 'partition')} without a leader on "
@@ -71,7 +73,7 @@ def _of_copy(seen: Seen, topic: str, copy: str, found: Replicas) -> Iterator[Fin
             cure="start the brokers that have its replicas",
         )
     elif found.out_of_sync:
-        yield Finding(
+        yield DrillFinding(
             level=Level.DEGRADED,
             subject=subject,
             reason=f"{some(found.out_of_sync, 'partition')} on {seen.target} with "
@@ -79,7 +81,7 @@ def _of_copy(seen: Seen, topic: str, copy: str, found: Replicas) -> Iterator[Fin
             cure="start the brokers that have them, and wait until they are in sync",
         )
     if found.least < (needed := seen.needed_in_sync.get(copy, 1)):
-        yield Finding(
+        yield DrillFinding(
             level=Level.NOT_READY,
             subject=subject,
             reason=f"min.insync.replicas is {needed}, and it has "
@@ -89,7 +91,7 @@ def _of_copy(seen: Seen, topic: str, copy: str, found: Replicas) -> Iterator[Fin
         )
     model = seen.there.get(topic)
     if model is not None and found.least < min(model.least, seen.brokers):
-        yield Finding(
+        yield DrillFinding(
             level=Level.DEGRADED,
             subject=subject,
             reason=f"{some(found.least, 'replica')} on {seen.target}, {model.least} on "
@@ -99,18 +101,18 @@ def _of_copy(seen: Seen, topic: str, copy: str, found: Replicas) -> Iterator[Fin
         )
 
 
-def _disks(seen: Seen) -> Iterator[Finding]:
+def _disks(seen: Seen) -> Iterator[DrillFinding]:
     cluster = f"cluster {seen.target}"
     for disk in seen.disks_here:
         if disk.failed:
-            yield Finding(
+            yield DrillFinding(
                 level=Level.NOT_READY,
                 subject=cluster,
                 reason=f"a log directory of broker {disk.node} has failed",
                 cure="replace the disk",
             )
         elif 0 <= disk.usable < _LEAST_SHARE * disk.total:
-            yield Finding(
+            yield DrillFinding(
                 level=Level.DEGRADED,
                 subject=cluster,
                 reason=f"a disk of broker {disk.node} has {_gb(disk.usable)} left of "
@@ -128,7 +130,7 @@ def _disks(seen: Seen) -> Iterator[Finding]:
             had = sum(d.sizes.get(copy, 0) for d in seen.disks_here)
             growth += max(wanted - had, 0.0)
     if growth > (usable := sum(disk.usable for disk in known)):
-        yield Finding(
+        yield DrillFinding(
             level=Level.NOT_READY,
             subject=cluster,
             reason=f"the copies have {_gb(growth)} to grow until they are as large as "

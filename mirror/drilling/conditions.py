@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mirror.drilling.findings import Finding, Level
+from mirror.drilling.findings import DrillFinding, Level
 from mirror.recovery import access
 from mirror.status.wording import duration, some
 
@@ -27,11 +27,13 @@ _STALE_SECONDS = 600.0
 _OLD_PROOF_SECONDS = 7 * 86400.0
 
 
-def of_risk(risk: RiskStatus, pair: PairConfig, flow: FlowConfig) -> Iterator[Finding]:
+def of_risk(
+    risk: RiskStatus, pair: PairConfig, flow: FlowConfig
+) -> Iterator[DrillFinding]:
     """How far behind the copy is."""
     subject = f"flow {flow.name}"
     if risk.seconds > pair.max_lag_seconds:
-        yield Finding(
+        yield DrillFinding(
             level=Level.NOT_READY,
             subject=subject,
             reason=f"the copy is {duration(risk.seconds)} behind, and max_lag_seconds "
@@ -40,7 +42,7 @@ def of_risk(risk: RiskStatus, pair: PairConfig, flow: FlowConfig) -> Iterator[Fi
             command=f"mirror lag --flow '{flow.name}'",
         )
     elif risk.unknown or risk.seconds < 0:
-        yield Finding(
+        yield DrillFinding(
             level=Level.DEGRADED,
             subject=subject,
             reason="how far behind the copy is, is not known"
@@ -52,7 +54,7 @@ def of_risk(risk: RiskStatus, pair: PairConfig, flow: FlowConfig) -> Iterator[Fi
 
 def of_proofs(
     found: Mapping[TopicPartition, Proof], flow: FlowConfig, *, at: float
-) -> Iterator[Finding]:
+) -> Iterator[DrillFinding]:
     """Whether the last proofs found something, or are old; none is no finding unless
     the service is to prove.
     """
@@ -61,7 +63,7 @@ def of_proofs(
         if proof.findings:
             topics[proof.topic] = topics.get(proof.topic, 0) + proof.findings
     for topic, count in sorted(topics.items()):
-        yield Finding(
+        yield DrillFinding(
             level=Level.NOT_READY,
             subject=f"topic {topic}",
             reason=f"the last proof has {some(count, 'finding')}",
@@ -70,7 +72,7 @@ def of_proofs(
         )
     oldest = min((proof.at for proof in found.values()), default=at)
     if at - oldest > _OLD_PROOF_SECONDS:
-        yield Finding(
+        yield DrillFinding(
             level=Level.DEGRADED,
             subject=f"flow {flow.name}",
             reason=f"the oldest proof is {duration(at - oldest)} old",
@@ -81,13 +83,13 @@ def of_proofs(
 
 def of_standby(
     kept: Kept | None, looked_at: float, flow: FlowConfig, *, at: float
-) -> Iterator[Finding]:
+) -> Iterator[DrillFinding]:
     """Whether the target keeps what a failover needs of the source."""
     subject = f"cluster {flow.target}"
     cure = "run a service for this flow"
     if at - looked_at > _STALE_SECONDS:
         when = f"{duration(at - looked_at)} old" if looked_at else "missing"
-        yield Finding(
+        yield DrillFinding(
             level=Level.DEGRADED,
             subject=subject,
             reason=f"what it keeps about {flow.source} is {when}: after a failover "
@@ -96,7 +98,7 @@ def of_standby(
             command="mirror run",
         )
     if kept is None or access.ACLS not in kept.at:
-        yield Finding(
+        yield DrillFinding(
             level=Level.DEGRADED,
             subject=subject,
             reason=f"it does not keep the ACLs of {flow.source}: a failover could "
@@ -105,7 +107,7 @@ def of_standby(
             command="mirror run",
         )
     elif kept.unseen.get(access.ACLS, "no authorizer") != "no authorizer":
-        yield Finding(
+        yield DrillFinding(
             level=Level.DEGRADED,
             subject=subject,
             reason=f"mirror may not see the ACLs of {flow.source}: a failover could "
@@ -115,11 +117,11 @@ def of_standby(
         )
 
 
-def of_hooks(pair: PairConfig) -> Iterator[Finding]:
+def of_hooks(pair: PairConfig) -> Iterator[DrillFinding]:
     """Whether each hook can be called from this machine."""
     for name, hook in pair.hooks.given() if pair.hooks is not None else ():
         if why := hook.why_unusable:
-            yield Finding(
+            yield DrillFinding(
                 level=Level.NOT_READY,
                 subject=f"hook {name}",
                 reason=why,

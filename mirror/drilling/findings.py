@@ -1,6 +1,6 @@
 """What a drill found, and what follows: whether a failover now would go well.
 
-Main types: `Finding`, one thing that is in the way, and `Drill`, all of them with the
+Main types: `DrillFinding`, one thing that is in the way, and `Drill`, all of them with the
 verdict, which is the worst finding. Pure.
 """
 
@@ -35,7 +35,7 @@ _ORDER = tuple(Level)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class DrillFinding:
     """One thing that a failover would meet."""
 
     level: Level
@@ -67,7 +67,7 @@ class Drill:
     lost_seconds: float
     """What a failover now would lose, by time; -1: not known."""
     lost_records: int
-    findings: tuple[Finding, ...]
+    findings: tuple[DrillFinding, ...]
     """The most serious first."""
     unseen: tuple[str, ...] = ()
     """What could not be looked at, with the reason."""
@@ -130,7 +130,7 @@ def _seconds(seconds: float) -> str:
     return f"{seconds:.1f} s" if seconds < _LONG else duration(seconds)
 
 
-def in_order(found: list[Finding]) -> tuple[Finding, ...]:
+def in_order(found: list[DrillFinding]) -> tuple[DrillFinding, ...]:
     """Each once, the most serious first, else as they came."""
     return tuple(
         sorted(dict.fromkeys(found), key=lambda each: -_ORDER.index(each.level))

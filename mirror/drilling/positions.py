@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from mirror.drilling.findings import Finding, Level
+from mirror.drilling.findings import DrillFinding, Level
 from mirror.offsets.translation import Exactness
 from mirror.status.wording import duration, named, some
 
@@ -76,7 +76,7 @@ class Judged:
     groups_exact: int
     partitions: int
     partitions_exact: int
-    findings: tuple[Finding, ...]
+    findings: tuple[DrillFinding, ...]
 
 
 def judge(known: Known, copied: frozenset[TopicPartition], *, at: float) -> Judged:
@@ -93,7 +93,7 @@ def judge(known: Known, copied: frozenset[TopicPartition], *, at: float) -> Judg
     findings += _of_partitions(known.unread, Level.NOT_READY)
     findings += _of_partitions(known.undecided, Level.DEGRADED)
     findings += [
-        Finding(
+        DrillFinding(
             level=Level.DEGRADED,
             subject=f"group {name}",
             reason="a share group: it has no offsets to move",
@@ -102,7 +102,7 @@ def judge(known: Known, copied: frozenset[TopicPartition], *, at: float) -> Judg
         for name in known.not_covered
     ]
     findings += [
-        Finding(
+        DrillFinding(
             level=Level.NOT_READY,
             subject=f"group {name}",
             reason=f"what it has committed on {known.source} cannot be read: {why}",
@@ -129,9 +129,9 @@ def judge(known: Known, copied: frozenset[TopicPartition], *, at: float) -> Judg
 
 def _of_partitions(
     why: Mapping[TopicPartition, str], level: Level
-) -> Iterator[Finding]:
+) -> Iterator[DrillFinding]:
     for topic, reason in sorted({(topic, why[topic, n]) for topic, n in why}):
-        yield Finding(
+        yield DrillFinding(
             level=level,
             subject=f"topic {topic}",
             reason=f"its next records cannot be compared: {reason}",
@@ -146,10 +146,10 @@ def _is_exact(known: Known, group: str, key: TopicPartition) -> bool:
     return exact and not (other is not None and other.both_ways)
 
 
-def _in_the_way(known: Known, group: str) -> Iterator[Finding]:
+def _in_the_way(known: Known, group: str) -> Iterator[DrillFinding]:
     there = known.on_target.get(group)
     if there is not None and not there.idle:
-        yield Finding(
+        yield DrillFinding(
             level=Level.NOT_READY,
             subject=f"group {group}",
             reason=f"it has members on {known.target}, so its position cannot be set "
@@ -158,7 +158,7 @@ def _in_the_way(known: Known, group: str) -> Iterator[Finding]:
         )
 
 
-def _of_group(known: Known, group: str, at: float) -> Iterator[Finding]:
+def _of_group(known: Known, group: str, at: float) -> Iterator[DrillFinding]:
     subject, flow = f"group {group}", f"{known.source}->{known.target}"
     yield from _in_the_way(known, group)
     committed = known.committed[group]
@@ -170,7 +170,7 @@ def _of_group(known: Known, group: str, at: float) -> Iterator[Finding]:
     if missing := sorted(
         key for key in committed if key not in stands or stands[key].downstream < 0
     ):
-        yield Finding(
+        yield DrillFinding(
             level=Level.NOT_READY,
             subject=subject,
             reason=f"no position in {_named(missing)}: it would begin where "
@@ -184,7 +184,7 @@ def _of_group(known: Known, group: str, at: float) -> Iterator[Finding]:
     ):
         # Of an expired position, the group has lost the next records on both sides.
         kept = any(stands[key].upstream >= known.starts.get(key, 0) for key in older)
-        yield Finding(
+        yield DrillFinding(
             level=Level.NOT_READY if kept else Level.DEGRADED,
             subject=subject,
             reason=f"its position in {_named(older)} is older than all that the copy "
@@ -198,7 +198,7 @@ def _of_group(known: Known, group: str, at: float) -> Iterator[Finding]:
         for key, each in placed.items()
         if each.exactness not in {*_EXACT, Exactness.BEFORE}
     ):
-        yield Finding(
+        yield DrillFinding(
             level=Level.DEGRADED,
             subject=subject,
             reason=f"its position in {_named(vague)} is only a lower bound: it would "
@@ -208,7 +208,7 @@ def _of_group(known: Known, group: str, at: float) -> Iterator[Finding]:
     read = sorted({topic for topic, _ in committed} & known.unjoined.keys())
     for both_ways in (True, False):
         if topics := [t for t in read if known.unjoined[t].both_ways is both_ways]:
-            yield Finding(
+            yield DrillFinding(
                 level=Level.NOT_READY if both_ways else Level.DEGRADED,
                 subject=subject,
                 reason=f"in {named(topics)}: {known.unjoined[topics[0]].why}",
@@ -223,7 +223,7 @@ def _of_group(known: Known, group: str, at: float) -> Iterator[Finding]:
         if stand.upstream <= offset < stand.upstream + known.records
     ):
         (topic, partition), offset, why = odd[0]
-        yield Finding(
+        yield DrillFinding(
             level=Level.NOT_READY,
             subject=subject,
             reason=f"of its next records in {topic}-{partition}, the one at offset "
@@ -234,7 +234,7 @@ def _of_group(known: Known, group: str, at: float) -> Iterator[Finding]:
     again = sum(max(committed[key] - stands[key].upstream, 0) for key in stands)
     age = at - known.written.get(group, at)
     if again and age > known.stale_seconds:
-        yield Finding(
+        yield DrillFinding(
             level=Level.DEGRADED,
             subject=subject,
             reason=f"its position is {duration(age)} old: it would read about "

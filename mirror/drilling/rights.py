@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from mirror.drilling.findings import Finding, Level
+from mirror.drilling.findings import DrillFinding, Level
 from mirror.switching import rights
 from mirror.switching.fencing import EVERYONE, TOPIC
 
@@ -43,7 +43,7 @@ class Terms:
     """Whether everyone may use what no ACL of the target is about."""
 
 
-def judge(terms: Terms, there: Collection[Acl], here: Known) -> Iterator[Finding]:
+def judge(terms: Terms, there: Collection[Acl], here: Known) -> Iterator[DrillFinding]:
     """`there`: the ACLs of the source; `here`: what is known of the target."""
     plan = rights.plan(
         terms.flow, pair="", topics=terms.topics, groups=terms.groups, there=there,
@@ -65,7 +65,7 @@ def judge(terms: Terms, there: Collection[Acl], here: Known) -> Iterator[Finding
     for acl in sorted(wanted):
         if _may(after, acl) or (terms.everyone and not _is_named(after, acl)):
             continue
-        yield Finding(
+        yield DrillFinding(
             level=Level.NOT_READY,
             subject=f"{_word(acl.kind)} {acl.name}",
             reason=f"{acl.principal} has no {acl.operation} on {_word(acl.kind)} "
@@ -74,7 +74,7 @@ def judge(terms: Terms, there: Collection[Acl], here: Known) -> Iterator[Finding
             command=_command(acl, terms.bootstrap),
         )
     for remark in plan.remarks:
-        yield Finding(
+        yield DrillFinding(
             level=Level.DEGRADED,
             subject="transactional ids",
             reason=remark,

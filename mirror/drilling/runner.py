@@ -20,7 +20,7 @@ from mirror.drilling import (
     rights,
     schemas,
 )
-from mirror.drilling.findings import Drill, Finding, Level, in_order
+from mirror.drilling.findings import Drill, DrillFinding, Level, in_order
 from mirror.drilling.looked import look
 from mirror.errors import AuthorizationError, FenceError, MirrorError
 from mirror.metadata import comparing
@@ -107,7 +107,7 @@ def drill(
     )
 
 
-def _role(stage: Stage, entries: Sequence[Entry]) -> Iterator[Finding]:
+def _role(stage: Stage, entries: Sequence[Entry]) -> Iterator[DrillFinding]:
     """Raises:
     MirrorError: there is nothing to rehearse.
     """
@@ -125,7 +125,7 @@ def _role(stage: Stage, entries: Sequence[Entry]) -> Iterator[Finding]:
             f"`mirror drill '{active}->{flow.source}'`"
         )
     if run := roles.open_run(entries):
-        yield Finding(
+        yield DrillFinding(
             level=Level.NOT_READY,
             subject=f"pair {stage.pair.name}",
             reason=f"a run is open: {run.text}",
@@ -134,7 +134,7 @@ def _role(stage: Stage, entries: Sequence[Entry]) -> Iterator[Finding]:
             f"'{run.first.source}->{run.first.target}'",
         )
     elif owed := roles.owed(entries):
-        yield Finding(
+        yield DrillFinding(
             level=Level.DEGRADED,
             subject=f"cluster {owed.source}",
             reason="it owes its fence: producers may write there",
@@ -143,12 +143,12 @@ def _role(stage: Stage, entries: Sequence[Entry]) -> Iterator[Finding]:
         )
 
 
-def _tail(stage: Stage, entries: Sequence[Entry]) -> Iterator[Finding]:
+def _tail(stage: Stage, entries: Sequence[Entry]) -> Iterator[DrillFinding]:
     """What an earlier failover to the source left on the target."""
     reverse = stage.reverse
     tail = unsettled(reverse, stage.target, stage.source, entries)
     if left := tail.left(reverse):
-        yield Finding(
+        yield DrillFinding(
             level=Level.DEGRADED,
             subject=f"cluster {reverse.source}",
             reason=f"since the failover to {reverse.target}, {left}",
@@ -168,7 +168,7 @@ def _risk(looked: Looked, at: float) -> RiskStatus:
 
 def _differences(
     looked: Looked, reach: Callable[[str], Cluster], unseen: list[str]
-) -> Iterable[Finding]:
+) -> Iterable[DrillFinding]:
     flow = looked.flow
     found = comparing.compare(
         looked.source,
@@ -190,7 +190,7 @@ def _differences(
 
 def _rights(
     looked: Looked, names: Sequence[str], unseen: list[str]
-) -> Iterator[Finding]:
+) -> Iterator[DrillFinding]:
     stage, flow = looked.stage, looked.flow
     there, here = looked.source.acls, Known(own="", acls=looked.target.acls)
     config = looked.config
@@ -199,7 +199,7 @@ def _rights(
             there = fences.look(stage.source, config, (), probe=False).acls
             here = fences.look(stage.target, config, (), probe=False)
         except FenceError as error:
-            yield Finding(
+            yield DrillFinding(
                 level=Level.NOT_READY,
                 subject=f"pair {stage.pair.name}",
                 reason=f"no fence is possible: {error}",
@@ -207,7 +207,7 @@ def _rights(
             )
             return
         except AuthorizationError as error:
-            yield Finding(
+            yield DrillFinding(
                 level=Level.NOT_READY,
                 subject=f"pair {stage.pair.name}",
                 reason=f"mirror may not see ACLs, so it can neither fence nor grant "
@@ -245,7 +245,7 @@ def _everyone(target: Cluster, unseen: list[str]) -> bool:
         return False
 
 
-def _capacity(looked: Looked, unseen: list[str]) -> Iterable[Finding]:
+def _capacity(looked: Looked, unseen: list[str]) -> Iterable[DrillFinding]:
     stage, flow = looked.stage, looked.flow
     copies = {each.topic: each.target_topic for each in looked.topics}
 
@@ -277,16 +277,16 @@ def _capacity(looked: Looked, unseen: list[str]) -> Iterable[Finding]:
     )
 
 
-def _warnings(stage: Stage) -> Iterator[Finding]:
+def _warnings(stage: Stage) -> Iterator[DrillFinding]:
     if stage.pair.leave_out_away:
-        yield Finding(
+        yield DrillFinding(
             level=Level.NOT_READY,
             subject=f"pair {stage.pair.name}",
             reason="leave_out_away is on, and a failover is refused",
             cure="be ready to turn it off, for the service too",
         )
     for text in assess.renewed(stage):
-        yield Finding(
+        yield DrillFinding(
             level=Level.DEGRADED,
             subject=f"pair {stage.pair.name}",
             reason=text,

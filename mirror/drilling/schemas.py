@@ -17,7 +17,7 @@ from mirror.clusters.admin import topic_admin
 from mirror.clusters.registry.pace import Pace
 from mirror.clusters.registry.registry import Registry
 from mirror.clusters.registry.values import HIGHEST_ID
-from mirror.drilling.findings import Finding, Level
+from mirror.drilling.findings import DrillFinding, Level
 from mirror.errors import CorruptBatchError, RegistryError
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ _BEGINS = 5
 """Bytes before a record's content: a zero, and the id."""
 
 
-def judge(looked: Looked, *, records: int, unseen: list[str]) -> Iterator[Finding]:
+def judge(looked: Looked, *, records: int, unseen: list[str]) -> Iterator[DrillFinding]:
     """For so many last records of each partition.
 
     Raises:
@@ -58,7 +58,7 @@ def judge(looked: Looked, *, records: int, unseen: list[str]) -> Iterator[Findin
             try:
                 held = target.by_id(flow.schemas_context, number)
             except RegistryError as error:
-                yield Finding(
+                yield DrillFinding(
                     level=Level.NOT_READY,
                     subject=f"registry of {flow.target}",
                     reason=f"consumers could not read {topic}: {error}",
@@ -67,7 +67,7 @@ def judge(looked: Looked, *, records: int, unseen: list[str]) -> Iterator[Findin
                 return
             if held is None or (held.kind, held.text) != (wanted.kind, wanted.text):
                 what = "does not have" if held is None else "has another schema for"
-                yield Finding(
+                yield DrillFinding(
                     level=Level.NOT_READY,
                     subject=f"schema {number}",
                     reason=f"records of {topic} have this id, which the registry of "

@@ -12,7 +12,7 @@ from mirror.clusters.admin.disks import Disk, Replicas
 from mirror.clusters.admin.groups import Group, GroupKind
 from mirror.config.schema import MirrorConfig
 from mirror.drilling import capacity, conditions, differences, positions, rights
-from mirror.drilling.findings import MOST_KEPT, Drill, Finding, Level, in_order
+from mirror.drilling.findings import MOST_KEPT, Drill, DrillFinding, Level, in_order
 from mirror.drilling.next_records import windows
 from mirror.drilling.positions import Known, Stand
 from mirror.metadata.differences import CONFIG, TOPIC, Difference
@@ -44,7 +44,7 @@ FLOW = config().flows["A->B"]
 PAIR = config().recovery["A<->B"]
 
 
-def drill(*found: Finding, **changes: object) -> Drill:
+def drill(*found: DrillFinding, **changes: object) -> Drill:
     values: dict[str, object] = {
         "pair": "A<->B", "source": "A", "target": "B", "at": 1.0, "seconds": 2.0,
         "groups": 11, "groups_exact": 9, "partitions": 96, "partitions_exact": 94,
@@ -53,8 +53,8 @@ def drill(*found: Finding, **changes: object) -> Drill:
     return Drill(**{**values, **changes})
 
 
-def finding(level: Level, subject: str = "group g") -> Finding:
-    return Finding(level=level, subject=subject, reason="r", cure="c")
+def finding(level: Level, subject: str = "group g") -> DrillFinding:
+    return DrillFinding(level=level, subject=subject, reason="r", cure="c")
 
 
 def test_the_worst_finding_is_the_verdict() -> None:
@@ -77,7 +77,9 @@ def test_the_worst_finding_is_the_verdict() -> None:
 def test_the_journal_keeps_a_few_kilobytes() -> None:
     """Of a thousand findings the journal gets the first ones and how many more."""
     many = [
-        Finding(level=Level.NOT_READY, subject=f"group {n}", reason="x" * 1000, cure="")
+        DrillFinding(
+            level=Level.NOT_READY, subject=f"group {n}", reason="x" * 1000, cure=""
+        )
         for n in range(1000)
     ]
     kept = drill(*many).kept()
