@@ -1,6 +1,6 @@
 """What a proof says: an account of all records, and findings.
 
-Main types: `Account`, counts that add up, and `Finding`, one thing that is wrong, with
+Main types: `Account`, counts that add up, and `ProofFinding`, one thing that is wrong, with
 the coordinates of both sides. They are what tables, reports and proofs show.
 """
 
@@ -40,7 +40,7 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class ProofFinding:
     """One record, or consecutive ones with the same fate."""
 
     kind: Kind

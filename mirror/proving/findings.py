@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from mirror.batches import alignment
-from mirror.proving.account import Finding, Kind
+from mirror.proving.account import Kind, ProofFinding
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -47,7 +47,7 @@ def unexpected_marks(rows: Odd, paired: Paired) -> Odd:
 
 def findings(
     of: CopiedPartition, rows: Odd, paired: Paired, originals: Mapping[int, int]
-) -> Iterator[Finding]:
+) -> Iterator[ProofFinding]:
     """What is wrong, by source offset; `originals`: the source offsets of the marks
     that were found there.
     """
@@ -97,7 +97,7 @@ def paired(rows: Odd) -> Paired:
 
 def _displaced(
     of: CopiedPartition, rows: Odd, pairs: list[tuple[int, int]]
-) -> Iterator[Finding]:
+) -> Iterator[ProofFinding]:
     """Copies that stand elsewhere than the map says: if they are in order, the map is
     wrong, or has lost its oldest part, which named them.
     """
@@ -137,7 +137,9 @@ def _displaced(
         )  # fmt: skip
 
 
-def _doubled(of: CopiedPartition, row: Odd, originals: Mapping[int, int]) -> Finding:
+def _doubled(
+    of: CopiedPartition, row: Odd, originals: Mapping[int, int]
+) -> ProofFinding:
     source = originals[int(row[alignment.TARGET_MARK])]
     return finding(
         of, row, Kind.DOUBLED, source=source, target=int(row[alignment.TARGET]),
@@ -145,7 +147,7 @@ def _doubled(of: CopiedPartition, row: Odd, originals: Mapping[int, int]) -> Fin
     )  # fmt: skip
 
 
-def different(of: CopiedPartition, row: Odd) -> Finding:
+def different(of: CopiedPartition, row: Odd) -> ProofFinding:
     which, at, size = (
         int(row[column]) for column in (alignment.FIELD, alignment.BYTE, alignment.OF)
     )
@@ -165,7 +167,7 @@ def different(of: CopiedPartition, row: Odd) -> Finding:
     )  # fmt: skip
 
 
-def missing(of: CopiedPartition, row: Odd) -> Finding:
+def missing(of: CopiedPartition, row: Odd) -> ProofFinding:
     return finding(
         of, row, Kind.MISSING, source=int(row[alignment.SOURCE]), target=None,
         detail="a transaction that does not end hides what is there in the copy"
@@ -174,7 +176,7 @@ def missing(of: CopiedPartition, row: Odd) -> Finding:
     )  # fmt: skip
 
 
-def _unexpected(of: CopiedPartition, row: Odd) -> Finding:
+def _unexpected(of: CopiedPartition, row: Odd) -> ProofFinding:
     claimed = int(row[alignment.SOURCE])
     return finding(
         of, row, Kind.UNEXPECTED, source=None, target=int(row[alignment.TARGET]),
@@ -186,12 +188,12 @@ def _unexpected(of: CopiedPartition, row: Odd) -> Finding:
 def finding(
     of: CopiedPartition, row: Odd, kind: Kind, *,
     source: int | None, target: int | None, detail: str,
-) -> Finding:  # fmt: skip
+) -> ProofFinding:  # fmt: skip
     key_size, value_size = (
         int(row[alignment.KEY_SIZE]),
         int(row[alignment.VALUE_SIZE]),
     )
-    return Finding(
+    return ProofFinding(
         kind=kind,
         topic=of.topic,
         partition=of.partition,
@@ -205,7 +207,7 @@ def finding(
     )
 
 
-def in_order(found: Iterable[Finding]) -> Iterator[Finding]:
+def in_order(found: Iterable[ProofFinding]) -> Iterator[ProofFinding]:
     """By source offset; records in a row with the same fate are one finding."""
     ordered = sorted(found, key=lambda each: (_order(each.source), _order(each.target)))
     for _, group in itertools.groupby(enumerate(ordered), key=_row_of):
@@ -217,7 +219,7 @@ def _order(offset: int | None) -> float:
     return float("inf") if offset is None else offset
 
 
-def _row_of(place: tuple[int, Finding]) -> tuple[object, ...]:
+def _row_of(place: tuple[int, ProofFinding]) -> tuple[object, ...]:
     number, each = place
     return (
         each.kind,

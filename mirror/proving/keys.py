@@ -21,7 +21,7 @@ from mirror.proving.log_stream import Stretch
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from mirror.proving.account import Finding
+    from mirror.proving.account import ProofFinding
     from mirror.proving.copied_partition import CopiedPartition
     from mirror.proving.runner import Runner
     from mirror.proving.sides import Terms
@@ -35,8 +35,8 @@ _FAR = 20_000
 
 
 def with_keys(
-    terms: Terms, runner: Runner, of: CopiedPartition, findings: Iterable[Finding]
-) -> Iterator[Finding]:
+    terms: Terms, runner: Runner, of: CopiedPartition, findings: Iterable[ProofFinding]
+) -> Iterator[ProofFinding]:
     """The same findings, with the key of the first record of each."""
     findings = list(findings)
     tasks = []
@@ -54,7 +54,7 @@ def with_keys(
         yield replace(each, key=keys.get(_place(each)))
 
 
-def _place(finding: Finding) -> tuple[bool | None, int]:
+def _place(finding: ProofFinding) -> tuple[bool | None, int]:
     """Whether its record is on the source, and where; (None, -1): it has no key."""
     if finding.key_size is None:
         return None, -1

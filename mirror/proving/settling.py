@@ -17,7 +17,7 @@ from mirror.batches import alignment
 from mirror.clusters.admin import configs, topic_admin
 from mirror.errors import BrokerError, NoLeaderError, UnreachableError
 from mirror.proving import explaining, findings, locating
-from mirror.proving.account import Account, Finding, Kind, span_of
+from mirror.proving.account import Account, Kind, ProofFinding, span_of
 from mirror.proving.content import changed, content_findings
 from mirror.proving.explaining import LastOfKeys
 from mirror.proving.log_stream import Stretch
@@ -44,7 +44,7 @@ class Settled:
     """The outcome for rows of one partition."""
 
     account: Account
-    findings: tuple[Finding, ...]
+    findings: tuple[ProofFinding, ...]
     spans: Mapping[str, Span]
     """Where the copy has what its source does not have."""
 

@@ -18,7 +18,7 @@ import structlog
 
 from mirror.errors import ClusterError
 from mirror.proving import explaining
-from mirror.proving.account import Account, Finding, Kind, widened
+from mirror.proving.account import Account, Kind, ProofFinding, widened
 from mirror.proving.comparing import NEVER, compare
 from mirror.proving.content.aligning import aligned
 from mirror.proving.content.content_findings import not_expired
@@ -82,7 +82,7 @@ class Proven:
     at: float
     """When it began, epoch seconds: what was copied by then is proven."""
     partitions: tuple[PartitionProof, ...]
-    findings: tuple[Finding, ...]
+    findings: tuple[ProofFinding, ...]
     by_content: bool = False
     """Whether records and copies were matched without the map."""
     own_times: Mapping[str, bool] = field(default_factory=dict)
@@ -108,7 +108,7 @@ class _Partition:
     waiting: int
     """Ranges without a result."""
     account: Account = field(default_factory=Account)
-    findings: list[Finding] = field(default_factory=list)
+    findings: list[ProofFinding] = field(default_factory=list)
     spans: dict[str, Span] = field(default_factory=dict)
     first_equal: int = NEVER
     own_times: bool = True
@@ -349,8 +349,8 @@ class Verification:
         part.findings += settled.findings
 
 
-def _unproven(topic: str, reason: str) -> Finding:
-    return Finding(
+def _unproven(topic: str, reason: str) -> ProofFinding:
+    return ProofFinding(
         kind=Kind.UNPROVEN, topic=topic, partition=-1, target_topic="",
         source=None, target=None, count=0, detail=f"{topic}: {reason}",
     )  # fmt: skip

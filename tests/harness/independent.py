@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from confluent_kafka import Message
 
-    from mirror.proving.account import Finding
+    from mirror.proving.account import ProofFinding
     from mirror.proving.verification import Proven
     from tests.harness.slots import SparklessFlow
 
@@ -111,7 +111,9 @@ def _says(
     return message.key(), message.value(), headers, time, stamped
 
 
-def _count(found: Iterable[Finding], kind: Kind, *, moved: bool | None = None) -> int:
+def _count(
+    found: Iterable[ProofFinding], kind: Kind, *, moved: bool | None = None
+) -> int:
     return sum(
         each.count
         for each in found

@@ -11,7 +11,7 @@ import pytest
 
 from mirror.clusters.admin.groups import _topics
 from mirror.errors import ClusterError, MirrorError
-from mirror.proving.account import Account, Finding, Kind, widened
+from mirror.proving.account import Account, Kind, ProofFinding, widened
 from mirror.proving.copied_partition import CopiedPartition
 from mirror.proving.repairs.irreplaceable import of_proof
 from mirror.proving.verification import PartitionProof, Proven
@@ -34,7 +34,9 @@ OF = CopiedPartition(
 )  # fmt: skip
 
 
-def _proven(account: Account, *findings: Finding, of: CopiedPartition = OF) -> Proven:
+def _proven(
+    account: Account, *findings: ProofFinding, of: CopiedPartition = OF
+) -> Proven:
     proof = PartitionProof(
         of=of, target_end=14, account=account, findings=len(findings), root="",
         whole=True, spans={"foreign": (5, 9), "older": (0, 1)},
@@ -45,8 +47,8 @@ def _proven(account: Account, *findings: Finding, of: CopiedPartition = OF) -> P
     )  # fmt: skip
 
 
-def _finding(kind: Kind) -> Finding:
-    return Finding(
+def _finding(kind: Kind) -> ProofFinding:
+    return ProofFinding(
         kind=kind, topic="orders", partition=3, target_topic="A.orders", source=4,
         target=6, count=2, detail="why",
     )  # fmt: skip

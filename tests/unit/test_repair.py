@@ -12,7 +12,7 @@ from mirror.config.schema import MirrorConfig
 from mirror.errors import ClusterError, MirrorError
 from mirror.offsets.late import LateRuns
 from mirror.offsets.runs import Block
-from mirror.proving.account import Finding, Kind
+from mirror.proving.account import Kind, ProofFinding
 from mirror.proving.copied_partition import CopiedPartition
 from mirror.proving.ranges import ranges_of
 from mirror.proving.repairs import appending
@@ -28,7 +28,7 @@ BLOCK = Block(
     topic="orders", partition=0, target_topic="A.orders", topic_id=ID, copy_id=COPY_ID,
     runs=np.array([[3, 100, 2], [20, 102, 1]], np.int64),
 )  # fmt: skip
-MISSING = Finding(
+MISSING = ProofFinding(
     kind=Kind.MISSING, topic="orders", partition=0, target_topic="A.orders", source=3,
     target=None, count=3,
 )  # fmt: skip

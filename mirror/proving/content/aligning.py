@@ -16,7 +16,7 @@ import numpy as np
 
 from mirror.errors import MirrorError
 from mirror.offsets.runs import COUNT, DOWNSTREAM, UPSTREAM
-from mirror.proving.account import Finding, Kind
+from mirror.proving.account import Kind, ProofFinding
 from mirror.proving.content import marking, matching
 from mirror.proving.content.marking import Located, Marks, Piece
 
@@ -51,7 +51,7 @@ class Aligned:
     """Where its records stand; what follows a floor is not known."""
     failure: str = ""
     """Why it is not."""
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[ProofFinding, ...] = ()
     offsets: int
     """How many of the source were looked at."""
     fetched_bytes: int = 0
@@ -196,7 +196,7 @@ def _joined(of: CopiedPartition, found: list[Located]) -> Aligned:
     runs = np.concatenate(every)
     failure = next((each.failure for each in found if each.failure), "")
     known = runs[runs[:, COUNT] > 0]
-    findings: list[Finding] = []
+    findings: list[ProofFinding] = []
     late = not of.continues and of.source_first > of.source_start
     if late and not len(runs):
         of = replace(of, target_first=of.target_end)
@@ -217,8 +217,8 @@ def _joined(of: CopiedPartition, found: list[Located]) -> Aligned:
     )  # fmt: skip
 
 
-def _not_copied(of: CopiedPartition, count: int) -> Finding:
-    return Finding(
+def _not_copied(of: CopiedPartition, count: int) -> ProofFinding:
+    return ProofFinding(
         kind=Kind.UNPROVEN, topic=of.topic, partition=of.partition,
         target_topic=of.target_topic, source=of.source_end, target=None, count=count,
         detail="after the last record that has a copy: not copied yet, or missing",

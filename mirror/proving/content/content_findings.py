@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mirror.batches import alignment
-from mirror.proving.account import Finding, Kind
+from mirror.proving.account import Kind, ProofFinding
 from mirror.proving.findings import different, finding, in_order, missing
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def foreign(rows: Odd, originals: Mapping[int, int]) -> Mask:
 
 def findings(
     of: CopiedPartition, rows: Odd, originals: Mapping[int, int]
-) -> Iterator[Finding]:
+) -> Iterator[ProofFinding]:
     """What is wrong, by source offset; `rows` without those of other writers.
     `originals`: the source offsets of the `strange_marks` that were found there.
     """
@@ -89,12 +89,12 @@ def findings(
     yield from in_order(made)
 
 
-def not_expired(of: CopiedPartition, expired: int, lost: int) -> Iterator[Finding]:
+def not_expired(of: CopiedPartition, expired: int, lost: int) -> Iterator[ProofFinding]:
     """For records that seem to have expired, but are more than the offsets that the
     copy's log has lost: some of them were never there, and nothing says which.
     """
     if expired > lost:
-        yield Finding(
+        yield ProofFinding(
             kind=Kind.UNPROVEN, topic=of.topic, partition=of.partition,
             target_topic=of.target_topic, source=of.source_first, target=None,
             count=expired - lost,
@@ -103,14 +103,14 @@ def not_expired(of: CopiedPartition, expired: int, lost: int) -> Iterator[Findin
         )  # fmt: skip
 
 
-def _swapped(of: CopiedPartition, row: Odd, target: int) -> Finding:
+def _swapped(of: CopiedPartition, row: Odd, target: int) -> ProofFinding:
     return finding(
         of, row, Kind.SWAPPED, source=int(row[alignment.SOURCE]), target=target,
         detail="out of order",
     )  # fmt: skip
 
 
-def _unclear(of: CopiedPartition, row: Odd, here: int, there: int) -> Finding:
+def _unclear(of: CopiedPartition, row: Odd, here: int, there: int) -> ProofFinding:
     """Alike records are one finding if they are neighbours, so the detail is alike."""
     made = missing(of, row)
     return replace(

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from mirror.clusters.cluster import Cluster
     from mirror.config.schema import FlowConfig, MirrorConfig
-    from mirror.proving.account import Finding
+    from mirror.proving.account import ProofFinding
     from mirror.proving.copied_partition import CopiedPartition
     from mirror.proving.ranges import Range
     from mirror.proving.run_files import RunFiles
@@ -46,7 +46,7 @@ class Outcome:
 
     ranges: tuple[Range, ...]
     account: Account
-    findings: tuple[Finding, ...]
+    findings: tuple[ProofFinding, ...]
     """Without UNPROVEN."""
     root: str
     unproven: int

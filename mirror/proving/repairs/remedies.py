@@ -17,7 +17,7 @@ from mirror.proving.account import Kind
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from mirror.proving.account import Finding
+    from mirror.proving.account import ProofFinding
 
 TopicPartition = tuple[str, int]
 
@@ -47,7 +47,7 @@ class Remedy(StrEnum):
 class Advice:
     """What can be done about one finding."""
 
-    finding: Finding
+    finding: ProofFinding
     remedy: Remedy
     why: str
     """In words; empty if all of it is appended."""
@@ -68,7 +68,7 @@ _DETAILED = frozenset({Kind.DAMAGED, Kind.UNPROVEN})
 
 
 def remedies(
-    findings: Iterable[Finding],
+    findings: Iterable[ProofFinding],
     obstacles: Mapping[TopicPartition, Mapping[int, Obstacle]],
 ) -> Iterator[Advice]:
     """`obstacles`: by partition and source offset, those of missing records."""
