@@ -59,7 +59,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundOffset:
     """The offset on the other side, or the first one after it."""
 
     offset: int
@@ -166,7 +166,7 @@ class Epoch:
             self._starts[: self.starts - gone] = self._starts[gone : self.starts].copy()
             self.starts -= gone
 
-    def find(self, offset: int, column: int) -> Found | Place | None:
+    def find(self, offset: int, column: int) -> FoundOffset | Place | None:
         """The offset on the other side, or the first one after it.
 
         `column`: UPSTREAM to go downstream, DOWNSTREAM for the way back. If the answer
@@ -180,7 +180,7 @@ class Epoch:
         starts = self._starts[: self.starts]
         index = int(np.searchsorted(starts[:, column], offset, "right")) - 1
         if index < 0:
-            return Found(int(starts[0, 1 - column]))
+            return FoundOffset(int(starts[0, 1 - column]))
         up, down, at = starts[index].tolist()
         below = self._cut[DOWNSTREAM] if self._cut is not None else None
         if index + 1 == len(starts):
@@ -325,7 +325,7 @@ class Track:
         return [each for each in self.epochs if each.copy_id in (NO_ID, copy_id)]
 
 
-def locate(runs: RunArray, offset: int, column: int) -> Found | None:
+def locate(runs: RunArray, offset: int, column: int) -> FoundOffset | None:
     """The offset on the other side, or the first one after it; None if it is
     after all the runs, which ascend.
     """
@@ -333,11 +333,11 @@ def locate(runs: RunArray, offset: int, column: int) -> Found | None:
     if index >= 0:
         beyond = int(offset - runs[index, column])
         if beyond < runs[index, COUNT]:
-            return Found(int(runs[index, 1 - column]) + beyond)
+            return FoundOffset(int(runs[index, 1 - column]) + beyond)
         if runs[index, COUNT] == 0:
-            return Found(int(runs[index, 1 - column]), sure=beyond == 0)
+            return FoundOffset(int(runs[index, 1 - column]), sure=beyond == 0)
     if index + 1 < len(runs):
-        return Found(int(runs[index + 1, 1 - column]))
+        return FoundOffset(int(runs[index + 1, 1 - column]))
     return None
 
 
