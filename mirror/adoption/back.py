@@ -28,7 +28,7 @@ from mirror.offsets.offset_syncs import OffsetSyncs
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from mirror.adoption.connect_offsets import Kept
+    from mirror.adoption.connect_offsets import KeptPositions
     from mirror.adoption.plan import Terms
     from mirror.clusters.cluster import Cluster
     from mirror.config.schema import FlowConfig
@@ -65,7 +65,7 @@ class Back:
     flow: str
     source: str
     partitions: tuple[HandedBack, ...]
-    kept: Kept
+    kept: KeptPositions
     terms: Terms
 
     def records(self) -> list[tuple[str, str]]:

@@ -23,7 +23,7 @@ from mirror.offsets.progress import Position
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from mirror.adoption.connect_offsets import Kept
+    from mirror.adoption.connect_offsets import KeptPositions
     from mirror.adoption.initial_runs import Pair
     from mirror.clusters.cluster import Cluster
     from mirror.config.schema import FlowConfig
@@ -83,7 +83,7 @@ class Survey:
         source: Cluster,
         target: Cluster,
         *,
-        kept: Kept,
+        kept: KeptPositions,
         most_records: int,
         known: Mapping[TopicPartition, Pair],
     ) -> None:
