@@ -20,7 +20,7 @@ Span = tuple[int, int]
 """The first and the last of some offsets of a copy."""
 
 
-class Kind(StrEnum):
+class FindingKind(StrEnum):
     """What is wrong with a record or its copy."""
 
     MISSING = "MISSING"
@@ -43,7 +43,7 @@ class Kind(StrEnum):
 class ProofFinding:
     """One record, or consecutive ones with the same fate."""
 
-    kind: Kind
+    kind: FindingKind
     topic: str
     partition: int
     target_topic: str

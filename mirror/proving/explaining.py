@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from mirror.batches import alignment
 from mirror.offsets.runs import UPSTREAM
-from mirror.proving.account import Account, Kind, ProofFinding, span_of, widened
+from mirror.proving.account import Account, FindingKind, ProofFinding, span_of, widened
 from mirror.proving.ranges import covered
 
 if TYPE_CHECKING:
@@ -194,7 +194,7 @@ def _within(offsets: Odd, spans: Iterable[tuple[int, int]]) -> Mask:
 def _of_range(compared: Compared) -> Iterator[ProofFinding]:
     of = compared.range.of
     where = ProofFinding(
-        kind=Kind.DAMAGED, topic=of.topic, partition=of.partition,
+        kind=FindingKind.DAMAGED, topic=of.topic, partition=of.partition,
         target_topic=of.target_topic, source=None, target=None,
     )  # fmt: skip
     for each in compared.source_damages:
@@ -208,7 +208,7 @@ def _of_range(compared: Compared) -> Iterator[ProofFinding]:
     if compared.failure:
         yield replace(
             where,
-            kind=Kind.UNPROVEN,
+            kind=FindingKind.UNPROVEN,
             source=compared.range.source_first,
             target=compared.range.target_first,
             count=compared.range.source_end - compared.range.source_first,

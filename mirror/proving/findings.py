@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from mirror.batches import alignment
-from mirror.proving.account import Kind, ProofFinding
+from mirror.proving.account import FindingKind, ProofFinding
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -119,14 +119,14 @@ def _displaced(
             odd_ones = np.searchsorted(taken, high) - np.searchsorted(taken, low + 1)
             between = high - low - 1 - int(odd_ones)
         in_order = bool(ascending[index]) and between <= 0
-        kind = Kind.DIFFERENT if in_order else Kind.SWAPPED
+        kind = FindingKind.DIFFERENT if in_order else FindingKind.SWAPPED
         belongs = int(rows[down, alignment.SOURCE])
         if not in_order:
             detail = "out of order"
             if belongs != alignment.NOWHERE:
                 detail += f": the copy of {belongs} belongs there"
         elif expected == alignment.NOWHERE and offset < of.mapped_from:
-            kind, detail = Kind.UNPROVEN, _NOT_MAPPED
+            kind, detail = FindingKind.UNPROVEN, _NOT_MAPPED
         elif expected == alignment.NOWHERE:
             detail = "the copy is right, but not in the offset map"
         else:
@@ -142,7 +142,7 @@ def _doubled(
 ) -> ProofFinding:
     source = originals[int(row[alignment.TARGET_MARK])]
     return finding(
-        of, row, Kind.DOUBLED, source=source, target=int(row[alignment.TARGET]),
+        of, row, FindingKind.DOUBLED, source=source, target=int(row[alignment.TARGET]),
         detail="a further copy, unknown to the offset map",
     )  # fmt: skip
 
@@ -162,14 +162,14 @@ def different(of: CopiedPartition, row: Odd) -> ProofFinding:
     else:
         detail = f"{_FIELDS[which]} differs from byte {at} of {size}"
     return finding(
-        of, row, Kind.DIFFERENT, source=int(row[alignment.SOURCE]),
+        of, row, FindingKind.DIFFERENT, source=int(row[alignment.SOURCE]),
         target=int(row[alignment.TARGET]), detail=detail,
     )  # fmt: skip
 
 
 def missing(of: CopiedPartition, row: Odd) -> ProofFinding:
     return finding(
-        of, row, Kind.MISSING, source=int(row[alignment.SOURCE]), target=None,
+        of, row, FindingKind.MISSING, source=int(row[alignment.SOURCE]), target=None,
         detail="a transaction that does not end hides what is there in the copy"
         if of.has_open_end and row[alignment.TARGET] >= of.target_end - 1
         else "no ledger entry, dead letter or compaction explains it",
@@ -179,14 +179,14 @@ def missing(of: CopiedPartition, row: Odd) -> ProofFinding:
 def _unexpected(of: CopiedPartition, row: Odd) -> ProofFinding:
     claimed = int(row[alignment.SOURCE])
     return finding(
-        of, row, Kind.UNEXPECTED, source=None, target=int(row[alignment.TARGET]),
+        of, row, FindingKind.UNEXPECTED, source=None, target=int(row[alignment.TARGET]),
         detail="no record's copy" if claimed == alignment.NOWHERE
         else f"the offset map says it is the copy of {claimed}, which is not there",
     )  # fmt: skip
 
 
 def finding(
-    of: CopiedPartition, row: Odd, kind: Kind, *,
+    of: CopiedPartition, row: Odd, kind: FindingKind, *,
     source: int | None, target: int | None, detail: str,
 ) -> ProofFinding:  # fmt: skip
     key_size, value_size = (

@@ -17,7 +17,7 @@ from mirror.batches import alignment
 from mirror.clusters.admin import configs, topic_admin
 from mirror.errors import BrokerError, NoLeaderError, UnreachableError
 from mirror.proving import explaining, findings, locating
-from mirror.proving.account import Account, Kind, ProofFinding, span_of
+from mirror.proving.account import Account, FindingKind, ProofFinding, span_of
 from mirror.proving.content import changed, content_findings
 from mirror.proving.explaining import LastOfKeys
 from mirror.proving.log_stream import Stretch
@@ -112,8 +112,10 @@ class Settling:
             found = [*findings.findings(of, rows, paired, originals)]
         repeats = 0
         if not self._terms.exactly_once:
-            repeats = sum(each.count for each in found if each.kind is Kind.DOUBLED)
-            found = [each for each in found if each.kind is not Kind.DOUBLED]
+            repeats = sum(
+                each.count for each in found if each.kind is FindingKind.DOUBLED
+            )
+            found = [each for each in found if each.kind is not FindingKind.DOUBLED]
         of_source = rows[:, alignment.WHAT] != alignment.ONLY_TARGET
         return Settled(
             account=Account(

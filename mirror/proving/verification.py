@@ -18,7 +18,7 @@ import structlog
 
 from mirror.errors import ClusterError
 from mirror.proving import explaining
-from mirror.proving.account import Account, Kind, ProofFinding, widened
+from mirror.proving.account import Account, FindingKind, ProofFinding, widened
 from mirror.proving.comparing import NEVER, compare
 from mirror.proving.content.aligning import aligned
 from mirror.proving.content.content_findings import not_expired
@@ -351,6 +351,6 @@ class Verification:
 
 def _unproven(topic: str, reason: str) -> ProofFinding:
     return ProofFinding(
-        kind=Kind.UNPROVEN, topic=topic, partition=-1, target_topic="",
+        kind=FindingKind.UNPROVEN, topic=topic, partition=-1, target_topic="",
         source=None, target=None, count=0, detail=f"{topic}: {reason}",
     )  # fmt: skip

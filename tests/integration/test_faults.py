@@ -26,7 +26,7 @@ from mirror.clusters.cluster import Cluster
 from mirror.config.cluster_settings import ClusterConfig
 from mirror.playground.brokers import playground
 from mirror.playground.secured import USER
-from mirror.proving.account import Kind
+from mirror.proving.account import FindingKind
 from mirror.recovery import losses
 from tests.harness.admin import create_topic
 from tests.harness.counters import counter
@@ -477,7 +477,7 @@ def test_copy_truncated(
         wait_running(mirror, topic)
     flow = SparklessFlow(source=a, target=b, topic=topic, alias="HIT")
     found = [(e.kind, e.source, e.count) for e in proven(flow, since=None).findings]
-    assert found == [(Kind.MISSING, 10, 10)]
+    assert found == [(FindingKind.MISSING, 10, 10)]
 
 
 def test_damaged_batch(

@@ -18,7 +18,7 @@ from mirror.clusters.cluster import Cluster
 from mirror.config.cluster_settings import ClusterConfig
 from mirror.errors import ClusterError
 from mirror.offsets.runs import COUNT
-from mirror.proving.account import Kind
+from mirror.proving.account import FindingKind
 from mirror.proving.content import aligning, marking, matching
 from mirror.proving.content.aligning import Aligned, aligned
 from mirror.proving.content.marking import Located, Marks, Piece
@@ -147,7 +147,7 @@ def test_the_end_of_a_flow_that_never_ran() -> None:
     found, _ = _aligned({0: 1, 1: 2, 2: 3, 5: 4}, {0: 1, 1: 2})
 
     (finding,) = found.findings
-    assert (finding.kind, finding.source, finding.count) == (Kind.UNPROVEN, 2, 2)
+    assert (finding.kind, finding.source, finding.count) == (FindingKind.UNPROVEN, 2, 2)
     assert found.of.source_end == 2
 
 

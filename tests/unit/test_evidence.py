@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 from mirror.cli.main import app
 from mirror.config.schema import MirrorConfig
 from mirror.proving import evidence
-from mirror.proving.account import Account, Kind, ProofFinding
+from mirror.proving.account import Account, FindingKind, ProofFinding
 from mirror.proving.copied_partition import CopiedPartition
 from mirror.proving.verification import PartitionProof, Proven
 
@@ -47,7 +47,7 @@ def report() -> dict[str, Any]:
         ),
         findings=(
             ProofFinding(
-                kind=Kind.MISSING, topic="orders", partition=3,
+                kind=FindingKind.MISSING, topic="orders", partition=3,
                 target_topic="A.orders", source=7, target=None, detail="<no reason>",
                 time=1_000, key_size=4, key="<k7>",
             ),

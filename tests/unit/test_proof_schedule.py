@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from mirror.errors import MirrorError
-from mirror.proving.account import Kind, ProofFinding
+from mirror.proving.account import FindingKind, ProofFinding
 from mirror.proving.continuous.one_task import OneTask, StoppedError, Turn
 from mirror.proving.continuous.schedule import (
     FLOOR,
@@ -203,7 +203,7 @@ def test_ranges_are_small_enough_to_pause() -> None:
 
 def finding(source: int | None, target: int | None = None) -> ProofFinding:
     return ProofFinding(
-        kind=Kind.DIFFERENT, topic="t", partition=0, target_topic="A.t", source=source,
+        kind=FindingKind.DIFFERENT, topic="t", partition=0, target_topic="A.t", source=source,
         target=target,
     )  # fmt: skip
 

@@ -11,7 +11,7 @@ import pytest
 
 from mirror.clusters.admin.groups import _topics
 from mirror.errors import ClusterError, MirrorError
-from mirror.proving.account import Account, Kind, ProofFinding, widened
+from mirror.proving.account import Account, FindingKind, ProofFinding, widened
 from mirror.proving.copied_partition import CopiedPartition
 from mirror.proving.repairs.irreplaceable import of_proof
 from mirror.proving.verification import PartitionProof, Proven
@@ -47,7 +47,7 @@ def _proven(
     )  # fmt: skip
 
 
-def _finding(kind: Kind) -> ProofFinding:
+def _finding(kind: FindingKind) -> ProofFinding:
     return ProofFinding(
         kind=kind, topic="orders", partition=3, target_topic="A.orders", source=4,
         target=6, count=2, detail="why",
@@ -62,7 +62,12 @@ def test_what_copying_again_repairs_is_no_reason_to_refuse() -> None:
         records=12, equal=6, filtered=1, removed=1, dead_letters=1, lost=1,
         compacted=1, expired=1, repeats=4,
     )  # fmt: skip
-    repaired = (Kind.MISSING, Kind.DIFFERENT, Kind.DOUBLED, Kind.SWAPPED)
+    repaired = (
+        FindingKind.MISSING,
+        FindingKind.DIFFERENT,
+        FindingKind.DOUBLED,
+        FindingKind.SWAPPED,
+    )
     assert list(of_proof(_proven(account, *map(_finding, repaired)))) == []
 
 
@@ -78,8 +83,10 @@ def test_what_the_source_does_not_have(field: str) -> None:
     assert found.why
 
 
-@pytest.mark.parametrize("kind", [Kind.UNEXPECTED, Kind.DAMAGED, Kind.UNPROVEN])
-def test_what_is_not_known_counts_as_lost(kind: Kind) -> None:
+@pytest.mark.parametrize(
+    "kind", [FindingKind.UNEXPECTED, FindingKind.DAMAGED, FindingKind.UNPROVEN]
+)
+def test_what_is_not_known_counts_as_lost(kind: FindingKind) -> None:
     """So do records that no one can compare, and what an open transaction hides."""
     (found,) = of_proof(_proven(Account(), _finding(kind)))
     assert (found.first, found.last, found.count) == (6, 7, 2)

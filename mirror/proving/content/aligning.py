@@ -16,7 +16,7 @@ import numpy as np
 
 from mirror.errors import MirrorError
 from mirror.offsets.runs import COUNT, DOWNSTREAM, UPSTREAM
-from mirror.proving.account import Kind, ProofFinding
+from mirror.proving.account import FindingKind, ProofFinding
 from mirror.proving.content import marking, matching
 from mirror.proving.content.marking import Located, Marks, Piece
 
@@ -219,7 +219,7 @@ def _joined(of: CopiedPartition, found: list[Located]) -> Aligned:
 
 def _not_copied(of: CopiedPartition, count: int) -> ProofFinding:
     return ProofFinding(
-        kind=Kind.UNPROVEN, topic=of.topic, partition=of.partition,
+        kind=FindingKind.UNPROVEN, topic=of.topic, partition=of.partition,
         target_topic=of.target_topic, source=of.source_end, target=None, count=count,
         detail="after the last record that has a copy: not copied yet, or missing",
     )  # fmt: skip

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mirror.batches import alignment
-from mirror.proving.account import Kind, ProofFinding
+from mirror.proving.account import FindingKind, ProofFinding
 from mirror.proving.findings import different, finding, in_order, missing
 
 if TYPE_CHECKING:
@@ -77,12 +77,12 @@ def findings(
         target = int(row[alignment.TARGET])
         made.append(
             finding(
-                of, row, Kind.UNEXPECTED, source=None, target=target,
+                of, row, FindingKind.UNEXPECTED, source=None, target=target,
                 detail="no record's copy",
             )
             if original is None
             else finding(
-                of, row, Kind.DOUBLED, source=original, target=target,
+                of, row, FindingKind.DOUBLED, source=original, target=target,
                 detail="a further copy",
             )
         )  # fmt: skip
@@ -95,7 +95,7 @@ def not_expired(of: CopiedPartition, expired: int, lost: int) -> Iterator[ProofF
     """
     if expired > lost:
         yield ProofFinding(
-            kind=Kind.UNPROVEN, topic=of.topic, partition=of.partition,
+            kind=FindingKind.UNPROVEN, topic=of.topic, partition=of.partition,
             target_topic=of.target_topic, source=of.source_first, target=None,
             count=expired - lost,
             detail=f"{expired} records from here on have no copies, and the copy's log "
@@ -105,7 +105,7 @@ def not_expired(of: CopiedPartition, expired: int, lost: int) -> Iterator[ProofF
 
 def _swapped(of: CopiedPartition, row: Odd, target: int) -> ProofFinding:
     return finding(
-        of, row, Kind.SWAPPED, source=int(row[alignment.SOURCE]), target=target,
+        of, row, FindingKind.SWAPPED, source=int(row[alignment.SOURCE]), target=target,
         detail="out of order",
     )  # fmt: skip
 
@@ -115,6 +115,6 @@ def _unclear(of: CopiedPartition, row: Odd, here: int, there: int) -> ProofFindi
     made = missing(of, row)
     return replace(
         made,
-        kind=Kind.UNPROVEN,
+        kind=FindingKind.UNPROVEN,
         detail=f"{here} records are alike, and {there} copies: which belong together?",
     )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mirror.proving.account import Account, Kind
+from mirror.proving.account import Account, FindingKind
 from mirror.proving.of_flow import terms_of
 from mirror.proving.ranges import ranges_of
 from mirror.proving.scope import Scope
@@ -143,12 +143,13 @@ class Step:
         for part in proven.partitions:
             key = (part.of.topic, part.of.partition)
             own = [f for f in proven.findings if (f.topic, f.partition) == key]
-            reasons = [f.detail for f in own if f.kind is Kind.UNPROVEN]
+            reasons = [f.detail for f in own if f.kind is FindingKind.UNPROVEN]
             # What cannot be settled names the topic alone.
             reasons += [
                 f.detail
                 for f in proven.findings
-                if f.kind is Kind.UNPROVEN and (f.topic, f.partition) == (key[0], -1)
+                if f.kind is FindingKind.UNPROVEN
+                and (f.topic, f.partition) == (key[0], -1)
             ]
             if part.of.has_open_end:
                 reasons.append("an open transaction hides a part of the copy")
@@ -156,9 +157,9 @@ class Step:
             outcomes[key] = Outcome(
                 ranges=tuple(chosen[key]),
                 account=part.account,
-                findings=tuple(f for f in own if f.kind is not Kind.UNPROVEN),
+                findings=tuple(f for f in own if f.kind is not FindingKind.UNPROVEN),
                 root=part.root,
-                unproven=sum(f.count for f in own if f.kind is Kind.UNPROVEN),
+                unproven=sum(f.count for f in own if f.kind is FindingKind.UNPROVEN),
                 failure="" if part.whole else failure,
             )
         return outcomes

@@ -15,7 +15,7 @@ from mirror.batches import to_columns
 from mirror.clusters.admin import topic_admin
 from mirror.errors import NoLeaderError
 from mirror.proving import sides
-from mirror.proving.account import Kind
+from mirror.proving.account import FindingKind
 from mirror.proving.log_stream import Stretch
 from mirror.proving.logs import settled_ends
 
@@ -61,9 +61,9 @@ _REASONS = {
 }
 """By field of the account."""
 _UNSURE = {
-    Kind.UNEXPECTED: "says that it comes from the source, which does not have it",
-    Kind.DAMAGED: "cannot be read",
-    Kind.UNPROVEN: "not compared",
+    FindingKind.UNEXPECTED: "says that it comes from the source, which does not have it",
+    FindingKind.DAMAGED: "cannot be read",
+    FindingKind.UNPROVEN: "not compared",
 }
 """By kind of a finding; copying again repairs the others."""
 
