@@ -20,7 +20,7 @@ from mirror.recovery.journal import (
     Entry,
     JournalReader,
     JournalWriter,
-    Kind,
+    RunKind,
     StepState,
 )
 from tests.harness.connections import connected
@@ -41,7 +41,7 @@ pytestmark = pytest.mark.integration
 def entry(pair: str, number: int, **details: Any) -> Entry:
     """One of a switch from JA to JB."""
     return Entry(
-        pair=pair, run=f"run-{pair}", number=number, kind=Kind.SWITCH, epoch=2,
+        pair=pair, run=f"run-{pair}", number=number, kind=RunKind.SWITCH, epoch=2,
         source="JA", target="JB", step="fence", state=StepState.BEGUN,
         at=time.time(), by="test", details=details,
     )  # fmt: skip
