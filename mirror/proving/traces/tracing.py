@@ -1,7 +1,7 @@
 """Follows one record over all clusters: to where it was written, then to all copies.
 
 Main function: `trace`, a search over places; what clusters and flows know about a place
-comes from a `Knowing`, so this module is pure. Each place is looked at once, so a ring
+comes from a `TraceKnowledge`, so this module is pure. Each place is looked at once, so a ring
 of flows, or two that copy both ways, come to an end. Main types: `Place`, and `Row`,
 one line of the answer.
 """
@@ -129,7 +129,7 @@ class Origins(NamedTuple):
     """Without places: it was copied, but from where is not known, and why."""
 
 
-class Knowing(Protocol):
+class TraceKnowledge(Protocol):
     """What clusters and flows know."""
 
     def written(self, place: Place) -> Row:
@@ -144,7 +144,7 @@ class Knowing(Protocol):
         """
 
 
-def trace(start: Place, knowing: Knowing) -> list[Row]:
+def trace(start: Place, knowing: TraceKnowledge) -> list[Row]:
     """All places of the record at `start`: first where it was written, then each copy,
     followed by its own copies.
     """
@@ -162,7 +162,7 @@ def trace(start: Place, knowing: Knowing) -> list[Row]:
     return rows
 
 
-def _roots(start: Place, knowing: Knowing) -> dict[Place, Sequence[Row]]:
+def _roots(start: Place, knowing: TraceKnowledge) -> dict[Place, Sequence[Row]]:
     """The places that no flow is known to have copied the record to, each with what is
     not known about that.
     """
@@ -182,7 +182,7 @@ def _roots(start: Place, knowing: Knowing) -> dict[Place, Sequence[Row]]:
 
 
 def _written(
-    root: Place, knowing: Knowing, roots: Mapping[Place, Sequence[Row]]
+    root: Place, knowing: TraceKnowledge, roots: Mapping[Place, Sequence[Row]]
 ) -> Row:
     row = knowing.written(root)
     if row.how is How.ORIGIN:
@@ -193,7 +193,9 @@ def _written(
     return row
 
 
-def _descend(root: Place, knowing: Knowing, rows: list[Row], seen: set[Place]) -> None:
+def _descend(
+    root: Place, knowing: TraceKnowledge, rows: list[Row], seen: set[Place]
+) -> None:
     waiting = [iter(knowing.copies(root))]
     while waiting:
         row = next(waiting[-1], None)
