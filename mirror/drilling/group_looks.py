@@ -72,7 +72,7 @@ def judge(looked: Looked, *, records: int, at: float) -> JudgedGroups:
     compared = next_records.compare(
         looked.config, flow, stage.source, stage.target, asked, records=records
     )
-    known = positions.Known(
+    known = positions.KnownPositions(
         source=flow.source,
         target=flow.target,
         stands=stands,

@@ -36,7 +36,7 @@ class Stand:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Known:
+class KnownPositions:
     """What was looked at."""
 
     source: str
@@ -79,7 +79,9 @@ class Judged:
     findings: tuple[DrillFinding, ...]
 
 
-def judge(known: Known, copied: frozenset[TopicPartition], *, at: float) -> Judged:
+def judge(
+    known: KnownPositions, copied: frozenset[TopicPartition], *, at: float
+) -> Judged:
     """`copied`: all partitions of the flow; `at`: now."""
     names = sorted(known.committed)
     findings = [each for name in names for each in _of_group(known, name, at)]
@@ -139,14 +141,14 @@ def _of_partitions(
         )
 
 
-def _is_exact(known: Known, group: str, key: TopicPartition) -> bool:
+def _is_exact(known: KnownPositions, group: str, key: TopicPartition) -> bool:
     stand = known.stands.get(group, {}).get(key)
     exact = stand is not None and stand.exactness in _EXACT
     other = known.unjoined.get(key[0])
     return exact and not (other is not None and other.both_ways)
 
 
-def _in_the_way(known: Known, group: str) -> Iterator[DrillFinding]:
+def _in_the_way(known: KnownPositions, group: str) -> Iterator[DrillFinding]:
     there = known.on_target.get(group)
     if there is not None and not there.idle:
         yield DrillFinding(
@@ -158,7 +160,7 @@ def _in_the_way(known: Known, group: str) -> Iterator[DrillFinding]:
         )
 
 
-def _of_group(known: Known, group: str, at: float) -> Iterator[DrillFinding]:
+def _of_group(known: KnownPositions, group: str, at: float) -> Iterator[DrillFinding]:
     subject, flow = f"group {group}", f"{known.source}->{known.target}"
     yield from _in_the_way(known, group)
     committed = known.committed[group]

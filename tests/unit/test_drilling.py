@@ -14,7 +14,7 @@ from mirror.config.schema import MirrorConfig
 from mirror.drilling import capacity, conditions, differences, positions, rights
 from mirror.drilling.findings import MOST_KEPT, Drill, DrillFinding, Level, in_order
 from mirror.drilling.next_records import windows
-from mirror.drilling.positions import Known, Stand
+from mirror.drilling.positions import KnownPositions, Stand
 from mirror.metadata.differences import CONFIG, TOPIC, Difference
 from mirror.metadata.portrait import QUOTAS, USERS
 from mirror.offsets.translation import Exactness
@@ -106,14 +106,14 @@ def test_a_drill_is_no_run_and_no_role() -> None:
     assert drills.read([entry], "A<->C") == ()
 
 
-def known(**changes: object) -> Known:
+def known(**changes: object) -> KnownPositions:
     stand = Stand(upstream=10, downstream=20, exactness=Exactness.EXACT)
     values: dict[str, object] = {
         "source": "A", "target": "B", "stands": {"g": {KEY: stand}},
         "committed": {"g": {KEY: 10}}, "written": {"g": 0.0}, "on_target": {},
         "records": 100,
     }  # fmt: skip
-    return Known(**{**values, **changes})
+    return KnownPositions(**{**values, **changes})
 
 
 def stood(exactness: Exactness, downstream: int = 20) -> dict[str, object]:
