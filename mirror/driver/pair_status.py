@@ -1,7 +1,7 @@
 """What the status says about a pair, from what its journals say. Pure.
 
 Main function: `status_of`; main types: `Member`, what one cluster's journal said at the
-last look, and `Known`, what the journals of a pair say together.
+last look, and `KnownPair`, what the journals of a pair say together.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Member:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Known:
+class KnownPair:
     """What the journals of a pair say together, worked out once per entry."""
 
     entries: tuple[Entry, ...]
@@ -145,7 +145,7 @@ class Known:
 
 def status_of(
     pair: PairConfig,
-    known: Known,
+    known: KnownPair,
     members: Mapping[str, Member],
     *,
     passive: Mapping[str, PassiveStatus],
