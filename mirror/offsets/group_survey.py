@@ -18,7 +18,7 @@ from mirror.offsets.groups import GroupPosition, copy_of, look
 from mirror.offsets.joint_map import JointMap
 from mirror.offsets.mm2_records import checkpoints_topic
 from mirror.offsets.offset_map import OffsetMap
-from mirror.offsets.recalled import Known, recall
+from mirror.offsets.recalled import RecalledCheckpoint, recall
 from mirror.offsets.translation import UNKNOWN, Exactness, Translated
 from mirror.policy.selection import GroupFilter, select_topics
 
@@ -202,8 +202,8 @@ def _from_checkpoints(
     }
 
 
-def _known(checkpoint: Checkpoint, topic: str) -> Known:
-    return Known(
+def _known(checkpoint: Checkpoint, topic: str) -> RecalledCheckpoint:
+    return RecalledCheckpoint(
         topic, checkpoint.partition, checkpoint.upstream, checkpoint.downstream
     )
 
@@ -213,7 +213,7 @@ def _recalled(
     topic: str | None,
     flow: FlowConfig,
     offset_map: OffsetMap,
-    joint: Mapping[Known, Translated],
+    joint: Mapping[RecalledCheckpoint, Translated],
 ) -> GroupPosition:
     """A checkpoint, updated from the map: records copied after it was written may have
     made it more exact.
