@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from mirror.clusters.admin.acls import Acl
     from mirror.config.schema import FlowConfig
-    from mirror.switching.fencing import Known
+    from mirror.switching.fencing import KnownGrants
 
 _GROUP = "GROUP"
 _ANY_HOST = "*"
@@ -43,7 +43,9 @@ class Terms:
     """Whether everyone may use what no ACL of the target is about."""
 
 
-def judge(terms: Terms, there: Collection[Acl], here: Known) -> Iterator[DrillFinding]:
+def judge(
+    terms: Terms, there: Collection[Acl], here: KnownGrants
+) -> Iterator[DrillFinding]:
     """`there`: the ACLs of the source; `here`: what is known of the target."""
     plan = rights.plan(
         terms.flow, pair="", topics=terms.topics, groups=terms.groups, there=there,

@@ -31,7 +31,7 @@ from mirror.offsets.progress import ProgressReader
 from mirror.recovery import access, ends, proofs, roles
 from mirror.recovery.looking import Looking
 from mirror.switching import fences, whole
-from mirror.switching.fencing import Known
+from mirror.switching.fencing import KnownGrants
 from mirror.switching.steps import assess
 from mirror.tails.unsettled import unsettled
 
@@ -192,7 +192,7 @@ def _rights(
     looked: Looked, names: Sequence[str], unseen: list[str]
 ) -> Iterator[DrillFinding]:
     stage, flow = looked.stage, looked.flow
-    there, here = looked.source.acls, Known(own="", acls=looked.target.acls)
+    there, here = looked.source.acls, KnownGrants(own="", acls=looked.target.acls)
     config = looked.config
     if stage.pair.fence == "acl":
         try:

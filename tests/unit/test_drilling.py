@@ -22,7 +22,7 @@ from mirror.recovery import drills, journal, roles
 from mirror.recovery.access import Kept
 from mirror.recovery.journal import Entry, RunKind, StepState
 from mirror.status.risk import RiskStatus
-from mirror.switching.fencing import Known as KnownAcls
+from mirror.switching.fencing import KnownGrants as KnownAcls
 
 pytestmark = pytest.mark.unit
 
