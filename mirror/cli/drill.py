@@ -86,7 +86,7 @@ def drill(
       mirror drill A/B -c mirror.yaml -o json | jq '.findings[] | .subject'
       mirror drill A/B -c mirror.yaml --canary --yes
     """
-    from mirror.drilling.findings import Level
+    from mirror.drilling.findings import FindingLevel
     from mirror.drilling.history import rehearse
 
     if (dry_run or yes) and not canary:
@@ -114,7 +114,7 @@ def drill(
     complain(*(f"not looked at: {each}" for each in done.unseen))
     if not_kept:
         complain(f"the journal does not keep this drill: {not_kept}")
-    if done.verdict is not Level.READY:
+    if done.verdict is not FindingLevel.READY:
         raise typer.Exit(EXIT_FAILED)
 
 

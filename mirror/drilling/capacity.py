@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from mirror.drilling.findings import DrillFinding, Level
+from mirror.drilling.findings import DrillFinding, FindingLevel
 from mirror.status.wording import some
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def judge(seen: Seen) -> Iterator[DrillFinding]:
     """What is missing."""
     if seen.replication_factor > seen.brokers:
         yield DrillFinding(
-            level=Level.NOT_READY,
+            level=FindingLevel.NOT_READY,
             subject=f"cluster {seen.target}",
             reason=f"replication_factor is {seen.replication_factor}, and "
             f"{some(seen.brokers, 'broker')} are up: no copy can be created",
@@ -66,7 +66,7 @@ def _of_copy(
     subject = f"topic {copy}"
     if found.leaderless:
         yield DrillFinding(
-            level=Level.NOT_READY,
+            level=FindingLevel.NOT_READY,
             subject=subject,
             reason=f"{some(found.leaderless, 'partition')} without a leader on "
             f"{seen.target}",
@@ -74,7 +74,7 @@ def _of_copy(
         )
     elif found.out_of_sync:
         yield DrillFinding(
-            level=Level.DEGRADED,
+            level=FindingLevel.DEGRADED,
             subject=subject,
             reason=f"{some(found.out_of_sync, 'partition')} on {seen.target} with "
             "replicas that are not in sync, or offline",
@@ -82,7 +82,7 @@ def _of_copy(
         )
     if found.least < (needed := seen.needed_in_sync.get(copy, 1)):
         yield DrillFinding(
-            level=Level.NOT_READY,
+            level=FindingLevel.NOT_READY,
             subject=subject,
             reason=f"min.insync.replicas is {needed}, and it has "
             f"{some(found.least, 'replica')}: producers with acks=all are refused",
@@ -92,7 +92,7 @@ def _of_copy(
     model = seen.there.get(topic)
     if model is not None and found.least < min(model.least, seen.brokers):
         yield DrillFinding(
-            level=Level.DEGRADED,
+            level=FindingLevel.DEGRADED,
             subject=subject,
             reason=f"{some(found.least, 'replica')} on {seen.target}, {model.least} on "
             "the source",
@@ -106,14 +106,14 @@ def _disks(seen: Seen) -> Iterator[DrillFinding]:
     for disk in seen.disks_here:
         if disk.failed:
             yield DrillFinding(
-                level=Level.NOT_READY,
+                level=FindingLevel.NOT_READY,
                 subject=cluster,
                 reason=f"a log directory of broker {disk.node} has failed",
                 cure="replace the disk",
             )
         elif 0 <= disk.usable < _LEAST_SHARE * disk.total:
             yield DrillFinding(
-                level=Level.DEGRADED,
+                level=FindingLevel.DEGRADED,
                 subject=cluster,
                 reason=f"a disk of broker {disk.node} has {_gb(disk.usable)} left of "
                 f"{_gb(disk.total)}",
@@ -131,7 +131,7 @@ def _disks(seen: Seen) -> Iterator[DrillFinding]:
             growth += max(wanted - had, 0.0)
     if growth > (usable := sum(disk.usable for disk in known)):
         yield DrillFinding(
-            level=Level.NOT_READY,
+            level=FindingLevel.NOT_READY,
             subject=cluster,
             reason=f"the copies have {_gb(growth)} to grow until they are as large as "
             f"their topics, and {_gb(usable)} of disk are left",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mirror.drilling.findings import DrillFinding, Level
+from mirror.drilling.findings import DrillFinding, FindingLevel
 from mirror.recovery import access
 from mirror.status.wording import duration, some
 
@@ -34,7 +34,7 @@ def of_risk(
     subject = f"flow {flow.name}"
     if risk.seconds > pair.max_lag_seconds:
         yield DrillFinding(
-            level=Level.NOT_READY,
+            level=FindingLevel.NOT_READY,
             subject=subject,
             reason=f"the copy is {duration(risk.seconds)} behind, and max_lag_seconds "
             f"is {pair.max_lag_seconds:g}",
@@ -43,7 +43,7 @@ def of_risk(
         )
     elif risk.unknown or risk.seconds < 0:
         yield DrillFinding(
-            level=Level.DEGRADED,
+            level=FindingLevel.DEGRADED,
             subject=subject,
             reason="how far behind the copy is, is not known"
             + (f" in {some(risk.unknown, 'partition')}" if risk.unknown else ""),
@@ -64,7 +64,7 @@ def of_proofs(
             topics[proof.topic] = topics.get(proof.topic, 0) + proof.findings
     for topic, count in sorted(topics.items()):
         yield DrillFinding(
-            level=Level.NOT_READY,
+            level=FindingLevel.NOT_READY,
             subject=f"topic {topic}",
             reason=f"the last proof has {some(count, 'finding')}",
             cure="see what differs, then repair the copy",
@@ -73,7 +73,7 @@ def of_proofs(
     oldest = min((proof.at for proof in found.values()), default=at)
     if at - oldest > _OLD_PROOF_SECONDS:
         yield DrillFinding(
-            level=Level.DEGRADED,
+            level=FindingLevel.DEGRADED,
             subject=f"flow {flow.name}",
             reason=f"the oldest proof is {duration(at - oldest)} old",
             cure="prove the copies",
@@ -90,7 +90,7 @@ def of_standby(
     if at - looked_at > _STALE_SECONDS:
         when = f"{duration(at - looked_at)} old" if looked_at else "missing"
         yield DrillFinding(
-            level=Level.DEGRADED,
+            level=FindingLevel.DEGRADED,
             subject=subject,
             reason=f"what it keeps about {flow.source} is {when}: after a failover "
             "the loss would not be known",
@@ -99,7 +99,7 @@ def of_standby(
         )
     if kept is None or access.ACLS not in kept.at:
         yield DrillFinding(
-            level=Level.DEGRADED,
+            level=FindingLevel.DEGRADED,
             subject=subject,
             reason=f"it does not keep the ACLs of {flow.source}: a failover could "
             "grant no rights",
@@ -108,7 +108,7 @@ def of_standby(
         )
     elif kept.unseen.get(access.ACLS, "no authorizer") != "no authorizer":
         yield DrillFinding(
-            level=Level.DEGRADED,
+            level=FindingLevel.DEGRADED,
             subject=subject,
             reason=f"mirror may not see the ACLs of {flow.source}: a failover could "
             "grant no rights",
@@ -122,7 +122,7 @@ def of_hooks(pair: PairConfig) -> Iterator[DrillFinding]:
     for name, hook in pair.hooks.given() if pair.hooks is not None else ():
         if why := hook.why_unusable:
             yield DrillFinding(
-                level=Level.NOT_READY,
+                level=FindingLevel.NOT_READY,
                 subject=f"hook {name}",
                 reason=why,
                 cure="correct the hook, or run the drill where switches are run",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mirror.drilling.findings import DrillFinding, Level
+from mirror.drilling.findings import DrillFinding, FindingLevel
 from mirror.metadata.differences import CONFIG, NOTHING, TOPIC
 from mirror.metadata.portrait import ACLS, GROUPS, QUOTAS, USERS
 
@@ -60,7 +60,7 @@ def _of_topic(each: Difference, flow: str) -> Iterator[DrillFinding]:
     subject = f"topic {each.name}"
     if each.expected is None:
         yield DrillFinding(
-            level=Level.NOT_READY,
+            level=FindingLevel.NOT_READY,
             subject=subject,
             reason=f"mirror cannot look at its {each.what}: {each.reason or each.b}",
             cure="give mirror DESCRIBE and DESCRIBE_CONFIGS on it, on both sides",
@@ -68,7 +68,7 @@ def _of_topic(each: Difference, flow: str) -> Iterator[DrillFinding]:
         )
     elif each.what == TOPIC and each.expected is False:
         yield DrillFinding(
-            level=Level.NOT_READY,
+            level=FindingLevel.NOT_READY,
             subject=subject,
             reason=f"{each.a} on the source, {each.b} on the target"
             + (": there is no copy" if each.b == NOTHING else ""),
@@ -82,7 +82,9 @@ def _of_topic(each: Difference, flow: str) -> Iterator[DrillFinding]:
         if each.expected and not (keeps and each.reason == _DEFAULT):
             return
         yield DrillFinding(
-            level=Level.NOT_READY if key == "cleanup.policy" else Level.DEGRADED,
+            level=FindingLevel.NOT_READY
+            if key == "cleanup.policy"
+            else FindingLevel.DEGRADED,
             subject=subject,
             reason=f"{each.a} on the source, {each.b} on the target"
             + (": records are kept for another time" if keeps else ""),
@@ -94,7 +96,7 @@ def _of_topic(each: Difference, flow: str) -> Iterator[DrillFinding]:
 def _quota(each: Difference, target: str, bootstrap: str) -> Iterator[DrillFinding]:
     if each.expected is False:
         yield DrillFinding(
-            level=Level.DEGRADED,
+            level=FindingLevel.DEGRADED,
             subject=f"quota {each.name}",
             reason=f"{each.a} on the source, {each.b} on {target}",
             cure=f"set the same quota on {target}",
@@ -130,7 +132,7 @@ def _user(each: Difference, target: str, bootstrap: str) -> Iterator[DrillFindin
     )
     if lacking := sorted(mine - theirs):
         yield DrillFinding(
-            level=Level.NOT_READY,
+            level=FindingLevel.NOT_READY,
             subject=f"user {each.name}",
             reason=f"it has no {', '.join(lacking)} password on {target}, so it cannot "
             "log in there",

@@ -21,7 +21,7 @@ _MOST_TEXT = 300
 _LONG = 60.0
 
 
-class Level(StrEnum):
+class FindingLevel(StrEnum):
     """How serious it is, from the least on."""
 
     READY = "READY"
@@ -31,14 +31,14 @@ class Level(StrEnum):
     """Some applications would not go on, or not where they stopped."""
 
 
-_ORDER = tuple(Level)
+_ORDER = tuple(FindingLevel)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrillFinding:
     """One thing that a failover would meet."""
 
-    level: Level
+    level: FindingLevel
     subject: str
     """Such as `group billing`."""
     reason: str
@@ -73,10 +73,10 @@ class Drill:
     """What could not be looked at, with the reason."""
 
     @property
-    def verdict(self) -> Level:
+    def verdict(self) -> FindingLevel:
         return max(
             (each.level for each in self.findings), key=_ORDER.index,
-            default=Level.READY,
+            default=FindingLevel.READY,
         )  # fmt: skip
 
     @property

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from mirror.drilling.findings import DrillFinding, Level
+from mirror.drilling.findings import DrillFinding, FindingLevel
 from mirror.offsets.translation import Exactness
 from mirror.status.wording import duration, named, some
 
@@ -92,11 +92,11 @@ def judge(
         for name in sorted(known.stands.keys() - known.committed.keys())
         for each in _in_the_way(known, name)
     ]
-    findings += _of_partitions(known.unread, Level.NOT_READY)
-    findings += _of_partitions(known.undecided, Level.DEGRADED)
+    findings += _of_partitions(known.unread, FindingLevel.NOT_READY)
+    findings += _of_partitions(known.undecided, FindingLevel.DEGRADED)
     findings += [
         DrillFinding(
-            level=Level.DEGRADED,
+            level=FindingLevel.DEGRADED,
             subject=f"group {name}",
             reason="a share group: it has no offsets to move",
             cure=f"set where it begins on {known.target} (share.auto.offset.reset)",
@@ -105,7 +105,7 @@ def judge(
     ]
     findings += [
         DrillFinding(
-            level=Level.NOT_READY,
+            level=FindingLevel.NOT_READY,
             subject=f"group {name}",
             reason=f"what it has committed on {known.source} cannot be read: {why}",
             cure="give mirror DESCRIBE on the group, or leave it out",
@@ -130,7 +130,7 @@ def judge(
 
 
 def _of_partitions(
-    why: Mapping[TopicPartition, str], level: Level
+    why: Mapping[TopicPartition, str], level: FindingLevel
 ) -> Iterator[DrillFinding]:
     for topic, reason in sorted({(topic, why[topic, n]) for topic, n in why}):
         yield DrillFinding(
@@ -152,7 +152,7 @@ def _in_the_way(known: KnownPositions, group: str) -> Iterator[DrillFinding]:
     there = known.on_target.get(group)
     if there is not None and not there.idle:
         yield DrillFinding(
-            level=Level.NOT_READY,
+            level=FindingLevel.NOT_READY,
             subject=f"group {group}",
             reason=f"it has members on {known.target}, so its position cannot be set "
             "there",
@@ -173,7 +173,7 @@ def _of_group(known: KnownPositions, group: str, at: float) -> Iterator[DrillFin
         key for key in committed if key not in stands or stands[key].downstream < 0
     ):
         yield DrillFinding(
-            level=Level.NOT_READY,
+            level=FindingLevel.NOT_READY,
             subject=subject,
             reason=f"no position in {_named(missing)}: it would begin where "
             "auto.offset.reset says",
@@ -187,7 +187,7 @@ def _of_group(known: KnownPositions, group: str, at: float) -> Iterator[DrillFin
         # Of an expired position, the group has lost the next records on both sides.
         kept = any(stands[key].upstream >= known.starts.get(key, 0) for key in older)
         yield DrillFinding(
-            level=Level.NOT_READY if kept else Level.DEGRADED,
+            level=FindingLevel.NOT_READY if kept else FindingLevel.DEGRADED,
             subject=subject,
             reason=f"its position in {_named(older)} is older than all that the copy "
             "has, or mirror knows of it: it would begin at the copy's start, and miss "
@@ -201,7 +201,7 @@ def _of_group(known: KnownPositions, group: str, at: float) -> Iterator[DrillFin
         if each.exactness not in {*_EXACT, Exactness.BEFORE}
     ):
         yield DrillFinding(
-            level=Level.DEGRADED,
+            level=FindingLevel.DEGRADED,
             subject=subject,
             reason=f"its position in {_named(vague)} is only a lower bound: it would "
             "read records again",
@@ -211,7 +211,7 @@ def _of_group(known: KnownPositions, group: str, at: float) -> Iterator[DrillFin
     for both_ways in (True, False):
         if topics := [t for t in read if known.unjoined[t].both_ways is both_ways]:
             yield DrillFinding(
-                level=Level.NOT_READY if both_ways else Level.DEGRADED,
+                level=FindingLevel.NOT_READY if both_ways else FindingLevel.DEGRADED,
                 subject=subject,
                 reason=f"in {named(topics)}: {known.unjoined[topics[0]].why}",
                 cure=f"switch while {known.source} is there, which looks at both sides"
@@ -226,7 +226,7 @@ def _of_group(known: KnownPositions, group: str, at: float) -> Iterator[DrillFin
     ):
         (topic, partition), offset, why = odd[0]
         yield DrillFinding(
-            level=Level.NOT_READY,
+            level=FindingLevel.NOT_READY,
             subject=subject,
             reason=f"of its next records in {topic}-{partition}, the one at offset "
             f"{offset} is not where it should be: {why}",
@@ -237,7 +237,7 @@ def _of_group(known: KnownPositions, group: str, at: float) -> Iterator[DrillFin
     age = at - known.written.get(group, at)
     if again and age > known.stale_seconds:
         yield DrillFinding(
-            level=Level.DEGRADED,
+            level=FindingLevel.DEGRADED,
             subject=subject,
             reason=f"its position is {duration(age)} old: it would read about "
             f"{some(again, 'record')} again",

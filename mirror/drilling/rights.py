@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from mirror.drilling.findings import DrillFinding, Level
+from mirror.drilling.findings import DrillFinding, FindingLevel
 from mirror.switching import rights
 from mirror.switching.fencing import EVERYONE, TOPIC
 
@@ -68,7 +68,7 @@ def judge(
         if _may(after, acl) or (terms.everyone and not _is_named(after, acl)):
             continue
         yield DrillFinding(
-            level=Level.NOT_READY,
+            level=FindingLevel.NOT_READY,
             subject=f"{_word(acl.kind)} {acl.name}",
             reason=f"{acl.principal} has no {acl.operation} on {_word(acl.kind)} "
             f"{acl.name} at {terms.flow.target}",
@@ -77,7 +77,7 @@ def judge(
         )
     for remark in plan.remarks:
         yield DrillFinding(
-            level=Level.DEGRADED,
+            level=FindingLevel.DEGRADED,
             subject="transactional ids",
             reason=remark,
             cure="grant the transactional ids by hand",

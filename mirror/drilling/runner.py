@@ -20,7 +20,7 @@ from mirror.drilling import (
     rights,
     schemas,
 )
-from mirror.drilling.findings import Drill, DrillFinding, Level, in_order
+from mirror.drilling.findings import Drill, DrillFinding, FindingLevel, in_order
 from mirror.drilling.looked import look
 from mirror.errors import AuthorizationError, FenceError, MirrorError
 from mirror.metadata import comparing
@@ -126,7 +126,7 @@ def _role(stage: Stage, entries: Sequence[Entry]) -> Iterator[DrillFinding]:
         )
     if run := roles.open_run(entries):
         yield DrillFinding(
-            level=Level.NOT_READY,
+            level=FindingLevel.NOT_READY,
             subject=f"pair {stage.pair.name}",
             reason=f"a run is open: {run.text}",
             cure="go on with it, or abort it",
@@ -135,7 +135,7 @@ def _role(stage: Stage, entries: Sequence[Entry]) -> Iterator[DrillFinding]:
         )
     elif owed := roles.owed(entries):
         yield DrillFinding(
-            level=Level.DEGRADED,
+            level=FindingLevel.DEGRADED,
             subject=f"cluster {owed.source}",
             reason="it owes its fence: producers may write there",
             cure="run a service that reaches it",
@@ -149,7 +149,7 @@ def _tail(stage: Stage, entries: Sequence[Entry]) -> Iterator[DrillFinding]:
     tail = unsettled(reverse, stage.target, stage.source, entries)
     if left := tail.left(reverse):
         yield DrillFinding(
-            level=Level.DEGRADED,
+            level=FindingLevel.DEGRADED,
             subject=f"cluster {reverse.source}",
             reason=f"since the failover to {reverse.target}, {left}",
             cure="replay, export or skip the tail",
@@ -200,7 +200,7 @@ def _rights(
             here = fences.look(stage.target, config, (), probe=False)
         except FenceError as error:
             yield DrillFinding(
-                level=Level.NOT_READY,
+                level=FindingLevel.NOT_READY,
                 subject=f"pair {stage.pair.name}",
                 reason=f"no fence is possible: {error}",
                 cure="as it says",
@@ -208,7 +208,7 @@ def _rights(
             return
         except AuthorizationError as error:
             yield DrillFinding(
-                level=Level.NOT_READY,
+                level=FindingLevel.NOT_READY,
                 subject=f"pair {stage.pair.name}",
                 reason=f"mirror may not see ACLs, so it can neither fence nor grant "
                 f"rights: {error}",
@@ -280,14 +280,14 @@ def _capacity(looked: Looked, unseen: list[str]) -> Iterable[DrillFinding]:
 def _warnings(stage: Stage) -> Iterator[DrillFinding]:
     if stage.pair.leave_out_away:
         yield DrillFinding(
-            level=Level.NOT_READY,
+            level=FindingLevel.NOT_READY,
             subject=f"pair {stage.pair.name}",
             reason="leave_out_away is on, and a failover is refused",
             cure="be ready to turn it off, for the service too",
         )
     for text in assess.renewed(stage):
         yield DrillFinding(
-            level=Level.DEGRADED,
+            level=FindingLevel.DEGRADED,
             subject=f"pair {stage.pair.name}",
             reason=text,
             cure="let the flow copy the new topics",

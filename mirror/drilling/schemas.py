@@ -17,7 +17,7 @@ from mirror.clusters.admin import topic_admin
 from mirror.clusters.registry.pace import Pace
 from mirror.clusters.registry.registry import Registry
 from mirror.clusters.registry.values import HIGHEST_ID
-from mirror.drilling.findings import DrillFinding, Level
+from mirror.drilling.findings import DrillFinding, FindingLevel
 from mirror.errors import CorruptBatchError, RegistryError
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def judge(looked: Looked, *, records: int, unseen: list[str]) -> Iterator[DrillF
                 held = target.by_id(flow.schemas_context, number)
             except RegistryError as error:
                 yield DrillFinding(
-                    level=Level.NOT_READY,
+                    level=FindingLevel.NOT_READY,
                     subject=f"registry of {flow.target}",
                     reason=f"consumers could not read {topic}: {error}",
                     cure="make it answer",
@@ -68,7 +68,7 @@ def judge(looked: Looked, *, records: int, unseen: list[str]) -> Iterator[DrillF
             if held is None or (held.kind, held.text) != (wanted.kind, wanted.text):
                 what = "does not have" if held is None else "has another schema for"
                 yield DrillFinding(
-                    level=Level.NOT_READY,
+                    level=FindingLevel.NOT_READY,
                     subject=f"schema {number}",
                     reason=f"records of {topic} have this id, which the registry of "
                     f"{flow.target} {what}",

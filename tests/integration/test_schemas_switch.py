@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from mirror.cli.main import app
 from mirror.clusters.registry.registry import Registry
 from mirror.clusters.registry.values import Mode, Subject
-from mirror.drilling.findings import Level
+from mirror.drilling.findings import FindingLevel
 from mirror.errors import MirrorError
 from mirror.metadata import schema_modes, schemas
 from mirror.metadata.schema_claims import Before, SchemaClaims, What
@@ -447,7 +447,7 @@ def test_a_drill_finds_schemas_that_the_target_lacks(
               {"schema": avro("Other", "a"), "id": ids[1], "version": 1})  # fmt: skip
         found = there.drill().findings
     assert {(e.level, e.subject) for e in found} == {
-        (Level.NOT_READY, f"schema {number}") for number in ids
+        (FindingLevel.NOT_READY, f"schema {number}") for number in ids
     }
     reasons = sorted(each.reason for each in found)
     assert ["does not have" in each for each in reasons] == [True, True, False]

@@ -12,7 +12,13 @@ from mirror.clusters.admin.disks import Disk, Replicas
 from mirror.clusters.admin.groups import Group, GroupKind
 from mirror.config.schema import MirrorConfig
 from mirror.drilling import capacity, conditions, differences, positions, rights
-from mirror.drilling.findings import MOST_KEPT, Drill, DrillFinding, Level, in_order
+from mirror.drilling.findings import (
+    MOST_KEPT,
+    Drill,
+    DrillFinding,
+    FindingLevel,
+    in_order,
+)
 from mirror.drilling.next_records import windows
 from mirror.drilling.positions import KnownPositions, Stand
 from mirror.metadata.differences import CONFIG, TOPIC, Difference
@@ -53,22 +59,27 @@ def drill(*found: DrillFinding, **changes: object) -> Drill:
     return Drill(**{**values, **changes})
 
 
-def finding(level: Level, subject: str = "group g") -> DrillFinding:
+def finding(level: FindingLevel, subject: str = "group g") -> DrillFinding:
     return DrillFinding(level=level, subject=subject, reason="r", cure="c")
 
 
 def test_the_worst_finding_is_the_verdict() -> None:
     """The most serious finding comes first and is the verdict; none is READY."""
-    one = drill(finding(Level.DEGRADED), finding(Level.NOT_READY, "topic t"))
+    one = drill(
+        finding(FindingLevel.DEGRADED), finding(FindingLevel.NOT_READY, "topic t")
+    )
 
-    assert one.verdict is Level.NOT_READY
-    assert [each.level for each in one.findings] == [Level.NOT_READY, Level.DEGRADED]
+    assert one.verdict is FindingLevel.NOT_READY
+    assert [each.level for each in one.findings] == [
+        FindingLevel.NOT_READY,
+        FindingLevel.DEGRADED,
+    ]
     assert one.text == (
         "NOT READY: 9 of 11 groups and 94 of 96 partitions would go on exactly; a "
         "failover now would lose up to 0.4 s"
     )
-    assert drill(finding(Level.DEGRADED)).verdict is Level.DEGRADED
-    assert drill().verdict is Level.READY
+    assert drill(finding(FindingLevel.DEGRADED)).verdict is FindingLevel.DEGRADED
+    assert drill().verdict is FindingLevel.READY
     assert drill(lost_records=0).text.endswith("would lose nothing")
     assert drill(lost_seconds=-1.0).text.endswith("is not known")
     assert drill(groups=0, groups_exact=0, partitions=0, partitions_exact=0).ratio == 1
@@ -78,7 +89,10 @@ def test_the_journal_keeps_a_few_kilobytes() -> None:
     """Of a thousand findings the journal gets the first ones and how many more."""
     many = [
         DrillFinding(
-            level=Level.NOT_READY, subject=f"group {n}", reason="x" * 1000, cure=""
+            level=FindingLevel.NOT_READY,
+            subject=f"group {n}",
+            reason="x" * 1000,
+            cure="",
         )
         for n in range(1000)
     ]
@@ -93,7 +107,7 @@ def test_a_drill_is_no_run_and_no_role() -> None:
     entry = Entry(
         pair="drill/A<->B", run="r", number=0, kind=RunKind.FAILOVER, epoch=9, source="A",
         target="B", step=roles.END, state=StepState.DONE, at=5.0, by="me@here",
-        details=drill(finding(Level.DEGRADED)).kept(),
+        details=drill(finding(FindingLevel.DEGRADED)).kept(),
     )  # fmt: skip
     entry = journal.decode(*entry.record())
     merged = roles.merged([entry], pair="A<->B")
@@ -127,23 +141,53 @@ GROUP = Group(group="g", kind=GroupKind.CLASSIC, state="STABLE")
 @pytest.mark.parametrize(
     ("changes", "level", "reason", "partitions"),
     [
-        ({"on_target": {"g": GROUP}}, Level.NOT_READY, "has members on B", 2),
-        ({"stands": {}}, Level.NOT_READY, "no position in orders-0", 1),
-        (stood(Exactness.UNKNOWN, -1), Level.NOT_READY, "no position in orders-0", 1),
-        (stood(Exactness.EARLIER), Level.DEGRADED, "only a lower bound", 1),
-        (stood(Exactness.BEFORE), Level.NOT_READY, "miss what is gone there", 1),
-        (stood(Exactness.BEFORE) | {"starts": {KEY: 10}}, Level.NOT_READY, "miss", 1),
-        (stood(Exactness.BEFORE) | {"starts": {KEY: 11}}, Level.DEGRADED, "too", 1),
-        ({"wrong": {KEY: {109: "MISSING"}}}, Level.NOT_READY, "at offset 109 is", 1),
-        ({"committed": {"g": {KEY: 2110}}}, Level.DEGRADED, "about 2,100 records", 2),
-        ({"undecided": {KEY: "hidden"}}, Level.DEGRADED, "compared: hidden", 1),
-        ({"unread": {KEY: "no copy"}}, Level.NOT_READY, "compared: no copy", 1),
-        ({"not_covered": ("s",)}, Level.DEGRADED, "a share group", 2),
-        ({"refused": {"h": "NOT_ALLOWED"}}, Level.NOT_READY, "read: NOT_ALLOWED", 2),
+        ({"on_target": {"g": GROUP}}, FindingLevel.NOT_READY, "has members on B", 2),
+        ({"stands": {}}, FindingLevel.NOT_READY, "no position in orders-0", 1),
+        (
+            stood(Exactness.UNKNOWN, -1),
+            FindingLevel.NOT_READY,
+            "no position in orders-0",
+            1,
+        ),
+        (stood(Exactness.EARLIER), FindingLevel.DEGRADED, "only a lower bound", 1),
+        (stood(Exactness.BEFORE), FindingLevel.NOT_READY, "miss what is gone there", 1),
+        (
+            stood(Exactness.BEFORE) | {"starts": {KEY: 10}},
+            FindingLevel.NOT_READY,
+            "miss",
+            1,
+        ),
+        (
+            stood(Exactness.BEFORE) | {"starts": {KEY: 11}},
+            FindingLevel.DEGRADED,
+            "too",
+            1,
+        ),
+        (
+            {"wrong": {KEY: {109: "MISSING"}}},
+            FindingLevel.NOT_READY,
+            "at offset 109 is",
+            1,
+        ),
+        (
+            {"committed": {"g": {KEY: 2110}}},
+            FindingLevel.DEGRADED,
+            "about 2,100 records",
+            2,
+        ),
+        ({"undecided": {KEY: "hidden"}}, FindingLevel.DEGRADED, "compared: hidden", 1),
+        ({"unread": {KEY: "no copy"}}, FindingLevel.NOT_READY, "compared: no copy", 1),
+        ({"not_covered": ("s",)}, FindingLevel.DEGRADED, "a share group", 2),
+        (
+            {"refused": {"h": "NOT_ALLOWED"}},
+            FindingLevel.NOT_READY,
+            "read: NOT_ALLOWED",
+            2,
+        ),
     ],
 )
 def test_positions(
-    changes: dict[str, object], level: Level, reason: str, partitions: int
+    changes: dict[str, object], level: FindingLevel, reason: str, partitions: int
 ) -> None:
     """Each defect of a group or of its next records is one finding, and costs the
     exactness of its partition.
@@ -204,21 +248,21 @@ def different(what: str, name: str, a: str, b: str, **more: object) -> Differenc
 @pytest.mark.parametrize(
     ("each", "level"),
     [
-        (different(TOPIC, "t", "3 partitions", "2 partitions"), Level.NOT_READY),
-        (different(TOPIC, "t", "3 partitions", "-"), Level.NOT_READY),
-        (different(TOPIC, "t", "1 partition", "?", expected=None), Level.NOT_READY),
-        (different(CONFIG, "t", "retention.ms=1", "retention.ms=2"), Level.DEGRADED),
-        (different(CONFIG, "t", "cleanup.policy=compact", "-"), Level.NOT_READY),
+        (different(TOPIC, "t", "3 partitions", "2 partitions"), FindingLevel.NOT_READY),
+        (different(TOPIC, "t", "3 partitions", "-"), FindingLevel.NOT_READY),
+        (different(TOPIC, "t", "1 partition", "?", expected=None), FindingLevel.NOT_READY),
+        (different(CONFIG, "t", "retention.ms=1", "retention.ms=2"), FindingLevel.DEGRADED),
+        (different(CONFIG, "t", "cleanup.policy=compact", "-"), FindingLevel.NOT_READY),
         (
             different(CONFIG, "t", "retention.ms=1", "retention.ms=2", expected=True,
                       reason="a default of the brokers"),
-            Level.DEGRADED,
+            FindingLevel.DEGRADED,
         ),
-        (different(QUOTAS, "user u", "producer_byte_rate=5", "-"), Level.DEGRADED),
-        (different(USERS, "u", "SCRAM-SHA-512=4096", "-"), Level.NOT_READY),
+        (different(QUOTAS, "user u", "producer_byte_rate=5", "-"), FindingLevel.DEGRADED),
+        (different(USERS, "u", "SCRAM-SHA-512=4096", "-"), FindingLevel.NOT_READY),
     ],
 )  # fmt: skip
-def test_differences_that_hurt(each: Difference, level: Level) -> None:
+def test_differences_that_hurt(each: Difference, level: FindingLevel) -> None:
     """What would surprise applications is a finding with its level."""
     (only,) = differences.judge([each], {"t"}, flow="A->B", target="B", bootstrap="b:1")
 
@@ -346,12 +390,12 @@ def test_conditions() -> None:
     assert not [*conditions.of_risk(RiskStatus(seconds=59.0), PAIR, FLOW)]
     (far,) = conditions.of_risk(RiskStatus(seconds=61.0), PAIR, FLOW)
     (unsure,) = conditions.of_risk(RiskStatus(seconds=-1.0), PAIR, FLOW)
-    assert (far.level, unsure.level) == (Level.NOT_READY, Level.DEGRADED)
+    assert (far.level, unsure.level) == (FindingLevel.NOT_READY, FindingLevel.DEGRADED)
 
     kept = Kept(at={"acls": now})
     assert not [*conditions.of_standby(kept, now, FLOW, at=now)]
     old = conditions.of_standby(kept, now - 601, FLOW, at=now)
-    assert [each.level for each in old] == [Level.DEGRADED]
+    assert [each.level for each in old] == [FindingLevel.DEGRADED]
     assert len([*conditions.of_standby(None, 0.0, FLOW, at=now)]) == 2
     hidden = Kept(at={"acls": now}, unseen={"acls": "not permitted"})
     (blind,) = conditions.of_standby(hidden, now, FLOW, at=now)
