@@ -24,7 +24,7 @@ from mirror.cli.output import (
     table,
 )
 from mirror.cli.switch import pair_of
-from mirror.cli.switch_output import Lines
+from mirror.cli.switch_output import StepLines
 from mirror.clusters.reach import Reach
 from mirror.config.section_names import scoped_flow
 from mirror.host import operator_name
@@ -165,7 +165,7 @@ def _canary(
         )
         agreed(question, yes=yes)
         numbers = {step: number for number, step in enumerate(roles.STEPS, 1)}
-        lines = Lines(output, numbers)
+        lines = StepLines(output, numbers)
         terms = Terms(
             step_seconds=_STEP_SECONDS,
             tell=lines.tell,

@@ -29,7 +29,7 @@ PLACE_COLUMNS = ("GROUP", "READ", "GOES-ON-IN", "FROM", "TO", "EXACTNESS", "AGAI
 
 
 @dataclass(slots=True)
-class Lines:
+class StepLines:
     """Prints a line for each step."""
 
     form: Form
@@ -152,7 +152,7 @@ def _place_row(each: Mapping[str, Any]) -> tuple[object, ...]:
     )
 
 
-def show_end(operator: Operator, lines: Lines) -> None:
+def show_end(operator: Operator, lines: StepLines) -> None:
     """How long it took, and what a failover cost."""
     from mirror.switching.procedure import way_back
 
