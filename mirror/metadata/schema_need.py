@@ -18,7 +18,7 @@ from mirror.clusters.registry.values import HIGHEST_ID, Subject
 from mirror.errors import MirrorError
 from mirror.metadata import schema_claims, schemas
 from mirror.metadata.schema_claims import ClaimRecords, SchemaClaims
-from mirror.metadata.schema_ends import Ends, Lists
+from mirror.metadata.schema_ends import Ends, SubjectLists
 from mirror.metadata.schema_names import references_of
 from mirror.status.schemas import WAITS
 from mirror.status.states import SchemaState
@@ -188,7 +188,7 @@ def _copied(
         claims=sides.claims_about(subjects),
         deletes=False,
         going_on=sides.going_on,
-        lists=Lists(
+        lists=SubjectLists(
             source=tuple(each for versions in listed.values() for each in versions),
             target=tuple(
                 each
