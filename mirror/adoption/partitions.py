@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import uuid
 
 from mirror.adoption import initial_runs, resume_point
-from mirror.adoption.resume_point import Log
+from mirror.adoption.resume_point import SideLog
 from mirror.clusters import codes
 from mirror.clusters.admin import topic_admin
 from mirror.errors import MirrorError
@@ -157,7 +157,7 @@ class Survey:
         recreated = mm2 is not None and mm2 > edges.end
         known = mm2 is not None and not recreated
         position = mm2 if mm2 is not None and known else edges.first
-        source = Log(
+        source = SideLog(
             cluster=self._source,
             topic=topic.topic,
             partition=partition,
@@ -165,7 +165,7 @@ class Survey:
             end=edges.stable,
             committed=self._flow.isolation_level == "read_committed",
         )
-        copy = None if ends is None else Log(
+        copy = None if ends is None else SideLog(
             cluster=self._target,
             topic=topic.target_topic,
             partition=partition,

@@ -21,7 +21,7 @@ _TIMES_MORE = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Log:
+class SideLog:
     """One partition on one side."""
 
     cluster: Cluster
@@ -43,7 +43,7 @@ class ResumePoint:
 
 
 def find(
-    source: Log, copy: Log | None, position: int, *, exact: bool, most: int
+    source: SideLog, copy: SideLog | None, position: int, *, exact: bool, most: int
 ) -> ResumePoint:
     """`position`: the next offset after MirrorMaker 2's own; `exact`: it was written
     with the records. `copy` is None if there is none. At most `most` offsets of each
@@ -73,7 +73,7 @@ def find(
     )
 
 
-def _look(source: Log, copy: Log, position: int, size: int) -> Tail:
+def _look(source: SideLog, copy: SideLog, position: int, size: int) -> Tail:
     first = max(position - size, source.first)
     end = min(position + size, source.end)
     last = window.read(
@@ -95,7 +95,7 @@ def _look(source: Log, copy: Log, position: int, size: int) -> Tail:
     return replace(tail, complete=tail.complete or end >= source.end)
 
 
-def _all(source: Log, copy: Log, position: int, size: int) -> bool:
+def _all(source: SideLog, copy: SideLog, position: int, size: int) -> bool:
     return (
         position - size <= source.first
         and position + size >= source.end
