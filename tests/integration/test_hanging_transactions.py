@@ -22,7 +22,7 @@ import pytest
 from mirror.batches import records
 from mirror.batches.writing import write
 from mirror.clusters import hanging
-from mirror.clusters.hanging import Looked
+from mirror.clusters.hanging import HangingLook
 from mirror.clusters.transactions import Producer
 from mirror.offsets import runs
 from mirror.playground.brokers import playground
@@ -430,7 +430,10 @@ def test_what_a_later_owner_has_open_is_its_own(
         batch = records.encode([(b"k", b"v")])
         write(cluster, {topic_name: [batch]}, second)
         topics = cluster.topics({topic_name})
-        assert hanging.complete(cluster, [first], topics, [(topic_name, 0)]) == Looked()
+        assert (
+            hanging.complete(cluster, [first], topics, [(topic_name, 0)])
+            == HangingLook()
+        )
         second.commit()
     with Witness(bootstrap) as witness:
         witness.assert_exactly(topic_name, {0: [b"k"]})

@@ -15,7 +15,7 @@ import numpy as np
 
 from mirror.batches import batch, scan
 from mirror.clusters import hanging
-from mirror.clusters.hanging import Looked
+from mirror.clusters.hanging import HangingLook
 from mirror.clusters.topics import Views
 from mirror.clusters.wire import fetch, fetch_by_id, write
 from mirror.driver import former_runs, ownership
@@ -185,7 +185,7 @@ _advance = TransactionPath.advance
 
 def markers_are_not_missed() -> AbstractContextManager[Any]:
     """Transactions that brokers leave open are not looked for."""
-    return _patched(hanging, "complete", lambda *_: Looked())
+    return _patched(hanging, "complete", lambda *_: HangingLook())
 
 
 def ids_are_used_at_once() -> AbstractContextManager[Any]:
