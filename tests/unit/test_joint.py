@@ -26,7 +26,7 @@ from mirror.offsets.joint_map import JointMap
 from mirror.offsets.logs import Log
 from mirror.offsets.offset_map import OffsetMap
 from mirror.offsets.progress import Position, Progress
-from mirror.offsets.reverse_start import Looked
+from mirror.offsets.reverse_start import HoleLook
 from mirror.offsets.runs import COUNT, DOWNSTREAM, Block, decode, encode, joined
 from mirror.offsets.translation import Exactness, Translated
 
@@ -83,10 +83,10 @@ class Side:
             end=len(self.log),
         )
 
-    def look(self, first: int, end: int) -> Looked:
+    def look(self, first: int, end: int) -> HoleLook:
         kinds = [kind for kind, _ in self.log[first:end]]
         assert end <= self.stable
-        return Looked(
+        return HoleLook(
             born=first + kinds.index("record") if "record" in kinds else -1,
             markers=kinds.count("marker"),
         )
