@@ -33,7 +33,7 @@ _FAR_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Looked:
+class RiskLook:
     """What one look found."""
 
     ends: Mapping[str, TopicEnds]
@@ -95,7 +95,7 @@ class Looking:
                 if end.end >= 0:
                     self._sightings.recall((topic, number), end.at, end.end)
 
-    def look(self, source: Cluster, names: Collection[str], *, at: float) -> Looked:
+    def look(self, source: Cluster, names: Collection[str], *, at: float) -> RiskLook:
         """Look at these topics, `at` this time (now).
 
         Raises:
@@ -129,7 +129,7 @@ class Looking:
                 since=since,
             )
         found = self._ends.improve(changed)
-        return Looked(ends=found, risk=risk.assess(found, progress, at=at))
+        return RiskLook(ends=found, risk=risk.assess(found, progress, at=at))
 
     def _since(
         self, key: TopicPartition, position: int | None, end: PartitionEnd
