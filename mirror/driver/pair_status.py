@@ -1,6 +1,6 @@
 """What the status says about a pair, from what its journals say. Pure.
 
-Main function: `status_of`; main types: `Member`, what one cluster's journal said at the
+Main function: `status_of`; main types: `PairMember`, what one cluster's journal said at the
 last look, and `KnownPair`, what the journals of a pair say together.
 """
 
@@ -35,7 +35,7 @@ _MOST_RUNS = 5
 
 
 @dataclass(slots=True, kw_only=True)
-class Member:
+class PairMember:
     """What one cluster's journal says."""
 
     entries: tuple[Entry, ...] = ()
@@ -146,7 +146,7 @@ class KnownPair:
 def status_of(
     pair: PairConfig,
     known: KnownPair,
-    members: Mapping[str, Member],
+    members: Mapping[str, PairMember],
     *,
     passive: Mapping[str, PassiveStatus],
 ) -> PairStatus:

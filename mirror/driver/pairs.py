@@ -19,7 +19,7 @@ from mirror import retry
 from mirror.clusters.cluster import Cluster
 from mirror.config import feeding, scopes
 from mirror.driver import readiness
-from mirror.driver.pair_status import KnownPair, Member, status_of
+from mirror.driver.pair_status import KnownPair, PairMember, status_of
 from mirror.errors import MirrorError
 from mirror.host import process_name
 from mirror.recovery import beginnings, journal, roles
@@ -72,7 +72,9 @@ class PairFollower:
         self._lock = threading.Lock()
         self._closing = threading.Event()
         self._members = {
-            alias: Member() for pair in self._pairs.values() for alias in pair.members
+            alias: PairMember()
+            for pair in self._pairs.values()
+            for alias in pair.members
         }
         self._known = {
             each.name: KnownPair.of(each, {}) for each in self._pairs.values()
@@ -325,7 +327,7 @@ class PairFollower:
         if changed:
             self._changed()
 
-    def _failed(self, member: Member, error: str) -> None:
+    def _failed(self, member: PairMember, error: str) -> None:
         with self._lock:
             member.error = error
         if member.throttle.due(error):
