@@ -16,7 +16,7 @@ from mirror.clusters.admin import group_offsets, groups
 from mirror.config import scopes
 from mirror.metadata.merging import Merging
 from mirror.offsets import answers, group_survey, runs
-from mirror.offsets.repeats import Move
+from mirror.offsets.repeats import OffsetMove
 from mirror.policy.selection import GroupFilter
 from mirror.status.wording import some
 
@@ -43,7 +43,7 @@ class Place:
     """The next one to read; -1 if it is not known."""
     exactness: Exactness
     metadata: str = ""
-    along: Move | None = None
+    along: OffsetMove | None = None
     """The same as a move along the flow; not if it leads back to an original."""
 
 
@@ -101,7 +101,7 @@ def survey(
                 offset=p.downstream,
                 exactness=p.translated.exactness,
                 metadata=p.metadata,
-                along=Move(
+                along=OffsetMove(
                     *(each.group, p.topic, p.partition, p.upstream),
                     *(p.target_topic, p.downstream),
                 ),

@@ -205,7 +205,7 @@ class Pair:
             FLOWS[f"{one.name}->{other.name}"]
             for one, other in ((source, target), (target, source))
         )
-        move = repeats.Move("app", TOPIC, 0, offset, TOPIC, answer)
+        move = repeats.OffsetMove("app", TOPIC, 0, offset, TOPIC, answer)
         found = repeats.predict(there, back, source, target, [move])
         return found[move]
 

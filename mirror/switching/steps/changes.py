@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from mirror.clusters.cluster import Cluster
     from mirror.metadata.acl_notes import AclPlan
-    from mirror.offsets.repeats import Move
+    from mirror.offsets.repeats import OffsetMove
     from mirror.switching.group_places import GroupPlaces
     from mirror.switching.stage import Stage
 
@@ -180,7 +180,7 @@ def _again(stage: Stage, found: GroupPlaces) -> dict[tuple[str, str, int], int]:
     ends = (stage.flow.name, stage.reverse.name)
     writers = Merging(stage.config.enabled_flows, pair=ends)
     counts: dict[tuple[str, str, int], int] = {}
-    moves: dict[tuple[str, str, int], Move] = {}
+    moves: dict[tuple[str, str, int], OffsetMove] = {}
     backs = set()
     for group, places in found.places.items():
         for (topic, number), place in places.items():
