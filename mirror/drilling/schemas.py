@@ -14,7 +14,7 @@ from mirror.batches import codecs, to_columns
 from mirror.batches.listing import headers_of, listed
 from mirror.batches.reading import TopicReader
 from mirror.clusters.admin import topic_admin
-from mirror.clusters.registry.pace import Pace
+from mirror.clusters.registry.pace import RequestPace
 from mirror.clusters.registry.registry import Registry
 from mirror.clusters.registry.values import HIGHEST_ID
 from mirror.drilling.findings import DrillFinding, FindingLevel
@@ -41,7 +41,7 @@ def judge(looked: Looked, *, records: int, unseen: list[str]) -> Iterator[DrillF
     flow = looked.flow
     if flow.schemas == "off":
         return
-    pace = Pace(flow.schemas_requests_per_second)
+    pace = RequestPace(flow.schemas_requests_per_second)
     clusters = looked.config.clusters
     with (
         Registry(clusters[flow.source], pace=pace) as source,

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import uuid
 
 from mirror.clusters.cluster import Cluster
-from mirror.clusters.registry.pace import Pace
+from mirror.clusters.registry.pace import RequestPace
 from mirror.clusters.registry.registry import Registry
 from mirror.errors import MirrorError
 from mirror.metadata import schema_claims, schema_need
@@ -45,7 +45,7 @@ class SchemaInquiry:
         self._closing = threading.Event()
         self._generation = ""
         rate = plan.flow.schemas_requests_per_second
-        self._paces = (Pace(rate), Pace(rate))
+        self._paces = (RequestPace(rate), RequestPace(rate))
         """Of the source's registry and the target's."""
         self._copied: Mapping[int, int] | None = None
 
