@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 FORMAT_VERSION = 1
 
 
-class Picture(StrEnum):
+class PictureForm(StrEnum):
     """The output format."""
 
     TEXT = "text"
@@ -34,7 +34,11 @@ class Picture(StrEnum):
     JSON = "json"
 
 
-_DRAWN = {Picture.TEXT: terminal, Picture.MERMAID: mermaid, Picture.DOT: dot}
+_DRAWN = {
+    PictureForm.TEXT: terminal,
+    PictureForm.MERMAID: mermaid,
+    PictureForm.DOT: dot,
+}
 
 
 def topology(
@@ -44,11 +48,11 @@ def topology(
     token_file: TokenFile = None,
     ca_file: CaFile = None,
     output: Annotated[
-        Picture,
+        PictureForm,
         typer.Option(
             "--output", "-o", help="For a terminal, Mermaid, Graphviz, or programs."
         ),
-    ] = Picture.TEXT,
+    ] = PictureForm.TEXT,
 ) -> None:
     """Draw the clusters and the flows between them, with state, lag and throughput.
 
@@ -63,7 +67,7 @@ def topology(
       mirror topology -o dot | dot -Tsvg > topology.svg
     """
     estate, _ = ask_estate(url, config, token_file=token_file, ca_file=ca_file)
-    if output is Picture.JSON:
+    if output is PictureForm.JSON:
         document(
             {
                 "format_version": FORMAT_VERSION,
@@ -77,7 +81,7 @@ def topology(
         return
     for line in _DRAWN[output]([_edge(way) for way in estate.drawn]):
         sys.stdout.write(line + "\n")
-    if output is Picture.TEXT:
+    if output is PictureForm.TEXT:
         for line in _silence(estate):
             sys.stdout.write(line + "\n")
 
