@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from mirror.offsets.index import FoundOffset, Place, locate
+from mirror.offsets.index import FoundOffset, MapPlace, locate
 from mirror.offsets.places import PlaceQuery
 from mirror.offsets.translation import Exactness, Translated
 
@@ -80,7 +80,7 @@ def _candidate(
 ) -> _Candidate:
     end = epoch.end(1 - column)
     if offset < epoch.first(column):
-        found: FoundOffset | Place = FoundOffset(epoch.first(1 - column))
+        found: FoundOffset | MapPlace = FoundOffset(epoch.first(1 - column))
     else:
         found = epoch.find(offset, column) or FoundOffset(end)
     if isinstance(found, FoundOffset):
@@ -94,7 +94,7 @@ def _found(
     epoch: Epoch, key: TopicPartition, offset: int, column: int, following: int
 ) -> Translated | Older:
     found = epoch.find(offset, column)
-    if isinstance(found, Place):
+    if isinstance(found, MapPlace):
         return Older(PlaceQuery(key, epoch.topic_id, found), following)
     return _known(FoundOffset(following) if found is None else found)
 
