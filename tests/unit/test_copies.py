@@ -15,7 +15,7 @@ from mirror.proving.traces import absence, hops
 from mirror.proving.traces.at_offset import Held, What
 from mirror.proving.traces.hop import Hop
 from mirror.proving.traces.hops import Hops
-from mirror.proving.traces.tracing import How, Place, Row
+from mirror.proving.traces.tracing import How, RecordPlace, Row
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,7 +33,7 @@ def rows_of(
     """What is said of source offset 3000 of a flow with `start: latest`, copied up to
     6000, with records at these offsets of the copy.
     """
-    place = Place("A", "t", 0, 3000)
+    place = RecordPlace("A", "t", 0, 3000)
     aliases = {alias: {"bootstrap_servers": "h:1"} for alias in "AB"}
     config = MirrorConfig.model_validate(
         {"clusters": aliases, "flows": {"A->B": {"start": "latest"}}}
@@ -47,7 +47,7 @@ def rows_of(
         row=Row(cluster="B", topic="A.t", partition=0, flow="A->B", how=How.MISSING),
     )  # fmt: skip
 
-    def held(_hops: Hops, at: Place) -> Held:
+    def held(_hops: Hops, at: RecordPlace) -> Held:
         if at == place:
             return Held(what=at_source)
         return Held(what=What.RECORD if at.offset in there else What.NOTHING)

@@ -17,7 +17,7 @@ from mirror.proving.of_flow import terms_of
 from mirror.proving.scope import Scope
 from mirror.proving.traces.at_offset import Held, What
 from mirror.proving.traces.judging import Verdict, judge
-from mirror.proving.traces.tracing import How, Place, Row
+from mirror.proving.traces.tracing import How, RecordPlace, Row
 
 if TYPE_CHECKING:
     import uuid
@@ -45,7 +45,7 @@ class Hop:
     """A record and a flow that copies its topic."""
 
     flow: FlowConfig
-    place: Place
+    place: RecordPlace
     held: Held | None
     """What is at the place; None if its cluster does not say."""
     source: Cluster | None
@@ -106,7 +106,7 @@ class Hop:
 
 
 def meet(
-    config: MirrorConfig, reach: Reach, flow: FlowConfig, row: Row, *, place: Place,
+    config: MirrorConfig, reach: Reach, flow: FlowConfig, row: Row, *, place: RecordPlace,
     held: Held | None,
 ) -> Hop:  # fmt: skip
     """Look at what a flow has of the record at a place.
