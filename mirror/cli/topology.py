@@ -20,7 +20,7 @@ from mirror.status.topology import Edge, dot, mermaid, terminal
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from mirror.status.estate import Estate, Place, Way
+    from mirror.status.estate import Estate, EstateCluster, Way
 
 FORMAT_VERSION = 1
 
@@ -101,7 +101,7 @@ def _edge(way: Way) -> Edge:
     )
 
 
-def _named(place: Place) -> str:
+def _named(place: EstateCluster) -> str:
     return f"{place.name} (does not answer)" if place.silent else place.name
 
 

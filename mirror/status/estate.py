@@ -1,6 +1,6 @@
 """The clusters and flows of all sites as one picture: which clusters are the same.
 
-Main types: `Estate`, made by `merged` from sites; `Place`, a cluster in it; `Way`, a
+Main types: `Estate`, made by `merged` from sites; `EstateCluster`, a cluster in it; `Way`, a
 flow. Clusters with one id are one place, whatever each site calls it; while an id is
 not known, a cluster belongs to its site alone. Of flows between two places the picture
 has one, that of the service which leads it. Pure.
@@ -28,7 +28,7 @@ _CALM = (FlowState.STANDBY, FlowState.RESTING, FlowState.STOPPED, UNKNOWN)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class EstateCluster:
     """A cluster."""
 
     name: str
@@ -44,8 +44,8 @@ class Way:
 
     site: Site
     flow: SiteFlow
-    source: Place
-    target: Place
+    source: EstateCluster
+    target: EstateCluster
 
     @property
     def state(self) -> str:
@@ -73,7 +73,7 @@ class Estate:
     """All sites together."""
 
     sites: tuple[Site, ...]
-    places: tuple[Place, ...]
+    places: tuple[EstateCluster, ...]
     ways: tuple[Way, ...]
     """Every flow of every site."""
     drawn: tuple[Way, ...]
@@ -126,7 +126,7 @@ def _keys(site: Site) -> dict[str, Key]:
 
 def _places(
     sites: Sequence[Site], keys: Mapping[tuple[str, str], Key]
-) -> dict[Key, Place]:
+) -> dict[Key, EstateCluster]:
     aliases: dict[Key, list[str]] = {}
     for (_, alias), key in keys.items():
         aliases.setdefault(key, []).append(alias)
@@ -140,7 +140,7 @@ def _places(
     names = {key: " / ".join(dict.fromkeys(some)) for key, some in aliases.items()}
     times = Counter(names.values())
     return {
-        key: Place(
+        key: EstateCluster(
             name=name if times[name] == 1 else f"{name} ({_told_apart(key)})",
             cluster_id="" if key[0] else key[1],
             silent=tuple(silent.get(key, ())),
