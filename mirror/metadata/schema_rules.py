@@ -134,10 +134,10 @@ def plan(
     `owners`: the sources of flows that claim something else. `deletes`: whether soft
     deletes are copied.
     """
-    return Planner(found, there, ours, owners, flow, deletes=deletes).plan()
+    return SchemaPlanner(found, there, ours, owners, flow, deletes=deletes).plan()
 
 
-class Planner:
+class SchemaPlanner:
     """One plan; `_stopped` grows while it is made. `schema_translation` has another."""
 
     def __init__(

@@ -18,7 +18,7 @@ from mirror.metadata.schema_claims import Before, Claim, ClaimState, What
 from mirror.metadata.schema_levels import NONE
 from mirror.metadata.schema_names import is_same, key_of, references_of, shown
 from mirror.metadata.schema_order import Write
-from mirror.metadata.schema_rules import WAYS_OUT, Chosen, Planner, SchemaPlan
+from mirror.metadata.schema_rules import WAYS_OUT, Chosen, SchemaPlan, SchemaPlanner
 from mirror.metadata.schema_writing import StoppedError, Writer
 from mirror.status.states import SchemaState
 
@@ -56,7 +56,7 @@ def plan(
     return _Planner(found, there, ours, flow, target).plan()
 
 
-class _Planner(Planner):
+class _Planner(SchemaPlanner):
     def __init__(
         self,
         found: Chosen,
