@@ -24,7 +24,7 @@ _GB = 1e9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class CapacitySeen:
     """What was looked at."""
 
     target: str
@@ -44,7 +44,7 @@ class Seen:
     disks_there: Collection[Disk] = ()
 
 
-def judge(seen: Seen) -> Iterator[DrillFinding]:
+def judge(seen: CapacitySeen) -> Iterator[DrillFinding]:
     """What is missing."""
     if seen.replication_factor > seen.brokers:
         yield DrillFinding(
@@ -61,7 +61,7 @@ def judge(seen: Seen) -> Iterator[DrillFinding]:
 
 
 def _of_copy(
-    seen: Seen, topic: str, copy: str, found: Replicas
+    seen: CapacitySeen, topic: str, copy: str, found: Replicas
 ) -> Iterator[DrillFinding]:
     subject = f"topic {copy}"
     if found.leaderless:
@@ -101,7 +101,7 @@ def _of_copy(
         )
 
 
-def _disks(seen: Seen) -> Iterator[DrillFinding]:
+def _disks(seen: CapacitySeen) -> Iterator[DrillFinding]:
     cluster = f"cluster {seen.target}"
     for disk in seen.disks_here:
         if disk.failed:

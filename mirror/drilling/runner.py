@@ -257,7 +257,7 @@ def _capacity(looked: Looked, unseen: list[str]) -> Iterable[DrillFinding]:
             return ()
 
     return capacity.judge(
-        capacity.Seen(
+        capacity.CapacitySeen(
             target=flow.target,
             brokers=stage.target.brokers,
             replication_factor=flow.replication_factor,

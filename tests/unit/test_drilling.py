@@ -343,7 +343,7 @@ def test_rights_that_no_switch_grants() -> None:
     assert judged(read, group, here=(may_read, group), granted=False) == []
 
 
-def seen(**changes: object) -> capacity.Seen:
+def seen(**changes: object) -> capacity.CapacitySeen:
     fine = Replicas(least=1, out_of_sync=0, leaderless=0)
     values: dict[str, object] = {
         "target": "B", "brokers": 1, "replication_factor": -1, "copies": {"t": "A.t"},
@@ -351,7 +351,7 @@ def seen(**changes: object) -> capacity.Seen:
         "disks_here": [Disk(node=1, total=1000, usable=500, sizes={"A.t": 90})],
         "disks_there": [Disk(node=1, total=1000, usable=10, sizes={"t": 100})],
     }  # fmt: skip
-    return capacity.Seen(**{**values, **changes})
+    return capacity.CapacitySeen(**{**values, **changes})
 
 
 @pytest.mark.parametrize(
