@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from mirror.metadata.schema_need import Settled
+    from mirror.metadata.schema_need import SettledId
     from mirror.playground.cluster import PlaygroundCluster
     from mirror.relay.report import PartitionReport
     from mirror.relay.slot import Slot
@@ -354,7 +354,7 @@ def test_a_fenced_run_writes_no_schemas(site: Site) -> None:
     flow = site.flow()
     inquiry = SchemaInquiry(flow.plan, "test")
     inquiry.begin(flow.generation)
-    found: dict[int, Settled] = {}
+    found: dict[int, SettledId] = {}
 
     def reason(number: int) -> str:
         inquiry.open(number, b"")
