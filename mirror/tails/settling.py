@@ -76,7 +76,7 @@ class Order:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settling:
+class TailSettling:
     """What one command works with."""
 
     flow: FlowConfig
@@ -95,7 +95,7 @@ class Settling:
 
 
 def settle(
-    settling: Settling, *, show: Callable[[int], None] = lambda _: None
+    settling: TailSettling, *, show: Callable[[int], None] = lambda _: None
 ) -> dict[TopicPartition, int]:
     """Settle the chosen records; returns how many, by partition. Where nothing is left
     of a partition, the position moves, whatever was chosen. `show` is called with how
@@ -163,7 +163,7 @@ def _pieces(offsets: Offsets, sizes: Offsets, cuts: Sequence[int]) -> Iterator[O
 
 
 def _one(  # noqa: PLR0917  one transaction's parts
-    settling: Settling,
+    settling: TailSettling,
     owner: Producer,
     part: TailPartition,
     piece: Offsets,
@@ -208,7 +208,7 @@ def _commit(
 
 
 def _packed(
-    settling: Settling,
+    settling: TailSettling,
     part: TailPartition,
     offsets: Offsets,
     pieces: Sequence[Offsets],
@@ -230,7 +230,7 @@ def _packed(
 
 
 def _export(
-    settling: Settling, owner: Producer, part: TailPartition, piece: Offsets
+    settling: TailSettling, owner: Producer, part: TailPartition, piece: Offsets
 ) -> list[TopicPartition]:
     """Write to the file, or to a topic in the owner's transaction; returns where."""
     flow, target, order = settling.flow, settling.target, settling.order
