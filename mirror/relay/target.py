@@ -24,7 +24,7 @@ from mirror.errors import MirrorError, UnreachableError
 from mirror.relay.copies import Copies
 from mirror.relay.endings import Endings
 from mirror.relay.quota import Quota
-from mirror.relay.transaction_path import Destination, Stage, TransactionPath
+from mirror.relay.transaction_path import Destination, PathStage, TransactionPath
 from mirror.relay.waiting import wait
 
 if TYPE_CHECKING:
@@ -250,7 +250,7 @@ class TargetWriter:
 
     def _drop_uncommitted(self) -> None:
         self._under_way = deque(
-            path for path in self._under_way if path.stage == Stage.COMMITTING
+            path for path in self._under_way if path.stage == PathStage.COMMITTING
         )
 
     def take_events(self) -> list[Committed]:

@@ -29,7 +29,7 @@ from mirror.relay.endings import Endings
 from mirror.relay.intake import Intake
 from mirror.relay.slot import Slot
 from mirror.relay.take_over import Found
-from mirror.relay.transaction_path import Stage, TransactionPath
+from mirror.relay.transaction_path import PathStage, TransactionPath
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -173,8 +173,8 @@ def commits_before_the_records() -> AbstractContextManager[Any]:
     """The commit is requested as soon as the data is on its way."""
 
     def advance(self: TransactionPath, before: TransactionPath | None) -> None:
-        if self.stage == Stage.WRITING and self._write.sent:
-            self.stage = Stage.RECORDED
+        if self.stage == PathStage.WRITING and self._write.sent:
+            self.stage = PathStage.RECORDED
         _advance(self, before)
 
     return _patched(TransactionPath, "advance", advance)
@@ -260,8 +260,8 @@ def aborts_are_forgotten() -> AbstractContextManager[Any]:
 
     def drop(self: Any) -> None:
         for path in self._under_way:
-            if path.stage >= Stage.WRITTEN:
-                path.stage = Stage.COMMITTING
+            if path.stage >= PathStage.WRITTEN:
+                path.stage = PathStage.COMMITTING
         _real["drop"](self)
 
     return _patched(target.TargetWriter, "_drop_uncommitted", drop)
