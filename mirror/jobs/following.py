@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from mirror.clusters.admin.group_offsets import CommittedOffset
     from mirror.clusters.cluster import Cluster
     from mirror.config.schema import FlowConfig
-    from mirror.offsets.groups import Standing
+    from mirror.offsets.groups import GroupsStanding
     from mirror.policy.selection import GroupFilter
     from mirror.status.store import StatusStore
 
@@ -60,7 +60,7 @@ class Following:
                 self._reader.stop(str(error))
             self._show()
 
-    def surveyed(self, standing: Standing) -> None:
+    def surveyed(self, standing: GroupsStanding) -> None:
         """The checkpoints of all groups are written."""
         self._followed.surveyed(standing)
 
@@ -81,7 +81,7 @@ class Following:
                         error=text)  # fmt: skip
         return self._followed.due()
 
-    def written(self, standing: Standing) -> None:
+    def written(self, standing: GroupsStanding) -> None:
         """The checkpoints of what was due are written."""
         self._followed.written(standing)
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from mirror.clusters.admin.group_offsets import CommittedOffset
-    from mirror.offsets.groups import Standing
+    from mirror.offsets.groups import GroupsStanding
     from mirror.policy.selection import GroupFilter
 
 TopicPartition = tuple[str, int]
@@ -75,7 +75,7 @@ class Followed:
                 found.setdefault(key.group, {})[key.topic, key.partition] = committed
         return found
 
-    def written(self, standing: Standing) -> None:
+    def written(self, standing: GroupsStanding) -> None:
         """What was due has its checkpoints."""
         for group, places in standing.places.items():
             for place in places:
@@ -84,7 +84,7 @@ class Followed:
                 if place.translated.exactness is not Exactness.BEHIND:
                     del self._due[key]
 
-    def surveyed(self, standing: Standing) -> None:
+    def surveyed(self, standing: GroupsStanding) -> None:
         """The survey has written the checkpoints of all groups."""
         known = {
             CommitKey(group, place.topic, place.partition): place.upstream

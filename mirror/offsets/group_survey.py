@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from mirror.clusters.admin.groups import Group
     from mirror.clusters.cluster import Cluster
     from mirror.config.schema import FlowConfig
-    from mirror.offsets.groups import Copy, Standing, Writers
+    from mirror.offsets.groups import Copy, GroupsStanding, Writers
     from mirror.offsets.mm2_records import Checkpoint
 
 TopicPartition = tuple[str, int]
@@ -111,7 +111,7 @@ def survey(
     )
 
 
-def _unjoined(standing: Standing, refused: Mapping[str, str]) -> list[str]:
+def _unjoined(standing: GroupsStanding, refused: Mapping[str, str]) -> list[str]:
     """Groups that stand in a topic that goes both ways, of which one map is not known:
     the other one alone may skip records.
     """

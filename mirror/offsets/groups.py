@@ -1,6 +1,6 @@
 """Committed offsets of groups on the source, with their translation to the target.
 
-Main types: `GroupPosition`, one partition of one group on both sides, and `Standing`,
+Main types: `GroupPosition`, one partition of one group on both sides, and `GroupsStanding`,
 what one look at the source's groups found. The service and the command line both use
 `look`. What is written because of it, `checkpoints` and `group_sync` know.
 """
@@ -109,7 +109,7 @@ class GroupPosition:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class GroupsStanding:
     """The offsets of all groups of a flow."""
 
     groups: Mapping[str, Group]
@@ -127,7 +127,7 @@ def look(
     group_filter: GroupFilter,
     copies: Mapping[str, Copy],
     knowing: Knowing,
-) -> Standing:
+) -> GroupsStanding:
     """Read the groups of the source that match, and translate their offsets.
 
     Raises:
@@ -149,7 +149,7 @@ def look(
         for name, offsets in read.groups.items()
     }
     edges = _edges(source, _open_questions(committed, copies, knowing))
-    return Standing(
+    return GroupsStanding(
         groups=covered,
         places={
             name: tuple(places)

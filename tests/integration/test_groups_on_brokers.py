@@ -19,7 +19,7 @@ from mirror.config.cluster_settings import ClusterConfig
 from mirror.host import require_java
 from mirror.offsets import group_sync
 from mirror.offsets.checkpoints import Checkpoints, CheckpointsResult, read
-from mirror.offsets.groups import Copy, GroupPosition, Standing, look
+from mirror.offsets.groups import Copy, GroupPosition, GroupsStanding, look
 from mirror.offsets.heartbeats import Heartbeats
 from mirror.offsets.mm2_records import Checkpoint, Heartbeat
 from mirror.offsets.translation import Exactness, Translated
@@ -134,8 +134,8 @@ def test_a_copy_that_is_gone_holds_up_its_group_only(
         assert offset_of(cluster, f"{topic_name}-new", topic_name) == 7
 
 
-def standing(**offsets: tuple[int, int]) -> Standing:
-    return Standing(
+def standing(**offsets: tuple[int, int]) -> GroupsStanding:
+    return GroupsStanding(
         groups={
             name: Group(group=name, kind=GroupKind.CLASSIC, state="EMPTY")
             for name in offsets

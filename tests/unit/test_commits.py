@@ -19,7 +19,7 @@ from mirror.errors import CorruptBatchError
 from mirror.offsets.commit_records import CommitKey, decode_key, decode_value
 from mirror.offsets.commits import CommitLog
 from mirror.offsets.followed import Followed
-from mirror.offsets.groups import GroupPosition, Standing
+from mirror.offsets.groups import GroupPosition, GroupsStanding
 from mirror.offsets.translation import Exactness, Translated
 from mirror.policy.selection import GroupFilter
 
@@ -182,12 +182,12 @@ def value(offset: int) -> bytes:
     return struct.pack(">hq", 0, offset) + string("") + TIME
 
 
-def standing(offset: int, exactness: Exactness, *groups: str) -> Standing:
+def standing(offset: int, exactness: Exactness, *groups: str) -> GroupsStanding:
     """A look that found these groups, and the offset of `app`."""
     translated = Translated(offset=offset, exactness=exactness)
     place = GroupPosition("t", 3, "copy", offset, translated)
     listed = dict.fromkeys(("app", *groups))
-    return Standing(groups=listed, places={"app": (place,)})
+    return GroupsStanding(groups=listed, places={"app": (place,)})
 
 
 def followed() -> Followed:
