@@ -24,7 +24,7 @@ from mirror.proving.continuous.schedule import (
     prefix,
     range_bytes,
 )
-from mirror.proving.continuous.standing import Standing
+from mirror.proving.continuous.standing import ProofStanding
 from mirror.proving.copied_partition import CopiedPartition
 from mirror.proving.ranges import ranges_of
 from mirror.recovery.proofs import Proof
@@ -221,7 +221,7 @@ def test_findings_stand_until_they_are_gone() -> None:
     """A finding stays when other ranges are proven, is news once, and goes when its own
     range is proven without it, or when a later proof by hand has passed it.
     """
-    key, standing = ("t", 0), Standing()
+    key, standing = ("t", 0), ProofStanding()
     first, second, *_ = ranges(20, 10)
     assert len(standing.proven(key, [first], [finding(3), finding(5)], at=100.0)) == 2
     assert standing.proven(key, [first], [finding(3), finding(5)], at=101.0) == ()

@@ -20,7 +20,7 @@ from mirror.proving.continuous.new_copies import NewCopies
 from mirror.proving.continuous.one_task import OneTask, StoppedError, Turn
 from mirror.proving.continuous.past_copies import PastCopies, is_place
 from mirror.proving.continuous.schedule import Budget, Costs, Lane, range_bytes, size
-from mirror.proving.continuous.standing import Standing
+from mirror.proving.continuous.standing import ProofStanding
 from mirror.proving.continuous.step import Step
 from mirror.proving.spark_runner import BesideSlots
 from mirror.recovery import proofs
@@ -114,7 +114,7 @@ class FlowProofs:
         self._costs = Costs()
         self._new = NewCopies(self._costs)
         self._past = PastCopies(self._costs)
-        self._standing = Standing()
+        self._standing = ProofStanding()
         self._records = Counter(dict.fromkeys((*RESULTS, UNPROVEN), 0))
         self._budget = Budget(flow.verify_share, now=time.monotonic())
         self._lane, self._alone = Lane.NEW, True

@@ -1,6 +1,6 @@
 """The findings of a running service that stand: nothing has shown that they are gone.
 
-Main type: `Standing`. A finding goes when its range is proven again without it, when
+Main type: `ProofStanding`. A finding goes when its range is proven again without it, when
 somebody runs `mirror verify` past it, or with its topic.
 """
 
@@ -24,7 +24,7 @@ _MOST_KEPT = 10_000
 """Of one partition; the alert needs no more."""
 
 
-class Standing:
+class ProofStanding:
     """Those of one flow."""
 
     def __init__(self) -> None:
