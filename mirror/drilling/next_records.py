@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 import time
 from typing import TYPE_CHECKING
 
-from mirror.proving.continuous.step import Step
+from mirror.proving.continuous.step import ProofStep
 from mirror.proving.run_files import RunFiles
 from mirror.proving.runner import InProcess
 
@@ -64,7 +64,7 @@ def compare(
     Raises:
         MirrorError: a cluster does not answer, or the flow never ran.
     """
-    step = Step(config, flow, source, target, InProcess())
+    step = ProofStep(config, flow, source, target, InProcess())
     wrong: dict[TopicPartition, dict[int, str]] = {}
     unread: dict[TopicPartition, str] = {}
     undecided: dict[TopicPartition, str] = {}
@@ -122,7 +122,7 @@ def _partitions(source: Cluster, topic: str) -> int:
 
 
 def _ranges(
-    step: Step,
+    step: ProofStep,
     found: Survey,
     files: RunFiles,
     of: CopiedPartition,

@@ -11,7 +11,7 @@ import time
 from typing import TYPE_CHECKING
 
 from mirror.errors import MirrorError
-from mirror.proving.continuous.step import Step
+from mirror.proving.continuous.step import ProofStep
 from mirror.proving.run_files import RunFiles
 from mirror.proving.runner import InProcess
 from mirror.status.wording import some
@@ -48,7 +48,7 @@ def compare(stage: Stage) -> LastRecords:
 
 
 def _compare(stage: Stage) -> LastRecords:
-    step = Step(stage.config, stage.flow, stage.source, stage.target, InProcess())
+    step = ProofStep(stage.config, stage.flow, stage.source, stage.target, InProcess())
     outcomes: list[Outcome] = []
     with RunFiles() as files:
         found = step.survey(files, {}, ".*")

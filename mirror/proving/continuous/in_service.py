@@ -21,7 +21,7 @@ from mirror.proving.continuous.one_task import OneTask, StoppedError, Turn
 from mirror.proving.continuous.past_copies import PastCopies, is_place
 from mirror.proving.continuous.schedule import Budget, Costs, Lane, range_bytes, size
 from mirror.proving.continuous.standing import ProofStanding
-from mirror.proving.continuous.step import Step
+from mirror.proving.continuous.step import ProofStep
 from mirror.proving.spark_runner import BesideSlots
 from mirror.recovery import proofs
 from mirror.status.counts import Counts
@@ -159,7 +159,7 @@ class FlowProofs:
             self._waits(reason)
             return
         turn = Turn(tasks, stopping, waits=self._waits, done=self._done)
-        step = Step(self._config, self._flow, source, target, turn)
+        step = ProofStep(self._config, self._flow, source, target, turn)
         try:
             with tasks.turn(stopping):
                 self._prove(step, partitions)
@@ -200,7 +200,7 @@ class FlowProofs:
             self._needed += self._costs.of_window(topic, offsets, each)
         return sorted(every)
 
-    def _prove(self, step: Step, partitions: list[TopicPartition]) -> None:
+    def _prove(self, step: ProofStep, partitions: list[TopicPartition]) -> None:
         known = proofs.read(step.target, self._flow.source)
         ends = {key: each for key, each in known.items() if not is_place(each)}
         self._standing.seen(ends)

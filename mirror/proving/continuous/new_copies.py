@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from mirror.proving.continuous.schedule import Costs
-    from mirror.proving.continuous.step import Outcome, Step
+    from mirror.proving.continuous.step import Outcome, ProofStep
     from mirror.proving.copied_partition import CopiedPartition
     from mirror.proving.ranges import Range
     from mirror.proving.survey import Survey
@@ -87,7 +87,7 @@ class NewCopies:
 
     def prove(
         self,
-        step: Step,
+        step: ProofStep,
         kept: Mapping[TopicPartition, Proof],
         *,
         left: float,
@@ -152,7 +152,12 @@ class NewCopies:
         )
 
     def _spread_over(
-        self, step: Step, found: Survey, files: RunFiles, of: CopiedPartition, each: int
+        self,
+        step: ProofStep,
+        found: Survey,
+        files: RunFiles,
+        of: CopiedPartition,
+        each: int,
     ) -> _Plan:
         """Some ranges of all that there is."""
         most = self._costs.offsets(of.topic, each)
@@ -170,7 +175,7 @@ class NewCopies:
 
     def _from_the_beginning(
         self,
-        step: Step,
+        step: ProofStep,
         found: Survey,
         files: RunFiles,
         wanted: Sequence[CopiedPartition],

@@ -1,6 +1,6 @@
 """One step of a service's proofs: looks at a flow, and compares some of its ranges.
 
-Main types: `Step`, which connects the schedule with surveys and comparisons, and
+Main types: `ProofStep`, which connects the schedule with surveys and comparisons, and
 `Outcome`, what one partition came to.
 """
 
@@ -55,7 +55,7 @@ class Outcome:
     """Why some of them could not be compared; empty if all were."""
 
 
-class Step:
+class ProofStep:
     """For one flow, on the connections of its job."""
 
     def __init__(
