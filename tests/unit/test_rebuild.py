@@ -17,13 +17,13 @@ from mirror.proving.repairs.irreplaceable import of_proof
 from mirror.proving.verification import PartitionProof, Proven
 from mirror.recovery import rebuilds
 from mirror.recovery.pauses import Pauses, PausesReader
-from mirror.recovery.rebuilds import KeptGroup, Rebuild, Step
+from mirror.recovery.rebuilds import KeptGroup, Rebuild, RebuildStep
 
 pytestmark = pytest.mark.unit
 
 FLOW = "A->B"
 NOTE = Rebuild(
-    topic="orders", target_topic="A.orders", step=Step.DELETING, at=1.25,
+    topic="orders", target_topic="A.orders", step=RebuildStep.DELETING, at=1.25,
     source_id="a-id", topic_id="1" * 32, copy_id="2" * 32, partitions=3,
     replication_factor=1, configs={"retention.ms": "5"}, records=7, ends=(4, 9),
 )  # fmt: skip
@@ -121,13 +121,13 @@ def test_the_notes_say_the_same_after_they_were_read() -> None:
     assert rebuilds.decode(FLOW, b"repair/A->B", b"{}") is None
 
 
-@pytest.mark.parametrize("step", Step)
-def test_a_topic_rests_until_its_new_copy_is_there(step: Step) -> None:
+@pytest.mark.parametrize("step", RebuildStep)
+def test_a_topic_rests_until_its_new_copy_is_there(step: RebuildStep) -> None:
     """It is paused while the copy may be gone, whatever the rules say; one rebuild at a
     time goes on in a flow.
     """
     note = replace(NOTE, step=step)
-    rests = step in (Step.PAUSED, Step.DELETING)
+    rests = step in (RebuildStep.PAUSED, RebuildStep.DELETING)
     assert note.pauses == rests
     held = Pauses(rebuilding={"orders": 1.25} if rests else {})
     held = held.changed(".*", paused=False, now=9.0)
