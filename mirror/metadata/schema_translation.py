@@ -19,7 +19,7 @@ from mirror.metadata.schema_levels import NONE
 from mirror.metadata.schema_names import is_same, key_of, references_of, shown
 from mirror.metadata.schema_order import Write
 from mirror.metadata.schema_rules import WAYS_OUT, Chosen, SchemaPlan, SchemaPlanner
-from mirror.metadata.schema_writing import StoppedError, Writer
+from mirror.metadata.schema_writing import SubjectStoppedError, Writer
 from mirror.status.states import SchemaState
 
 if TYPE_CHECKING:
@@ -148,7 +148,7 @@ class Translator(Writer):
         back = target.by_id(sent.context, number)
         if back is None or not is_same(_with(sent, back), sent):
             what = "nothing" if back is None else "another text"
-            raise StoppedError(
+            raise SubjectStoppedError(
                 SchemaState.UNSUPPORTED,
                 f"version {wanted.version} got id {number} on {target.alias}, which is "
                 f"{what} there: the registry does not keep texts byte for byte, or "
@@ -171,7 +171,7 @@ class Translator(Writer):
             uses = target.uses(key[0].context, number)
             versions = [use.version for use in uses if use.subject == key[0]]
             if not versions:
-                raise StoppedError(
+                raise SubjectStoppedError(
                     SchemaState.PENDING,
                     f"version {wanted.version} refers to {shown(key)}, which is no "
                     f"longer on {target.alias}",
@@ -189,7 +189,7 @@ class Translator(Writer):
         if level not in {None, NONE} and (
             noted is None or level not in {noted.set, noted.before}
         ):
-            raise StoppedError(
+            raise SubjectStoppedError(
                 SchemaState.REFUSED,
                 f"version {wanted.version} does not fit the level {level} of the "
                 f"subject on {target.alias}, which this flow has not set: {error}",

@@ -143,7 +143,7 @@ class Writer:
         try:
             self._check_references(write)
             claim = self._delete(write) if write.delete else self._register(write)
-        except StoppedError as error:
+        except SubjectStoppedError as error:
             self.stopped[subject] = (error.state, error.reason)
         except RegistryError as error:
             self._raise_if_down(error)
@@ -176,7 +176,7 @@ class Writer:
         for ref in references_of(write.version):
             if ref in self._failed and not write.delete:
                 state = self.stopped[ref[0]][0]
-                raise StoppedError(
+                raise SubjectStoppedError(
                     state,
                     f"version {write.version.version} refers to {shown(ref)}, which "
                     f"is not copied: its subject is in {state}",
@@ -186,7 +186,7 @@ class Writer:
         target, subject = self._ends.target, write.version.full_subject
         if not self._now(write.version).deleted:
             # A list that changes while it is read may lack what is there.
-            raise StoppedError(
+            raise SubjectStoppedError(
                 SchemaState.PENDING,
                 f"version {write.version.version} is not deleted on "
                 f"{self._ends.source.alias}",
@@ -195,14 +195,14 @@ class Writer:
         if there and (
             there.id != write.version.id or not is_same(there, write.version)
         ):
-            raise StoppedError(
+            raise SubjectStoppedError(
                 SchemaState.CONFLICT,
                 f"version {write.version.version} is another one on {target.alias} now",
             )
         target.delete(subject, write.version.version)
         back = target.schema(subject, write.version.version)
         if back is not None and not back.deleted:
-            raise StoppedError(
+            raise SubjectStoppedError(
                 SchemaState.REFUSED,
                 f"version {write.version.version} is still there after its deletion",
             )
@@ -226,7 +226,9 @@ class Writer:
                     raise
             there = target.schema(subject, wanted.version)
         if there is None or there.id != wanted.id or not is_same(there, wanted):
-            raise StoppedError(SchemaState.UNSUPPORTED, self._differs(wanted, there))
+            raise SubjectStoppedError(
+                SchemaState.UNSUPPORTED, self._differs(wanted, there)
+            )
         kept = (there.metadata, there.rule_set) == (wanted.metadata, wanted.rule_set)
         return _claim(wanted, ClaimState.COPIED if kept else ClaimState.STRIPPED)
 
@@ -237,13 +239,13 @@ class Writer:
         found = self._ends.source.schema(subject, listed.version)
         alias = self._ends.source.alias
         if found is None:
-            raise StoppedError(
+            raise SubjectStoppedError(
                 SchemaState.PENDING,
                 f"version {listed.version} is no longer on {alias}",
             )
         moved = place(found, context)
         if moved.id != listed.id or not is_same(moved, listed):
-            raise StoppedError(
+            raise SubjectStoppedError(
                 SchemaState.PENDING,
                 f"version {listed.version} has changed on {alias}",
             )
@@ -256,7 +258,7 @@ class Writer:
             return
         uses = self._ends.target.uses(wanted.context, wanted.id)
         where = ", ".join(f"{use.subject} version {use.version}" for use in uses[:3])
-        raise StoppedError(
+        raise SubjectStoppedError(
             SchemaState.CONFLICT,
             f"version {wanted.version} has id {wanted.id} on "
             f"{self._ends.source.alias}, which is {where or 'another schema'} on "
@@ -281,7 +283,7 @@ class Writer:
         )
 
 
-class StoppedError(Exception):
+class SubjectStoppedError(Exception):
     """One subject cannot go on."""
 
     def __init__(self, state: SchemaState, reason: str) -> None:
