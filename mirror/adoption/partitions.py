@@ -1,6 +1,6 @@
 """Where each partition that MirrorMaker 2 has copied continues.
 
-Main types: `Adopted`, what happens to one partition, and `Survey`, one look at all of
+Main types: `Adopted`, what happens to one partition, and `AdoptionSurvey`, one look at all of
 them: their logs, their copies, MirrorMaker 2's positions and its offset syncs. It
 changes nothing; `resume_point` finds the place of one partition.
 """
@@ -74,7 +74,7 @@ class Adopted:
     """The first rows of the offset map."""
 
 
-class Survey:
+class AdoptionSurvey:
     """One look at both clusters."""
 
     def __init__(

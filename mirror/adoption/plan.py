@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mirror.adoption import connect_offsets
-from mirror.adoption.partitions import Survey
+from mirror.adoption.partitions import AdoptionSurvey
 from mirror.clusters import codes
 from mirror.driver.ownership import make_topics, rewrite_progress
 from mirror.driver.rewriting import Rewriting
@@ -79,7 +79,7 @@ def plan(
         target, terms.offsets_topic, connector=terms.connector, source_alias=flow.source
     )
     known = _present(flow, target)
-    survey = Survey(
+    survey = AdoptionSurvey(
         flow, source, target, kept=kept, most_records=terms.most_records, known=known
     )
     partitions = survey.resume_points(chosen)
