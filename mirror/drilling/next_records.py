@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from mirror.config.schema import FlowConfig, MirrorConfig
     from mirror.proving.copied_partition import CopiedPartition
     from mirror.proving.ranges import Range
-    from mirror.proving.survey import Survey
+    from mirror.proving.survey import ProofSurvey
 
 TopicPartition = tuple[str, int]
 
@@ -123,7 +123,7 @@ def _partitions(source: Cluster, topic: str) -> int:
 
 def _ranges(
     step: ProofStep,
-    found: Survey,
+    found: ProofSurvey,
     files: RunFiles,
     of: CopiedPartition,
     some: Iterable[tuple[int, int]],

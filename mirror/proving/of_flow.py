@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from mirror.config.schema import FlowConfig, MirrorConfig
     from mirror.proving.runner import Runner
     from mirror.proving.scope import Scope
-    from mirror.proving.survey import Survey
+    from mirror.proving.survey import ProofSurvey
     from mirror.proving.translated_ids import TranslatedIds
     from mirror.proving.verification import PartitionProof, Proven, VerifiedSoFar
 
@@ -66,7 +66,7 @@ def prove(
             for alias in (flow.source, flow.target)
         )
 
-        def look() -> tuple[RunFiles, Survey]:
+        def look() -> tuple[RunFiles, ProofSurvey]:
             files = stack.enter_context(RunFiles())
             ended = _ends(after)
             if after is None and scope.since is None:

@@ -43,7 +43,7 @@ TopicPartition = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Survey:
+class ProofSurvey:
     """What there is to prove."""
 
     partitions: tuple[CopiedPartition, ...]
@@ -77,7 +77,7 @@ def survey(
     scope: Scope,
     *,
     proofs: Mapping[TopicPartition, Proof],
-) -> Survey:
+) -> ProofSurvey:
     """Look at the topics of the scope. Their runs go to `files`, except by content:
     then the flow need not have run.
 
@@ -139,7 +139,7 @@ def survey(
                     began=0, by_content=scope.by_content,
                 )
             )  # fmt: skip
-    return Survey(
+    return ProofSurvey(
         partitions=tuple(found),
         older=known.older,
         late={

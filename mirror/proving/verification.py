@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from mirror.proving.run_files import RunFiles
     from mirror.proving.runner import Runner
     from mirror.proving.sides import Terms
-    from mirror.proving.survey import Survey
+    from mirror.proving.survey import ProofSurvey
 
 log = structlog.get_logger()
 
@@ -170,7 +170,7 @@ class Verification:
 
     def prove(
         self,
-        found: Survey,
+        found: ProofSurvey,
         files: RunFiles,
         *,
         at: float,
@@ -227,7 +227,7 @@ class Verification:
         expected = self._fetched * self._total // max(self._offsets, 1)
         self._show(VerifiedSoFar(self._fetched, expected))
 
-    def _ranges(self, found: Survey, files: RunFiles) -> Iterator[Range]:
+    def _ranges(self, found: ProofSurvey, files: RunFiles) -> Iterator[Range]:
         """One partition after the other: a map may have millions of runs."""
         if self._terms.by_content:
             yield from self._ranges_by_content(found)
@@ -266,7 +266,7 @@ class Verification:
                 self._begin(ranges[0].of, ranges)
                 yield from ranges
 
-    def _ranges_by_content(self, found: Survey) -> Iterator[Range]:
+    def _ranges_by_content(self, found: ProofSurvey) -> Iterator[Range]:
         for each in aligned(self._terms, self._runner, found.partitions, self._lost):
             whole = ranges_of(each.of, each.runs, unknown_as=each.failure)
             ranges = [part for one in whole for part in narrowed(one)]

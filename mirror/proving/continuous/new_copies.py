@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from mirror.proving.continuous.step import Outcome, ProofStep
     from mirror.proving.copied_partition import CopiedPartition
     from mirror.proving.ranges import Range
-    from mirror.proving.survey import Survey
+    from mirror.proving.survey import ProofSurvey
 
 TopicPartition = tuple[str, int]
 
@@ -154,7 +154,7 @@ class NewCopies:
     def _spread_over(
         self,
         step: ProofStep,
-        found: Survey,
+        found: ProofSurvey,
         files: RunFiles,
         of: CopiedPartition,
         each: int,
@@ -176,7 +176,7 @@ class NewCopies:
     def _from_the_beginning(
         self,
         step: ProofStep,
-        found: Survey,
+        found: ProofSurvey,
         files: RunFiles,
         wanted: Sequence[CopiedPartition],
         left: float,

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from mirror.proving.continuous.step import Outcome, ProofStep
     from mirror.proving.copied_partition import CopiedPartition
     from mirror.proving.ranges import Range
-    from mirror.proving.survey import Survey
+    from mirror.proving.survey import ProofSurvey
 
 TopicPartition = tuple[str, int]
 
@@ -151,7 +151,7 @@ class PastCopies:
     def _chosen(
         self,
         step: ProofStep,
-        found: Survey,
+        found: ProofSurvey,
         files: RunFiles,
         rest: Sequence[CopiedPartition],
         left: float,

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from mirror.proving.ranges import Range
     from mirror.proving.run_files import RunFiles
     from mirror.proving.runner import Runner
-    from mirror.proving.survey import Survey
+    from mirror.proving.survey import ProofSurvey
     from mirror.recovery.proofs import Proof
 
 TopicPartition = tuple[str, int]
@@ -75,7 +75,7 @@ class ProofStep:
 
     def survey(
         self, files: RunFiles, proofs: Mapping[TopicPartition, Proof], pattern: str
-    ) -> Survey:
+    ) -> ProofSurvey:
         """What there is to prove of these topics, after these proofs.
 
         Raises:
@@ -92,7 +92,7 @@ class ProofStep:
 
     def ranges(
         self,
-        found: Survey,
+        found: ProofSurvey,
         files: RunFiles,
         of: CopiedPartition,
         *,
@@ -109,7 +109,7 @@ class ProofStep:
 
     def prove(
         self,
-        found: Survey,
+        found: ProofSurvey,
         files: RunFiles,
         chosen: Mapping[TopicPartition, Sequence[Range]],
         *,
