@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from mirror.adoption import window
-from mirror.adoption.tail import Tail, compare
+from mirror.adoption.tail import CopyTail, compare
 
 if TYPE_CHECKING:
     from mirror.clusters.cluster import Cluster
@@ -37,7 +37,7 @@ class SideLog:
 class ResumePoint:
     """Where copying continues."""
 
-    tail: Tail
+    tail: CopyTail
     may_repeat: int = 0
     """The most records that are already in the copy and may be copied again."""
 
@@ -53,9 +53,9 @@ def find(
         ClusterError: a cluster does not answer.
     """
     if copy is None or copy.end <= copy.first:
-        return ResumePoint(tail=Tail(offset=position, certain=True))
+        return ResumePoint(tail=CopyTail(offset=position, certain=True))
     size = min(_FIRST_LOOK, most)
-    before: Tail | None = None
+    before: CopyTail | None = None
     while True:
         tail = _look(source, copy, position, size)
         settled = tail.anchored and tail.complete and (tail.certain or exact)
@@ -73,7 +73,7 @@ def find(
     )
 
 
-def _look(source: SideLog, copy: SideLog, position: int, size: int) -> Tail:
+def _look(source: SideLog, copy: SideLog, position: int, size: int) -> CopyTail:
     first = max(position - size, source.first)
     end = min(position + size, source.end)
     last = window.read(

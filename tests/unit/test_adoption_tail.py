@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import numpy as np
 import pytest
 
-from mirror.adoption.tail import Tail, compare
+from mirror.adoption.tail import CopyTail, compare
 from mirror.adoption.window import Window
 from mirror.offsets.index import FoundOffset, Track, locate, locate_all
 from mirror.offsets.runs import DOWNSTREAM, UPSTREAM, Block
@@ -57,7 +57,7 @@ class Copying:
             marks=np.array([self.contents[n] for n in copied], np.uint64),
         )
 
-    def compare(self) -> Tail:
+    def compare(self) -> CopyTail:
         offsets = [*self.offsets, self.offsets[-1] + 1 if self.contents else 0]
         return compare(
             self.source(), self.target(), offsets[self.position], from_first=True
