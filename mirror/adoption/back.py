@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from mirror.adoption.connect_offsets import KeptPositions
-    from mirror.adoption.plan import Terms
+    from mirror.adoption.plan import AdoptionTerms
     from mirror.clusters.cluster import Cluster
     from mirror.config.schema import FlowConfig
     from mirror.metadata.topics import MirroredTopic
@@ -66,7 +66,7 @@ class Back:
     source: str
     partitions: tuple[HandedBack, ...]
     kept: KeptPositions
-    terms: Terms
+    terms: AdoptionTerms
 
     def records(self) -> list[tuple[str, str]]:
         """Keys and values of the records for Connect's topic."""
@@ -110,7 +110,7 @@ def plan(
     flow: FlowConfig,
     target: Cluster,
     topics: Iterable[MirroredTopic],
-    terms: Terms,
+    terms: AdoptionTerms,
 ) -> Back:
     """The positions that MirrorMaker 2 would get.
 

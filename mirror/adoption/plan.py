@@ -50,7 +50,7 @@ class Adoption:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Terms:
+class AdoptionTerms:
     """Where MirrorMaker 2 keeps its positions, and how far to look."""
 
     offsets_topic: str
@@ -63,7 +63,7 @@ def plan(
     source: Cluster,
     target: Cluster,
     topics: Iterable[MirroredTopic],
-    terms: Terms,
+    terms: AdoptionTerms,
     *,
     selected: AbstractSet[str],
 ) -> Adoption:

@@ -35,8 +35,8 @@ class Wishes:
     dry_run: bool
     yes: bool
 
-    def terms(self, flow: FlowConfig) -> plan.Terms:
-        return plan.Terms(
+    def terms(self, flow: FlowConfig) -> plan.AdoptionTerms:
+        return plan.AdoptionTerms(
             offsets_topic=self.offsets_topic or mm2_records.offsets_topic(flow.source),
             connector=self.connector,
             most_records=self.most_records,
