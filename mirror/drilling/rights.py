@@ -26,7 +26,7 @@ _ANY_HOST = "*"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Terms:
+class RightsTerms:
     """What moves, and how."""
 
     flow: FlowConfig
@@ -44,7 +44,7 @@ class Terms:
 
 
 def judge(
-    terms: Terms, there: Collection[Acl], here: KnownGrants
+    terms: RightsTerms, there: Collection[Acl], here: KnownGrants
 ) -> Iterator[DrillFinding]:
     """`there`: the ACLs of the source; `here`: what is known of the target."""
     plan = rights.plan(

@@ -219,7 +219,7 @@ def _rights(
     elif ACLS in looked.target.unseen or ACLS in looked.source.unseen:
         return  # no authorizer, or `differences` has said that we may not see them
     yield from rights.judge(
-        rights.Terms(
+        rights.RightsTerms(
             flow=flow,
             topics=[each.topic for each in looked.topics],
             groups=names,

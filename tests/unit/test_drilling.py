@@ -313,7 +313,7 @@ def acl(kind: str, name: str, operation: str, permission: str = "ALLOW") -> Acl:
 
 
 def judged(*there: Acl, here: tuple[Acl, ...], granted: bool = True) -> list[str]:
-    terms = rights.Terms(
+    terms = rights.RightsTerms(
         flow=FLOW,
         topics=["t"],
         groups=["billing"],
