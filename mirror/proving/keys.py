@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from mirror.proving.account import ProofFinding
     from mirror.proving.copied_partition import CopiedPartition
     from mirror.proving.runner import Runner
-    from mirror.proving.sides import Terms
+    from mirror.proving.sides import ProofTerms
 
 log = structlog.get_logger()
 
@@ -35,7 +35,10 @@ _FAR = 20_000
 
 
 def with_keys(
-    terms: Terms, runner: Runner, of: CopiedPartition, findings: Iterable[ProofFinding]
+    terms: ProofTerms,
+    runner: Runner,
+    of: CopiedPartition,
+    findings: Iterable[ProofFinding],
 ) -> Iterator[ProofFinding]:
     """The same findings, with the key of the first record of each."""
     findings = list(findings)
@@ -64,7 +67,7 @@ def _place(finding: ProofFinding) -> tuple[bool | None, int]:
 
 
 def _read(
-    terms: Terms, of: CopiedPartition, offsets: list[int], *, on_source: bool
+    terms: ProofTerms, of: CopiedPartition, offsets: list[int], *, on_source: bool
 ) -> dict[tuple[bool | None, int], str]:
     name, topic_id = (
         (of.topic, of.topic_id) if on_source else (of.target_topic, of.copy_id)

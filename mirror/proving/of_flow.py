@@ -19,7 +19,7 @@ from mirror.driver.generation import Generation
 from mirror.errors import MirrorError, UnreachableError
 from mirror.offsets import progress
 from mirror.proving.run_files import RunFiles
-from mirror.proving.sides import Terms
+from mirror.proving.sides import ProofTerms
 from mirror.proving.survey import survey
 from mirror.proving.verification import Verification
 from mirror.recovery import proofs
@@ -95,14 +95,14 @@ def terms_of(
     source: Cluster,
     target: Cluster,
     scope: Scope,
-) -> Terms:
+) -> ProofTerms:
     """What all comparisons of a flow go by; both clusters are connected. Ask for it
     after a survey: the records that this found may have ids that are new.
     """
     ends = (flow.target, flow.source)
     back = next((f for f in config.enabled_flows if (f.source, f.target) == ends), None)
     reads, writes = for_tasks(config, flow)
-    return Terms(
+    return ProofTerms(
         source=reads,
         target=writes,
         source_id=source.cluster_id,

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from mirror.proving.copied_partition import CopiedPartition
     from mirror.proving.explaining import Mask
     from mirror.proving.runner import Runner
-    from mirror.proving.sides import Terms
+    from mirror.proving.sides import ProofTerms
 
 _DELETE_RETENTION_MS = 86_400_000
 _NO_TOPIC = "UNKNOWN_TOPIC_OR_PARTITION"
@@ -54,7 +54,7 @@ class Settling:
 
     def __init__(
         self,
-        terms: Terms,
+        terms: ProofTerms,
         source: Cluster,
         target: Cluster,
         runner: Runner,

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from mirror.proving.ranges import Range
     from mirror.proving.run_files import RunFiles
     from mirror.proving.runner import Runner
-    from mirror.proving.sides import Terms
+    from mirror.proving.sides import ProofTerms
     from mirror.proving.survey import ProofSurvey
 
 log = structlog.get_logger()
@@ -146,7 +146,7 @@ class Verification:
     def __init__(
         self,
         flow: FlowConfig,
-        terms: Terms,
+        terms: ProofTerms,
         source: Cluster,
         target: Cluster,
         runner: Runner,

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from mirror.clusters.wire.write import Placed
     from mirror.config.schema import FlowConfig
     from mirror.offsets.progress import Progress
-    from mirror.proving.sides import Terms
+    from mirror.proving.sides import ProofTerms
     from mirror.tails.exporting import TailFile
     from mirror.tails.fed import Fed
     from mirror.tails.survey import Offsets, TailPartition
@@ -80,7 +80,7 @@ class TailSettling:
     """What one command works with."""
 
     flow: FlowConfig
-    terms: Terms
+    terms: ProofTerms
     source: Cluster
     target: Cluster
     order: Order

@@ -25,14 +25,14 @@ from mirror.proving.content.marking import Located, Marks, Piece
 from mirror.proving.copied_partition import CopiedPartition
 from mirror.proving.out_of_reach import OutOfReach
 from mirror.proving.ranges import Range, narrowed, ranges_of
-from mirror.proving.sides import Terms
+from mirror.proving.sides import ProofTerms
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
 pytestmark = pytest.mark.unit
 
-TERMS = Terms(
+TERMS = ProofTerms(
     source=ClusterConfig(alias="A", bootstrap_servers=("127.0.0.1:1",)),
     target=ClusterConfig(alias="B", bootstrap_servers=("127.0.0.1:1",)),
     source_id="a-id", target_id="b-id", by_content=True,

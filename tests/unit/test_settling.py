@@ -18,7 +18,7 @@ from mirror.proving.copied_partition import CopiedPartition
 from mirror.proving.explaining import LastOfKeys
 from mirror.proving.log_stream import Stretch
 from mirror.proving.settling import Settling
-from mirror.proving.sides import Terms
+from mirror.proving.sides import ProofTerms
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.unit
 
 NO_CLUSTER = cast("Cluster", None)
-TERMS = Terms(
+TERMS = ProofTerms(
     source=ClusterConfig(alias="A", bootstrap_servers=("a:1",)),
     target=ClusterConfig(alias="B", bootstrap_servers=("b:1",)),
     source_id="a-id", target_id="b-id", by_content=True,

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from mirror.proving.copied_partition import CopiedPartition
     from mirror.proving.out_of_reach import OutOfReach
     from mirror.proving.runner import Runner
-    from mirror.proving.sides import Terms
+    from mirror.proving.sides import ProofTerms
 
 PIECE_OFFSETS = 250_000
 """Of the source in a piece, whose marks one task keeps."""
@@ -58,7 +58,7 @@ class Aligned:
 
 
 def aligned(
-    terms: Terms,
+    terms: ProofTerms,
     runner: Runner,
     partitions: Iterable[CopiedPartition],
     lost: OutOfReach,
@@ -100,7 +100,7 @@ def _whole(of: CopiedPartition) -> Piece:
     )  # fmt: skip
 
 
-def _pieces(terms: Terms, runner: Runner, of: CopiedPartition) -> Iterator[Piece]:
+def _pieces(terms: ProofTerms, runner: Runner, of: CopiedPartition) -> Iterator[Piece]:
     rest = _whole(of)
     if _is_short(rest):
         yield rest
@@ -134,7 +134,7 @@ def _next_cut(up: Longs, down: Longs, rest: Piece) -> int:
     return max(index - 1, int(np.searchsorted(up, rest.source_first, "right")))
 
 
-def _samples(terms: Terms, runner: Runner, whole: Piece) -> tuple[Marks, Marks]:
+def _samples(terms: ProofTerms, runner: Runner, whole: Piece) -> tuple[Marks, Marks]:
     """The same share of both sides' records."""
     span = max(
         whole.source_end - whole.source_first, whole.target_end - whole.target_first
@@ -165,7 +165,7 @@ def _samples(terms: Terms, runner: Runner, whole: Piece) -> tuple[Marks, Marks]:
 
 
 def _sampled(
-    terms: Terms, piece: Piece, on_source: bool, rate: int, timed: bool
+    terms: ProofTerms, piece: Piece, on_source: bool, rate: int, timed: bool
 ) -> tuple[bool, Marks]:
     return on_source, marking.sampled(
         terms, piece, on_source=on_source, rate=rate, timed=timed

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from mirror.clusters.wire.write import Placed
     from mirror.config.schema import FlowConfig, MirrorConfig
     from mirror.offsets.runs import RunArray
-    from mirror.proving.sides import Terms
+    from mirror.proving.sides import ProofTerms
     from mirror.proving.verification import Proven
 
 TopicPartition = tuple[str, int]
@@ -58,7 +58,7 @@ class Repairing:
     """A repair of one flow, open until `close`."""
 
     flow: FlowConfig
-    terms: Terms
+    terms: ProofTerms
     source: Cluster
     target: Cluster
     known: OffsetMap

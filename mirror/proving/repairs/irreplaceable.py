@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from mirror.clusters.cluster import Cluster
     from mirror.metadata.topics import MirroredTopic
     from mirror.offsets.offset_map import OffsetMap
-    from mirror.proving.sides import Terms
+    from mirror.proving.sides import ProofTerms
     from mirror.proving.verification import Proven
 
 
@@ -96,7 +96,7 @@ def of_proof(proven: Proven) -> Iterator[Irreplaceable]:
 
 
 def of_edges(
-    terms: Terms,
+    terms: ProofTerms,
     source: Cluster,
     target: Cluster,
     known: OffsetMap,
@@ -136,7 +136,7 @@ def of_edges(
 
 
 def _seen(
-    terms: Terms, target: Cluster, stretch: Stretch
+    terms: ProofTerms, target: Cluster, stretch: Stretch
 ) -> tuple[int, int, int] | None:
     """The first and the last record of the copy there, and how many they are."""
     spans: list[tuple[int, int, int]] = []

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from mirror.clusters.topics import Topic
     from mirror.config.schema import FlowConfig, MirrorConfig
     from mirror.offsets.progress import Position
-    from mirror.proving.sides import Terms
+    from mirror.proving.sides import ProofTerms
 
 _NO_OFFSETS = (1, 1)
 """Of a record without a copy: nothing is read there."""
@@ -51,7 +51,7 @@ class Hop:
     source: Cluster | None
     """None: it does not answer."""
     target: Cluster
-    terms: Terms | None
+    terms: ProofTerms | None
     """How to compare; None if the source does not answer."""
     copy: Topic | None
     """None: there is no such topic on the target."""

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from mirror.clusters.cluster import Cluster
     from mirror.proving.comparing import Compared
     from mirror.proving.copied_partition import CopiedPartition
-    from mirror.proving.sides import Terms
+    from mirror.proving.sides import ProofTerms
 
 _AND_YET = "the flow would not copy the record, and yet here is a copy"
 
@@ -38,7 +38,7 @@ class Verdict(NamedTuple):
 
 
 def judge(
-    terms: Terms, of: CopiedPartition, source: Cluster, target: Cluster
+    terms: ProofTerms, of: CopiedPartition, source: Cluster, target: Cluster
 ) -> Verdict:
     """Judge the record at `of.source_first` and its copy at `of.target_first`; if `of`
     has no offsets on the target, the record alone, which has no copy.
@@ -68,7 +68,7 @@ def judge(
     return _unequal(terms, compared, source, target)
 
 
-def _sameness(terms: Terms, work: Range) -> Sameness:
+def _sameness(terms: ProofTerms, work: Range) -> Sameness:
     """Whether a right copy is the record itself, or what a function made of it."""
     if terms.transform is not None:
         plain = compare(replace(terms, transform=None), work)
@@ -77,7 +77,7 @@ def _sameness(terms: Terms, work: Range) -> Sameness:
 
 
 def _unequal(
-    terms: Terms, compared: Compared, source: Cluster, target: Cluster
+    terms: ProofTerms, compared: Compared, source: Cluster, target: Cluster
 ) -> Verdict:
     of = compared.range.of
     sorted_out = explaining.sorted_out(compared, NO_EXCUSES)
