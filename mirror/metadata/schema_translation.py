@@ -1,6 +1,6 @@
 """Copies schemas into a registry that chooses ids and version numbers itself.
 
-Functions: `plan`, which schemas the target's registry should get, and `Translator`,
+Functions: `plan`, which schemas the target's registry should get, and `SchemaTranslator`,
 which writes them. The claims are the map: each has the source's id and the target's. A
 version is copied once its claim says so and the target still has the same text under
 the target's id. Versions that are softly deleted on the source are copied too, since
@@ -110,7 +110,7 @@ class _Planner(SchemaPlanner):
         return writes
 
 
-class Translator(Writer):
+class SchemaTranslator(Writer):
     """A `Writer` that takes the ids that the target's registry answers."""
 
     def __init__(self, ends: Ends) -> None:

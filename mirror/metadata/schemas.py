@@ -23,7 +23,7 @@ from mirror.metadata import (
     schema_translation,
 )
 from mirror.metadata.schema_claims import ClaimState
-from mirror.metadata.schema_translation import Translator
+from mirror.metadata.schema_translation import SchemaTranslator
 from mirror.metadata.schema_writing import Writer
 from mirror.status.states import SchemaState
 
@@ -124,7 +124,7 @@ def sync(
     found = _Found(ends)
     writes = schema_order.narrowed(found.plan.writes, only)
     translates = ends.flow.translates_ids
-    writer = Translator(ends) if translates else Writer(ends)
+    writer = SchemaTranslator(ends) if translates else Writer(ends)
     writer.write(writes)
     if not only and ends.going_on():
         _give_back(ends, found.plan, writer)
