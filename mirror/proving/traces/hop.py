@@ -16,7 +16,7 @@ from mirror.proving.copied_partition import CopiedPartition
 from mirror.proving.of_flow import terms_of
 from mirror.proving.scope import Scope
 from mirror.proving.traces.at_offset import Held, What
-from mirror.proving.traces.judging import Verdict, judge
+from mirror.proving.traces.judging import RecordVerdict, judge
 from mirror.proving.traces.tracing import How, RecordPlace, Row
 
 if TYPE_CHECKING:
@@ -72,10 +72,10 @@ class Hop:
         """Why there is no such record."""
         return "it does not answer" if self.held is None else self.held.detail
 
-    def verdict(self, target: int | None) -> Verdict:
+    def verdict(self, target: int | None) -> RecordVerdict:
         """On the record and its copy at this offset; None: on the record alone."""
         if self.source is None or self.terms is None:
-            return Verdict(How.EXACT)
+            return RecordVerdict(How.EXACT)
         first, end = _NO_OFFSETS if target is None else (target, target + 1)
         of = CopiedPartition(
             topic=self.place.topic, partition=self.place.partition,
