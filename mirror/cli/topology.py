@@ -20,7 +20,7 @@ from mirror.status.topology import Edge, dot, mermaid, terminal
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from mirror.status.estate import Estate, EstateCluster, Way
+    from mirror.status.estate import Estate, EstateCluster, EstateFlow
 
 FORMAT_VERSION = 1
 
@@ -86,7 +86,7 @@ def topology(
             sys.stdout.write(line + "\n")
 
 
-def _edge(way: Way) -> Edge:
+def _edge(way: EstateFlow) -> Edge:
     flow = way.flow
     notes = [rate(flow.bytes_per_second)]
     if flow.lag_seconds >= 0:
@@ -117,7 +117,7 @@ def _silence(estate: Estate) -> Iterator[str]:
         )
 
 
-def _values(way: Way) -> dict[str, Any]:
+def _values(way: EstateFlow) -> dict[str, Any]:
     flow = way.flow
     return {
         "site": way.site.name,

@@ -1,6 +1,6 @@
 """The clusters and flows of all sites as one picture: which clusters are the same.
 
-Main types: `Estate`, made by `merged` from sites; `EstateCluster`, a cluster in it; `Way`, a
+Main types: `Estate`, made by `merged` from sites; `EstateCluster`, a cluster in it; `EstateFlow`, a
 flow. Clusters with one id are one place, whatever each site calls it; while an id is
 not known, a cluster belongs to its site alone. Of flows between two places the picture
 has one, that of the service which leads it. Pure.
@@ -39,7 +39,7 @@ class EstateCluster:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Way:
+class EstateFlow:
     """A flow of one site between two places."""
 
     site: Site
@@ -74,9 +74,9 @@ class Estate:
 
     sites: tuple[Site, ...]
     places: tuple[EstateCluster, ...]
-    ways: tuple[Way, ...]
+    ways: tuple[EstateFlow, ...]
     """Every flow of every site."""
-    drawn: tuple[Way, ...]
+    drawn: tuple[EstateFlow, ...]
     """One for each two places: of several, such as a flow's parts, the one in most
     trouble."""
 
@@ -97,7 +97,7 @@ def merged(sites: Iterable[Site]) -> Estate:
     }
     places = _places(apart, keys)
     ways = tuple(
-        Way(
+        EstateFlow(
             site=site,
             flow=flow,
             source=places[keys[site.name, flow.source]],
@@ -154,14 +154,14 @@ def _told_apart(key: Key) -> str:
     return key[0] or key[1][:_SHORT_ID]
 
 
-def _drawn(ways: Iterable[Way]) -> tuple[Way, ...]:
-    best: dict[tuple[str, str], Way] = {}
+def _drawn(ways: Iterable[EstateFlow]) -> tuple[EstateFlow, ...]:
+    best: dict[tuple[str, str], EstateFlow] = {}
     for way in ways:
         ends = way.source.name, way.target.name
         best[ends] = min(best.get(ends, way), way, key=_trouble)
     return tuple(best.values())
 
 
-def _trouble(way: Way) -> tuple[bool, bool]:
+def _trouble(way: EstateFlow) -> tuple[bool, bool]:
     """What is in trouble comes first, then what runs, then what is calm."""
     return way.state in _CALM, way.state == FlowState.RUNNING
