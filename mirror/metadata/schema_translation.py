@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from mirror.errors import RegistryError
-from mirror.metadata.schema_claims import Before, Claim, ClaimState, What
+from mirror.metadata.schema_claims import Before, Claim, ClaimOf, ClaimState
 from mirror.metadata.schema_levels import NONE
 from mirror.metadata.schema_names import is_same, key_of, references_of, shown
 from mirror.metadata.schema_order import Write
@@ -185,7 +185,7 @@ class SchemaTranslator(Writer):
         claims, target = self._ends.claims, self._ends.target
         subject = wanted.full_subject
         level = target.level(subject)
-        noted = claims.before(subject, What.LEVEL)
+        noted = claims.before(subject, ClaimOf.LEVEL)
         if level not in {None, NONE} and (
             noted is None or level not in {noted.set, noted.before}
         ):
@@ -194,7 +194,7 @@ class SchemaTranslator(Writer):
                 f"version {wanted.version} does not fit the level {level} of the "
                 f"subject on {target.alias}, which this flow has not set: {error}",
             )
-        claims.note({}, {(subject, What.LEVEL): Before(before=level, set=NONE)})
+        claims.note({}, {(subject, ClaimOf.LEVEL): Before(before=level, set=NONE)})
         target.set_level(subject, NONE)
         self.opened.add(subject)
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from mirror.clusters.registry.values import Mode, Subject
 from mirror.errors import RegistryError
-from mirror.metadata.schema_claims import Before, Claim, ClaimState, What
+from mirror.metadata.schema_claims import Before, Claim, ClaimOf, ClaimState
 from mirror.metadata.schema_names import is_same, place, references_of, shown
 from mirror.status.states import SchemaState
 
@@ -93,7 +93,7 @@ class Writer:
                 if each.key not in known or not known[each.key].fits(each.version)
             },
             {
-                (subject, What.MODE): Before(before=mode, set=Mode.IMPORT)
+                (subject, ClaimOf.MODE): Before(before=mode, set=Mode.IMPORT)
                 for subject, mode in modes.items()
                 if mode is not Mode.IMPORT and subject not in changed
             },

@@ -22,10 +22,10 @@ from mirror.metadata import schema_need, schemas
 from mirror.metadata.schema_claims import (
     Before,
     Claim,
+    ClaimOf,
     ClaimRecords,
     ClaimState,
     SchemaClaims,
-    What,
     copied_ids,
 )
 from mirror.metadata.schema_ends import Ends
@@ -411,7 +411,7 @@ def test_claims_about_some_subjects(site: Site) -> None:
             SchemaClaims(target, alias, replication_factor=1)
             for alias in (flow.alias, f"{flow.alias}x")
         )
-        ours.note({(one, 1): claimed, (two, 1): claimed}, {(one, What.MODE): mode})
+        ours.note({(one, 1): claimed, (two, 1): claimed}, {(one, ClaimOf.MODE): mode})
         ours.note({(one, 1): copied})
         other.note({(one, 2): copied, (two, 2): copied})
         records = ClaimRecords(target)

@@ -20,7 +20,7 @@ from mirror.clusters.registry.values import Mode, Subject
 from mirror.drilling.findings import FindingLevel
 from mirror.errors import MirrorError
 from mirror.metadata import schema_modes, schemas
-from mirror.metadata.schema_claims import Before, SchemaClaims, What
+from mirror.metadata.schema_claims import Before, ClaimOf, SchemaClaims
 from mirror.recovery.journal import RunKind
 from tests.harness.admin import create_topic
 from tests.harness.application import Application
@@ -312,7 +312,7 @@ def test_a_registry_that_hangs_holds_up_no_hook(
                 there.cluster(flow.target), flow.source, replication_factor=1
             )
             note = Before(before=None, set=Mode.IMPORT)
-            claims.note({}, {(Subject("", "o"), What.MODE): note})
+            claims.note({}, {(Subject("", "o"), ClaimOf.MODE): note})
             there.carry_out(kind=RunKind.FAILOVER, step_seconds=15.0)
     assert called.exists()
     [warning] = there.said["redirect"].warnings
@@ -373,7 +373,7 @@ def test_close_and_open(command: Any, a: Raw, b: Raw) -> None:
     b.set_mode("READWRITE", "own")
     left = Subject("", "left")
     with command.sides.ends() as ends:
-        ends.claims.note({}, {(left, What.MODE): Before(before=None, set="IMPORT")})
+        ends.claims.note({}, {(left, ClaimOf.MODE): Before(before=None, set="IMPORT")})
         ends.target.set_mode(left, Mode.IMPORT)
     assert not takes(b, "left", "a")
     opened = command("open", "B", "--yes")
@@ -405,7 +405,7 @@ def test_what_was_left_in_import_is_given_back(
             for name in ("o", "dropped"):
                 subject = Subject("", name)
                 note = Before(before=None, set=Mode.IMPORT)
-                sides.claims.note({}, {(subject, What.MODE): note})
+                sides.claims.note({}, {(subject, ClaimOf.MODE): note})
                 sides.target.set_mode(subject, Mode.IMPORT)
         assert not takes(b, "dropped", "theirs")
         made.sync()
