@@ -235,7 +235,7 @@ def _found(
 
 def _check(start: RecordPlace, hops: Hops, reach: Reach) -> None:
     """Refuse what cannot be a record's place, as far as the cluster answers."""
-    from mirror.proving.traces.at_offset import What
+    from mirror.proving.traces.at_offset import OffsetHolds
 
     # If it does not answer, others may know the record; a row says so.
     with contextlib.suppress(ClusterError):
@@ -246,7 +246,7 @@ def _check(start: RecordPlace, hops: Hops, reach: Reach) -> None:
                 f"partitions, from 0 on; there is no {start.partition}"
             )
         held = hops.held(start)
-        if held.what is What.END:
+        if held.what is OffsetHolds.END:
             raise typer.BadParameter(
                 f"cluster {start.cluster}: {start.topic}-{start.partition} has no "
                 f"offset {start.offset} yet: {held.detail}"

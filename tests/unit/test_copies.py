@@ -12,7 +12,7 @@ from mirror.config.schema import MirrorConfig
 from mirror.offsets.progress import Position
 from mirror.offsets.record_places import Pair, Pairs
 from mirror.proving.traces import absence, hops
-from mirror.proving.traces.at_offset import Held, What
+from mirror.proving.traces.at_offset import Held, OffsetHolds
 from mirror.proving.traces.hop import Hop
 from mirror.proving.traces.hops import Hops
 from mirror.proving.traces.tracing import How, RecordPlace, Row
@@ -28,7 +28,7 @@ COPY = Topic(name="A.t", topic_id=ID, leaders={}, error=0, replication_factor=1)
 
 def rows_of(
     monkeypatch: pytest.MonkeyPatch, known: Pairs, *, there: Sequence[int] = (),
-    at_source: What = What.RECORD,
+    at_source: OffsetHolds = OffsetHolds.RECORD,
 ) -> list[Row]:  # fmt: skip
     """What is said of source offset 3000 of a flow with `start: latest`, copied up to
     6000, with records at these offsets of the copy.
@@ -50,7 +50,9 @@ def rows_of(
     def held(_hops: Hops, at: RecordPlace) -> Held:
         if at == place:
             return Held(what=at_source)
-        return Held(what=What.RECORD if at.offset in there else What.NOTHING)
+        return Held(
+            what=OffsetHolds.RECORD if at.offset in there else OffsetHolds.NOTHING
+        )
 
     monkeypatch.setattr(Hops, "held", held)
     monkeypatch.setattr(
@@ -98,7 +100,7 @@ def test_what_was_in_a_deleted_copy_is_missing(monkeypatch: pytest.MonkeyPatch) 
 
     (row,) = rows_of(monkeypatch, deleted)
     assert (row.how, row.detail[:30]) == (How.MISSING, "it was in a copy that was dele")
-    (row,) = rows_of(monkeypatch, deleted, at_source=What.EXPIRED)
+    (row,) = rows_of(monkeypatch, deleted, at_source=OffsetHolds.EXPIRED)
     assert row.how is How.UNKNOWN
     (row,) = rows_of(monkeypatch, Pairs(first=4000))
     assert row.how is How.BEFORE

@@ -15,7 +15,7 @@ from mirror.offsets.progress import NO_ID
 from mirror.proving.copied_partition import CopiedPartition
 from mirror.proving.of_flow import terms_of
 from mirror.proving.scope import Scope
-from mirror.proving.traces.at_offset import Held, What
+from mirror.proving.traces.at_offset import Held, OffsetHolds
 from mirror.proving.traces.judging import RecordVerdict, judge
 from mirror.proving.traces.tracing import How, RecordPlace, Row
 
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
 _NO_OFFSETS = (1, 1)
 """Of a record without a copy: nothing is read there."""
 _AT_PLACE = {
-    What.EXPIRED: How.EXPIRED,
-    What.CLEANED: How.COMPACTED,
-    What.OPEN: How.BEHIND,
-    What.DAMAGED: How.UNKNOWN,
+    OffsetHolds.EXPIRED: How.EXPIRED,
+    OffsetHolds.CLEANED: How.COMPACTED,
+    OffsetHolds.OPEN: How.BEHIND,
+    OffsetHolds.DAMAGED: How.UNKNOWN,
 }
 """What the copy is if no record is there any more; else it is missing."""
 
@@ -65,7 +65,7 @@ class Hop:
     @property
     def readable(self) -> bool:
         """Whether there is a record on the source, for everybody to read."""
-        return self.held is not None and self.held.what is What.RECORD
+        return self.held is not None and self.held.what is OffsetHolds.RECORD
 
     @property
     def reason(self) -> str:
@@ -93,11 +93,11 @@ class Hop:
             ClusterError: a cluster does not answer.
         """
         row = replace(self.row, offset=target, how=How.EXACT, time=there.time)
-        if there.what is What.RECORD and not self.readable:
+        if there.what is OffsetHolds.RECORD and not self.readable:
             return replace(row, detail=f"not compared with the source: {self.reason}")
         # Only the source's record has the key that a later one may have replaced.
-        if there.what is What.RECORD or (
-            self.readable and there.what in (What.CLEANED, What.NOTHING)
+        if there.what is OffsetHolds.RECORD or (
+            self.readable and there.what in (OffsetHolds.CLEANED, OffsetHolds.NOTHING)
         ):
             how, sameness, detail = self.verdict(target)
             return replace(row, how=how, sameness=sameness, detail=detail)

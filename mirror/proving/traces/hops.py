@@ -19,7 +19,7 @@ from mirror.policy.selection import select_topics
 from mirror.proving import excuses
 from mirror.proving.traces import at_offset
 from mirror.proving.traces.absence import absent
-from mirror.proving.traces.at_offset import Held, What
+from mirror.proving.traces.at_offset import Held, OffsetHolds
 from mirror.proving.traces.hop import meet
 from mirror.proving.traces.tracing import How, Origins, RecordPlace, Row
 from mirror.relay.provenance import HEADER
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
     from mirror.proving.traces.absence import Fault
 
 _WRITTEN = {
-    What.RECORD: How.ORIGIN,
-    What.OPEN: How.ORIGIN,
-    What.EXPIRED: How.EXPIRED,
-    What.CLEANED: How.COMPACTED,
-    What.DAMAGED: How.UNKNOWN,
+    OffsetHolds.RECORD: How.ORIGIN,
+    OffsetHolds.OPEN: How.ORIGIN,
+    OffsetHolds.EXPIRED: How.EXPIRED,
+    OffsetHolds.CLEANED: How.COMPACTED,
+    OffsetHolds.DAMAGED: How.UNKNOWN,
 }
 """What an offset to which no flow copied is; all others are no records."""
 
@@ -92,7 +92,7 @@ class Hops:
         except ClusterError as error:
             return replace(row, detail=str(error))
         how = _WRITTEN.get(held.what, How.NO_RECORD)
-        if held.what is What.RECORD and held.values(HEADER):
+        if held.what is OffsetHolds.RECORD and held.values(HEADER):
             how = How.COPIED
         return replace(row, how=how, time=held.time, detail=held.detail)
 
