@@ -1,6 +1,6 @@
 """The options of `mirror adopt` and the clusters it works on, for both directions.
 
-Main types: `Wishes`, the options, and `Taken`, one flow with its connections.
+Main types: `AdoptOptions`, the options, and `Taken`, one flow with its connections.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wishes:
+class AdoptOptions:
     """The options of the command."""
 
     offsets_topic: str | None
@@ -86,7 +86,9 @@ def reach(
     )
 
 
-def check_activity(seen: activity.Activity, flow: FlowConfig, wishes: Wishes) -> None:
+def check_activity(
+    seen: activity.Activity, flow: FlowConfig, wishes: AdoptOptions
+) -> None:
     try:
         activity.require_rest(seen, source_alias=flow.source)
     except MirrorError as error:
