@@ -17,7 +17,7 @@ from mirror.errors import RegistryError
 from mirror.metadata.schema_claims import Before, Claim, ClaimOf, ClaimState
 from mirror.metadata.schema_levels import NONE
 from mirror.metadata.schema_names import is_same, key_of, references_of, shown
-from mirror.metadata.schema_order import Write
+from mirror.metadata.schema_order import RegistryWrite
 from mirror.metadata.schema_rules import WAYS_OUT, Chosen, SchemaPlan, SchemaPlanner
 from mirror.metadata.schema_writing import SubjectStoppedError, Writer
 from mirror.status.states import SchemaState
@@ -97,14 +97,14 @@ class _Planner(SchemaPlanner):
                 return f"{where}; {WAYS_OUT}"
         return ""
 
-    def _needed(self, subjects: Mapping[Subject, Sequence[Key]]) -> list[Write]:
+    def _needed(self, subjects: Mapping[Subject, Sequence[Key]]) -> list[RegistryWrite]:
         writes = []
         for key in (
             k for s, some in subjects.items() for k in some if s not in self._stopped
         ):
             wanted, claim = self._found.versions[key], self._ours.get(key)
             if not self._has(wanted):
-                writes.append(Write(version=wanted))
+                writes.append(RegistryWrite(version=wanted))
             elif claim and claim.state is ClaimState.STRIPPED:
                 self._remark(wanted, f"has no metadata or rules on {self._target}")
         return writes
@@ -118,7 +118,7 @@ class SchemaTranslator(Writer):
         self._given: dict[Key, int] = {}
         """The target's ids of what this run wrote."""
 
-    def _prepare(self, writes: Sequence[Write]) -> None:
+    def _prepare(self, writes: Sequence[RegistryWrite]) -> None:
         """Note the claims; modes stay as they are."""
         known = self._ends.claims.ours
         claims = {
@@ -135,7 +135,7 @@ class SchemaTranslator(Writer):
             {key: claim for key, claim in claims.items() if known.get(key) != claim}
         )
 
-    def _register(self, write: Write) -> Claim:
+    def _register(self, write: RegistryWrite) -> Claim:
         target, wanted = self._ends.target, self._now(write.version)
         sent = replace(wanted, references=tuple(self._references(wanted)))
         try:

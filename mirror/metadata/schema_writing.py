@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from mirror.clusters.registry.values import Schema, SchemaVersion
     from mirror.metadata.schema_ends import Ends
     from mirror.metadata.schema_names import Key
-    from mirror.metadata.schema_order import Write
+    from mirror.metadata.schema_order import RegistryWrite
 
 _ABOUT_ONE = frozenset({401, 403, 409, 422})
 """What registries answer to a request that they understand and refuse."""
@@ -37,7 +37,7 @@ class Writer:
     """One run over one flow's writes."""
 
     def __init__(self, ends: Ends) -> None:
-        self.done: list[Write] = []
+        self.done: list[RegistryWrite] = []
         """What the target has now, in the order of writing."""
         self.stopped: dict[Subject, tuple[SchemaState, str]] = {}
         """Subjects that went wrong."""
@@ -53,7 +53,7 @@ class Writer:
         self._failures = 0
         """In a row, of a kind that may pass."""
 
-    def write(self, writes: Sequence[Write]) -> None:
+    def write(self, writes: Sequence[RegistryWrite]) -> None:
         """Write them in this order, as far as possible.
 
         Raises:
@@ -73,7 +73,7 @@ class Writer:
             finally:
                 self._ends.claims.note(done)
 
-    def _prepare(self, writes: Sequence[Write]) -> None:
+    def _prepare(self, writes: Sequence[RegistryWrite]) -> None:
         """Note the claims and the modes, then change the modes."""
         claims, known = self._ends.claims, self._ends.claims.ours
         changed = claims.modes
@@ -135,7 +135,7 @@ class Writer:
             self.stopped[subject] = (SchemaState.UNSUPPORTED, why)
         return found
 
-    def _try(self, write: Write, done: dict[Key, Claim]) -> None:
+    def _try(self, write: RegistryWrite, done: dict[Key, Claim]) -> None:
         subject = write.version.full_subject
         if subject in self.stopped:
             self._failed.add(write.key)
@@ -172,7 +172,7 @@ class Writer:
             self._ends.source.contexts()
             self._ends.target.contexts()
 
-    def _check_references(self, write: Write) -> None:
+    def _check_references(self, write: RegistryWrite) -> None:
         for ref in references_of(write.version):
             if ref in self._failed and not write.delete:
                 state = self.stopped[ref[0]][0]
@@ -182,7 +182,7 @@ class Writer:
                     f"is not copied: its subject is in {state}",
                 )
 
-    def _delete(self, write: Write) -> Claim:
+    def _delete(self, write: RegistryWrite) -> Claim:
         target, subject = self._ends.target, write.version.full_subject
         if not self._now(write.version).deleted:
             # A list that changes while it is read may lack what is there.
@@ -208,7 +208,7 @@ class Writer:
             )
         return _claim(write.version, ClaimState.DELETED)
 
-    def _register(self, write: Write) -> Claim:
+    def _register(self, write: RegistryWrite) -> Claim:
         target, subject = self._ends.target, write.version.full_subject
         wanted = self._now(write.version)
         if subject not in self._numbers:  # in IMPORT, so no application adds any

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from mirror.config.schema import FlowConfig
     from mirror.metadata.schema_ends import Ends
     from mirror.metadata.schema_levels import LevelChange
-    from mirror.metadata.schema_order import Write
+    from mirror.metadata.schema_order import RegistryWrite
     from mirror.metadata.schema_rules import SchemaPlan, SubjectPlan
 
 
@@ -44,7 +44,7 @@ class SchemasResult:
 
     subjects: tuple[SubjectPlan, ...] = ()
     """Every subject that the flow copies, in order."""
-    writes: tuple[Write, ...] = ()
+    writes: tuple[RegistryWrite, ...] = ()
     """Versions written or deleted; from `look`, still to be, in this order."""
     levels: tuple[LevelChange, ...] = ()
     """Levels set; from `look`, still to be."""

@@ -17,7 +17,7 @@ from mirror.clusters.registry.values import Subject
 from mirror.errors import RegistryError
 from mirror.metadata import schemas
 from mirror.metadata.schema_claims import Before, ClaimOf
-from mirror.metadata.schema_order import Write
+from mirror.metadata.schema_order import RegistryWrite
 from mirror.metadata.schema_writing import Writer
 from mirror.playground.registry.apicurio import apicurio
 from mirror.playground.registry.axonops import PROGRAM, axonops
@@ -281,7 +281,7 @@ def test_what_only_looks_deleted_stays(clusters: Clusters, a: Raw, b: Raw) -> No
         with made.ends() as ends:
             [version] = ends.source.versions()
             writer = Writer(ends)
-            writer.write([Write(version=version, delete=True)])
+            writer.write([RegistryWrite(version=version, delete=True)])
         assert writer.done == []
         assert b.versions() == a.versions()
 
