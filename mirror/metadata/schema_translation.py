@@ -19,7 +19,7 @@ from mirror.metadata.schema_levels import NONE
 from mirror.metadata.schema_names import is_same, key_of, references_of, shown
 from mirror.metadata.schema_order import RegistryWrite
 from mirror.metadata.schema_rules import WAYS_OUT, Chosen, SchemaPlan, SchemaPlanner
-from mirror.metadata.schema_writing import SubjectStoppedError, Writer
+from mirror.metadata.schema_writing import SchemaWriter, SubjectStoppedError
 from mirror.status.states import SchemaState
 
 if TYPE_CHECKING:
@@ -110,8 +110,8 @@ class _Planner(SchemaPlanner):
         return writes
 
 
-class SchemaTranslator(Writer):
-    """A `Writer` that takes the ids that the target's registry answers."""
+class SchemaTranslator(SchemaWriter):
+    """A `SchemaWriter` that takes the ids that the target's registry answers."""
 
     def __init__(self, ends: Ends) -> None:
         super().__init__(ends)

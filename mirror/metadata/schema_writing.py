@@ -1,6 +1,6 @@
 """Writes versions into a target's schema registry, each with its id and number.
 
-Main type: `Writer`. It notes what it is about to write, puts the subject into IMPORT,
+Main type: `SchemaWriter`. It notes what it is about to write, puts the subject into IMPORT,
 makes sure that id and number are free, registers, and reads back. What goes wrong with
 one version stops its subject and what refers to it; a registry that does not answer
 stops everything.
@@ -33,7 +33,7 @@ _MOST_FAILURES = 20
 """In a row: then a registry that can be read, as without a leader, takes no writes."""
 
 
-class Writer:
+class SchemaWriter:
     """One run over one flow's writes."""
 
     def __init__(self, ends: Ends) -> None:

@@ -24,7 +24,7 @@ from mirror.metadata import (
 )
 from mirror.metadata.schema_claims import ClaimState
 from mirror.metadata.schema_translation import SchemaTranslator
-from mirror.metadata.schema_writing import Writer
+from mirror.metadata.schema_writing import SchemaWriter
 from mirror.status.states import SchemaState
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ def sync(
     found = _Found(ends)
     writes = schema_order.narrowed(found.plan.writes, only)
     translates = ends.flow.translates_ids
-    writer = SchemaTranslator(ends) if translates else Writer(ends)
+    writer = SchemaTranslator(ends) if translates else SchemaWriter(ends)
     writer.write(writes)
     if not only and ends.going_on():
         _give_back(ends, found.plan, writer)
@@ -166,7 +166,7 @@ def narrowed(found: SchemasResult, subjects: Collection[Subject]) -> SchemasResu
     )
 
 
-def _give_back(ends: Ends, plan: SchemaPlan, writer: Writer) -> None:
+def _give_back(ends: Ends, plan: SchemaPlan, writer: SchemaWriter) -> None:
     """Subjects that were put into IMPORT, and got no version, have their modes again:
     what stopped us was a conflict, or we died and they are no longer copied.
     """
@@ -285,7 +285,7 @@ def _are_same(one: Sequence[object], other: Sequence[object]) -> bool:
     )
 
 
-def _after(plan: SchemaPlan, writer: Writer) -> Iterable[SubjectPlan]:
+def _after(plan: SchemaPlan, writer: SchemaWriter) -> Iterable[SubjectPlan]:
     """The subjects once it was written."""
     left = Counter(each.version.full_subject for each in plan.writes)
     left.subtract(each.version.full_subject for each in writer.done)

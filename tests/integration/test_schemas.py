@@ -18,7 +18,7 @@ from mirror.errors import RegistryError
 from mirror.metadata import schemas
 from mirror.metadata.schema_claims import Before, ClaimOf
 from mirror.metadata.schema_order import RegistryWrite
-from mirror.metadata.schema_writing import Writer
+from mirror.metadata.schema_writing import SchemaWriter
 from mirror.playground.registry.apicurio import apicurio
 from mirror.playground.registry.axonops import PROGRAM, axonops
 from mirror.status.states import SchemaState
@@ -280,7 +280,7 @@ def test_what_only_looks_deleted_stays(clusters: Clusters, a: Raw, b: Raw) -> No
         made.sync()
         with made.ends() as ends:
             [version] = ends.source.versions()
-            writer = Writer(ends)
+            writer = SchemaWriter(ends)
             writer.write([RegistryWrite(version=version, delete=True)])
         assert writer.done == []
         assert b.versions() == a.versions()
