@@ -62,11 +62,11 @@ class Writers(Protocol):
     def back(self, flow: FlowConfig, topic: str) -> FlowConfig | None:
         """The only other one, if it copies the copy back."""
 
-    def beside(self, flow: FlowConfig, topic: str) -> Sequence[Writer]:
+    def beside(self, flow: FlowConfig, topic: str) -> Sequence[CopyWriter]:
         """The others, if they copy other records."""
 
 
-class Writer(Protocol):
+class CopyWriter(Protocol):
     """A flow, and its topic of which the copy is."""
 
     @property
