@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from mirror.clusters.admin.groups import Group
     from mirror.clusters.cluster import Cluster
     from mirror.config.schema import FlowConfig
-    from mirror.offsets.groups import Copy, GroupsStanding, Writers
+    from mirror.offsets.groups import Copy, CopyWriters, GroupsStanding
     from mirror.offsets.mm2_records import Checkpoint
 
 TopicPartition = tuple[str, int]
@@ -72,7 +72,7 @@ class GroupSurvey:
 
 
 def survey(
-    flow: FlowConfig, target: Cluster, source: Cluster | None, writers: Writers
+    flow: FlowConfig, target: Cluster, source: Cluster | None, writers: CopyWriters
 ) -> GroupSurvey:
     """Look at both sides, or without `source` at the target alone.
 
@@ -139,7 +139,7 @@ def known_of(flow: FlowConfig, target: Cluster) -> OffsetMap:
     return offset_map
 
 
-def copies(flow: FlowConfig, source: Cluster, writers: Writers) -> dict[str, Copy]:
+def copies(flow: FlowConfig, source: Cluster, writers: CopyWriters) -> dict[str, Copy]:
     """The topics that the flow copies."""
     seen = source.topics()
     selection = select_topics(
@@ -171,7 +171,7 @@ def _grouped(
 
 
 def _from_checkpoints(
-    flow: FlowConfig, target: Cluster, offset_map: OffsetMap, writers: Writers
+    flow: FlowConfig, target: Cluster, offset_map: OffsetMap, writers: CopyWriters
 ) -> dict[str, tuple[GroupPosition, ...]]:
     sources = offset_map.origins()
     topic = checkpoints_topic(flow.source, flow.separator)

@@ -53,7 +53,7 @@ class Copy:
     """The other flows that write it, and their topics, if nothing leads back."""
 
 
-class Writers(Protocol):
+class CopyWriters(Protocol):
     """Who writes copies; `metadata.merging` knows."""
 
     def is_alone(self, flow: FlowConfig, topic: str) -> bool:
@@ -76,7 +76,7 @@ class CopyWriter(Protocol):
 
 
 def copy_of(
-    flow: FlowConfig, topic: str, copy: str, partitions: int, writers: Writers
+    flow: FlowConfig, topic: str, copy: str, partitions: int, writers: CopyWriters
 ) -> Copy:
     """A topic's copy, with the other flows that write it."""
     return Copy(
