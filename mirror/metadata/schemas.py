@@ -91,7 +91,7 @@ def look(ends: Ends, *, levels: bool = True) -> SchemasResult:
     Raises:
         MirrorError: a registry or a cluster does not answer.
     """
-    found = _Found(ends)
+    found = _BothRegistries(ends)
     if not levels:
         return SchemasResult(subjects=found.plan.subjects, writes=found.plan.writes)
     changes, remarks = schema_levels.changes(
@@ -121,7 +121,7 @@ def sync(
         MirrorError: a registry or a cluster does not answer: what was written until
             then is noted.
     """
-    found = _Found(ends)
+    found = _BothRegistries(ends)
     writes = schema_order.narrowed(found.plan.writes, only)
     translates = ends.flow.translates_ids
     writer = SchemaTranslator(ends) if translates else SchemaWriter(ends)
@@ -187,7 +187,7 @@ def _give_back(ends: Ends, plan: SchemaPlan, writer: SchemaWriter) -> None:
         schema_modes.apply(ends.target, ends.claims, back, opens=True)
 
 
-class _Found:
+class _BothRegistries:
     """One look at both registries."""
 
     def __init__(self, ends: Ends) -> None:
