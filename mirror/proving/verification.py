@@ -100,7 +100,7 @@ class VerifiedSoFar:
 
 
 @dataclass(slots=True)
-class _Partition:
+class _ProvenPartition:
     """One partition while it is being proven."""
 
     of: CopiedPartition
@@ -164,7 +164,7 @@ class Verification:
         self._runner = runner
         self._show = show
         self._keep = keep
-        self._partitions: dict[TopicPartition, _Partition] = {}
+        self._partitions: dict[TopicPartition, _ProvenPartition] = {}
         self._total = self._offsets = self._fetched = 0
         self._lost = OutOfReach(source, target)
 
@@ -274,8 +274,10 @@ class Verification:
             self._count(each.offsets, each.fetched_bytes)
             yield from ranges
 
-    def _begin(self, of: CopiedPartition, ranges: Sequence[Range]) -> _Partition:
-        part = _Partition(of, target_end=ranges[-1].target_end, waiting=len(ranges))
+    def _begin(self, of: CopiedPartition, ranges: Sequence[Range]) -> _ProvenPartition:
+        part = _ProvenPartition(
+            of, target_end=ranges[-1].target_end, waiting=len(ranges)
+        )
         self._partitions[of.topic, of.partition] = part
         return part
 
@@ -307,7 +309,7 @@ class Verification:
         if not part.waiting:
             self._end(part)
 
-    def _end(self, part: _Partition) -> None:
+    def _end(self, part: _ProvenPartition) -> None:
         """All of a partition is compared and explained."""
         if self._counts_expired:
             of = part.of
@@ -331,7 +333,7 @@ class Verification:
             else:
                 part.kept = True
 
-    def _settle(self, part: _Partition) -> None:
+    def _settle(self, part: _ProvenPartition) -> None:
         """Explain the odd records of a partition, or make findings of them."""
         rows = np.concatenate(part.open)
         part.open.clear()
