@@ -1,10 +1,10 @@
 """MirrorMaker 2's own source positions, in Kafka Connect's offsets topic.
 
-Main type: `KeptPositions`, what a connector has written for one source cluster, as `read` finds
-it; `encode` and `write` are for the way back. A record's key is JSON, the connector's
-name and the source partition; its value is the offset of the last record copied, so
-copying continues at the next one. A null value removes a position. Connect compares
-keys byte for byte.
+Main type: `KeptPositions`, what a connector has written for one source cluster, as
+`read` finds it; `encode` and `write` are for the way back. A record's key is JSON, the
+connector's name and the source partition; its value is the offset of the last record
+copied, so copying continues at the next one. A null value removes a position. Connect
+compares keys byte for byte.
 """
 
 from __future__ import annotations

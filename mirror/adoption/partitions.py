@@ -1,8 +1,8 @@
 """Where each partition that MirrorMaker 2 has copied continues.
 
-Main types: `Adopted`, what happens to one partition, and `AdoptionSurvey`, one look at all of
-them: their logs, their copies, MirrorMaker 2's positions and its offset syncs. It
-changes nothing; `resume_point` finds the place of one partition.
+Main types: `Adopted`, what happens to one partition, and `AdoptionSurvey`, one look at
+all of them: their logs, their copies, MirrorMaker 2's positions and its offset syncs.
+It changes nothing; `resume_point` finds the place of one partition.
 """
 
 from __future__ import annotations

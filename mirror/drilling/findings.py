@@ -1,7 +1,7 @@
 """What a drill found, and what follows: whether a failover now would go well.
 
-Main types: `DrillFinding`, one thing that is in the way, and `Drill`, all of them with the
-verdict, which is the worst finding. Pure.
+Main types: `DrillFinding`, one thing that is in the way, and `Drill`, all of them with
+the verdict, which is the worst finding. Pure.
 """
 
 from __future__ import annotations

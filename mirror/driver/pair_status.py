@@ -1,7 +1,7 @@
 """What the status says about a pair, from what its journals say. Pure.
 
-Main function: `status_of`; main types: `PairMember`, what one cluster's journal said at the
-last look, and `KnownPair`, what the journals of a pair say together.
+Main function: `status_of`; main types: `PairMember`, what one cluster's journal said at
+the last look, and `KnownPair`, what the journals of a pair say together.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The order in which schemas are written to a registry.
 
-Main functions: `in_order`, over `RegistryWrite`s, and `narrowed`, which picks some. A version
-comes after those before it in its subject and after all that it refers to; it is
-deleted once nothing needs it any more. What refers to itself in a circle has no order
-and is left out.
+Main functions: `in_order`, over `RegistryWrite`s, and `narrowed`, which picks some. A
+version comes after those before it in its subject and after all that it refers to; it
+is deleted once nothing needs it any more. What refers to itself in a circle has no
+order and is left out.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Copies schemas into a registry that chooses ids and version numbers itself.
 
-Functions: `plan`, which schemas the target's registry should get, and `SchemaTranslator`,
-which writes them. The claims are the map: each has the source's id and the target's. A
-version is copied once its claim says so and the target still has the same text under
-the target's id. Versions that are softly deleted on the source are copied too, since
-records may have their ids, and are not deleted on the target.
+Functions: `plan`, which schemas the target's registry should get, and
+`SchemaTranslator`, which writes them. The claims are the map: each has the source's id
+and the target's. A version is copied once its claim says so and the target still has
+the same text under the target's id. Versions that are softly deleted on the source are
+copied too, since records may have their ids, and are not deleted on the target.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Writes versions into a target's schema registry, each with its id and number.
 
-Main type: `SchemaWriter`. It notes what it is about to write, puts the subject into IMPORT,
-makes sure that id and number are free, registers, and reads back. What goes wrong with
-one version stops its subject and what refers to it; a registry that does not answer
-stops everything.
+Main type: `SchemaWriter`. It notes what it is about to write, puts the subject into
+IMPORT, makes sure that id and number are free, registers, and reads back. What goes
+wrong with one version stops its subject and what refers to it; a registry that does not
+answer stops everything.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Committed offsets of groups on the source, with their translation to the target.
 
-Main types: `GroupPosition`, one partition of one group on both sides, and `GroupsStanding`,
-what one look at the source's groups found. The service and the command line both use
-`look`. What is written because of it, `checkpoints` and `group_sync` know.
+Main types: `GroupPosition`, one partition of one group on both sides, and
+`GroupsStanding`, what one look at the source's groups found. The service and the
+command line both use `look`. What is written because of it, `checkpoints` and
+`group_sync` know.
 """
 
 from __future__ import annotations

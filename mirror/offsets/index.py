@@ -170,7 +170,7 @@ class Epoch:
         """The offset on the other side, or the first one after it.
 
         `column`: UPSTREAM to go downstream, DOWNSTREAM for the way back. If the answer
-        is a `MapPlace`, read that and ask it instead; None: the offset is beyond the end.
+        is a `MapPlace`, read that and ask it instead; None: it is beyond the end.
         """
         if offset >= self.end(column):
             return None

@@ -1,7 +1,7 @@
 """What a proof says: an account of all records, and findings.
 
-Main types: `Account`, counts that add up, and `ProofFinding`, one thing that is wrong, with
-the coordinates of both sides. They are what tables, reports and proofs show.
+Main types: `Account`, counts that add up, and `ProofFinding`, one thing that is wrong,
+with the coordinates of both sides. They are what tables, reports and proofs show.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ A compacted topic of one partition per source cluster, for the day on which the 
 does not answer. Layout: key = `<kind>/<name>`, value = JSON with `version`, `at` (ISO
 8601, UTC) and the kind's fields, or `gone: true` for what there no longer is. After a
 look at everything of a kind, `looks/<kind>` says when it was; what has not changed
-since is not written again. Main types: `StandbyEntry` and `StandbyWriter`; `read` reads some
-kinds, and leaves others alone.
+since is not written again. Main types: `StandbyEntry` and `StandbyWriter`; `read` reads
+some kinds, and leaves others alone.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 Main type: `FetchChannel`: makes the session's next request, which names only what has
 changed, and takes its answer. It uses topic ids if the broker supports them. `source`
-decides which partitions are read on which channel, and what to believe of an `FetchAnswer`.
+decides which partitions are read on which channel, and what to believe of an
+`FetchAnswer`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Counts what a slot does during one lease.
 
-Main types: `Tally`, and `PartitionWork`, what one transaction does to one partition, which
-counts only once it is committed. `Tally` builds the reports and knows no broker.
+Main types: `Tally`, and `PartitionWork`, what one transaction does to one partition,
+which counts only once it is committed. `Tally` builds the reports and knows no broker.
 """
 
 from __future__ import annotations

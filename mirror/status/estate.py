@@ -1,9 +1,9 @@
 """The clusters and flows of all sites as one picture: which clusters are the same.
 
-Main types: `Estate`, made by `merged` from sites; `EstateCluster`, a cluster in it; `EstateFlow`, a
-flow. Clusters with one id are one place, whatever each site calls it; while an id is
-not known, a cluster belongs to its site alone. Of flows between two places the picture
-has one, that of the service which leads it. Pure.
+Main types: `Estate`, made by `merged` from sites; `EstateCluster`, a cluster in it;
+`EstateFlow`, a flow. Clusters with one id are one place, whatever each site calls it;
+while an id is not known, a cluster belongs to its site alone. Of flows between two
+places the picture has one, that of the service which leads it. Pure.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """One call of a hook: a command in a process of its own, or a POST.
 
-Main types: `Call`, what a hook gets, and `HookAnswer`, what it says. Main functions: `run`
-and `post`, which never take longer than they may: a command that hangs is ended with
-all that it started. What goes wrong is in the answer. `masked` hides secrets.
+Main types: `Call`, what a hook gets, and `HookAnswer`, what it says. Main functions:
+`run` and `post`, which never take longer than they may: a command that hangs is ended
+with all that it started. What goes wrong is in the answer. `masked` hides secrets.
 """
 
 from __future__ import annotations

@@ -105,7 +105,8 @@ def test_the_journal_keeps_a_few_kilobytes() -> None:
 def test_a_drill_is_no_run_and_no_role() -> None:
     """Readers of roles and runs pass over drills; `drills.read` finds them."""
     entry = Entry(
-        pair="drill/A<->B", run="r", number=0, kind=RunKind.FAILOVER, epoch=9, source="A",
+        pair="drill/A<->B", run="r", number=0, kind=RunKind.FAILOVER, epoch=9,
+        source="A",
         target="B", step=roles.END, state=StepState.DONE, at=5.0, by="me@here",
         details=drill(finding(FindingLevel.DEGRADED)).kept(),
     )  # fmt: skip
@@ -250,15 +251,24 @@ def different(what: str, name: str, a: str, b: str, **more: object) -> Differenc
     [
         (different(TOPIC, "t", "3 partitions", "2 partitions"), FindingLevel.NOT_READY),
         (different(TOPIC, "t", "3 partitions", "-"), FindingLevel.NOT_READY),
-        (different(TOPIC, "t", "1 partition", "?", expected=None), FindingLevel.NOT_READY),
-        (different(CONFIG, "t", "retention.ms=1", "retention.ms=2"), FindingLevel.DEGRADED),
+        (
+            different(TOPIC, "t", "1 partition", "?", expected=None),
+            FindingLevel.NOT_READY,
+        ),
+        (
+            different(CONFIG, "t", "retention.ms=1", "retention.ms=2"),
+            FindingLevel.DEGRADED,
+        ),
         (different(CONFIG, "t", "cleanup.policy=compact", "-"), FindingLevel.NOT_READY),
         (
             different(CONFIG, "t", "retention.ms=1", "retention.ms=2", expected=True,
                       reason="a default of the brokers"),
             FindingLevel.DEGRADED,
         ),
-        (different(QUOTAS, "user u", "producer_byte_rate=5", "-"), FindingLevel.DEGRADED),
+        (
+            different(QUOTAS, "user u", "producer_byte_rate=5", "-"),
+            FindingLevel.DEGRADED,
+        ),
         (different(USERS, "u", "SCRAM-SHA-512=4096", "-"), FindingLevel.NOT_READY),
     ],
 )  # fmt: skip

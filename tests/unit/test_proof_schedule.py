@@ -203,7 +203,8 @@ def test_ranges_are_small_enough_to_pause() -> None:
 
 def finding(source: int | None, target: int | None = None) -> ProofFinding:
     return ProofFinding(
-        kind=FindingKind.DIFFERENT, topic="t", partition=0, target_topic="A.t", source=source,
+        kind=FindingKind.DIFFERENT, topic="t", partition=0, target_topic="A.t",
+        source=source,
         target=target,
     )  # fmt: skip
 

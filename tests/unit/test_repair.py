@@ -29,7 +29,8 @@ BLOCK = Block(
     runs=np.array([[3, 100, 2], [20, 102, 1]], np.int64),
 )  # fmt: skip
 MISSING = ProofFinding(
-    kind=FindingKind.MISSING, topic="orders", partition=0, target_topic="A.orders", source=3,
+    kind=FindingKind.MISSING, topic="orders", partition=0, target_topic="A.orders",
+    source=3,
     target=None, count=3,
 )  # fmt: skip
 

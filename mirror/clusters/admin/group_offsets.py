@@ -1,7 +1,7 @@
 """Committed offsets of groups: read for many groups at once, set for idle ones.
 
-Main type: `CommittedOffset`. One request asks a coordinator for many groups. A group that
-cannot be read or set is reported by name and does not hold up the others. Callers
+Main type: `CommittedOffset`. One request asks a coordinator for many groups. A group
+that cannot be read or set is reported by name and does not hold up the others. Callers
 decide what to commit for which group.
 """
 

@@ -1,7 +1,7 @@
 """Keeps the requests to a registry below a rate.
 
-Main type: `RequestPace`, called before each request. It lets a second's worth of them through
-at once, then waits.
+Main type: `RequestPace`, called before each request. It lets a second's worth of them
+through at once, then waits.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The findings of a running service that stand: nothing has shown that they are gone.
 
-Main type: `ProofStanding`. A finding goes when its range is proven again without it, when
-somebody runs `mirror verify` past it, or with its topic.
+Main type: `ProofStanding`. A finding goes when its range is proven again without it,
+when somebody runs `mirror verify` past it, or with its topic.
 """
 
 from __future__ import annotations
@@ -40,7 +40,10 @@ class ProofStanding:
         return tuple(one for one, _ in zip(every, range(_MOST_SHOWN), strict=False))
 
     def proven(
-        self, key: TopicPartition, ranges: Iterable[Range], found: Iterable[ProofFinding],
+        self,
+        key: TopicPartition,
+        ranges: Iterable[Range],
+        found: Iterable[ProofFinding],
         *, at: float,
     ) -> tuple[FindingStatus, ...]:  # fmt: skip
         """These ranges were compared, and this was found; returns what is new."""

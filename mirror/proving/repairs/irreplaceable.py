@@ -61,7 +61,8 @@ _REASONS = {
 }
 """By field of the account."""
 _UNSURE = {
-    FindingKind.UNEXPECTED: "says that it comes from the source, which does not have it",
+    FindingKind.UNEXPECTED: "says that it comes from the source, which does not have "
+    "it",
     FindingKind.DAMAGED: "cannot be read",
     FindingKind.UNPROVEN: "not compared",
 }

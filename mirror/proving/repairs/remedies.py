@@ -58,8 +58,8 @@ _REASONS = {
     FindingKind.DIFFERENT: _IN_THE_LOG,
     FindingKind.DOUBLED: _IN_THE_LOG,
     FindingKind.SWAPPED: _IN_THE_LOG,
-    FindingKind.UNEXPECTED: "a log cannot be changed, and a rebuild refuses, since the source "
-    "does not have it: to do without it, delete the copy and reset the flow",
+    FindingKind.UNEXPECTED: "a log cannot be changed, and a rebuild refuses, since the "
+    "source does not have it: to do without it, delete the copy and reset the flow",
     FindingKind.DAMAGED: "restore the replica from another one",
     FindingKind.UNPROVEN: "remove the reason, and prove it again",
 }

@@ -106,8 +106,8 @@ class Hop:
 
 
 def meet(
-    config: MirrorConfig, reach: Reach, flow: FlowConfig, row: Row, *, place: RecordPlace,
-    held: Held | None,
+    config: MirrorConfig, reach: Reach, flow: FlowConfig, row: Row, *,
+    place: RecordPlace, held: Held | None,
 ) -> Hop:  # fmt: skip
     """Look at what a flow has of the record at a place.
 

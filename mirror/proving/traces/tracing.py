@@ -1,9 +1,9 @@
 """Follows one record over all clusters: to where it was written, then to all copies.
 
 Main function: `trace`, a search over places; what clusters and flows know about a place
-comes from a `TraceKnowledge`, so this module is pure. Each place is looked at once, so a ring
-of flows, or two that copy both ways, come to an end. Main types: `RecordPlace`, and `Row`,
-one line of the answer.
+comes from a `TraceKnowledge`, so this module is pure. Each place is looked at once, so
+a ring of flows, or two that copy both ways, come to an end. Main types: `RecordPlace`,
+and `Row`, one line of the answer.
 """
 
 from __future__ import annotations

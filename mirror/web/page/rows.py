@@ -1,7 +1,7 @@
 """The page's lists, made from a status: topics, partitions and groups, worst first.
 
-Main types: `TopicRow`, and `RowPage`, one page of a long list; pure. Templates render the
-rows.
+Main types: `TopicRow`, and `RowPage`, one page of a long list; pure. Templates render
+the rows.
 """
 
 from __future__ import annotations
