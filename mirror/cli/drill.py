@@ -147,7 +147,7 @@ def _canary(
 ) -> None:
     from mirror.drilling.canaries import rehearsal
     from mirror.recovery import roles
-    from mirror.switching.runner import SwitchTerms
+    from mirror.switching.runner import Terms
 
     with Reach(config.clusters, client_id="mirror.canary") as reach:
         found = rehearsal.ready(config, pair, flow, reach)
@@ -166,7 +166,7 @@ def _canary(
         agreed(question, yes=yes)
         numbers = {step: number for number, step in enumerate(roles.STEPS, 1)}
         lines = StepLines(output, numbers)
-        terms = SwitchTerms(
+        terms = Terms(
             step_seconds=_STEP_SECONDS,
             tell=lines.tell,
             # As JSON there is one document, not a line for each step.

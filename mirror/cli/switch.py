@@ -223,7 +223,7 @@ class _Asked:
 
 def _run(asked: _Asked) -> None:
     from mirror.recovery import roles
-    from mirror.switching.runner import Operator, SwitchTerms
+    from mirror.switching.runner import Operator, Terms
     from mirror.switching.stage import Stage, both_flows
     from mirror.switching.steps import STEPS
 
@@ -283,9 +283,7 @@ def _run(asked: _Asked) -> None:
             complain(f"{flow.target} is the active cluster already: nothing to do")
             return
         home.prepare(operator)
-        terms = SwitchTerms(
-            step_seconds=asked.step_timeout, tell=lines.tell, did=lines.did
-        )
+        terms = Terms(step_seconds=asked.step_timeout, tell=lines.tell, did=lines.did)
         if asked.abort:
             lost = asked.force and kind is RunKind.SWITCH and target is None
             for step, text in operator.abort(STEPS, stage, terms, target_lost=lost):

@@ -44,7 +44,7 @@ _BRIEF_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SwitchTerms:
+class Terms:
     """What the user asked for."""
 
     step_seconds: float
@@ -103,7 +103,7 @@ class Operator:
         if self.due and self.run is None and beside is not None:
             raise procedure.is_open(beside)
 
-    def _begin(self, terms: SwitchTerms) -> None:
+    def _begin(self, terms: Terms) -> None:
         """Fence earlier operators, and look again at what they did until then. What one
         journal does not have is brought to it.
 
@@ -124,9 +124,7 @@ class Operator:
                 if lacks := journal.missing(entries, there):
                     journal.copy(cluster, lacks)
 
-    def carry_out(
-        self, steps: Mapping[str, Step], stage: Stage, terms: SwitchTerms
-    ) -> None:
+    def carry_out(self, steps: Mapping[str, Step], stage: Stage, terms: Terms) -> None:
         """Do all steps that are left; none if another operator has done them meanwhile.
 
         Raises:
@@ -160,7 +158,7 @@ class Operator:
         self,
         steps: Mapping[str, Step],
         stage: Stage,
-        terms: SwitchTerms,
+        terms: Terms,
         *,
         target_lost: bool = False,
     ) -> list[tuple[str, str]]:
@@ -215,7 +213,7 @@ class Operator:
         self,
         steps: Mapping[str, Step],
         stage: Stage,
-        terms: SwitchTerms,
+        terms: Terms,
         *,
         target_lost: bool = False,
     ) -> list[tuple[str, str]]:
@@ -250,7 +248,7 @@ class Operator:
         self,
         steps: Mapping[str, Step],
         stage: Stage,
-        terms: SwitchTerms,
+        terms: Terms,
         name: str,
         error: MirrorError,
     ) -> StepError:
@@ -298,7 +296,7 @@ class Operator:
     def _notes(run: Run) -> Mapping[str, Notes]:
         return {step: run.details(step) for step in roles.STEPS}
 
-    def _staged(self, stage: Stage, name: str, terms: SwitchTerms) -> Stage:
+    def _staged(self, stage: Stage, name: str, terms: Terms) -> Stage:
         """The stage for one step."""
         run = self._require_run()
         deadline = time.monotonic() + terms.step_seconds

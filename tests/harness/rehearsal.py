@@ -16,7 +16,7 @@ from mirror.jobs.standby import StandbyJob
 from mirror.metadata.topics import select
 from mirror.recovery.journal import RunKind
 from mirror.status.store import StatusStore
-from mirror.switching.runner import Operator, SwitchTerms
+from mirror.switching.runner import Operator, Terms
 from mirror.switching.stage import Done, Stage, Step, both_flows
 from mirror.switching.steps import STEPS
 from tests.harness.slots import SparklessFlow, copy_until
@@ -162,9 +162,7 @@ class Rehearsal:
             operator.carry_out(
                 steps,
                 stage,
-                SwitchTerms(
-                    step_seconds=step_seconds or 30.0 * crowd(), tell=tell, did=did
-                ),
+                Terms(step_seconds=step_seconds or 30.0 * crowd(), tell=tell, did=did),
             )
         finally:
             self.run = operator.run
@@ -174,7 +172,7 @@ class Rehearsal:
         clusters answer. Raises what that raises.
         """
         stage = replace(self.stage(), kind=kind)
-        terms = SwitchTerms(
+        terms = Terms(
             step_seconds=30.0 * crowd(), tell=lambda *_: None, did=lambda *_: None
         )
         return dict(_operator(stage).abort(STEPS, stage, terms))

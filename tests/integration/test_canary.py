@@ -19,7 +19,7 @@ from mirror.playground.brokers import playground
 from mirror.policy.names import CANARY
 from mirror.recovery.journal import RunKind
 from mirror.recovery.roles import STEPS
-from mirror.switching.runner import Operator, SwitchTerms
+from mirror.switching.runner import Operator, Terms
 from tests.harness.admin import create_topic, end_offsets
 from tests.harness.application import Application
 from tests.harness.failed_over import content, leave_open
@@ -138,9 +138,7 @@ class Pair:
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(rehearsal, "_require_turn", look)
-            terms = SwitchTerms(
-                step_seconds=60.0, tell=lambda *_: None, did=lambda *_: None
-            )
+            terms = Terms(step_seconds=60.0, tell=lambda *_: None, did=lambda *_: None)
             done, not_kept = rehearsal.rehearse(ready, terms, by="test")
         assert not_kept == ""
         return done

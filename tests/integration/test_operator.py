@@ -19,7 +19,7 @@ from mirror.errors import FencedError, MirrorError
 from mirror.recovery import journal, roles
 from mirror.recovery.journal import JournalReader, RunKind, StepState
 from mirror.status.store import StatusStore
-from mirror.switching.runner import Operator, SwitchTerms
+from mirror.switching.runner import Operator, Terms
 from mirror.switching.stage import Done, Stage, Step
 from tests.harness.cases import cases
 from tests.harness.mishaps import Mishap, Rule
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.integration
 
-TERMS = SwitchTerms(
+TERMS = Terms(
     step_seconds=10, tell=lambda _step, _text: None, did=lambda _step, _done, _s: None
 )
 

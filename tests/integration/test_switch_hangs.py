@@ -23,7 +23,7 @@ from mirror.config.cluster_settings import ClusterConfig
 from mirror.errors import MirrorError, UnreachableError
 from mirror.recovery import roles
 from mirror.recovery.journal import RunKind
-from mirror.switching.runner import Operator, SwitchTerms
+from mirror.switching.runner import Operator, Terms
 from mirror.switching.steps import STEPS
 from tests.harness.admin import create_topic
 from tests.harness.application import Application
@@ -166,7 +166,7 @@ def test_a_failback_to_a_cluster_that_hangs(
             stage.pair, RunKind.SWITCH, (active, stage.source), (back, stage.target)
         )
         home = Home(stage, Form.JSON, seconds=_STEP_SECONDS, wanted=True)
-        terms = SwitchTerms(
+        terms = Terms(
             step_seconds=_STEP_SECONDS, tell=lambda *_: None, did=lambda *_: None
         )
         home.look(operator)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from mirror.config.schema import FlowConfig
-    from mirror.switching.runner import SwitchTerms
+    from mirror.switching.runner import Terms
     from mirror.switching.stage import Done, Stage, Step
 
 _CONFIGS = {"cleanup.policy": "delete", "retention.ms": "3600000"}
@@ -45,7 +45,7 @@ class Journey:
     def __init__(
         self,
         stage: Stage,
-        terms: SwitchTerms,
+        terms: Terms,
         *,
         rests: bool,
         require_turn: Callable[[], object],

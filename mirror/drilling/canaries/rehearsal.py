@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from mirror.config.pair_settings import PairConfig
     from mirror.config.schema import FlowConfig, MirrorConfig
     from mirror.recovery.roles import Role
-    from mirror.switching.runner import SwitchTerms
+    from mirror.switching.runner import Terms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,7 +139,7 @@ def _require_turn(pair: PairConfig, stage: Stage) -> Role:
     return role
 
 
-def rehearse(found: Ready, terms: SwitchTerms, *, by: str) -> tuple[Canary, str]:
+def rehearse(found: Ready, terms: Terms, *, by: str) -> tuple[Canary, str]:
     """Switch the canary there and back. Returns the outcome, and why the journals do
     not keep it, if so.
 
