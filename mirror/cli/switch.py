@@ -30,7 +30,7 @@ from mirror.config.pair_settings import pair_name
 from mirror.config.section_names import scoped_flow
 from mirror.errors import ClusterError, ConfigError, MirrorError, UnreachableError
 from mirror.host import operator_name
-from mirror.recovery.journal import RunKind
+from mirror.recovery.journal import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -97,7 +97,7 @@ def switch(
       mirror switch A/B/orders -c mirror.yaml
     """
     asked = _Asked(
-        kind=RunKind.SWITCH, flow=flow, config=config, abort=abort, dry_run=dry_run,
+        kind=Kind.SWITCH, flow=flow, config=config, abort=abort, dry_run=dry_run,
         yes=yes, output=output, step_timeout=step_timeout, force=force,
         abort_transactions=abort_transactions,
     )  # fmt: skip
@@ -134,7 +134,7 @@ def failover(
       mirror failover A/B -c mirror.yaml --yes -o json
     """
     asked = _Asked(
-        kind=RunKind.FAILOVER, flow=flow, config=config, abort=abort, dry_run=dry_run,
+        kind=Kind.FAILOVER, flow=flow, config=config, abort=abort, dry_run=dry_run,
         yes=yes, output=output, step_timeout=step_timeout, force=force,
     )  # fmt: skip
     _run(asked)
@@ -178,7 +178,7 @@ def failback(
       mirror failback B/A -c mirror.yaml --restore
     """
     asked = _Asked(
-        kind=RunKind.SWITCH, flow=flow, config=config, abort=abort, dry_run=dry_run,
+        kind=Kind.SWITCH, flow=flow, config=config, abort=abort, dry_run=dry_run,
         yes=yes, output=output, step_timeout=step_timeout, failback=True,
         restore=restore,
     )  # fmt: skip
@@ -206,7 +206,7 @@ def pair_of(config: MirrorConfig, flow: FlowConfig, scope: str | None) -> PairCo
 class _Asked:
     """The command line."""
 
-    kind: RunKind
+    kind: Kind
     flow: str
     config: Path
     abort: bool
@@ -228,7 +228,7 @@ def _run(asked: _Asked) -> None:
     from mirror.switching.steps import STEPS
 
     kind = asked.kind
-    if asked.force and kind is RunKind.SWITCH and not asked.abort:
+    if asked.force and kind is Kind.SWITCH and not asked.abort:
         raise MirrorError("--force of a switch goes with --abort")
     chosen = read_config(asked.config)
     ends, scope = scoped_flow(asked.flow)
@@ -275,7 +275,7 @@ def _run(asked: _Asked) -> None:
             f"{what} the {kind.lower()} {asked.flow}, of {which} topics and groups?"
         )
         agreed(question, yes=asked.yes)
-        if kind is RunKind.SWITCH and not asked.abort and operator.run is None:
+        if kind is Kind.SWITCH and not asked.abort and operator.run is None:
             clusters = [each for each in (source, target) if each is not None]
             with patience.until(time.monotonic() + asked.step_timeout):
                 _settle(chosen, pair, clusters, operator.entries)
@@ -285,7 +285,7 @@ def _run(asked: _Asked) -> None:
         home.prepare(operator)
         terms = Terms(step_seconds=asked.step_timeout, tell=lines.tell, did=lines.did)
         if asked.abort:
-            lost = asked.force and kind is RunKind.SWITCH and target is None
+            lost = asked.force and kind is Kind.SWITCH and target is None
             for step, text in operator.abort(STEPS, stage, terms, target_lost=lost):
                 complain(f"{step} undone: {text}")
             if operator.left:
@@ -344,7 +344,7 @@ def _ends(
     found: list[Cluster | None] = []
     why = {}
     for alias in (flow.source, flow.target):
-        if asked.force and asked.kind is RunKind.FAILOVER and alias == flow.source:
+        if asked.force and asked.kind is Kind.FAILOVER and alias == flow.source:
             found.append(None)
             continue
         servers = len(config.clusters[alias].bootstrap_servers)
@@ -363,12 +363,12 @@ def _ends(
         return source, target
     if target is None:
         raise MirrorError(why[flow.target])
-    if asked.kind is RunKind.SWITCH and source is None:
+    if asked.kind is Kind.SWITCH and source is None:
         raise MirrorError(
             f"{why[flow.source]}. If {flow.source} is gone, use `mirror failover "
             f"'{asked.flow}'`"
         )
-    if asked.kind is RunKind.FAILOVER and source is not None:
+    if asked.kind is Kind.FAILOVER and source is not None:
         raise MirrorError(
             f"cluster {flow.source} answers, so this is a switch, which loses nothing: "
             f"`mirror switch '{asked.flow}'`; --force fails over all the same"

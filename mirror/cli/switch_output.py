@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from rich.filesize import decimal
 
 from mirror.cli.output import NOTHING, Form, blank_line, complain, duration, table
-from mirror.recovery.journal import RunKind
+from mirror.recovery.journal import Kind
 from mirror.status.wording import some
 
 if TYPE_CHECKING:
@@ -160,7 +160,7 @@ def show_end(operator: Operator, lines: StepLines) -> None:
     first, last = operator.run.first, operator.run.last
     seconds = last.at - first.at
     back = f"mirror switch '{way_back(first)}'"
-    if first.kind is RunKind.SWITCH:
+    if first.kind is Kind.SWITCH:
         complain(f"Done in {seconds:.1f} s. To go back: {back}")
         return
     notes = lines.last.notes if lines.last is not None else {}

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from mirror.drilling import runner
 from mirror.errors import MirrorError
 from mirror.recovery import drills, journal, resting, roles
-from mirror.recovery.journal import JournalReader, RunKind
+from mirror.recovery.journal import JournalReader, Kind
 from mirror.switching.stage import Stage, both_flows
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def stage_of(
     """
     ours, reverse = both_flows(config, pair, flow.source, flow.target)
     return Stage(
-        kind=RunKind.FAILOVER,
+        kind=Kind.FAILOVER,
         config=resting.copying(config, reach, flow.name),
         pair=pair,
         flow=ours,

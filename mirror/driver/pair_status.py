@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Self
 from mirror.config import feeding
 from mirror.log import LogThrottle
 from mirror.recovery import canaries, drills, roles
-from mirror.recovery.journal import RunKind
+from mirror.recovery.journal import Kind
 from mirror.status.pairs import (
     CanaryStatus,
     DrillStatus,
@@ -80,7 +80,7 @@ class KnownPair:
         return cls(
             entries=entries,
             role=role,
-            switched=made is not None and made.kind is RunKind.SWITCH,
+            switched=made is not None and made.kind is Kind.SWITCH,
             run=run,
             drilled=drilled,
             block=next((each for each in blocks if each is not None), None),

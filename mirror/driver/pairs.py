@@ -23,7 +23,7 @@ from mirror.driver.pair_status import KnownPair, PairMember, status_of
 from mirror.errors import MirrorError
 from mirror.host import process_name
 from mirror.recovery import beginnings, journal, roles
-from mirror.recovery.journal import JournalReader, RunKind
+from mirror.recovery.journal import JournalReader, Kind
 from mirror.status.pairs import (
     PairStatus,
     PassiveStatus,
@@ -178,7 +178,7 @@ class PairFollower:
         run = self._known[pair.name].run
         if run is None or run.moved:
             return False
-        return run.first.kind is RunKind.FAILOVER and run.first.source == source
+        return run.first.kind is Kind.FAILOVER and run.first.source == source
 
     def trouble(self, source: str, target: str) -> str:
         """Why a journal cannot be read, first the target's; empty if both can be."""
@@ -198,7 +198,7 @@ class PairFollower:
         """
         entries = self.entries(pair)
         made = roles.newest_role(entries)
-        if made is None or made.kind is not RunKind.SWITCH:
+        if made is None or made.kind is not Kind.SWITCH:
             return None
         return roles.cut(roles.run_of(made, entries).details(roles.BLOCKS[0])) or {}
 
@@ -283,7 +283,7 @@ class PairFollower:
                 each.at
                 for each in made
                 if each is not None
-                and (each.kind, each.target) == (RunKind.FAILOVER, source)
+                and (each.kind, each.target) == (Kind.FAILOVER, source)
             ),
             default=0.0,
         )
@@ -355,7 +355,7 @@ class PairFollower:
         entries, run = self._known[pair.name].entries, self._known[pair.name].run
         if not entries and alias == roles.first_member(pair):
             return roles.first_role(pair, at=time.time(), by=self._by)
-        if run is not None and run.first.kind is RunKind.SWITCH and not run.moved:
+        if run is not None and run.first.kind is Kind.SWITCH and not run.moved:
             # Its operator writes both journals, and may still undo it.
             entries = tuple(each for each in entries if each.run != run.first.run)
         return journal.missing(entries, there.entries)

@@ -21,7 +21,7 @@ from mirror.errors import MirrorError
 from mirror.host import process_name
 from mirror.log import LogThrottle
 from mirror.recovery import roles
-from mirror.recovery.journal import JournalReader, RunKind
+from mirror.recovery.journal import JournalReader, Kind
 from mirror.recovery.passive_writes import PassiveWrites
 
 if TYPE_CHECKING:
@@ -228,7 +228,7 @@ class _Member:
     ) -> int | None:
         """None: not now. Only a failover leaves a tail."""
         made = roles.newest_role(entries)
-        if made is None or made.kind is not RunKind.FAILOVER:
+        if made is None or made.kind is not Kind.FAILOVER:
             return 0
         now = time.monotonic()
         if self._tail_epoch != epoch:

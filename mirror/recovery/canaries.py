@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from mirror.recovery import rehearsal_entries
-from mirror.recovery.journal import RunKind, StepState
+from mirror.recovery.journal import Kind, StepState
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -59,7 +59,7 @@ def keep(  # noqa: PLR0913  what an entry has
     rehearsal_entries.keep(
         clusters,
         f"{_KEY}{pair}",
-        RunKind.SWITCH,
+        Kind.SWITCH,
         source=source,
         target=target,
         epoch=epoch,

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from mirror.recovery import rehearsal_entries
-from mirror.recovery.journal import RunKind
+from mirror.recovery.journal import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -57,7 +57,7 @@ def keep(
     rehearsal_entries.keep(
         [cluster],
         f"{_KEY}{pair}",
-        RunKind.FAILOVER,
+        Kind.FAILOVER,
         source=source,
         target=cluster.alias,
         epoch=epoch,

@@ -61,7 +61,7 @@ PATIENCE_SECONDS = 30.0
 takes to move."""
 
 
-class RunKind(StrEnum):
+class Kind(StrEnum):
     """What a run does."""
 
     START = "START"
@@ -89,7 +89,7 @@ class Entry:
     pair: str
     run: str
     number: int
-    kind: RunKind
+    kind: Kind
     epoch: int
     """The pair's epoch once the run is through."""
     source: str
@@ -144,7 +144,7 @@ def decode(key: bytes, value: bytes) -> Entry:
                 pair=key.decode(),
                 run=str(told["run"]),
                 number=int(told["number"]),
-                kind=RunKind(told["kind"]),
+                kind=Kind(told["kind"]),
                 epoch=int(told["epoch"]),
                 source=str(told["from"]),
                 target=str(told["to"]),

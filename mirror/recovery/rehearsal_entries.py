@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import uuid
 
 from mirror.recovery import journal, roles
-from mirror.recovery.journal import Entry, RunKind, StepState
+from mirror.recovery.journal import Entry, Kind, StepState
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def keep(  # noqa: PLR0913  what an entry has
     clusters: Iterable[Cluster],
     key: str,
-    kind: RunKind,
+    kind: Kind,
     *,
     source: str,
     target: str,

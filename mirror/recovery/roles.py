@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from mirror.config.pair_settings import pair_name
 from mirror.policy.names import CANARY
-from mirror.recovery.journal import Entry, RunKind, StepState
+from mirror.recovery.journal import Entry, Kind, StepState
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -124,7 +124,7 @@ class Run:
         """
         if self.moved:
             return False
-        gone = self.first.kind is RunKind.FAILOVER and self.first.source == source
+        gone = self.first.kind is Kind.FAILOVER and self.first.source == source
         return gone or self.first.source == target
 
     def state(self, step: str) -> StepState | None:
@@ -241,9 +241,9 @@ def owed(entries: Sequence[Entry]) -> Entry | None:
     another run is open: it lays and lifts fences itself.
     """
     made = newest_role(entries)
-    if made is None or made.kind is not RunKind.FAILOVER:
+    if made is None or made.kind is not Kind.FAILOVER:
         return None
-    if any(e.kind is RunKind.FENCE and e.epoch == made.epoch for e in entries):
+    if any(e.kind is Kind.FENCE and e.epoch == made.epoch for e in entries):
         return None
     run = open_run(entries)
     return made if run is None or run.first.run == made.run else None
@@ -276,7 +276,7 @@ def fence_laid(made: Entry, *, at: float, by: str) -> Entry:
         made,
         run=f"fence-{made.epoch}",
         number=0,
-        kind=RunKind.FENCE,
+        kind=Kind.FENCE,
         step=END,
         at=at,
         by=by,
@@ -310,7 +310,7 @@ def first_role(pair: PairConfig, *, at: float, by: str) -> tuple[Entry, ...]:
             pair=pair.name,
             run=_FIRST,
             number=number,
-            kind=RunKind.START,
+            kind=Kind.START,
             epoch=FIRST_EPOCH,
             source=pair.other_than(pair.active),
             target=pair.active,

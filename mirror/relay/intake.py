@@ -16,7 +16,7 @@ from mirror.batches import batch, former
 from mirror.clusters import codes
 from mirror.errors import CorruptBatchError, TransformError, UnreachableError
 from mirror.offsets.progress import NO_ID, Position
-from mirror.relay.tally import PartitionWork
+from mirror.relay.tally import Tallied
 from mirror.status.counts import TRANSFORM, Counts
 
 if TYPE_CHECKING:
@@ -237,9 +237,7 @@ class Intake:
             bytes=sum(encoded.size for encoded in done.batches),
             skipped=found.skipped if whole else 0,
         )
-        transaction.count(
-            key, PartitionWork(counts, newest=done.newest, read_at=time.time())
-        )
+        transaction.count(key, Tallied(counts, newest=done.newest, read_at=time.time()))
         self._hold(key, done)
 
     def _hold(self, key: TopicPartition, done: Rewritten) -> None:
@@ -354,7 +352,7 @@ class Intake:
             goes_on_at=jump.to.offset,
         )  # fmt: skip
         transaction.losses.append(loss)
-        transaction.count(key, PartitionWork(Counts(lost=loss.count or 0)))
+        transaction.count(key, Tallied(Counts(lost=loss.count or 0)))
         transaction.moved[key] = jump.to
         self._reader.seek(key, jump.to.offset, jump.to.leader_epoch)
 

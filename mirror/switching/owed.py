@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from mirror.metadata.acl_notes import AclNotes
 from mirror.recovery import journal, roles
-from mirror.recovery.journal import RunKind
+from mirror.recovery.journal import Kind
 from mirror.switching import fences, fencing
 from mirror.switching.stage import Stage, both_flows
 from mirror.switching.steps import fence
@@ -83,7 +83,7 @@ def _stage(config: MirrorConfig, pair: PairConfig, cluster: Cluster) -> Stage:
     here = cluster.alias
     flow, reverse = both_flows(config, pair, here, pair.other_than(here))
     return Stage(
-        kind=RunKind.FENCE,
+        kind=Kind.FENCE,
         config=config,
         pair=pair,
         flow=flow,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from mirror.errors import MirrorError
 from mirror.recovery import roles
-from mirror.recovery.journal import RunKind, StepState
+from mirror.recovery.journal import Kind, StepState
 from mirror.status.wording import moment
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def may_have_moved(run: Run) -> bool:
     writes to the target's alone.
     """
     begun = run.state(roles.ROLE) is StepState.BEGUN
-    return run.moved or begun or run.first.kind is not RunKind.SWITCH
+    return run.moved or begun or run.first.kind is not Kind.SWITCH
 
 
 def blocked_since(run: Run) -> float | None:
@@ -76,7 +76,7 @@ def times(run: Run) -> dict[str, tuple[float, float]]:
 
 
 def is_due(
-    kind: RunKind, source: str, target: str, *, role: Role, run: Run | None
+    kind: Kind, source: str, target: str, *, role: Role, run: Run | None
 ) -> bool:
     """Whether there is something to begin, or to go on with; not if `target` is active
     already, as after the same command.
@@ -89,9 +89,7 @@ def is_due(
     """
     if run is not None and not gives_way(run, kind, source):
         first = run.first
-        finishes = (
-            run.moved and kind is RunKind.FAILOVER and first.kind is RunKind.SWITCH
-        )
+        finishes = run.moved and kind is Kind.FAILOVER and first.kind is Kind.SWITCH
         if (first.source, first.target) != (source, target) or not (
             first.kind is kind or finishes
         ):
@@ -129,11 +127,11 @@ def way(first: Entry) -> str:
     return f"{first.source}->{first.target}{named}{scope}"
 
 
-def gives_way(run: Run, kind: RunKind, source: str) -> bool:
+def gives_way(run: Run, kind: Kind, source: str) -> bool:
     """Whether an open run ends where a failover from this source begins."""
     return (
-        kind is RunKind.FAILOVER
-        and run.first.kind is RunKind.SWITCH
+        kind is Kind.FAILOVER
+        and run.first.kind is Kind.SWITCH
         and run.first.source == source
         and not run.moved
     )

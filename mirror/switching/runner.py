@@ -21,13 +21,7 @@ from mirror.errors import FencedError, MirrorError, UnreachableError
 from mirror.host import operator_name
 from mirror.policy.names import CANARY
 from mirror.recovery import journal, roles
-from mirror.recovery.journal import (
-    Entry,
-    JournalReader,
-    JournalWriter,
-    RunKind,
-    StepState,
-)
+from mirror.recovery.journal import Entry, JournalReader, JournalWriter, Kind, StepState
 from mirror.switching import hooks, procedure
 from mirror.switching.stage import Stage, StepError
 
@@ -61,7 +55,7 @@ class Operator:
     def __init__(
         self,
         pair: PairConfig,
-        kind: RunKind,
+        kind: Kind,
         source: tuple[str, Cluster | None],
         target: tuple[str, Cluster | None],
     ) -> None:
@@ -188,7 +182,7 @@ class Operator:
             kind = run.first.kind
             way_out = (
                 f". If it is lost for good, --force makes {source} active"
-                if kind is RunKind.SWITCH
+                if kind is Kind.SWITCH
                 else ""
             )
             raise MirrorError(
@@ -204,7 +198,7 @@ class Operator:
         """
         mine = self.run, self._kind, self._ends
         self.run, self._epoch = None, max(self._epoch, run.first.epoch + 1)
-        self._kind, self._ends = RunKind.FAILOVER, (self._ends[1], self._ends[0])
+        self._kind, self._ends = Kind.FAILOVER, (self._ends[1], self._ends[0])
         for step in (roles.ROLE, roles.END):
             self._note(step, StepState.DONE, {roles.INSTEAD: run.first.run})
         self.run, self._kind, self._ends = mine
@@ -269,7 +263,7 @@ class Operator:
                 failed = f"{failed}. That could not be noted ({other})"
         if moved:
             return StepError(f"{failed}. Run the same command again to go on")
-        if self._kind is RunKind.FAILOVER:
+        if self._kind is Kind.FAILOVER:
             return StepError(
                 f"{failed}. Run the same command again to go on, or with --abort to "
                 "give up"
@@ -301,7 +295,7 @@ class Operator:
         run = self._require_run()
         deadline = time.monotonic() + terms.step_seconds
         blocked = procedure.blocked_since(run)
-        if self._kind is RunKind.SWITCH and name != roles.BLOCKS[-1] and blocked:
+        if self._kind is Kind.SWITCH and name != roles.BLOCKS[-1] and blocked:
             # What is left of the time for which producers may be blocked.
             left = blocked + self._pair.block_seconds - time.time()
             deadline = min(deadline, time.monotonic() + left)
@@ -368,7 +362,7 @@ class Operator:
         blocked.
         """
         blocked = None if self.run is None else procedure.blocked_since(self.run)
-        if blocked is None or self._kind is not RunKind.SWITCH:
+        if blocked is None or self._kind is not Kind.SWITCH:
             return self._most_seconds
         left = blocked + self._pair.block_seconds - time.time()
         return min(max(left, _BRIEF_SECONDS), self._most_seconds)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from mirror.config import scopes
 from mirror.errors import MirrorError, UnreachableError
 from mirror.recovery import journal, roles
-from mirror.recovery.journal import JournalReader, RunKind
+from mirror.recovery.journal import JournalReader, Kind
 
 if TYPE_CHECKING:
     from mirror.clusters.cluster import Cluster
@@ -46,7 +46,7 @@ class Done:
 class Stage:
     """The clusters, the pair and the terms of one run."""
 
-    kind: RunKind
+    kind: Kind
     config: MirrorConfig
     """Without flows that rest, which write nothing now (`recovery.resting`)."""
     pair: PairConfig
@@ -81,7 +81,7 @@ class Stage:
 
     @property
     def planned(self) -> bool:
-        return self.kind is RunKind.SWITCH
+        return self.kind is Kind.SWITCH
 
     @property
     def source(self) -> Cluster:

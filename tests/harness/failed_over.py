@@ -21,7 +21,7 @@ from mirror.offsets import progress
 from mirror.proving.of_flow import prove
 from mirror.proving.runner import InProcess
 from mirror.proving.scope import Scope
-from mirror.recovery.journal import RunKind
+from mirror.recovery.journal import Kind
 from mirror.switching import failback, homecoming, restoring
 from mirror.switching.stage import Stage
 from tests.harness.admin import create_topic
@@ -63,7 +63,7 @@ class Failed:
         assert self.application.write(self.a, 40)
         self.rehearsal.copy(self.b, self.copy, 40)
         self.rehearsal.see()
-        self.rehearsal.carry_out(kind=RunKind.FAILOVER)
+        self.rehearsal.carry_out(kind=Kind.FAILOVER)
 
     def stage(self) -> Stage:
         """Of the switch home."""
@@ -183,9 +183,9 @@ KILLS = tuple(_STEPS)
 
 
 def _home(rehearsal: Rehearsal) -> Stage:
-    out = rehearsal.stage(RunKind.SWITCH)
+    out = rehearsal.stage(Kind.SWITCH)
     return Stage(
-        kind=RunKind.SWITCH, config=out.config, pair=out.pair, flow=out.reverse,
+        kind=Kind.SWITCH, config=out.config, pair=out.pair, flow=out.reverse,
         reverse=out.flow, source_or_none=out.target, target_or_none=out.source,
         notes={}, note=out.note, tell=out.tell, deadline=out.deadline,
     )  # fmt: skip

@@ -14,7 +14,7 @@ from mirror.clusters.reach import Reach
 from mirror.config.schema import MirrorConfig
 from mirror.jobs.standby import StandbyJob
 from mirror.metadata.topics import select
-from mirror.recovery.journal import RunKind
+from mirror.recovery.journal import Kind
 from mirror.status.store import StatusStore
 from mirror.switching.runner import Operator, Terms
 from mirror.switching.stage import Done, Stage, Step, both_flows
@@ -114,7 +114,7 @@ class Rehearsal:
         job = StandbyJob(flow, lambda: names, store=StatusStore((name,))).job()
         job.work(self.cluster(one), self.cluster(other))
 
-    def stage(self, kind: RunKind = RunKind.SWITCH, *, seconds: float = 60.0) -> Stage:
+    def stage(self, kind: Kind = Kind.SWITCH, *, seconds: float = 60.0) -> Stage:
         one, other = self._ends
         pair = next(iter(self.config.recovery.values()))
         flow, reverse = both_flows(self.config, pair, one, other)
@@ -124,7 +124,7 @@ class Rehearsal:
             pair=pair,
             flow=flow,
             reverse=reverse,
-            source_or_none=self.cluster(one) if kind is RunKind.SWITCH else None,
+            source_or_none=self.cluster(one) if kind is Kind.SWITCH else None,
             target_or_none=self.cluster(other),
             notes={},
             note=lambda _: None,
@@ -136,7 +136,7 @@ class Rehearsal:
         self,
         before: Mapping[str, Callable[[], object]] | None = None,
         *,
-        kind: RunKind = RunKind.SWITCH,
+        kind: Kind = Kind.SWITCH,
         step_seconds: float | None = None,
         in_vain: str = "",
         tell: Callable[[str, str], None] = lambda _step, _text: None,
@@ -167,7 +167,7 @@ class Rehearsal:
         finally:
             self.run = operator.run
 
-    def abort(self, kind: RunKind = RunKind.SWITCH) -> dict[str, str]:
+    def abort(self, kind: Kind = Kind.SWITCH) -> dict[str, str]:
         """Undo what an operator that is gone has done; what is so now, by step. Both
         clusters answer. Raises what that raises.
         """

@@ -21,7 +21,7 @@ from mirror.clusters.reach import Reach
 from mirror.config.schema import MirrorConfig
 from mirror.playground.secured import PASSWORDS
 from mirror.recovery import roles
-from mirror.recovery.journal import Entry, JournalWriter, RunKind, StepState
+from mirror.recovery.journal import Entry, JournalWriter, Kind, StepState
 from tests.harness.admin import create_topic
 from tests.harness.application import Application
 from tests.harness.metadata import allow
@@ -91,7 +91,7 @@ def make_active(document: dict[str, Any], source: str, target: str, epoch: int) 
             for number, step in enumerate((roles.ROLE, roles.END)):
                 writer.write(
                     Entry(
-                        pair=pair, run=run, number=number, kind=RunKind.SWITCH,
+                        pair=pair, run=run, number=number, kind=Kind.SWITCH,
                         epoch=epoch, source=source, target=target, step=step,
                         state=StepState.DONE, at=time.time(), by="test",
                     )

@@ -17,7 +17,7 @@ from mirror.drilling.canaries import rehearsal
 from mirror.offsets import progress
 from mirror.playground.brokers import playground
 from mirror.policy.names import CANARY
-from mirror.recovery.journal import RunKind
+from mirror.recovery.journal import Kind
 from mirror.recovery.roles import STEPS
 from mirror.switching.runner import Operator, Terms
 from tests.harness.admin import create_topic, end_offsets
@@ -185,7 +185,7 @@ class Pair:
         """Of a switch of the whole pair, who has only looked."""
         (pair,) = self._pair.config.recovery.values()
         ends = ((alias, self.reach(alias)) for alias in (self.one, self.other))
-        return Operator(pair, RunKind.SWITCH, *ends)
+        return Operator(pair, Kind.SWITCH, *ends)
 
     def _read(self, alias: str, run: object) -> Counter[object]:
         """How often each number of this run is on a cluster."""

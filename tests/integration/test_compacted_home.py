@@ -10,7 +10,7 @@ from confluent_kafka import Producer
 import pytest
 import yaml
 
-from mirror.recovery.journal import RunKind
+from mirror.recovery.journal import Kind
 from tests.harness.admin import alter_topic
 from tests.harness.failed_over import Failed, content
 from tests.harness.slots import RunningLease
@@ -79,7 +79,7 @@ def test_both_sides_were_compacted(
         send(one, topic_name, [(key, b"old") for _ in range(4) for key in sorted(keys)])
         rehearsal.copy(two, topic_name, 40)
         rehearsal.see()
-        rehearsal.carry_out(kind=RunKind.FAILOVER)
+        rehearsal.carry_out(kind=Kind.FAILOVER)
         for bootstrap in (one, two):
             alter_topic(bootstrap, topic_name, **_COMPACTED)
         for number in range(3):

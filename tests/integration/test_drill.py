@@ -22,7 +22,7 @@ from mirror.offsets import runs
 from mirror.offsets.runs import Block
 from mirror.playground.brokers import playground
 from mirror.recovery import proofs
-from mirror.recovery.journal import RunKind
+from mirror.recovery.journal import Kind
 from mirror.recovery.proofs import Proof
 from tests.harness.admin import (
     add_partitions,
@@ -206,7 +206,7 @@ def test_defects_of_a_pair(
         assert "miss what is gone there" in reasons(lost, group)
 
         application.write(one, 10)
-        pair.carry_out(kind=RunKind.FAILOVER)
+        pair.carry_out(kind=Kind.FAILOVER)
         application.write(two, 10)
         pair.copy(one, f"drillJ.{topic_name}", 10, back=True)
         (tmp_path / "mirror.yaml").write_text(yaml.safe_dump(pair.document))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from mirror.playground.brokers import playground
-from mirror.recovery.journal import RunKind
+from mirror.recovery.journal import Kind
 from tests.harness.admin import create_topic
 from tests.harness.application import Application
 from tests.harness.failed_over import Failed, content, leave_open
@@ -163,7 +163,7 @@ def test_a_transaction_is_left_open(
         rehearsal.copy(failed.b, failed.copy, 40)
         rehearsal.see()
         leave_open(failed.b, source, target)
-        rehearsal.carry_out(kind=RunKind.FAILOVER)
+        rehearsal.carry_out(kind=Kind.FAILOVER)
         assert failed.application.written == [
             each[1] for each in content(failed.b, failed.copy)
         ]

@@ -24,7 +24,7 @@ from mirror.errors import OutdatedRoleError
 from mirror.offsets import handed_over, progress
 from mirror.offsets.progress import Position
 from mirror.recovery import roles
-from mirror.recovery.journal import Entry, JournalWriter, RunKind, StepState
+from mirror.recovery.journal import Entry, JournalWriter, Kind, StepState
 from mirror.status.store import StatusStore
 from tests.harness.admin import create_topic
 from tests.harness.load import NumberedLoad
@@ -62,7 +62,7 @@ def fail_over(config: MirrorConfig, journal: Cluster) -> None:
     for number, step in enumerate((roles.ROLE, roles.END)):
         writer.write(
             Entry(
-                pair=pair, run=uuid.uuid4().hex, number=number, kind=RunKind.FAILOVER,
+                pair=pair, run=uuid.uuid4().hex, number=number, kind=Kind.FAILOVER,
                 epoch=2, source="XA", target="XB", step=step, state=StepState.DONE,
                 at=time.time(), by="test",
             )

@@ -16,13 +16,7 @@ from mirror.batches import records
 from mirror.batches.writing import write
 from mirror.errors import ClusterError, FencedError, UnreachableError
 from mirror.recovery import journal
-from mirror.recovery.journal import (
-    Entry,
-    JournalReader,
-    JournalWriter,
-    RunKind,
-    StepState,
-)
+from mirror.recovery.journal import Entry, JournalReader, JournalWriter, Kind, StepState
 from tests.harness.connections import connected
 from tests.harness.cut_off import leader_of
 from tests.harness.mishaps import Mishap, Rule
@@ -41,7 +35,7 @@ pytestmark = pytest.mark.integration
 def entry(pair: str, number: int, **details: Any) -> Entry:
     """One of a switch from JA to JB."""
     return Entry(
-        pair=pair, run=f"run-{pair}", number=number, kind=RunKind.SWITCH, epoch=2,
+        pair=pair, run=f"run-{pair}", number=number, kind=Kind.SWITCH, epoch=2,
         source="JA", target="JB", step="fence", state=StepState.BEGUN,
         at=time.time(), by="test", details=details,
     )  # fmt: skip

@@ -17,7 +17,7 @@ from mirror.config.schema import MirrorConfig
 from mirror.driver.pairs import PairFollower
 from mirror.errors import FencedError, MirrorError
 from mirror.recovery import journal, roles
-from mirror.recovery.journal import JournalReader, RunKind, StepState
+from mirror.recovery.journal import JournalReader, Kind, StepState
 from mirror.status.store import StatusStore
 from mirror.switching.runner import Operator, Terms
 from mirror.switching.stage import Done, Stage, Step
@@ -90,7 +90,7 @@ class Pair:
     def operator(
         self,
         *,
-        kind: RunKind = RunKind.SWITCH,
+        kind: Kind = Kind.SWITCH,
         back: bool = False,
         without: int | None = None,
     ) -> Iterator[tuple[Operator, Stage]]:
@@ -259,7 +259,7 @@ def test_the_source_dies_after_the_role_has_moved(pair: Pair) -> None:
     _, two = pair.names
     killed_in(pair, "redirect")
     pair.done = []
-    pair.carry_out(kind=RunKind.FAILOVER, without=0)
+    pair.carry_out(kind=Kind.FAILOVER, without=0)
     assert pair.done == ["redirect", "prove"]
     assert pair.active(1) == two
     assert not roles.runs(pair.journal(1))[-1].open
@@ -320,7 +320,7 @@ def test_a_refused_command_fences_no_producer(pair: Pair) -> None:
     one, two = pair.names
 
     def others() -> None:
-        for which in ({"back": True}, {"kind": RunKind.FAILOVER, "back": True}):
+        for which in ({"back": True}, {"kind": Kind.FAILOVER, "back": True}):
             with pytest.raises(MirrorError, match=r"is open, at step drain"):
                 pair.carry_out(**which)
 

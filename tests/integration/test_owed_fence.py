@@ -18,7 +18,7 @@ from mirror.playground.brokers import playground
 from mirror.playground.secured import PASSWORDS, USER
 from mirror.preflight.permissions.rights import rights
 from mirror.recovery import journal, roles
-from mirror.recovery.journal import Entry, JournalReader, RunKind, StepState
+from mirror.recovery.journal import Entry, JournalReader, Kind, StepState
 from mirror.switching import owed
 from tests.harness.admin import create_topic
 from tests.harness.few_rights import grant
@@ -188,11 +188,11 @@ class Owing:
         self.cluster = Cluster(self._config.clusters["FA"]).connect()
         self._reader = JournalReader(self.cluster)
         self._epoch = max((e.epoch for e in self.entries()), default=0)
-        self.change(RunKind.FAILOVER, "FA", "FB")
+        self.change(Kind.FAILOVER, "FA", "FB")
 
     def change(
         self,
-        kind: RunKind,
+        kind: Kind,
         source: str,
         target: str,
         steps: Sequence[str] = (roles.ROLE, roles.END),
@@ -212,10 +212,10 @@ class Owing:
         )  # fmt: skip
 
     def go_home(self) -> None:
-        self.change(RunKind.SWITCH, "FB", "FA")
+        self.change(Kind.SWITCH, "FB", "FA")
 
     def begin_home(self) -> None:
-        self.change(RunKind.SWITCH, "FB", "FA", ["assess"])
+        self.change(Kind.SWITCH, "FB", "FA", ["assess"])
 
     def entries(self) -> Sequence[Entry]:
         return roles.merged(self._reader.read(), pair="FA<->FB")
@@ -277,7 +277,7 @@ def test_the_role_goes_home_meanwhile(owing: Owing) -> None:
     assert owing.acls() == owing.before
     assert owing.may_write("alice") == ""
 
-    owing.change(RunKind.FAILOVER, "FA", "FB")
+    owing.change(Kind.FAILOVER, "FA", "FB")
     owing.dies_laying(99)
     owing.go_home()
     assert owing.may_write("alice") == DENIED

@@ -21,7 +21,7 @@ from mirror.driver.rewriting import Rewriting
 from mirror.errors import FencedError
 from mirror.offsets import progress
 from mirror.offsets.progress import Position
-from mirror.recovery.journal import RunKind
+from mirror.recovery.journal import Kind
 from mirror.recovery.pauses import PausesReader
 from mirror.switching import failback, homecoming, restoring
 from mirror.switching.stage import StepError
@@ -153,7 +153,7 @@ def test_transactions_come_home(
         _write_in_transactions(failed.a, topic, b"a")
         failed.rehearsal.copy(failed.b, topic, 30)
         failed.rehearsal.see()
-        failed.rehearsal.carry_out(kind=RunKind.FAILOVER)
+        failed.rehearsal.carry_out(kind=Kind.FAILOVER)
         _write_in_transactions(failed.b, topic, b"b")
         before = content(failed.a, topic)
         assert len(before) == 30

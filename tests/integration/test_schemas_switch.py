@@ -21,7 +21,7 @@ from mirror.drilling.findings import FindingLevel
 from mirror.errors import MirrorError
 from mirror.metadata import schema_modes, schemas
 from mirror.metadata.schema_claims import Before, ClaimOf, SchemaClaims
-from mirror.recovery.journal import RunKind
+from mirror.recovery.journal import Kind
 from tests.harness.admin import create_topic
 from tests.harness.application import Application
 from tests.harness.drilling import Drilled
@@ -231,9 +231,9 @@ def test_an_aborted_failover_opens_what_a_switch_closed(
         with pytest.raises(KeyboardInterrupt):
             there.carry_out({"positions": die})
         with pytest.raises(MirrorError, match=r"planted.*--abort"):
-            there.carry_out({"drain": fail}, kind=RunKind.FAILOVER)
+            there.carry_out({"drain": fail}, kind=Kind.FAILOVER)
         assert not takes(a, "o", "b")
-        said = there.abort(RunKind.FAILOVER)["hold"]
+        said = there.abort(Kind.FAILOVER)["hold"]
     alias = there.stage().flow.source
     assert said.startswith(f"2 subjects of the registry of {alias} stay closed")
     assert f"`mirror schema open {alias}`" in said
@@ -260,7 +260,7 @@ def test_a_failover_opens_the_registry_that_is_left(
         copy(there, one, two)
         sync(there)
         processes[0].kill()
-        there.carry_out(kind=RunKind.FAILOVER)
+        there.carry_out(kind=Kind.FAILOVER)
         [warning] = there.said["hold"].warnings
         assert f"mirror schema close {there.stage().flow.source}" in warning
     assert takes(b, f"{topic_name}-value", "f2")
@@ -284,7 +284,7 @@ def test_a_registry_holds_up_no_failover(
         sync(there)
         for each in processes:
             each.kill()
-        there.carry_out(kind=RunKind.FAILOVER)
+        there.carry_out(kind=Kind.FAILOVER)
         alias = there.stage().flow.target
         [warning] = there.said["redirect"].warnings
         assert "does not answer" in warning
@@ -313,7 +313,7 @@ def test_a_registry_that_hangs_holds_up_no_hook(
             )
             note = Before(before=None, set=Mode.IMPORT)
             claims.note({}, {(Subject("", "o"), ClaimOf.MODE): note})
-            there.carry_out(kind=RunKind.FAILOVER, step_seconds=15.0)
+            there.carry_out(kind=Kind.FAILOVER, step_seconds=15.0)
     assert called.exists()
     [warning] = there.said["redirect"].warnings
     assert "does not answer" in warning

@@ -22,7 +22,7 @@ from mirror.clusters.cluster import Cluster
 from mirror.config.cluster_settings import ClusterConfig
 from mirror.errors import MirrorError, UnreachableError
 from mirror.recovery import roles
-from mirror.recovery.journal import RunKind
+from mirror.recovery.journal import Kind
 from mirror.switching.runner import Operator, Terms
 from mirror.switching.steps import STEPS
 from tests.harness.admin import create_topic
@@ -135,7 +135,7 @@ def test_a_failover_to_a_cluster_that_hangs(
 
             with pytest.raises(MirrorError) as told:
                 rehearsal.carry_out(
-                    {step: hang}, kind=RunKind.FAILOVER, step_seconds=_STEP_SECONDS
+                    {step: hang}, kind=Kind.FAILOVER, step_seconds=_STEP_SECONDS
                 )
             hung.close()
             print(f"{step}: {told.value}")
@@ -143,7 +143,7 @@ def test_a_failover_to_a_cluster_that_hangs(
             assert "no answer in time" in str(told.value)
             assert max(waits) <= _STEP_SECONDS
             wait_for(lambda other=names[1]: rehearsal.cluster(other).topics())
-            rehearsal.carry_out(kind=RunKind.FAILOVER)
+            rehearsal.carry_out(kind=Kind.FAILOVER)
             assert rehearsal.run is not None
             assert rehearsal.run.state(roles.ROLE) == "DONE"
 
@@ -163,7 +163,7 @@ def test_a_failback_to_a_cluster_that_hangs(
         stage = failed.stage()
         active, back = stage.flow.source, stage.flow.target
         operator = Operator(
-            stage.pair, RunKind.SWITCH, (active, stage.source), (back, stage.target)
+            stage.pair, Kind.SWITCH, (active, stage.source), (back, stage.target)
         )
         home = Home(stage, Form.JSON, seconds=_STEP_SECONDS, wanted=True)
         terms = Terms(

@@ -17,7 +17,7 @@ from mirror.config.schema import MirrorConfig
 from mirror.errors import FencedError, MirrorError
 from mirror.offsets import progress
 from mirror.recovery import journal, roles
-from mirror.recovery.journal import JournalReader, JournalWriter, RunKind
+from mirror.recovery.journal import JournalReader, JournalWriter, Kind
 from mirror.switching.steps.assess import places_of
 from mirror.switching.steps.changes import changes
 from tests.harness.admin import (
@@ -440,7 +440,7 @@ def test_the_way_back_after_a_failover(
     with play.rehearsal as rehearsal:
         back = play.never_back(policy)
         rehearsal.see()
-        rehearsal.carry_out(kind=RunKind.FAILOVER)
+        rehearsal.carry_out(kind=Kind.FAILOVER)
         assert play.application.write(play.b, 7)
         with RunningMirror(rehearsal.document, tmp_path) as mirror:
             mirror.wait_running(f"{play.other}->{play.one}")
@@ -475,7 +475,7 @@ def test_the_way_back_passes_copies(
         copied = 2005 if policy == "identity" else 2000
         rehearsal.copy(play.b, play.copy, copied)
         rehearsal.see()
-        rehearsal.carry_out(kind=RunKind.FAILOVER)
+        rehearsal.carry_out(kind=Kind.FAILOVER)
         starts = closed_ends(play.b, born)[0]
         if policy == "identity":
             assert starts > 2000
@@ -524,7 +524,7 @@ def test_a_service_that_comes_back(play: Play) -> None:
         flow.own()
 
     play.rehearsal.see()
-    play.rehearsal.carry_out({"open": wake_up}, kind=RunKind.FAILOVER)
+    play.rehearsal.carry_out({"open": wake_up}, kind=Kind.FAILOVER)
     assert play.active()
     now = progress.read(play.rehearsal.cluster(play.other), known).generation
     assert now != flow.generation

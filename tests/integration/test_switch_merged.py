@@ -8,7 +8,7 @@ import pytest
 
 from mirror.drilling.findings import FindingLevel
 from mirror.offsets import progress
-from mirror.recovery.journal import RunKind
+from mirror.recovery.journal import Kind
 from mirror.switching.steps import opening
 from mirror.switching.steps.assess import places_of
 from mirror.switching.steps.changes import changes
@@ -173,7 +173,7 @@ def test_a_failover_names_groups_that_may_skip(
         assert any(f"{topic_name} is also written by {third}," in e for e in reasons)
         assert (found.groups_exact, found.partitions_exact) == (0, 0)
         assert not places_of(there.stage()).partial
-        there.carry_out(kind=RunKind.FAILOVER)
+        there.carry_out(kind=Kind.FAILOVER)
         for step in ("assess", "prove"):
             [said] = [each for each in there.said[step].warnings if third in each]
             assert said.startswith(f"1 group in {topic_name}: ")

@@ -15,7 +15,7 @@ import pytest
 
 from mirror.errors import MirrorError
 from mirror.playground.brokers import playground
-from mirror.recovery.journal import RunKind
+from mirror.recovery.journal import Kind
 from mirror.switching.stage import StepError
 from mirror.switching.steps import STEPS
 from tests.harness.admin import create_topic
@@ -185,7 +185,7 @@ def test_a_failover_reports_one_pair(
         for topic, count in zip(names.values(), (3, 5), strict=True):
             assert Application(topic, 1, "app").write(a, count)
         rehearsal.see()
-        rehearsal.carry_out(kind=RunKind.FAILOVER)
+        rehearsal.carry_out(kind=Kind.FAILOVER)
         notes = rehearsal.said["prove"].notes
         assert notes["records"] == 3
         assert {each["topic"] for each in notes["lost"]} == {names["orders"]}

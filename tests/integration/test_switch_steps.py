@@ -27,7 +27,7 @@ from mirror.preflight import held_rights
 from mirror.preflight.finding import State
 from mirror.recovery import ends
 from mirror.recovery.ends import PartitionEnd, TopicEnds
-from mirror.recovery.journal import RunKind
+from mirror.recovery.journal import Kind
 from mirror.recovery.standby import StandbyWriter
 from mirror.status.store import StatusStore
 from mirror.switching.stage import StepError
@@ -169,7 +169,7 @@ def test_what_applications_have_to_do(
         assert f"group app-{topic_name} goes on in {copy} on {other}:" in said
 
         def failed_over() -> str:
-            stage = rehearsal.stage(RunKind.FAILOVER)
+            stage = rehearsal.stage(Kind.FAILOVER)
             return " ".join(STEPS["assess"].do(stage).warnings)
 
         rehearsal.see()

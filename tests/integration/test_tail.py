@@ -22,7 +22,7 @@ from mirror.offsets.progress import Position
 from mirror.proving.of_flow import terms_of
 from mirror.proving.scope import Scope
 from mirror.recovery import losses
-from mirror.recovery.journal import RunKind
+from mirror.recovery.journal import Kind
 from mirror.relay import provenance
 from mirror.status.store import StatusStore
 from mirror.switching.stage import StepError
@@ -87,7 +87,7 @@ class Play:
         self.rehearsal.see()
         assert self.application.write(self.a, _LEFT)
         self.left = self.application.written[_COPIED:]
-        self.rehearsal.carry_out(kind=RunKind.FAILOVER)
+        self.rehearsal.carry_out(kind=Kind.FAILOVER)
         (folder / "mirror.yaml").write_text(yaml.safe_dump(self.rehearsal.document))
 
     def tail(self) -> Tail:

@@ -17,7 +17,7 @@ from mirror.errors import ConfigError, MirrorError
 from mirror.policy.names import CANARY
 from mirror.recovery import canaries, roles
 from mirror.recovery.audit import AuditWriter
-from mirror.recovery.journal import Entry, RunKind, StepState
+from mirror.recovery.journal import Entry, Kind, StepState
 from mirror.recovery.passive_writes import of_applications
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ DONE = Canary(
 def entry(pair: PairConfig) -> Entry:
     """The first one of a switch."""
     return Entry(
-        pair=pair.name, run="run", number=0, kind=RunKind.SWITCH, epoch=2, source="A",
+        pair=pair.name, run="run", number=0, kind=Kind.SWITCH, epoch=2, source="A",
         target="B", step="assess", state=StepState.BEGUN, at=1.0, by="me",
     )  # fmt: skip
 

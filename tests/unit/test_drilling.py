@@ -26,7 +26,7 @@ from mirror.metadata.portrait import QUOTAS, USERS
 from mirror.offsets.translation import Exactness
 from mirror.recovery import drills, journal, roles
 from mirror.recovery.access import Kept
-from mirror.recovery.journal import Entry, RunKind, StepState
+from mirror.recovery.journal import Entry, Kind, StepState
 from mirror.status.risk import RiskStatus
 from mirror.switching.fencing import KnownGrants as KnownAcls
 
@@ -105,7 +105,7 @@ def test_the_journal_keeps_a_few_kilobytes() -> None:
 def test_a_drill_is_no_run_and_no_role() -> None:
     """Readers of roles and runs pass over drills; `drills.read` finds them."""
     entry = Entry(
-        pair="drill/A<->B", run="r", number=0, kind=RunKind.FAILOVER, epoch=9,
+        pair="drill/A<->B", run="r", number=0, kind=Kind.FAILOVER, epoch=9,
         source="A",
         target="B", step=roles.END, state=StepState.DONE, at=5.0, by="me@here",
         details=drill(finding(FindingLevel.DEGRADED)).kept(),

@@ -18,7 +18,7 @@ from mirror.offsets.handed_over import furthest
 from mirror.offsets.progress import NO_ID, Position
 from mirror.offsets.translation import UNKNOWN, Exactness, Translated
 from mirror.recovery import roles
-from mirror.recovery.journal import Entry, RunKind, StepState
+from mirror.recovery.journal import Entry, Kind, StepState
 from mirror.relay import provenance
 from mirror.tails import fed
 from mirror.tails.fed import Fed
@@ -33,7 +33,7 @@ ID, OTHER_ID = uuid.UUID(int=1), uuid.UUID(int=2)
 KEY = ("orders", 0)
 
 
-def known(kind: RunKind, epoch: int) -> KnownPair:
+def known(kind: Kind, epoch: int) -> KnownPair:
     """What is known in this epoch; in even ones B is active."""
     target = "B" if epoch % 2 == 0 else "A"
     made = Entry(
@@ -51,16 +51,16 @@ def test_the_flow_out_of_the_active_cluster_feeds() -> None:
     assert KnownPair.of(PAIR, {}).may_feed("A", 0) is None
     first = KnownPair.of(PAIR, {"A": roles.first_role(PAIR, at=1.0, by="me")})
     assert (first.may_feed("A", 0), first.may_feed("B", 0)) == (True, False)
-    failed_over = known(RunKind.FAILOVER, 2)
+    failed_over = known(Kind.FAILOVER, 2)
     assert (failed_over.may_feed("A", 0), failed_over.may_feed("B", 0)) == (False, True)
-    switched = known(RunKind.SWITCH, 2)
+    switched = known(Kind.SWITCH, 2)
     assert [switched.may_feed("A", since) for since in (0, 1, 2)] == [True, True, False]
     assert switched.may_feed("B", 0) is True
 
 
 def test_a_service_that_is_behind_does_not_feed() -> None:
     """The target names a later role than the journals that this service has read."""
-    assert known(RunKind.SWITCH, 3).may_feed("A", 4) is False
+    assert known(Kind.SWITCH, 3).may_feed("A", 4) is False
 
 
 def test_a_flow_begins_behind_all_that_has_come() -> None:

@@ -18,7 +18,7 @@ import pytest
 from mirror.config.load import load
 from mirror.config.schema import MirrorConfig
 from mirror.errors import ConfigError
-from mirror.recovery.journal import RunKind
+from mirror.recovery.journal import Kind
 from mirror.switching import hook_calls, hooks
 from mirror.switching.hook_calls import Call, Said
 from mirror.switching.stage import Stage, StepError
@@ -105,7 +105,7 @@ def test_a_fence_by_hook_needs_the_hook(tmp_path: Path) -> None:
 def stage(noted: list[Any], *, seconds: float = 20.0, **given: Any) -> Stage:
     config = MirrorConfig.model_validate(pair(hooks=given))
     return Stage(
-        kind=RunKind.SWITCH,
+        kind=Kind.SWITCH,
         config=config,
         pair=config.recovery["A<->B"],
         flow=config.flows["A->B"],

@@ -7,7 +7,7 @@ import pytest
 from mirror.config.schema import MirrorConfig
 from mirror.recovery import passive_writes, roles
 from mirror.recovery.ends import PartitionEnd, TopicEnds
-from mirror.recovery.journal import Entry, RunKind, StepState
+from mirror.recovery.journal import Entry, Kind, StepState
 from mirror.recovery.roles import Run
 
 pytestmark = pytest.mark.unit
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.unit
 def run(**details: object) -> Run:
     """One whose fence noted these."""
     entry = Entry(
-        pair="A<->B", run="r", number=0, kind=RunKind.SWITCH, epoch=2, source="A",
+        pair="A<->B", run="r", number=0, kind=Kind.SWITCH, epoch=2, source="A",
         target="B", step="fence", state=StepState.DONE, at=1.0, by="me",
         details=details,
     )  # fmt: skip

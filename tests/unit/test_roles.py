@@ -12,7 +12,7 @@ from mirror.config.pair_settings import PairConfig
 from mirror.errors import ClusterError, MirrorError
 from mirror.offsets.progress import UNSETTLED, Position
 from mirror.recovery import beginnings, journal, roles
-from mirror.recovery.journal import Entry, RunKind, StepState
+from mirror.recovery.journal import Entry, Kind, StepState
 from mirror.recovery.roles import Run
 from mirror.status.pairs import MemberStatus, PairStatus
 from mirror.switching import procedure
@@ -31,7 +31,7 @@ def entry(
         pair=PAIR.name,
         run=f"run-{epoch}",
         number=number,
-        kind=RunKind.SWITCH,
+        kind=Kind.SWITCH,
         epoch=epoch,
         source="A" if epoch % 2 == 0 else "B",
         target="B" if epoch % 2 == 0 else "A",
@@ -105,7 +105,7 @@ def failed_over(epoch: int = 2) -> list[Entry]:
     """A failover from A, through."""
     steps = ("fence", roles.ROLE, roles.END)
     return [
-        replace(entry(n, step, epoch=epoch), kind=RunKind.FAILOVER)
+        replace(entry(n, step, epoch=epoch), kind=Kind.FAILOVER)
         for n, step in enumerate(steps)
     ]
 
@@ -123,7 +123,7 @@ def test_a_failover_owes_a_fence_until_it_is_noted() -> None:
     assert roles.owed([*through, noted]) is None
     assert roles.open_run([*through, noted]) is None
     assert roles.role([*through, noted], PAIR) == roles.role(through, PAIR)
-    assert roles.owed([replace(each, kind=RunKind.SWITCH) for each in through]) is None
+    assert roles.owed([replace(each, kind=Kind.SWITCH) for each in through]) is None
 
 
 def test_two_services_note_the_same_fence() -> None:
@@ -229,7 +229,7 @@ def test_what_the_journal_of_the_source_tells(
     """
     last = entry(9, step, state)
     assert procedure.may_have_moved(Run(entries=(last,))) is may
-    failed_over = replace(last, kind=RunKind.FAILOVER)
+    failed_over = replace(last, kind=Kind.FAILOVER)
     assert procedure.may_have_moved(Run(entries=(failed_over,)))
 
 

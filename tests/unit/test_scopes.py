@@ -16,7 +16,7 @@ from mirror.config.section_names import pair_parts, scoped_flow
 from mirror.driver.pairs import PairFollower
 from mirror.errors import ConfigError, MirrorError
 from mirror.recovery import journal, roles
-from mirror.recovery.journal import Entry, RunKind, StepState
+from mirror.recovery.journal import Entry, Kind, StepState
 from mirror.status.store import StatusStore
 from mirror.switching import procedure
 
@@ -140,7 +140,7 @@ def test_what_patterns_do_not_tell() -> None:
 def entry(step: str, state: StepState = StepState.DONE, **more: Any) -> Entry:
     """One of a switch of PAIR from A to B."""
     made = Entry(
-        pair=PAIR.name, run="0123456789", number=0, kind=RunKind.SWITCH, epoch=2,
+        pair=PAIR.name, run="0123456789", number=0, kind=Kind.SWITCH, epoch=2,
         source="A", target="B", step=step, state=state, at=5.0, by="me@here",
     )  # fmt: skip
     return replace(made, **more)
@@ -200,7 +200,7 @@ def test_while_a_run_is_open() -> None:
     assert switching.may_copy("A", "B") is switching.may_copy("B", "A") is True
     assert rests(switching)["A->B"] == []
     assert switching.holds("A", "B") is switching.holds("B", "A") is True
-    failing = Journals((*FIRST, replace(begun, kind=RunKind.FAILOVER)))
+    failing = Journals((*FIRST, replace(begun, kind=Kind.FAILOVER)))
     assert failing.may_copy("A", "B") is False
     assert failing.may_copy("B", "A") is True
 

@@ -21,7 +21,7 @@ from mirror.offsets import progress
 from mirror.offsets.progress import ProgressReader
 from mirror.policy.names import CANARY
 from mirror.recovery import risk
-from mirror.recovery.journal import RunKind
+from mirror.recovery.journal import Kind
 from mirror.status.risk import RiskStatus
 from mirror.switching.runner import Operator
 from mirror.switching.steps import STEPS, assess
@@ -127,7 +127,7 @@ class Journey:
         app.wait_for_writes(_UNREAD, seconds=self._terms.step_seconds)
         around = _Around(stage, app, seconds=self._terms.step_seconds)
         ends = ((stage.flow.source, at), (stage.flow.target, stage.target))
-        operator = Operator(stage.pair, RunKind.SWITCH, *ends)
+        operator = Operator(stage.pair, Kind.SWITCH, *ends)
         operator.carry_out(around.steps, stage, self._terms)
         block = None if operator.run is None else operator.run.block
         if block is None or block.ended is None:

@@ -20,7 +20,7 @@ from mirror.errors import FencedError, MirrorError
 from mirror.offsets import progress
 from mirror.policy.names import CANARY
 from mirror.recovery import canaries, resting, roles
-from mirror.recovery.journal import JournalReader, RunKind
+from mirror.recovery.journal import JournalReader, Kind
 from mirror.switching import hooks, whole
 from mirror.switching.stage import Stage, both_flows
 from mirror.switching.steps import assess
@@ -89,7 +89,7 @@ def ready(
     canary = own_pair.of(pair, flow.source)
     ours, reverse = both_flows(config, canary, flow.source, flow.target)
     stage = Stage(
-        kind=RunKind.SWITCH,
+        kind=Kind.SWITCH,
         config=resting.copying(config, reach, flow.name),
         pair=canary,
         flow=ours,
