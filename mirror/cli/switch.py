@@ -329,7 +329,7 @@ def _settle(
     if pair.fence != "acl":
         return
     for cluster in clusters:
-        if owed.settle(config, pair, cluster, entries, by=operator_name()):
+        if owed.settle_fence(config, pair, cluster, entries, by=operator_name()):
             complain(f"producers are fenced on {cluster.alias} now: that was owed")
 
 

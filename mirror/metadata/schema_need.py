@@ -1,8 +1,8 @@
 """What one schema id means, and what to do before a record with it may be copied.
 
-Main function: `settle`. It asks the source what the id is and the target whether it has
-the same; with schemas_ids: translate, it reads the target's id from the claims. If the
-schema is not there, it copies the subject by the rules of the flow's job
+Main function: `settle_id`. It asks the source what the id is and the target whether it
+has the same; with schemas_ids: translate, it reads the target's id from the claims. If
+the schema is not there, it copies the subject by the rules of the flow's job
 (`metadata.schemas`), from lists of that subject and of what it refers to alone. Several
 may do that at the same time.
 """
@@ -98,7 +98,7 @@ class SettledId:
     """
 
 
-def settle(sides: Sides, number: int) -> SettledId:
+def settle_id(sides: Sides, number: int) -> SettledId:
     """See to it that the target has what the source means by this id, in each of the
     source's contexts that knows it.
     """
@@ -137,7 +137,7 @@ def settle_guid(sides: Sides, guid: str) -> SettledId:
         where = f"{WAITS}{guid}"
         reason = f"{where} may not be on {sides.flow.target}: {error}"
         return SettledId(reason=reason, unanswered=True)
-    found = [settle(sides, number) for number in dict.fromkeys(n for _, n in ids)]
+    found = [settle_id(sides, number) for number in dict.fromkeys(n for _, n in ids)]
     return next((each for each in found if each.reason), SettledId(strange=not found))
 
 

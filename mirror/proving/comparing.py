@@ -255,11 +255,11 @@ class _Comparison:
         result = np.zeros(alignment.RESULTS, np.int64)
         while True:
             if state[alignment.UP] == len(ups.places) and not ups.ended:
-                self._count(ups.advance())
+                self._count(ups.take_next())
                 state[alignment.UP] = 0
                 continue
             if state[alignment.DOWN] == len(downs.places) and not downs.ended:
-                downs.advance()
+                downs.take_next()
                 state[alignment.DOWN] = 0
                 continue
             if (

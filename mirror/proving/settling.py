@@ -70,7 +70,7 @@ class Settling:
         self._runner = runner
         self._compaction = self._compacting(partitions)
 
-    def settle(
+    def explain(
         self, of: CopiedPartition, rows: Odd, *, timed: bool, stamped_from: int
     ) -> Settled:
         """Explain rows, or make findings of them; `timed`: their marks have times.

@@ -109,7 +109,7 @@ class SideReader:
         if self._section is not None:
             self._section.begin_at(self.position)
 
-    def advance(self) -> npt.NDArray[np.int64]:
+    def take_next(self) -> npt.NDArray[np.int64]:
         """Take the next records, none at the end."""
         part = next(self._parts, None)
         if part is None:

@@ -338,7 +338,7 @@ class Verification:
         rows = np.concatenate(part.open)
         part.open.clear()
         try:
-            settled = self._settling.settle(
+            settled = self._settling.explain(
                 part.of, rows, timed=part.own_times, stamped_from=part.first_equal
             )
         except ClusterError as error:

@@ -114,7 +114,7 @@ class Intake:
             transaction.moved.setdefault(key, position)
         self._settled = {}
 
-    def settle(self, key: TopicPartition, position: Position) -> None:
+    def commit_first(self, key: TopicPartition, position: Position) -> None:
         """Commit a first position that a second lookup might not find again."""
         self._settled[key] = position
 

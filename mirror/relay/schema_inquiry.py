@@ -144,4 +144,4 @@ class SchemaInquiry:
 def _settled(sides: Sides, number: int, guid: bytes) -> SettledId:
     if guid:
         return schema_need.settle_guid(sides, str(uuid.UUID(bytes=guid)))
-    return schema_need.settle(sides, number)
+    return schema_need.settle_id(sides, number)

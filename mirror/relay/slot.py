@@ -362,7 +362,7 @@ class Slot:
         for key, reason in standing.obstacles.items():
             self._intake.set_aside(key, reason)
         for key, position in standing.first.items():
-            self._intake.settle(key, position)
+            self._intake.commit_first(key, position)
         for key, position in standing.doubtful.items():
             self._suspicions.look_into(key, position)
         for key, position in standing.unchecked.items():

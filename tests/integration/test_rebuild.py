@@ -163,7 +163,7 @@ _POINTS: dict[str, tuple[Any, str, Callable[..., None]]] = {
     ),
     "before the first positions": (rebuilding.starting, "find", die),
     "while it is copied": (copied_again, "wait", die),
-    "after a group moved": (copy_groups, "settle", _after(copy_groups.settle)),
+    "after a group moved": (copy_groups, "put_back", _after(copy_groups.put_back)),
     "during the last commit": (rebuild_notes.RebuildNotes, "write", _dies_at_the_end),
 }  # fmt: skip
 

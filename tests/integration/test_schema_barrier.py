@@ -467,7 +467,9 @@ def _slot_copies(
             cluster=lambda: stack.enter_context(flow.connected())[1],
         )
         start.wait()
-        failed += filter(None, (schema_need.settle(sides, n).reason for n in numbers))
+        failed += filter(
+            None, (schema_need.settle_id(sides, n).reason for n in numbers)
+        )
 
 
 def _job_copies(

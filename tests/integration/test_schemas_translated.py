@@ -269,7 +269,7 @@ def settled(made: SchemaSides, *numbers: int) -> list[SettledId]:
             target=ends.target,
             cluster=lambda: made.reach(made.alias["B"]),
         )
-        return [schema_need.settle(found, number) for number in numbers]
+        return [schema_need.settle_id(found, number) for number in numbers]
 
 
 def test_what_a_slot_gets(clusters: Clusters, a: Raw, b: Raw) -> None:

@@ -1,7 +1,7 @@
 """Groups that read a copy while it is rebuilt: where they go on, there and back.
 
 `committed` finds them, `kept` translates their offsets to the source, before the copy
-is deleted, and `settle` back to the new copy. A group with members is never moved: its
+is deleted, and `put_back` on the new copy. A group with members is never moved: its
 members would go on where they were in the copy that is gone.
 """
 
@@ -98,7 +98,7 @@ def kept(
         yield KeptGroup(topic=topic, group=group, id=rebuild_id, offsets=back)
 
 
-def settle(
+def put_back(
     target: Cluster, group: KeptGroup, copy: str, known: OffsetMap | None
 ) -> Mapping[int, int]:
     """Commit a group's offsets in the new copy; returns them. Without `known`, it is

@@ -330,7 +330,7 @@ class Rebuilding:
         settled: list[KeptGroup] = []
         for group in self._notes.groups(rebuild).values():
             try:
-                copy_groups.settle(self.target, group, self.copy, known)
+                copy_groups.put_back(self.target, group, self.copy, known)
             except MirrorError as error:
                 refused[group.group] = str(error)
             else:

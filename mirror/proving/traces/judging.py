@@ -89,7 +89,7 @@ def _unequal(
         return RecordVerdict(How.UNKNOWN, detail=sorted_out.findings[0].detail)
     if (rows[:, alignment.WHAT] == alignment.ONLY_SOURCE).any():
         settling = Settling(terms, source, target, InProcess(), [of])
-        settled = settling.settle(of, rows, timed=compared.own_times, stamped_from=0)
+        settled = settling.explain(of, rows, timed=compared.own_times, stamped_from=0)
         if settled.account.compacted:
             detail = "the copy has a later record of the key, or the key was deleted"
             return RecordVerdict(How.COMPACTED, detail=detail)
