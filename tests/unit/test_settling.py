@@ -92,7 +92,7 @@ def test_a_changed_copy_in_a_compacted_topic(
         ]
     )
 
-    settled = Settling(TERMS, NO_CLUSTER, NO_CLUSTER, Logs(), [OF]).settle(
+    settled = Settling(TERMS, NO_CLUSTER, NO_CLUSTER, Logs(), [OF]).explain(
         OF, rows, timed=True, stamped_from=0
     )
 
