@@ -85,7 +85,7 @@ class Hops:
         return found
 
     def written(self, place: RecordPlace) -> Row:
-        """See `Knowing`."""
+        """See `TraceKnowledge`."""
         row = Row(**place._asdict(), how=How.UNKNOWN)
         try:
             held = self.held(place)
@@ -97,7 +97,7 @@ class Hops:
         return replace(row, how=how, time=held.time, detail=held.detail)
 
     def origins(self, place: RecordPlace) -> Origins:
-        """See `Knowing`."""
+        """See `TraceKnowledge`."""
         try:
             held = self.held(place)
         except ClusterError:
@@ -128,7 +128,7 @@ class Hops:
         return Origins(list(found), unknown)
 
     def copies(self, place: RecordPlace) -> Iterator[Row]:
-        """See `Knowing`."""
+        """See `TraceKnowledge`."""
         for flow in self._config.flows.values():
             if flow.source != place.cluster:
                 continue
