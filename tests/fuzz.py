@@ -46,7 +46,7 @@ from mirror.offsets.mm2_records import Checkpoint, Heartbeat, OffsetSync
 from mirror.recovery import proofs, rebuilds
 from mirror.recovery.losses import Cause, Loss
 from mirror.recovery.pauses import Pauses
-from mirror.recovery.rebuilds import KeptGroup, Rebuild, Step
+from mirror.recovery.rebuilds import KeptGroup, Rebuild, RebuildStep
 from mirror.relay import provenance
 from mirror.relay.rewrite import Rewriter
 from mirror.relay.transforming import TransformingRewriter
@@ -281,7 +281,7 @@ def _own() -> list[tuple[Callable[[bytes, bytes], object], bytes, bytes]]:
     )  # fmt: skip
     notes = (
         Rebuild(
-            topic="orders", target_topic="A.orders", step=Step.COPYING, at=3.0,
+            topic="orders", target_topic="A.orders", step=RebuildStep.COPYING, at=3.0,
             source_id="a", topic_id=ORDERS.hex, copy_id=ORDERS.hex, partitions=2,
             replication_factor=1, configs={"retention.ms": "1"}, ends=(5, 6),
         ).record("A->B"),

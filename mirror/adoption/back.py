@@ -28,8 +28,8 @@ from mirror.offsets.offset_syncs import OffsetSyncs
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from mirror.adoption.connect_offsets import Kept
-    from mirror.adoption.plan import Terms
+    from mirror.adoption.connect_offsets import KeptPositions
+    from mirror.adoption.plan import AdoptionTerms
     from mirror.clusters.cluster import Cluster
     from mirror.config.schema import FlowConfig
     from mirror.metadata.topics import MirroredTopic
@@ -65,8 +65,8 @@ class Back:
     flow: str
     source: str
     partitions: tuple[HandedBack, ...]
-    kept: Kept
-    terms: Terms
+    kept: KeptPositions
+    terms: AdoptionTerms
 
     def records(self) -> list[tuple[str, str]]:
         """Keys and values of the records for Connect's topic."""
@@ -110,7 +110,7 @@ def plan(
     flow: FlowConfig,
     target: Cluster,
     topics: Iterable[MirroredTopic],
-    terms: Terms,
+    terms: AdoptionTerms,
 ) -> Back:
     """The positions that MirrorMaker 2 would get.
 

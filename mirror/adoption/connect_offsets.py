@@ -1,10 +1,10 @@
 """MirrorMaker 2's own source positions, in Kafka Connect's offsets topic.
 
-Main type: `Kept`, what a connector has written for one source cluster, as `read` finds
-it; `encode` and `write` are for the way back. A record's key is JSON, the connector's
-name and the source partition; its value is the offset of the last record copied, so
-copying continues at the next one. A null value removes a position. Connect compares
-keys byte for byte.
+Main type: `KeptPositions`, what a connector has written for one source cluster, as
+`read` finds it; `encode` and `write` are for the way back. A record's key is JSON, the
+connector's name and the source partition; its value is the offset of the last record
+copied, so copying continues at the next one. A null value removes a position. Connect
+compares keys byte for byte.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ CONNECTOR = "MirrorSourceConnector"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kept:
+class KeptPositions:
     """Positions of one connector and source, by source topic and partition."""
 
     last: Mapping[TopicPartition, int] = field(default_factory=dict)
@@ -47,7 +47,9 @@ class Kept:
     """Whose positions were written in one transaction with the records."""
 
 
-def read(cluster: Cluster, topic: str, *, connector: str, source_alias: str) -> Kept:
+def read(
+    cluster: Cluster, topic: str, *, connector: str, source_alias: str
+) -> KeptPositions:
     """The current positions, without those of transactions that are still open.
 
     Raises:
@@ -84,13 +86,13 @@ def read(cluster: Cluster, topic: str, *, connector: str, source_alias: str) -> 
                 last.pop(partition, None)
             else:
                 last[partition] = parse_value(value)
-    return Kept(last=last, places=places, exact=frozenset(exact))
+    return KeptPositions(last=last, places=places, exact=frozenset(exact))
 
 
 def write(
     cluster: Cluster,
     topic: str,
-    kept: Kept,
+    kept: KeptPositions,
     positions: Mapping[TopicPartition, int],
     *,
     connector: str,

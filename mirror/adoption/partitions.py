@@ -1,8 +1,8 @@
 """Where each partition that MirrorMaker 2 has copied continues.
 
-Main types: `Adopted`, what happens to one partition, and `Survey`, one look at all of
-them: their logs, their copies, MirrorMaker 2's positions and its offset syncs. It
-changes nothing; `resume_point` finds the place of one partition.
+Main types: `Adopted`, what happens to one partition, and `AdoptionSurvey`, one look at
+all of them: their logs, their copies, MirrorMaker 2's positions and its offset syncs.
+It changes nothing; `resume_point` finds the place of one partition.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import uuid
 
 from mirror.adoption import initial_runs, resume_point
-from mirror.adoption.resume_point import Log
+from mirror.adoption.resume_point import SideLog
 from mirror.clusters import codes
 from mirror.clusters.admin import topic_admin
 from mirror.errors import MirrorError
@@ -23,7 +23,7 @@ from mirror.offsets.progress import Position
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from mirror.adoption.connect_offsets import Kept
+    from mirror.adoption.connect_offsets import KeptPositions
     from mirror.adoption.initial_runs import Pair
     from mirror.clusters.cluster import Cluster
     from mirror.config.schema import FlowConfig
@@ -74,7 +74,7 @@ class Adopted:
     """The first rows of the offset map."""
 
 
-class Survey:
+class AdoptionSurvey:
     """One look at both clusters."""
 
     def __init__(
@@ -83,7 +83,7 @@ class Survey:
         source: Cluster,
         target: Cluster,
         *,
-        kept: Kept,
+        kept: KeptPositions,
         most_records: int,
         known: Mapping[TopicPartition, Pair],
     ) -> None:
@@ -157,7 +157,7 @@ class Survey:
         recreated = mm2 is not None and mm2 > edges.end
         known = mm2 is not None and not recreated
         position = mm2 if mm2 is not None and known else edges.first
-        source = Log(
+        source = SideLog(
             cluster=self._source,
             topic=topic.topic,
             partition=partition,
@@ -165,7 +165,7 @@ class Survey:
             end=edges.stable,
             committed=self._flow.isolation_level == "read_committed",
         )
-        copy = None if ends is None else Log(
+        copy = None if ends is None else SideLog(
             cluster=self._target,
             topic=topic.target_topic,
             partition=partition,

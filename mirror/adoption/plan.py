@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mirror.adoption import connect_offsets
-from mirror.adoption.partitions import Survey
+from mirror.adoption.partitions import AdoptionSurvey
 from mirror.clusters import codes
 from mirror.driver.ownership import make_topics, rewrite_progress
 from mirror.driver.rewriting import Rewriting
@@ -50,7 +50,7 @@ class Adoption:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Terms:
+class AdoptionTerms:
     """Where MirrorMaker 2 keeps its positions, and how far to look."""
 
     offsets_topic: str
@@ -63,7 +63,7 @@ def plan(
     source: Cluster,
     target: Cluster,
     topics: Iterable[MirroredTopic],
-    terms: Terms,
+    terms: AdoptionTerms,
     *,
     selected: AbstractSet[str],
 ) -> Adoption:
@@ -79,7 +79,7 @@ def plan(
         target, terms.offsets_topic, connector=terms.connector, source_alias=flow.source
     )
     known = _present(flow, target)
-    survey = Survey(
+    survey = AdoptionSurvey(
         flow, source, target, kept=kept, most_records=terms.most_records, known=known
     )
     partitions = survey.resume_points(chosen)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from mirror.adoption import window
-from mirror.adoption.tail import Tail, compare
+from mirror.adoption.tail import CopyTail, compare
 
 if TYPE_CHECKING:
     from mirror.clusters.cluster import Cluster
@@ -21,7 +21,7 @@ _TIMES_MORE = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Log:
+class SideLog:
     """One partition on one side."""
 
     cluster: Cluster
@@ -37,13 +37,13 @@ class Log:
 class ResumePoint:
     """Where copying continues."""
 
-    tail: Tail
+    tail: CopyTail
     may_repeat: int = 0
     """The most records that are already in the copy and may be copied again."""
 
 
 def find(
-    source: Log, copy: Log | None, position: int, *, exact: bool, most: int
+    source: SideLog, copy: SideLog | None, position: int, *, exact: bool, most: int
 ) -> ResumePoint:
     """`position`: the next offset after MirrorMaker 2's own; `exact`: it was written
     with the records. `copy` is None if there is none. At most `most` offsets of each
@@ -53,9 +53,9 @@ def find(
         ClusterError: a cluster does not answer.
     """
     if copy is None or copy.end <= copy.first:
-        return ResumePoint(tail=Tail(offset=position, certain=True))
+        return ResumePoint(tail=CopyTail(offset=position, certain=True))
     size = min(_FIRST_LOOK, most)
-    before: Tail | None = None
+    before: CopyTail | None = None
     while True:
         tail = _look(source, copy, position, size)
         settled = tail.anchored and tail.complete and (tail.certain or exact)
@@ -73,7 +73,7 @@ def find(
     )
 
 
-def _look(source: Log, copy: Log, position: int, size: int) -> Tail:
+def _look(source: SideLog, copy: SideLog, position: int, size: int) -> CopyTail:
     first = max(position - size, source.first)
     end = min(position + size, source.end)
     last = window.read(
@@ -95,7 +95,7 @@ def _look(source: Log, copy: Log, position: int, size: int) -> Tail:
     return replace(tail, complete=tail.complete or end >= source.end)
 
 
-def _all(source: Log, copy: Log, position: int, size: int) -> bool:
+def _all(source: SideLog, copy: SideLog, position: int, size: int) -> bool:
     return (
         position - size <= source.first
         and position + size >= source.end

@@ -28,7 +28,7 @@ _NO_RUNS = np.empty((0, 3), np.int64)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tail:
+class CopyTail:
     """What a copy's last records say."""
 
     offset: int
@@ -53,20 +53,20 @@ class Tail:
 
 def compare(
     source: Window, target: Window, position: int, *, from_first: bool = False
-) -> Tail:
+) -> CopyTail:
     """`source`: records from before the position on; `target`: the last of the copy.
 
     `from_first`: the source never had a record before its window.
     """
     begin = int(np.searchsorted(source.offsets, position))
     if not len(target.marks):
-        return Tail(offset=position, certain=True)
+        return CopyTail(offset=position, certain=True)
     if not from_first:
         target = _within(target, begin)
     where = _places(source, target)
     anchor = _last_copied(source, where, begin)
     if anchor < 0:
-        return Tail(offset=position, unexplained=len(target.marks), missing=begin)
+        return CopyTail(offset=position, unexplained=len(target.marks), missing=begin)
     at = int(np.flatnonzero(where == anchor)[-1])
     rest = target.marks[at + 1 :]
     following = source.marks[anchor + 1 : anchor + 1 + len(rest)]
@@ -79,7 +79,7 @@ def compare(
     unknown = rest[walked:]
     # Begun again, it repeats what it had copied before.
     unexplained = int((~np.isin(unknown, source.marks[:end])).sum())
-    return Tail(
+    return CopyTail(
         offset=position if end == begin else int(source.offsets[end - 1]) + 1,
         copied=end - begin,
         anchored=True,

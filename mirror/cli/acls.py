@@ -23,7 +23,7 @@ FORMAT_VERSION = 1
 COLUMNS = ("CLUSTER", "PRINCIPAL", "RESOURCE", "NAME", "PATTERN", "OPERATION", "FOR")
 
 
-class Form(StrEnum):
+class AclForm(StrEnum):
     """How ACLs are printed."""
 
     TABLE = "table"
@@ -61,13 +61,13 @@ def acls(
         ),
     ] = None,
     output: Annotated[
-        Form,
+        AclForm,
         typer.Option(
             "--output",
             "-o",
             help="A table, JSON for programs, or kafka-acls.sh commands.",
         ),
-    ] = Form.TABLE,
+    ] = AclForm.TABLE,
 ) -> None:
     """Show the ACLs that mirror needs on each cluster, and no others.
 
@@ -89,7 +89,7 @@ def acls(
     chosen = read_config(config)
     by_alias = _principals(principals or [], chosen)
     needed = rights(chosen, who=[Who(each) for each in whose or [Whose.SERVICE]])
-    if output is Form.COMMANDS:
+    if output is AclForm.COMMANDS:
         for line in commands(chosen, needed, by_alias):
             sys.stdout.write(f"{line}\n")
         return
@@ -108,7 +108,7 @@ def acls(
         }
         for each in needed
     ]
-    if output is Form.JSON:
+    if output is AclForm.JSON:
         document({"format_version": FORMAT_VERSION, "acls": found})
         return
     table(

@@ -14,7 +14,7 @@ import typer
 
 from mirror.adoption import activity, connect_offsets, plan
 from mirror.cli.adopt_back import give_back as give_flows_back
-from mirror.cli.adoption_terms import Taken, Wishes, check_activity, reach
+from mirror.cli.adoption_terms import AdoptOptions, Taken, check_activity, reach
 from mirror.cli.flows import Flows, chosen_flows
 from mirror.cli.options import ConfigFile, DryRun, TopicPattern, Yes, agreed
 from mirror.cli.output import Form, Output, complain, document, table
@@ -100,7 +100,7 @@ def adopt(
       mirror adopt -c mirror.yaml --offsets-topic connect-offsets --connector mm2-source
       mirror adopt -c mm2.properties --back
     """
-    wishes = Wishes(
+    wishes = AdoptOptions(
         offsets_topic=offsets_topic,
         connector=connector,
         topic=topic,
@@ -132,7 +132,7 @@ def adopt(
 
 
 def _take_over(
-    taken: list[Taken], wishes: Wishes, output: Form
+    taken: list[Taken], wishes: AdoptOptions, output: Form
 ) -> list[dict[str, Any]]:
     for each in taken:
         _require_rest(each, wishes)
@@ -169,7 +169,7 @@ def _take_over(
     return [_document(each) for each in planned]
 
 
-def _require_rest(taken: Taken, wishes: Wishes) -> None:
+def _require_rest(taken: Taken, wishes: AdoptOptions) -> None:
     there = taken.target.topics({topic.target_topic for topic in taken.topics})
     watched = (
         []
@@ -187,13 +187,13 @@ def _require_rest(taken: Taken, wishes: Wishes) -> None:
     check_activity(seen, taken.flow, wishes)
 
 
-def _producers(taken: Taken, wishes: Wishes) -> tuple[str, ...]:
+def _producers(taken: Taken, wishes: AdoptOptions) -> tuple[str, ...]:
     return activity.producers(
         taken.target, wishes.connector, wishes.group(taken.flow), tell=complain
     )
 
 
-def _plan(taken: list[Taken], wishes: Wishes) -> list[Adoption]:
+def _plan(taken: list[Taken], wishes: AdoptOptions) -> list[Adoption]:
     return [
         plan.plan(
             each.flow,
@@ -207,7 +207,9 @@ def _plan(taken: list[Taken], wishes: Wishes) -> list[Adoption]:
     ]
 
 
-def _remarks(adoption: Adoption, ids: tuple[str, ...], wishes: Wishes) -> list[str]:
+def _remarks(
+    adoption: Adoption, ids: tuple[str, ...], wishes: AdoptOptions
+) -> list[str]:
     name = adoption.flow
     remarks = []
     if ids and wishes.dry_run:

@@ -15,12 +15,14 @@ from mirror.cli.output import Form, complain, table
 
 if TYPE_CHECKING:
     from mirror.adoption.back import Back
-    from mirror.cli.adoption_terms import Taken, Wishes
+    from mirror.cli.adoption_terms import AdoptOptions, Taken
 
 COLUMNS = ("FLOW", "TOPIC", "PARTITION", "POSITION", "MM2-POSITION")
 
 
-def give_back(taken: list[Taken], wishes: Wishes, output: Form) -> list[dict[str, Any]]:
+def give_back(
+    taken: list[Taken], wishes: AdoptOptions, output: Form
+) -> list[dict[str, Any]]:
     for each in taken:
         if (group := wishes.group(each.flow)) is not None:
             seen = activity.look(each.target, group=group, watched=(), tell=complain)
@@ -57,7 +59,7 @@ def give_back(taken: list[Taken], wishes: Wishes, output: Form) -> list[dict[str
     return [_document(each) for each in planned]
 
 
-def _plan(taken: list[Taken], wishes: Wishes) -> list[Back]:
+def _plan(taken: list[Taken], wishes: AdoptOptions) -> list[Back]:
     return [
         back.plan(each.flow, each.target, each.topics, wishes.terms(each.flow))
         for each in taken

@@ -1,6 +1,6 @@
 """The options of `mirror adopt` and the clusters it works on, for both directions.
 
-Main types: `Wishes`, the options, and `Taken`, one flow with its connections.
+Main types: `AdoptOptions`, the options, and `Taken`, one flow with its connections.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wishes:
+class AdoptOptions:
     """The options of the command."""
 
     offsets_topic: str | None
@@ -35,8 +35,8 @@ class Wishes:
     dry_run: bool
     yes: bool
 
-    def terms(self, flow: FlowConfig) -> plan.Terms:
-        return plan.Terms(
+    def terms(self, flow: FlowConfig) -> plan.AdoptionTerms:
+        return plan.AdoptionTerms(
             offsets_topic=self.offsets_topic or mm2_records.offsets_topic(flow.source),
             connector=self.connector,
             most_records=self.most_records,
@@ -86,7 +86,9 @@ def reach(
     )
 
 
-def check_activity(seen: activity.Activity, flow: FlowConfig, wishes: Wishes) -> None:
+def check_activity(
+    seen: activity.Activity, flow: FlowConfig, wishes: AdoptOptions
+) -> None:
     try:
         activity.require_rest(seen, source_alias=flow.source)
     except MirrorError as error:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from mirror.config.pair_settings import PairConfig
     from mirror.config.schema import FlowConfig, MirrorConfig
     from mirror.drilling.canaries.outcome import Leg
-    from mirror.drilling.findings import Finding
+    from mirror.drilling.findings import DrillFinding
     from mirror.switching.stage import Done
 
 FORMAT_VERSION = 1
@@ -95,7 +95,7 @@ def drill(
         os.nice(_NICE)
     from mirror.cli.switch import pair_of
     from mirror.clusters.reach import Reach
-    from mirror.drilling.findings import Level
+    from mirror.drilling.findings import FindingLevel
     from mirror.drilling.history import rehearse
 
     chosen = read_config(config)
@@ -118,11 +118,11 @@ def drill(
     complain(*(f"not looked at: {each}" for each in done.unseen))
     if not_kept:
         complain(f"the journal does not keep this drill: {not_kept}")
-    if done.verdict is not Level.READY:
+    if done.verdict is not FindingLevel.READY:
         raise typer.Exit(EXIT_FAILED)
 
 
-def _row(each: Finding) -> tuple[str, ...]:
+def _row(each: DrillFinding) -> tuple[str, ...]:
     return str(each.level), each.subject, each.reason, each.cure, each.command
 
 
@@ -149,7 +149,7 @@ def _canary(
     yes: bool,
     output: Form,
 ) -> None:
-    from mirror.cli.switch_output import Lines
+    from mirror.cli.switch_output import StepLines
     from mirror.clusters.reach import Reach
     from mirror.drilling.canaries import rehearsal
     from mirror.recovery import roles
@@ -171,7 +171,7 @@ def _canary(
         )
         agreed(question, yes=yes)
         numbers = {step: number for number, step in enumerate(roles.STEPS, 1)}
-        lines = Lines(output, numbers)
+        lines = StepLines(output, numbers)
         terms = Terms(
             step_seconds=_STEP_SECONDS,
             tell=lines.tell,

@@ -16,7 +16,7 @@ from mirror.status.sites import read_sites
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from mirror.status.estate import Estate, Way
+    from mirror.status.estate import Estate, EstateFlow
 
 SITE_COLUMNS = ("SITE", "ANSWERS", "SINCE", "FLOWS", "REASON")
 WAY_COLUMNS = (
@@ -68,7 +68,7 @@ def show_estate(estate: Estate) -> None:
         table(CLUSTER_COLUMNS, silent)
 
 
-def _row(way: Way) -> tuple[object, ...]:
+def _row(way: EstateFlow) -> tuple[object, ...]:
     flow, answers = way.flow, way.site.answers
     return (
         way.site.name,

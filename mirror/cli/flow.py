@@ -33,7 +33,7 @@ from mirror.metadata import topics
 from mirror.offsets.starting import StartPoint
 
 if TYPE_CHECKING:
-    from mirror.driver.reset import Move
+    from mirror.driver.reset import PositionMove
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -112,7 +112,7 @@ def reset_(
                 "cannot be fenced: stop it first"
             )
         if not dry_run and agreed(
-            f"Move {len(moves)} positions of {steered.name}?", yes=yes
+            f"PositionMove {len(moves)} positions of {steered.name}?", yes=yes
         ):
             for attempt in range(_ATTEMPTS):
                 try:
@@ -159,7 +159,7 @@ def place_of(text: str, *, option: str = "--to") -> StartPoint:
     return StartPoint(timestamp=int(moment.timestamp() * 1000))
 
 
-def _show(moves: tuple[Move, ...]) -> None:
+def _show(moves: tuple[PositionMove, ...]) -> None:
     table(
         COLUMNS,
         (
@@ -176,7 +176,7 @@ def _show(moves: tuple[Move, ...]) -> None:
     )
 
 
-def _fields(move: Move) -> dict[str, object]:
+def _fields(move: PositionMove) -> dict[str, object]:
     return {
         "topic": move.topic,
         "partition": move.partition,

@@ -169,7 +169,7 @@ def describe_group(
         )
     elif output is OffsetsForm.CSV:
         reset_file.write(
-            reset_file.Line(
+            reset_file.ResetLine(
                 targets[each.flow],
                 place.target_topic,
                 place.partition,

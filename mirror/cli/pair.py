@@ -116,7 +116,7 @@ def pair(config: ConfigFile, *, output: Output = Form.TABLE) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Look:
+class _PairLook:
     """What the journals say about one pair."""
 
     pair: PairConfig
@@ -129,7 +129,7 @@ class _Look:
     """Why a journal could not be read."""
 
 
-def _look(pair: PairConfig, reach: Reach) -> _Look:
+def _look(pair: PairConfig, reach: Reach) -> _PairLook:
     from mirror.recovery import canaries, drills, roles
     from mirror.recovery.journal import JournalReader
 
@@ -144,7 +144,7 @@ def _look(pair: PairConfig, reach: Reach) -> _Look:
         complain(f"pair {pair.name}: {remark}")
     made = roles.owed(entries) if pair.fence == "acl" else None
     both = [each for journal in journals for each in journal]
-    return _Look(
+    return _PairLook(
         pair=pair,
         role=roles.role(entries, pair),
         runs=roles.runs(entries),
@@ -187,7 +187,7 @@ def _canary_row(pair: PairConfig, canary: KeptCanary) -> tuple[object, ...]:
     )
 
 
-def _document(look: _Look) -> dict[str, Any]:
+def _document(look: _PairLook) -> dict[str, Any]:
     pair, role = look.pair, look.role
     return {
         "name": pair.name,

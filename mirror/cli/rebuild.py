@@ -39,7 +39,7 @@ from mirror.clusters.admin import topic_admin
 from mirror.proving.repairs import copy_groups
 from mirror.proving.repairs.rebuilding import rebuilding
 from mirror.proving.scope import Scope
-from mirror.recovery.rebuilds import Step
+from mirror.recovery.rebuilds import RebuildStep
 from mirror.status.wording import some
 
 if TYPE_CHECKING:
@@ -57,8 +57,8 @@ LOST_COLUMNS = ("PARTITION", "FIRST", "LAST", "COUNT", "WHY")
 GROUP_COLUMNS = ("GROUP", "PARTITION", "SOURCE-OFFSET")
 _MOST_SHOWN = 1_000
 _LEFT = {
-    Step.DELETING: "the copy is to be deleted, copied, and groups to be moved",
-    Step.COPYING: "the flow copies it, and then groups are to be moved",
+    RebuildStep.DELETING: "the copy is to be deleted, copied, and groups to be moved",
+    RebuildStep.COPYING: "the flow copies it, and then groups are to be moved",
 }
 
 
@@ -97,7 +97,7 @@ def rebuild(
     told: dict[str, object] = {}
     with rebuilding(chosen, steered, topic, dry_run=dry_run) as work:
         note = work.unfinished(withdraw=not dry_run)
-        if note is None or note.step is Step.PAUSED:
+        if note is None or note.step is RebuildStep.PAUSED:
             note = _begin(work, chosen, steered, told, output, dry_run=dry_run, yes=yes)
         else:
             complain(

@@ -40,7 +40,7 @@ OffsetsOutput = Annotated[
 ]
 
 
-class Line(NamedTuple):
+class ResetLine(NamedTuple):
     """Where a group continues in one partition."""
 
     cluster: str
@@ -53,7 +53,7 @@ class Line(NamedTuple):
     """The partition on the other side, for messages."""
 
 
-def write(lines: Iterable[Line]) -> None:
+def write(lines: Iterable[ResetLine]) -> None:
     """Print them, and on stderr those without an answer or with several.
 
     Raises:

@@ -53,7 +53,7 @@ GROUP_COLUMNS = ("FLOW", "GROUP", "UNKNOWN-PARTITIONS")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Found:
+class _FlowRisk:
     """The answer for one flow."""
 
     flow: FlowConfig
@@ -125,7 +125,7 @@ def risk(
 
 def _look(
     flow: FlowConfig, reach: Reach, writers: Merging, *, target_only: bool
-) -> _Found:
+) -> _FlowRisk:
     from mirror.offsets.group_survey import survey
 
     target = reach(flow.target)
@@ -158,7 +158,7 @@ def _look(
         each.group: sum(place.downstream < 0 for place in each.places)
         for each in groups
     }
-    return _Found(
+    return _FlowRisk(
         flow=flow,
         from_source=source is not None,
         risk=found,
@@ -246,7 +246,7 @@ def _records(found: RiskStatus) -> str:
     return text
 
 
-def _show(found: list[_Found], *, partitions: bool) -> None:
+def _show(found: list[_FlowRisk], *, partitions: bool) -> None:
     if partitions:
         table(
             PARTITION_COLUMNS,
@@ -273,14 +273,14 @@ def _show(found: list[_Found], *, partitions: bool) -> None:
         table(GROUP_COLUMNS, groups)
 
 
-def _worst(found: _Found) -> list[PartitionRisk]:
+def _worst(found: _FlowRisk) -> list[PartitionRisk]:
     return sorted(
         found.risk.partitions,
         key=lambda each: (not each.reason, -each.records, each.topic, each.partition),
     )
 
 
-def _topic_row(found: _Found, each: TopicRisk) -> tuple[object, ...]:
+def _topic_row(found: _FlowRisk, each: TopicRisk) -> tuple[object, ...]:
     return (
         found.flow.name,
         each.topic,
@@ -292,7 +292,7 @@ def _topic_row(found: _Found, each: TopicRisk) -> tuple[object, ...]:
     )
 
 
-def _partition_row(found: _Found, each: PartitionRisk) -> tuple[object, ...]:
+def _partition_row(found: _FlowRisk, each: PartitionRisk) -> tuple[object, ...]:
     return (
         found.flow.name,
         each.topic,
@@ -310,7 +310,7 @@ def _size(number: int) -> str:
     return NOTHING if number < 0 else decimal(number)
 
 
-def _document(found: _Found) -> dict[str, Any]:
+def _document(found: _FlowRisk) -> dict[str, Any]:
     return {
         "name": found.flow.name,
         "from_source": found.from_source,

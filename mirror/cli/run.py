@@ -114,7 +114,7 @@ def _run(config: Path, clusters: Sequence[str], *, once: bool, end: RunEnd) -> N
     launch(chosen.service)
     from mirror.driver.service import Service
     from mirror.proving.continuous.in_service import ServiceProofs
-    from mirror.switching.owed import settle
+    from mirror.switching.owed import settle_fence
     from mirror.tails.unsettled import Unsettled
 
     service = (
@@ -124,7 +124,7 @@ def _run(config: Path, clusters: Sequence[str], *, once: bool, end: RunEnd) -> N
             chosen,
             watch=watch,
             proofs=ServiceProofs(),
-            settle=settle,
+            settle_fence=settle_fence,
             rehearse=_rehearse,
             new_count=Unsettled,
         )

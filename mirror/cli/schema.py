@@ -32,7 +32,7 @@ from mirror.preflight.schema_writes import registries
 
 if TYPE_CHECKING:
     from mirror.metadata.schema_rules import SubjectPlan
-    from mirror.metadata.schema_trace import Place
+    from mirror.metadata.schema_trace import SchemaPlace
 
 FORMAT_VERSION = 1
 LIST_COLUMNS = ("FLOW", "SUBJECT", "VERSIONS", "IDS", "STATE", "REASON")
@@ -195,7 +195,7 @@ def _subject(each: SubjectPlan) -> dict[str, Any]:
     }
 
 
-def _place(each: Place) -> tuple[str, ...]:
+def _place(each: SchemaPlace) -> tuple[str, ...]:
     return (
         each.cluster,
         each.subject.context or NOTHING,

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from mirror.config.schema import FlowConfig, MirrorConfig
     from mirror.metadata.schemas import SchemasResult
-    from mirror.recovery.precedence import Standing
+    from mirror.recovery.precedence import RolesStanding
 
 CLIENT = "mirror.schema"
 
@@ -45,12 +45,12 @@ def copying(
     return chosen, found
 
 
-def order(standing: Standing) -> list[FlowConfig]:
+def order(standing: RolesStanding) -> list[FlowConfig]:
     """The flows that copy now, by precedence."""
     return [each for each in standing.flows if each.name not in standing.resting]
 
 
-def roles(chosen: MirrorConfig, reach: Reach) -> Standing:
+def roles(chosen: MirrorConfig, reach: Reach) -> RolesStanding:
     """Which flows rest, and in which order the others come."""
     from mirror.recovery import precedence
 

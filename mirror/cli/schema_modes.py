@@ -22,7 +22,7 @@ from mirror.cli.output import (
     table,
 )
 from mirror.clusters.reach import Reach
-from mirror.clusters.registry.pace import Pace
+from mirror.clusters.registry.pace import RequestPace
 from mirror.clusters.registry.registry import Registry
 from mirror.config.values import near
 from mirror.errors import ConfigError
@@ -164,8 +164,10 @@ def _others(
         )
 
 
-def _pace(others: dict[str, FlowConfig]) -> Pace:
-    return Pace(min(each.schemas_requests_per_second for each in others.values()))
+def _pace(others: dict[str, FlowConfig]) -> RequestPace:
+    return RequestPace(
+        min(each.schemas_requests_per_second for each in others.values())
+    )
 
 
 def _row(alias: str, change: ModeChange) -> tuple[str, ...]:

@@ -23,7 +23,7 @@ from mirror.cli.options import (
     read_config,
 )
 from mirror.cli.output import Form, Output, complain
-from mirror.cli.switch_output import Lines, show_end
+from mirror.cli.switch_output import StepLines, show_end
 from mirror.clusters import patience
 from mirror.clusters.reach import Reach
 from mirror.config.pair_settings import pair_name
@@ -236,7 +236,7 @@ def _run(asked: _Asked) -> None:
     pair = pair_of(chosen, given, scope)
     flow, reverse = both_flows(chosen, pair, given.source, given.target)
     asked = replace(asked, flow=f"{flow.name}/{scope}" if scope else flow.name)
-    lines = Lines(asked.output, {step: n for n, step in enumerate(roles.STEPS, 1)})
+    lines = StepLines(asked.output, {step: n for n, step in enumerate(roles.STEPS, 1)})
     with Reach(chosen.clusters, client_id="mirror.switch") as reach:
         source, target = _ends(asked, flow, chosen, reach)
         stage = Stage(
@@ -329,7 +329,7 @@ def _settle(
     if pair.fence != "acl":
         return
     for cluster in clusters:
-        if owed.settle(config, pair, cluster, entries, by=operator_name()):
+        if owed.settle_fence(config, pair, cluster, entries, by=operator_name()):
             complain(f"producers are fenced on {cluster.alias} now: that was owed")
 
 

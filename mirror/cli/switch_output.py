@@ -29,7 +29,7 @@ PLACE_COLUMNS = ("GROUP", "READ", "GOES-ON-IN", "FROM", "TO", "EXACTNESS", "AGAI
 
 
 @dataclass(slots=True)
-class Lines:
+class StepLines:
     """Prints a line for each step."""
 
     form: Form
@@ -69,12 +69,12 @@ def show_plan(stage: Stage, output: Form) -> None:
         MirrorError: it cannot be made now.
     """
     from mirror.switching.steps.assess import assessed
-    from mirror.switching.steps.changes import Changes, changes
+    from mirror.switching.steps.changes import StepChanges, changes
 
     done, places = assessed(stage, waits=False)
     planned = {**changes(stage, places)}
     if output is Form.JSON:
-        planned["assess"] = Changes(warnings=done.warnings)
+        planned["assess"] = StepChanges(warnings=done.warnings)
         for step, each in planned.items():
             told: dict[str, Any] = {
                 "step": step,
@@ -152,7 +152,7 @@ def _place_row(each: Mapping[str, Any]) -> tuple[object, ...]:
     )
 
 
-def show_end(operator: Operator, lines: Lines) -> None:
+def show_end(operator: Operator, lines: StepLines) -> None:
     """How long it took, and what a failover cost."""
     from mirror.switching.procedure import way_back
 

@@ -46,7 +46,7 @@ from mirror.tails import readers
 from mirror.tails.choosing import Choice, chosen
 from mirror.tails.exporting import TailFile
 from mirror.tails.fed import clusters_fed
-from mirror.tails.settling import Order, Settling, Way, settle
+from mirror.tails.settling import Order, TailSettling, Way, settle
 from mirror.tails.survey import Tail, survey
 
 if TYPE_CHECKING:
@@ -296,7 +296,7 @@ def _settle(
     unmoved = any(each.unmoved for each in tail.partitions)
     wanted = agreed(question, yes=yes) if count and not dry_run else unmoved
     if wanted and not dry_run:
-        settling = Settling(
+        settling = TailSettling(
             flow=flow,
             terms=terms_of(made.config, flow, made.source, made.target, Scope()),
             source=made.source,
@@ -336,7 +336,7 @@ def _settle(
         complain(tail.left(flow) or f"nothing is left to settle of {flow.name}")
 
 
-def _again(settling: Settling) -> dict[tuple[str, int], int]:
+def _again(settling: TailSettling) -> dict[tuple[str, int], int]:
     """Settle; a service that begins a run meanwhile fences us, and comes to rest."""
     for attempt in range(_ATTEMPTS):
         try:

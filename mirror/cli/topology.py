@@ -20,12 +20,12 @@ from mirror.status.topology import Edge, dot, mermaid, terminal
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from mirror.status.estate import Estate, Place, Way
+    from mirror.status.estate import Estate, EstateCluster, EstateFlow
 
 FORMAT_VERSION = 1
 
 
-class Picture(StrEnum):
+class PictureForm(StrEnum):
     """The output format."""
 
     TEXT = "text"
@@ -34,7 +34,11 @@ class Picture(StrEnum):
     JSON = "json"
 
 
-_DRAWN = {Picture.TEXT: terminal, Picture.MERMAID: mermaid, Picture.DOT: dot}
+_DRAWN = {
+    PictureForm.TEXT: terminal,
+    PictureForm.MERMAID: mermaid,
+    PictureForm.DOT: dot,
+}
 
 
 def topology(
@@ -44,11 +48,11 @@ def topology(
     token_file: TokenFile = None,
     ca_file: CaFile = None,
     output: Annotated[
-        Picture,
+        PictureForm,
         typer.Option(
             "--output", "-o", help="For a terminal, Mermaid, Graphviz, or programs."
         ),
-    ] = Picture.TEXT,
+    ] = PictureForm.TEXT,
 ) -> None:
     """Draw the clusters and the flows between them, with state, lag and throughput.
 
@@ -63,7 +67,7 @@ def topology(
       mirror topology -o dot | dot -Tsvg > topology.svg
     """
     estate, _ = ask_estate(url, config, token_file=token_file, ca_file=ca_file)
-    if output is Picture.JSON:
+    if output is PictureForm.JSON:
         document(
             {
                 "format_version": FORMAT_VERSION,
@@ -77,12 +81,12 @@ def topology(
         return
     for line in _DRAWN[output]([_edge(way) for way in estate.drawn]):
         sys.stdout.write(line + "\n")
-    if output is Picture.TEXT:
+    if output is PictureForm.TEXT:
         for line in _silence(estate):
             sys.stdout.write(line + "\n")
 
 
-def _edge(way: Way) -> Edge:
+def _edge(way: EstateFlow) -> Edge:
     flow = way.flow
     notes = [rate(flow.bytes_per_second)]
     if flow.lag_seconds >= 0:
@@ -97,7 +101,7 @@ def _edge(way: Way) -> Edge:
     )
 
 
-def _named(place: Place) -> str:
+def _named(place: EstateCluster) -> str:
     return f"{place.name} (does not answer)" if place.silent else place.name
 
 
@@ -113,7 +117,7 @@ def _silence(estate: Estate) -> Iterator[str]:
         )
 
 
-def _values(way: Way) -> dict[str, Any]:
+def _values(way: EstateFlow) -> dict[str, Any]:
     flow = way.flow
     return {
         "site": way.site.name,

@@ -31,7 +31,7 @@ from mirror.clusters.reach import Reach
 from mirror.config.values import near
 from mirror.errors import ClusterError, MirrorError
 from mirror.proving.traces import tracing
-from mirror.proving.traces.tracing import How, Place
+from mirror.proving.traces.tracing import How, RecordPlace
 from mirror.status.states import PartitionState
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ def trace(
         else:
             assert partition is not None
             assert offset is not None
-            start = Place(cluster, topic, partition, offset)
+            start = RecordPlace(cluster, topic, partition, offset)
             _check(start, hops, reach)
         rows = tracing.trace(start, hops)
     if output is Form.JSON:
@@ -221,7 +221,7 @@ def _topic(cluster: Cluster, name: str) -> Topic:
 
 def _found(
     cluster: Cluster, topic: str, key: str, since: int, tell: Callable[[str], None]
-) -> Place:
+) -> RecordPlace:
     from mirror.proving.traces import keyed
 
     found = keyed.find(cluster, _topic(cluster, topic), key.encode(), since, tell)
@@ -233,9 +233,9 @@ def _found(
     return found
 
 
-def _check(start: Place, hops: Hops, reach: Reach) -> None:
+def _check(start: RecordPlace, hops: Hops, reach: Reach) -> None:
     """Refuse what cannot be a record's place, as far as the cluster answers."""
-    from mirror.proving.traces.at_offset import What
+    from mirror.proving.traces.at_offset import OffsetHolds
 
     # If it does not answer, others may know the record; a row says so.
     with contextlib.suppress(ClusterError):
@@ -246,7 +246,7 @@ def _check(start: Place, hops: Hops, reach: Reach) -> None:
                 f"partitions, from 0 on; there is no {start.partition}"
             )
         held = hops.held(start)
-        if held.what is What.END:
+        if held.what is OffsetHolds.END:
             raise typer.BadParameter(
                 f"cluster {start.cluster}: {start.topic}-{start.partition} has no "
                 f"offset {start.offset} yet: {held.detail}"

@@ -204,8 +204,8 @@ def _row(flow: str, answer: OffsetAnswer) -> tuple[object, ...]:
     )
 
 
-def _line(cluster: str, answer: OffsetAnswer) -> reset_file.Line:
-    return reset_file.Line(
+def _line(cluster: str, answer: OffsetAnswer) -> reset_file.ResetLine:
+    return reset_file.ResetLine(
         cluster,
         answer.other_topic,
         answer.partition,

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from mirror.config.schema import FlowConfig, MirrorConfig
-    from mirror.proving.account import Finding
+    from mirror.proving.account import ProofFinding
     from mirror.proving.runner import Runner
     from mirror.proving.verification import Proven
 
@@ -331,7 +331,7 @@ def _show(found: list[Proven]) -> None:
                 complain(f"{proven.flow}: {more:,} more findings; --report has all")
 
 
-def _row(finding: Finding) -> tuple[object, ...]:
+def _row(finding: ProofFinding) -> tuple[object, ...]:
     return (
         finding.kind.value,
         record_at(finding.topic, finding.partition, finding.source),

@@ -72,7 +72,7 @@ class Hanging:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Looked:
+class HangingLook:
     """What `complete` found."""
 
     hanging: tuple[Hanging, ...] = ()
@@ -85,7 +85,7 @@ def complete(
     producers: Sequence[Producer],
     topics: Mapping[str, Topic],
     partitions: Iterable[TopicPartition],
-) -> Looked:
+) -> HangingLook:
     """End what the producers' transactions left open in these partitions; call it right
     after taking over. Partitions that we may not read are left out, and so are
     transactions of an owner that took over after us.
@@ -117,7 +117,7 @@ def complete(
                     refused=refused,
                 )
             )
-    return Looked(hanging=tuple(found), unseen=unseen)
+    return HangingLook(hanging=tuple(found), unseen=unseen)
 
 
 def ask(cluster: Cluster, leader: int, names: Numbers) -> Pending | None:

@@ -107,7 +107,7 @@ def version(config: MirrorConfig) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Found:
+class _FoundChange:
     """One change, and what it asks of these flows."""
 
     change: Change
@@ -121,45 +121,45 @@ def _running(config: MirrorConfig) -> dict[str, FlowConfig]:
 
 def _of_clusters(
     old: MirrorConfig, new: MirrorConfig, kept: Sequence[FlowConfig]
-) -> Iterator[_Found]:
+) -> Iterator[_FoundChange]:
     for alias, cluster in new.clusters.items():
         if (known := old.clusters.get(alias)) is None:
             continue  # only flows that are new as well can use it
         users = tuple(f.name for f in kept if alias in chain(*ends(f)))
         for name, change in _differences(("clusters", alias), known, cluster):
             effect = cluster.effect(name) if users else Effect.NONE
-            yield _Found(change=change, flows=users, effect=effect)
+            yield _FoundChange(change=change, flows=users, effect=effect)
 
 
-def _of_flow(old: FlowConfig, new: FlowConfig) -> Iterator[_Found]:
+def _of_flow(old: FlowConfig, new: FlowConfig) -> Iterator[_FoundChange]:
     for name, change in _differences(("flows", new.name), old, new):
         effect = new.effect(name)
         if new.part is not None and name in new.NOTED:
             effect = Effect.RUN  # other parts must know before it copies other topics
-        yield _Found(change=change, flows=(new.name,), effect=effect)
+        yield _FoundChange(change=change, flows=(new.name,), effect=effect)
 
 
-def _of_pairs(old: MirrorConfig, new: MirrorConfig) -> Iterator[_Found]:
+def _of_pairs(old: MirrorConfig, new: MirrorConfig) -> Iterator[_FoundChange]:
     for name in dict.fromkeys((*old.recovery, *new.recovery)):
         before, after = old.recovery.get(name), new.recovery.get(name)
         if before is not None and after is not None:
             for field_name, change in _differences(("recovery", name), before, after):
-                yield _Found(change=change, effect=after.effect(field_name))
+                yield _FoundChange(change=change, effect=after.effect(field_name))
         else:
             change = Change(
                 setting=dotted(("recovery", name)),
                 old=_document(before) if before else None,
                 new=_document(after) if after else None,
             )
-            yield _Found(change=change, effect=PairConfig.on_change)
+            yield _FoundChange(change=change, effect=PairConfig.on_change)
 
 
 def _of_service(
     old: MirrorConfig, new: MirrorConfig, kept: Sequence[FlowConfig]
-) -> Iterator[_Found]:
+) -> Iterator[_FoundChange]:
     flows = tuple(flow.name for flow in kept)
     for name, change in _differences(("service",), old.service, new.service):
-        yield _Found(change=change, flows=flows, effect=new.service.effect(name))
+        yield _FoundChange(change=change, flows=flows, effect=new.service.effect(name))
 
 
 def _needs_restart(change: Change) -> str:

@@ -40,7 +40,7 @@ _OPEN = re.compile(rf"(?:\\[wdWDS]|(?<!\\)\.|\[\^?\]?[^\]]*\])(?:{_COUNT})?\??")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Way:
+class FlowPath:
     """Flows in a row, and the names that topics have at their end."""
 
     flows: tuple[FlowConfig, ...]
@@ -85,7 +85,7 @@ class Ways:
         """Whether the user wrote that name, so that a message may use it."""
         return topic in self._listed
 
-    def again(self, circle: Way, name: str) -> str | None:
+    def again(self, circle: FlowPath, name: str) -> str | None:
         """The name of `name`'s copy after one more round; None if a flow stops it."""
         current: str | None = name
         for flow in circle.flows:
@@ -93,9 +93,11 @@ class Ways:
                 current = self._steps[flow.name].copy_of(current)
         return current
 
-    def starting_at(self, source: str) -> Iterator[Way]:
+    def starting_at(self, source: str) -> Iterator[FlowPath]:
         """Ways to clusters not yet visited, or back to `source`; short ones first."""
-        started = deque([Way(flows=(), names={name: name for name in self._names})])
+        started = deque(
+            [FlowPath(flows=(), names={name: name for name in self._names})]
+        )
         while started:
             way = started.popleft()
             here = way.target if way.flows else source
@@ -111,7 +113,7 @@ class Ways:
                 }
                 if not names:
                     continue
-                longer = Way(flows=(*way.flows, flow), names=names)
+                longer = FlowPath(flows=(*way.flows, flow), names=names)
                 yield longer
                 if flow.target != source and len(longer.flows) < MOST_HOPS:
                     started.append(longer)

@@ -1,22 +1,24 @@
 """The settings of a cluster's schema registry: its addresses, and mirror's login there.
 
 Main type: `RegistryConfig`, a part of `ClusterConfig`. It refuses what is set twice or
-has no effect; no file is read here. `clusters.registry` uses it.
+has no effect; no file is read here. Messages do not repeat an address: people write
+passwords into them. `clusters.registry` uses it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 import re
-from typing import Annotated, Self
+from typing import Annotated, Any, Self
 
 from pydantic import BeforeValidator, model_validator
 
 from mirror.config import values
-from mirror.config.addresses import http, of_one_service
 from mirror.config.section import File, Number, Secret, Section, Text
 from mirror.config.traits import setting
+from mirror.config.values import listed, refuse, refuse_all
 
+_ADDRESS = re.compile(r"https?://[^\s/?#@]+(/[^\s?#@]*)?")
 _SECRET_HEADERS = re.compile("(?i)authorization|secret|password|token|key|cookie")
 _PASSWORDS = ("password", "password_file")
 _TOKENS = ("token", "token_file")
@@ -27,10 +29,40 @@ _OF_OAUTH = (
 _TLS = ("ssl_ca_file", "ssl_certificate_file", "ssl_key_file")
 
 
+def _http(value: Any) -> str:
+    """One address, without a user, a password or a query."""
+    if not isinstance(value, str) or not _ADDRESS.fullmatch(value.strip()):
+        refuse(
+            "not a valid address; use https://id.example.com/oauth2/token without user "
+            "and password"
+        )
+    return value.strip()
+
+
+def _of_one_service(value: Any) -> tuple[str, ...]:
+    """Addresses of one service, without a slash at the end."""
+    given = listed(value)
+    if not given:
+        refuse('at least one address is needed, such as "https://registry.example.com"')
+    wrong = []
+    for index, each in enumerate(given):
+        if "@" in each:
+            wrong.append(
+                f"[{index}]: has a user or a password in it, which logs would show; "
+                "remove them, and use username and password_file"
+            )
+        elif not _ADDRESS.fullmatch(each):
+            wrong.append(
+                f"[{index}]: not a valid address; use https://registry.example.com"
+            )
+    refuse_all(wrong)
+    return tuple(each.rstrip("/") for each in given)
+
+
 class RegistryConfig(Section):
     """How to reach one schema registry. Holds credentials, which its repr hides."""
 
-    url: Annotated[tuple[str, ...], BeforeValidator(of_one_service)] = setting(
+    url: Annotated[tuple[str, ...], BeforeValidator(_of_one_service)] = setting(
         description="Where Confluent's API is, such as "
         "https://registry-a.example.com; Apicurio has it under /apis/ccompat/v7. A "
         "list, or one text with commas: instances of one registry, tried in turn. At "
@@ -60,7 +92,7 @@ class RegistryConfig(Section):
         description="A file that holds only a bearer token, read again for each "
         "request. Null: none, or token.",
     )
-    oauth_token_endpoint_url: Annotated[str, BeforeValidator(http)] | None = setting(
+    oauth_token_endpoint_url: Annotated[str, BeforeValidator(_http)] | None = setting(
         default=None,
         description="Where to request bearer tokens with client credentials. Null: no "
         "such login.",

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from mirror.config import feeding, registries, scopes
 from mirror.config import login_settings as logins
 from mirror.config.document import Path, dotted
-from mirror.config.overlap import Way, Ways, literal_topics
+from mirror.config.overlap import FlowPath, Ways, literal_topics
 from mirror.config.values import near
 from mirror.policy.choice import why_unfit
 from mirror.policy.names import why_illegal
@@ -68,7 +68,7 @@ def problems(
     doubled: dict[tuple[str, str], str] = {}
     circles: dict[frozenset[str], str] = {}
     for source in dict.fromkeys(flow.source for flow in flows):
-        parallel: dict[tuple[str, str, str], list[Way]] = {}
+        parallel: dict[tuple[str, str, str], list[FlowPath]] = {}
         for way in ways.starting_at(source):
             if way.target == source:
                 members = frozenset(flow.name for flow in way.flows)
@@ -225,8 +225,8 @@ def _copies(flow: FlowConfig) -> Iterator[tuple[str, str]]:
 
 
 def _doubled(
-    way: Way,
-    parallel: dict[tuple[str, str, str], list[Way]],
+    way: FlowPath,
+    parallel: dict[tuple[str, str, str], list[FlowPath]],
     ways: Ways,
     alternating: Collection[frozenset[str]],
 ) -> str | None:
@@ -248,7 +248,9 @@ def _doubled(
     return None
 
 
-def _alternate(one: Way, other: Way, alternating: Collection[frozenset[str]]) -> bool:
+def _alternate(
+    one: FlowPath, other: FlowPath, alternating: Collection[frozenset[str]]
+) -> bool:
     """Whether of a flow of the one way and a flow of the other one always one rests."""
     return any(
         frozenset((ours.name, theirs.name)) in alternating
@@ -257,7 +259,7 @@ def _alternate(one: Way, other: Way, alternating: Collection[frozenset[str]]) ->
     )
 
 
-def _endless(circle: Way, ways: Ways) -> str | None:
+def _endless(circle: FlowPath, ways: Ways) -> str | None:
     """A circle in which neither names nor headers stop a record, or names grow."""
     unstamped = [flow.name for flow in circle.flows if not flow.provenance]
     for topic, first in circle.names.items():

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from mirror.drilling.findings import Finding, Level
+from mirror.drilling.findings import DrillFinding, FindingLevel
 from mirror.status.wording import some
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ _GB = 1e9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class CapacitySeen:
     """What was looked at."""
 
     target: str
@@ -44,11 +44,11 @@ class Seen:
     disks_there: Collection[Disk] = ()
 
 
-def judge(seen: Seen) -> Iterator[Finding]:
+def judge(seen: CapacitySeen) -> Iterator[DrillFinding]:
     """What is missing."""
     if seen.replication_factor > seen.brokers:
-        yield Finding(
-            level=Level.NOT_READY,
+        yield DrillFinding(
+            level=FindingLevel.NOT_READY,
             subject=f"cluster {seen.target}",
             reason=f"replication_factor is {seen.replication_factor}, and "
             f"{some(seen.brokers, 'broker')} are up: no copy can be created",
@@ -60,27 +60,29 @@ def judge(seen: Seen) -> Iterator[Finding]:
     yield from _disks(seen)
 
 
-def _of_copy(seen: Seen, topic: str, copy: str, found: Replicas) -> Iterator[Finding]:
+def _of_copy(
+    seen: CapacitySeen, topic: str, copy: str, found: Replicas
+) -> Iterator[DrillFinding]:
     subject = f"topic {copy}"
     if found.leaderless:
-        yield Finding(
-            level=Level.NOT_READY,
+        yield DrillFinding(
+            level=FindingLevel.NOT_READY,
             subject=subject,
             reason=f"{some(found.leaderless, 'partition')} without a leader on "
             f"{seen.target}",
             cure="start the brokers that have its replicas",
         )
     elif found.out_of_sync:
-        yield Finding(
-            level=Level.DEGRADED,
+        yield DrillFinding(
+            level=FindingLevel.DEGRADED,
             subject=subject,
             reason=f"{some(found.out_of_sync, 'partition')} on {seen.target} with "
             "replicas that are not in sync, or offline",
             cure="start the brokers that have them, and wait until they are in sync",
         )
     if found.least < (needed := seen.needed_in_sync.get(copy, 1)):
-        yield Finding(
-            level=Level.NOT_READY,
+        yield DrillFinding(
+            level=FindingLevel.NOT_READY,
             subject=subject,
             reason=f"min.insync.replicas is {needed}, and it has "
             f"{some(found.least, 'replica')}: producers with acks=all are refused",
@@ -89,8 +91,8 @@ def _of_copy(seen: Seen, topic: str, copy: str, found: Replicas) -> Iterator[Fin
         )
     model = seen.there.get(topic)
     if model is not None and found.least < min(model.least, seen.brokers):
-        yield Finding(
-            level=Level.DEGRADED,
+        yield DrillFinding(
+            level=FindingLevel.DEGRADED,
             subject=subject,
             reason=f"{some(found.least, 'replica')} on {seen.target}, {model.least} on "
             "the source",
@@ -99,19 +101,19 @@ def _of_copy(seen: Seen, topic: str, copy: str, found: Replicas) -> Iterator[Fin
         )
 
 
-def _disks(seen: Seen) -> Iterator[Finding]:
+def _disks(seen: CapacitySeen) -> Iterator[DrillFinding]:
     cluster = f"cluster {seen.target}"
     for disk in seen.disks_here:
         if disk.failed:
-            yield Finding(
-                level=Level.NOT_READY,
+            yield DrillFinding(
+                level=FindingLevel.NOT_READY,
                 subject=cluster,
                 reason=f"a log directory of broker {disk.node} has failed",
                 cure="replace the disk",
             )
         elif 0 <= disk.usable < _LEAST_SHARE * disk.total:
-            yield Finding(
-                level=Level.DEGRADED,
+            yield DrillFinding(
+                level=FindingLevel.DEGRADED,
                 subject=cluster,
                 reason=f"a disk of broker {disk.node} has {_gb(disk.usable)} left of "
                 f"{_gb(disk.total)}",
@@ -128,8 +130,8 @@ def _disks(seen: Seen) -> Iterator[Finding]:
             had = sum(d.sizes.get(copy, 0) for d in seen.disks_here)
             growth += max(wanted - had, 0.0)
     if growth > (usable := sum(disk.usable for disk in known)):
-        yield Finding(
-            level=Level.NOT_READY,
+        yield DrillFinding(
+            level=FindingLevel.NOT_READY,
             subject=cluster,
             reason=f"the copies have {_gb(growth)} to grow until they are as large as "
             f"their topics, and {_gb(usable)} of disk are left",

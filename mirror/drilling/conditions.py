@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mirror.drilling.findings import Finding, Level
+from mirror.drilling.findings import DrillFinding, FindingLevel
 from mirror.recovery import access
 from mirror.status.wording import duration, some
 
@@ -27,12 +27,14 @@ _STALE_SECONDS = 600.0
 _OLD_PROOF_SECONDS = 7 * 86400.0
 
 
-def of_risk(risk: RiskStatus, pair: PairConfig, flow: FlowConfig) -> Iterator[Finding]:
+def of_risk(
+    risk: RiskStatus, pair: PairConfig, flow: FlowConfig
+) -> Iterator[DrillFinding]:
     """How far behind the copy is."""
     subject = f"flow {flow.name}"
     if risk.seconds > pair.max_lag_seconds:
-        yield Finding(
-            level=Level.NOT_READY,
+        yield DrillFinding(
+            level=FindingLevel.NOT_READY,
             subject=subject,
             reason=f"the copy is {duration(risk.seconds)} behind, and max_lag_seconds "
             f"is {pair.max_lag_seconds:g}",
@@ -40,8 +42,8 @@ def of_risk(risk: RiskStatus, pair: PairConfig, flow: FlowConfig) -> Iterator[Fi
             command=f"mirror lag --flow '{flow.name}'",
         )
     elif risk.unknown or risk.seconds < 0:
-        yield Finding(
-            level=Level.DEGRADED,
+        yield DrillFinding(
+            level=FindingLevel.DEGRADED,
             subject=subject,
             reason="how far behind the copy is, is not known"
             + (f" in {some(risk.unknown, 'partition')}" if risk.unknown else ""),
@@ -52,7 +54,7 @@ def of_risk(risk: RiskStatus, pair: PairConfig, flow: FlowConfig) -> Iterator[Fi
 
 def of_proofs(
     found: Mapping[TopicPartition, Proof], flow: FlowConfig, *, at: float
-) -> Iterator[Finding]:
+) -> Iterator[DrillFinding]:
     """Whether the last proofs found something, or are old; none is no finding unless
     the service is to prove.
     """
@@ -61,8 +63,8 @@ def of_proofs(
         if proof.findings:
             topics[proof.topic] = topics.get(proof.topic, 0) + proof.findings
     for topic, count in sorted(topics.items()):
-        yield Finding(
-            level=Level.NOT_READY,
+        yield DrillFinding(
+            level=FindingLevel.NOT_READY,
             subject=f"topic {topic}",
             reason=f"the last proof has {some(count, 'finding')}",
             cure="see what differs, then repair the copy",
@@ -70,8 +72,8 @@ def of_proofs(
         )
     oldest = min((proof.at for proof in found.values()), default=at)
     if at - oldest > _OLD_PROOF_SECONDS:
-        yield Finding(
-            level=Level.DEGRADED,
+        yield DrillFinding(
+            level=FindingLevel.DEGRADED,
             subject=f"flow {flow.name}",
             reason=f"the oldest proof is {duration(at - oldest)} old",
             cure="prove the copies",
@@ -81,14 +83,14 @@ def of_proofs(
 
 def of_standby(
     kept: Kept | None, looked_at: float, flow: FlowConfig, *, at: float
-) -> Iterator[Finding]:
+) -> Iterator[DrillFinding]:
     """Whether the target keeps what a failover needs of the source."""
     subject = f"cluster {flow.target}"
     cure = "run a service for this flow"
     if at - looked_at > _STALE_SECONDS:
         when = f"{duration(at - looked_at)} old" if looked_at else "missing"
-        yield Finding(
-            level=Level.DEGRADED,
+        yield DrillFinding(
+            level=FindingLevel.DEGRADED,
             subject=subject,
             reason=f"what it keeps about {flow.source} is {when}: after a failover "
             "the loss would not be known",
@@ -96,8 +98,8 @@ def of_standby(
             command="mirror run",
         )
     if kept is None or access.ACLS not in kept.at:
-        yield Finding(
-            level=Level.DEGRADED,
+        yield DrillFinding(
+            level=FindingLevel.DEGRADED,
             subject=subject,
             reason=f"it does not keep the ACLs of {flow.source}: a failover could "
             "grant no rights",
@@ -105,8 +107,8 @@ def of_standby(
             command="mirror run",
         )
     elif kept.unseen.get(access.ACLS, "no authorizer") != "no authorizer":
-        yield Finding(
-            level=Level.DEGRADED,
+        yield DrillFinding(
+            level=FindingLevel.DEGRADED,
             subject=subject,
             reason=f"mirror may not see the ACLs of {flow.source}: a failover could "
             "grant no rights",
@@ -115,12 +117,12 @@ def of_standby(
         )
 
 
-def of_hooks(pair: PairConfig) -> Iterator[Finding]:
+def of_hooks(pair: PairConfig) -> Iterator[DrillFinding]:
     """Whether each hook can be called from this machine."""
     for name, hook in pair.hooks.given() if pair.hooks is not None else ():
         if why := hook.why_unusable:
-            yield Finding(
-                level=Level.NOT_READY,
+            yield DrillFinding(
+                level=FindingLevel.NOT_READY,
                 subject=f"hook {name}",
                 reason=why,
                 cure="correct the hook, or run the drill where switches are run",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mirror.drilling.findings import Finding, Level
+from mirror.drilling.findings import DrillFinding, FindingLevel
 from mirror.metadata.differences import CONFIG, NOTHING, TOPIC
 from mirror.metadata.portrait import ACLS, GROUPS, QUOTAS, USERS
 
@@ -32,7 +32,7 @@ def judge(
     flow: str,
     target: str,
     bootstrap: str,
-) -> Iterator[Finding]:
+) -> Iterator[DrillFinding]:
     """`names`: how the differences name the flow's topics, as `shown_names` has them;
     `target`: the cluster that applications would move to, at `bootstrap`.
     """
@@ -56,19 +56,19 @@ def unseen(differences: Collection[Difference]) -> Iterator[str]:
 _PLURAL = {ACLS: "ACLs", QUOTAS: "quotas", USERS: "SCRAM users"}
 
 
-def _of_topic(each: Difference, flow: str) -> Iterator[Finding]:
+def _of_topic(each: Difference, flow: str) -> Iterator[DrillFinding]:
     subject = f"topic {each.name}"
     if each.expected is None:
-        yield Finding(
-            level=Level.NOT_READY,
+        yield DrillFinding(
+            level=FindingLevel.NOT_READY,
             subject=subject,
             reason=f"mirror cannot look at its {each.what}: {each.reason or each.b}",
             cure="give mirror DESCRIBE and DESCRIBE_CONFIGS on it, on both sides",
             command="mirror config acls --for recovery",
         )
     elif each.what == TOPIC and each.expected is False:
-        yield Finding(
-            level=Level.NOT_READY,
+        yield DrillFinding(
+            level=FindingLevel.NOT_READY,
             subject=subject,
             reason=f"{each.a} on the source, {each.b} on the target"
             + (": there is no copy" if each.b == NOTHING else ""),
@@ -81,8 +81,10 @@ def _of_topic(each: Difference, flow: str) -> Iterator[Finding]:
         keeps = key in _KEEPS
         if each.expected and not (keeps and each.reason == _DEFAULT):
             return
-        yield Finding(
-            level=Level.NOT_READY if key == "cleanup.policy" else Level.DEGRADED,
+        yield DrillFinding(
+            level=FindingLevel.NOT_READY
+            if key == "cleanup.policy"
+            else FindingLevel.DEGRADED,
             subject=subject,
             reason=f"{each.a} on the source, {each.b} on the target"
             + (": records are kept for another time" if keeps else ""),
@@ -91,10 +93,10 @@ def _of_topic(each: Difference, flow: str) -> Iterator[Finding]:
         )
 
 
-def _quota(each: Difference, target: str, bootstrap: str) -> Iterator[Finding]:
+def _quota(each: Difference, target: str, bootstrap: str) -> Iterator[DrillFinding]:
     if each.expected is False:
-        yield Finding(
-            level=Level.DEGRADED,
+        yield DrillFinding(
+            level=FindingLevel.DEGRADED,
             subject=f"quota {each.name}",
             reason=f"{each.a} on the source, {each.b} on {target}",
             cure=f"set the same quota on {target}",
@@ -122,15 +124,15 @@ def _change(each: Difference) -> str:
     return f"--delete-config {','.join(keys)}"
 
 
-def _user(each: Difference, target: str, bootstrap: str) -> Iterator[Finding]:
+def _user(each: Difference, target: str, bootstrap: str) -> Iterator[DrillFinding]:
     """The number of iterations may differ; a mechanism that is missing may not."""
     mine, theirs = (
         {word.partition("=")[0] for word in side.split()} - {NOTHING}
         for side in (each.a, each.b)
     )
     if lacking := sorted(mine - theirs):
-        yield Finding(
-            level=Level.NOT_READY,
+        yield DrillFinding(
+            level=FindingLevel.NOT_READY,
             subject=f"user {each.name}",
             reason=f"it has no {', '.join(lacking)} password on {target}, so it cannot "
             "log in there",

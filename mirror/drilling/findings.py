@@ -1,7 +1,7 @@
 """What a drill found, and what follows: whether a failover now would go well.
 
-Main types: `Finding`, one thing that is in the way, and `Drill`, all of them with the
-verdict, which is the worst finding. Pure.
+Main types: `DrillFinding`, one thing that is in the way, and `Drill`, all of them with
+the verdict, which is the worst finding. Pure.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _MOST_TEXT = 300
 _LONG = 60.0
 
 
-class Level(StrEnum):
+class FindingLevel(StrEnum):
     """How serious it is, from the least on."""
 
     READY = "READY"
@@ -31,14 +31,14 @@ class Level(StrEnum):
     """Some applications would not go on, or not where they stopped."""
 
 
-_ORDER = tuple(Level)
+_ORDER = tuple(FindingLevel)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class DrillFinding:
     """One thing that a failover would meet."""
 
-    level: Level
+    level: FindingLevel
     subject: str
     """Such as `group billing`."""
     reason: str
@@ -67,16 +67,16 @@ class Drill:
     lost_seconds: float
     """What a failover now would lose, by time; -1: not known."""
     lost_records: int
-    findings: tuple[Finding, ...]
+    findings: tuple[DrillFinding, ...]
     """The most serious first."""
     unseen: tuple[str, ...] = ()
     """What could not be looked at, with the reason."""
 
     @property
-    def verdict(self) -> Level:
+    def verdict(self) -> FindingLevel:
         return max(
             (each.level for each in self.findings), key=_ORDER.index,
-            default=Level.READY,
+            default=FindingLevel.READY,
         )  # fmt: skip
 
     @property
@@ -130,7 +130,7 @@ def _seconds(seconds: float) -> str:
     return f"{seconds:.1f} s" if seconds < _LONG else duration(seconds)
 
 
-def in_order(found: list[Finding]) -> tuple[Finding, ...]:
+def in_order(found: list[DrillFinding]) -> tuple[DrillFinding, ...]:
     """Each once, the most serious first, else as they came."""
     return tuple(
         sorted(dict.fromkeys(found), key=lambda each: -_ORDER.index(each.level))

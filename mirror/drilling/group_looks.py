@@ -35,14 +35,14 @@ _PAUSE_SECONDS = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judged(positions.Judged):
+class JudgedGroups(positions.Judged):
     """What follows, and for whom."""
 
     names: tuple[str, ...]
     """The groups that move."""
 
 
-def judge(looked: Looked, *, records: int, at: float) -> Judged:
+def judge(looked: Looked, *, records: int, at: float) -> JudgedGroups:
     """Compare so many records; `at`: now.
 
     Raises:
@@ -72,7 +72,7 @@ def judge(looked: Looked, *, records: int, at: float) -> Judged:
     compared = next_records.compare(
         looked.config, flow, stage.source, stage.target, asked, records=records
     )
-    known = positions.Known(
+    known = positions.KnownPositions(
         source=flow.source,
         target=flow.target,
         stands=stands,
@@ -98,7 +98,7 @@ def judge(looked: Looked, *, records: int, at: float) -> Judged:
         ),
     )
     judged = positions.judge(known, compared.partitions, at=at)
-    return Judged(
+    return JudgedGroups(
         names=tuple(committed),
         groups=judged.groups,
         groups_exact=judged.groups_exact,

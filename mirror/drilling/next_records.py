@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 import time
 from typing import TYPE_CHECKING
 
-from mirror.proving.continuous.step import Step
+from mirror.proving.continuous.step import ProofStep
 from mirror.proving.run_files import RunFiles
 from mirror.proving.runner import InProcess
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from mirror.config.schema import FlowConfig, MirrorConfig
     from mirror.proving.copied_partition import CopiedPartition
     from mirror.proving.ranges import Range
-    from mirror.proving.survey import Survey
+    from mirror.proving.survey import ProofSurvey
 
 TopicPartition = tuple[str, int]
 
@@ -34,7 +34,7 @@ _NEAR = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Compared:
+class ComparedNext:
     """The outcome."""
 
     partitions: frozenset[TopicPartition] = frozenset()
@@ -58,13 +58,13 @@ def compare(
     positions: Mapping[TopicPartition, Iterable[int]],
     *,
     records: int,
-) -> Compared:
+) -> ComparedNext:
     """Compare so many source offsets from each of these positions on.
 
     Raises:
         MirrorError: a cluster does not answer, or the flow never ran.
     """
-    step = Step(config, flow, source, target, InProcess())
+    step = ProofStep(config, flow, source, target, InProcess())
     wrong: dict[TopicPartition, dict[int, str]] = {}
     unread: dict[TopicPartition, str] = {}
     undecided: dict[TopicPartition, str] = {}
@@ -109,7 +109,7 @@ def compare(
             for number in range(_partitions(source, topic))
             if (topic, number) not in compared
         }
-    return Compared(
+    return ComparedNext(
         partitions=frozenset(compared | unread.keys()), wrong=wrong,
         unread=unread, undecided=undecided,
         starts={(of.topic, of.partition): of.source_start for of in found.partitions},
@@ -122,8 +122,8 @@ def _partitions(source: Cluster, topic: str) -> int:
 
 
 def _ranges(
-    step: Step,
-    found: Survey,
+    step: ProofStep,
+    found: ProofSurvey,
     files: RunFiles,
     of: CopiedPartition,
     some: Iterable[tuple[int, int]],

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from mirror.drilling.findings import Finding, Level
+from mirror.drilling.findings import DrillFinding, FindingLevel
 from mirror.offsets.translation import Exactness
 from mirror.status.wording import duration, named, some
 
@@ -36,7 +36,7 @@ class Stand:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Known:
+class KnownPositions:
     """What was looked at."""
 
     source: str
@@ -76,10 +76,12 @@ class Judged:
     groups_exact: int
     partitions: int
     partitions_exact: int
-    findings: tuple[Finding, ...]
+    findings: tuple[DrillFinding, ...]
 
 
-def judge(known: Known, copied: frozenset[TopicPartition], *, at: float) -> Judged:
+def judge(
+    known: KnownPositions, copied: frozenset[TopicPartition], *, at: float
+) -> Judged:
     """`copied`: all partitions of the flow; `at`: now."""
     names = sorted(known.committed)
     findings = [each for name in names for each in _of_group(known, name, at)]
@@ -90,11 +92,11 @@ def judge(known: Known, copied: frozenset[TopicPartition], *, at: float) -> Judg
         for name in sorted(known.stands.keys() - known.committed.keys())
         for each in _in_the_way(known, name)
     ]
-    findings += _of_partitions(known.unread, Level.NOT_READY)
-    findings += _of_partitions(known.undecided, Level.DEGRADED)
+    findings += _of_partitions(known.unread, FindingLevel.NOT_READY)
+    findings += _of_partitions(known.undecided, FindingLevel.DEGRADED)
     findings += [
-        Finding(
-            level=Level.DEGRADED,
+        DrillFinding(
+            level=FindingLevel.DEGRADED,
             subject=f"group {name}",
             reason="a share group: it has no offsets to move",
             cure=f"set where it begins on {known.target} (share.auto.offset.reset)",
@@ -102,8 +104,8 @@ def judge(known: Known, copied: frozenset[TopicPartition], *, at: float) -> Judg
         for name in known.not_covered
     ]
     findings += [
-        Finding(
-            level=Level.NOT_READY,
+        DrillFinding(
+            level=FindingLevel.NOT_READY,
             subject=f"group {name}",
             reason=f"what it has committed on {known.source} cannot be read: {why}",
             cure="give mirror DESCRIBE on the group, or leave it out",
@@ -128,10 +130,10 @@ def judge(known: Known, copied: frozenset[TopicPartition], *, at: float) -> Judg
 
 
 def _of_partitions(
-    why: Mapping[TopicPartition, str], level: Level
-) -> Iterator[Finding]:
+    why: Mapping[TopicPartition, str], level: FindingLevel
+) -> Iterator[DrillFinding]:
     for topic, reason in sorted({(topic, why[topic, n]) for topic, n in why}):
-        yield Finding(
+        yield DrillFinding(
             level=level,
             subject=f"topic {topic}",
             reason=f"its next records cannot be compared: {reason}",
@@ -139,18 +141,18 @@ def _of_partitions(
         )
 
 
-def _is_exact(known: Known, group: str, key: TopicPartition) -> bool:
+def _is_exact(known: KnownPositions, group: str, key: TopicPartition) -> bool:
     stand = known.stands.get(group, {}).get(key)
     exact = stand is not None and stand.exactness in _EXACT
     other = known.unjoined.get(key[0])
     return exact and not (other is not None and other.both_ways)
 
 
-def _in_the_way(known: Known, group: str) -> Iterator[Finding]:
+def _in_the_way(known: KnownPositions, group: str) -> Iterator[DrillFinding]:
     there = known.on_target.get(group)
     if there is not None and not there.idle:
-        yield Finding(
-            level=Level.NOT_READY,
+        yield DrillFinding(
+            level=FindingLevel.NOT_READY,
             subject=f"group {group}",
             reason=f"it has members on {known.target}, so its position cannot be set "
             "there",
@@ -158,7 +160,7 @@ def _in_the_way(known: Known, group: str) -> Iterator[Finding]:
         )
 
 
-def _of_group(known: Known, group: str, at: float) -> Iterator[Finding]:
+def _of_group(known: KnownPositions, group: str, at: float) -> Iterator[DrillFinding]:
     subject, flow = f"group {group}", f"{known.source}->{known.target}"
     yield from _in_the_way(known, group)
     committed = known.committed[group]
@@ -170,8 +172,8 @@ def _of_group(known: Known, group: str, at: float) -> Iterator[Finding]:
     if missing := sorted(
         key for key in committed if key not in stands or stands[key].downstream < 0
     ):
-        yield Finding(
-            level=Level.NOT_READY,
+        yield DrillFinding(
+            level=FindingLevel.NOT_READY,
             subject=subject,
             reason=f"no position in {_named(missing)}: it would begin where "
             "auto.offset.reset says",
@@ -184,8 +186,8 @@ def _of_group(known: Known, group: str, at: float) -> Iterator[Finding]:
     ):
         # Of an expired position, the group has lost the next records on both sides.
         kept = any(stands[key].upstream >= known.starts.get(key, 0) for key in older)
-        yield Finding(
-            level=Level.NOT_READY if kept else Level.DEGRADED,
+        yield DrillFinding(
+            level=FindingLevel.NOT_READY if kept else FindingLevel.DEGRADED,
             subject=subject,
             reason=f"its position in {_named(older)} is older than all that the copy "
             "has, or mirror knows of it: it would begin at the copy's start, and miss "
@@ -198,8 +200,8 @@ def _of_group(known: Known, group: str, at: float) -> Iterator[Finding]:
         for key, each in placed.items()
         if each.exactness not in {*_EXACT, Exactness.BEFORE}
     ):
-        yield Finding(
-            level=Level.DEGRADED,
+        yield DrillFinding(
+            level=FindingLevel.DEGRADED,
             subject=subject,
             reason=f"its position in {_named(vague)} is only a lower bound: it would "
             "read records again",
@@ -208,8 +210,8 @@ def _of_group(known: Known, group: str, at: float) -> Iterator[Finding]:
     read = sorted({topic for topic, _ in committed} & known.unjoined.keys())
     for both_ways in (True, False):
         if topics := [t for t in read if known.unjoined[t].both_ways is both_ways]:
-            yield Finding(
-                level=Level.NOT_READY if both_ways else Level.DEGRADED,
+            yield DrillFinding(
+                level=FindingLevel.NOT_READY if both_ways else FindingLevel.DEGRADED,
                 subject=subject,
                 reason=f"in {named(topics)}: {known.unjoined[topics[0]].why}",
                 cure=f"switch while {known.source} is there, which looks at both sides"
@@ -223,8 +225,8 @@ def _of_group(known: Known, group: str, at: float) -> Iterator[Finding]:
         if stand.upstream <= offset < stand.upstream + known.records
     ):
         (topic, partition), offset, why = odd[0]
-        yield Finding(
-            level=Level.NOT_READY,
+        yield DrillFinding(
+            level=FindingLevel.NOT_READY,
             subject=subject,
             reason=f"of its next records in {topic}-{partition}, the one at offset "
             f"{offset} is not where it should be: {why}",
@@ -234,8 +236,8 @@ def _of_group(known: Known, group: str, at: float) -> Iterator[Finding]:
     again = sum(max(committed[key] - stands[key].upstream, 0) for key in stands)
     age = at - known.written.get(group, at)
     if again and age > known.stale_seconds:
-        yield Finding(
-            level=Level.DEGRADED,
+        yield DrillFinding(
+            level=FindingLevel.DEGRADED,
             subject=subject,
             reason=f"its position is {duration(age)} old: it would read about "
             f"{some(again, 'record')} again",

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from mirror.drilling.findings import Finding, Level
+from mirror.drilling.findings import DrillFinding, FindingLevel
 from mirror.switching import rights
 from mirror.switching.fencing import EVERYONE, TOPIC
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
     from mirror.clusters.admin.acls import Acl
     from mirror.config.schema import FlowConfig
-    from mirror.switching.fencing import Known
+    from mirror.switching.fencing import KnownGrants
 
 _GROUP = "GROUP"
 _ANY_HOST = "*"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Terms:
+class RightsTerms:
     """What moves, and how."""
 
     flow: FlowConfig
@@ -43,7 +43,9 @@ class Terms:
     """Whether everyone may use what no ACL of the target is about."""
 
 
-def judge(terms: Terms, there: Collection[Acl], here: Known) -> Iterator[Finding]:
+def judge(
+    terms: RightsTerms, there: Collection[Acl], here: KnownGrants
+) -> Iterator[DrillFinding]:
     """`there`: the ACLs of the source; `here`: what is known of the target."""
     plan = rights.plan(
         terms.flow, pair="", topics=terms.topics, groups=terms.groups, there=there,
@@ -65,8 +67,8 @@ def judge(terms: Terms, there: Collection[Acl], here: Known) -> Iterator[Finding
     for acl in sorted(wanted):
         if _may(after, acl) or (terms.everyone and not _is_named(after, acl)):
             continue
-        yield Finding(
-            level=Level.NOT_READY,
+        yield DrillFinding(
+            level=FindingLevel.NOT_READY,
             subject=f"{_word(acl.kind)} {acl.name}",
             reason=f"{acl.principal} has no {acl.operation} on {_word(acl.kind)} "
             f"{acl.name} at {terms.flow.target}",
@@ -74,8 +76,8 @@ def judge(terms: Terms, there: Collection[Acl], here: Known) -> Iterator[Finding
             command=_command(acl, terms.bootstrap),
         )
     for remark in plan.remarks:
-        yield Finding(
-            level=Level.DEGRADED,
+        yield DrillFinding(
+            level=FindingLevel.DEGRADED,
             subject="transactional ids",
             reason=remark,
             cure="grant the transactional ids by hand",

@@ -20,7 +20,7 @@ from mirror.drilling import (
     rights,
     schemas,
 )
-from mirror.drilling.findings import Drill, Finding, Level, in_order
+from mirror.drilling.findings import Drill, DrillFinding, FindingLevel, in_order
 from mirror.drilling.looked import look
 from mirror.errors import AuthorizationError, FenceError, MirrorError
 from mirror.metadata import comparing
@@ -31,7 +31,7 @@ from mirror.offsets.progress import ProgressReader
 from mirror.recovery import access, ends, proofs, roles
 from mirror.recovery.looking import Looking
 from mirror.switching import fences, whole
-from mirror.switching.fencing import Known
+from mirror.switching.fencing import KnownGrants
 from mirror.switching.steps import assess
 from mirror.tails.unsettled import unsettled
 
@@ -107,7 +107,7 @@ def drill(
     )
 
 
-def _role(stage: Stage, entries: Sequence[Entry]) -> Iterator[Finding]:
+def _role(stage: Stage, entries: Sequence[Entry]) -> Iterator[DrillFinding]:
     """Raises:
     MirrorError: there is nothing to rehearse.
     """
@@ -125,8 +125,8 @@ def _role(stage: Stage, entries: Sequence[Entry]) -> Iterator[Finding]:
             f"`mirror drill '{active}->{flow.source}'`"
         )
     if run := roles.open_run(entries):
-        yield Finding(
-            level=Level.NOT_READY,
+        yield DrillFinding(
+            level=FindingLevel.NOT_READY,
             subject=f"pair {stage.pair.name}",
             reason=f"a run is open: {run.text}",
             cure="go on with it, or abort it",
@@ -134,8 +134,8 @@ def _role(stage: Stage, entries: Sequence[Entry]) -> Iterator[Finding]:
             f"'{run.first.source}->{run.first.target}'",
         )
     elif owed := roles.owed(entries):
-        yield Finding(
-            level=Level.DEGRADED,
+        yield DrillFinding(
+            level=FindingLevel.DEGRADED,
             subject=f"cluster {owed.source}",
             reason="it owes its fence: producers may write there",
             cure="run a service that reaches it",
@@ -143,13 +143,13 @@ def _role(stage: Stage, entries: Sequence[Entry]) -> Iterator[Finding]:
         )
 
 
-def _tail(stage: Stage, entries: Sequence[Entry]) -> Iterator[Finding]:
+def _tail(stage: Stage, entries: Sequence[Entry]) -> Iterator[DrillFinding]:
     """What an earlier failover to the source left on the target."""
     reverse = stage.reverse
     tail = unsettled(reverse, stage.target, stage.source, entries)
     if left := tail.left(reverse):
-        yield Finding(
-            level=Level.DEGRADED,
+        yield DrillFinding(
+            level=FindingLevel.DEGRADED,
             subject=f"cluster {reverse.source}",
             reason=f"since the failover to {reverse.target}, {left}",
             cure="replay, export or skip the tail",
@@ -168,7 +168,7 @@ def _risk(looked: Looked, at: float) -> RiskStatus:
 
 def _differences(
     looked: Looked, reach: Callable[[str], Cluster], unseen: list[str]
-) -> Iterable[Finding]:
+) -> Iterable[DrillFinding]:
     flow = looked.flow
     found = comparing.compare(
         looked.source,
@@ -190,25 +190,25 @@ def _differences(
 
 def _rights(
     looked: Looked, names: Sequence[str], unseen: list[str]
-) -> Iterator[Finding]:
+) -> Iterator[DrillFinding]:
     stage, flow = looked.stage, looked.flow
-    there, here = looked.source.acls, Known(own="", acls=looked.target.acls)
+    there, here = looked.source.acls, KnownGrants(own="", acls=looked.target.acls)
     config = looked.config
     if stage.pair.fence == "acl":
         try:
             there = fences.look(stage.source, config, (), probe=False).acls
             here = fences.look(stage.target, config, (), probe=False)
         except FenceError as error:
-            yield Finding(
-                level=Level.NOT_READY,
+            yield DrillFinding(
+                level=FindingLevel.NOT_READY,
                 subject=f"pair {stage.pair.name}",
                 reason=f"no fence is possible: {error}",
                 cure="as it says",
             )
             return
         except AuthorizationError as error:
-            yield Finding(
-                level=Level.NOT_READY,
+            yield DrillFinding(
+                level=FindingLevel.NOT_READY,
                 subject=f"pair {stage.pair.name}",
                 reason=f"mirror may not see ACLs, so it can neither fence nor grant "
                 f"rights: {error}",
@@ -219,7 +219,7 @@ def _rights(
     elif ACLS in looked.target.unseen or ACLS in looked.source.unseen:
         return  # no authorizer, or `differences` has said that we may not see them
     yield from rights.judge(
-        rights.Terms(
+        rights.RightsTerms(
             flow=flow,
             topics=[each.topic for each in looked.topics],
             groups=names,
@@ -245,7 +245,7 @@ def _everyone(target: Cluster, unseen: list[str]) -> bool:
         return False
 
 
-def _capacity(looked: Looked, unseen: list[str]) -> Iterable[Finding]:
+def _capacity(looked: Looked, unseen: list[str]) -> Iterable[DrillFinding]:
     stage, flow = looked.stage, looked.flow
     copies = {each.topic: each.target_topic for each in looked.topics}
 
@@ -257,7 +257,7 @@ def _capacity(looked: Looked, unseen: list[str]) -> Iterable[Finding]:
             return ()
 
     return capacity.judge(
-        capacity.Seen(
+        capacity.CapacitySeen(
             target=flow.target,
             brokers=stage.target.brokers,
             replication_factor=flow.replication_factor,
@@ -277,17 +277,17 @@ def _capacity(looked: Looked, unseen: list[str]) -> Iterable[Finding]:
     )
 
 
-def _warnings(stage: Stage) -> Iterator[Finding]:
+def _warnings(stage: Stage) -> Iterator[DrillFinding]:
     if stage.pair.leave_out_away:
-        yield Finding(
-            level=Level.NOT_READY,
+        yield DrillFinding(
+            level=FindingLevel.NOT_READY,
             subject=f"pair {stage.pair.name}",
             reason="leave_out_away is on, and a failover is refused",
             cure="be ready to turn it off, for the service too",
         )
     for text in assess.renewed(stage):
-        yield Finding(
-            level=Level.DEGRADED,
+        yield DrillFinding(
+            level=FindingLevel.DEGRADED,
             subject=f"pair {stage.pair.name}",
             reason=text,
             cure="let the flow copy the new topics",

@@ -16,10 +16,10 @@ from mirror.batches import codecs, to_columns
 from mirror.batches.listing import headers_of, listed
 from mirror.batches.reading import TopicReader
 from mirror.clusters.admin import topic_admin
-from mirror.clusters.registry.pace import Pace
+from mirror.clusters.registry.pace import RequestPace
 from mirror.clusters.registry.registry import Registry
 from mirror.clusters.registry.values import HIGHEST_ID
-from mirror.drilling.findings import Finding, Level
+from mirror.drilling.findings import DrillFinding, FindingLevel
 from mirror.errors import CorruptBatchError, RegistryError
 from mirror.metadata import schema_claims
 from mirror.metadata.schema_names import references_of, referred
@@ -38,7 +38,7 @@ _BEGINS = 5
 """Bytes before a record's content: a zero, and the id."""
 
 
-def judge(looked: Looked, *, records: int, unseen: list[str]) -> Iterator[Finding]:
+def judge(looked: Looked, *, records: int, unseen: list[str]) -> Iterator[DrillFinding]:
     """For so many last records of each partition.
 
     Raises:
@@ -47,7 +47,7 @@ def judge(looked: Looked, *, records: int, unseen: list[str]) -> Iterator[Findin
     flow = looked.flow
     if flow.schemas == "off":
         return
-    pace = Pace(flow.schemas_requests_per_second)
+    pace = RequestPace(flow.schemas_requests_per_second)
     clusters = looked.config.clusters
     meant = _meant(looked)
     with (
@@ -66,8 +66,8 @@ def judge(looked: Looked, *, records: int, unseen: list[str]) -> Iterator[Findin
             try:
                 what = _missing(target, wanted, needs, number, flow.schemas_context)
             except RegistryError as error:
-                yield Finding(
-                    level=Level.NOT_READY,
+                yield DrillFinding(
+                    level=FindingLevel.NOT_READY,
                     subject=f"registry of {flow.target}",
                     reason=f"consumers could not read {topic}: {error}",
                     cure="make it answer",
@@ -75,8 +75,8 @@ def judge(looked: Looked, *, records: int, unseen: list[str]) -> Iterator[Findin
                 return
             if what:
                 asked = meant.get(number, number)
-                yield Finding(
-                    level=Level.NOT_READY,
+                yield DrillFinding(
+                    level=FindingLevel.NOT_READY,
                     subject=f"schema {number}",
                     reason=f"records of {topic} have this id, which the registry of "
                     f"{flow.target} {what}",

@@ -27,7 +27,7 @@ from mirror.driver.feeding import refuse_if_rested
 from mirror.driver.flow_jobs import FlowJobs
 from mirror.driver.flow_status import INSTANCES, Problems, StatusWriter, described
 from mirror.driver.parts import Instance
-from mirror.driver.query import LeaseQuery, LeaseResult, Terms, short
+from mirror.driver.query import LeaseQuery, LeaseResult, RunTerms, short
 from mirror.driver.reload import PendingConfig
 from mirror.driver.spark_checkpoint import own, state_folder
 from mirror.driver.way_back import Beginning
@@ -255,7 +255,7 @@ class Flow:
 
     def _take_over(
         self, source: Cluster, target: Cluster, most_slots: Callable[[], int]
-    ) -> tuple[Terms, TopicsResult]:
+    ) -> tuple[RunTerms, TopicsResult]:
         """Become the only writer; returns this run's terms and its first topics."""
         self._topics.begin(target)
         found = self._topics.look(source, target)
@@ -272,7 +272,7 @@ class Flow:
         self._topics.remember(known.positions)
         found = self._topics.look(source, target)
         ends = _ends(source, found) if self._once else None
-        return Terms(generation=generation, slots=slots, ends=ends), found
+        return RunTerms(generation=generation, slots=slots, ends=ends), found
 
     def _lease(
         self,

@@ -90,7 +90,7 @@ def _least(
 
 
 @dataclass(slots=True)
-class _Known:
+class _KnownFlows:
     """What one thread knows about its target's flows."""
 
     heard_at: float = float("-inf")
@@ -133,7 +133,7 @@ class Leadership:
         self._clusters = clusters
         self._group = group
         self._ready = threading.Event()
-        self._known = {target: _Known() for target in self._targets}
+        self._known = {target: _KnownFlows() for target in self._targets}
 
     @property
     def _targets(self) -> set[str]:
@@ -153,7 +153,7 @@ class Leadership:
         self._flows = {flow.name: flow for flow in flows}
         self._clusters = {**self._clusters, **clusters}
         for alias in self._targets - self._known.keys():
-            self._known[alias] = known = _Known()
+            self._known[alias] = known = _KnownFlows()
             self._take_seat(alias, known)
         for alias in self._known.keys() - self._targets:
             self._leave([self._known.pop(alias)])
@@ -197,16 +197,20 @@ class Leadership:
             return ""
         return rivalry(flow, others, seconds)
 
-    def _known_of(self, flow: str) -> _Known:
+    def _known_of(self, flow: str) -> _KnownFlows:
         """What is known about a flow's target; nothing for a removed flow."""
         config = self._flows.get(flow)
-        return _Known() if config is None else self._known.get(config.target, _Known())
+        return (
+            _KnownFlows()
+            if config is None
+            else self._known.get(config.target, _KnownFlows())
+        )
 
     def _label(self, flow: str) -> str:
         config = self._flows.get(flow)
         return flow if config is None else config.label
 
-    def _take_seat(self, target: str, known: _Known) -> None:
+    def _take_seat(self, target: str, known: _KnownFlows) -> None:
         if self._group is not None:
             known.thread = threading.Thread(
                 target=self._attend,
@@ -216,7 +220,7 @@ class Leadership:
             known.thread.start()
 
     @staticmethod
-    def _leave(some: Iterable[_Known]) -> None:
+    def _leave(some: Iterable[_KnownFlows]) -> None:
         some = list(some)
         for known in some:
             known.leaving.set()
@@ -224,7 +228,7 @@ class Leadership:
             if known.thread is not None:
                 known.thread.join(_PAUSE_SECONDS * 3)
 
-    def _attend(self, target: str, known: _Known, group: str) -> None:
+    def _attend(self, target: str, known: _KnownFlows, group: str) -> None:
         """The thread of one target's group."""
         throttle = LogThrottle()
         config = self._clusters[target]
@@ -267,7 +271,7 @@ class Leadership:
     def _take_part(
         self,
         target: str,
-        known: _Known,
+        known: _KnownFlows,
         membership: Membership,
         config: ClusterConfig,
     ) -> None:

@@ -1,7 +1,7 @@
 """What the status says about a pair, from what its journals say. Pure.
 
-Main function: `status_of`; main types: `Member`, what one cluster's journal said at the
-last look, and `Known`, what the journals of a pair say together.
+Main function: `status_of`; main types: `PairMember`, what one cluster's journal said at
+the last look, and `KnownPair`, what the journals of a pair say together.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
     from mirror.config.pair_settings import PairConfig
     from mirror.recovery.drills import KeptDrill
     from mirror.recovery.journal import Entry
-    from mirror.recovery.roles import Block, Role, Run
+    from mirror.recovery.roles import Role, Run, WriteBlock
 
 _MOST_RUNS = 5
 
 
 @dataclass(slots=True, kw_only=True)
-class Member:
+class PairMember:
     """What one cluster's journal says."""
 
     entries: tuple[Entry, ...] = ()
@@ -46,7 +46,7 @@ class Member:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Known:
+class KnownPair:
     """What the journals of a pair say together, worked out once per entry."""
 
     entries: tuple[Entry, ...]
@@ -57,7 +57,7 @@ class Known:
     """The open one."""
     drilled: tuple[KeptDrill, ...]
     """The drills of a failover from the active cluster, oldest first."""
-    block: Block | None
+    block: WriteBlock | None
     """Of the last run that kept producers from writing."""
     status: PairStatus
     """All of it that only the journals decide."""
@@ -145,8 +145,8 @@ class Known:
 
 def status_of(
     pair: PairConfig,
-    known: Known,
-    members: Mapping[str, Member],
+    known: KnownPair,
+    members: Mapping[str, PairMember],
     *,
     passive: Mapping[str, PassiveStatus],
 ) -> PairStatus:
@@ -168,7 +168,7 @@ def status_of(
     )
 
 
-def _block_seconds(block: Block | None) -> float:
+def _block_seconds(block: WriteBlock | None) -> float:
     """-1 if there was none."""
     if block is None:
         return -1.0

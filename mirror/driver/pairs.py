@@ -19,7 +19,7 @@ from mirror import retry
 from mirror.clusters.cluster import Cluster
 from mirror.config import feeding, scopes
 from mirror.driver import readiness
-from mirror.driver.pair_status import Known, Member, status_of
+from mirror.driver.pair_status import KnownPair, PairMember, status_of
 from mirror.errors import MirrorError
 from mirror.host import process_name
 from mirror.recovery import beginnings, journal, roles
@@ -72,9 +72,13 @@ class PairFollower:
         self._lock = threading.Lock()
         self._closing = threading.Event()
         self._members = {
-            alias: Member() for pair in self._pairs.values() for alias in pair.members
+            alias: PairMember()
+            for pair in self._pairs.values()
+            for alias in pair.members
         }
-        self._known = {each.name: Known.of(each, {}) for each in self._pairs.values()}
+        self._known = {
+            each.name: KnownPair.of(each, {}) for each in self._pairs.values()
+        }
         """What the journals together say, worked out once per entry that is new."""
         self._passive: dict[tuple[str, str], PassiveStatus] = {}
         self._began = time.time()
@@ -319,11 +323,11 @@ class PairFollower:
             for pair in self._pairs.values() if changed else ():
                 if alias in pair.members:
                     journals = {e: self._members[e].entries for e in pair.members}
-                    self._known[pair.name] = Known.of(pair, journals)
+                    self._known[pair.name] = KnownPair.of(pair, journals)
         if changed:
             self._changed()
 
-    def _failed(self, member: Member, error: str) -> None:
+    def _failed(self, member: PairMember, error: str) -> None:
         with self._lock:
             member.error = error
         if member.throttle.due(error):

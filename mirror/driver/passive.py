@@ -41,7 +41,7 @@ _TAIL_SECONDS = 30.0
 """Between counts of a tail."""
 
 
-class Settle(Protocol):
+class SettleFence(Protocol):
     """Lays the fence that a cluster owes, and lifts one that must not be there."""
 
     def __call__(
@@ -53,7 +53,7 @@ class Settle(Protocol):
         *,
         by: str,
     ) -> bool:
-        """As `switching.owed.settle`."""
+        """As `switching.owed.settle_fence`."""
 
 
 class CountTail(Protocol):
@@ -70,7 +70,7 @@ class PassiveClusters:
         self,
         config: Callable[[], MirrorConfig],
         follower: PairFollower,
-        settle: Settle,
+        settle_fence: SettleFence,
         *,
         leads: Callable[[str], bool],
         new_count: Callable[[], CountTail],
@@ -85,7 +85,7 @@ class PassiveClusters:
                 pair,
                 alias,
                 follower,
-                settle=settle,
+                settle_fence=settle_fence,
                 leads=leads,
                 new_count=new_count,
             )
@@ -122,14 +122,14 @@ class _Member:
         alias: str,
         follower: PairFollower,
         *,
-        settle: Settle,
+        settle_fence: SettleFence,
         leads: Callable[[str], bool],
         new_count: Callable[[], CountTail],
     ) -> None:
         self.name = f"{pair.name}-{alias}"
         self._config, self._pair, self._alias = config, pair, alias
         self._follower = follower
-        self._settle = settle
+        self._settle_fence = settle_fence
         self._leads = leads
         self._new_count = new_count
         self._by = f"service {process_name()}"
@@ -204,7 +204,7 @@ class _Member:
             known = self._follower.entries(self._pair)
             return roles.merged(here, known, pair=self._pair.name)
 
-        if self._settle(self._config(), self._pair, cluster, now, by=self._by):
+        if self._settle_fence(self._config(), self._pair, cluster, now, by=self._by):
             if self._laid != epoch:
                 log.info("the fence that was owed is laid", cluster=self._alias)
             self._laid = epoch

@@ -66,7 +66,7 @@ _PYTHON_ERROR = re.compile(r"(\w+\.)*\w+(Error|Exception): .")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Terms:
+class RunTerms:
     """What is fixed for one run of a flow."""
 
     generation: str
@@ -105,7 +105,7 @@ class LeaseQuery:
         self,
         spark: SparkSession,
         plan: LeasePlan,
-        terms: Terms,
+        terms: RunTerms,
         *,
         placement: Placement,
         preferred: PreferredExecutors,

@@ -31,7 +31,7 @@ TopicPartition = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Move:
+class PositionMove:
     """The position of one partition, before and after."""
 
     topic: str
@@ -65,7 +65,7 @@ def plan(
     target: Cluster,
     topics: Iterable[MirroredTopic],
     place: StartPoint,
-) -> tuple[Move, ...]:
+) -> tuple[PositionMove, ...]:
     """What would move; a partition whose leader does not answer is left out.
 
     Raises:
@@ -85,7 +85,7 @@ def apply(
     place: StartPoint,
     *,
     of_flow: Iterable[MirroredTopic],
-) -> tuple[Move, ...]:
+) -> tuple[PositionMove, ...]:
     """Move the positions from where they are after running tasks were fenced. `of_flow`
     are all topics that the flow copies from this source, including those to move.
 
@@ -94,7 +94,7 @@ def apply(
         ClusterError: a cluster does not answer, or refuses.
     """
     chosen = tuple(topics)
-    made: tuple[Move, ...] = ()
+    made: tuple[PositionMove, ...] = ()
     copied = _ids(of_flow).keys()
     make_topics(flow, target)
 
@@ -122,12 +122,12 @@ def _moves(
     topics: Iterable[MirroredTopic],
     place: StartPoint,
     known: Mapping[TopicPartition, Position],
-) -> tuple[Move, ...]:
+) -> tuple[PositionMove, ...]:
     topics = tuple(topics)
     copies = {topic.topic: topic.target_topic for topic in topics}
     found = starting.find(source, _ids(topics), place)
     return tuple(
-        Move(
+        PositionMove(
             topic=key[0],
             partition=key[1],
             target_topic=copies[key[0]],
@@ -147,7 +147,7 @@ def _ids(topics: Iterable[MirroredTopic]) -> dict[TopicPartition, str]:
     }
 
 
-def _loss(flow: FlowConfig, move: Move) -> Loss:
+def _loss(flow: FlowConfig, move: PositionMove) -> Loss:
     assert move.old is not None
     return Loss(
         at=time.time(),

@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from mirror.config.changes import Changes
     from mirror.config.schema import MirrorConfig
     from mirror.driver.drills import Rehearse
-    from mirror.driver.passive import CountTail, Settle
+    from mirror.driver.passive import CountTail, SettleFence
     from mirror.driver.proofs import ServiceProofs
     from mirror.driver.reload import Watch
 
@@ -81,12 +81,12 @@ class Service:
         once: bool = False,
         watch: Watch | None = None,
         proofs: ServiceProofs | None = None,
-        settle: Settle | None = None,
+        settle_fence: SettleFence | None = None,
         rehearse: Rehearse | None = None,
         new_count: Callable[[], CountTail] | None = None,
     ) -> None:
         """`watch` provides new configurations; None: this one never changes. `proofs`
-        proves copies meanwhile; None: none are proven. `settle` lays fences that
+        proves copies meanwhile; None: none are proven. `settle_fence` lays fences that
         failovers owe, and `new_count` begins to count a tail; without them no one
         looks at passive clusters. `rehearse` carries out drills; None: there are none.
         """
@@ -109,11 +109,11 @@ class Service:
         )
         self._passive = (
             None
-            if settle is None or new_count is None
+            if settle_fence is None or new_count is None
             else PassiveClusters(
                 lambda: self._follower.config,
                 self._pairs,
-                settle,
+                settle_fence,
                 leads=self._leadership.leads,
                 new_count=new_count,
             )

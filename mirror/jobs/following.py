@@ -20,10 +20,10 @@ from mirror.offsets.followed import Followed
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
-    from mirror.clusters.admin.group_offsets import Committed
+    from mirror.clusters.admin.group_offsets import CommittedOffset
     from mirror.clusters.cluster import Cluster
     from mirror.config.schema import FlowConfig
-    from mirror.offsets.groups import Standing
+    from mirror.offsets.groups import GroupsStanding
     from mirror.policy.selection import GroupFilter
     from mirror.status.store import StatusStore
 
@@ -60,13 +60,13 @@ class Following:
                 self._reader.stop(str(error))
             self._show()
 
-    def surveyed(self, standing: Standing) -> None:
+    def surveyed(self, standing: GroupsStanding) -> None:
         """The checkpoints of all groups are written."""
         self._followed.surveyed(standing)
 
     def due(
         self, topics: Collection[str]
-    ) -> dict[str, dict[TopicPartition, Committed]]:
+    ) -> dict[str, dict[TopicPartition, CommittedOffset]]:
         """Commits by group whose checkpoints are to be written now; `topics` are those
         that are copied.
         """
@@ -81,7 +81,7 @@ class Following:
                         error=text)  # fmt: skip
         return self._followed.due()
 
-    def written(self, standing: Standing) -> None:
+    def written(self, standing: GroupsStanding) -> None:
         """The checkpoints of what was due are written."""
         self._followed.written(standing)
 

@@ -21,7 +21,7 @@ from mirror.log import LogThrottle
 from mirror.offsets import group_sync, retention
 from mirror.offsets.checkpoints import Checkpoints
 from mirror.offsets.group_sync import GroupSyncResult
-from mirror.offsets.groups import Standing, look, translated
+from mirror.offsets.groups import GroupsStanding, look, translated
 from mirror.offsets.heartbeats import Heartbeats
 from mirror.offsets.joint_map import JointMap
 from mirror.offsets.merged_groups import MergedGroups, problems
@@ -175,7 +175,7 @@ class GroupJobs:
     def _write(
         self,
         target: Cluster,
-        standing: Standing,
+        standing: GroupsStanding,
         copies: Mapping[str, Copy],
         joint: JointMap,
         *,
@@ -200,7 +200,7 @@ class GroupJobs:
         joint.refresh(copies)
         # Partitions whose edges on the source matter are left to the next survey.
         places = translated(commits, copies, joint, edges={})
-        standing = Standing(
+        standing = GroupsStanding(
             groups={}, places={name: tuple(found) for name, found in places.items()}
         )
         self._write(target, standing, copies, joint, partly=True)
@@ -280,7 +280,7 @@ class GroupJobs:
             self._maps = (source, target), joint, MergedGroups(target)
         return self._maps[1:]
 
-    def _show(self, standing: Standing) -> None:
+    def _show(self, standing: GroupsStanding) -> None:
         sync = self._group_sync
         refused = {**(standing.refused or {}), **sync.refused}
         if refused:

@@ -12,7 +12,7 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from mirror.clusters.registry.pace import Pace
+from mirror.clusters.registry.pace import RequestPace
 from mirror.clusters.registry.registry import Registry
 from mirror.jobs.scheduler import Job
 from mirror.metadata import schemas
@@ -129,8 +129,8 @@ class SchemaJob:
             stopping = self._stopping
             ends = Ends(
                 flow=flow,
-                source=Registry(clusters[flow.source], pace=Pace(rate)),
-                target=Registry(clusters[flow.target], pace=Pace(rate)),
+                source=Registry(clusters[flow.source], pace=RequestPace(rate)),
+                target=Registry(clusters[flow.target], pace=RequestPace(rate)),
                 claims=SchemaClaims(
                     target, flow.source, replication_factor=flow.replication_factor
                 ),

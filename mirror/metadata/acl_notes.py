@@ -35,7 +35,7 @@ FENCE = "fence"
 _VERSION = 2
 
 
-class Change(StrEnum):
+class AclChange(StrEnum):
     """What a switch does with an ACL."""
 
     ADDED = "added"
@@ -66,12 +66,12 @@ class AclPlan:
     """What a person must know about it."""
 
     @property
-    def changes(self) -> Mapping[Acl, Change]:
+    def changes(self) -> Mapping[Acl, AclChange]:
         """The change of each ACL."""
         return {
-            **dict.fromkeys(self.bridges, Change.BRIDGED),
-            **dict.fromkeys(self.adds, Change.ADDED),
-            **dict.fromkeys(self.removes, Change.REMOVED),
+            **dict.fromkeys(self.bridges, AclChange.BRIDGED),
+            **dict.fromkeys(self.adds, AclChange.ADDED),
+            **dict.fromkeys(self.removes, AclChange.REMOVED),
         }
 
     def document(self) -> dict[str, Any]:
@@ -119,7 +119,7 @@ class AclNotes:
                 it.
         """
         self._cluster = cluster
-        self._noted: defaultdict[str, dict[Acl, Change]] = defaultdict(dict)
+        self._noted: defaultdict[str, dict[Acl, AclChange]] = defaultdict(dict)
         if TOPIC in visible if visible is not None else cluster.topic(TOPIC):
             for _, key, value in TopicReader(cluster, TOPIC, committed=False).read():
                 try:
@@ -139,14 +139,14 @@ class AclNotes:
         """The changes that are noted as made by this one; sorted, not in order."""
         changes = self._noted.get(by, {})
 
-        def those(change: Change) -> tuple[Acl, ...]:
+        def those(change: AclChange) -> tuple[Acl, ...]:
             return tuple(sorted(acl for acl, its in changes.items() if its is change))
 
         return AclPlan(
             by=by,
-            adds=those(Change.ADDED),
-            removes=those(Change.REMOVED),
-            bridges=those(Change.BRIDGED),
+            adds=those(AclChange.ADDED),
+            removes=those(AclChange.REMOVED),
+            bridges=those(AclChange.BRIDGED),
         )
 
     def added(self, *, but_by: str = "") -> set[Acl]:
@@ -156,7 +156,7 @@ class AclNotes:
             for by, changes in self._noted.items()
             if by != but_by
             for acl, change in changes.items()
-            if change is not Change.REMOVED
+            if change is not AclChange.REMOVED
         }
 
     def without_fences(self, present: Iterable[Acl]) -> set[Acl]:
@@ -165,7 +165,7 @@ class AclNotes:
         for by, changes in self._noted.items():
             if by.startswith(FENCE):
                 for acl, change in changes.items():
-                    if change is Change.REMOVED:
+                    if change is AclChange.REMOVED:
                         found.add(acl)
                     else:
                         found.discard(acl)
@@ -190,9 +190,9 @@ class AclNotes:
         changes.
         """
         gone = self._noted[by] if acls is None else acls
-        self._write(by, dict.fromkeys(gone, Change.NONE))
+        self._write(by, dict.fromkeys(gone, AclChange.NONE))
 
-    def _write(self, by: str, changes: Mapping[Acl, Change]) -> None:
+    def _write(self, by: str, changes: Mapping[Acl, AclChange]) -> None:
         if not changes:
             return
         entries = [_record(by, acl, change) for acl, change in changes.items()]
@@ -200,8 +200,8 @@ class AclNotes:
         for acl, change in changes.items():
             self._take(by, acl, change)
 
-    def _take(self, by: str, acl: Acl, change: Change) -> None:
-        if change is Change.NONE:
+    def _take(self, by: str, acl: Acl, change: AclChange) -> None:
+        if change is AclChange.NONE:
             self._noted[by].pop(acl, None)
         else:
             self._noted[by][acl] = change
@@ -231,7 +231,7 @@ def steady(read: Callable[[], N], look: Callable[[], T]) -> tuple[N, T]:
         before = notes
 
 
-def decode(key: bytes, value: bytes) -> tuple[str, Acl, Change]:
+def decode(key: bytes, value: bytes) -> tuple[str, Acl, AclChange]:
     """The change that one record is about, and who made it.
 
     Raises:
@@ -246,12 +246,12 @@ def decode(key: bytes, value: bytes) -> tuple[str, Acl, Change]:
             )
         fields = {str(name): str(text) for name, text in json.loads(key).items()}
         by = fields.pop("by")
-        return by, Acl(**fields), Change(said["change"])
+        return by, Acl(**fields), AclChange(said["change"])
     except MALFORMED as error:
         raise ClusterError(f"a record names no change of an ACL: {error!r}") from error
 
 
-def _record(by: str, acl: Acl, change: Change) -> tuple[bytes, bytes]:
+def _record(by: str, acl: Acl, change: AclChange) -> tuple[bytes, bytes]:
     key = json.dumps({"by": by, **asdict(acl)}, sort_keys=True)
     return key.encode(), json.dumps({"version": _VERSION, "change": change}).encode()
 

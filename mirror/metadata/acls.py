@@ -51,7 +51,7 @@ class AclsResult:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Found:
+class _FoundAcls:
     """Both clusters' ACLs, or why there is nothing to do."""
 
     plan: AclChanges = field(default_factory=AclChanges)
@@ -142,7 +142,7 @@ def _find(
     target: Cluster,
     flow: FlowConfig,
     rests: Callable[[str], bool],
-) -> _Found:
+) -> _FoundAcls:
     try:
         ruled, granted = steady(
             lambda: AclOwnership(source), lambda: acls.describe(source)
@@ -151,9 +151,9 @@ def _find(
             lambda: AclOwnership(target), lambda: acls.describe(target)
         )
     except NoAuthorizerError as error:
-        return _Found(state=AclState.NO_AUTHORIZER, reason=str(error))
+        return _FoundAcls(state=AclState.NO_AUTHORIZER, reason=str(error))
     except AuthorizationError as error:
-        return _Found(state=AclState.NOT_PERMITTED, reason=str(error))
+        return _FoundAcls(state=AclState.NOT_PERMITTED, reason=str(error))
     brought = ruled.of_others("")
     wish = acl_rules.wanted(
         # A fence is about its own cluster: its copies would fence the target as well.
@@ -166,7 +166,7 @@ def _find(
         source_id=source.cluster_id,
         target_id=target.cluster_id,
     )
-    return _Found(
+    return _FoundAcls(
         plan=acl_rules.plan(
             wish,
             present=present,

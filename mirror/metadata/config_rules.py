@@ -30,7 +30,7 @@ and Kafka 4 no longer knows these."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class SourceConfigs:
     """The configs of one of a copy's sources, and the flow whose settings apply."""
 
     flow: FlowConfig
@@ -65,7 +65,7 @@ def wanted(configs: Configs, flow: FlowConfig) -> dict[str, str]:
     }
 
 
-def goal(parts: Sequence[Part]) -> Goal:
+def goal(parts: Sequence[SourceConfigs]) -> Goal:
     """What the sources ask for together; the first of them decides how."""
     flow = parts[0].flow
     each = [wanted(part.configs, flow) for part in parts]

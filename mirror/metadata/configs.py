@@ -16,7 +16,7 @@ from mirror.clusters.admin import configs
 from mirror.clusters.admin.configs import TopicConfigs
 from mirror.errors import BrokerError, ClusterError, MirrorError
 from mirror.metadata import config_rules, topics
-from mirror.metadata.config_rules import Part
+from mirror.metadata.config_rules import SourceConfigs
 from mirror.metadata.merging import Contributor
 from mirror.metadata.sides import Live
 from mirror.status.values import TopicDrift
@@ -226,20 +226,20 @@ class _Look:
             return found
         return (Contributor(flow=self._flow, topic=topic.topic), *found)
 
-    def _parts(self, writers: Sequence[Contributor]) -> list[Part]:
+    def _parts(self, writers: Sequence[Contributor]) -> list[SourceConfigs]:
         """What each source has, the deciding ones first.
 
         Raises:
             _UndecidedError: the configs of a source that matters cannot be read.
         """
-        parts: list[Part] = []
+        parts: list[SourceConfigs] = []
         for each in writers:
             theirs = self._of(each)
             ours = each.flow.name == self._flow.name
             if theirs is None or self._merging.leads_back(each.flow, each.topic):
                 continue
             if theirs.error is None:
-                parts.append(Part(flow=each.flow, configs=theirs.configs))
+                parts.append(SourceConfigs(flow=each.flow, configs=theirs.configs))
             elif ours or not parts or parts[0].flow.config_strategy == "intersection":
                 raise _UndecidedError(str(theirs.error))
         return parts

@@ -51,7 +51,7 @@ class ClaimState(StrEnum):
     """Softly, as on the source."""
 
 
-class What(StrEnum):
+class ClaimOf(StrEnum):
     """What else of a subject a flow changes."""
 
     MODE = "mode"
@@ -93,7 +93,7 @@ class Before:
     """The switch's run that set it; empty: a flow, or a person."""
 
 
-Note = tuple[Subject, What]
+Note = tuple[Subject, ClaimOf]
 
 
 class SchemaClaims:
@@ -169,7 +169,7 @@ class SchemaClaims:
             for key in claims
         }
 
-    def before(self, subject: Subject, what: What) -> Before | None:
+    def before(self, subject: Subject, what: ClaimOf) -> Before | None:
         """What this flow has noted about a subject; None: it has changed nothing."""
         return self._before.get(self._source, {}).get((subject, what))
 
@@ -181,7 +181,7 @@ class SchemaClaims:
         return {
             subject: each
             for (subject, what), each in self._before.get(self._source, {}).items()
-            if what is What.MODE and each.before != each.set
+            if what is ClaimOf.MODE and each.before != each.set
         }
 
     def note(
@@ -225,9 +225,9 @@ class SchemaClaims:
         before = self._before.setdefault(source, {})
         for place, found in _entries(records, self._cluster, topic):
             self.counted += 1
-            if isinstance(found, Claim) and not isinstance(place[1], What):
+            if isinstance(found, Claim) and not isinstance(place[1], ClaimOf):
                 claims[place[0], place[1]] = found
-            elif isinstance(found, Before) and isinstance(place[1], What):
+            elif isinstance(found, Before) and isinstance(place[1], ClaimOf):
                 before[place[0], place[1]] = found
 
 
@@ -277,7 +277,7 @@ def translations(
     reader = TopicReader(cluster, topic, committed=False)
     records = (record[1:] for record in reader.read())
     for place, claim in _entries(records, cluster, topic):
-        if isinstance(claim, Claim) and not isinstance(place[1], What):
+        if isinstance(claim, Claim) and not isinstance(place[1], ClaimOf):
             claims[place[0], place[1]] = claim
     contexts = {context}
     if below:
@@ -331,13 +331,13 @@ def decode(key: bytes, value: bytes) -> tuple[Key | Note, Claim | Before]:
         context, _, rest = key.decode().partition("/")
         name, _, last = rest.rpartition("/")
         subject = Subject(context, name)
-        if last in set(What):
+        if last in set(ClaimOf):
             before, made = said["before"], said["set"]
-            if last == What.MODE:
+            if last == ClaimOf.MODE:
                 before, made = (
                     None if each is None else Mode(each) for each in (before, made)
                 )
-            return (subject, What(last)), Before(
+            return (subject, ClaimOf(last)), Before(
                 before=before, set=made, run=str(said.get("run", ""))
             )
         return (subject, int(last)), Claim(

@@ -31,7 +31,7 @@ class _Last:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lists:
+class SubjectLists:
     """Some subjects, as both registries have them now."""
 
     source: tuple[SchemaVersion, ...]
@@ -52,6 +52,6 @@ class Ends:
     """Whether to write another version; asked before each one."""
     reserves: bool = False
     """Whether ids are reserved; of two opposite flows one does."""
-    lists: Lists | None = None
+    lists: SubjectLists | None = None
     """What both registries have; None: all that they list."""
     last: _Last = field(default_factory=_Last)

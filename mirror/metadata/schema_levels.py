@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from mirror.clusters.registry.values import Subject
 from mirror.errors import RegistryError
-from mirror.metadata.schema_claims import Before, What
+from mirror.metadata.schema_claims import Before, ClaimOf
 from mirror.metadata.schema_names import RESERVED
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def changes(
         context = subject.context.removeprefix(ends.flow.schemas_context)
         wanted = ends.source.level(Subject(context, subject.name))
         now = ends.target.level(subject)
-        noted = ends.claims.before(subject, What.LEVEL)
+        noted = ends.claims.before(subject, ClaimOf.LEVEL)
         if now == unset and not (noted and noted.set):
             now = None
         if wanted == now:
@@ -86,7 +86,7 @@ def apply(
     ends.claims.note(
         {},
         {
-            (each.subject, What.LEVEL): Before(before=each.now, set=each.then)
+            (each.subject, ClaimOf.LEVEL): Before(before=each.now, set=each.then)
             for each in wanted
         },
     )

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from mirror.clusters.registry.values import Mode, Subject
 from mirror.errors import RegistryError
 from mirror.metadata import schema_rules
-from mirror.metadata.schema_claims import Before, What
+from mirror.metadata.schema_claims import Before, ClaimOf
 from mirror.metadata.schema_names import has_address
 
 if TYPE_CHECKING:
@@ -146,5 +146,5 @@ def apply(
     return refused
 
 
-def _note(change: ModeChange) -> tuple[Subject, What]:
-    return change.subject, What.MODE
+def _note(change: ModeChange) -> tuple[Subject, ClaimOf]:
+    return change.subject, ClaimOf.MODE

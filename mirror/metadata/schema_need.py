@@ -1,8 +1,8 @@
 """What one schema id means, and what to do before a record with it may be copied.
 
-Main function: `settle`. It asks the source what the id is and the target whether it has
-the same; with schemas_ids: translate, it reads the target's id from the claims. If the
-schema is not there, it copies the subject by the rules of the flow's job
+Main function: `settle_id`. It asks the source what the id is and the target whether it
+has the same; with schemas_ids: translate, it reads the target's id from the claims. If
+the schema is not there, it copies the subject by the rules of the flow's job
 (`metadata.schemas`), from lists of that subject and of what it refers to alone. Several
 may do that at the same time.
 """
@@ -18,7 +18,7 @@ from mirror.clusters.registry.values import HIGHEST_ID, Subject
 from mirror.errors import MirrorError
 from mirror.metadata import schema_claims, schemas
 from mirror.metadata.schema_claims import ClaimRecords, SchemaClaims
-from mirror.metadata.schema_ends import Ends, Lists
+from mirror.metadata.schema_ends import Ends, SubjectLists
 from mirror.metadata.schema_names import references_of
 from mirror.status.schemas import WAITS
 from mirror.status.states import SchemaState
@@ -83,7 +83,7 @@ class Sides:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settled:
+class SettledId:
     """What a record with the id may do."""
 
     reason: str = ""
@@ -98,12 +98,12 @@ class Settled:
     """
 
 
-def settle(sides: Sides, number: int) -> Settled:
+def settle_id(sides: Sides, number: int) -> SettledId:
     """See to it that the target has what the source means by this id, in each of the
     source's contexts that knows it.
     """
     if number > HIGHEST_ID:
-        return Settled(strange=True)
+        return SettledId(strange=True)
     context, strange = "", True
     try:
         for context in sides.contexts:
@@ -115,7 +115,7 @@ def settle(sides: Sides, number: int) -> Settled:
                     uses = sides.source.uses(context, number)
                     if why := _copied(sides, context, number, wanted, uses):
                         said = f"is not on {sides.flow.target}: {why}"
-                        return Settled(reason=f"{WAITS}{number}{_of(uses)} {said}")
+                        return SettledId(reason=f"{WAITS}{number}{_of(uses)} {said}")
         if not strange:
             return _known(sides, number)
     except MirrorError as error:
@@ -125,35 +125,35 @@ def settle(sides: Sides, number: int) -> Settled:
                 uses = sides.source.uses(context, number)
         said = f"may not be on {sides.flow.target}: {error}"
         reason = f"{WAITS}{number}{_of(uses)} {said}"
-        return Settled(reason=reason, unanswered=True)
-    return Settled(strange=True)
+        return SettledId(reason=reason, unanswered=True)
+    return SettledId(strange=True)
 
 
-def settle_guid(sides: Sides, guid: str) -> Settled:
+def settle_guid(sides: Sides, guid: str) -> SettledId:
     """The same for the ids that the source gives a GUID."""
     try:
         ids = sides.source.ids_of(guid)
     except MirrorError as error:
         where = f"{WAITS}{guid}"
         reason = f"{where} may not be on {sides.flow.target}: {error}"
-        return Settled(reason=reason, unanswered=True)
-    found = [settle(sides, number) for number in dict.fromkeys(n for _, n in ids)]
-    return next((each for each in found if each.reason), Settled(strange=not found))
+        return SettledId(reason=reason, unanswered=True)
+    found = [settle_id(sides, number) for number in dict.fromkeys(n for _, n in ids)]
+    return next((each for each in found if each.reason), SettledId(strange=not found))
 
 
-def _known(sides: Sides, number: int) -> Settled:
+def _known(sides: Sides, number: int) -> SettledId:
     """The target has it."""
     if not sides.flow.translates_ids:
-        return Settled()
+        return SettledId()
     noted = _noted(sides, sides.contexts, number)
     if (chosen := schema_claims.agreed(noted)) is not None:
-        return Settled(target_id=chosen.target_id)
+        return SettledId(target_id=chosen.target_id)
     flow = sides.flow
     if noted:
         why = f"has different texts in contexts of {flow.source}, and a record does not"
-        return Settled(reason=f"{WAITS}{number} {why} say which it means")
+        return SettledId(reason=f"{WAITS}{number} {why} say which it means")
     why = f"is not on {flow.target}: another process is writing it"
-    return Settled(reason=f"{WAITS}{number} {why}")
+    return SettledId(reason=f"{WAITS}{number} {why}")
 
 
 def _noted(sides: Sides, contexts: Iterable[str], number: int) -> list[Claim]:
@@ -188,7 +188,7 @@ def _copied(
         claims=sides.claims_about(subjects),
         deletes=False,
         going_on=sides.going_on,
-        lists=Lists(
+        lists=SubjectLists(
             source=tuple(each for versions in listed.values() for each in versions),
             target=tuple(
                 each

@@ -1,9 +1,9 @@
 """The order in which schemas are written to a registry.
 
-Main functions: `in_order`, over `Write`s, and `narrowed`, which picks some. A version
-comes after those before it in its subject and after all that it refers to; it is
-deleted once nothing needs it any more. What refers to itself in a circle has no order
-and is left out.
+Main functions: `in_order`, over `RegistryWrite`s, and `narrowed`, which picks some. A
+version comes after those before it in its subject and after all that it refers to; it
+is deleted once nothing needs it any more. What refers to itself in a circle has no
+order and is left out.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _Node = tuple[Key, bool]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Write:
+class RegistryWrite:
     """One thing to do in the target's registry."""
 
     version: SchemaVersion
@@ -50,10 +50,12 @@ class Write:
 
 
 def in_order(
-    writes: Iterable[Write], versions: Mapping[Key, SchemaVersion]
-) -> list[Write]:
+    writes: Iterable[RegistryWrite], versions: Mapping[Key, SchemaVersion]
+) -> list[RegistryWrite]:
     """Those that have an order. `versions`: all that the flow copies."""
-    by_node: dict[_Node, Write] = {(each.key, each.delete): each for each in writes}
+    by_node: dict[_Node, RegistryWrite] = {
+        (each.key, each.delete): each for each in writes
+    }
     after: dict[_Node, set[_Node]] = {node: set() for node in by_node}
     previous: dict[Subject, Key] = {}
     for key, deleting in sorted(by_node):
@@ -76,7 +78,9 @@ def in_order(
     return [by_node[node] for node in _sorted(after)]
 
 
-def narrowed(writes: Sequence[Write], subjects: Collection[Subject]) -> list[Write]:
+def narrowed(
+    writes: Sequence[RegistryWrite], subjects: Collection[Subject]
+) -> list[RegistryWrite]:
     """Those of these subjects and what they refer to, in the same order; of all, if
     none is given.
     """

@@ -27,7 +27,7 @@ from mirror.metadata.schema_names import (
     references_of,
     shown,
 )
-from mirror.metadata.schema_order import Write
+from mirror.metadata.schema_order import RegistryWrite
 from mirror.status.states import SchemaState
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ class SchemaPlan:
     """What to do in the target's registry."""
 
     subjects: tuple[SubjectPlan, ...] = ()
-    writes: tuple[Write, ...] = ()
+    writes: tuple[RegistryWrite, ...] = ()
     """In this order."""
 
 
@@ -134,10 +134,10 @@ def plan(
     `owners`: the sources of flows that claim something else. `deletes`: whether soft
     deletes are copied.
     """
-    return Planner(found, there, ours, owners, flow, deletes=deletes).plan()
+    return SchemaPlanner(found, there, ours, owners, flow, deletes=deletes).plan()
 
 
-class Planner:
+class SchemaPlanner:
     """One plan; `_stopped` grows while it is made. `schema_translation` has another."""
 
     def __init__(
@@ -184,10 +184,10 @@ class Planner:
             ),
         )
 
-    def _going_on(self, writes: Iterable[Write]) -> list[Write]:
+    def _going_on(self, writes: Iterable[RegistryWrite]) -> list[RegistryWrite]:
         return [w for w in writes if w.version.full_subject not in self._stopped]
 
-    def _without_circles(self, writes: list[Write]) -> list[Write]:
+    def _without_circles(self, writes: list[RegistryWrite]) -> list[RegistryWrite]:
         """In order; what is in a circle of references, or behind one, is stopped."""
         while True:
             ordered = schema_order.in_order(writes, self._found.versions)
@@ -254,7 +254,7 @@ class Planner:
         claim, copy = self._ours.get(key), self._there.get(key)
         return claim is not None and copy is not None and claim.fits(copy)
 
-    def _needed(self, subjects: Mapping[Subject, Sequence[Key]]) -> list[Write]:
+    def _needed(self, subjects: Mapping[Subject, Sequence[Key]]) -> list[RegistryWrite]:
         """What would make the target the same, in no order."""
         writes = []
         for subject, keys in subjects.items():
@@ -265,12 +265,14 @@ class Planner:
                 wanted, copy = self._found.versions[key], self._there.get(key)
                 leave = not (self._deletes and (copy is None or self._is_ours(key)))
                 if copy is None:
-                    writes.append(Write(version=wanted, force=force))
+                    writes.append(RegistryWrite(version=wanted, force=force))
                 if wanted.deleted and not (copy and copy.deleted):
                     if leave:
                         self._remark(wanted, f"is deleted on {self._source} only")
                     else:
-                        writes.append(Write(version=wanted, delete=True, force=force))
+                        writes.append(
+                            RegistryWrite(version=wanted, delete=True, force=force)
+                        )
                 claim = self._ours.get(key)
                 if claim and claim.state is ClaimState.STRIPPED:
                     self._remark(wanted, f"has no metadata or rules on {self._target}")
@@ -281,7 +283,7 @@ class Planner:
     def _remark(self, version: SchemaVersion, text: str) -> None:
         self._remarks[version.full_subject].append(f"version {version.version} {text}")
 
-    def _stop_on_references(self, writes: Sequence[Write]) -> None:
+    def _stop_on_references(self, writes: Sequence[RegistryWrite]) -> None:
         """Stop what refers to something that the target neither has nor gets."""
         stopped = True
         while stopped:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class SchemaPlace:
     """A version that has the id, or refers to one that has it."""
 
     cluster: str
@@ -37,7 +37,7 @@ class Place:
 class Traced:
     """What the id means on both sides."""
 
-    places: tuple[Place, ...]
+    places: tuple[SchemaPlace, ...]
     topics: tuple[str, ...]
     """Topics of the source after which subjects with this id are named."""
     texts: Mapping[str, str]
@@ -65,7 +65,7 @@ def trace(
         MirrorError: a registry or the target does not answer.
     """
     source, target = registries
-    places: list[Place] = []
+    places: list[SchemaPlace] = []
     texts = {}
     there, copy = flow.schemas_context + context, number
     if flow.translates_ids:
@@ -131,7 +131,7 @@ def _said(
     return said + (f"; by their names, of topics {', '.join(topics)}" if topics else "")
 
 
-def _places(registry: Registry, context: str, number: int) -> Iterator[Place]:
+def _places(registry: Registry, context: str, number: int) -> Iterator[SchemaPlace]:
     versions = registry.versions(context)  # some registries list other contexts, too
     having = {
         key_of(each)
@@ -146,8 +146,8 @@ def _places(registry: Registry, context: str, number: int) -> Iterator[Place]:
             yield _place(registry, each, "refers to it")
 
 
-def _place(registry: Registry, version: SchemaVersion, role: str) -> Place:
-    return Place(
+def _place(registry: Registry, version: SchemaVersion, role: str) -> SchemaPlace:
+    return SchemaPlace(
         cluster=registry.alias,
         subject=version.full_subject,
         version=version.version,

@@ -1,10 +1,10 @@
 """Copies schemas into a registry that chooses ids and version numbers itself.
 
-Functions: `plan`, which schemas the target's registry should get, and `Translator`,
-which writes them. The claims are the map: each has the source's id and the target's. A
-version is copied once its claim says so and the target still has the same text under
-the target's id. Versions that are softly deleted on the source are copied too, since
-records may have their ids, and are not deleted on the target.
+Functions: `plan`, which schemas the target's registry should get, and
+`SchemaTranslator`, which writes them. The claims are the map: each has the source's id
+and the target's. A version is copied once its claim says so and the target still has
+the same text under the target's id. Versions that are softly deleted on the source are
+copied too, since records may have their ids, and are not deleted on the target.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from mirror.errors import RegistryError
-from mirror.metadata.schema_claims import Before, Claim, ClaimState, What
+from mirror.metadata.schema_claims import Before, Claim, ClaimOf, ClaimState
 from mirror.metadata.schema_levels import NONE
 from mirror.metadata.schema_names import is_same, key_of, references_of, shown
-from mirror.metadata.schema_order import Write
-from mirror.metadata.schema_rules import WAYS_OUT, Chosen, Planner, SchemaPlan
-from mirror.metadata.schema_writing import StoppedError, Writer
+from mirror.metadata.schema_order import RegistryWrite
+from mirror.metadata.schema_rules import WAYS_OUT, Chosen, SchemaPlan, SchemaPlanner
+from mirror.metadata.schema_writing import SchemaWriter, SubjectStoppedError
 from mirror.status.states import SchemaState
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def plan(
     return _Planner(found, there, ours, flow, target).plan()
 
 
-class _Planner(Planner):
+class _Planner(SchemaPlanner):
     def __init__(
         self,
         found: Chosen,
@@ -97,28 +97,28 @@ class _Planner(Planner):
                 return f"{where}; {WAYS_OUT}"
         return ""
 
-    def _needed(self, subjects: Mapping[Subject, Sequence[Key]]) -> list[Write]:
+    def _needed(self, subjects: Mapping[Subject, Sequence[Key]]) -> list[RegistryWrite]:
         writes = []
         for key in (
             k for s, some in subjects.items() for k in some if s not in self._stopped
         ):
             wanted, claim = self._found.versions[key], self._ours.get(key)
             if not self._has(wanted):
-                writes.append(Write(version=wanted))
+                writes.append(RegistryWrite(version=wanted))
             elif claim and claim.state is ClaimState.STRIPPED:
                 self._remark(wanted, f"has no metadata or rules on {self._target}")
         return writes
 
 
-class Translator(Writer):
-    """A `Writer` that takes the ids that the target's registry answers."""
+class SchemaTranslator(SchemaWriter):
+    """A `SchemaWriter` that takes the ids that the target's registry answers."""
 
     def __init__(self, ends: Ends) -> None:
         super().__init__(ends)
         self._given: dict[Key, int] = {}
         """The target's ids of what this run wrote."""
 
-    def _prepare(self, writes: Sequence[Write]) -> None:
+    def _prepare(self, writes: Sequence[RegistryWrite]) -> None:
         """Note the claims; modes stay as they are."""
         known = self._ends.claims.ours
         claims = {
@@ -135,7 +135,7 @@ class Translator(Writer):
             {key: claim for key, claim in claims.items() if known.get(key) != claim}
         )
 
-    def _register(self, write: Write) -> Claim:
+    def _register(self, write: RegistryWrite) -> Claim:
         target, wanted = self._ends.target, self._now(write.version)
         sent = replace(wanted, references=tuple(self._references(wanted)))
         try:
@@ -148,7 +148,7 @@ class Translator(Writer):
         back = target.by_id(sent.context, number)
         if back is None or not is_same(_with(sent, back), sent):
             what = "nothing" if back is None else "another text"
-            raise StoppedError(
+            raise SubjectStoppedError(
                 SchemaState.UNSUPPORTED,
                 f"version {wanted.version} got id {number} on {target.alias}, which is "
                 f"{what} there: the registry does not keep texts byte for byte, or "
@@ -171,7 +171,7 @@ class Translator(Writer):
             uses = target.uses(key[0].context, number)
             versions = [use.version for use in uses if use.subject == key[0]]
             if not versions:
-                raise StoppedError(
+                raise SubjectStoppedError(
                     SchemaState.PENDING,
                     f"version {wanted.version} refers to {shown(key)}, which is no "
                     f"longer on {target.alias}",
@@ -185,16 +185,16 @@ class Translator(Writer):
         claims, target = self._ends.claims, self._ends.target
         subject = wanted.full_subject
         level = target.level(subject)
-        noted = claims.before(subject, What.LEVEL)
+        noted = claims.before(subject, ClaimOf.LEVEL)
         if level not in {None, NONE} and (
             noted is None or level not in {noted.set, noted.before}
         ):
-            raise StoppedError(
+            raise SubjectStoppedError(
                 SchemaState.REFUSED,
                 f"version {wanted.version} does not fit the level {level} of the "
                 f"subject on {target.alias}, which this flow has not set: {error}",
             )
-        claims.note({}, {(subject, What.LEVEL): Before(before=level, set=NONE)})
+        claims.note({}, {(subject, ClaimOf.LEVEL): Before(before=level, set=NONE)})
         target.set_level(subject, NONE)
         self.opened.add(subject)
 

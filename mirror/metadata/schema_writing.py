@@ -1,9 +1,9 @@
 """Writes versions into a target's schema registry, each with its id and number.
 
-Main type: `Writer`. It notes what it is about to write, puts the subject into IMPORT,
-makes sure that id and number are free, registers, and reads back. What goes wrong with
-one version stops its subject and what refers to it; a registry that does not answer
-stops everything.
+Main type: `SchemaWriter`. It notes what it is about to write, puts the subject into
+IMPORT, makes sure that id and number are free, registers, and reads back. What goes
+wrong with one version stops its subject and what refers to it; a registry that does not
+answer stops everything.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from mirror.clusters.registry.values import Mode, Subject
 from mirror.errors import RegistryError
-from mirror.metadata.schema_claims import Before, Claim, ClaimState, What
+from mirror.metadata.schema_claims import Before, Claim, ClaimOf, ClaimState
 from mirror.metadata.schema_names import is_same, place, references_of, shown
 from mirror.status.states import SchemaState
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from mirror.clusters.registry.values import Schema, SchemaVersion
     from mirror.metadata.schema_ends import Ends
     from mirror.metadata.schema_names import Key
-    from mirror.metadata.schema_order import Write
+    from mirror.metadata.schema_order import RegistryWrite
 
 _ABOUT_ONE = frozenset({401, 403, 409, 422})
 """What registries answer to a request that they understand and refuse."""
@@ -33,11 +33,11 @@ _MOST_FAILURES = 20
 """In a row: then a registry that can be read, as without a leader, takes no writes."""
 
 
-class Writer:
+class SchemaWriter:
     """One run over one flow's writes."""
 
     def __init__(self, ends: Ends) -> None:
-        self.done: list[Write] = []
+        self.done: list[RegistryWrite] = []
         """What the target has now, in the order of writing."""
         self.stopped: dict[Subject, tuple[SchemaState, str]] = {}
         """Subjects that went wrong."""
@@ -53,7 +53,7 @@ class Writer:
         self._failures = 0
         """In a row, of a kind that may pass."""
 
-    def write(self, writes: Sequence[Write]) -> None:
+    def write(self, writes: Sequence[RegistryWrite]) -> None:
         """Write them in this order, as far as possible.
 
         Raises:
@@ -73,7 +73,7 @@ class Writer:
             finally:
                 self._ends.claims.note(done)
 
-    def _prepare(self, writes: Sequence[Write]) -> None:
+    def _prepare(self, writes: Sequence[RegistryWrite]) -> None:
         """Note the claims and the modes, then change the modes."""
         claims, known = self._ends.claims, self._ends.claims.ours
         changed = claims.modes
@@ -93,7 +93,7 @@ class Writer:
                 if each.key not in known or not known[each.key].fits(each.version)
             },
             {
-                (subject, What.MODE): Before(before=mode, set=Mode.IMPORT)
+                (subject, ClaimOf.MODE): Before(before=mode, set=Mode.IMPORT)
                 for subject, mode in modes.items()
                 if mode is not Mode.IMPORT and subject not in changed
             },
@@ -135,7 +135,7 @@ class Writer:
             self.stopped[subject] = (SchemaState.UNSUPPORTED, why)
         return found
 
-    def _try(self, write: Write, done: dict[Key, Claim]) -> None:
+    def _try(self, write: RegistryWrite, done: dict[Key, Claim]) -> None:
         subject = write.version.full_subject
         if subject in self.stopped:
             self._failed.add(write.key)
@@ -143,7 +143,7 @@ class Writer:
         try:
             self._check_references(write)
             claim = self._delete(write) if write.delete else self._register(write)
-        except StoppedError as error:
+        except SubjectStoppedError as error:
             self.stopped[subject] = (error.state, error.reason)
         except RegistryError as error:
             self._raise_if_down(error)
@@ -172,21 +172,21 @@ class Writer:
             self._ends.source.contexts()
             self._ends.target.contexts()
 
-    def _check_references(self, write: Write) -> None:
+    def _check_references(self, write: RegistryWrite) -> None:
         for ref in references_of(write.version):
             if ref in self._failed and not write.delete:
                 state = self.stopped[ref[0]][0]
-                raise StoppedError(
+                raise SubjectStoppedError(
                     state,
                     f"version {write.version.version} refers to {shown(ref)}, which "
                     f"is not copied: its subject is in {state}",
                 )
 
-    def _delete(self, write: Write) -> Claim:
+    def _delete(self, write: RegistryWrite) -> Claim:
         target, subject = self._ends.target, write.version.full_subject
         if not self._now(write.version).deleted:
             # A list that changes while it is read may lack what is there.
-            raise StoppedError(
+            raise SubjectStoppedError(
                 SchemaState.PENDING,
                 f"version {write.version.version} is not deleted on "
                 f"{self._ends.source.alias}",
@@ -195,20 +195,20 @@ class Writer:
         if there and (
             there.id != write.version.id or not is_same(there, write.version)
         ):
-            raise StoppedError(
+            raise SubjectStoppedError(
                 SchemaState.CONFLICT,
                 f"version {write.version.version} is another one on {target.alias} now",
             )
         target.delete(subject, write.version.version)
         back = target.schema(subject, write.version.version)
         if back is not None and not back.deleted:
-            raise StoppedError(
+            raise SubjectStoppedError(
                 SchemaState.REFUSED,
                 f"version {write.version.version} is still there after its deletion",
             )
         return _claim(write.version, ClaimState.DELETED)
 
-    def _register(self, write: Write) -> Claim:
+    def _register(self, write: RegistryWrite) -> Claim:
         target, subject = self._ends.target, write.version.full_subject
         wanted = self._now(write.version)
         if subject not in self._numbers:  # in IMPORT, so no application adds any
@@ -226,7 +226,9 @@ class Writer:
                     raise
             there = target.schema(subject, wanted.version)
         if there is None or there.id != wanted.id or not is_same(there, wanted):
-            raise StoppedError(SchemaState.UNSUPPORTED, self._differs(wanted, there))
+            raise SubjectStoppedError(
+                SchemaState.UNSUPPORTED, self._differs(wanted, there)
+            )
         kept = (there.metadata, there.rule_set) == (wanted.metadata, wanted.rule_set)
         return _claim(wanted, ClaimState.COPIED if kept else ClaimState.STRIPPED)
 
@@ -237,13 +239,13 @@ class Writer:
         found = self._ends.source.schema(subject, listed.version)
         alias = self._ends.source.alias
         if found is None:
-            raise StoppedError(
+            raise SubjectStoppedError(
                 SchemaState.PENDING,
                 f"version {listed.version} is no longer on {alias}",
             )
         moved = place(found, context)
         if moved.id != listed.id or not is_same(moved, listed):
-            raise StoppedError(
+            raise SubjectStoppedError(
                 SchemaState.PENDING,
                 f"version {listed.version} has changed on {alias}",
             )
@@ -256,7 +258,7 @@ class Writer:
             return
         uses = self._ends.target.uses(wanted.context, wanted.id)
         where = ", ".join(f"{use.subject} version {use.version}" for use in uses[:3])
-        raise StoppedError(
+        raise SubjectStoppedError(
             SchemaState.CONFLICT,
             f"version {wanted.version} has id {wanted.id} on "
             f"{self._ends.source.alias}, which is {where or 'another schema'} on "
@@ -281,7 +283,7 @@ class Writer:
         )
 
 
-class StoppedError(Exception):
+class SubjectStoppedError(Exception):
     """One subject cannot go on."""
 
     def __init__(self, state: SchemaState, reason: str) -> None:

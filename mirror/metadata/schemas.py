@@ -23,8 +23,8 @@ from mirror.metadata import (
     schema_translation,
 )
 from mirror.metadata.schema_claims import ClaimState
-from mirror.metadata.schema_translation import Translator
-from mirror.metadata.schema_writing import Writer
+from mirror.metadata.schema_translation import SchemaTranslator
+from mirror.metadata.schema_writing import SchemaWriter
 from mirror.status.states import SchemaState
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from mirror.config.schema import FlowConfig
     from mirror.metadata.schema_ends import Ends
     from mirror.metadata.schema_levels import LevelChange
-    from mirror.metadata.schema_order import Write
+    from mirror.metadata.schema_order import RegistryWrite
     from mirror.metadata.schema_rules import SchemaPlan, SubjectPlan
 
 
@@ -44,7 +44,7 @@ class SchemasResult:
 
     subjects: tuple[SubjectPlan, ...] = ()
     """Every subject that the flow copies, in order."""
-    writes: tuple[Write, ...] = ()
+    writes: tuple[RegistryWrite, ...] = ()
     """Versions written or deleted; from `look`, still to be, in this order."""
     levels: tuple[LevelChange, ...] = ()
     """Levels set; from `look`, still to be."""
@@ -91,7 +91,7 @@ def look(ends: Ends, *, levels: bool = True) -> SchemasResult:
     Raises:
         MirrorError: a registry or a cluster does not answer.
     """
-    found = _Found(ends)
+    found = _BothRegistries(ends)
     if not levels:
         return SchemasResult(subjects=found.plan.subjects, writes=found.plan.writes)
     changes, remarks = schema_levels.changes(
@@ -121,10 +121,10 @@ def sync(
         MirrorError: a registry or a cluster does not answer: what was written until
             then is noted.
     """
-    found = _Found(ends)
+    found = _BothRegistries(ends)
     writes = schema_order.narrowed(found.plan.writes, only)
     translates = ends.flow.translates_ids
-    writer = Translator(ends) if translates else Writer(ends)
+    writer = SchemaTranslator(ends) if translates else SchemaWriter(ends)
     writer.write(writes)
     if not only and ends.going_on():
         _give_back(ends, found.plan, writer)
@@ -166,7 +166,7 @@ def narrowed(found: SchemasResult, subjects: Collection[Subject]) -> SchemasResu
     )
 
 
-def _give_back(ends: Ends, plan: SchemaPlan, writer: Writer) -> None:
+def _give_back(ends: Ends, plan: SchemaPlan, writer: SchemaWriter) -> None:
     """Subjects that were put into IMPORT, and got no version, have their modes again:
     what stopped us was a conflict, or we died and they are no longer copied.
     """
@@ -187,7 +187,7 @@ def _give_back(ends: Ends, plan: SchemaPlan, writer: Writer) -> None:
         schema_modes.apply(ends.target, ends.claims, back, opens=True)
 
 
-class _Found:
+class _BothRegistries:
     """One look at both registries."""
 
     def __init__(self, ends: Ends) -> None:
@@ -285,7 +285,7 @@ def _are_same(one: Sequence[object], other: Sequence[object]) -> bool:
     )
 
 
-def _after(plan: SchemaPlan, writer: Writer) -> Iterable[SubjectPlan]:
+def _after(plan: SchemaPlan, writer: SchemaWriter) -> Iterable[SubjectPlan]:
     """The subjects once it was written."""
     left = Counter(each.version.full_subject for each in plan.writes)
     left.subtract(each.version.full_subject for each in writer.done)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import uuid
 
     from mirror.clusters.cluster import Cluster
-    from mirror.offsets.groups import GroupPosition, Standing
+    from mirror.offsets.groups import GroupPosition, GroupsStanding
     from mirror.offsets.translation import ManyTranslator, Translated
     from mirror.offsets.withdrawals import Withdrawn
 
@@ -88,7 +88,7 @@ class Checkpoints:
     def decide(
         self,
         target: Cluster,
-        standing: Standing,
+        standing: GroupsStanding,
         translator: ManyTranslator,
         *,
         partly: bool = False,
@@ -170,7 +170,7 @@ class Checkpoints:
 
 
 def decide(
-    before: Known, standing: Standing, *, partly: bool = False
+    before: Known, standing: GroupsStanding, *, partly: bool = False
 ) -> tuple[list[Checkpoint], Known]:
     """The checkpoints that are due, and the state once they are written."""
     changed: list[Checkpoint] = []

@@ -16,7 +16,7 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
-from mirror.clusters.admin.group_offsets import Committed
+from mirror.clusters.admin.group_offsets import CommittedOffset
 from mirror.errors import CorruptBatchError
 from mirror.offsets.mm2_records import read_string
 
@@ -58,7 +58,7 @@ def decode_key(key: bytes) -> CommitKey | None:
     return CommitKey(group, topic, partition)
 
 
-def decode_value(value: bytes) -> Committed:
+def decode_value(value: bytes) -> CommittedOffset:
     """The offset and its metadata.
 
     Raises:
@@ -75,7 +75,7 @@ def decode_value(value: bytes) -> Committed:
         raise CorruptBatchError(f"not a commit: {error}") from error
     if offset < 0:
         raise CorruptBatchError(f"a commit of offset {offset}")
-    return Committed(offset, metadata)
+    return CommittedOffset(offset, metadata)
 
 
 def _compact_string(data: bytes, at: int) -> tuple[str, int]:

@@ -17,8 +17,8 @@ from mirror.offsets.translation import Exactness
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from mirror.clusters.admin.group_offsets import Committed
-    from mirror.offsets.groups import Standing
+    from mirror.clusters.admin.group_offsets import CommittedOffset
+    from mirror.offsets.groups import GroupsStanding
     from mirror.policy.selection import GroupFilter
 
 TopicPartition = tuple[str, int]
@@ -38,7 +38,7 @@ class Followed:
         self.of_other_types = 0
         """Records so far that are no commits."""
         self._matches = lru_cache(_GROUPS)(wanted.matches)
-        self._due: dict[CommitKey, Committed] = {}
+        self._due: dict[CommitKey, CommittedOffset] = {}
         self._just: set[CommitKey] = set()
         """Written in the last round."""
         self._seen: set[str] = set()
@@ -59,23 +59,23 @@ class Followed:
                 self.undecodable += 1
                 self.error = str(error)
 
-    def _take(self, key: CommitKey, committed: Committed | None) -> None:
+    def _take(self, key: CommitKey, committed: CommittedOffset | None) -> None:
         if committed is None:
             self._due.pop(key, None)
         elif key.group not in self._hidden:
             self._due[key] = committed
             self._seen.add(key.group)
 
-    def due(self) -> dict[str, dict[TopicPartition, Committed]]:
+    def due(self) -> dict[str, dict[TopicPartition, CommittedOffset]]:
         """By group, as `groups.translated` takes them."""
         just, self._just = self._just, set()
-        found: dict[str, dict[TopicPartition, Committed]] = {}
+        found: dict[str, dict[TopicPartition, CommittedOffset]] = {}
         for key, committed in self._due.items():
             if key not in just:
                 found.setdefault(key.group, {})[key.topic, key.partition] = committed
         return found
 
-    def written(self, standing: Standing) -> None:
+    def written(self, standing: GroupsStanding) -> None:
         """What was due has its checkpoints."""
         for group, places in standing.places.items():
             for place in places:
@@ -84,7 +84,7 @@ class Followed:
                 if place.translated.exactness is not Exactness.BEHIND:
                     del self._due[key]
 
-    def surveyed(self, standing: Standing) -> None:
+    def surveyed(self, standing: GroupsStanding) -> None:
         """The survey has written the checkpoints of all groups."""
         known = {
             CommitKey(group, place.topic, place.partition): place.upstream

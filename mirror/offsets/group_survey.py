@@ -18,7 +18,7 @@ from mirror.offsets.groups import GroupPosition, copy_of, look
 from mirror.offsets.joint_map import JointMap
 from mirror.offsets.mm2_records import checkpoints_topic
 from mirror.offsets.offset_map import OffsetMap
-from mirror.offsets.recalled import Known, recall
+from mirror.offsets.recalled import RecalledCheckpoint, recall
 from mirror.offsets.translation import UNKNOWN, Exactness, Translated
 from mirror.policy.selection import GroupFilter, select_topics
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from mirror.clusters.admin.groups import Group
     from mirror.clusters.cluster import Cluster
     from mirror.config.schema import FlowConfig
-    from mirror.offsets.groups import Copy, Standing, Writers
+    from mirror.offsets.groups import Copy, CopyWriters, GroupsStanding
     from mirror.offsets.mm2_records import Checkpoint
 
 TopicPartition = tuple[str, int]
@@ -72,7 +72,7 @@ class GroupSurvey:
 
 
 def survey(
-    flow: FlowConfig, target: Cluster, source: Cluster | None, writers: Writers
+    flow: FlowConfig, target: Cluster, source: Cluster | None, writers: CopyWriters
 ) -> GroupSurvey:
     """Look at both sides, or without `source` at the target alone.
 
@@ -111,7 +111,7 @@ def survey(
     )
 
 
-def _unjoined(standing: Standing, refused: Mapping[str, str]) -> list[str]:
+def _unjoined(standing: GroupsStanding, refused: Mapping[str, str]) -> list[str]:
     """Groups that stand in a topic that goes both ways, of which one map is not known:
     the other one alone may skip records.
     """
@@ -139,7 +139,7 @@ def known_of(flow: FlowConfig, target: Cluster) -> OffsetMap:
     return offset_map
 
 
-def copies(flow: FlowConfig, source: Cluster, writers: Writers) -> dict[str, Copy]:
+def copies(flow: FlowConfig, source: Cluster, writers: CopyWriters) -> dict[str, Copy]:
     """The topics that the flow copies."""
     seen = source.topics()
     selection = select_topics(
@@ -171,7 +171,7 @@ def _grouped(
 
 
 def _from_checkpoints(
-    flow: FlowConfig, target: Cluster, offset_map: OffsetMap, writers: Writers
+    flow: FlowConfig, target: Cluster, offset_map: OffsetMap, writers: CopyWriters
 ) -> dict[str, tuple[GroupPosition, ...]]:
     sources = offset_map.origins()
     topic = checkpoints_topic(flow.source, flow.separator)
@@ -202,8 +202,8 @@ def _from_checkpoints(
     }
 
 
-def _known(checkpoint: Checkpoint, topic: str) -> Known:
-    return Known(
+def _known(checkpoint: Checkpoint, topic: str) -> RecalledCheckpoint:
+    return RecalledCheckpoint(
         topic, checkpoint.partition, checkpoint.upstream, checkpoint.downstream
     )
 
@@ -213,7 +213,7 @@ def _recalled(
     topic: str | None,
     flow: FlowConfig,
     offset_map: OffsetMap,
-    joint: Mapping[Known, Translated],
+    joint: Mapping[RecalledCheckpoint, Translated],
 ) -> GroupPosition:
     """A checkpoint, updated from the map: records copied after it was written may have
     made it more exact.

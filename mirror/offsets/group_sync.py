@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from mirror.clusters import codes
 from mirror.clusters.admin import group_offsets, groups
-from mirror.clusters.admin.group_offsets import Committed
+from mirror.clusters.admin.group_offsets import CommittedOffset
 from mirror.clusters.admin.groups import GroupKind
 
 if TYPE_CHECKING:
@@ -48,9 +48,9 @@ class GroupSyncResult:
 class GroupSteps:
     """The groups' offsets on the target, as they are and as they should be."""
 
-    wanted: Mapping[str, Mapping[TopicPartition, Committed]]
+    wanted: Mapping[str, Mapping[TopicPartition, CommittedOffset]]
     """Offsets to set, of groups that are behind."""
-    present: Mapping[str, Mapping[TopicPartition, Committed]]
+    present: Mapping[str, Mapping[TopicPartition, CommittedOffset]]
     """What idle groups have now."""
     active: frozenset[str]
 
@@ -114,7 +114,9 @@ def first_steps(
     known: Mapping[str, Mapping[TopicPartition, Checkpoint]],
 ) -> GroupSteps:
     """The same for a target without any groups."""
-    present: dict[str, dict[TopicPartition, Committed]] = {name: {} for name in known}
+    present: dict[str, dict[TopicPartition, CommittedOffset]] = {
+        name: {} for name in known
+    }
     return GroupSteps(
         wanted=_behind(known, present), present=present, active=frozenset()
     )
@@ -141,9 +143,9 @@ def _sort(
 
 def _behind(
     known: Mapping[str, Mapping[TopicPartition, Checkpoint]],
-    present: Mapping[str, Mapping[TopicPartition, Committed]],
+    present: Mapping[str, Mapping[TopicPartition, CommittedOffset]],
     withdrawn: Mapping[str, Mapping[TopicPartition, int]] = MappingProxyType({}),
-) -> dict[str, dict[TopicPartition, Committed]]:
+) -> dict[str, dict[TopicPartition, CommittedOffset]]:
     """What to set, of those groups that are behind."""
     return {
         name: steps
@@ -154,14 +156,14 @@ def _behind(
 
 def forward(
     wanted: Mapping[TopicPartition, Checkpoint],
-    present: Mapping[TopicPartition, Committed],
+    present: Mapping[TopicPartition, CommittedOffset],
     withdrawn: Mapping[TopicPartition, int] = MappingProxyType({}),
-) -> dict[TopicPartition, Committed]:
+) -> dict[TopicPartition, CommittedOffset]:
     """The offsets to set so that a group is nowhere behind its checkpoints, nor at
     withdrawn ones.
     """
     return {
-        key: Committed(checkpoint.downstream, checkpoint.metadata)
+        key: CommittedOffset(checkpoint.downstream, checkpoint.metadata)
         for key, checkpoint in wanted.items()
         if key not in present
         or present[key].offset < checkpoint.downstream

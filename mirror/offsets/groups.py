@@ -1,8 +1,9 @@
 """Committed offsets of groups on the source, with their translation to the target.
 
-Main types: `GroupPosition`, one partition of one group on both sides, and `Standing`,
-what one look at the source's groups found. The service and the command line both use
-`look`. What is written because of it, `checkpoints` and `group_sync` know.
+Main types: `GroupPosition`, one partition of one group on both sides, and
+`GroupsStanding`, what one look at the source's groups found. The service and the
+command line both use `look`. What is written because of it, `checkpoints` and
+`group_sync` know.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 from mirror.clusters.admin import group_offsets, groups, topic_admin
-from mirror.clusters.admin.group_offsets import Committed
+from mirror.clusters.admin.group_offsets import CommittedOffset
 from mirror.clusters.admin.groups import GroupKind
 from mirror.offsets.translation import Exactness, ManyTranslator, Translated
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 TopicPartition = tuple[str, int]
 
 _WITHOUT_OFFSETS = frozenset({GroupKind.SHARE})
-_NOTHING_TO_COMMIT = Committed(0)
+_NOTHING_TO_COMMIT = CommittedOffset(0)
 
 
 class Knowing(ManyTranslator, Protocol):
@@ -53,7 +54,7 @@ class Copy:
     """The other flows that write it, and their topics, if nothing leads back."""
 
 
-class Writers(Protocol):
+class CopyWriters(Protocol):
     """Who writes copies; `metadata.merging` knows."""
 
     def is_alone(self, flow: FlowConfig, topic: str) -> bool:
@@ -62,11 +63,11 @@ class Writers(Protocol):
     def back(self, flow: FlowConfig, topic: str) -> FlowConfig | None:
         """The only other one, if it copies the copy back."""
 
-    def beside(self, flow: FlowConfig, topic: str) -> Sequence[Writer]:
+    def beside(self, flow: FlowConfig, topic: str) -> Sequence[CopyWriter]:
         """The others, if they copy other records."""
 
 
-class Writer(Protocol):
+class CopyWriter(Protocol):
     """A flow, and its topic of which the copy is."""
 
     @property
@@ -76,7 +77,7 @@ class Writer(Protocol):
 
 
 def copy_of(
-    flow: FlowConfig, topic: str, copy: str, partitions: int, writers: Writers
+    flow: FlowConfig, topic: str, copy: str, partitions: int, writers: CopyWriters
 ) -> Copy:
     """A topic's copy, with the other flows that write it."""
     return Copy(
@@ -109,7 +110,7 @@ class GroupPosition:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class GroupsStanding:
     """The offsets of all groups of a flow."""
 
     groups: Mapping[str, Group]
@@ -127,7 +128,7 @@ def look(
     group_filter: GroupFilter,
     copies: Mapping[str, Copy],
     knowing: Knowing,
-) -> Standing:
+) -> GroupsStanding:
     """Read the groups of the source that match, and translate their offsets.
 
     Raises:
@@ -149,7 +150,7 @@ def look(
         for name, offsets in read.groups.items()
     }
     edges = _edges(source, _open_questions(committed, copies, knowing))
-    return Standing(
+    return GroupsStanding(
         groups=covered,
         places={
             name: tuple(places)
@@ -162,7 +163,7 @@ def look(
 
 
 def translated(
-    committed: Mapping[str, Mapping[TopicPartition, Committed]],
+    committed: Mapping[str, Mapping[TopicPartition, CommittedOffset]],
     copies: Mapping[str, Copy],
     knowing: Knowing,
     edges: Mapping[TopicPartition, tuple[int, int]],
@@ -228,7 +229,7 @@ def missing(
 
 
 def _open_questions(
-    committed: Mapping[str, Mapping[TopicPartition, Committed]],
+    committed: Mapping[str, Mapping[TopicPartition, CommittedOffset]],
     copies: Mapping[str, Copy],
     knowing: Knowing,
 ) -> set[TopicPartition]:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from mirror.clusters.cluster import Cluster
     from mirror.config.schema import FlowConfig
     from mirror.offsets.covers import Edges
-    from mirror.offsets.groups import Writers
+    from mirror.offsets.groups import CopyWriters
     from mirror.offsets.offset_map import OffsetMap
 
 TopicPartition = tuple[str, int]
@@ -35,7 +35,7 @@ def places(
     there: FlowConfig,
     source: Cluster,
     other: Cluster | None,
-    writers: Writers,
+    writers: CopyWriters,
     *,
     read: Mapping[TopicPartition, Position],
     own: Mapping[TopicPartition, Position],
@@ -101,7 +101,7 @@ def _joint(
     known: OffsetMap,
     other: Cluster,
     source: Cluster,
-    writers: Writers,
+    writers: CopyWriters,
 ) -> JointMap | None:
     """Both maps; None if the other source does not answer."""
     joint = JointMap(there, known, other, source, patient=True)

@@ -17,7 +17,7 @@ from mirror.clusters import codes, error_counts
 from mirror.clusters.wire import fetch
 from mirror.errors import ClusterError, CorruptBatchError, NoLeaderError, RecreatedError
 from mirror.offsets.progress import NO_ID
-from mirror.offsets.reverse_start import Looked
+from mirror.offsets.reverse_start import HoleLook
 from mirror.retry import patiently
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def look(
     partition: int,
     topic_id: uuid.UUID,
     wanted: Sequence[Hole],
-) -> list[Looked]:
+) -> list[HoleLook]:
     """What is in each hole, as of now; all are below the last stable offset.
 
     Raises:
@@ -52,7 +52,7 @@ def look(
         ClusterError: the log cannot be read there.
     """
     looking = _Looking(cluster, topic, partition, topic_id)
-    found: list[Looked] = []
+    found: list[HoleLook] = []
     for at in range(0, len(wanted), _AT_ONCE):
         part = wanted[at : at + _AT_ONCE]
         found += patiently(partial(looking.at, part))
@@ -86,7 +86,7 @@ class _Looking:
         self._leader: Leader | None = None
         self._scratch = batch.scratch()
 
-    def at(self, holes: Sequence[Hole]) -> list[Looked]:
+    def at(self, holes: Sequence[Hole]) -> list[HoleLook]:
         """Ask for all at once, then read on where one answer was not enough."""
         leader = self._leader = self._leader or self._present_leader()
         try:
@@ -261,8 +261,8 @@ class _Part:
             self._born = self.position
         self.position = self.end
 
-    def looked(self) -> Looked:
-        return Looked(born=self._born, markers=self._markers)
+    def looked(self) -> HoleLook:
+        return HoleLook(born=self._born, markers=self._markers)
 
     def _within(self, rows: Rows) -> Iterator[Hole]:
         """The offsets of these batches that belong to what is left of the hole."""

@@ -2,7 +2,7 @@
 
 Main type: `Track`. It keeps the newest runs in full, and of the older ones every n-th
 with its place in the offset map, from which the others can be read. No I/O: if a
-question needs those, the answer is a `Place` to read.
+question needs those, the answer is a `MapPlace` to read.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _MOST_EPOCHS = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class MapPlace:
     """Where the map has the runs around an offset: from `at`, below `until`."""
 
     at: int
@@ -59,7 +59,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundOffset:
     """The offset on the other side, or the first one after it."""
 
     offset: int
@@ -166,11 +166,11 @@ class Epoch:
             self._starts[: self.starts - gone] = self._starts[gone : self.starts].copy()
             self.starts -= gone
 
-    def find(self, offset: int, column: int) -> Found | Place | None:
+    def find(self, offset: int, column: int) -> FoundOffset | MapPlace | None:
         """The offset on the other side, or the first one after it.
 
         `column`: UPSTREAM to go downstream, DOWNSTREAM for the way back. If the answer
-        is a `Place`, read that and ask it instead; None: the offset is beyond the end.
+        is a `MapPlace`, read that and ask it instead; None: it is beyond the end.
         """
         if offset >= self.end(column):
             return None
@@ -180,14 +180,14 @@ class Epoch:
         starts = self._starts[: self.starts]
         index = int(np.searchsorted(starts[:, column], offset, "right")) - 1
         if index < 0:
-            return Found(int(starts[0, 1 - column]))
+            return FoundOffset(int(starts[0, 1 - column]))
         up, down, at = starts[index].tolist()
         below = self._cut[DOWNSTREAM] if self._cut is not None else None
         if index + 1 == len(starts):
-            return Place(at, self._closed_at, None, (up, down), below)
+            return MapPlace(at, self._closed_at, None, (up, down), below)
         following = starts[index + 1]
         until, after = max(int(following[_AT]), at + 1), int(following[1 - column])
-        return Place(at, until, after, (up, down), below)
+        return MapPlace(at, until, after, (up, down), below)
 
     def _add_start(self, runs: RunArray, at: int) -> None:
         if self.starts == _MOST_STARTS:
@@ -325,7 +325,7 @@ class Track:
         return [each for each in self.epochs if each.copy_id in (NO_ID, copy_id)]
 
 
-def locate(runs: RunArray, offset: int, column: int) -> Found | None:
+def locate(runs: RunArray, offset: int, column: int) -> FoundOffset | None:
     """The offset on the other side, or the first one after it; None if it is
     after all the runs, which ascend.
     """
@@ -333,11 +333,11 @@ def locate(runs: RunArray, offset: int, column: int) -> Found | None:
     if index >= 0:
         beyond = int(offset - runs[index, column])
         if beyond < runs[index, COUNT]:
-            return Found(int(runs[index, 1 - column]) + beyond)
+            return FoundOffset(int(runs[index, 1 - column]) + beyond)
         if runs[index, COUNT] == 0:
-            return Found(int(runs[index, 1 - column]), sure=beyond == 0)
+            return FoundOffset(int(runs[index, 1 - column]), sure=beyond == 0)
     if index + 1 < len(runs):
-        return Found(int(runs[index + 1, 1 - column]))
+        return FoundOffset(int(runs[index + 1, 1 - column]))
     return None
 
 

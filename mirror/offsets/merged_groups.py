@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from mirror.clusters.cluster import Cluster
     from mirror.config.schema import FlowConfig
     from mirror.offsets.checkpoints import Known
-    from mirror.offsets.groups import Copy, Standing
+    from mirror.offsets.groups import Copy, GroupsStanding
     from mirror.offsets.joint_map import JointMap
     from mirror.offsets.mm2_records import Checkpoint
     from mirror.offsets.translation import Translated
@@ -65,7 +65,7 @@ class MergedGroups:
     def settable(
         self,
         known: Mapping[str, Mapping[TopicPartition, Checkpoint]],
-        standing: Standing,
+        standing: GroupsStanding,
         copies: Mapping[str, Copy],
         joint: JointMap,
     ) -> Settable:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import uuid
 
     from mirror.clusters.cluster import Cluster
-    from mirror.offsets.index import Place
+    from mirror.offsets.index import MapPlace
     from mirror.offsets.runs import RunArray
 
 TopicPartition = tuple[str, int]
@@ -38,7 +38,7 @@ class PlaceQuery(NamedTuple):
     key: TopicPartition
     """Topic and partition on the source."""
     topic_id: uuid.UUID
-    place: Place
+    place: MapPlace
 
 
 class PlaceReader:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 TopicPartition = tuple[str, int]
 
 
-class Known(NamedTuple):
+class RecalledCheckpoint(NamedTuple):
     """What a checkpoint says of one of the source's partitions."""
 
     topic: str
@@ -41,9 +41,9 @@ def recall(
     flow: FlowConfig,
     target: Cluster,
     offset_map: OffsetMap,
-    known: Iterable[Known],
+    known: Iterable[RecalledCheckpoint],
     copies: Mapping[str, str],
-) -> dict[Known, Translated]:
+) -> dict[RecalledCheckpoint, Translated]:
     """Where groups go on now. `copies`: the target's topic of each of the source's. It
     refreshes the map. Where a copy's leader does not answer, the checkpoint counts.
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 TopicPartition = tuple[str, int]
 
 
-class Move(NamedTuple):
+class OffsetMove(NamedTuple):
     """A group's offset in one partition, and where it goes on."""
 
     group: str
@@ -45,8 +45,8 @@ def predict(
     back: FlowConfig | None,
     source: Cluster,
     target: Cluster,
-    moves: Sequence[Move],
-) -> dict[Move, int]:
+    moves: Sequence[OffsetMove],
+) -> dict[OffsetMove, int]:
     """For each move along `flow` the number of records that come again: exactly so
     many, unless compaction has removed some of them, or records were copied twice. What
     the group has read and is not copied yet comes on top. `back`: the flow that copies
@@ -56,8 +56,8 @@ def predict(
         ClusterError: a cluster does not answer.
     """
     found = dict.fromkeys(moves, 0)
-    by_topic: dict[TopicPartition, list[Move]] = defaultdict(list)
-    by_copy: dict[TopicPartition, list[Move]] = defaultdict(list)
+    by_topic: dict[TopicPartition, list[OffsetMove]] = defaultdict(list)
+    by_copy: dict[TopicPartition, list[OffsetMove]] = defaultdict(list)
     for move in moves:
         by_topic[move.topic, move.partition].append(move)
         by_copy[move.copy, move.partition].append(move)
@@ -68,8 +68,8 @@ def predict(
 
 
 def _add(
-    found: dict[Move, int],
-    by_key: dict[TopicPartition, list[Move]],
+    found: dict[OffsetMove, int],
+    by_key: dict[TopicPartition, list[OffsetMove]],
     blocks: Iterator[Block],
     column: int,
     count: Callable[..., int],
@@ -88,7 +88,7 @@ def _end(found: RunArray, column: int) -> int:
 
 
 def _blocks(
-    flow: FlowConfig, cluster: Cluster, wanted: dict[TopicPartition, list[Move]]
+    flow: FlowConfig, cluster: Cluster, wanted: dict[TopicPartition, list[OffsetMove]]
 ) -> Iterator[Block]:
     """What the flow's map says of these source partitions and the present copies."""
     name = runs.topic_name(flow.source, flow.separator)

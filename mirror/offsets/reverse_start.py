@@ -32,7 +32,7 @@ Hole = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Looked:
+class HoleLook:
     """What there is in a hole."""
 
     born: int = -1
@@ -52,7 +52,7 @@ class Start(NamedTuple):
 
 def search(
     holes: Holes, cut: int, *, outstanding: int | None, most: int | None = None
-) -> Generator[list[Hole], list[Looked], Start]:
+) -> Generator[list[Hole], list[HoleLook], Start]:
     """Yields holes to look into, wants to be sent what is in each, returns the answer.
 
     `outstanding`: of how many transactions whose records all stand below the cut the
@@ -80,7 +80,7 @@ def search(
 
 def _one_by_one(
     holes: Holes, cut: int, left: np.ndarray, found: _Found, most: int | None
-) -> Generator[list[Hole], list[Looked], Start]:
+) -> Generator[list[Hole], list[HoleLook], Start]:
     """Look into the holes that are left, up to the first record."""
     for at in range(0, len(left), _AT_ONCE):
         part = left[at : at + _AT_ONCE]
@@ -124,7 +124,7 @@ class _Found:
         self.born = -1
         self.markers = 0
 
-    def take(self, answers: list[Looked]) -> None:
+    def take(self, answers: list[HoleLook]) -> None:
         born = [each.born for each in answers if each.born >= 0]
         if self.born >= 0:
             born.append(self.born)

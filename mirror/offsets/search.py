@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from mirror.offsets.index import Found, Place, locate
+from mirror.offsets.index import FoundOffset, MapPlace, locate
 from mirror.offsets.places import PlaceQuery
 from mirror.offsets.translation import Exactness, Translated
 
@@ -33,7 +33,7 @@ class Older(NamedTuple):
         answer = locate(part, offset, column) if len(part) else None
         if answer is None:
             after = self.wanted.place.after
-            answer = Found(self.following if after is None else after)
+            answer = FoundOffset(self.following if after is None else after)
         return _known(answer)
 
 
@@ -80,10 +80,10 @@ def _candidate(
 ) -> _Candidate:
     end = epoch.end(1 - column)
     if offset < epoch.first(column):
-        found: Found | Place = Found(epoch.first(1 - column))
+        found: FoundOffset | MapPlace = FoundOffset(epoch.first(1 - column))
     else:
-        found = epoch.find(offset, column) or Found(end)
-    if isinstance(found, Found):
+        found = epoch.find(offset, column) or FoundOffset(end)
+    if isinstance(found, FoundOffset):
         return _Candidate(found.offset, found.offset, _known(found))
     older = Older(PlaceQuery(key, epoch.topic_id, found), end)
     most = end if found.after is None else found.after
@@ -94,12 +94,12 @@ def _found(
     epoch: Epoch, key: TopicPartition, offset: int, column: int, following: int
 ) -> Translated | Older:
     found = epoch.find(offset, column)
-    if isinstance(found, Place):
+    if isinstance(found, MapPlace):
         return Older(PlaceQuery(key, epoch.topic_id, found), following)
-    return _known(Found(following) if found is None else found)
+    return _known(FoundOffset(following) if found is None else found)
 
 
-def _known(found: Found) -> Translated:
+def _known(found: FoundOffset) -> Translated:
     return copied(found.offset, found.sure)
 
 

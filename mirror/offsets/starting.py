@@ -3,7 +3,7 @@
 Main type: `StartPoint`, the first record there is, the end, a moment, or an offset.
 Only the source is asked; `ownership` and `reset` write the answers as progress.
 Partitions that do not answer at a flow's very first start (`begin`) get a mark instead,
-by which their position is found once they do (`settle`).
+by which their position is found once they do (`find_late`).
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def begin(
     return found
 
 
-def settle(
+def find_late(
     source: Cluster, unsettled: Mapping[TopicPartition, Position], place: StartPoint
 ) -> dict[TopicPartition, Position]:
     """The positions of partitions that did not answer at first; one that does not

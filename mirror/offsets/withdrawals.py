@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from mirror.offsets.groups import Standing
+    from mirror.offsets.groups import GroupsStanding
     from mirror.offsets.mm2_records import Checkpoint
     from mirror.offsets.translation import ManyTranslator
 
@@ -50,7 +50,7 @@ class Highest:
     def withdrawn(
         self,
         known: Mapping[str, Mapping[TopicPartition, Checkpoint]],
-        standing: Standing,
+        standing: GroupsStanding,
         translator: ManyTranslator,
     ) -> Withdrawn:
         """Offsets of groups that may be in the lost part. `known`: current checkpoints.

@@ -23,7 +23,7 @@ from mirror.playground.brokers import playground
 from mirror.playground.demo_failover import GROUP, Handover, fail_over
 from mirror.playground.screen import Screen
 from mirror.playground.service import ServiceProcess
-from mirror.playground.traffic import Counting, Producing, Verdict
+from mirror.playground.traffic import Counting, Producing, TrafficVerdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -137,7 +137,7 @@ class _Story:
 
     def break_and_recover(
         self, counting: Counting, records: int
-    ) -> tuple[Verdict, float]:
+    ) -> tuple[TrafficVerdict, float]:
         """Kill the workers while producing; the count, and how long recovery took."""
         first = self._producing.produced
         self._producing.start(records - first, seconds=_PRODUCE_SECONDS)
@@ -229,7 +229,7 @@ def _write_config(folder: Path, clusters: dict[str, PlaygroundCluster]) -> Path:
     return config
 
 
-def _tell(screen: Screen, verdict: Verdict, recovery: float) -> None:
+def _tell(screen: Screen, verdict: TrafficVerdict, recovery: float) -> None:
     result = "exactly once" if verdict.exactly_once else "NOT exactly once"
     screen.say(f"counted on B by an ordinary read_committed consumer: {result}")
     screen.count(

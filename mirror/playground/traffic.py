@@ -121,7 +121,7 @@ class Producing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class TrafficVerdict:
     """The result for the records that were produced."""
 
     produced: int
@@ -173,12 +173,12 @@ class Counting:
         """Whether each partition has a copy of a record produced after that time."""
         return min(self._newest_ms.values()) > epoch_seconds * 1000
 
-    def verdict(self, produced: int) -> Verdict:
+    def verdict(self, produced: int) -> TrafficVerdict:
         """Compare with what was produced, numbered from zero."""
         missing = sum(key_of(number) not in self._seen for number in range(produced))
         strangers = len(self._seen) - (produced - missing)
         on_target = self._seen.total()
-        return Verdict(
+        return TrafficVerdict(
             produced=produced,
             on_target=on_target,
             duplicates=on_target - len(self._seen),

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mirror.clusters import codes
-from mirror.clusters.admin.group_offsets import Committed
+from mirror.clusters.admin.group_offsets import CommittedOffset
 from mirror.offsets import checkpoints, group_sync
 from mirror.offsets.group_survey import copies, known_of
 from mirror.offsets.groups import look
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 _GROUPS = "__consumer_offsets"
-NOWHERE = Committed(-1)
+NOWHERE = CommittedOffset(-1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)

@@ -62,7 +62,7 @@ def findings(
                     )
                 ]  # fmt: skip
         return [ok(where, CHECK, "no authorizer: everything is allowed")]
-    asked = _Asked(cluster, needed, copied)
+    asked = _AskedRights(cluster, needed, copied)
     found, untold = [], 0
     for right in needed:
         names = asked.names[right]
@@ -112,7 +112,7 @@ def _could_be(right: Right) -> str:
     return f"{start}{_COULD_BE}"
 
 
-class _Asked:
+class _AskedRights:
     """The brokers' answers, asked once for all rights."""
 
     def __init__(

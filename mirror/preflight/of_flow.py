@@ -10,12 +10,16 @@ import time
 from typing import TYPE_CHECKING
 
 from mirror.clusters.admin import racks, topic_admin
+from mirror.driver import parts, uniting
 from mirror.errors import ClusterError
 from mirror.metadata.topics import SCHEMAS_LEFT_OUT
-from mirror.preflight import of_copies, of_parts, of_rack, of_readers
+from mirror.preflight import of_copies, of_readers
 from mirror.preflight.finding import fail, ok, some, warn
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from mirror.config.schema import FlowConfig
     from mirror.preflight.finding import Finding
     from mirror.preflight.ground import Ground
     from mirror.preflight.plan import TopicToCreate
@@ -34,7 +38,7 @@ def findings(ground: Ground) -> list[Finding]:
     """
     return [
         *_topics(ground),
-        *of_parts.findings(ground),
+        *_parts(ground),
         *_leaders(ground),
         *_rack(ground),
         *_refused(ground),
@@ -84,6 +88,37 @@ def _topics(ground: Ground) -> list[Finding]:
     return found
 
 
+def _parts(ground: Ground) -> list[Finding]:
+    """Which parts of the flow there are, as they have noted on the target, and which
+    topics another one copies.
+
+    Raises:
+        ClusterError: the target no longer answers.
+    """
+    flow, where = ground.flow, ground.where
+    noted = uniting.parts_of(flow, ground.target)
+    names = ", ".join(each.name for each in noted)
+    if flow.part is None:
+        if not noted:
+            return []
+        return [
+            warn(
+                where, "parts", f"services copy the flow in parts: {names}",
+                "a service with this configuration does not run: give the flow a "
+                "`part` of its own, or stop the others and use `mirror flow unite`",
+            )
+        ]  # fmt: skip
+    topics = [each.topic for each in ground.surveyed.topics]
+    shared = parts.left(flow, parts.ahead(flow, noted), topics)
+    return [
+        ok(where, "part", f"{flow.part}; known on the target: {names or 'none'}"),
+        *(
+            fail(where, "part", text, "leave them out here with topics_exclude")
+            for text in shared
+        ),
+    ]
+
+
 def _leaders(ground: Ground) -> list[Finding]:
     names = [topic.topic for topic in ground.surveyed.topics]
     shown = ground.source.topics(names)
@@ -107,7 +142,25 @@ def _rack(ground: Ground) -> list[Finding]:
     if ground.flow.rack is None:
         return []
     there = racks.racks(ground.source)
-    return [of_rack.finding(ground.flow, ground.where, there)]
+    return [rack(ground.flow, ground.where, there)]
+
+
+def rack(flow: FlowConfig, where: str, racks: Collection[str]) -> Finding:
+    """Whether the source has brokers in the flow's `rack`; `racks` are theirs. One that
+    no broker has is no error there: leaders serve, and the traffic that the setting is
+    to save is paid for.
+    """
+    if flow.rack in racks:
+        return ok(where, "rack", f"{flow.source} has brokers in {flow.rack}")
+    if not racks:
+        told = f"no broker of {flow.source} has a rack, so leaders are read"
+        return warn(where, "rack", told, "set broker.rack there, or leave out rack")
+    return warn(
+        where,
+        "rack",
+        f"no broker of {flow.source} is in {flow.rack}, so leaders are read",
+        f"use {' or '.join(sorted(racks))}, as broker.rack there says",
+    )
 
 
 def _refused(ground: Ground) -> list[Finding]:

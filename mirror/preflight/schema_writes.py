@@ -11,7 +11,7 @@ import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from mirror.clusters.registry.pace import Pace
+from mirror.clusters.registry.pace import RequestPace
 from mirror.clusters.registry.registry import Registry
 from mirror.errors import MirrorError
 from mirror.metadata import schemas
@@ -129,8 +129,8 @@ def registries(
     """The source's and the target's."""
     rate = flow.schemas_requests_per_second
     with (
-        Registry(config.clusters[flow.source], pace=Pace(rate)) as source,
-        Registry(config.clusters[flow.target], pace=Pace(rate)) as target,
+        Registry(config.clusters[flow.source], pace=RequestPace(rate)) as source,
+        Registry(config.clusters[flow.target], pace=RequestPace(rate)) as target,
     ):
         yield source, target
 

@@ -1,7 +1,7 @@
 """What a proof says: an account of all records, and findings.
 
-Main types: `Account`, counts that add up, and `Finding`, one thing that is wrong, with
-the coordinates of both sides. They are what tables, reports and proofs show.
+Main types: `Account`, counts that add up, and `ProofFinding`, one thing that is wrong,
+with the coordinates of both sides. They are what tables, reports and proofs show.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Span = tuple[int, int]
 """The first and the last of some offsets of a copy."""
 
 
-class Kind(StrEnum):
+class FindingKind(StrEnum):
     """What is wrong with a record or its copy."""
 
     MISSING = "MISSING"
@@ -40,10 +40,10 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class ProofFinding:
     """One record, or consecutive ones with the same fate."""
 
-    kind: Kind
+    kind: FindingKind
     topic: str
     partition: int
     target_topic: str

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from mirror.proving.content.placing import Odd
     from mirror.proving.log_stream import Damage
     from mirror.proving.ranges import Range
-    from mirror.proving.sides import Terms
+    from mirror.proving.sides import ProofTerms
 
 _MARKS = 1 << 16
 _ODD_ROWS = 1 << 12
@@ -84,7 +84,7 @@ class Compared:
     """Why the comparison ended early; empty if it did not."""
 
 
-def compare(terms: Terms, work: Range) -> Compared:
+def compare(terms: ProofTerms, work: Range) -> Compared:
     """Compare one range. Whatever goes wrong is in the result."""
     if work.unknown:
         return Compared(range=work, failure=work.unknown)
@@ -111,7 +111,7 @@ def compare(terms: Terms, work: Range) -> Compared:
 
 class _Comparison:
     def __init__(
-        self, terms: Terms, work: Range, source: Cluster, target: Cluster
+        self, terms: ProofTerms, work: Range, source: Cluster, target: Cluster
     ) -> None:
         self._work = work
         self._terms = terms
@@ -255,11 +255,11 @@ class _Comparison:
         result = np.zeros(alignment.RESULTS, np.int64)
         while True:
             if state[alignment.UP] == len(ups.places) and not ups.ended:
-                self._count(ups.advance())
+                self._count(ups.take_next())
                 state[alignment.UP] = 0
                 continue
             if state[alignment.DOWN] == len(downs.places) and not downs.ended:
-                downs.advance()
+                downs.take_next()
                 state[alignment.DOWN] = 0
                 continue
             if (

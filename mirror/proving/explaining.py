@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from mirror.batches import alignment
 from mirror.offsets.runs import UPSTREAM
-from mirror.proving.account import Account, Finding, Kind, span_of, widened
+from mirror.proving.account import Account, FindingKind, ProofFinding, span_of, widened
 from mirror.proving.ranges import covered
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class SortedOut:
     """What a range comes to so far."""
 
     account: Account
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[ProofFinding, ...] = ()
     """Damage, and what could not be proven."""
     spans: Mapping[str, Span] = field(default_factory=dict)
     """Where the copy has what its source does not have."""
@@ -191,10 +191,10 @@ def _within(offsets: Odd, spans: Iterable[tuple[int, int]]) -> Mask:
     return found
 
 
-def _of_range(compared: Compared) -> Iterator[Finding]:
+def _of_range(compared: Compared) -> Iterator[ProofFinding]:
     of = compared.range.of
-    where = Finding(
-        kind=Kind.DAMAGED, topic=of.topic, partition=of.partition,
+    where = ProofFinding(
+        kind=FindingKind.DAMAGED, topic=of.topic, partition=of.partition,
         target_topic=of.target_topic, source=None, target=None,
     )  # fmt: skip
     for each in compared.source_damages:
@@ -208,7 +208,7 @@ def _of_range(compared: Compared) -> Iterator[Finding]:
     if compared.failure:
         yield replace(
             where,
-            kind=Kind.UNPROVEN,
+            kind=FindingKind.UNPROVEN,
             source=compared.range.source_first,
             target=compared.range.target_first,
             count=compared.range.source_end - compared.range.source_first,

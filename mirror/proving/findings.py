@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from mirror.batches import alignment
-from mirror.proving.account import Finding, Kind
+from mirror.proving.account import FindingKind, ProofFinding
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -47,7 +47,7 @@ def unexpected_marks(rows: Odd, paired: Paired) -> Odd:
 
 def findings(
     of: CopiedPartition, rows: Odd, paired: Paired, originals: Mapping[int, int]
-) -> Iterator[Finding]:
+) -> Iterator[ProofFinding]:
     """What is wrong, by source offset; `originals`: the source offsets of the marks
     that were found there.
     """
@@ -97,7 +97,7 @@ def paired(rows: Odd) -> Paired:
 
 def _displaced(
     of: CopiedPartition, rows: Odd, pairs: list[tuple[int, int]]
-) -> Iterator[Finding]:
+) -> Iterator[ProofFinding]:
     """Copies that stand elsewhere than the map says: if they are in order, the map is
     wrong, or has lost its oldest part, which named them.
     """
@@ -119,14 +119,14 @@ def _displaced(
             odd_ones = np.searchsorted(taken, high) - np.searchsorted(taken, low + 1)
             between = high - low - 1 - int(odd_ones)
         in_order = bool(ascending[index]) and between <= 0
-        kind = Kind.DIFFERENT if in_order else Kind.SWAPPED
+        kind = FindingKind.DIFFERENT if in_order else FindingKind.SWAPPED
         belongs = int(rows[down, alignment.SOURCE])
         if not in_order:
             detail = "out of order"
             if belongs != alignment.NOWHERE:
                 detail += f": the copy of {belongs} belongs there"
         elif expected == alignment.NOWHERE and offset < of.mapped_from:
-            kind, detail = Kind.UNPROVEN, _NOT_MAPPED
+            kind, detail = FindingKind.UNPROVEN, _NOT_MAPPED
         elif expected == alignment.NOWHERE:
             detail = "the copy is right, but not in the offset map"
         else:
@@ -137,15 +137,17 @@ def _displaced(
         )  # fmt: skip
 
 
-def _doubled(of: CopiedPartition, row: Odd, originals: Mapping[int, int]) -> Finding:
+def _doubled(
+    of: CopiedPartition, row: Odd, originals: Mapping[int, int]
+) -> ProofFinding:
     source = originals[int(row[alignment.TARGET_MARK])]
     return finding(
-        of, row, Kind.DOUBLED, source=source, target=int(row[alignment.TARGET]),
+        of, row, FindingKind.DOUBLED, source=source, target=int(row[alignment.TARGET]),
         detail="a further copy, unknown to the offset map",
     )  # fmt: skip
 
 
-def different(of: CopiedPartition, row: Odd) -> Finding:
+def different(of: CopiedPartition, row: Odd) -> ProofFinding:
     which, at, size = (
         int(row[column]) for column in (alignment.FIELD, alignment.BYTE, alignment.OF)
     )
@@ -160,38 +162,38 @@ def different(of: CopiedPartition, row: Odd) -> Finding:
     else:
         detail = f"{_FIELDS[which]} differs from byte {at} of {size}"
     return finding(
-        of, row, Kind.DIFFERENT, source=int(row[alignment.SOURCE]),
+        of, row, FindingKind.DIFFERENT, source=int(row[alignment.SOURCE]),
         target=int(row[alignment.TARGET]), detail=detail,
     )  # fmt: skip
 
 
-def missing(of: CopiedPartition, row: Odd) -> Finding:
+def missing(of: CopiedPartition, row: Odd) -> ProofFinding:
     return finding(
-        of, row, Kind.MISSING, source=int(row[alignment.SOURCE]), target=None,
+        of, row, FindingKind.MISSING, source=int(row[alignment.SOURCE]), target=None,
         detail="a transaction that does not end hides what is there in the copy"
         if of.has_open_end and row[alignment.TARGET] >= of.target_end - 1
         else "no ledger entry, dead letter or compaction explains it",
     )  # fmt: skip
 
 
-def _unexpected(of: CopiedPartition, row: Odd) -> Finding:
+def _unexpected(of: CopiedPartition, row: Odd) -> ProofFinding:
     claimed = int(row[alignment.SOURCE])
     return finding(
-        of, row, Kind.UNEXPECTED, source=None, target=int(row[alignment.TARGET]),
+        of, row, FindingKind.UNEXPECTED, source=None, target=int(row[alignment.TARGET]),
         detail="no record's copy" if claimed == alignment.NOWHERE
         else f"the offset map says it is the copy of {claimed}, which is not there",
     )  # fmt: skip
 
 
 def finding(
-    of: CopiedPartition, row: Odd, kind: Kind, *,
+    of: CopiedPartition, row: Odd, kind: FindingKind, *,
     source: int | None, target: int | None, detail: str,
-) -> Finding:  # fmt: skip
+) -> ProofFinding:  # fmt: skip
     key_size, value_size = (
         int(row[alignment.KEY_SIZE]),
         int(row[alignment.VALUE_SIZE]),
     )
-    return Finding(
+    return ProofFinding(
         kind=kind,
         topic=of.topic,
         partition=of.partition,
@@ -205,7 +207,7 @@ def finding(
     )
 
 
-def in_order(found: Iterable[Finding]) -> Iterator[Finding]:
+def in_order(found: Iterable[ProofFinding]) -> Iterator[ProofFinding]:
     """By source offset; records in a row with the same fate are one finding."""
     ordered = sorted(found, key=lambda each: (_order(each.source), _order(each.target)))
     for _, group in itertools.groupby(enumerate(ordered), key=_row_of):
@@ -217,7 +219,7 @@ def _order(offset: int | None) -> float:
     return float("inf") if offset is None else offset
 
 
-def _row_of(place: tuple[int, Finding]) -> tuple[object, ...]:
+def _row_of(place: tuple[int, ProofFinding]) -> tuple[object, ...]:
     number, each = place
     return (
         each.kind,

@@ -21,10 +21,10 @@ from mirror.proving.log_stream import Stretch
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from mirror.proving.account import Finding
+    from mirror.proving.account import ProofFinding
     from mirror.proving.copied_partition import CopiedPartition
     from mirror.proving.runner import Runner
-    from mirror.proving.sides import Terms
+    from mirror.proving.sides import ProofTerms
 
 log = structlog.get_logger()
 
@@ -35,8 +35,11 @@ _FAR = 20_000
 
 
 def with_keys(
-    terms: Terms, runner: Runner, of: CopiedPartition, findings: Iterable[Finding]
-) -> Iterator[Finding]:
+    terms: ProofTerms,
+    runner: Runner,
+    of: CopiedPartition,
+    findings: Iterable[ProofFinding],
+) -> Iterator[ProofFinding]:
     """The same findings, with the key of the first record of each."""
     findings = list(findings)
     tasks = []
@@ -54,7 +57,7 @@ def with_keys(
         yield replace(each, key=keys.get(_place(each)))
 
 
-def _place(finding: Finding) -> tuple[bool | None, int]:
+def _place(finding: ProofFinding) -> tuple[bool | None, int]:
     """Whether its record is on the source, and where; (None, -1): it has no key."""
     if finding.key_size is None:
         return None, -1
@@ -64,7 +67,7 @@ def _place(finding: Finding) -> tuple[bool | None, int]:
 
 
 def _read(
-    terms: Terms, of: CopiedPartition, offsets: list[int], *, on_source: bool
+    terms: ProofTerms, of: CopiedPartition, offsets: list[int], *, on_source: bool
 ) -> dict[tuple[bool | None, int], str]:
     name, topic_id = (
         (of.topic, of.topic_id) if on_source else (of.target_topic, of.copy_id)

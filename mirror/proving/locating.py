@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from mirror.clusters.cluster import Cluster
     from mirror.proving.content.placing import Odd
     from mirror.proving.log_stream import Stretch
-    from mirror.proving.sides import Terms
+    from mirror.proving.sides import ProofTerms
 
 NO_STAMP = np.empty(0, np.uint8)
 
 
 def last_of_keys(
-    terms: Terms, stretch: Stretch, keys: Odd, *, on_source: bool
+    terms: ProofTerms, stretch: Stretch, keys: Odd, *, on_source: bool
 ) -> LastOfKeys:
     """The last record of each key within the stretch. `keys`: marks of keys, ascending.
 
@@ -52,7 +52,7 @@ def last_of_keys(
 
 
 def originals(
-    terms: Terms, stretch: Stretch, marks: Odd, *, timed: bool = True
+    terms: ProofTerms, stretch: Stretch, marks: Odd, *, timed: bool = True
 ) -> dict[int, int]:
     """The first offset of each mark that is in a stretch of the source; `marks` ascend.
 
@@ -67,7 +67,7 @@ def originals(
     return first
 
 
-def filtered(terms: Terms, stretch: Stretch, offsets: Odd) -> Odd:
+def filtered(terms: ProofTerms, stretch: Stretch, offsets: Odd) -> Odd:
     """Which of these records of a source the flow leaves out, by headers or keys.
 
     Raises:
@@ -87,7 +87,7 @@ def filtered(terms: Terms, stretch: Stretch, offsets: Odd) -> Odd:
 
 
 def _described(
-    terms: Terms, stretch: Stretch, on_source: bool, *, timed: bool
+    terms: ProofTerms, stretch: Stretch, on_source: bool, *, timed: bool
 ) -> Iterator[tuple[Listed, Rows, Rows]]:
     """Records with the marks of them and of their keys."""
     with terms.connected(on_source=on_source) as cluster:

@@ -19,7 +19,7 @@ from mirror.driver.generation import Generation
 from mirror.errors import MirrorError, UnreachableError
 from mirror.offsets import progress
 from mirror.proving.run_files import RunFiles
-from mirror.proving.sides import Terms
+from mirror.proving.sides import ProofTerms
 from mirror.proving.survey import survey
 from mirror.proving.verification import Verification
 from mirror.recovery import proofs
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from mirror.config.schema import FlowConfig, MirrorConfig
     from mirror.proving.runner import Runner
     from mirror.proving.scope import Scope
-    from mirror.proving.survey import Survey
+    from mirror.proving.survey import ProofSurvey
     from mirror.proving.translated_ids import TranslatedIds
-    from mirror.proving.verification import Done, PartitionProof, Proven
+    from mirror.proving.verification import PartitionProof, Proven, VerifiedSoFar
 
 log = structlog.get_logger()
 
@@ -46,7 +46,7 @@ def prove(
     runner: Runner,
     scope: Scope,
     *,
-    show: Callable[[Done], None],
+    show: Callable[[VerifiedSoFar], None],
     after: Proven | None = None,
 ) -> Proven:
     """Prove the topics of the scope, and keep on the target how far those partitions
@@ -66,7 +66,7 @@ def prove(
             for alias in (flow.source, flow.target)
         )
 
-        def look() -> tuple[RunFiles, Survey]:
+        def look() -> tuple[RunFiles, ProofSurvey]:
             files = stack.enter_context(RunFiles())
             ended = _ends(after)
             if after is None and scope.since is None:
@@ -95,14 +95,14 @@ def terms_of(
     source: Cluster,
     target: Cluster,
     scope: Scope,
-) -> Terms:
+) -> ProofTerms:
     """What all comparisons of a flow go by; both clusters are connected. Ask for it
     after a survey: the records that this found may have ids that are new.
     """
     ends = (flow.target, flow.source)
     back = next((f for f in config.enabled_flows if (f.source, f.target) == ends), None)
     reads, writes = for_tasks(config, flow)
-    return Terms(
+    return ProofTerms(
         source=reads,
         target=writes,
         source_id=source.cluster_id,

@@ -17,7 +17,7 @@ from mirror.batches import alignment
 from mirror.clusters.admin import configs, topic_admin
 from mirror.errors import BrokerError, NoLeaderError, UnreachableError
 from mirror.proving import explaining, findings, locating
-from mirror.proving.account import Account, Finding, Kind, span_of
+from mirror.proving.account import Account, FindingKind, ProofFinding, span_of
 from mirror.proving.content import changed, content_findings
 from mirror.proving.explaining import LastOfKeys
 from mirror.proving.log_stream import Stretch
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from mirror.proving.copied_partition import CopiedPartition
     from mirror.proving.explaining import Mask
     from mirror.proving.runner import Runner
-    from mirror.proving.sides import Terms
+    from mirror.proving.sides import ProofTerms
 
 _DELETE_RETENTION_MS = 86_400_000
 _NO_TOPIC = "UNKNOWN_TOPIC_OR_PARTITION"
@@ -44,7 +44,7 @@ class Settled:
     """The outcome for rows of one partition."""
 
     account: Account
-    findings: tuple[Finding, ...]
+    findings: tuple[ProofFinding, ...]
     spans: Mapping[str, Span]
     """Where the copy has what its source does not have."""
 
@@ -54,7 +54,7 @@ class Settling:
 
     def __init__(
         self,
-        terms: Terms,
+        terms: ProofTerms,
         source: Cluster,
         target: Cluster,
         runner: Runner,
@@ -70,7 +70,7 @@ class Settling:
         self._runner = runner
         self._compaction = self._compacting(partitions)
 
-    def settle(
+    def explain(
         self, of: CopiedPartition, rows: Odd, *, timed: bool, stamped_from: int
     ) -> Settled:
         """Explain rows, or make findings of them; `timed`: their marks have times.
@@ -112,8 +112,10 @@ class Settling:
             found = [*findings.findings(of, rows, paired, originals)]
         repeats = 0
         if not self._terms.exactly_once:
-            repeats = sum(each.count for each in found if each.kind is Kind.DOUBLED)
-            found = [each for each in found if each.kind is not Kind.DOUBLED]
+            repeats = sum(
+                each.count for each in found if each.kind is FindingKind.DOUBLED
+            )
+            found = [each for each in found if each.kind is not FindingKind.DOUBLED]
         of_source = rows[:, alignment.WHAT] != alignment.ONLY_TARGET
         return Settled(
             account=Account(

@@ -28,7 +28,7 @@ _NOTHING = np.empty((0, to_columns.PLACE_COLUMNS), np.int64)
 _NO_BYTES = np.empty(0, np.uint8)
 
 
-class Section:
+class RecordSection:
     """Records that can be walked over: unpacked, but not listed."""
 
     def __init__(self, buffer: Buffer, rows: Rows) -> None:
@@ -57,7 +57,7 @@ class SideReader:
         self._most_unpacked = most_unpacked
         self._part: Stored | None = None
         self._sections: Iterator[tuple[Buffer, Rows]] = iter(())
-        self._section: Section | None = None
+        self._section: RecordSection | None = None
         self._parts: Iterator[Listed] = iter(())
         self.buffer, self.places = _NO_BYTES, _NOTHING
         self.came_home = self.ended = False
@@ -73,7 +73,7 @@ class SideReader:
             self._sections = unpacked(*self._part[:2], self._most_unpacked)
         return self._part
 
-    def section(self) -> Section | None:
+    def section(self) -> RecordSection | None:
         """The next records to walk over; None: there are none, or they are damaged."""
         if self._here() is None:
             return None
@@ -84,11 +84,11 @@ class SideReader:
                 found = None
             if found is None:
                 return None
-            self._section = Section(*found)
+            self._section = RecordSection(*found)
             self._section.begin_at(self.position)
         return self._section
 
-    def passes(self, section: Section) -> bool:
+    def passes(self, section: RecordSection) -> bool:
         """Go on behind this section if all of it has been walked over."""
         if section.state[merge_loop.ROW] < len(section.rows):
             return False
@@ -109,7 +109,7 @@ class SideReader:
         if self._section is not None:
             self._section.begin_at(self.position)
 
-    def advance(self) -> npt.NDArray[np.int64]:
+    def take_next(self) -> npt.NDArray[np.int64]:
         """Take the next records, none at the end."""
         part = next(self._parts, None)
         if part is None:

@@ -1,6 +1,6 @@
 """Opens the logs of both sides, as all tasks of a proof read them.
 
-Main types: `Terms`, what all tasks of a flow have in common, and `Source`, which
+Main types: `ProofTerms`, what all tasks of a flow have in common, and `Source`, which
 streams a source's records as they must be in the copy. `target` streams the copy,
 `stream` the records of either side as they are, but a source's with the ids of schemas
 that their copies have.
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Terms:
+class ProofTerms:
     """What all ranges of a flow have in common."""
 
     source: ClusterConfig = field(repr=False)
@@ -125,7 +125,7 @@ class Source:
 
     def __init__(
         self,
-        terms: Terms,
+        terms: ProofTerms,
         cluster: Cluster,
         of: CopiedPartition,
         first: int,
@@ -169,7 +169,7 @@ class Source:
 
 
 def target(
-    terms: Terms, cluster: Cluster, of: CopiedPartition, first: int, end: int
+    terms: ProofTerms, cluster: Cluster, of: CopiedPartition, first: int, end: int
 ) -> LogStream:
     """The records of the copy from `first` up to `end`."""
     stretch = Stretch(
@@ -183,7 +183,7 @@ def target(
 
 
 def stream(
-    terms: Terms,
+    terms: ProofTerms,
     cluster: Cluster,
     stretch: Stretch,
     *,

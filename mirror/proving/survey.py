@@ -43,7 +43,7 @@ TopicPartition = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Survey:
+class ProofSurvey:
     """What there is to prove."""
 
     partitions: tuple[CopiedPartition, ...]
@@ -59,7 +59,7 @@ class Survey:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Known:
+class _KnownRuns:
     """What the offset map says, without the runs that hold."""
 
     older: Mapping[TopicPartition, RunArray] = field(default_factory=dict)
@@ -77,7 +77,7 @@ def survey(
     scope: Scope,
     *,
     proofs: Mapping[TopicPartition, Proof],
-) -> Survey:
+) -> ProofSurvey:
     """Look at the topics of the scope. Their runs go to `files`, except by content:
     then the flow need not have run.
 
@@ -99,7 +99,7 @@ def survey(
     copies = target.topics({topic.target_topic for topic in chosen})
     positions = _positions(flow, target, needed=not scope.by_content)
     logs = Logs(flow, chosen, copies, source, target, since=scope.since)
-    known = _Known()
+    known = _KnownRuns()
     if not scope.by_content:
         known = _read_map(flow, target, chosen, copies, files)
     found = []
@@ -139,7 +139,7 @@ def survey(
                     began=0, by_content=scope.by_content,
                 )
             )  # fmt: skip
-    return Survey(
+    return ProofSurvey(
         partitions=tuple(found),
         older=known.older,
         late={
@@ -173,11 +173,11 @@ def _read_map(
     chosen: list[MirroredTopic],
     copies: Mapping[str, Topic],
     files: RunFiles,
-) -> _Known:
+) -> _KnownRuns:
     """Put the runs of these topics and copies into `files`; returns all else."""
     name = runs.topic_name(flow.source, flow.separator)
     if target.topic(name) is None:
-        return _Known()
+        return _KnownRuns()
     if settled_ends(target, [(name, 0)])[1]:
         raise ClusterError(
             f"cluster {target.alias}: a transaction in {name} is open for over "
@@ -208,7 +208,7 @@ def _read_map(
             # Where they stand is all that counts, whatever holes their source had.
             there = block.runs[:, [DOWNSTREAM, DOWNSTREAM, COUNT]]
             older.setdefault(key, []).append(runs.joined(there))
-    return _Known(
+    return _KnownRuns(
         older={key: np.concatenate(each) for key, each in older.items()},
         late=late,
         firsts=firsts,

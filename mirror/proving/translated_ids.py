@@ -17,7 +17,7 @@ import uuid
 from mirror.batches import alignment
 from mirror.batches.schema_id_map import IdMap
 from mirror.batches.schema_ids import ID_SIZE
-from mirror.clusters.registry.pace import Pace
+from mirror.clusters.registry.pace import RequestPace
 from mirror.clusters.registry.registry import Registry
 from mirror.errors import MirrorError
 from mirror.metadata import schema_claims
@@ -114,7 +114,7 @@ class TranslatedIds:
 
 @lru_cache(maxsize=1)
 def _asked(ids: TranslatedIds) -> TranslatedIds | MirrorError:
-    pace = Pace(ids.flow.schemas_requests_per_second)
+    pace = RequestPace(ids.flow.schemas_requests_per_second)
     below = ids.flow.schemas_context
     try:
         with (

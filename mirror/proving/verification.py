@@ -18,7 +18,7 @@ import structlog
 
 from mirror.errors import ClusterError
 from mirror.proving import explaining
-from mirror.proving.account import Account, Finding, Kind, widened
+from mirror.proving.account import Account, FindingKind, ProofFinding, widened
 from mirror.proving.comparing import NEVER, compare
 from mirror.proving.content.aligning import aligned
 from mirror.proving.content.content_findings import not_expired
@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from mirror.proving.ranges import Range
     from mirror.proving.run_files import RunFiles
     from mirror.proving.runner import Runner
-    from mirror.proving.sides import Terms
-    from mirror.proving.survey import Survey
+    from mirror.proving.sides import ProofTerms
+    from mirror.proving.survey import ProofSurvey
 
 log = structlog.get_logger()
 
@@ -82,7 +82,7 @@ class Proven:
     at: float
     """When it began, epoch seconds: what was copied by then is proven."""
     partitions: tuple[PartitionProof, ...]
-    findings: tuple[Finding, ...]
+    findings: tuple[ProofFinding, ...]
     by_content: bool = False
     """Whether records and copies were matched without the map."""
     own_times: Mapping[str, bool] = field(default_factory=dict)
@@ -90,7 +90,7 @@ class Proven:
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class VerifiedSoFar:
     """How far it is."""
 
     fetched_bytes: int
@@ -100,7 +100,7 @@ class Done:
 
 
 @dataclass(slots=True)
-class _Partition:
+class _ProvenPartition:
     """One partition while it is being proven."""
 
     of: CopiedPartition
@@ -108,7 +108,7 @@ class _Partition:
     waiting: int
     """Ranges without a result."""
     account: Account = field(default_factory=Account)
-    findings: list[Finding] = field(default_factory=list)
+    findings: list[ProofFinding] = field(default_factory=list)
     spans: dict[str, Span] = field(default_factory=dict)
     first_equal: int = NEVER
     own_times: bool = True
@@ -146,12 +146,12 @@ class Verification:
     def __init__(
         self,
         flow: FlowConfig,
-        terms: Terms,
+        terms: ProofTerms,
         source: Cluster,
         target: Cluster,
         runner: Runner,
         *,
-        show: Callable[[Done], None] = lambda _: None,
+        show: Callable[[VerifiedSoFar], None] = lambda _: None,
         keep: Callable[[PartitionProof], None] | None = None,
     ) -> None:
         """`show` is called with each result, `keep` with each partition in which
@@ -164,13 +164,13 @@ class Verification:
         self._runner = runner
         self._show = show
         self._keep = keep
-        self._partitions: dict[TopicPartition, _Partition] = {}
+        self._partitions: dict[TopicPartition, _ProvenPartition] = {}
         self._total = self._offsets = self._fetched = 0
         self._lost = OutOfReach(source, target)
 
     def prove(
         self,
-        found: Survey,
+        found: ProofSurvey,
         files: RunFiles,
         *,
         at: float,
@@ -225,9 +225,9 @@ class Verification:
         self._offsets += offsets
         self._fetched += fetched
         expected = self._fetched * self._total // max(self._offsets, 1)
-        self._show(Done(self._fetched, expected))
+        self._show(VerifiedSoFar(self._fetched, expected))
 
-    def _ranges(self, found: Survey, files: RunFiles) -> Iterator[Range]:
+    def _ranges(self, found: ProofSurvey, files: RunFiles) -> Iterator[Range]:
         """One partition after the other: a map may have millions of runs."""
         if self._terms.by_content:
             yield from self._ranges_by_content(found)
@@ -266,7 +266,7 @@ class Verification:
                 self._begin(ranges[0].of, ranges)
                 yield from ranges
 
-    def _ranges_by_content(self, found: Survey) -> Iterator[Range]:
+    def _ranges_by_content(self, found: ProofSurvey) -> Iterator[Range]:
         for each in aligned(self._terms, self._runner, found.partitions, self._lost):
             whole = ranges_of(each.of, each.runs, unknown_as=each.failure)
             ranges = [part for one in whole for part in narrowed(one)]
@@ -274,8 +274,10 @@ class Verification:
             self._count(each.offsets, each.fetched_bytes)
             yield from ranges
 
-    def _begin(self, of: CopiedPartition, ranges: Sequence[Range]) -> _Partition:
-        part = _Partition(of, target_end=ranges[-1].target_end, waiting=len(ranges))
+    def _begin(self, of: CopiedPartition, ranges: Sequence[Range]) -> _ProvenPartition:
+        part = _ProvenPartition(
+            of, target_end=ranges[-1].target_end, waiting=len(ranges)
+        )
         self._partitions[of.topic, of.partition] = part
         return part
 
@@ -307,7 +309,7 @@ class Verification:
         if not part.waiting:
             self._end(part)
 
-    def _end(self, part: _Partition) -> None:
+    def _end(self, part: _ProvenPartition) -> None:
         """All of a partition is compared and explained."""
         if self._counts_expired:
             of = part.of
@@ -331,12 +333,12 @@ class Verification:
             else:
                 part.kept = True
 
-    def _settle(self, part: _Partition) -> None:
+    def _settle(self, part: _ProvenPartition) -> None:
         """Explain the odd records of a partition, or make findings of them."""
         rows = np.concatenate(part.open)
         part.open.clear()
         try:
-            settled = self._settling.settle(
+            settled = self._settling.explain(
                 part.of, rows, timed=part.own_times, stamped_from=part.first_equal
             )
         except ClusterError as error:
@@ -349,8 +351,8 @@ class Verification:
         part.findings += settled.findings
 
 
-def _unproven(topic: str, reason: str) -> Finding:
-    return Finding(
-        kind=Kind.UNPROVEN, topic=topic, partition=-1, target_topic="",
+def _unproven(topic: str, reason: str) -> ProofFinding:
+    return ProofFinding(
+        kind=FindingKind.UNPROVEN, topic=topic, partition=-1, target_topic="",
         source=None, target=None, count=0, detail=f"{topic}: {reason}",
     )  # fmt: skip

@@ -19,7 +19,7 @@ from mirror.recovery import standby
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from mirror.recovery.standby import Entry, Fields, Standby
+    from mirror.recovery.standby import Fields, Standby, StandbyEntry
 
 KIND = "ends"
 NOT_KNOWN = -1
@@ -112,7 +112,7 @@ def at(found: Standby) -> float:
     return look.at if look is not None else 0.0
 
 
-def decode(topic: str, name: str, entry: Entry, looked_at: float) -> TopicEnds:
+def decode(topic: str, name: str, entry: StandbyEntry, looked_at: float) -> TopicEnds:
     """The ends of one topic.
 
     Raises:

@@ -14,7 +14,6 @@ from mirror.clusters import codes
 from mirror.errors import ClusterError
 from mirror.recovery import ends, risk, standby
 from mirror.recovery.ends import KIND, NOT_KNOWN, PartitionEnd, TopicEnds
-from mirror.recovery.sightings import Sightings
 from mirror.recovery.source_ends import SourceEnds
 
 if TYPE_CHECKING:
@@ -27,16 +26,56 @@ if TYPE_CHECKING:
 
 TopicPartition = tuple[str, int]
 
+_MOST = 32
+"""Sightings of one partition to remember, fewer of the middle if it is far behind."""
 _FAR_SECONDS = 60.0
 """Retention takes what is older than minutes, so only then the log's start matters."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Looked:
+class RiskLook:
     """What one look found."""
 
     ends: Mapping[str, TopicEnds]
     risk: RiskStatus
+
+
+class Sightings:
+    """The ends of a flow's partitions over time. A record that is not copied was
+    accepted after the last moment at which the end was seen that is copied now. This
+    needs no times of records, which producers choose.
+    """
+
+    def __init__(self) -> None:
+        self._seen: dict[TopicPartition, list[tuple[float, int]]] = {}
+
+    def recall(self, key: TopicPartition, at: float, end: int) -> None:
+        """Note an end that was seen before, from the oldest on."""
+        self._seen.setdefault(key, []).append((at, end))
+
+    def since(
+        self, key: TopicPartition, position: int, end: int, at: float
+    ) -> float | None:
+        """Note that the end was seen now; returns since when records may be missing, as
+        all is copied that the source accepted before that. None: not known.
+        """
+        seen = self._seen.setdefault(key, [])
+        if seen and seen[-1][1] > end:
+            seen.clear()  # another topic, or a log that lost its end
+        if seen and seen[-1][1] == end:
+            seen[-1] = (at, end)
+        else:
+            seen.append((at, end))
+        while len(seen) > 1 and seen[1][1] <= position:
+            del seen[0]
+        if len(seen) > _MOST:
+            del seen[1:-1:2]
+        return seen[0][0] if seen[0][1] <= position else None
+
+    def keep_only(self, keys: set[TopicPartition]) -> None:
+        """Forget all other partitions."""
+        for key in self._seen.keys() - keys:
+            del self._seen[key]
 
 
 class Looking:
@@ -56,7 +95,7 @@ class Looking:
                 if end.end >= 0:
                     self._sightings.recall((topic, number), end.at, end.end)
 
-    def look(self, source: Cluster, names: Collection[str], *, at: float) -> Looked:
+    def look(self, source: Cluster, names: Collection[str], *, at: float) -> RiskLook:
         """Look at these topics, `at` this time (now).
 
         Raises:
@@ -90,7 +129,7 @@ class Looking:
                 since=since,
             )
         found = self._ends.improve(changed)
-        return Looked(ends=found, risk=risk.assess(found, progress, at=at))
+        return RiskLook(ends=found, risk=risk.assess(found, progress, at=at))
 
     def _since(
         self, key: TopicPartition, position: int | None, end: PartitionEnd

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class RolesStanding:
     """What the roles of all pairs mean for the flows."""
 
     flows: tuple[FlowConfig, ...]
@@ -58,7 +58,7 @@ def in_order(
     return flows, found.notes
 
 
-def standing(config: MirrorConfig, reach: Callable[[str], Cluster]) -> Standing:
+def standing(config: MirrorConfig, reach: Callable[[str], Cluster]) -> RolesStanding:
     """`reach` gives a cluster by its alias, or raises `ClusterError`."""
     passive, notes = set(), []
     unfed: set[str] = set()
@@ -89,7 +89,7 @@ def standing(config: MirrorConfig, reach: Callable[[str], Cluster]) -> Standing:
             resting[back] = f"{back} rests: {active} is active in {pair.name}"
         else:
             left[back] = (*left.get(back, ()), pair)
-    return Standing(
+    return RolesStanding(
         flows=by_role(config.enabled_flows, passive),
         resting=resting,
         left=left,

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 VERSION = 1
 
 
-class Step(StrEnum):
+class RebuildStep(StrEnum):
     """How far a rebuild is."""
 
     PAUSED = "paused"
@@ -47,7 +47,7 @@ class Rebuild:
     topic: str
     """On the source."""
     target_topic: str
-    step: Step
+    step: RebuildStep
     at: float
     """When it began, epoch seconds."""
     source_id: str
@@ -70,12 +70,12 @@ class Rebuild:
 
     @property
     def unfinished(self) -> bool:
-        return self.step is not Step.DONE
+        return self.step is not RebuildStep.DONE
 
     @property
     def pauses(self) -> bool:
         """Whether the topic must not be copied now."""
-        return self.step in (Step.PAUSED, Step.DELETING)
+        return self.step in (RebuildStep.PAUSED, RebuildStep.DELETING)
 
     def record(self, flow: str) -> tuple[bytes, bytes]:
         """Key and value, as in the topic."""
@@ -167,7 +167,7 @@ def _rebuild(topic: str, told: dict[str, Any]) -> Rebuild:
     return Rebuild(
         topic=topic,
         target_topic=str(told["target_topic"]),
-        step=Step(told["step"]),
+        step=RebuildStep(told["step"]),
         at=float(told["at"]),
         source_id=str(told["source_id"]),
         topic_id=uuid.UUID(told["topic_id"]).hex,

@@ -47,7 +47,7 @@ class Role:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Block:
+class WriteBlock:
     """For how long a run kept producers from writing; epoch seconds."""
 
     began: float
@@ -100,15 +100,15 @@ class Run:
         return STEPS.index(step) + 1 if step in STEPS else 0
 
     @property
-    def block(self) -> Block | None:
+    def block(self) -> WriteBlock | None:
         """The last block of producers; None if there was none."""
         fences = BLOCKS[0]
-        found: Block | None = None
+        found: WriteBlock | None = None
         for entry in self.entries:
             blocks = found is not None and found.ended is None
             if entry.step == fences and entry.state is not StepState.UNDONE:
                 if not blocks:
-                    found = Block(began=entry.at)
+                    found = WriteBlock(began=entry.at)
             elif (
                 found is not None
                 and blocks

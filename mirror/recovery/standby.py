@@ -4,8 +4,8 @@ A compacted topic of one partition per source cluster, for the day on which the 
 does not answer. Layout: key = `<kind>/<name>`, value = JSON with `version`, `at` (ISO
 8601, UTC) and the kind's fields, or `gone: true` for what there no longer is. After a
 look at everything of a kind, `looks/<kind>` says when it was; what has not changed
-since is not written again. Main types: `Entry` and `StandbyWriter`; `read` reads some
-kinds, and leaves others alone.
+since is not written again. Main types: `StandbyEntry` and `StandbyWriter`; `read` reads
+some kinds, and leaves others alone.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Fields = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class StandbyEntry:
     """What the topic says about one thing."""
 
     at: float
@@ -55,9 +55,9 @@ class Entry:
 class Standby:
     """What the topic says about some kinds of things."""
 
-    entries: Mapping[str, Mapping[str, Entry]]
+    entries: Mapping[str, Mapping[str, StandbyEntry]]
     """By kind and name, without what is gone."""
-    looks: Mapping[str, Entry]
+    looks: Mapping[str, StandbyEntry]
     """The last look at each kind."""
 
 
@@ -87,11 +87,11 @@ def look_name(kind: str, part: str | None) -> str:
 
 def ended(kind: str, part: str) -> tuple[bytes, bytes]:
     """Key and value by which a part that ended looks at nothing any more."""
-    entry = Entry(at=time.time(), fields={_GONE: True})
+    entry = StandbyEntry(at=time.time(), fields={_GONE: True})
     return encode(LOOKS, look_name(kind, part), entry)
 
 
-def encode(kind: str, name: str, entry: Entry) -> tuple[bytes, bytes]:
+def encode(kind: str, name: str, entry: StandbyEntry) -> tuple[bytes, bytes]:
     """Key and value."""
     at = datetime.fromtimestamp(entry.at, UTC).isoformat(timespec="milliseconds")
     told = {"version": VERSION, "at": at.replace("+00:00", "Z"), **entry.fields}
@@ -99,7 +99,7 @@ def encode(kind: str, name: str, entry: Entry) -> tuple[bytes, bytes]:
     return f"{kind}/{name}".encode(), value.encode()
 
 
-def decode(topic: str, key: bytes, value: bytes) -> Entry:
+def decode(topic: str, key: bytes, value: bytes) -> StandbyEntry:
     """One value of the topic, of a kind that this version knows.
 
     Raises:
@@ -109,7 +109,7 @@ def decode(topic: str, key: bytes, value: bytes) -> Entry:
         told = json.loads(value)
         version, at = told["version"], told["at"]
         if version == VERSION:
-            return Entry(
+            return StandbyEntry(
                 at=datetime.fromisoformat(at).timestamp(),
                 fields={k: v for k, v in told.items() if k not in _ENVELOPE},
             )
@@ -131,7 +131,7 @@ def damaged(topic: str, key: str, error: Exception) -> ClusterError:
 
 def _decoded(
     topic: str, newest: Mapping[bytes, bytes], kinds: Collection[str]
-) -> dict[tuple[str, str], Entry]:
+) -> dict[tuple[str, str], StandbyEntry]:
     found = {}
     for key, value in newest.items():
         kind, slash, name = key.decode(errors="replace").partition("/")
@@ -140,20 +140,22 @@ def _decoded(
     return found
 
 
-def _standby(found: Mapping[tuple[str, str], Entry], kinds: Collection[str]) -> Standby:
-    by_kind: dict[str, dict[str, Entry]] = {kind: {} for kind in (*kinds, LOOKS)}
+def _standby(
+    found: Mapping[tuple[str, str], StandbyEntry], kinds: Collection[str]
+) -> Standby:
+    by_kind: dict[str, dict[str, StandbyEntry]] = {kind: {} for kind in (*kinds, LOOKS)}
     for (kind, name), entry in found.items():
         if not entry.gone:
             by_kind[kind][name] = entry
     return Standby(looks=_looks(by_kind.pop(LOOKS)), entries=by_kind)
 
 
-def _looks(found: Mapping[str, Entry]) -> dict[str, Entry]:
+def _looks(found: Mapping[str, StandbyEntry]) -> dict[str, StandbyEntry]:
     """The last look at each kind. Where parts of a flow look at topics of their own,
     what is said holds as of the part that looked longest ago.
     """
-    looks: dict[str, Entry] = {}
-    of_parts: dict[str, list[Entry]] = {}
+    looks: dict[str, StandbyEntry] = {}
+    of_parts: dict[str, list[StandbyEntry]] = {}
     for name, entry in found.items():
         kind, slash, _ = name.partition("/")
         if slash:
@@ -167,7 +169,7 @@ def _looks(found: Mapping[str, Entry]) -> dict[str, Entry]:
     return looks
 
 
-def _at(entry: Entry) -> float:
+def _at(entry: StandbyEntry) -> float:
     return entry.at
 
 
@@ -186,7 +188,7 @@ class StandbyWriter:
         self._replication_factor = flow.replication_factor
         self._kinds = frozenset(kinds)
         self._target: Cluster | None = None
-        self._known: dict[tuple[str, str], Entry] = {}
+        self._known: dict[tuple[str, str], StandbyEntry] = {}
 
     def known(self, target: Cluster) -> Standby:
         """What the topic says about these kinds now.
@@ -225,7 +227,9 @@ class StandbyWriter:
             gone = set(filter(self._ours, gone))
         changed |= {(kind, name): {_GONE: True} for name in gone}
         changed[LOOKS, look_name(kind, self._part)] = look
-        entries = {key: Entry(at=at, fields=told) for key, told in changed.items()}
+        entries = {
+            key: StandbyEntry(at=at, fields=told) for key, told in changed.items()
+        }
         try:
             end = self._writer.write(
                 [encode(*key, entry) for key, entry in entries.items()]

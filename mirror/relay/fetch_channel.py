@@ -2,7 +2,8 @@
 
 Main type: `FetchChannel`: makes the session's next request, which names only what has
 changed, and takes its answer. It uses topic ids if the broker supports them. `source`
-decides which partitions are read on which channel, and what to believe of an `Answer`.
+decides which partitions are read on which channel, and what to believe of an
+`FetchAnswer`.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _LAST_EPOCH = (1 << 31) - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class FetchAnswer:
     """What one broker answered: its partitions, and the bytes they lie in.
 
     The bytes are not reused until they are given back.

@@ -57,7 +57,7 @@ class Gap:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class GapFinding:
     """The result for a suspect: a gap, or why none can be established."""
 
     suspect: Suspect
@@ -68,7 +68,7 @@ class Finding:
     """The newest leader that any broker names."""
 
 
-def look(source: Cluster, suspects: Iterable[Suspect]) -> list[Finding]:
+def look(source: Cluster, suspects: Iterable[Suspect]) -> list[GapFinding]:
     """Ask the source about suspects, all at once.
 
     Raises:
@@ -81,7 +81,7 @@ def look(source: Cluster, suspects: Iterable[Suspect]) -> list[Finding]:
     for key, suspect in asked.items():
         shown = views.agreed(suspect.topic)
         if reason := _in_the_way(suspect, shown, views):
-            findings[key] = Finding(suspect=suspect, reason=reason)
+            findings[key] = GapFinding(suspect=suspect, reason=reason)
         elif shown is not None:
             topics[suspect.topic] = shown
     logs = _logs(source, [asked[key] for key in asked if key not in findings], topics)
@@ -90,11 +90,11 @@ def look(source: Cluster, suspects: Iterable[Suspect]) -> list[Finding]:
         suspect, topic = asked[key], topics[key[0]]
         leader = topic.leaders[key[1]]
         if after.has_another(leader.node, topic):
-            findings[key] = Finding(suspect=suspect, reason=_disagree(suspect))
+            findings[key] = GapFinding(suspect=suspect, reason=_disagree(suspect))
             continue
         answered = leader.node in views.answers.keys() & after.answers.keys()
         if not answered or (log := logs.get(key)) is None:
-            findings[key] = Finding(
+            findings[key] = GapFinding(
                 suspect=suspect,
                 reason=f"{_name(suspect)}: broker {leader.node}, which leads it under "
                 f"epoch {leader.epoch}, does not say which offsets it has",
@@ -118,7 +118,9 @@ def look(source: Cluster, suspects: Iterable[Suspect]) -> list[Finding]:
         if gap is not None:
             # A former leader that is cut off may still show what is lost.
             gap = replace(gap, to=replace(gap.to, oldest_leader=leader.epoch))
-        findings[key] = Finding(suspect=suspect, gap=gap, leader=leader, reason=reason)
+        findings[key] = GapFinding(
+            suspect=suspect, gap=gap, leader=leader, reason=reason
+        )
     return list(findings.values())
 
 

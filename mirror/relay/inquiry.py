@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from mirror.errors import MirrorError
 from mirror.relay import gaps
-from mirror.relay.gaps import Finding
+from mirror.relay.gaps import GapFinding
 
 if TYPE_CHECKING:
     from mirror.clusters.cluster import Cluster
@@ -30,7 +30,7 @@ class Inquiry:
         """Takes over `source`, which need not be connected yet."""
         self._cluster = source
         self._waiting: dict[TopicPartition, Suspect] = {}
-        self._answers: queue.SimpleQueue[list[Finding] | Exception] = (
+        self._answers: queue.SimpleQueue[list[GapFinding] | Exception] = (
             queue.SimpleQueue()
         )
         self._thread: threading.Thread | None = None
@@ -40,11 +40,11 @@ class Inquiry:
         """Queue a suspect; it is investigated as soon as possible."""
         self._waiting[suspect.key] = suspect
 
-    def findings(self) -> list[Finding]:
+    def findings(self) -> list[GapFinding]:
         """What is known by now, without waiting; starts the next round if suspects are
         queued.
         """
-        found: list[Finding] = []
+        found: list[GapFinding] = []
         while not self._answers.empty():
             answer = self._answers.get()
             if isinstance(answer, Exception):
@@ -73,7 +73,7 @@ class Inquiry:
             self._answers.put(gaps.look(self._cluster, suspects))
         except MirrorError as error:
             reason = str(error)
-            self._answers.put([Finding(suspect=s, reason=reason) for s in suspects])
+            self._answers.put([GapFinding(suspect=s, reason=reason) for s in suspects])
         except Exception as error:  # noqa: BLE001  `findings` raises it in the slot
             self._answers.put(error)
         finally:

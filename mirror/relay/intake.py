@@ -16,7 +16,7 @@ from mirror.batches import batch, former
 from mirror.clusters import codes
 from mirror.errors import CorruptBatchError, TransformError, UnreachableError
 from mirror.offsets.progress import NO_ID, Position
-from mirror.relay.tally import Part
+from mirror.relay.tally import Tallied
 from mirror.status.counts import TRANSFORM, Counts
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from mirror.clusters.wire.fetch import Fetched
     from mirror.config.schema import FlowConfig
     from mirror.relay.faults import Faults
-    from mirror.relay.fetch_channel import Answer
+    from mirror.relay.fetch_channel import FetchAnswer
     from mirror.relay.jumps import Jump
     from mirror.relay.lease import Assignment
     from mirror.relay.pending_transaction import PendingTransaction
@@ -114,11 +114,11 @@ class Intake:
             transaction.moved.setdefault(key, position)
         self._settled = {}
 
-    def settle(self, key: TopicPartition, position: Position) -> None:
+    def commit_first(self, key: TopicPartition, position: Position) -> None:
         """Commit a first position that a second lookup might not find again."""
         self._settled[key] = position
 
-    def foresee(self, answer: Answer) -> dict[TopicPartition, tuple[int, int]]:
+    def foresee(self, answer: FetchAnswer) -> dict[TopicPartition, tuple[int, int]]:
         """Where its partitions will be, and after which leader epoch, if all goes well:
         a quick guess that may be wrong.
         """
@@ -133,7 +133,9 @@ class Intake:
         }
         return {key: (end, epoch) for key, (end, epoch) in ends.items() if end >= 0}
 
-    def take(self, answer: Answer, transaction: PendingTransaction) -> Iterator[None]:
+    def take(
+        self, answer: FetchAnswer, transaction: PendingTransaction
+    ) -> Iterator[None]:
         """Put what one leader answered into the transaction, a partition at a time.
 
         Raises:
@@ -189,7 +191,7 @@ class Intake:
         self._reader.leave_out(key)
 
     def _take(
-        self, fetched: Fetched, answer: Answer, transaction: PendingTransaction
+        self, fetched: Fetched, answer: FetchAnswer, transaction: PendingTransaction
     ) -> None:
         key = (fetched.topic, fetched.partition)
         position = self._reader.offset(key)
@@ -235,7 +237,7 @@ class Intake:
             bytes=sum(encoded.size for encoded in done.batches),
             skipped=found.skipped if whole else 0,
         )
-        transaction.count(key, Part(counts, newest=done.newest, read_at=time.time()))
+        transaction.count(key, Tallied(counts, newest=done.newest, read_at=time.time()))
         self._hold(key, done)
 
     def _hold(self, key: TopicPartition, done: Rewritten) -> None:
@@ -255,7 +257,7 @@ class Intake:
     def _rewritten(
         self,
         fetched: Fetched,
-        answer: Answer,
+        answer: FetchAnswer,
         position: int,
         transaction: PendingTransaction,
     ) -> tuple[Buffer, Batches, Rewritten] | None:
@@ -350,7 +352,7 @@ class Intake:
             goes_on_at=jump.to.offset,
         )  # fmt: skip
         transaction.losses.append(loss)
-        transaction.count(key, Part(Counts(lost=loss.count or 0)))
+        transaction.count(key, Tallied(Counts(lost=loss.count or 0)))
         transaction.moved[key] = jump.to
         self._reader.seek(key, jump.to.offset, jump.to.leader_epoch)
 

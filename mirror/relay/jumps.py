@@ -56,7 +56,7 @@ def first_positions(
         if key in known.unsettled
         and not remade(topics[key[0]].topic_id, known.unsettled[key])
     }
-    settled = starting.settle(source, waiting, place)
+    settled = starting.find_late(source, waiting, place)
     new = [key for key in keys if key not in known.positions and key not in waiting]
     found = topic_admin.list_offsets(source, new, timestamp=topic_admin.EARLIEST)
     return settled | {

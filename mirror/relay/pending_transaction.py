@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from mirror.offsets.progress import Position, RunningCount
     from mirror.recovery.losses import Loss
     from mirror.relay.rewrite import Rewriter
-    from mirror.relay.tally import Part
+    from mirror.relay.tally import Tallied
 
 TopicPartition = tuple[str, int]
 
@@ -30,7 +30,7 @@ class PendingTransaction:
     origins: dict[TopicPartition, TopicPartition] = field(default_factory=dict)
     """The source partition of each target partition that has batches."""
     moved: dict[TopicPartition, Position] = field(default_factory=dict)
-    counts: dict[TopicPartition, Part] = field(default_factory=dict)
+    counts: dict[TopicPartition, Tallied] = field(default_factory=dict)
     running: dict[TopicPartition, RunningCount] = field(default_factory=dict)
     """Counts of all transactions up to this one; set when it is written."""
     losses: list[Loss] = field(default_factory=list)
@@ -48,7 +48,7 @@ class PendingTransaction:
         """The size of its batches in bytes."""
         return sum(b.size for queue in self.batches.values() for b in queue)
 
-    def count(self, key: TopicPartition, more: Part) -> None:
+    def count(self, key: TopicPartition, more: Tallied) -> None:
         """Add to the counts of a source partition."""
         known = self.counts.get(key)
         self.counts[key] = more if known is None else known + more

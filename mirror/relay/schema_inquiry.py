@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING
 import uuid
 
 from mirror.clusters.cluster import Cluster
-from mirror.clusters.registry.pace import Pace
+from mirror.clusters.registry.pace import RequestPace
 from mirror.clusters.registry.registry import Registry
 from mirror.errors import MirrorError
 from mirror.metadata import schema_claims, schema_need
-from mirror.metadata.schema_need import Settled
+from mirror.metadata.schema_need import SettledId
 from mirror.offsets.progress import ProgressReader, topic_name
 
 if TYPE_CHECKING:
@@ -38,14 +38,14 @@ class SchemaInquiry:
         self._target = Cluster(plan.target, client_id=client, cluster_id=plan.target_id)
         self._waiting: dict[int, bytes] = {}
         self._asked: set[int] = set()
-        self._answers: queue.SimpleQueue[tuple[int, Settled] | Exception] = (
+        self._answers: queue.SimpleQueue[tuple[int, SettledId] | Exception] = (
             queue.SimpleQueue()
         )
         self._thread: threading.Thread | None = None
         self._closing = threading.Event()
         self._generation = ""
         rate = plan.flow.schemas_requests_per_second
-        self._paces = (Pace(rate), Pace(rate))
+        self._paces = (RequestPace(rate), RequestPace(rate))
         """Of the source's registry and the target's."""
         self._copied: Mapping[int, int] | None = None
 
@@ -58,11 +58,11 @@ class SchemaInquiry:
         if number not in self._asked:
             self._waiting[number] = guid
 
-    def findings(self) -> dict[int, Settled]:
+    def findings(self) -> dict[int, SettledId]:
         """What is known by now, without waiting; starts the next round if any are
         queued.
         """
-        found: dict[int, Settled] = {}
+        found: dict[int, SettledId] = {}
         while not self._answers.empty():
             answer = self._answers.get()
             if isinstance(answer, Exception):
@@ -106,7 +106,7 @@ class SchemaInquiry:
                         return
                     found = _settled(sides, number, guid)
                     if found.unanswered and number in (noted := self._noted()):
-                        found = Settled(target_id=noted[number])
+                        found = SettledId(target_id=noted[number])
                     self._answers.put((number, found))
         except Exception as error:  # noqa: BLE001  `findings` raises it in the slot
             self._answers.put(error)
@@ -141,7 +141,7 @@ class SchemaInquiry:
         return self._target
 
 
-def _settled(sides: Sides, number: int, guid: bytes) -> Settled:
+def _settled(sides: Sides, number: int, guid: bytes) -> SettledId:
     if guid:
         return schema_need.settle_guid(sides, str(uuid.UUID(bytes=guid)))
-    return schema_need.settle(sides, number)
+    return schema_need.settle_id(sides, number)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from mirror.batches.batch import Buffer, Rows
     from mirror.batches.schema_id_map import IdMap
     from mirror.config.schema import FlowConfig
-    from mirror.metadata.schema_need import Settled
+    from mirror.metadata.schema_need import SettledId
     from mirror.offsets.progress import Position
     from mirror.relay.lease import LeasePlan
     from mirror.relay.provenance import Provenance
@@ -215,7 +215,7 @@ class SchemaBarrier:
     def close(self) -> None:
         self._inquiry.close()
 
-    def _note(self, findings: Mapping[int, Settled], now: float) -> None:
+    def _note(self, findings: Mapping[int, SettledId], now: float) -> None:
         old = now - self._strange_since > STRANGE_SECONDS
         if len(self._strange) and (old or len(self._strange) > _MOST_STRANGE):
             self._strange = schema_ids.Numbers()

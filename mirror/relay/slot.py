@@ -37,7 +37,7 @@ from mirror.relay.jumps import first_positions
 from mirror.relay.latency import bounds
 from mirror.relay.source import SourceReader
 from mirror.relay.suspicions import Suspicions
-from mirror.relay.take_over import Survey
+from mirror.relay.take_over import TakeOverSurvey
 from mirror.relay.tally import Tally
 from mirror.relay.target import MAX_IN_FLIGHT, TargetWriter
 from mirror.relay.transaction_records import TransactionRecords
@@ -108,7 +108,7 @@ class Slot:
         self._after_error = True
         """Whether the next take-over follows an error, or a start; else it only gives
         partitions that were set aside another chance."""
-        self._survey = Survey(
+        self._survey = TakeOverSurvey(
             flow, self._source, self._target, self._writer, records, log=self._log
         )
         self._suspicions = Suspicions(
@@ -362,7 +362,7 @@ class Slot:
         for key, reason in standing.obstacles.items():
             self._intake.set_aside(key, reason)
         for key, position in standing.first.items():
-            self._intake.settle(key, position)
+            self._intake.commit_first(key, position)
         for key, position in standing.doubtful.items():
             self._suspicions.look_into(key, position)
         for key, position in standing.unchecked.items():

@@ -27,7 +27,7 @@ from mirror.errors import (
     LeaderError,
     UnreachableError,
 )
-from mirror.relay.fetch_channel import MAX_WAIT_MS, Answer, FetchChannel
+from mirror.relay.fetch_channel import MAX_WAIT_MS, FetchAnswer, FetchChannel
 from mirror.relay.nearest import LOOK_SECONDS, PATIENCE_SECONDS, Nearest
 from mirror.relay.pace import Pace
 
@@ -310,7 +310,7 @@ class SourceReader:
         for connection in self.connections():
             connection.read_on()
 
-    def read(self, ready: AbstractSet[Connection]) -> Iterator[Answer]:
+    def read(self, ready: AbstractSet[Connection]) -> Iterator[FetchAnswer]:
         """The answers on connections that have something to read. The leader read least
         recently comes first, since callers may stop after any answer.
 
@@ -367,7 +367,7 @@ class SourceReader:
         self._nearest.failed(key)
         self._ask_leader(key)
 
-    def _read(self, channel: FetchChannel, pending: Pending) -> Answer | None:
+    def _read(self, channel: FetchChannel, pending: Pending) -> FetchAnswer | None:
         body = pending.result()
         self.pace.take(len(body))
         if (found := channel.take(body, self._names, self._cluster.alias)) is None:
@@ -377,7 +377,7 @@ class SourceReader:
         near = frozenset(key for key in keys if self._is_near(key, channel))
         spare = self._spare.pop() if self._spare else bytearray(_SMALL_BUFFER)
         owned = pending.connection.take_buffer(spare)
-        return Answer(fetched, np.frombuffer(body, np.uint8), owned, near)
+        return FetchAnswer(fetched, np.frombuffer(body, np.uint8), owned, near)
 
     def _is_answer(self, part: Fetched, channel: FetchChannel) -> bool:
         """Whether it belongs to what we ask now, and is to be believed."""

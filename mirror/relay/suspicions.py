@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from mirror.clusters.cluster import Cluster
     from mirror.config.schema import FlowConfig
     from mirror.offsets.progress import Position
-    from mirror.relay.gaps import Finding, Gap
+    from mirror.relay.gaps import Gap, GapFinding
     from mirror.relay.inquiry import Inquiry
     from mirror.relay.lease import Assignment
     from mirror.relay.source import SourceReader
@@ -115,7 +115,7 @@ class Suspicions:
             found.append(self._judge(finding))
         return found
 
-    def _judge(self, finding: Finding) -> Verdict:
+    def _judge(self, finding: GapFinding) -> Verdict:
         suspect, gap, key = finding.suspect, finding.gap, finding.suspect.key
         if finding.leader is not None:
             topic_id = gap.to.topic_id if gap else suspect.position.topic_id

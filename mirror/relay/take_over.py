@@ -1,9 +1,9 @@
 """What a slot learns at a take-over, once it has fenced earlier owners.
 
-Main type: `Survey`, which asks both clusters, ends transactions that brokers left open
-(`clusters.hanging`), and rejects a slot of a superseded run. `Found` is what the
-clusters say and `Standing` what follows for each partition: frozen values that the slot
-passes to its reader, intake and writer.
+Main type: `TakeOverSurvey`, which asks both clusters, ends transactions that brokers
+left open (`clusters.hanging`), and rejects a slot of a superseded run. `Found` is what
+the clusters say and `Standing` what follows for each partition: frozen values that the
+slot passes to its reader, intake and writer.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ class Found:
         return self.source_topics[key[0]].leaders[key[1]].epoch
 
 
-class Survey:
+class TakeOverSurvey:
     """Asks both clusters at each take-over of one slot."""
 
     def __init__(

@@ -1,7 +1,7 @@
 """Counts what a slot does during one lease.
 
-Main types: `Tally`, and `Part`, what one transaction does to one partition, which
-counts only once it is committed. `Tally` builds the reports and knows no broker.
+Main types: `Tally`, and `Tallied`, what one transaction does to one partition,
+which counts only once it is committed. `Tally` builds the reports and knows no broker.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _MOST_SAMPLES = 2000
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class Tallied:
     """What one transaction does to one partition."""
 
     counts: Counts = NOTHING
@@ -40,8 +40,8 @@ class Part:
     read_at: float = 0.0
     """When that record was fetched, epoch seconds."""
 
-    def __add__(self, more: Part) -> Part:
-        return Part(
+    def __add__(self, more: Tallied) -> Tallied:
+        return Tallied(
             self.counts + more.counts,
             newest=max(self.newest, more.newest),
             read_at=max(self.read_at, more.read_at),
@@ -136,7 +136,7 @@ class Tally:
 
     def written(
         self,
-        parts: Mapping[TopicPartition, Part],
+        parts: Mapping[TopicPartition, Tallied],
         moved: Mapping[TopicPartition, Position],
     ) -> dict[TopicPartition, RunningCount]:
         """The running counts that a transaction with these parts must write: all that
@@ -147,7 +147,7 @@ class Tally:
 
     def committed(
         self,
-        parts: Mapping[TopicPartition, Part],
+        parts: Mapping[TopicPartition, Tallied],
         moved: Mapping[TopicPartition, Position],
         running: Mapping[TopicPartition, RunningCount],
         *,
@@ -159,7 +159,7 @@ class Tally:
         self._of_slot.transactions += 1
         self._of_slot.transaction_seconds += seconds
         for key, position in moved.items():
-            part = parts.get(key, Part())
+            part = parts.get(key, Tallied())
             partition = self._of(key)
             partition.lateness.committed(position.offset, part.newest / 1000, now)
             partition.counts += part.counts

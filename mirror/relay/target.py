@@ -17,14 +17,14 @@ import time
 from typing import TYPE_CHECKING
 
 from mirror.clusters import hanging
-from mirror.clusters.hanging import Looked
+from mirror.clusters.hanging import HangingLook
 from mirror.clusters.transactions import Producer
 from mirror.clusters.wire import write
 from mirror.errors import MirrorError, UnreachableError
 from mirror.relay.copies import Copies
 from mirror.relay.endings import Endings
 from mirror.relay.quota import Quota
-from mirror.relay.transaction_path import Destination, Stage, TransactionPath
+from mirror.relay.transaction_path import Destination, PathStage, TransactionPath
 from mirror.relay.waiting import wait
 
 if TYPE_CHECKING:
@@ -121,12 +121,12 @@ class TargetWriter:
 
     def complete(
         self, topics: Mapping[str, Topic], partitions: Iterable[TopicPartition]
-    ) -> Looked:
+    ) -> HangingLook:
         """After a take-over, end transactions left open in these partitions; see
         `clusters.hanging`.
         """
         if self._producers[0].transactional_id is None:
-            return Looked()
+            return HangingLook()
         looked = hanging.complete(self._cluster, self._producers, topics, partitions)
         ids = {each.transactional_id: each.producer_id for each in self._producers}
         for each in looked.hanging:
@@ -250,7 +250,7 @@ class TargetWriter:
 
     def _drop_uncommitted(self) -> None:
         self._under_way = deque(
-            path for path in self._under_way if path.stage == Stage.COMMITTING
+            path for path in self._under_way if path.stage == PathStage.COMMITTING
         )
 
     def take_events(self) -> list[Committed]:

@@ -43,7 +43,7 @@ _ASK_AGAIN_SECONDS = 0.002
 _PATIENCE_SECONDS = 30.0
 
 
-class Stage(IntEnum):
+class PathStage(IntEnum):
     """How far a transaction is on its path."""
 
     FILLED = 0
@@ -86,7 +86,7 @@ class TransactionPath:
         """Sends nothing before `advance`. For `channels` see `Write`."""
         self.transaction = transaction
         self.size = transaction.size
-        self.stage = Stage.FILLED
+        self.stage = PathStage.FILLED
         # A commit may use it up and bring another one.
         self._producer_id = producer.producer_id
         self._partitions: set[TopicPartition] = set()
@@ -115,18 +115,18 @@ class TransactionPath:
             PartitionError: a partition refuses what we sent.
             ClusterError: anything else; for example, a topic was re-created.
         """
-        if self.stage == Stage.FILLED:
+        if self.stage == PathStage.FILLED:
             self._open()
-        if self.stage == Stage.WRITING:
+        if self.stage == PathStage.WRITING:
             written = self._write.advance()
             self._learn_quota(written=written)
             if written:
-                self.stage = Stage.WRITTEN
-        if self.stage == Stage.WRITTEN and (before is None or before.recorded):
+                self.stage = PathStage.WRITTEN
+        if self.stage == PathStage.WRITTEN and (before is None or before.recorded):
             self._begin_records()
-        while self.stage == Stage.RECORDING and self._write.advance():
+        while self.stage == PathStage.RECORDING and self._write.advance():
             self._write_records()
-        if self.stage == Stage.RECORDED and (before is None or before.committed):
+        if self.stage == PathStage.RECORDED and (before is None or before.committed):
             self._ask_for_commit()
         if self._commit is not None and self._commit.answered:
             self._read_commit(self._commit)
@@ -134,18 +134,18 @@ class TransactionPath:
     @property
     def sent(self) -> bool:
         """Whether all data is on its way, and none of it will be sent again."""
-        return self.stage > Stage.WRITING or self._write.sent
+        return self.stage > PathStage.WRITING or self._write.sent
 
     @property
     def recorded(self) -> bool:
         """The same for the transaction records."""
-        if self.stage == Stage.RECORDING:
+        if self.stage == PathStage.RECORDING:
             return not self._records and self._write.sent
-        return self.stage > Stage.RECORDING
+        return self.stage > PathStage.RECORDING
 
     @property
     def committed(self) -> bool:
-        return self.stage == Stage.COMMITTED
+        return self.stage == PathStage.COMMITTED
 
     def expect_ending(self, endings: Endings) -> None:
         """Once committed: find out when it has ended in all its partitions."""
@@ -160,7 +160,7 @@ class TransactionPath:
     @property
     def again_in(self) -> float | None:
         """Seconds until `advance` has something to do even without an answer."""
-        if self.stage == Stage.RECORDED and self._commit_at:
+        if self.stage == PathStage.RECORDED and self._commit_at:
             return max(0.0, self._commit_at - time.monotonic())
         return self._write.again_in
 
@@ -175,7 +175,7 @@ class TransactionPath:
         if self._exactly_once and not self._producer.v2:
             records = self._to.records.written_by(self.transaction)
             self._producer.add_partitions([*self.transaction.batches, *records])
-        self.stage = Stage.WRITING
+        self.stage = PathStage.WRITING
 
     def _learn_quota(self, *, written: bool) -> None:
         """At once when a broker throttles us: this transaction may not get further."""
@@ -197,21 +197,21 @@ class TransactionPath:
     def _write_records(self) -> None:
         """Start writing the next part of the records, if there is one."""
         if not self._records:
-            self.stage = Stage.RECORDED
+            self.stage = PathStage.RECORDED
             return
         self._write = self._writing(self._records.popleft())
-        self.stage = Stage.RECORDING
+        self.stage = PathStage.RECORDING
 
     def _ask_for_commit(self) -> None:
         if not self._exactly_once:
-            self.stage = Stage.COMMITTED
+            self.stage = PathStage.COMMITTED
         elif time.monotonic() >= self._commit_at:
             self._commit = self._producer.begin_commit()
-            self.stage = Stage.COMMITTING
+            self.stage = PathStage.COMMITTING
 
     def _read_commit(self, answer: Pending) -> None:
         if self._producer.committed(said := answer.result()):
-            self.stage = Stage.COMMITTED
+            self.stage = PathStage.COMMITTED
             return
         if time.monotonic() > self._patience:
             raise UnreachableError(
@@ -222,4 +222,4 @@ class TransactionPath:
             )
         self._commit = None
         self._commit_at = time.monotonic() + _ASK_AGAIN_SECONDS
-        self.stage = Stage.RECORDED
+        self.stage = PathStage.RECORDED

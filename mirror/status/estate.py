@@ -1,9 +1,9 @@
 """The clusters and flows of all sites as one picture: which clusters are the same.
 
-Main types: `Estate`, made by `merged` from sites; `Place`, a cluster in it; `Way`, a
-flow. Clusters with one id are one place, whatever each site calls it; while an id is
-not known, a cluster belongs to its site alone. Of flows between two places the picture
-has one, that of the service which leads it. Pure.
+Main types: `Estate`, made by `merged` from sites; `EstateCluster`, a cluster in it;
+`EstateFlow`, a flow. Clusters with one id are one place, whatever each site calls it;
+while an id is not known, a cluster belongs to its site alone. Of flows between two
+places the picture has one, that of the service which leads it. Pure.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _CALM = (FlowState.STANDBY, FlowState.RESTING, FlowState.STOPPED, UNKNOWN)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class EstateCluster:
     """A cluster."""
 
     name: str
@@ -39,13 +39,13 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Way:
+class EstateFlow:
     """A flow of one site between two places."""
 
     site: Site
     flow: SiteFlow
-    source: Place
-    target: Place
+    source: EstateCluster
+    target: EstateCluster
 
     @property
     def state(self) -> str:
@@ -73,10 +73,10 @@ class Estate:
     """All sites together."""
 
     sites: tuple[Site, ...]
-    places: tuple[Place, ...]
-    ways: tuple[Way, ...]
+    places: tuple[EstateCluster, ...]
+    ways: tuple[EstateFlow, ...]
     """Every flow of every site."""
-    drawn: tuple[Way, ...]
+    drawn: tuple[EstateFlow, ...]
     """One for each two places: of several, such as a flow's parts, the one in most
     trouble."""
 
@@ -97,7 +97,7 @@ def merged(sites: Iterable[Site]) -> Estate:
     }
     places = _places(apart, keys)
     ways = tuple(
-        Way(
+        EstateFlow(
             site=site,
             flow=flow,
             source=places[keys[site.name, flow.source]],
@@ -126,7 +126,7 @@ def _keys(site: Site) -> dict[str, Key]:
 
 def _places(
     sites: Sequence[Site], keys: Mapping[tuple[str, str], Key]
-) -> dict[Key, Place]:
+) -> dict[Key, EstateCluster]:
     aliases: dict[Key, list[str]] = {}
     for (_, alias), key in keys.items():
         aliases.setdefault(key, []).append(alias)
@@ -140,7 +140,7 @@ def _places(
     names = {key: " / ".join(dict.fromkeys(some)) for key, some in aliases.items()}
     times = Counter(names.values())
     return {
-        key: Place(
+        key: EstateCluster(
             name=name if times[name] == 1 else f"{name} ({_told_apart(key)})",
             cluster_id="" if key[0] else key[1],
             silent=tuple(silent.get(key, ())),
@@ -154,14 +154,14 @@ def _told_apart(key: Key) -> str:
     return key[0] or key[1][:_SHORT_ID]
 
 
-def _drawn(ways: Iterable[Way]) -> tuple[Way, ...]:
-    best: dict[tuple[str, str], Way] = {}
+def _drawn(ways: Iterable[EstateFlow]) -> tuple[EstateFlow, ...]:
+    best: dict[tuple[str, str], EstateFlow] = {}
     for way in ways:
         ends = way.source.name, way.target.name
         best[ends] = min(best.get(ends, way), way, key=_trouble)
     return tuple(best.values())
 
 
-def _trouble(way: Way) -> tuple[bool, bool]:
+def _trouble(way: EstateFlow) -> tuple[bool, bool]:
     """What is in trouble comes first, then what runs, then what is calm."""
     return way.state in _CALM, way.state == FlowState.RUNNING

@@ -16,7 +16,7 @@ from mirror.clusters.admin import group_offsets, groups, topic_admin
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from mirror.clusters.admin.group_offsets import Committed
+    from mirror.clusters.admin.group_offsets import CommittedOffset
     from mirror.clusters.cluster import Cluster
 
 TopicPartition = tuple[str, int]
@@ -75,7 +75,7 @@ def _time_at(cluster: Cluster, key: TopicPartition, offset: int) -> float:
 
 
 def sums(
-    groups_offsets: Mapping[str, Mapping[TopicPartition, Committed]],
+    groups_offsets: Mapping[str, Mapping[TopicPartition, CommittedOffset]],
 ) -> dict[str, int]:
     """By group, the sum of its offsets: it changes when the group goes on."""
     return {

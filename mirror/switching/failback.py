@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from mirror.switching.stage import Stage
 
 
-class Kind(StrEnum):
+class ReturnedKind(StrEnum):
     """What a topic of the returned cluster is, compared with what was copied."""
 
     SAME = "SAME"
@@ -56,7 +56,7 @@ class TopicState:
     """One topic of the cluster that is back."""
 
     topic: str
-    kind: Kind
+    kind: ReturnedKind
     here: int
     """Its partitions on the cluster that is back; 0 if it is not there."""
     there: int
@@ -92,20 +92,20 @@ class Returned:
     @property
     def wrong(self) -> tuple[TopicState, ...]:
         """Topics that are not what was copied."""
-        fine = (Kind.SAME, Kind.NEW, Kind.GONE)
+        fine = (ReturnedKind.SAME, ReturnedKind.NEW, ReturnedKind.GONE)
         return tuple(each for each in self.topics if each.kind not in fine)
 
     @property
     def restorable(self) -> tuple[str, ...]:
         """The topics that `--restore` fills; none if another one is wrong as well."""
-        if any(each.kind is Kind.SHORTER for each in self.wrong):
+        if any(each.kind is ReturnedKind.SHORTER for each in self.wrong):
             return ()
         return tuple(each.topic for each in self.wrong)
 
     @property
     def missing(self) -> frozenset[str]:
         """Those of them that are not there."""
-        return frozenset(t.topic for t in self.wrong if t.kind is Kind.ABSENT)
+        return frozenset(t.topic for t in self.wrong if t.kind is ReturnedKind.ABSENT)
 
     @property
     def larger(self) -> dict[str, int]:
@@ -123,7 +123,10 @@ class Returned:
                 f"not {self.known_id}{wrong or ''}"
             )
         if wrong := self.wrong:
-            if all(each.kind in {Kind.ABSENT, Kind.NEW, Kind.GONE} for each in topics):
+            if all(
+                each.kind in {ReturnedKind.ABSENT, ReturnedKind.NEW, ReturnedKind.GONE}
+                for each in topics
+            ):
                 return f"{self.alias} is empty"
             return f"{self.alias} has other topics than before: {_named(wrong)}"
         if larger := self.larger:
@@ -164,7 +167,9 @@ def look(stage: Stage) -> Returned:
     if ids or known_id in {"", back.cluster_id}:
         found = survey.survey(out, back, active)
         tail, left = found.records, found.left(out)
-        made_again = {each.topic for each in topics if each.kind is Kind.RECREATED}
+        made_again = {
+            each.topic for each in topics if each.kind is ReturnedKind.RECREATED
+        }
         beside = all(
             each.settled for each in found.partitions if each.topic not in made_again
         )
@@ -191,7 +196,7 @@ def require_ready(stage: Stage, found: Returned, *, restores: bool = False) -> N
     out, home = stage.reverse.name, stage.flow.name
     filled = found.restorable
     for each in found.wrong:
-        if each.kind is Kind.SHORTER:
+        if each.kind is ReturnedKind.SHORTER:
             raise StepError(_shorter(stage, found, each))
     if filled and not restores:
         raise StepError(
@@ -273,14 +278,14 @@ def _topics(
     for topic in sorted(name for name in names if not is_heartbeats(name)):
         kinds[topic] = _kind(known.get(topic, {}), here.get(topic))
         copy = out.replication_policy.target_topic(topic)
-        if kinds[topic] is Kind.ABSENT and copy not in active_topics:
-            kinds[topic] = Kind.GONE
-    same = [topic for topic, kind in kinds.items() if kind is Kind.SAME]
+        if kinds[topic] is ReturnedKind.ABSENT and copy not in active_topics:
+            kinds[topic] = ReturnedKind.GONE
+    same = [topic for topic, kind in kinds.items() if kind is ReturnedKind.SAME]
     lost = _lost(back, {topic: known[topic] for topic in same})
     return tuple(
         TopicState(
             topic=topic,
-            kind=Kind.SHORTER if topic in lost else kind,
+            kind=ReturnedKind.SHORTER if topic in lost else kind,
             here=here[topic].partitions if topic in here else 0,
             there=there.get(topic, 0),
             own=lost.get(topic, ""),
@@ -289,15 +294,15 @@ def _topics(
     )
 
 
-def _kind(known: Mapping[int, Position], here: Topic | None) -> Kind:
+def _kind(known: Mapping[int, Position], here: Topic | None) -> ReturnedKind:
     if not known:
-        return Kind.NEW
+        return ReturnedKind.NEW
     if here is None or not here.partitions:
-        return Kind.ABSENT
+        return ReturnedKind.ABSENT
     ids: Collection[object] = {p.topic_id for p in known.values()} - {NO_ID}
     if ids and here.topic_id != NO_ID and here.topic_id not in ids:
-        return Kind.RECREATED
-    return Kind.SAME
+        return ReturnedKind.RECREATED
+    return ReturnedKind.SAME
 
 
 def _lost(

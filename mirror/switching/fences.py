@@ -26,7 +26,7 @@ from mirror.metadata.acl_notes import AclNotes, AclPlan, steady
 from mirror.metadata.acl_ownership import AclOwnership
 from mirror.policy.names import is_heartbeats, is_internal
 from mirror.switching import fencing
-from mirror.switching.fencing import Known
+from mirror.switching.fencing import KnownGrants
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -52,7 +52,7 @@ def look(
     *,
     copies: Collection[str] = (),
     probe: bool = True,
-) -> Known:
+) -> KnownGrants:
     """Who may write to these topics of a cluster. `copies`: topics to which only mirror
     is to write, so it does not matter if a fence covers them, too.
 
@@ -84,7 +84,7 @@ def look(
         ) from error
     found = frozenset(owned.notes.without_fences(present))
     bare = fencing.without_acls(found, topics)
-    return Known(
+    return KnownGrants(
         own=own,
         logins=frozenset(logins),
         acls=found,

@@ -37,7 +37,7 @@ _MOST_NAMES = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Known:
+class KnownGrants:
     """What is known about who may write on a cluster."""
 
     own: str
@@ -72,7 +72,7 @@ def without_acls(acls: Iterable[Acl], topics: Iterable[str]) -> tuple[str, ...]:
     )
 
 
-def plan(known: Known, topics: Collection[str], *, pair: str) -> AclPlan:
+def plan(known: KnownGrants, topics: Collection[str], *, pair: str) -> AclPlan:
     """The changes that fence these topics.
 
     Raises:

@@ -16,7 +16,7 @@ from mirror.clusters.admin import group_offsets, groups
 from mirror.config import scopes
 from mirror.metadata.merging import Merging
 from mirror.offsets import answers, group_survey, runs
-from mirror.offsets.repeats import Move
+from mirror.offsets.repeats import OffsetMove
 from mirror.policy.selection import GroupFilter
 from mirror.status.wording import some
 
@@ -34,7 +34,7 @@ TopicPartition = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class GroupPlace:
     """Where a group goes on in one partition."""
 
     came_from: str
@@ -43,7 +43,7 @@ class Place:
     """The next one to read; -1 if it is not known."""
     exactness: Exactness
     metadata: str = ""
-    along: Move | None = None
+    along: OffsetMove | None = None
     """The same as a move along the flow; not if it leads back to an original."""
 
 
@@ -51,7 +51,7 @@ class Place:
 class GroupPlaces:
     """Of all groups that move."""
 
-    places: Mapping[str, Mapping[TopicPartition, Place]]
+    places: Mapping[str, Mapping[TopicPartition, GroupPlace]]
     """By group and by partition of the cluster that is to be active."""
     on_target: Mapping[str, Group]
     """The groups that are there already."""
@@ -94,14 +94,14 @@ def survey(
     ends = () if source is None else (flow.name, reverse.name)
     writers = Merging(config.enabled_flows, pair=ends)
     found = group_survey.survey(flow, target, source, writers)
-    places: dict[str, dict[TopicPartition, Place]] = {
+    places: dict[str, dict[TopicPartition, GroupPlace]] = {
         each.group: {
-            (p.target_topic, p.partition): Place(
+            (p.target_topic, p.partition): GroupPlace(
                 came_from=f"{p.topic}-{p.partition}",
                 offset=p.downstream,
                 exactness=p.translated.exactness,
                 metadata=p.metadata,
-                along=Move(
+                along=OffsetMove(
                     *(each.group, p.topic, p.partition, p.upstream),
                     *(p.target_topic, p.downstream),
                 ),
@@ -183,7 +183,7 @@ def _partial(
 
 def _back(
     reverse: FlowConfig, source: Cluster
-) -> dict[str, dict[TopicPartition, Place]]:
+) -> dict[str, dict[TopicPartition, GroupPlace]]:
     """Groups of `source` that read what the reverse flow copied there."""
     if source.topic(runs.topic_name(reverse.source, reverse.separator)) is None:
         return {}  # it never ran
@@ -194,7 +194,7 @@ def _back(
     committed = group_offsets.fetch(source, listed).groups
     return {
         group: {
-            (each.other_topic, each.partition): Place(
+            (each.other_topic, each.partition): GroupPlace(
                 came_from=f"{each.topic}-{each.partition}",
                 offset=each.translated.offset,
                 exactness=each.translated.exactness,

@@ -41,7 +41,7 @@ _NO_OFFSETS = np.empty(0, np.int64)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class PartitionToFill:
     """One partition to fill."""
 
     topic: str
@@ -73,7 +73,7 @@ class _Piece:
 
 
 def fill(
-    stage: Stage, producer: Producer, part: Part, ids: Sequence[str]
+    stage: Stage, producer: Producer, part: PartitionToFill, ids: Sequence[str]
 ) -> tuple[int, list[Block]]:
     """Returns how many records it has written, and what the flow out has copied of what
     is there now. `ids`: of the cluster that is back, also before it was rebuilt.
@@ -127,7 +127,9 @@ def _reversed(rows: RunArray, offsets: RunArray) -> RunArray:
     return runs.joined(single)
 
 
-def _pieces(stage: Stage, part: Part, ids: Sequence[str]) -> Iterator[_Piece]:
+def _pieces(
+    stage: Stage, part: PartitionToFill, ids: Sequence[str]
+) -> Iterator[_Piece]:
     home, active, back = stage.flow, stage.source, stage.target
     stream = LogStream(
         active,
@@ -166,7 +168,7 @@ def _pieces(stage: Stage, part: Part, ids: Sequence[str]) -> Iterator[_Piece]:
 
 
 def _taken(
-    some: Listed, part: Part, seen: Sequence[provenance.Provenance]
+    some: Listed, part: PartitionToFill, seen: Sequence[provenance.Provenance]
 ) -> provenance.Bytes:
     """Take the stamps of the cluster that is back off the records that were born there;
     returns 1 for each of these.

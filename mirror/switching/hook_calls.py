@@ -1,8 +1,8 @@
 """One call of a hook: a command in a process of its own, or a POST.
 
-Main types: `Call`, what a hook gets, and `Answer`, what it says. Main functions: `run`
-and `post`, which never take longer than they may: a command that hangs is ended with
-all that it started. What goes wrong is in the answer. `masked` hides secrets.
+Main types: `Call`, what a hook gets, and `HookAnswer`, what it says. Main functions:
+`run` and `post`, which never take longer than they may: a command that hangs is ended
+with all that it started. What goes wrong is in the answer. `masked` hides secrets.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class HookAnswer:
     said: Said
     why: str = ""
     """How it failed."""
@@ -99,7 +99,7 @@ class Answer:
     """The end of what it printed, or of the answer's body."""
 
 
-def run(command: Collection[str], call: Call, *, seconds: float) -> Answer:
+def run(command: Collection[str], call: Call, *, seconds: float) -> HookAnswer:
     """Run a command; its exit code is the answer."""
     until = time.monotonic() + seconds
     try:
@@ -113,7 +113,7 @@ def run(command: Collection[str], call: Call, *, seconds: float) -> Answer:
             env={**os.environ, **call.environment},
         )
     except (OSError, ValueError) as error:
-        return Answer(said=Said.FAILED, why=f"it cannot be run: {error}")
+        return HookAnswer(said=Said.FAILED, why=f"it cannot be run: {error}")
     with process:
         try:
             code, output = _watch(process, call, until)
@@ -123,20 +123,22 @@ def run(command: Collection[str], call: Call, *, seconds: float) -> Answer:
     return _of_code(code, output.decode(errors="replace"), seconds)
 
 
-def _of_code(code: int | None, output: str, seconds: float) -> Answer:
+def _of_code(code: int | None, output: str, seconds: float) -> HookAnswer:
     if code == 0:
-        return Answer(said=Said.DONE, output=output)
+        return HookAnswer(said=Said.DONE, output=output)
     if code == _LATER:
-        return Answer(said=Said.LATER, output=output)
+        return HookAnswer(said=Said.LATER, output=output)
     why = f"exit code {code}"
     if code is None:
         why = f"no answer within {seconds:.1f} s"
     elif code < 0:
         why = f"it was ended by {signal.Signals(-code).name}"
-    return Answer(said=Said.FAILED, why=why, output=output)
+    return HookAnswer(said=Said.FAILED, why=why, output=output)
 
 
-def post(url: str, token_file: Path | None, call: Call, *, seconds: float) -> Answer:
+def post(
+    url: str, token_file: Path | None, call: Call, *, seconds: float
+) -> HookAnswer:
     """Send a POST; the status of the answer is what the hook says."""
     until = time.monotonic() + seconds
     raw = b""
@@ -158,18 +160,18 @@ def post(url: str, token_file: Path | None, call: Call, *, seconds: float) -> An
                 if time.monotonic() > until:
                     raise httpx.ReadTimeout("")
     except httpx.TimeoutException:
-        return Answer(said=Said.FAILED, why=f"no answer within {seconds:.1f} s")
+        return HookAnswer(said=Said.FAILED, why=f"no answer within {seconds:.1f} s")
     except (MirrorError, httpx.HTTPError, httpx.InvalidURL, ImportError) as error:
-        return Answer(said=Said.FAILED, why=str(system_error(error)))
+        return HookAnswer(said=Said.FAILED, why=str(system_error(error)))
     except ValueError as error:  # a token that no header can carry, or a proxy
-        return Answer(said=Said.FAILED, why=f"it cannot be asked: {type(error)}")
+        return HookAnswer(said=Said.FAILED, why=f"it cannot be asked: {type(error)}")
     said = Said.FAILED
     if answer.status_code == httpx.codes.ACCEPTED:
         said = Said.LATER
     elif answer.is_success:
         said = Said.DONE
     why = f"status {answer.status_code} {answer.reason_phrase}".rstrip()
-    return Answer(said=said, why=why, output=raw.decode(errors="replace"))
+    return HookAnswer(said=said, why=why, output=raw.decode(errors="replace"))
 
 
 def masked(text: str, secrets: Collection[str]) -> str:

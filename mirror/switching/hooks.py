@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from mirror.config.hook_settings import HookConfig
     from mirror.config.pair_settings import PairConfig
     from mirror.config.schema import MirrorConfig
-    from mirror.switching.hook_calls import Answer
+    from mirror.switching.hook_calls import HookAnswer
     from mirror.switching.stage import Notes, Stage
 
 STOP_PRODUCERS = "stop_producers"
@@ -138,7 +138,7 @@ def put_right(notes: Mapping[str, Notes], source: str) -> str:
     )
 
 
-def _until_done(stage: Stage, given: HookConfig, asked: Call) -> Answer:
+def _until_done(stage: Stage, given: HookConfig, asked: Call) -> HookAnswer:
     while True:
         left = max(stage.deadline - time.monotonic(), 0.0)
         seconds = min(left, given.timeout_seconds or left)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from mirror.clusters.reach import Reach
 from mirror.errors import MirrorError
-from mirror.proving.continuous.step import Step
+from mirror.proving.continuous.step import ProofStep
 from mirror.proving.run_files import RunFiles
 from mirror.proving.runner import InProcess
 from mirror.status.wording import some
@@ -34,7 +34,7 @@ _BESIDE = "last records"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ends:
+class LastRecords:
     """The outcome."""
 
     text: str
@@ -45,7 +45,7 @@ def begin(stage: Stage) -> None:
     """Compare on connections of its own while the next steps are done. The thread ends
     with the process.
     """
-    begun: Future[Ends] = Future()
+    begun: Future[LastRecords] = Future()
     stage.beside[_BESIDE] = begun
 
     def run() -> None:
@@ -65,7 +65,7 @@ def begin(stage: Stage) -> None:
     threading.Thread(target=run, name="mirror-last-records", daemon=True).start()
 
 
-def compare(stage: Stage) -> Ends:
+def compare(stage: Stage) -> LastRecords:
     """Compare the ends of all partitions that the flow copies, once more if that was
     done ahead and anything was not as it should be. Where that fails, or takes too
     long, is a warning: it proves what is so already.
@@ -74,20 +74,20 @@ def compare(stage: Stage) -> Ends:
         stage.tell("comparing the last records")
         wait([begun], timeout=max(stage.deadline - time.monotonic(), 0.0))
         if begun.done() and begun.exception() is None:
-            found: Ends = begun.result()
+            found: LastRecords = begun.result()
             if not found.warnings:
                 return found
     try:
         return _compare(stage)
     except MirrorError as error:
-        return Ends(
+        return LastRecords(
             text="the last records were not compared",
             warnings=(f"the last records were not compared: {error}",),
         )
 
 
-def _compare(stage: Stage) -> Ends:
-    step = Step(stage.config, stage.flow, stage.source, stage.target, InProcess())
+def _compare(stage: Stage) -> LastRecords:
+    step = ProofStep(stage.config, stage.flow, stage.source, stage.target, InProcess())
     outcomes: list[Outcome] = []
     with RunFiles() as files:
         found = step.survey(files, {}, ".*")
@@ -123,7 +123,7 @@ def _compare(stage: Stage) -> Ends:
     if left := len(ends) - len(outcomes):
         warnings.append(f"{some(left, 'partition')} not compared: no time was left")
     alike = sum(not each.findings and not each.failure for each in outcomes)
-    return Ends(
+    return LastRecords(
         text=f"the last {MOST:,} records are equal in {alike} of "
         f"{some(len(ends), 'partition')}",
         warnings=tuple(warnings),

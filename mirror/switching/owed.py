@@ -1,8 +1,8 @@
 """Lays the fence that a failover owes, once the cluster that was gone answers.
 
-Main function: `settle`, for one cluster of a pair: it lays what is owed there, notes it
-in the journal, and lifts a fence that somebody laid who had missed that the cluster is
-active again. It can be called again after any failure, on any machine.
+Main function: `settle_fence`, for one cluster of a pair: it lays what is owed there,
+notes it in the journal, and lifts a fence that somebody laid who had missed that the
+cluster is active again. It can be called again after any failure, on any machine.
 
 A cluster becomes active by an entry in its own journal, before any other. That journal
 is read right before a fence is laid and right after, so no old role decides.
@@ -32,7 +32,7 @@ _STRAY_SECONDS = 2.0
 """Less than a switch takes until it lays a fence of its own."""
 
 
-def settle(
+def settle_fence(
     config: MirrorConfig,
     pair: PairConfig,
     cluster: Cluster,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from mirror.batches import records, writing
 from mirror.clusters.admin import topic_admin
-from mirror.clusters.admin.truncation import delete_records
+from mirror.clusters.admin.deletion import delete_records
 from mirror.clusters.transactions import Producer
 from mirror.config import scopes
 from mirror.driver import ownership
@@ -28,7 +28,7 @@ from mirror.offsets import progress
 from mirror.offsets.progress import NO_ID, Position
 from mirror.recovery import pauses
 from mirror.switching import homecoming, whole
-from mirror.switching.homecoming import Part
+from mirror.switching.homecoming import PartitionToFill
 from mirror.switching.restorable import (
     copied_home,
     origins,
@@ -140,7 +140,7 @@ def _make(stage: Stage, names: Mapping[str, str]) -> None:
 
 def _parts(
     stage: Stage, names: Mapping[str, str], paused: Collection[str]
-) -> list[Part]:
+) -> list[PartitionToFill]:
     """
     Raises:
         StepError: the flow home stands in an earlier topic.
@@ -169,7 +169,7 @@ def _parts(
                 raise StepError(f"{origin}-{number} on {home.source} has no leader")
             end = ends[key] if at is None else at.offset
             parts.append(
-                Part(
+                PartitionToFill(
                     topic=topic, partition=number, origin=origin,
                     origin_id=there[origin].topic_id, topic_id=here[topic].topic_id,
                     first=starts[key], end=max(starts[key], end),
@@ -188,7 +188,9 @@ def _ends(cluster: Cluster, topics: Collection[str]) -> dict[TopicPartition, int
 
 
 def _empty(
-    cluster: Cluster, parts: Sequence[Part], ends: Mapping[TopicPartition, int]
+    cluster: Cluster,
+    parts: Sequence[PartitionToFill],
+    ends: Mapping[TopicPartition, int],
 ) -> None:
     topic = parts[0].topic
     if cluster.topics([topic])[topic].topic_id != parts[0].topic_id:
@@ -198,7 +200,10 @@ def _empty(
 
 
 def _resume(
-    stage: Stage, producer: Producer, parts: Sequence[Part], paused: Sequence[str]
+    stage: Stage,
+    producer: Producer,
+    parts: Sequence[PartitionToFill],
+    paused: Sequence[str],
 ) -> None:
     """Let the flow home go on, where it has not begun behind what came home. A later
     command fences this: else it would end that one's pauses.

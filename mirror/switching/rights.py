@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from mirror.clusters.admin.acls import Acl
     from mirror.config.schema import FlowConfig
-    from mirror.switching.fencing import Known
+    from mirror.switching.fencing import KnownGrants
 
 _GROUP, _TRANSACTIONAL_ID, _CLUSTER = "GROUP", "TRANSACTIONAL_ID", "CLUSTER"
 _ALL = "ALL"
@@ -46,7 +46,7 @@ def plan(
     topics: Collection[str],
     groups: Collection[str],
     there: Collection[Acl],
-    here: Known,
+    here: KnownGrants,
     own: Collection[str | None] = (),
 ) -> AclPlan:
     """What to grant on the flow's target.

@@ -14,7 +14,7 @@ import time
 from typing import TYPE_CHECKING
 
 from mirror.clusters import patience
-from mirror.clusters.registry.pace import Pace
+from mirror.clusters.registry.pace import RequestPace
 from mirror.clusters.registry.registry import Registry
 from mirror.clusters.registry.values import Mode
 from mirror.config import scopes
@@ -211,7 +211,7 @@ def _claims(cluster: Cluster, into: FlowConfig) -> SchemaClaims:
 
 def _registry(stage: Stage, alias: str, *, until: float = math.inf) -> Registry:
     """`until`: when it is asked nothing more, monotonic, also if it answers."""
-    pace = Pace(stage.flow.schemas_requests_per_second)
+    pace = RequestPace(stage.flow.schemas_requests_per_second)
 
     def pace_in_time() -> None:
         pace()

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from mirror.clusters.wire.produce import EncodedBatch
     from mirror.config.schema import FlowConfig
     from mirror.proving.log_stream import Lister
-    from mirror.proving.sides import Terms
+    from mirror.proving.sides import ProofTerms
     from mirror.relay.provenance import Bytes
     from mirror.tails.survey import Offsets, TailPartition
 
@@ -41,7 +41,7 @@ class Replay:
     def __init__(  # noqa: PLR0917  both clusters, and what to read
         self,
         flow: FlowConfig,
-        terms: Terms,
+        terms: ProofTerms,
         source: Cluster,
         target: Cluster,
         part: TailPartition,

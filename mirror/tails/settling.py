@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from mirror.clusters.wire.write import Placed
     from mirror.config.schema import FlowConfig
     from mirror.offsets.progress import Progress
-    from mirror.proving.sides import Terms
+    from mirror.proving.sides import ProofTerms
     from mirror.tails.exporting import TailFile
     from mirror.tails.fed import Fed
     from mirror.tails.survey import Offsets, TailPartition
@@ -76,11 +76,11 @@ class Order:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settling:
+class TailSettling:
     """What one command works with."""
 
     flow: FlowConfig
-    terms: Terms
+    terms: ProofTerms
     source: Cluster
     target: Cluster
     order: Order
@@ -95,7 +95,7 @@ class Settling:
 
 
 def settle(
-    settling: Settling, *, show: Callable[[int], None] = lambda _: None
+    settling: TailSettling, *, show: Callable[[int], None] = lambda _: None
 ) -> dict[TopicPartition, int]:
     """Settle the chosen records; returns how many, by partition. Where nothing is left
     of a partition, the position moves, whatever was chosen. `show` is called with how
@@ -163,7 +163,7 @@ def _pieces(offsets: Offsets, sizes: Offsets, cuts: Sequence[int]) -> Iterator[O
 
 
 def _one(  # noqa: PLR0917  one transaction's parts
-    settling: Settling,
+    settling: TailSettling,
     owner: Producer,
     part: TailPartition,
     piece: Offsets,
@@ -208,7 +208,7 @@ def _commit(
 
 
 def _packed(
-    settling: Settling,
+    settling: TailSettling,
     part: TailPartition,
     offsets: Offsets,
     pieces: Sequence[Offsets],
@@ -230,7 +230,7 @@ def _packed(
 
 
 def _export(
-    settling: Settling, owner: Producer, part: TailPartition, piece: Offsets
+    settling: TailSettling, owner: Producer, part: TailPartition, piece: Offsets
 ) -> list[TopicPartition]:
     """Write to the file, or to a topic in the owner's transaction; returns where."""
     flow, target, order = settling.flow, settling.target, settling.order

@@ -18,7 +18,7 @@ from mirror.playground.brokers import playground
 from mirror.proving.of_flow import terms_of
 from mirror.proving.scope import Scope
 from mirror.tails.choosing import Choice
-from mirror.tails.settling import Order, Settling, Way, settle
+from mirror.tails.settling import Order, TailSettling, Way, settle
 from tests.benchmarks import load, payloads
 from tests.benchmarks.target import Target
 from tests.harness.admin import delete_topic
@@ -66,7 +66,7 @@ def main(records: int = 400_000, record_bytes: int = 1000) -> None:
         config = replayed.config()
         flow = config.flows[replayed.name]
         with replayed.connected() as (one, other):
-            settling = Settling(
+            settling = TailSettling(
                 flow=flow, terms=terms_of(config, flow, one, other, Scope()),
                 source=one, target=other,
                 order=Order(way=Way.REPLAY, choice=Choice()),

@@ -26,7 +26,7 @@ from rich.table import Table
 import typer
 
 from mirror.clusters.admin import group_offsets
-from mirror.clusters.admin.group_offsets import Committed
+from mirror.clusters.admin.group_offsets import CommittedOffset
 from mirror.clusters.cluster import Cluster
 from mirror.config.cluster_settings import ClusterConfig
 from mirror.playground.brokers import playground
@@ -271,7 +271,7 @@ def commit_groups(bootstrap: str, topic: str, groups: int) -> None:
     ends = end_offsets(bootstrap, topic)
     offsets = {
         f"app-{number}": {
-            (topic, partition): Committed(end * (number % 10) // 10)
+            (topic, partition): CommittedOffset(end * (number % 10) // 10)
             for partition, end in ends.items()
         }
         for number in range(groups)

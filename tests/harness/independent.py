@@ -11,7 +11,7 @@ import hashlib
 import itertools
 from typing import TYPE_CHECKING, Any
 
-from mirror.proving.account import Kind
+from mirror.proving.account import FindingKind
 from tests.harness.witness import read_topics
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from confluent_kafka import Message
 
-    from mirror.proving.account import Finding
+    from mirror.proving.account import ProofFinding
     from mirror.proving.verification import Proven
     from tests.harness.slots import SparklessFlow
 
@@ -57,11 +57,15 @@ def assert_agrees(flow: SparklessFlow, found: Proven, *, bare: bool = False) -> 
         common = (Counter(ups) & Counter(downs)).total()  # as of two sorted lists
         mine = [f for f in found.findings if (f.topic, f.partition) == key]
         account = part.account
-        moved = _count(mine, Kind.SWAPPED) + _count(mine, Kind.DIFFERENT, moved=True)
-        changed = _count(mine, Kind.DIFFERENT, moved=False)
-        damaged = _count(mine, Kind.DAMAGED)
-        missing = _count(mine, Kind.MISSING)
-        strange = _count(mine, Kind.DOUBLED) + _count(mine, Kind.UNEXPECTED)
+        moved = _count(mine, FindingKind.SWAPPED) + _count(
+            mine, FindingKind.DIFFERENT, moved=True
+        )
+        changed = _count(mine, FindingKind.DIFFERENT, moved=False)
+        damaged = _count(mine, FindingKind.DAMAGED)
+        missing = _count(mine, FindingKind.MISSING)
+        strange = _count(mine, FindingKind.DOUBLED) + _count(
+            mine, FindingKind.UNEXPECTED
+        )
         others = (
             account.foreign + account.repeats + account.older
             + account.compacted_source + account.expired_source
@@ -111,7 +115,9 @@ def _says(
     return message.key(), message.value(), headers, time, stamped
 
 
-def _count(found: Iterable[Finding], kind: Kind, *, moved: bool | None = None) -> int:
+def _count(
+    found: Iterable[ProofFinding], kind: FindingKind, *, moved: bool | None = None
+) -> int:
     return sum(
         each.count
         for each in found

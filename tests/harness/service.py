@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from typing import TYPE_CHECKING, Any, Self
+import urllib.parse
 import urllib.request
 
 import psutil
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 _DAEMON = "mirror.relay.daemon"
 _LISTENS = "service listens"
+_HELD_UP = "did not come back after its lease"
 
 
 class RunningMirror:
@@ -141,6 +143,20 @@ class RunningMirror:
             ),
             timeout,
         )
+
+    def assert_never_failed(self, name: str | None = None) -> None:
+        """No run of the flow failed, but for one whose slot this machine held up until
+        the driver gave it up: busy machines stand still for ten seconds.
+        """
+        flow = self.flow(name)
+        if count := flow["restarts"]:
+            asked = urllib.parse.urlencode(
+                {"kind": "flow-failed", "flow": flow["name"]}
+            )
+            with urllib.request.urlopen(f"{self.url}/events?{asked}") as answer:
+                told = [each["text"] for each in json.load(answer)["events"][-count:]]
+            assert count == 1, told
+            assert _HELD_UP in told[0], f"{told[0]}\n{self.log_tail()}"
 
     def wait_leases(self, name: str | None = None) -> None:
         """Wait until a whole lease has passed, which could do what it must not do."""

@@ -15,7 +15,7 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 import pytest
 
-from mirror.proving.account import Kind
+from mirror.proving.account import FindingKind
 from tests.harness.admin import create_topic
 from tests.harness.load import producer
 from tests.harness.proofs import proven
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.integration
 
 _COUNT = 120
 _NOW = int(time.time() * 1000)
-Found = tuple[Kind, int | None, int | None, int]
+Found = tuple[FindingKind, int | None, int | None, int]
 """Kind, source offset, target offset, count."""
 
 
@@ -96,46 +96,46 @@ _CASES = {
     "empty": Case(lambda log: log, equal=0, source=()),
     "missing": Case(
         lambda log: [*log[:40], *log[41:]],
-        frozenset({(Kind.MISSING, 40, None, 1)}), equal=_COUNT - 1,
+        frozenset({(FindingKind.MISSING, 40, None, 1)}), equal=_COUNT - 1,
     ),
     "several-missing": Case(
         lambda log: [*log[:40], *log[45:]],
-        frozenset({(Kind.MISSING, 40, None, 5)}), equal=_COUNT - 5,
+        frozenset({(FindingKind.MISSING, 40, None, 5)}), equal=_COUNT - 5,
     ),
     "value": Case(
         _changed(40, value=b"valuevaluX"),
-        frozenset({(Kind.DIFFERENT, 40, 40, 1)}), equal=_COUNT - 1,
+        frozenset({(FindingKind.DIFFERENT, 40, 40, 1)}), equal=_COUNT - 1,
     ),
     "key": Case(
         _changed(40, key=b"K"),
-        frozenset({(Kind.DIFFERENT, 40, 40, 1)}), equal=_COUNT - 1,
+        frozenset({(FindingKind.DIFFERENT, 40, 40, 1)}), equal=_COUNT - 1,
     ),
     "time": Case(
         _changed(40, time=_NOW),
-        frozenset({(Kind.DIFFERENT, 40, 40, 1)}), equal=_COUNT - 1,
+        frozenset({(FindingKind.DIFFERENT, 40, 40, 1)}), equal=_COUNT - 1,
     ),
     "repeated": Case(  # at least once: it went back by twenty records
         lambda log: [*log[:60], *log[40:]],
-        frozenset({(Kind.DOUBLED, 40, 60, 20)}),
+        frozenset({(FindingKind.DOUBLED, 40, 60, 20)}),
     ),
     "all-twice": Case(
-        lambda log: log * 2, frozenset({(Kind.DOUBLED, 0, _COUNT, _COUNT)})
+        lambda log: log * 2, frozenset({(FindingKind.DOUBLED, 0, _COUNT, _COUNT)})
     ),
     "swapped": Case(
         lambda log: [*log[:40], *log[41:80], log[40], *log[80:]],
-        frozenset({(Kind.SWAPPED, 40, 79, 1)}), equal=_COUNT - 1,
+        frozenset({(FindingKind.SWAPPED, 40, 79, 1)}), equal=_COUNT - 1,
     ),
     "woven": Case(_woven, foreign=2 * _COUNT),
     "woven-missing": Case(
         lambda log: [*_woven(log[:40]), *_woven(log[41:])],
-        frozenset({(Kind.MISSING, 40, None, 1)}),
+        frozenset({(FindingKind.MISSING, 40, None, 1)}),
         equal=_COUNT - 1, foreign=2 * (_COUNT - 1),
     ),
     "others-first": Case(lambda log: [*_others(500), *log], foreign=500),
     "alike": Case(lambda log: log, equal=50, source=_alike(50)),
     "alike-missing": Case(  # which of them?
         lambda log: [*log[:20], *log[21:]],
-        frozenset({(Kind.UNPROVEN, 10, None, 30)}), equal=20,
+        frozenset({(FindingKind.UNPROVEN, 10, None, 30)}), equal=20,
         source=(*_usual()[:10], *_alike(30), *_usual()[10:20]),
     ),
     "trimmed": Case(
@@ -143,11 +143,11 @@ _CASES = {
     ),
     "trimmed-missing": Case(  # one record expired, and which are the others?
         lambda log: [*_others(1), *log[10:]],
-        frozenset({(Kind.UNPROVEN, 0, None, 9)}), equal=_COUNT - 10, trimmed=1,
+        frozenset({(FindingKind.UNPROVEN, 0, None, 9)}), equal=_COUNT - 10, trimmed=1,
     ),
     "tail": Case(  # nothing says how far another tool is
         lambda log: log[:-3],
-        frozenset({(Kind.UNPROVEN, _COUNT - 3, None, 3)}), equal=_COUNT - 3,
+        frozenset({(FindingKind.UNPROVEN, _COUNT - 3, None, 3)}), equal=_COUNT - 3,
     ),
 }  # fmt: skip
 

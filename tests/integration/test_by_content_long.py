@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mirror.proving.account import Kind
+from mirror.proving.account import FindingKind
 from tests.harness.admin import create_topic
 from tests.harness.load import producer
 from tests.harness.proofs import proven
@@ -89,7 +89,11 @@ def test_a_long_partition_in_bounded_memory(
 
     print(f"{seconds:.1f} s, {peak >> 20} and {of_driver >> 20} MiB")
     (finding,) = found.findings
-    assert (finding.kind, finding.source, finding.count) == (Kind.MISSING, _LOST, 1)
+    assert (finding.kind, finding.source, finding.count) == (
+        FindingKind.MISSING,
+        _LOST,
+        1,
+    )
     (part,) = found.partitions
     assert (part.account.equal, part.account.foreign) == (_COUNT - 1, _OTHERS)
     assert peak < _MOST_MEMORY

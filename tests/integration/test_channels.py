@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.integration
 
 _PARTITIONS = 2
-_EACH = 800
+_EACH = 400
 _VALUE = bytes(40_000)
-"""64 MB in all, of which a transaction takes 8."""
+"""32 MB in all, of which a transaction takes 8."""
 
 
 @dataclass(kw_only=True)

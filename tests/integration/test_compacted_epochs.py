@@ -46,6 +46,7 @@ def gap_at(bootstrap: str, topic: str, position: Position) -> Gap | None:
     return found.gap
 
 
+@pytest.mark.full
 def test_an_epoch_that_compaction_took_is_told_of_rather_than_hidden(
     make_clusters: Callable[..., dict[str, PlaygroundCluster]], topic_name: str
 ) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mirror.proving.account import Kind
+from mirror.proving.account import FindingKind
 from tests.harness import segments
 from tests.harness.admin import create_topic
 from tests.harness.load import producer
@@ -52,5 +52,5 @@ def test_what_a_copy_lost_since_its_proof_is_missing(
     found = proven(flow, since=None)
 
     assert [(each.kind, each.source, each.count) for each in found.findings] == [
-        (Kind.MISSING, _EACH, _EACH)
+        (FindingKind.MISSING, _EACH, _EACH)
     ]

@@ -16,8 +16,8 @@ import yaml
 
 from mirror.batches.writing import append
 from mirror.clusters.admin import group_offsets
-from mirror.clusters.admin.group_offsets import Committed
-from mirror.drilling.findings import Level
+from mirror.clusters.admin.group_offsets import CommittedOffset
+from mirror.drilling.findings import FindingLevel
 from mirror.offsets import runs
 from mirror.offsets.runs import Block
 from mirror.playground.brokers import playground
@@ -109,7 +109,7 @@ def test_defects_of_copies_and_groups(
         assert member.groups_exact == 0
 
         application.consume(one, [topic_name], most=20)
-        assert pair.drill().verdict is Level.READY
+        assert pair.drill().verdict is FindingLevel.READY
         stale = pair.drill(at=time.time() + 840)
         assert ("DEGRADED", f"group {group}") in found(stale)
         assert "would read about 20 records again" in reasons(stale, f"group {group}")
@@ -186,14 +186,14 @@ def test_defects_of_a_pair(
 
         alter_topic(two, pair.copied, cleanup_policy="compact")
         (compacted,) = pair.drill().findings
-        assert (compacted.level, compacted.subject) == (Level.NOT_READY, copy)
+        assert (compacted.level, compacted.subject) == (FindingLevel.NOT_READY, copy)
         assert compacted.command.startswith("mirror topic configs")
         remove_override(two, pair.copied, "cleanup.policy")
 
         with pytest.raises(SystemExit):
             pair.carry_out({"fence": sys.exit})
         (left,) = pair.drill().findings
-        assert (left.level, left.subject) == (Level.NOT_READY, switch)
+        assert (left.level, left.subject) == (FindingLevel.NOT_READY, switch)
         assert left.command == "mirror switch 'drillI->drillJ'"
         pair.abort()
 
@@ -253,7 +253,7 @@ def test_defects_of_rights_and_limits(topic_name: str, tmp_path: Path) -> None:
 
             (lacking,) = pair.drill().findings
             assert (lacking.level, lacking.subject) == (
-                Level.NOT_READY,
+                FindingLevel.NOT_READY,
                 f"topic {copy}",
             )
             assert "User:alice has no READ on topic" in lacking.reason
@@ -343,7 +343,7 @@ def test_a_hundred_groups(
         pair.copy(two, pair.copied, records)
         wanted = {
             f"{topic_name}-g{number}": {
-                (topic_name, partition): Committed(number * 20)
+                (topic_name, partition): CommittedOffset(number * 20)
                 for partition in range(partitions)
             }
             for number in range(groups)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from confluent_kafka.admin import AdminClient
 import pytest
 
-from mirror.proving.account import Kind
+from mirror.proving.account import FindingKind
 from mirror.proving.repairs import appending
 from tests.harness.admin import create_topic, delete_records, end_offsets
 from tests.harness.load import producer
@@ -94,7 +94,7 @@ def test_a_map_that_has_lost_its_oldest_part(
 
     _recreated(b, flow.copy)
     assert [(each.kind, each.count) for each in proven(flow).findings] == [
-        (Kind.MISSING, _TIMES * _EACH)
+        (FindingKind.MISSING, _TIMES * _EACH)
     ]
 
     other = producer(b)
@@ -103,7 +103,7 @@ def test_a_map_that_has_lost_its_oldest_part(
     assert other.flush(30) == 0
     delete_records(b, flow.copy, -1)
     assert [(each.kind, each.count) for each in proven(flow).findings] == [
-        (Kind.UNPROVEN, _TIMES * _EACH - 10)
+        (FindingKind.UNPROVEN, _TIMES * _EACH - 10)
     ]
 
 
@@ -131,7 +131,7 @@ def test_what_a_copy_never_had_is_missing(
     (part,) = found.partitions
     assert part.account.explained == {}
     assert [(each.kind, each.source, each.count) for each in found.findings] == [
-        (Kind.MISSING, 0, _TIMES * _EACH)
+        (FindingKind.MISSING, 0, _TIMES * _EACH)
     ]
 
     config = flow.config()

@@ -239,6 +239,7 @@ def test_partition_without_a_leader_at_the_first_start(
         witness.assert_exactly(flow.copy, after)
 
 
+@pytest.mark.full
 def test_a_beginning_that_was_found_late_is_written_down(
     clusters: dict[str, PlaygroundCluster], flow: SparklessFlow, leaderless: Leaderless
 ) -> None:

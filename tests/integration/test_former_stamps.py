@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mirror.proving.account import Kind
+from mirror.proving.account import FindingKind
 from tests.harness.admin import create_topic
 from tests.harness.load import producer
 from tests.harness.proofs import proven
@@ -61,7 +61,7 @@ def test_copies_that_were_stamped_once_are_equal(
     )  # fmt: skip
     assert other.flush(30) == 0
     assert [(each.kind, each.source) for each in proven(flow).findings] == [
-        (Kind.DOUBLED, 5)
+        (FindingKind.DOUBLED, 5)
     ]
 
 

@@ -74,7 +74,7 @@ def run(tmp_path: Path, cases: int, *flags: str, **environment: str) -> dict[str
 
 
 @pytest.mark.parametrize(
-    "cases", [50_000, pytest.param(200_000, marks=pytest.mark.full)]
+    "cases", [25_000, pytest.param(200_000, marks=pytest.mark.full)]
 )
 def test_no_bytes_do_harm(tmp_path: Path, cases: int) -> None:
     """Mutated batches, answers and records of mirror's own topics are read right or

@@ -12,14 +12,14 @@ from confluent_kafka import Consumer, TopicPartition
 import pytest
 
 from mirror.clusters.admin import group_offsets, groups
-from mirror.clusters.admin.group_offsets import Committed
+from mirror.clusters.admin.group_offsets import CommittedOffset
 from mirror.clusters.admin.groups import Group, GroupKind
 from mirror.clusters.cluster import Cluster
 from mirror.config.cluster_settings import ClusterConfig
 from mirror.host import require_java
 from mirror.offsets import group_sync
 from mirror.offsets.checkpoints import Checkpoints, CheckpointsResult, read
-from mirror.offsets.groups import Copy, GroupPosition, Standing, look
+from mirror.offsets.groups import Copy, GroupPosition, GroupsStanding, look
 from mirror.offsets.heartbeats import Heartbeats
 from mirror.offsets.mm2_records import Checkpoint, Heartbeat
 from mirror.offsets.translation import Exactness, Translated
@@ -100,7 +100,7 @@ def test_a_group_at_work_is_left_alone(
             assert not done.moved
             assert offset_of(cluster, group, topic_name) == 50
             # Not by our own restraint alone: the coordinator refuses, too.
-            forced = {group: {(topic_name, 0): Committed(80)}}
+            forced = {group: {(topic_name, 0): CommittedOffset(80)}}
             assert group in group_offsets.commit(cluster, forced)
             listed = groups.list_groups(cluster)[group]
             assert (listed.kind, listed.idle) == (GroupKind(protocol), False)
@@ -134,8 +134,8 @@ def test_a_copy_that_is_gone_holds_up_its_group_only(
         assert offset_of(cluster, f"{topic_name}-new", topic_name) == 7
 
 
-def standing(**offsets: tuple[int, int]) -> Standing:
-    return Standing(
+def standing(**offsets: tuple[int, int]) -> GroupsStanding:
+    return GroupsStanding(
         groups={
             name: Group(group=name, kind=GroupKind.CLASSIC, state="EMPTY")
             for name in offsets
@@ -233,7 +233,12 @@ def test_share_groups_are_named_as_not_covered(
         assert not group_offsets.fetch(cluster, [plain]).refused
         group_offsets.commit(
             cluster,
-            {plain: {(topic_name, 0): Committed(7, "m"), ("no-copy", 0): Committed(1)}},
+            {
+                plain: {
+                    (topic_name, 0): CommittedOffset(7, "m"),
+                    ("no-copy", 0): CommittedOffset(1),
+                }
+            },
         )
         found = look(
             cluster,

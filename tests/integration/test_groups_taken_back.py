@@ -13,7 +13,7 @@ import pytest
 
 from mirror.batches.writing import TopicWriter
 from mirror.clusters.admin import group_offsets
-from mirror.clusters.admin.group_offsets import Committed
+from mirror.clusters.admin.group_offsets import CommittedOffset
 from mirror.config.schema import FlowConfig
 from mirror.jobs.groups import CHECKPOINTS, GroupJobs
 from mirror.offsets.checkpoints import read
@@ -104,7 +104,7 @@ class Stage:
     def commit(self, cluster: Cluster, topic: str, offset: int) -> None:
         # Reading waits for a coordinator that has just started; setting does not.
         assert not group_offsets.fetch(cluster, [self.group]).refused
-        wanted = {self.group: {(topic, 0): Committed(offset)}}
+        wanted = {self.group: {(topic, 0): CommittedOffset(offset)}}
         assert not group_offsets.commit(cluster, wanted)
 
     @property

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from mirror.clusters.admin import group_offsets
-from mirror.clusters.admin.group_offsets import Committed
+from mirror.clusters.admin.group_offsets import CommittedOffset
 from mirror.jobs.groups import CHECKPOINTS, GroupJobs
 from mirror.metadata.merging import Merging
 from mirror.offsets.group_survey import copies, survey
@@ -98,7 +98,7 @@ class Pair:
 
     def commit(self, side: Side, group: str, offset: int) -> None:
         assert not group_offsets.fetch(side.cluster, [group]).refused
-        wanted = {group: {(self.topic, 0): Committed(offset)}}
+        wanted = {group: {(self.topic, 0): CommittedOffset(offset)}}
         assert not group_offsets.commit(side.cluster, wanted)
 
     def committed(self, side: Side, group: str) -> int:

@@ -16,13 +16,7 @@ from mirror.batches import records
 from mirror.batches.writing import write
 from mirror.errors import ClusterError, FencedError, UnreachableError
 from mirror.recovery import journal
-from mirror.recovery.journal import (
-    Entry,
-    JournalReader,
-    JournalWriter,
-    Kind,
-    StepState,
-)
+from mirror.recovery.journal import Entry, JournalReader, JournalWriter, Kind, StepState
 from tests.harness.connections import connected
 from tests.harness.cut_off import leader_of
 from tests.harness.mishaps import Mishap, Rule

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from mirror.playground.cluster import PlaygroundCluster
-    from mirror.relay.gaps import Finding, Suspect
+    from mirror.relay.gaps import GapFinding, Suspect
     from mirror.relay.suspicions import Verdict
 
 pytestmark = pytest.mark.integration
@@ -41,7 +41,7 @@ class Gate:
         self.open = threading.Event()
         self._look = gaps.look
 
-    def look(self, source: Cluster, suspects: Iterable[Suspect]) -> list[Finding]:
+    def look(self, source: Cluster, suspects: Iterable[Suspect]) -> list[GapFinding]:
         self.reached.set()
         assert self.open.wait(PATIENCE_SECONDS * crowd())
         return self._look(source, suspects)

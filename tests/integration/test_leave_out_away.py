@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from mirror.proving.account import Kind
+from mirror.proving.account import FindingKind
 from mirror.switching.stage import StepError
 from tests.harness.admin import create_topic
 from tests.harness.load import producer
@@ -84,7 +84,7 @@ def test_left_out(
         out.settings.pop("homes")
         missing = proven(out).findings
         assert [(each.kind, each.source, each.count) for each in missing] == [
-            (Kind.MISSING, 3, 1), (Kind.MISSING, 6, 2),
+            (FindingKind.MISSING, 3, 1), (FindingKind.MISSING, 6, 2),
         ]  # fmt: skip
     (tmp_path / "mirror.yaml").write_text(yaml.safe_dump(pair.document))
     drilled = command(tmp_path, "drill", "lvA->lvB", "-o", "json", fails=True)

@@ -23,7 +23,7 @@ import psutil
 import pytest
 
 from mirror.clusters.admin import group_offsets
-from mirror.clusters.admin.group_offsets import Committed
+from mirror.clusters.admin.group_offsets import CommittedOffset
 from mirror.clusters.cluster import Cluster
 from mirror.config.cluster_settings import ClusterConfig
 from tests.harness.admin import create_topic, end_offsets
@@ -91,7 +91,7 @@ def move_groups(
     chance = random.Random(share)
     offsets = {
         f"group-{number}": {
-            (topic, p): Committed(int(end * (share + 0.1 * chance.random())))
+            (topic, p): CommittedOffset(int(end * (share + 0.1 * chance.random())))
             for p, end in ends.items()
         }
         for number in range(GROUPS)

@@ -150,7 +150,7 @@ def entries():
     return roles.merged(JournalReader(cluster).read(), pair=pair.name)
 
 acls.create = one_by_one
-owed.settle(config, pair, cluster, entries, by="test")
+owed.settle_fence(config, pair, cluster, entries, by="test")
 """
 
 
@@ -231,7 +231,9 @@ class Owing:
                 meanwhile()
             return self.entries()
 
-        return owed.settle(self._config, self._pair, self.cluster, entries, by="test")
+        return owed.settle_fence(
+            self._config, self._pair, self.cluster, entries, by="test"
+        )
 
     def dies_laying(self, at: int) -> None:
         """A service on another machine dies; see `_DIES`."""

@@ -19,7 +19,7 @@ from mirror.errors import RecreatedError
 from mirror.offsets import index, offset_map, progress, runs
 from mirror.offsets.checkpoints import Checkpoints
 from mirror.offsets.checkpoints import read as read_checkpoints
-from mirror.offsets.groups import GroupPosition, Standing
+from mirror.offsets.groups import GroupPosition, GroupsStanding
 from mirror.offsets.offset_map import OffsetMap
 from mirror.offsets.progress import Position, ProgressReader
 from mirror.offsets.runs import Block
@@ -165,7 +165,7 @@ def test_checkpoints(clusters: dict[str, PlaygroundCluster], topic_name: str) ->
     place = GroupPosition(
         "t", 0, "A.t", 10, Translated(offset=8, exactness=Exactness.EXACT)
     )
-    standing = Standing(
+    standing = GroupsStanding(
         groups={"g": Group(group="g", kind=GroupKind.CLASSIC, state="EMPTY")},
         places={"g": (place,)},
     )

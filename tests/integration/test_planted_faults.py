@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from mirror.offsets import runs
-from mirror.proving.account import Kind
+from mirror.proving.account import FindingKind
 from tests.harness import hostile_batches, segments
 from tests.harness.admin import create_topic
 from tests.harness.load import producer
@@ -39,7 +39,7 @@ _NO_RUNS = b"\0\0"
 _PARTED = "of-another-partition"
 _OTHER, _OTHER_TIME = b"of partition 1", int(time.time() * 1000)
 """Of today: brokers look for expired records 30 s after their start, and delete it."""
-Found = tuple[Kind, int | None, int | None, int]
+Found = tuple[FindingKind, int | None, int | None, int]
 """Kind, source offset, target offset, count."""
 Plant = "Callable[[list[StoredBatch]], list[StoredBatch]]"
 
@@ -175,9 +175,9 @@ def _unchanged(batches: list[StoredBatch]) -> list[StoredBatch]:
     return batches
 
 
-_DIFFERENT: set[Found] = {(Kind.DIFFERENT, 20, 20, 1)}
-_SECOND_MISSING: set[Found] = {(Kind.MISSING, _FIRST, None, _SECOND)}
-_MAP_IS_WRONG: set[Found] = {(Kind.DIFFERENT, _FIRST, _FIRST + 1, _SECOND)}
+_DIFFERENT: set[Found] = {(FindingKind.DIFFERENT, 20, 20, 1)}
+_SECOND_MISSING: set[Found] = {(FindingKind.MISSING, _FIRST, None, _SECOND)}
+_MAP_IS_WRONG: set[Found] = {(FindingKind.DIFFERENT, _FIRST, _FIRST + 1, _SECOND)}
 FAULTS = {
     "key": Fault(_changed(_key), _DIFFERENT),
     "value": Fault(_changed(_value), _DIFFERENT),
@@ -185,30 +185,40 @@ FAULTS = {
     "lost-header": Fault(_changed(_lost_header), _DIFFERENT),
     "added-header": Fault(_changed(_added_header), _DIFFERENT),
     "moved-header": Fault(_changed(_moved_header), _DIFFERENT),
-    "null-to-empty": Fault(_changed(_null_to_empty, 11), {(Kind.DIFFERENT, 11, 11, 1)}),
-    "empty-to-null": Fault(_changed(_empty_to_null, 13), {(Kind.DIFFERENT, 13, 13, 1)}),
+    "null-to-empty": Fault(
+        _changed(_null_to_empty, 11), {(FindingKind.DIFFERENT, 11, 11, 1)}
+    ),
+    "empty-to-null": Fault(
+        _changed(_empty_to_null, 13), {(FindingKind.DIFFERENT, 13, 13, 1)}
+    ),
     "later": Fault(_changed(_later), _DIFFERENT),
     "unstamped": Fault(_changed(_unstamped), _DIFFERENT),
-    "one-missing": Fault(_without(20), {(Kind.MISSING, 20, None, 1)}),
+    "one-missing": Fault(_without(20), {(FindingKind.MISSING, 20, None, 1)}),
     "batch-missing": Fault(_without_batches(2), _SECOND_MISSING),
     "end-missing": Fault(_without_batches(3), _SECOND_MISSING),
     "tail-cut": Fault(_without_batches(2, 3), _SECOND_MISSING),
     "doubled-near": Fault(
         _appended(lambda batches: _of(batches, _END - 2)),
-        {(Kind.DOUBLED, _END - 3, _END, 1)},
+        {(FindingKind.DOUBLED, _END - 3, _END, 1)},
     ),
     "doubled-far": Fault(
-        _appended(lambda batches: _of(batches, 5)), {(Kind.DOUBLED, 5, _END, 1)}
+        _appended(lambda batches: _of(batches, 5)), {(FindingKind.DOUBLED, 5, _END, 1)}
     ),
-    "of-another-topic": Fault(_appended(_foreign), {(Kind.UNEXPECTED, None, _END, 1)}),
-    _PARTED: Fault(_appended(_of_partition_1), {(Kind.UNEXPECTED, None, _END, 1)}),
+    "of-another-topic": Fault(
+        _appended(_foreign), {(FindingKind.UNEXPECTED, None, _END, 1)}
+    ),
+    _PARTED: Fault(
+        _appended(_of_partition_1), {(FindingKind.UNEXPECTED, None, _END, 1)}
+    ),
     "neighbours": Fault(
-        _swapped(20, 21), {(Kind.SWAPPED, 20, 21, 1), (Kind.SWAPPED, 21, 20, 1)}
+        _swapped(20, 21),
+        {(FindingKind.SWAPPED, 20, 21, 1), (FindingKind.SWAPPED, 21, 20, 1)},
     ),
     "distant": Fault(
-        _swapped(20, 40), {(Kind.SWAPPED, 20, 40, 1), (Kind.SWAPPED, 40, 20, 1)}
+        _swapped(20, 40),
+        {(FindingKind.SWAPPED, 20, 40, 1), (FindingKind.SWAPPED, 40, 20, 1)},
     ),
-    "bad-crc": Fault(_bad_crc, {(Kind.DAMAGED, None, _FIRST + 1, _SECOND)}),
+    "bad-crc": Fault(_bad_crc, {(FindingKind.DAMAGED, None, _FIRST + 1, _SECOND)}),
     "map-shifted": Fault(_unchanged, _MAP_IS_WRONG),
     "map-gap": Fault(_unchanged, _MAP_IS_WRONG),
     "nothing": Fault(_unchanged, set()),
@@ -279,7 +289,7 @@ _BY_CONTENT: dict[str, set[Found]] = {
     "map-shifted": set(),
     "map-gap": set(),
     # One of the two is in order.
-    "neighbours": {(Kind.SWAPPED, 20, 21, 1)},
+    "neighbours": {(FindingKind.SWAPPED, 20, 21, 1)},
 }
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mirror.proving.account import Kind
+from mirror.proving.account import FindingKind
 from mirror.proving.continuous.in_service import FlowProofs, catching_up
 from mirror.proving.continuous.one_task import OneTask
 from mirror.proving.of_flow import keep
@@ -259,7 +259,7 @@ def test_a_proof_that_no_longer_holds_ends_before_what_was_found(
         assert client.flush(30) == 0
         seen = proven(flow)
         (wrong,) = seen.findings
-        assert wrong.kind is Kind.UNEXPECTED
+        assert wrong.kind is FindingKind.UNEXPECTED
         config = flow.config()
         keep(config, config.flows[flow.name], replace(seen, at=1.0))
 

@@ -35,7 +35,7 @@ from mirror.proving.repairs.rebuilding import Rebuilding
 from mirror.proving.runner import InProcess
 from mirror.proving.scope import Scope
 from mirror.recovery import pauses
-from mirror.recovery.rebuilds import Step
+from mirror.recovery.rebuilds import RebuildStep
 from tests.harness.admin import (
     add_partitions,
     alter_topic,
@@ -163,7 +163,7 @@ _POINTS: dict[str, tuple[Any, str, Callable[..., None]]] = {
     ),
     "before the first positions": (rebuilding.starting, "find", die),
     "while it is copied": (copied_again, "wait", die),
-    "after a group moved": (copy_groups, "settle", _after(copy_groups.settle)),
+    "after a group moved": (copy_groups, "put_back", _after(copy_groups.put_back)),
     "during the last commit": (rebuild_notes.RebuildNotes, "write", _dies_at_the_end),
 }  # fmt: skip
 
@@ -422,7 +422,7 @@ def test_without_a_service_and_with_a_group_that_came_too_soon(
         reader.join()
         with _begun(config, flow.name, topic_name, lambda _: True) as (work, note):
             assert note is not None
-            assert (note.step, note.ends) == (Step.COPYING, (50,))
+            assert (note.step, note.ends) == (RebuildStep.COPYING, (50,))
             left = work.finish(note)
             assert left.keys() == {group}
             assert "has members: stop them" in left[group]

@@ -21,7 +21,7 @@ from mirror.driver import ownership
 from mirror.driver.rewriting import Rewriting
 from mirror.offsets.offset_map import OffsetMap
 from mirror.offsets.translation import Exactness, Translated
-from mirror.proving.account import Kind
+from mirror.proving.account import FindingKind
 from mirror.proving.repairs import appending
 from mirror.proving.repairs.remedies import Obstacle
 from mirror.recovery.pauses import PausesReader
@@ -235,7 +235,7 @@ def test_append(make_clusters: Callable[..., dict[str, PlaygroundCluster]]) -> N
     }
 
     (left,) = proven(flow).findings
-    assert (left.kind, left.topic, left.source) == (Kind.MISSING, LATER_KEY, 20)
+    assert (left.kind, left.topic, left.source) == (FindingKind.MISSING, LATER_KEY, 20)
     after = _translations(flow)
     same = {at: each for at, each in before.items() if at[0] not in CUT}
     assert {at: after[at] for at in same} == same
@@ -373,7 +373,7 @@ def _append_results(a: str, b: str, topic_name: str) -> None:
         assert made.counts == {topic_name: 4}
         assert made.obstacles == {(topic_name, 0): {13: Obstacle.FAILS}}
     (left,) = proven(flow).findings
-    assert (left.kind, left.source, left.count) == (Kind.MISSING, 13, 1)
+    assert (left.kind, left.source, left.count) == (FindingKind.MISSING, 13, 1)
     found = read_topic(b, flow.copy)[0]
     numbers = [*range(10), *range(16, 20), 10, 11, 14, 15]
     assert [(m.key(), m.value(), m.timestamp()[1]) for m in found] == [

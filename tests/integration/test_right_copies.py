@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from confluent_kafka import Producer
 import pytest
 
-from mirror.proving.account import Kind
+from mirror.proving.account import FindingKind
 from tests.harness.admin import alter_topic, create_topic, delete_records, end_offsets
 from tests.harness.load import producer
 from tests.harness.proofs import checked, proven
@@ -183,5 +183,5 @@ def test_a_function_is_called_again(
 
     flow.settings["dead_letter_topic"] = f"another-{topic_name}"
     missing = proven(flow).findings
-    assert {each.kind for each in missing} == {Kind.MISSING}
+    assert {each.kind for each in missing} == {FindingKind.MISSING}
     assert [each.source for each in missing] == list(range(3, 300, 10))

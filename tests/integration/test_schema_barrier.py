@@ -22,10 +22,10 @@ from mirror.metadata import schema_need, schemas
 from mirror.metadata.schema_claims import (
     Before,
     Claim,
+    ClaimOf,
     ClaimRecords,
     ClaimState,
     SchemaClaims,
-    What,
     copied_ids,
 )
 from mirror.metadata.schema_ends import Ends
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from mirror.metadata.schema_need import Settled
+    from mirror.metadata.schema_need import SettledId
     from mirror.playground.cluster import PlaygroundCluster
     from mirror.relay.report import PartitionReport
     from mirror.relay.slot import Slot
@@ -354,7 +354,7 @@ def test_a_fenced_run_writes_no_schemas(site: Site) -> None:
     flow = site.flow()
     inquiry = SchemaInquiry(flow.plan, "test")
     inquiry.begin(flow.generation)
-    found: dict[int, Settled] = {}
+    found: dict[int, SettledId] = {}
 
     def reason(number: int) -> str:
         inquiry.open(number, b"")
@@ -411,7 +411,7 @@ def test_claims_about_some_subjects(site: Site) -> None:
             SchemaClaims(target, alias, replication_factor=1)
             for alias in (flow.alias, f"{flow.alias}x")
         )
-        ours.note({(one, 1): claimed, (two, 1): claimed}, {(one, What.MODE): mode})
+        ours.note({(one, 1): claimed, (two, 1): claimed}, {(one, ClaimOf.MODE): mode})
         ours.note({(one, 1): copied})
         other.note({(one, 2): copied, (two, 2): copied})
         records = ClaimRecords(target)
@@ -467,7 +467,9 @@ def _slot_copies(
             cluster=lambda: stack.enter_context(flow.connected())[1],
         )
         start.wait()
-        failed += filter(None, (schema_need.settle(sides, n).reason for n in numbers))
+        failed += filter(
+            None, (schema_need.settle_id(sides, n).reason for n in numbers)
+        )
 
 
 def _job_copies(

@@ -18,7 +18,7 @@ from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerialize
 from confluent_kafka.serialization import MessageField, SerializationContext
 import pytest
 
-from mirror.proving.account import Kind
+from mirror.proving.account import FindingKind
 from tests.harness import registries
 from tests.harness.admin import create_topic
 from tests.harness.load import producer
@@ -138,7 +138,7 @@ def test_translated(clusters: dict[str, PlaygroundCluster], topic_name: str) -> 
 
     note(b, f"mirror-schemas.{topic_name}.internal", {3: 4})
     found = proven(flow)
-    assert {each.kind for each in found.findings} == {Kind.UNPROVEN}
+    assert {each.kind for each in found.findings} == {FindingKind.UNPROVEN}
     assert all("does not answer" in each.detail for each in found.findings)
     assert len(found.findings) == len(CODECS)
 
@@ -207,7 +207,7 @@ def test_equal_by_meaning(
         def different(*, by_content: bool = False) -> list[int]:
             """The offsets of records whose copies are."""
             found = proven(flow, by_content=by_content).findings
-            assert {each.kind for each in found} == {Kind.DIFFERENT}
+            assert {each.kind for each in found} == {FindingKind.DIFFERENT}
             return [
                 each.source + number for each in found for number in range(each.count)
             ]

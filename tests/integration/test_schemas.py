@@ -16,9 +16,9 @@ import pytest
 from mirror.clusters.registry.values import Subject
 from mirror.errors import RegistryError
 from mirror.metadata import schemas
-from mirror.metadata.schema_claims import Before, What
-from mirror.metadata.schema_order import Write
-from mirror.metadata.schema_writing import Writer
+from mirror.metadata.schema_claims import Before, ClaimOf
+from mirror.metadata.schema_order import RegistryWrite
+from mirror.metadata.schema_writing import SchemaWriter
 from mirror.playground.registry.apicurio import apicurio
 from mirror.playground.registry.axonops import PROGRAM, axonops
 from mirror.status.states import SchemaState
@@ -266,7 +266,7 @@ def test_a_level_that_was_noted_and_not_set(clusters: Clusters, a: Raw, b: Raw) 
         a.set_level("FULL", "x")
         with made.ends() as ends:
             note = Before(before=None, set="FULL")
-            ends.claims.note({}, {(Subject("", "x"), What.LEVEL): note})
+            ends.claims.note({}, {(Subject("", "x"), ClaimOf.LEVEL): note})
         made.sync()
         assert b.level("x") == "FULL"
 
@@ -280,8 +280,8 @@ def test_what_only_looks_deleted_stays(clusters: Clusters, a: Raw, b: Raw) -> No
         made.sync()
         with made.ends() as ends:
             [version] = ends.source.versions()
-            writer = Writer(ends)
-            writer.write([Write(version=version, delete=True)])
+            writer = SchemaWriter(ends)
+            writer.write([RegistryWrite(version=version, delete=True)])
         assert writer.done == []
         assert b.versions() == a.versions()
 
@@ -316,7 +316,7 @@ def test_killed_at_each_point_and_run_again(
             ends.claims.refresh()
             assert {(s.name, n) for s, n in ends.claims.ours} == theirs.keys()
             for subject, _ in ends.claims.ours:
-                noted = ends.claims.before(subject, What.MODE)
+                noted = ends.claims.before(subject, ClaimOf.MODE)
                 assert noted is not None
                 assert noted.before is None
 

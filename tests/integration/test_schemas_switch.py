@@ -17,10 +17,10 @@ from typer.testing import CliRunner
 from mirror.cli.main import app
 from mirror.clusters.registry.registry import Registry
 from mirror.clusters.registry.values import Mode, Subject
-from mirror.drilling.findings import Level
+from mirror.drilling.findings import FindingLevel
 from mirror.errors import MirrorError
 from mirror.metadata import schema_modes, schemas
-from mirror.metadata.schema_claims import Before, SchemaClaims, What
+from mirror.metadata.schema_claims import Before, ClaimOf, SchemaClaims
 from mirror.recovery.journal import Kind
 from tests.harness.admin import create_topic
 from tests.harness.application import Application
@@ -314,7 +314,7 @@ def test_a_registry_that_hangs_holds_up_no_hook(
                 there.cluster(flow.target), flow.source, replication_factor=1
             )
             note = Before(before=None, set=Mode.IMPORT)
-            claims.note({}, {(Subject("", "o"), What.MODE): note})
+            claims.note({}, {(Subject("", "o"), ClaimOf.MODE): note})
             there.carry_out(kind=Kind.FAILOVER, step_seconds=15.0)
     assert called.exists()
     [warning] = there.said["redirect"].warnings
@@ -375,7 +375,7 @@ def test_close_and_open(command: Any, a: Raw, b: Raw) -> None:
     b.set_mode("READWRITE", "own")
     left = Subject("", "left")
     with command.sides.ends() as ends:
-        ends.claims.note({}, {(left, What.MODE): Before(before=None, set="IMPORT")})
+        ends.claims.note({}, {(left, ClaimOf.MODE): Before(before=None, set="IMPORT")})
         ends.target.set_mode(left, Mode.IMPORT)
     assert not takes(b, "left", "a")
     opened = command("open", "B", "--yes")
@@ -407,7 +407,7 @@ def test_what_was_left_in_import_is_given_back(
             for name in ("o", "dropped"):
                 subject = Subject("", name)
                 note = Before(before=None, set=Mode.IMPORT)
-                sides.claims.note({}, {(subject, What.MODE): note})
+                sides.claims.note({}, {(subject, ClaimOf.MODE): note})
                 sides.target.set_mode(subject, Mode.IMPORT)
         assert not takes(b, "dropped", "theirs")
         made.sync()
@@ -449,7 +449,7 @@ def test_a_drill_finds_schemas_that_the_target_lacks(
               {"schema": avro("Other", "a"), "id": ids[1], "version": 1})  # fmt: skip
         found = there.drill().findings
     assert {(e.level, e.subject) for e in found} == {
-        (Level.NOT_READY, f"schema {number}") for number in ids
+        (FindingLevel.NOT_READY, f"schema {number}") for number in ids
     }
     reasons = sorted(each.reason for each in found)
     assert ["does not have" in each for each in reasons] == [True, True, False]
@@ -497,6 +497,6 @@ def test_a_drill_goes_by_what_ids_mean(
         gone = {"status": 404, "body": b'{"error_code": 40401, "message": "gone"}'}
         with proxy.fault(**gone, path="/subjects/money"):
             [found] = there.drill().findings
-    assert (found.level, found.subject) == (Level.NOT_READY, f"schema {copied}")
+    assert (found.level, found.subject) == (FindingLevel.NOT_READY, f"schema {copied}")
     assert "not money version 1, which it needs" in found.reason
     assert found.command.endswith(f"--id {id_}")

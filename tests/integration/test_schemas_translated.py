@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from click.testing import Result
 
-    from mirror.metadata.schema_need import Settled
+    from mirror.metadata.schema_need import SettledId
     from mirror.playground.cluster import PlaygroundCluster
     from mirror.playground.registry.process import RegistryProcess
 
@@ -260,7 +260,7 @@ def test_others_are_left_alone(clusters: Clusters, a: Raw, b: Raw) -> None:
     ]
 
 
-def settled(made: SchemaSides, *numbers: int) -> list[Settled]:
+def settled(made: SchemaSides, *numbers: int) -> list[SettledId]:
     """As one round of a slot's inquiry."""
     with made.ends() as ends:
         found = schema_need.Sides(
@@ -269,7 +269,7 @@ def settled(made: SchemaSides, *numbers: int) -> list[Settled]:
             target=ends.target,
             cluster=lambda: made.reach(made.alias["B"]),
         )
-        return [schema_need.settle(found, number) for number in numbers]
+        return [schema_need.settle_id(found, number) for number in numbers]
 
 
 def test_what_a_slot_gets(clusters: Clusters, a: Raw, b: Raw) -> None:

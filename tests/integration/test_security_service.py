@@ -240,7 +240,7 @@ def test_tokens_run_out_and_come_back(
                 flow.send(20)
                 flow.wait_copied()
             said = mirror.log.read_text()[before:]
-            assert mirror.flow()["restarts"] == 0
+            mirror.assert_never_failed()
             assert [trouble for trouble in _TROUBLE if trouble in said] == [], said
 
             provider.failing = 503

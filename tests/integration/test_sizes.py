@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from mirror.clusters.admin import group_offsets
-from mirror.clusters.admin.group_offsets import Committed
+from mirror.clusters.admin.group_offsets import CommittedOffset
 from mirror.clusters.cluster import Cluster
 from mirror.config.schema import MirrorConfig
 from mirror.driver.ownership import rewrite_progress, take_ownership
@@ -197,7 +197,7 @@ def test_a_group_with_much_metadata(
     bootstrap = clusters["b"].bootstrap
     create_topic(bootstrap, topic_name, _PARTITIONS)
     wanted = {
-        (topic_name, number): Committed(number, f"{number:04000}")
+        (topic_name, number): CommittedOffset(number, f"{number:04000}")
         for number in range(_PARTITIONS)
     }
     assert group_offsets.commit(cluster, {topic_name: wanted}) == {}

@@ -60,7 +60,7 @@ def test_fewer_cores_than_slots(
         load.send(1000)
         mirror.wait_copied(source, topic_name)
         mirror.wait_until(lambda d: d["flows"][0]["leases"] > max(first, 7) + 1)
-        assert mirror.flow()["restarts"] == 0
+        mirror.assert_never_failed()
         mirror.wait_until(
             lambda d: "no core is free" in d["flows"][0]["verify"]["waiting"]
         )
@@ -205,7 +205,7 @@ def test_slots_run_on_both_executors(spark: Standalone, submitted: Submitted) ->
 
         wait_for(both)
         first = mirror.flow()["leases"]
-        status = mirror.wait_until(
+        mirror.wait_until(
             lambda d: (
                 d["flows"][0]["leases"] > first + 6
                 and all(
@@ -215,7 +215,7 @@ def test_slots_run_on_both_executors(spark: Standalone, submitted: Submitted) ->
             )
         )
         assert spark.relay_workers() == workers
-    assert status["flows"][0]["restarts"] == 0
+    mirror.assert_never_failed()
     assert "fewer cores than slots" not in mirror.log.read_text()
     submitted.assert_complete()
 
@@ -230,6 +230,13 @@ def test_executor_and_worker_are_killed(
     """
     mirror = submitted.mirror
     mirror.wait_until(lambda d: d["flows"][0]["leases"] > 6)
+
+    def into_a_lease() -> None:
+        """Wait until a lease has begun and copies."""
+        leases = mirror.flow()["leases"]
+        mirror.wait_until(lambda d: d["flows"][0]["leases"] > leases)
+        before = copied_records(submitted.target, submitted.copy)
+        wait_for(lambda: copied_records(submitted.target, submitted.copy) > before)
 
     def kill(*pids: int) -> float:
         """Returns the seconds until a lease in which both executors copied."""
@@ -252,11 +259,11 @@ def test_executor_and_worker_are_killed(
         return time.monotonic() - began
 
     with submitted.load.streaming():
-        time.sleep(2)  # into a lease, whose age no status tells
+        into_a_lease()
         seconds = [kill(spark.executors()["worker-0"])]
         # Between short leases, as at the start, a dead worker is just replaced.
         mirror.wait_until(lambda d: d["flows"][0]["leases"] > 6)
-        time.sleep(2)  # into a lease
+        into_a_lease()
         seconds.append(kill(*spark.relay_workers()["worker-0"]))
     print("both copy again after", seconds)
     submitted.assert_complete()

@@ -408,7 +408,9 @@ def test_what_comes_again_is_predicted(
     assert change["again"] == len(repeated) > 0
 
 
-@pytest.mark.parametrize("policy", ["default", "identity"])
+@pytest.mark.parametrize(
+    "policy", ["identity", pytest.param("default", marks=pytest.mark.full)]
+)
 def test_the_way_back_begins_at_the_cut(
     clusters: dict[str, PlaygroundCluster], topic_name: str, policy: str
 ) -> None:

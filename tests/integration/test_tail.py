@@ -31,7 +31,7 @@ from mirror.tails import settling
 from mirror.tails.choosing import Choice
 from mirror.tails.exporting import TailFile
 from mirror.tails.fed import Fed
-from mirror.tails.settling import Order, Settling, Way, settle
+from mirror.tails.settling import Order, TailSettling, Way, settle
 from mirror.tails.survey import survey
 from mirror.tails.unsettled import Unsettled
 from tests.harness.admin import create_topic, delete_records
@@ -102,7 +102,7 @@ class Play:
         source, target = map(self.rehearsal.cluster, (self.one, self.other))
         terms = terms_of(self.rehearsal.config, self.flow, source, target, Scope())
         done = settle(
-            Settling(
+            TailSettling(
                 flow=self.flow, terms=terms, source=source, target=target,
                 order=Order(way=way, choice=choice or Choice(), **order),
             )
@@ -432,7 +432,7 @@ def test_a_replay_names_clusters_that_have_the_record(play: Play) -> None:
     terms = terms_of(play.rehearsal.config, play.flow, source, target, Scope())
     order = Order(way=Way.REPLAY, choice=Choice())
     settle(
-        Settling(
+        TailSettling(
             flow=play.flow, terms=terms, source=source, target=target, order=order,
             fed=(fed,),
         )

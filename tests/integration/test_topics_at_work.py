@@ -143,13 +143,15 @@ def test_log_append_time(
 
 
 def test_compacted_topic(
-    make_clusters: Callable[..., dict[str, PlaygroundCluster]], topic_name: str
+    make_clusters: Callable[..., dict[str, PlaygroundCluster]],
+    clusters: dict[str, PlaygroundCluster],
+    topic_name: str,
 ) -> None:
     """What the cleaner left of a compacted topic, tombstones and gaps between offsets
     included, arrives once each and in order.
     """
-    clusters = make_clusters("a", "b", settings={"log.cleaner.backoff.ms": "100"})
-    source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
+    (made,) = make_clusters("a", settings={"log.cleaner.backoff.ms": "100"}).values()
+    source, target = made.bootstrap, clusters["b"].bootstrap
     create_topic(
         source,
         topic_name,
@@ -157,7 +159,7 @@ def test_compacted_topic(
         min_cleanable_dirty_ratio="0.01",
         segment_ms="300",
     )
-    create_topic(target, f"Z.{topic_name}")
+    create_topic(target, f"CLEANED.{topic_name}")
     written = 0
     for codec in ("none", "gzip", "snappy", "lz4", "zstd"):
         client = producer(source, compression_type=codec, linger_ms=20)
@@ -189,9 +191,11 @@ def test_compacted_topic(
 
     wait_for(cleaned, pause=1)
     assert any(message.value() is None for message in wanted)
-    flow = SparklessFlow(source=source, target=target, topic=topic_name, alias="Z")
+    flow = SparklessFlow(
+        source=source, target=target, topic=topic_name, alias="CLEANED"
+    )
     with SlotProcess(flow.own()) as slot:
-        found = eventually(target, f"Z.{topic_name}", len(wanted))[0]
+        found = eventually(target, f"CLEANED.{topic_name}", len(wanted))[0]
         assert slot.end() == "done"
     assert [(m.key(), m.value(), m.timestamp()) for m in found] == [
         (m.key(), m.value(), m.timestamp()) for m in wanted

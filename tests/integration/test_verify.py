@@ -12,7 +12,7 @@ from mirror.clusters.wire import fetch
 from mirror.errors import MirrorError, NothingChosenError
 from mirror.offsets.progress import NO_ID
 from mirror.proving import logs, survey
-from mirror.proving.account import Kind
+from mirror.proving.account import FindingKind
 from mirror.proving.log_stream import LogStream, Stretch
 from mirror.recovery import proofs
 from tests.harness.admin import add_partitions, create_topic
@@ -149,7 +149,7 @@ def test_an_open_transaction_hides_copies(
     found = proven(flow)
     assert [each.whole for each in found.partitions] == [False]
     (hidden,) = found.findings
-    assert (hidden.kind, hidden.source, hidden.count) == (Kind.MISSING, 0, 100)
+    assert (hidden.kind, hidden.source, hidden.count) == (FindingKind.MISSING, 0, 100)
     assert "a transaction that does not end hides" in hidden.detail
 
     other.abort_transaction(30)
@@ -211,7 +211,7 @@ def test_partitions_that_only_the_copy_has(
     for by_content in (False, True):
         found = proven(flow, by_content=by_content)
         (wrong,) = found.findings
-        assert (wrong.kind, wrong.partition) == (Kind.UNEXPECTED, 1)
+        assert (wrong.kind, wrong.partition) == (FindingKind.UNEXPECTED, 1)
         assert (wrong.source, wrong.target) == (None, 1)
         accounts = {each.of.partition: each.account for each in found.partitions}
         assert (accounts[0].equal, accounts[1].foreign) == (100, 1)

@@ -9,7 +9,7 @@ import pytest
 
 from mirror.offsets import runs
 from mirror.proving import log_stream, sides
-from mirror.proving.account import Kind
+from mirror.proving.account import FindingKind
 from mirror.proving.log_stream import LogStream
 from mirror.recovery import proofs
 from tests.harness.admin import (
@@ -130,7 +130,7 @@ def test_the_source_goes_away_halfway(
 
     assert [each.account.equal for each in found.partitions] == [_EACH, 0, 0]
     assert [each.whole for each in found.partitions] == [True, False, False]
-    assert [each.kind for each in found.findings] == [Kind.UNPROVEN] * 2
+    assert [each.kind for each in found.findings] == [FindingKind.UNPROVEN] * 2
     assert [each.count for each in found.findings] == [_EACH, _EACH]
     assert proxy.bootstrap in found.findings[0].detail
     assert found.findings[0].detail == found.findings[1].detail  # not tried
@@ -164,7 +164,7 @@ def test_a_topic_is_deleted_midway(
     found = proven(flow, runner=Meanwhile(delete))
 
     assert [each.account.equal for each in found.partitions] == [_EACH, 0, 0]
-    assert [each.kind for each in found.findings] == [Kind.UNPROVEN] * 2
+    assert [each.kind for each in found.findings] == [FindingKind.UNPROVEN] * 2
     assert {each.detail for each in found.findings} == {found.findings[0].detail}
     assert "UNKNOWN_TOPIC_OR_PARTITION" in found.findings[0].detail
 
@@ -237,7 +237,7 @@ def test_a_map_that_begins_within_the_range(
     delete_records(b, own_map, before)
 
     found = proven(flow)
-    assert {each.kind for each in found.findings} == {Kind.UNPROVEN}
+    assert {each.kind for each in found.findings} == {FindingKind.UNPROVEN}
     assert sum(each.count for each in found.findings) == _EACH
     assert all("--by content" in each.detail for each in found.findings)
     assert found.partitions[0].account.equal == _EACH

@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from mirror.cli.main import app
-from mirror.proving.account import Kind
+from mirror.proving.account import FindingKind
 from mirror.recovery import proofs
 from tests.harness import segments
 from tests.harness.admin import create_topic, end_offsets
@@ -142,7 +142,7 @@ def test_what_mirrormaker_copied_is_proven_by_content(
     made["b"].start()
     wrong = proven(flow, by_content=True)
     (found,) = wrong.findings
-    assert (found.kind, found.partition) == (Kind.MISSING, 0)
+    assert (found.kind, found.partition) == (FindingKind.MISSING, 0)
     assert [found.source] == same
     assert found.key == (None if lost.key() is None else lost.key().decode())
     assert _equal(wrong) == total - 1

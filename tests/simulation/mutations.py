@@ -15,7 +15,7 @@ import numpy as np
 
 from mirror.batches import batch, scan
 from mirror.clusters import hanging
-from mirror.clusters.hanging import Looked
+from mirror.clusters.hanging import HangingLook
 from mirror.clusters.topics import Views
 from mirror.clusters.wire import fetch, fetch_by_id, write
 from mirror.driver import former_runs, ownership
@@ -29,7 +29,7 @@ from mirror.relay.endings import Endings
 from mirror.relay.intake import Intake
 from mirror.relay.slot import Slot
 from mirror.relay.take_over import Found
-from mirror.relay.transaction_path import Stage, TransactionPath
+from mirror.relay.transaction_path import PathStage, TransactionPath
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -173,8 +173,8 @@ def commits_before_the_records() -> AbstractContextManager[Any]:
     """The commit is requested as soon as the data is on its way."""
 
     def advance(self: TransactionPath, before: TransactionPath | None) -> None:
-        if self.stage == Stage.WRITING and self._write.sent:
-            self.stage = Stage.RECORDED
+        if self.stage == PathStage.WRITING and self._write.sent:
+            self.stage = PathStage.RECORDED
         _advance(self, before)
 
     return _patched(TransactionPath, "advance", advance)
@@ -185,7 +185,7 @@ _advance = TransactionPath.advance
 
 def markers_are_not_missed() -> AbstractContextManager[Any]:
     """Transactions that brokers leave open are not looked for."""
-    return _patched(hanging, "complete", lambda *_: Looked())
+    return _patched(hanging, "complete", lambda *_: HangingLook())
 
 
 def ids_are_used_at_once() -> AbstractContextManager[Any]:
@@ -260,8 +260,8 @@ def aborts_are_forgotten() -> AbstractContextManager[Any]:
 
     def drop(self: Any) -> None:
         for path in self._under_way:
-            if path.stage >= Stage.WRITTEN:
-                path.stage = Stage.COMMITTING
+            if path.stage >= PathStage.WRITTEN:
+                path.stage = PathStage.COMMITTING
         _real["drop"](self)
 
     return _patched(target.TargetWriter, "_drop_uncommitted", drop)

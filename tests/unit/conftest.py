@@ -8,6 +8,7 @@ import socket
 import ssl
 from typing import TYPE_CHECKING
 
+from hypothesis import settings
 import pytest
 
 from mirror.clusters.wire.line import Line, TlsLine
@@ -16,6 +17,10 @@ from mirror.playground.certificates import CertificateAuthority
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+# A limit in real time would measure what else the machine does.
+settings.register_profile("tests", deadline=None)
+settings.load_profile("tests")
 
 Ends = tuple[socket.socket, socket.socket]
 

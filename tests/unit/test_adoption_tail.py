@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 import numpy as np
 import pytest
 
-from mirror.adoption.tail import Tail, compare
+from mirror.adoption.tail import CopyTail, compare
 from mirror.adoption.window import Window
-from mirror.offsets.index import Found, Track, locate, locate_all
+from mirror.offsets.index import FoundOffset, Track, locate, locate_all
 from mirror.offsets.runs import DOWNSTREAM, UPSTREAM, Block
 
 pytestmark = pytest.mark.unit
@@ -57,7 +57,7 @@ class Copying:
             marks=np.array([self.contents[n] for n in copied], np.uint64),
         )
 
-    def compare(self) -> Tail:
+    def compare(self) -> CopyTail:
         offsets = [*self.offsets, self.offsets[-1] + 1 if self.contents else 0]
         return compare(
             self.source(), self.target(), offsets[self.position], from_first=True
@@ -221,13 +221,13 @@ def test_floors() -> None:
     """After a floor an answer is the floor itself, and not sure; at it, it is sure."""
     runs = np.array([(0, 5, 0), (10, 20, 1), (11, 21, 0), (30, 60, 3)], np.int64)
 
-    assert locate(runs, 0, UPSTREAM) == Found(5)
-    assert locate(runs, 7, UPSTREAM) == Found(5, sure=False)
-    assert locate(runs, 10, UPSTREAM) == Found(20)
-    assert locate(runs, 11, UPSTREAM) == Found(21)
-    assert locate(runs, 29, UPSTREAM) == Found(21, sure=False)
-    assert locate(runs, 31, UPSTREAM) == Found(61)
-    assert locate(runs, 22, DOWNSTREAM) == Found(11, sure=False)
+    assert locate(runs, 0, UPSTREAM) == FoundOffset(5)
+    assert locate(runs, 7, UPSTREAM) == FoundOffset(5, sure=False)
+    assert locate(runs, 10, UPSTREAM) == FoundOffset(20)
+    assert locate(runs, 11, UPSTREAM) == FoundOffset(21)
+    assert locate(runs, 29, UPSTREAM) == FoundOffset(21, sure=False)
+    assert locate(runs, 31, UPSTREAM) == FoundOffset(61)
+    assert locate(runs, 22, DOWNSTREAM) == FoundOffset(11, sure=False)
 
 
 def test_many_answers_at_once_know_floors() -> None:
@@ -237,7 +237,7 @@ def test_many_answers_at_once_know_floors() -> None:
 
     found, sure = locate_all(runs, asked, UPSTREAM)
 
-    assert list(map(Found, found.tolist(), sure.tolist())) == [
+    assert list(map(FoundOffset, found.tolist(), sure.tolist())) == [
         locate(runs, offset, UPSTREAM) for offset in asked.tolist()
     ]
 
@@ -254,6 +254,6 @@ def test_copies_go_on_behind_a_floor() -> None:
         track.add(block, at, keep=10)
 
     (epoch,) = track.epochs
-    assert epoch.find(43, UPSTREAM) == Found(93)
-    assert epoch.find(39, UPSTREAM) == Found(0, sure=False)
+    assert epoch.find(43, UPSTREAM) == FoundOffset(93)
+    assert epoch.find(39, UPSTREAM) == FoundOffset(0, sure=False)
     assert epoch.end(UPSTREAM) == 45

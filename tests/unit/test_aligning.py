@@ -18,21 +18,21 @@ from mirror.clusters.cluster import Cluster
 from mirror.config.cluster_settings import ClusterConfig
 from mirror.errors import ClusterError
 from mirror.offsets.runs import COUNT
-from mirror.proving.account import Kind
+from mirror.proving.account import FindingKind
 from mirror.proving.content import aligning, marking, matching
 from mirror.proving.content.aligning import Aligned, aligned
 from mirror.proving.content.marking import Located, Marks, Piece
 from mirror.proving.copied_partition import CopiedPartition
 from mirror.proving.out_of_reach import OutOfReach
 from mirror.proving.ranges import Range, narrowed, ranges_of
-from mirror.proving.sides import Terms
+from mirror.proving.sides import ProofTerms
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
 pytestmark = pytest.mark.unit
 
-TERMS = Terms(
+TERMS = ProofTerms(
     source=ClusterConfig(alias="A", bootstrap_servers=("127.0.0.1:1",)),
     target=ClusterConfig(alias="B", bootstrap_servers=("127.0.0.1:1",)),
     source_id="a-id", target_id="b-id", by_content=True,
@@ -147,7 +147,7 @@ def test_the_end_of_a_flow_that_never_ran() -> None:
     found, _ = _aligned({0: 1, 1: 2, 2: 3, 5: 4}, {0: 1, 1: 2})
 
     (finding,) = found.findings
-    assert (finding.kind, finding.source, finding.count) == (Kind.UNPROVEN, 2, 2)
+    assert (finding.kind, finding.source, finding.count) == (FindingKind.UNPROVEN, 2, 2)
     assert found.of.source_end == 2
 
 

@@ -71,6 +71,8 @@ LIBRARY_USERS = {
     },
 }
 FORBIDDEN_NAMES = {"utils", "helpers", "common", "manager", "base"}
+NAMED_AS_THEIR_PROTOCOL = {"FlowProofs", "ServiceProofs"}
+"""Classes of `proving`, passed in to `driver/proofs`, which stands below."""
 MOST_LINES = 400
 MOST_ROOT_MODULES = 7
 
@@ -286,3 +288,14 @@ def test_states_are_no_literals():
     ]
 
     assert literals == []
+
+
+def test_each_class_has_a_name_of_its_own():
+    """A class's name means one thing, wherever it is read."""
+    places: dict[str, list[str]] = {}
+    for module in modules():
+        for node in ast.parse(module.path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef):
+                places.setdefault(node.name, []).append(module.name)
+
+    assert {k for k, v in places.items() if len(v) > 1} == NAMED_AS_THEIR_PROTOCOL

@@ -23,7 +23,7 @@ from mirror.cli.output import remaining
 from mirror.errors import JavaMissingError
 from mirror.playground.screen import Screen
 from mirror.playground.service import _descendants
-from mirror.playground.traffic import Verdict
+from mirror.playground.traffic import TrafficVerdict
 from mirror.status.clusters import ClusterStatus
 from mirror.status.config import ConfigStatus
 from mirror.status.states import FlowState
@@ -648,7 +648,7 @@ def test_demo_s_verdict(fault: dict[str, int], well: bool) -> None:
     clean = {"duplicates": 0, "missing": 0, "changed": 0, "out_of_order": 0}
     counted = {"produced": 10, "on_target": 10, **clean, **fault}
 
-    assert Verdict(**counted).exactly_once is well
+    assert TrafficVerdict(**counted).exactly_once is well
 
 
 def test_descendants_of_this_process() -> None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 import typer
 
-from mirror.cli.reset_file import Line, write
+from mirror.cli.reset_file import ResetLine, write
 
 pytestmark = pytest.mark.unit
 
 
-def line(offset: int, *, partition: int = 0, cluster: str = "B") -> Line:
-    return Line(cluster, "orders", partition, offset, f"orders-{partition}")
+def line(offset: int, *, partition: int = 0, cluster: str = "B") -> ResetLine:
+    return ResetLine(cluster, "orders", partition, offset, f"orders-{partition}")
 
 
 def test_the_smallest_answer_is_written(capsys: pytest.CaptureFixture[str]) -> None:

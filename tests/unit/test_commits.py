@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 
 from mirror.batches import batch, scan
-from mirror.clusters.admin.group_offsets import Committed
+from mirror.clusters.admin.group_offsets import CommittedOffset
 from mirror.errors import CorruptBatchError
 from mirror.offsets.commit_records import CommitKey, decode_key, decode_value
 from mirror.offsets.commits import CommitLog
 from mirror.offsets.followed import Followed
-from mirror.offsets.groups import GroupPosition, Standing
+from mirror.offsets.groups import GroupPosition, GroupsStanding
 from mirror.offsets.translation import Exactness, Translated
 from mirror.policy.selection import GroupFilter
 
@@ -115,7 +115,7 @@ VALUES = {
 @pytest.mark.parametrize("version", VALUES)
 def test_every_version_of_a_commit(version: int):
     """All versions of Kafka's schema have the offset and its metadata."""
-    assert decode_value(VALUES[version]) == Committed(42, "note")
+    assert decode_value(VALUES[version]) == CommittedOffset(42, "note")
 
 
 @pytest.mark.parametrize("kind", [0, 1])
@@ -182,12 +182,12 @@ def value(offset: int) -> bytes:
     return struct.pack(">hq", 0, offset) + string("") + TIME
 
 
-def standing(offset: int, exactness: Exactness, *groups: str) -> Standing:
+def standing(offset: int, exactness: Exactness, *groups: str) -> GroupsStanding:
     """A look that found these groups, and the offset of `app`."""
     translated = Translated(offset=offset, exactness=exactness)
     place = GroupPosition("t", 3, "copy", offset, translated)
     listed = dict.fromkeys(("app", *groups))
-    return Standing(groups=listed, places={"app": (place,)})
+    return GroupsStanding(groups=listed, places={"app": (place,)})
 
 
 def followed() -> Followed:
@@ -200,7 +200,7 @@ def test_what_cannot_be_decoded_is_skipped():
     of.add({b"\0\2x": b"", b"?": b"", KEY: value(5), KEY + b"\0": b"??"}, {"t"})
     assert (of.undecodable, of.of_other_types) == (2, 1)
     assert of.error
-    assert of.due() == {"app": {("t", 3): Committed(5)}}
+    assert of.due() == {"app": {("t", 3): CommittedOffset(5)}}
 
 
 def test_only_groups_and_topics_of_the_flow():
@@ -239,7 +239,7 @@ def test_a_survey_is_newer_than_what_was_due():
     assert of.due() == {}
     of.add({KEY: value(7)}, {"t"})
     of.surveyed(standing(7, Exactness.BEHIND))
-    assert of.due() == {"app": {("t", 3): Committed(7)}}
+    assert of.due() == {"app": {("t", 3): CommittedOffset(7)}}
 
 
 def test_a_group_that_the_source_does_not_list():

@@ -12,10 +12,10 @@ from mirror.config.schema import MirrorConfig
 from mirror.offsets.progress import Position
 from mirror.offsets.record_places import Pair, Pairs
 from mirror.proving.traces import absence, hops
-from mirror.proving.traces.at_offset import Held, What
+from mirror.proving.traces.at_offset import Held, OffsetHolds
 from mirror.proving.traces.hop import Hop
 from mirror.proving.traces.hops import Hops
-from mirror.proving.traces.tracing import How, Place, Row
+from mirror.proving.traces.tracing import How, RecordPlace, Row
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,12 +28,12 @@ COPY = Topic(name="A.t", topic_id=ID, leaders={}, error=0, replication_factor=1)
 
 def rows_of(
     monkeypatch: pytest.MonkeyPatch, known: Pairs, *, there: Sequence[int] = (),
-    at_source: What = What.RECORD,
+    at_source: OffsetHolds = OffsetHolds.RECORD,
 ) -> list[Row]:  # fmt: skip
     """What is said of source offset 3000 of a flow with `start: latest`, copied up to
     6000, with records at these offsets of the copy.
     """
-    place = Place("A", "t", 0, 3000)
+    place = RecordPlace("A", "t", 0, 3000)
     aliases = {alias: {"bootstrap_servers": "h:1"} for alias in "AB"}
     config = MirrorConfig.model_validate(
         {"clusters": aliases, "flows": {"A->B": {"start": "latest"}}}
@@ -47,10 +47,12 @@ def rows_of(
         row=Row(cluster="B", topic="A.t", partition=0, flow="A->B", how=How.MISSING),
     )  # fmt: skip
 
-    def held(_hops: Hops, at: Place) -> Held:
+    def held(_hops: Hops, at: RecordPlace) -> Held:
         if at == place:
             return Held(what=at_source)
-        return Held(what=What.RECORD if at.offset in there else What.NOTHING)
+        return Held(
+            what=OffsetHolds.RECORD if at.offset in there else OffsetHolds.NOTHING
+        )
 
     monkeypatch.setattr(Hops, "held", held)
     monkeypatch.setattr(
@@ -98,7 +100,7 @@ def test_what_was_in_a_deleted_copy_is_missing(monkeypatch: pytest.MonkeyPatch) 
 
     (row,) = rows_of(monkeypatch, deleted)
     assert (row.how, row.detail[:30]) == (How.MISSING, "it was in a copy that was dele")
-    (row,) = rows_of(monkeypatch, deleted, at_source=What.EXPIRED)
+    (row,) = rows_of(monkeypatch, deleted, at_source=OffsetHolds.EXPIRED)
     assert row.how is How.UNKNOWN
     (row,) = rows_of(monkeypatch, Pairs(first=4000))
     assert row.how is How.BEFORE

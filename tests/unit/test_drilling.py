@@ -12,9 +12,15 @@ from mirror.clusters.admin.disks import Disk, Replicas
 from mirror.clusters.admin.groups import Group, GroupKind
 from mirror.config.schema import MirrorConfig
 from mirror.drilling import capacity, conditions, differences, positions, rights
-from mirror.drilling.findings import MOST_KEPT, Drill, Finding, Level, in_order
+from mirror.drilling.findings import (
+    MOST_KEPT,
+    Drill,
+    DrillFinding,
+    FindingLevel,
+    in_order,
+)
 from mirror.drilling.next_records import windows
-from mirror.drilling.positions import Known, Stand
+from mirror.drilling.positions import KnownPositions, Stand
 from mirror.metadata.differences import CONFIG, TOPIC, Difference
 from mirror.metadata.portrait import QUOTAS, USERS
 from mirror.offsets.translation import Exactness
@@ -22,7 +28,7 @@ from mirror.recovery import drills, journal, roles
 from mirror.recovery.access import Kept
 from mirror.recovery.journal import Entry, Kind, StepState
 from mirror.status.risk import RiskStatus
-from mirror.switching.fencing import Known as KnownAcls
+from mirror.switching.fencing import KnownGrants as KnownAcls
 
 pytestmark = pytest.mark.unit
 
@@ -44,7 +50,7 @@ FLOW = config().flows["A->B"]
 PAIR = config().recovery["A<->B"]
 
 
-def drill(*found: Finding, **changes: object) -> Drill:
+def drill(*found: DrillFinding, **changes: object) -> Drill:
     values: dict[str, object] = {
         "pair": "A<->B", "source": "A", "target": "B", "at": 1.0, "seconds": 2.0,
         "groups": 11, "groups_exact": 9, "partitions": 96, "partitions_exact": 94,
@@ -53,22 +59,27 @@ def drill(*found: Finding, **changes: object) -> Drill:
     return Drill(**{**values, **changes})
 
 
-def finding(level: Level, subject: str = "group g") -> Finding:
-    return Finding(level=level, subject=subject, reason="r", cure="c")
+def finding(level: FindingLevel, subject: str = "group g") -> DrillFinding:
+    return DrillFinding(level=level, subject=subject, reason="r", cure="c")
 
 
 def test_the_worst_finding_is_the_verdict() -> None:
     """The most serious finding comes first and is the verdict; none is READY."""
-    one = drill(finding(Level.DEGRADED), finding(Level.NOT_READY, "topic t"))
+    one = drill(
+        finding(FindingLevel.DEGRADED), finding(FindingLevel.NOT_READY, "topic t")
+    )
 
-    assert one.verdict is Level.NOT_READY
-    assert [each.level for each in one.findings] == [Level.NOT_READY, Level.DEGRADED]
+    assert one.verdict is FindingLevel.NOT_READY
+    assert [each.level for each in one.findings] == [
+        FindingLevel.NOT_READY,
+        FindingLevel.DEGRADED,
+    ]
     assert one.text == (
         "NOT READY: 9 of 11 groups and 94 of 96 partitions would go on exactly; a "
         "failover now would lose up to 0.4 s"
     )
-    assert drill(finding(Level.DEGRADED)).verdict is Level.DEGRADED
-    assert drill().verdict is Level.READY
+    assert drill(finding(FindingLevel.DEGRADED)).verdict is FindingLevel.DEGRADED
+    assert drill().verdict is FindingLevel.READY
     assert drill(lost_records=0).text.endswith("would lose nothing")
     assert drill(lost_seconds=-1.0).text.endswith("is not known")
     assert drill(groups=0, groups_exact=0, partitions=0, partitions_exact=0).ratio == 1
@@ -77,7 +88,12 @@ def test_the_worst_finding_is_the_verdict() -> None:
 def test_the_journal_keeps_a_few_kilobytes() -> None:
     """Of a thousand findings the journal gets the first ones and how many more."""
     many = [
-        Finding(level=Level.NOT_READY, subject=f"group {n}", reason="x" * 1000, cure="")
+        DrillFinding(
+            level=FindingLevel.NOT_READY,
+            subject=f"group {n}",
+            reason="x" * 1000,
+            cure="",
+        )
         for n in range(1000)
     ]
     kept = drill(*many).kept()
@@ -89,9 +105,10 @@ def test_the_journal_keeps_a_few_kilobytes() -> None:
 def test_a_drill_is_no_run_and_no_role() -> None:
     """Readers of roles and runs pass over drills; `drills.read` finds them."""
     entry = Entry(
-        pair="drill/A<->B", run="r", number=0, kind=Kind.FAILOVER, epoch=9, source="A",
+        pair="drill/A<->B", run="r", number=0, kind=Kind.FAILOVER, epoch=9,
+        source="A",
         target="B", step=roles.END, state=StepState.DONE, at=5.0, by="me@here",
-        details=drill(finding(Level.DEGRADED)).kept(),
+        details=drill(finding(FindingLevel.DEGRADED)).kept(),
     )  # fmt: skip
     entry = journal.decode(*entry.record())
     merged = roles.merged([entry], pair="A<->B")
@@ -104,14 +121,14 @@ def test_a_drill_is_no_run_and_no_role() -> None:
     assert drills.read([entry], "A<->C") == ()
 
 
-def known(**changes: object) -> Known:
+def known(**changes: object) -> KnownPositions:
     stand = Stand(upstream=10, downstream=20, exactness=Exactness.EXACT)
     values: dict[str, object] = {
         "source": "A", "target": "B", "stands": {"g": {KEY: stand}},
         "committed": {"g": {KEY: 10}}, "written": {"g": 0.0}, "on_target": {},
         "records": 100,
     }  # fmt: skip
-    return Known(**{**values, **changes})
+    return KnownPositions(**{**values, **changes})
 
 
 def stood(exactness: Exactness, downstream: int = 20) -> dict[str, object]:
@@ -125,23 +142,53 @@ GROUP = Group(group="g", kind=GroupKind.CLASSIC, state="STABLE")
 @pytest.mark.parametrize(
     ("changes", "level", "reason", "partitions"),
     [
-        ({"on_target": {"g": GROUP}}, Level.NOT_READY, "has members on B", 2),
-        ({"stands": {}}, Level.NOT_READY, "no position in orders-0", 1),
-        (stood(Exactness.UNKNOWN, -1), Level.NOT_READY, "no position in orders-0", 1),
-        (stood(Exactness.EARLIER), Level.DEGRADED, "only a lower bound", 1),
-        (stood(Exactness.BEFORE), Level.NOT_READY, "miss what is gone there", 1),
-        (stood(Exactness.BEFORE) | {"starts": {KEY: 10}}, Level.NOT_READY, "miss", 1),
-        (stood(Exactness.BEFORE) | {"starts": {KEY: 11}}, Level.DEGRADED, "too", 1),
-        ({"wrong": {KEY: {109: "MISSING"}}}, Level.NOT_READY, "at offset 109 is", 1),
-        ({"committed": {"g": {KEY: 2110}}}, Level.DEGRADED, "about 2,100 records", 2),
-        ({"undecided": {KEY: "hidden"}}, Level.DEGRADED, "compared: hidden", 1),
-        ({"unread": {KEY: "no copy"}}, Level.NOT_READY, "compared: no copy", 1),
-        ({"not_covered": ("s",)}, Level.DEGRADED, "a share group", 2),
-        ({"refused": {"h": "NOT_ALLOWED"}}, Level.NOT_READY, "read: NOT_ALLOWED", 2),
+        ({"on_target": {"g": GROUP}}, FindingLevel.NOT_READY, "has members on B", 2),
+        ({"stands": {}}, FindingLevel.NOT_READY, "no position in orders-0", 1),
+        (
+            stood(Exactness.UNKNOWN, -1),
+            FindingLevel.NOT_READY,
+            "no position in orders-0",
+            1,
+        ),
+        (stood(Exactness.EARLIER), FindingLevel.DEGRADED, "only a lower bound", 1),
+        (stood(Exactness.BEFORE), FindingLevel.NOT_READY, "miss what is gone there", 1),
+        (
+            stood(Exactness.BEFORE) | {"starts": {KEY: 10}},
+            FindingLevel.NOT_READY,
+            "miss",
+            1,
+        ),
+        (
+            stood(Exactness.BEFORE) | {"starts": {KEY: 11}},
+            FindingLevel.DEGRADED,
+            "too",
+            1,
+        ),
+        (
+            {"wrong": {KEY: {109: "MISSING"}}},
+            FindingLevel.NOT_READY,
+            "at offset 109 is",
+            1,
+        ),
+        (
+            {"committed": {"g": {KEY: 2110}}},
+            FindingLevel.DEGRADED,
+            "about 2,100 records",
+            2,
+        ),
+        ({"undecided": {KEY: "hidden"}}, FindingLevel.DEGRADED, "compared: hidden", 1),
+        ({"unread": {KEY: "no copy"}}, FindingLevel.NOT_READY, "compared: no copy", 1),
+        ({"not_covered": ("s",)}, FindingLevel.DEGRADED, "a share group", 2),
+        (
+            {"refused": {"h": "NOT_ALLOWED"}},
+            FindingLevel.NOT_READY,
+            "read: NOT_ALLOWED",
+            2,
+        ),
     ],
 )
 def test_positions(
-    changes: dict[str, object], level: Level, reason: str, partitions: int
+    changes: dict[str, object], level: FindingLevel, reason: str, partitions: int
 ) -> None:
     """Each defect of a group or of its next records is one finding, and costs the
     exactness of its partition.
@@ -202,21 +249,30 @@ def different(what: str, name: str, a: str, b: str, **more: object) -> Differenc
 @pytest.mark.parametrize(
     ("each", "level"),
     [
-        (different(TOPIC, "t", "3 partitions", "2 partitions"), Level.NOT_READY),
-        (different(TOPIC, "t", "3 partitions", "-"), Level.NOT_READY),
-        (different(TOPIC, "t", "1 partition", "?", expected=None), Level.NOT_READY),
-        (different(CONFIG, "t", "retention.ms=1", "retention.ms=2"), Level.DEGRADED),
-        (different(CONFIG, "t", "cleanup.policy=compact", "-"), Level.NOT_READY),
+        (different(TOPIC, "t", "3 partitions", "2 partitions"), FindingLevel.NOT_READY),
+        (different(TOPIC, "t", "3 partitions", "-"), FindingLevel.NOT_READY),
+        (
+            different(TOPIC, "t", "1 partition", "?", expected=None),
+            FindingLevel.NOT_READY,
+        ),
+        (
+            different(CONFIG, "t", "retention.ms=1", "retention.ms=2"),
+            FindingLevel.DEGRADED,
+        ),
+        (different(CONFIG, "t", "cleanup.policy=compact", "-"), FindingLevel.NOT_READY),
         (
             different(CONFIG, "t", "retention.ms=1", "retention.ms=2", expected=True,
                       reason="a default of the brokers"),
-            Level.DEGRADED,
+            FindingLevel.DEGRADED,
         ),
-        (different(QUOTAS, "user u", "producer_byte_rate=5", "-"), Level.DEGRADED),
-        (different(USERS, "u", "SCRAM-SHA-512=4096", "-"), Level.NOT_READY),
+        (
+            different(QUOTAS, "user u", "producer_byte_rate=5", "-"),
+            FindingLevel.DEGRADED,
+        ),
+        (different(USERS, "u", "SCRAM-SHA-512=4096", "-"), FindingLevel.NOT_READY),
     ],
 )  # fmt: skip
-def test_differences_that_hurt(each: Difference, level: Level) -> None:
+def test_differences_that_hurt(each: Difference, level: FindingLevel) -> None:
     """What would surprise applications is a finding with its level."""
     (only,) = differences.judge([each], {"t"}, flow="A->B", target="B", bootstrap="b:1")
 
@@ -267,7 +323,7 @@ def acl(kind: str, name: str, operation: str, permission: str = "ALLOW") -> Acl:
 
 
 def judged(*there: Acl, here: tuple[Acl, ...], granted: bool = True) -> list[str]:
-    terms = rights.Terms(
+    terms = rights.RightsTerms(
         flow=FLOW,
         topics=["t"],
         groups=["billing"],
@@ -297,7 +353,7 @@ def test_rights_that_no_switch_grants() -> None:
     assert judged(read, group, here=(may_read, group), granted=False) == []
 
 
-def seen(**changes: object) -> capacity.Seen:
+def seen(**changes: object) -> capacity.CapacitySeen:
     fine = Replicas(least=1, out_of_sync=0, leaderless=0)
     values: dict[str, object] = {
         "target": "B", "brokers": 1, "replication_factor": -1, "copies": {"t": "A.t"},
@@ -305,7 +361,7 @@ def seen(**changes: object) -> capacity.Seen:
         "disks_here": [Disk(node=1, total=1000, usable=500, sizes={"A.t": 90})],
         "disks_there": [Disk(node=1, total=1000, usable=10, sizes={"t": 100})],
     }  # fmt: skip
-    return capacity.Seen(**{**values, **changes})
+    return capacity.CapacitySeen(**{**values, **changes})
 
 
 @pytest.mark.parametrize(
@@ -344,12 +400,12 @@ def test_conditions() -> None:
     assert not [*conditions.of_risk(RiskStatus(seconds=59.0), PAIR, FLOW)]
     (far,) = conditions.of_risk(RiskStatus(seconds=61.0), PAIR, FLOW)
     (unsure,) = conditions.of_risk(RiskStatus(seconds=-1.0), PAIR, FLOW)
-    assert (far.level, unsure.level) == (Level.NOT_READY, Level.DEGRADED)
+    assert (far.level, unsure.level) == (FindingLevel.NOT_READY, FindingLevel.DEGRADED)
 
     kept = Kept(at={"acls": now})
     assert not [*conditions.of_standby(kept, now, FLOW, at=now)]
     old = conditions.of_standby(kept, now - 601, FLOW, at=now)
-    assert [each.level for each in old] == [Level.DEGRADED]
+    assert [each.level for each in old] == [FindingLevel.DEGRADED]
     assert len([*conditions.of_standby(None, 0.0, FLOW, at=now)]) == 2
     hidden = Kept(at={"acls": now}, unseen={"acls": "not permitted"})
     (blind,) = conditions.of_standby(hidden, now, FLOW, at=now)

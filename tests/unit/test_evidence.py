@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 from mirror.cli.main import app
 from mirror.config.schema import MirrorConfig
 from mirror.proving import evidence
-from mirror.proving.account import Account, Finding, Kind
+from mirror.proving.account import Account, FindingKind, ProofFinding
 from mirror.proving.copied_partition import CopiedPartition
 from mirror.proving.verification import PartitionProof, Proven
 
@@ -46,8 +46,8 @@ def report() -> dict[str, Any]:
             ),
         ),
         findings=(
-            Finding(
-                kind=Kind.MISSING, topic="orders", partition=3,
+            ProofFinding(
+                kind=FindingKind.MISSING, topic="orders", partition=3,
                 target_topic="A.orders", source=7, target=None, detail="<no reason>",
                 time=1_000, key_size=4, key="<k7>",
             ),

@@ -10,7 +10,7 @@ import pytest
 
 from mirror.batches import alignment
 from mirror.batches.alignment import NOWHERE, ONLY_SOURCE, ONLY_TARGET
-from mirror.proving.account import Kind
+from mirror.proving.account import FindingKind
 from mirror.proving.comparing import Compared
 from mirror.proving.copied_partition import CopiedPartition
 from mirror.proving.explaining import (
@@ -134,8 +134,8 @@ def test_ledger_retention_and_damage() -> None:
     assert [
         (each.kind, each.source, each.target, each.count) for each in found.findings
     ] == [
-        (Kind.DAMAGED, 80, None, 2),
-        (Kind.DAMAGED, None, 66, 1),
+        (FindingKind.DAMAGED, 80, None, 2),
+        (FindingKind.DAMAGED, None, 66, 1),
     ]
 
 
@@ -164,7 +164,11 @@ def test_a_range_that_was_not_read_is_unproven() -> None:
     found = sorted_out(Compared(range=WORK, failure="no leader"), NO_EXCUSES)
 
     (finding,) = found.findings
-    assert (finding.kind, finding.source, finding.count) == (Kind.UNPROVEN, 0, 100)
+    assert (finding.kind, finding.source, finding.count) == (
+        FindingKind.UNPROVEN,
+        0,
+        100,
+    )
     assert finding.detail == "no leader"
     assert found.account.equal == 0
 

@@ -13,7 +13,7 @@ import pytest
 from mirror.config.pair_settings import PairConfig
 from mirror.driver.feeding import begins
 from mirror.driver.generation import Generation
-from mirror.driver.pair_status import Known
+from mirror.driver.pair_status import KnownPair
 from mirror.offsets.handed_over import furthest
 from mirror.offsets.progress import NO_ID, Position
 from mirror.offsets.translation import UNKNOWN, Exactness, Translated
@@ -33,7 +33,7 @@ ID, OTHER_ID = uuid.UUID(int=1), uuid.UUID(int=2)
 KEY = ("orders", 0)
 
 
-def known(kind: Kind, epoch: int) -> Known:
+def known(kind: Kind, epoch: int) -> KnownPair:
     """What is known in this epoch; in even ones B is active."""
     target = "B" if epoch % 2 == 0 else "A"
     made = Entry(
@@ -41,15 +41,15 @@ def known(kind: Kind, epoch: int) -> Known:
         source=PAIR.other_than(target), target=target, step=roles.ROLE,
         state=StepState.DONE, at=1.0, by="me",
     )  # fmt: skip
-    return Known.of(PAIR, {"A": (made,)})
+    return KnownPair.of(PAIR, {"A": (made,)})
 
 
 def test_the_flow_out_of_the_active_cluster_feeds() -> None:
     """Without a role nothing is known. After a failover the other flow rests at once;
     after a switch, once the target says that the first one has taken over.
     """
-    assert Known.of(PAIR, {}).may_feed("A", 0) is None
-    first = Known.of(PAIR, {"A": roles.first_role(PAIR, at=1.0, by="me")})
+    assert KnownPair.of(PAIR, {}).may_feed("A", 0) is None
+    first = KnownPair.of(PAIR, {"A": roles.first_role(PAIR, at=1.0, by="me")})
     assert (first.may_feed("A", 0), first.may_feed("B", 0)) == (True, False)
     failed_over = known(Kind.FAILOVER, 2)
     assert (failed_over.may_feed("A", 0), failed_over.may_feed("B", 0)) == (False, True)

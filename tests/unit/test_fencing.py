@@ -13,7 +13,7 @@ from mirror.clusters.admin.acls import Acl
 from mirror.errors import FenceError
 from mirror.metadata.acl_notes import AclPlan
 from mirror.switching import fencing
-from mirror.switching.fencing import EVERYONE, Known
+from mirror.switching.fencing import EVERYONE, KnownGrants
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -116,7 +116,7 @@ def test_only_writing_is_taken_and_only_there(
     on the fenced topics; once the fence is laid no one else may write to them; what is
     there after it is what was before.
     """
-    known = Known(
+    known = KnownGrants(
         own=OWN, logins=logins, acls=acls, others=frozenset(TOPICS) - fenced,
         everyone=everyone,
     )  # fmt: skip
@@ -151,15 +151,15 @@ def test_what_may_go_is_not_relied_on() -> None:
     """
     grant = fencing.literal("orders", "User:alice", "WRITE")
     deny = fencing.literal("orders", "User:alice", "WRITE", "DENY")
-    known = Known(own=OWN, acls=frozenset({grant, deny}), made=frozenset({deny}))
+    known = KnownGrants(own=OWN, acls=frozenset({grant, deny}), made=frozenset({deny}))
     assert fencing.plan(known, ["orders"], pair="p").adds == (deny,)
-    known = Known(own=OWN, acls=frozenset({grant, deny}))
+    known = KnownGrants(own=OWN, acls=frozenset({grant, deny}))
     assert fencing.plan(known, ["orders"], pair="p").changes == {}
 
 
 def test_what_is_not_known_is_not_guessed() -> None:
     """Topics without ACLs are fenced only if it is known who may write to them."""
     with pytest.raises(FenceError, match="no ACL is about orders, and the cluster"):
-        fencing.plan(Known(own=OWN, acls=frozenset()), ["orders"], pair="p")
-    closed = Known(own=OWN, acls=frozenset(), everyone=False)
+        fencing.plan(KnownGrants(own=OWN, acls=frozenset()), ["orders"], pair="p")
+    closed = KnownGrants(own=OWN, acls=frozenset(), everyone=False)
     assert fencing.plan(closed, ["orders"], pair="p").changes == {}

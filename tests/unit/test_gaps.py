@@ -161,7 +161,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Mapping[str, Topic]]:
     return leaders
 
 
-def _look(source: _Source, position: Position = _AT) -> gaps.Finding:
+def _look(source: _Source, position: Position = _AT) -> gaps.GapFinding:
     suspect = Suspect(topic="t", partition=0, position=position)
     (found,) = gaps.look(source, [suspect])
     assert suspect == found.suspect

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 import pytest
 
-from mirror.clusters.admin.group_offsets import Committed
+from mirror.clusters.admin.group_offsets import CommittedOffset
 from mirror.config.schema import FlowConfig
 from mirror.metadata.merging import Merging
 from mirror.offsets.checkpoints import due
@@ -121,16 +121,16 @@ def test_groups_on_the_target_only_go_forward(
 ) -> None:
     """No offset is set below the present one, and none is missing afterwards."""
     wanted = {("A.orders", p): checkpoint(0, at) for p, at in checkpoints.items()}
-    there = {("A.orders", p): Committed(at) for p, at in present.items()}
+    there = {("A.orders", p): CommittedOffset(at) for p, at in present.items()}
     steps = forward(wanted, there)
     for key, step in steps.items():
-        assert step.offset > there.get(key, Committed(-1)).offset
+        assert step.offset > there.get(key, CommittedOffset(-1)).offset
     after = {**there, **steps}
     assert all(after[key].offset >= c.downstream for key, c in wanted.items())
 
 
 def placed(
-    offsets: dict[tuple[str, int], Committed],
+    offsets: dict[tuple[str, int], CommittedOffset],
     copies: dict[str, Copy],
     knowing: FakeMap,
     edges: dict[tuple[str, int], tuple[int, int]],
@@ -143,9 +143,9 @@ def test_offsets_are_translated_with_what_they_are_worth() -> None:
     """Each partition says where the group continues, and how far the copy is behind."""
     places = placed(
         {
-            ("orders", 0): Committed(10, "m"),
-            ("orders", 1): Committed(100),
-            ("orders", 2): Committed(120),
+            ("orders", 0): CommittedOffset(10, "m"),
+            ("orders", 1): CommittedOffset(100),
+            ("orders", 2): CommittedOffset(120),
         },
         COPIES,
         FakeMap({("orders", p): 100 for p in range(3)}),
@@ -165,7 +165,7 @@ def test_an_empty_partition_counts_as_read() -> None:
     committed nothing there; if there are records, only the group knows.
     """
     places = placed(
-        {("orders", 0): Committed(10)},
+        {("orders", 0): CommittedOffset(10)},
         COPIES,
         FakeMap({("orders", 0): 100}),
         {("orders", 1): (0, 0), ("orders", 2): (0, 5)},
@@ -186,7 +186,7 @@ def test_what_is_still_to_be_copied_begins_at_the_copys_first_record(
     at 0; one that has read some of it has no answer yet.
     """
     places = placed(
-        {("orders", 0): Committed(offset)},
+        {("orders", 0): CommittedOffset(offset)},
         {"orders": Copy(topic="A.orders", partitions=1)},
         FakeMap(),
         {("orders", 0): (first, first + 100)},

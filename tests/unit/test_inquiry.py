@@ -20,7 +20,7 @@ from tests.harness.waiting import wait_for
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from mirror.relay.gaps import Finding
+    from mirror.relay.gaps import GapFinding
 
 pytestmark = pytest.mark.unit
 
@@ -59,11 +59,11 @@ def _lead(brokers: Sequence[Broker], leaders: list[int]) -> None:
         broker.leaders = {"t": leaders}
 
 
-def _ask(inquiry: Inquiry, partitions: int) -> dict[int, Finding]:
+def _ask(inquiry: Inquiry, partitions: int) -> dict[int, GapFinding]:
     """What happens to these partitions of the topic."""
     for partition in range(partitions):
         inquiry.open(Suspect(topic="t", partition=partition, position=_POSITION))
-    found: dict[int, Finding] = {}
+    found: dict[int, GapFinding] = {}
 
     def all_found() -> bool:
         found.update({each.suspect.partition: each for each in inquiry.findings()})
@@ -73,7 +73,7 @@ def _ask(inquiry: Inquiry, partitions: int) -> dict[int, Finding]:
     return found
 
 
-def _is_lost(finding: Finding) -> bool:
+def _is_lost(finding: GapFinding) -> bool:
     return finding.gap is not None and (
         (finding.gap.cause, finding.gap.first, finding.gap.last)
         == (Cause.DELETED, _POSITION.offset, _FIRST - 1)

@@ -20,7 +20,7 @@ from mirror.relay.latency import bounds
 from mirror.relay.lease import Assignment
 from mirror.relay.pending_transaction import PendingTransaction
 from mirror.relay.rewrite import Rewriter
-from mirror.relay.source import Answer
+from mirror.relay.source import FetchAnswer
 from mirror.relay.tally import Tally
 from tests.harness import hostile_batches as hostile
 from tests.harness.hostile_batches import DELETE_HORIZON, ZSTD, packed, record, stored
@@ -105,7 +105,9 @@ class Taking:
             )  # all is committed
             at = end
         sent = frozenset(self.wanted if near else ())
-        answer = Answer(tuple(fetched), np.frombuffer(whole, np.uint8), whole, sent)
+        answer = FetchAnswer(
+            tuple(fetched), np.frombuffer(whole, np.uint8), whole, sent
+        )
         list(self.intake.take(answer, work))
         return work
 

@@ -26,7 +26,7 @@ from mirror.offsets.joint_map import JointMap
 from mirror.offsets.logs import Log
 from mirror.offsets.offset_map import OffsetMap
 from mirror.offsets.progress import Position, Progress
-from mirror.offsets.reverse_start import Looked
+from mirror.offsets.reverse_start import HoleLook
 from mirror.offsets.runs import COUNT, DOWNSTREAM, Block, decode, encode, joined
 from mirror.offsets.translation import Exactness, Translated
 
@@ -83,10 +83,10 @@ class Side:
             end=len(self.log),
         )
 
-    def look(self, first: int, end: int) -> Looked:
+    def look(self, first: int, end: int) -> HoleLook:
         kinds = [kind for kind, _ in self.log[first:end]]
         assert end <= self.stable
-        return Looked(
+        return HoleLook(
             born=first + kinds.index("record") if "record" in kinds else -1,
             markers=kinds.count("marker"),
         )
@@ -205,7 +205,7 @@ class Pair:
             FLOWS[f"{one.name}->{other.name}"]
             for one, other in ((source, target), (target, source))
         )
-        move = repeats.Move("app", TOPIC, 0, offset, TOPIC, answer)
+        move = repeats.OffsetMove("app", TOPIC, 0, offset, TOPIC, answer)
         found = repeats.predict(there, back, source, target, [move])
         return found[move]
 

@@ -12,7 +12,7 @@ from mirror.batches import alignment
 from mirror.config.cluster_settings import ClusterConfig
 from mirror.proving.comparing import Compared
 from mirror.proving.copied_partition import CopiedPartition
-from mirror.proving.sides import Terms
+from mirror.proving.sides import ProofTerms
 from mirror.proving.traces import judging
 from mirror.proving.traces.tracing import How, Sameness
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.unit
 
 NO_CLUSTER = cast("Cluster", None)
-TERMS = Terms(
+TERMS = ProofTerms(
     source=ClusterConfig(alias="A", bootstrap_servers=("a:1",)),
     target=ClusterConfig(alias="B", bootstrap_servers=("b:1",)),
     source_id="a-id", target_id="b-id",
@@ -48,7 +48,7 @@ def test_a_copy_that_was_adopted_is_the_same(
 ) -> None:
     """It only lacks the header `mirror.via`, and the detail says so."""
 
-    def unequal(_: Terms, work: Range) -> Compared:
+    def unequal(_: ProofTerms, work: Range) -> Compared:
         odd = np.zeros((1, alignment.ODD_COLUMNS), np.int64)
         odd[0, alignment.WHAT] = alignment.UNEQUAL
         odd[0, alignment.SOURCE], odd[0, alignment.TARGET] = 5, 7

@@ -206,7 +206,7 @@ def test_each_flow_has_its_own_time_of_disagreement() -> None:
     """A flow on which instances disagree does not make a new rivalry of another flow
     an old one; one that is over is forgotten.
     """
-    known = leadership._Known()
+    known = leadership._KnownFlows()
     known.hear({"A->B": ["host-1"]})
     first = known.others_since["A->B"]
     while time.monotonic() == first:

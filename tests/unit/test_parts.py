@@ -383,7 +383,7 @@ def test_a_look_is_as_old_as_the_oldest_of_the_parts() -> None:
 
     def looked(*looks: tuple[str | None, float]) -> float:
         entries = {
-            ("looks", standby.look_name(ends.KIND, part)): standby.Entry(
+            ("looks", standby.look_name(ends.KIND, part)): standby.StandbyEntry(
                 at=at, fields={}
             )
             for part, at in looks

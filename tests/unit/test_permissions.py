@@ -26,7 +26,7 @@ from mirror.preflight.permissions.extent import (
     extents,
     named,
 )
-from mirror.preflight.permissions.need import Operation, ResourceKind, Side, Who
+from mirror.preflight.permissions.need import FlowSide, Operation, ResourceKind, Who
 from mirror.preflight.permissions.rights import Right, principal, rights
 from mirror.preflight.permissions.table import TABLE
 from mirror.preflight.permissions.writing import commands, reference
@@ -317,7 +317,7 @@ def test_nothing_twice(chosen: dict[str, Any]):
     for flow in made.enabled_flows:
         for need in TABLE:
             if need.who is Who.SERVICE and need.when(flow, made):
-                cluster = flow.source if need.side is Side.SOURCE else flow.target
+                cluster = flow.source if need.side is FlowSide.SOURCE else flow.target
                 for extent in need.names(flow, made):
                     for operation in need.operations:
                         wanted = Right(

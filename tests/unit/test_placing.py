@@ -10,7 +10,7 @@ import pytest
 
 from mirror.batches import alignment
 from mirror.batches.alignment import NOWHERE, ONLY_SOURCE, ONLY_TARGET
-from mirror.proving.account import Kind
+from mirror.proving.account import FindingKind
 from mirror.proving.content.content_findings import not_expired
 from mirror.proving.content.placing import place
 from mirror.proving.copied_partition import CopiedPartition
@@ -92,7 +92,7 @@ def test_no_more_expires_than_the_log_has_lost() -> None:
     """The excess is unproven."""
     (found,) = not_expired(OF, 1010, 1)
 
-    assert (found.kind, found.source, found.count) == (Kind.UNPROVEN, 0, 1009)
+    assert (found.kind, found.source, found.count) == (FindingKind.UNPROVEN, 0, 1009)
     assert not list(not_expired(OF, 10, 10))
 
 

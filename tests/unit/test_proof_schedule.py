@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from mirror.errors import MirrorError
-from mirror.proving.account import Finding, Kind
+from mirror.proving.account import FindingKind, ProofFinding
 from mirror.proving.continuous.one_task import OneTask, StoppedError, Turn
 from mirror.proving.continuous.schedule import (
     FLOOR,
@@ -24,7 +24,7 @@ from mirror.proving.continuous.schedule import (
     prefix,
     range_bytes,
 )
-from mirror.proving.continuous.standing import Standing
+from mirror.proving.continuous.standing import ProofStanding
 from mirror.proving.copied_partition import CopiedPartition
 from mirror.proving.ranges import ranges_of
 from mirror.recovery.proofs import Proof
@@ -201,9 +201,10 @@ def test_ranges_are_small_enough_to_pause() -> None:
     assert range_bytes(1e15) <= 32 << 20
 
 
-def finding(source: int | None, target: int | None = None) -> Finding:
-    return Finding(
-        kind=Kind.DIFFERENT, topic="t", partition=0, target_topic="A.t", source=source,
+def finding(source: int | None, target: int | None = None) -> ProofFinding:
+    return ProofFinding(
+        kind=FindingKind.DIFFERENT, topic="t", partition=0, target_topic="A.t",
+        source=source,
         target=target,
     )  # fmt: skip
 
@@ -221,7 +222,7 @@ def test_findings_stand_until_they_are_gone() -> None:
     """A finding stays when other ranges are proven, is news once, and goes when its own
     range is proven without it, or when a later proof by hand has passed it.
     """
-    key, standing = ("t", 0), Standing()
+    key, standing = ("t", 0), ProofStanding()
     first, second, *_ = ranges(20, 10)
     assert len(standing.proven(key, [first], [finding(3), finding(5)], at=100.0)) == 2
     assert standing.proven(key, [first], [finding(3), finding(5)], at=101.0) == ()

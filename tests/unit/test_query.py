@@ -12,7 +12,7 @@ import pytest
 
 from mirror.config.cluster_settings import ClusterConfig
 from mirror.config.schema import FlowConfig
-from mirror.driver.query import LeaseQuery, Terms
+from mirror.driver.query import LeaseQuery, RunTerms
 from mirror.relay.lease import LeasePlan
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Iterator[LeaseQuery]:
     made = LeaseQuery(
         cast("Any", SimpleNamespace(conf={"spark.driver.host": "127.0.0.1"})),
         plan,
-        Terms(generation="g", slots=1, ends=None),
+        RunTerms(generation="g", slots=1, ends=None),
         placement=nothing, preferred=nothing, log_settings=nothing, took=nothing,
     )  # fmt: skip
 

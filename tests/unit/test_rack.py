@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mirror.config.schema import FlowConfig
-from mirror.preflight import of_rack
+from mirror.preflight import of_flow
 from mirror.preflight.finding import State
 
 pytestmark = pytest.mark.unit
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.unit
 def test_a_rack_that_is_not_there(racks: set[str], state: State, told: str) -> None:
     """A rack that no broker has is a warning that names those there are."""
     flow = FlowConfig(source="A", target="B", rack="a")
-    found = of_rack.finding(flow, flow.name, racks)
+    found = of_flow.rack(flow, flow.name, racks)
     assert found.state is state
     assert told in found.detail
     if racks and state is State.WARN:

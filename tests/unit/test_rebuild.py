@@ -11,19 +11,19 @@ import pytest
 
 from mirror.clusters.admin.groups import _topics
 from mirror.errors import ClusterError, MirrorError
-from mirror.proving.account import Account, Finding, Kind, widened
+from mirror.proving.account import Account, FindingKind, ProofFinding, widened
 from mirror.proving.copied_partition import CopiedPartition
 from mirror.proving.repairs.irreplaceable import of_proof
 from mirror.proving.verification import PartitionProof, Proven
 from mirror.recovery import rebuilds
 from mirror.recovery.pauses import Pauses, PausesReader
-from mirror.recovery.rebuilds import KeptGroup, Rebuild, Step
+from mirror.recovery.rebuilds import KeptGroup, Rebuild, RebuildStep
 
 pytestmark = pytest.mark.unit
 
 FLOW = "A->B"
 NOTE = Rebuild(
-    topic="orders", target_topic="A.orders", step=Step.DELETING, at=1.25,
+    topic="orders", target_topic="A.orders", step=RebuildStep.DELETING, at=1.25,
     source_id="a-id", topic_id="1" * 32, copy_id="2" * 32, partitions=3,
     replication_factor=1, configs={"retention.ms": "5"}, records=7, ends=(4, 9),
 )  # fmt: skip
@@ -34,7 +34,9 @@ OF = CopiedPartition(
 )  # fmt: skip
 
 
-def _proven(account: Account, *findings: Finding, of: CopiedPartition = OF) -> Proven:
+def _proven(
+    account: Account, *findings: ProofFinding, of: CopiedPartition = OF
+) -> Proven:
     proof = PartitionProof(
         of=of, target_end=14, account=account, findings=len(findings), root="",
         whole=True, spans={"foreign": (5, 9), "older": (0, 1)},
@@ -45,8 +47,8 @@ def _proven(account: Account, *findings: Finding, of: CopiedPartition = OF) -> P
     )  # fmt: skip
 
 
-def _finding(kind: Kind) -> Finding:
-    return Finding(
+def _finding(kind: FindingKind) -> ProofFinding:
+    return ProofFinding(
         kind=kind, topic="orders", partition=3, target_topic="A.orders", source=4,
         target=6, count=2, detail="why",
     )  # fmt: skip
@@ -60,7 +62,12 @@ def test_what_copying_again_repairs_is_no_reason_to_refuse() -> None:
         records=12, equal=6, filtered=1, removed=1, dead_letters=1, lost=1,
         compacted=1, expired=1, repeats=4,
     )  # fmt: skip
-    repaired = (Kind.MISSING, Kind.DIFFERENT, Kind.DOUBLED, Kind.SWAPPED)
+    repaired = (
+        FindingKind.MISSING,
+        FindingKind.DIFFERENT,
+        FindingKind.DOUBLED,
+        FindingKind.SWAPPED,
+    )
     assert list(of_proof(_proven(account, *map(_finding, repaired)))) == []
 
 
@@ -76,8 +83,10 @@ def test_what_the_source_does_not_have(field: str) -> None:
     assert found.why
 
 
-@pytest.mark.parametrize("kind", [Kind.UNEXPECTED, Kind.DAMAGED, Kind.UNPROVEN])
-def test_what_is_not_known_counts_as_lost(kind: Kind) -> None:
+@pytest.mark.parametrize(
+    "kind", [FindingKind.UNEXPECTED, FindingKind.DAMAGED, FindingKind.UNPROVEN]
+)
+def test_what_is_not_known_counts_as_lost(kind: FindingKind) -> None:
     """So do records that no one can compare, and what an open transaction hides."""
     (found,) = of_proof(_proven(Account(), _finding(kind)))
     assert (found.first, found.last, found.count) == (6, 7, 2)
@@ -112,13 +121,13 @@ def test_the_notes_say_the_same_after_they_were_read() -> None:
     assert rebuilds.decode(FLOW, b"repair/A->B", b"{}") is None
 
 
-@pytest.mark.parametrize("step", Step)
-def test_a_topic_rests_until_its_new_copy_is_there(step: Step) -> None:
+@pytest.mark.parametrize("step", RebuildStep)
+def test_a_topic_rests_until_its_new_copy_is_there(step: RebuildStep) -> None:
     """It is paused while the copy may be gone, whatever the rules say; one rebuild at a
     time goes on in a flow.
     """
     note = replace(NOTE, step=step)
-    rests = step in (Step.PAUSED, Step.DELETING)
+    rests = step in (RebuildStep.PAUSED, RebuildStep.DELETING)
     assert note.pauses == rests
     held = Pauses(rebuilding={"orders": 1.25} if rests else {})
     held = held.changed(".*", paused=False, now=9.0)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import pytest
 
 from mirror.switching import hook_calls
-from mirror.switching.hook_calls import Answer, Call, Said
+from mirror.switching.hook_calls import Call, HookAnswer, Said
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -105,7 +105,7 @@ def secret(tmp_path: Path) -> Path:
     return file
 
 
-def run(call: Call, *command: str) -> Answer:
+def run(call: Call, *command: str) -> HookAnswer:
     answer = hook_calls.run([str(HOOKS / command[0]), *command[1:]], call, seconds=30)
     assert "s3same" not in answer.output
     return answer

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import numpy as np
 import pytest
 
-from mirror.clusters.admin.group_offsets import Committed
+from mirror.clusters.admin.group_offsets import CommittedOffset
 from mirror.clusters.topics import Leader, Topic
 from mirror.clusters.wire.produce import EncodedBatch
 from mirror.clusters.wire.write import Placed
@@ -23,7 +23,7 @@ from mirror.errors import ClusterError
 from mirror.offsets import index, runs
 from mirror.offsets.checkpoints import decide
 from mirror.offsets.group_sync import forward
-from mirror.offsets.groups import GroupPosition, Standing
+from mirror.offsets.groups import GroupPosition, GroupsStanding
 from mirror.offsets.logs import Log
 from mirror.offsets.mm2_records import Checkpoint
 from mirror.offsets.progress import NO_ID
@@ -545,16 +545,16 @@ def test_checkpoints_and_groups_leave_a_copy_that_is_gone() -> None:
         place = GroupPosition(
             "orders", 0, "A.orders", 500, replace(answer, renewed=renewed)
         )
-        standing = Standing(groups={}, places={"g": (place,)})
+        standing = GroupsStanding(groups={}, places={"g": (place,)})
         changed, known = decide({"g": {key: last}}, standing)
         assert bool(changed) is renewed
         assert known["g"][key].downstream == (0 if renewed else 500)
     withdrawn = _highest(last).withdrawn(known, standing, LostFrom(0))
     assert withdrawn == {"g": {key: 500}}
     for present, moved in ((480, True), (500, True), (501, False), (0, False)):
-        steps = forward(known["g"], {key: Committed(present)}, withdrawn["g"])
+        steps = forward(known["g"], {key: CommittedOffset(present)}, withdrawn["g"])
         assert bool(steps) is moved, present
-    assert not forward(known["g"], {key: Committed(480)})
+    assert not forward(known["g"], {key: CommittedOffset(480)})
 
 
 def _highest(*written: Checkpoint) -> Highest:
@@ -610,7 +610,7 @@ def test_the_highest_checkpoint_is_withdrawn(
     up, at = written[-1]
     answer = Translated(offset=min(at, end), exactness=Exactness.EXACT, renewed=True)
     place = GroupPosition("orders", 0, "A.orders", up, answer)
-    standing = Standing(groups={}, places={"g": (place,)})
+    standing = GroupsStanding(groups={}, places={"g": (place,)})
     key = ("A.orders", 0)
     _, known = decide({"g": {key: made[-1]}}, standing)
     found = _highest(*made).withdrawn(known, standing, LostFrom(end))

@@ -12,7 +12,7 @@ from mirror.config.schema import MirrorConfig
 from mirror.errors import ClusterError, MirrorError
 from mirror.offsets.late import LateRuns
 from mirror.offsets.runs import Block
-from mirror.proving.account import Finding, Kind
+from mirror.proving.account import FindingKind, ProofFinding
 from mirror.proving.copied_partition import CopiedPartition
 from mirror.proving.ranges import ranges_of
 from mirror.proving.repairs import appending
@@ -28,8 +28,9 @@ BLOCK = Block(
     topic="orders", partition=0, target_topic="A.orders", topic_id=ID, copy_id=COPY_ID,
     runs=np.array([[3, 100, 2], [20, 102, 1]], np.int64),
 )  # fmt: skip
-MISSING = Finding(
-    kind=Kind.MISSING, topic="orders", partition=0, target_topic="A.orders", source=3,
+MISSING = ProofFinding(
+    kind=FindingKind.MISSING, topic="orders", partition=0, target_topic="A.orders",
+    source=3,
     target=None, count=3,
 )  # fmt: skip
 
@@ -95,14 +96,20 @@ def test_each_finding_gets_what_can_be_done() -> None:
     assert one.why == f"1: {Obstacle.LATER_KEY.value}"
     (one,) = remedies([replace(MISSING, source=4, count=1)], obstacles)
     assert (one.remedy, one.why) == (Remedy.NONE, Obstacle.LATER_KEY.value)
-    others = set(Kind) - {Kind.MISSING}
+    others = set(FindingKind) - {FindingKind.MISSING}
     for each in remedies([replace(MISSING, kind=kind) for kind in others], obstacles):
         assert each.remedy is Remedy.NONE
         assert each.why
         # Of the others, a rebuild would lose something, and refuses.
-        rebuilt = each.finding.kind in {Kind.DIFFERENT, Kind.DOUBLED, Kind.SWAPPED}
+        rebuilt = each.finding.kind in {
+            FindingKind.DIFFERENT,
+            FindingKind.DOUBLED,
+            FindingKind.SWAPPED,
+        }
         assert ("`mirror repair rebuild`" in each.why) == rebuilt
-    lone = replace(MISSING, kind=Kind.UNPROVEN, detail="t: no leader", source=None)
+    lone = replace(
+        MISSING, kind=FindingKind.UNPROVEN, detail="t: no leader", source=None
+    )
     (one,) = remedies([lone], {})
     assert one.why.startswith("t: no leader; ")
 

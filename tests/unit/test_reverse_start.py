@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from mirror.offsets.explained import Cover, end_of_copies
-from mirror.offsets.reverse_start import Looked, Start, search
+from mirror.offsets.reverse_start import HoleLook, Start, search
 from mirror.offsets.runs import Block, decode, encode
 
 if TYPE_CHECKING:
@@ -74,10 +74,10 @@ class SimulatedLog:
                 cover.add(block, at)
         return cover
 
-    def look(self, hole: Hole) -> Looked:
+    def look(self, hole: Hole) -> HoleLook:
         there = self.kinds[hole[0] : hole[1]]
         assert "copy" not in there
-        return Looked(
+        return HoleLook(
             born=hole[0] + there.index("born") if "born" in there else -1,
             markers=there.count("marker") + there.count("gone"),
         )

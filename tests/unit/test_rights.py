@@ -9,7 +9,7 @@ import pytest
 from mirror.clusters.admin.acls import Acl
 from mirror.config.schema import FlowConfig
 from mirror.switching import rights
-from mirror.switching.fencing import Known, literal
+from mirror.switching.fencing import KnownGrants, literal
 
 if TYPE_CHECKING:
     from mirror.metadata.acl_notes import AclPlan
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.unit
 
 OWN = "User:mirror"
-NOTHING = Known(own=OWN, acls=frozenset())
+NOTHING = KnownGrants(own=OWN, acls=frozenset())
 
 
 def acl(text: str, **fields: str) -> Acl:
@@ -37,7 +37,7 @@ def acl(text: str, **fields: str) -> Acl:
     )
 
 
-def plan(*there: Acl, here: Known = NOTHING, **settings: Any) -> AclPlan:
+def plan(*there: Acl, here: KnownGrants = NOTHING, **settings: Any) -> AclPlan:
     flow = FlowConfig.model_validate(
         {"source": "A", "target": "B", "policy": "identity", **settings}
     )
@@ -124,7 +124,7 @@ def test_what_is_there_stays() -> None:
     taken back; one that mirror made for another pair is.
     """
     given = acl("User:alice WRITE TOPIC orders")
-    by_hand = Known(own=OWN, acls=frozenset({given}))
+    by_hand = KnownGrants(own=OWN, acls=frozenset({given}))
     assert plan(given, here=by_hand).adds == ()
-    made = Known(own=OWN, acls=frozenset({given}), made=frozenset({given}))
+    made = KnownGrants(own=OWN, acls=frozenset({given}), made=frozenset({given}))
     assert plan(given, here=made).adds == (given,)

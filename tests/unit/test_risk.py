@@ -15,8 +15,8 @@ from mirror.errors import ClusterError
 from mirror.offsets.progress import NO_ID, Position, Progress, RunningCount
 from mirror.recovery import ends, risk, standby
 from mirror.recovery.ends import UNHEARD, PartitionEnd, TopicEnds
-from mirror.recovery.sightings import Sightings
-from mirror.recovery.standby import Entry
+from mirror.recovery.looking import Sightings
+from mirror.recovery.standby import StandbyEntry
 from mirror.status.counts import Counts
 
 if TYPE_CHECKING:
@@ -222,7 +222,9 @@ def test_a_topic_s_record_comes_back() -> None:
             UNHEARD,
         ),
     )
-    key, value = standby.encode("ends", "t", Entry(at=AT, fields=written.fields(AT)))
+    key, value = standby.encode(
+        "ends", "t", StandbyEntry(at=AT, fields=written.fields(AT))
+    )
     entry = standby.decode("s", key, value)
 
     assert key == b"ends/t"
@@ -277,7 +279,7 @@ def test_bad_fields_are_named(fields: standby.Fields) -> None:
     """JSON that is no record of ends."""
     whole = {"topic_id": ID.hex, "silent": {}, **fields}
     with pytest.raises(ClusterError, match="the record ends/t is damaged"):
-        ends.decode("s", "t", Entry(at=AT, fields=whole), AT)
+        ends.decode("s", "t", StandbyEntry(at=AT, fields=whole), AT)
 
 
 def test_a_newer_version_is_named() -> None:

@@ -162,12 +162,12 @@ def test_for_how_long_producers_are_blocked() -> None:
     begun, done, undone = StepState.BEGUN, StepState.DONE, StepState.UNDONE
     assert at(10, ("assess", begun), ("hold", done)).block is None
     fenced = [("hold", done), ("fence", begun), ("fence", done)]
-    assert at(10, *fenced).block == roles.Block(began=11)
+    assert at(10, *fenced).block == roles.WriteBlock(began=11)
     through = at(10, *fenced, (roles.ROLE, begun), (roles.ROLE, done))
-    assert through.block == roles.Block(began=11, ended=14)
+    assert through.block == roles.WriteBlock(began=11, ended=14)
     back = [*fenced, ("fence", StepState.FAILED), ("fence", undone)]
-    assert at(10, *back).block == roles.Block(began=11, ended=14)
-    assert at(10, *back, ("fence", begun)).block == roles.Block(began=15)
+    assert at(10, *back).block == roles.WriteBlock(began=11, ended=14)
+    assert at(10, *back, ("fence", begun)).block == roles.WriteBlock(began=15)
 
 
 def test_the_step_of_a_run() -> None:

@@ -16,8 +16,8 @@ from mirror.errors import ClusterError
 from mirror.metadata.schema_claims import (
     Before,
     Claim,
+    ClaimOf,
     ClaimState,
-    What,
     agreed,
     by_id,
     decode,
@@ -37,7 +37,7 @@ def test_records() -> None:
     assert decode(b"/o-value/2", CLAIM) == ((Subject("", "o-value"), 2), claim)
     assert decode(b".a/x/y/2", CLAIM) == ((Subject(".a", "x/y"), 2), claim)
     note = b'{"version": 1, "before": null, "set": "IMPORT", "at": 1}'
-    place = (Subject(".a", "o"), What.MODE)
+    place = (Subject(".a", "o"), ClaimOf.MODE)
     assert decode(b".a/o/mode", note) == (place, Before(before=None, set="IMPORT"))
 
 

@@ -12,7 +12,7 @@ import pytest
 from mirror.batches import batch, listing
 from mirror.config.schema import FlowConfig
 from mirror.errors import CorruptBatchError
-from mirror.metadata.schema_need import Settled, Sides, settle
+from mirror.metadata.schema_need import SettledId, Sides, settle_id
 from mirror.relay import provenance, rewrite
 from mirror.relay.rewrite import Rewriter
 from mirror.relay.schemas import SchemaBarrier
@@ -48,10 +48,10 @@ HUGE = 1 << 30
 class _Answers:
     """What the registries said."""
 
-    def findings(self) -> Mapping[int, Settled]:
+    def findings(self) -> Mapping[int, SettledId]:
         return {
-            STRANGE: Settled(strange=True),
-            **{each: Settled(target_id=copy) for each, copy in IDS.items()},
+            STRANGE: SettledId(strange=True),
+            **{each: SettledId(target_id=copy) for each, copy in IDS.items()},
         }
 
 
@@ -198,7 +198,7 @@ def test_an_id_that_no_registry_issues():
     nothing = cast("Any", None)
     flow = FlowConfig(source="A", target="B", schemas="require")
     sides = Sides(flow=flow, source=nothing, target=nothing, cluster=nothing)
-    assert settle(sides, 2**31) == Settled(strange=True)
+    assert settle_id(sides, 2**31) == SettledId(strange=True)
 
 
 def test_what_is_left_out_waits_for_nothing():

@@ -12,13 +12,13 @@ import pytest
 from mirror.batches import alignment
 from mirror.config.cluster_settings import ClusterConfig
 from mirror.proving import locating
-from mirror.proving.account import Kind
+from mirror.proving.account import FindingKind
 from mirror.proving.content import changed
 from mirror.proving.copied_partition import CopiedPartition
 from mirror.proving.explaining import LastOfKeys
 from mirror.proving.log_stream import Stretch
 from mirror.proving.settling import Settling
-from mirror.proving.sides import Terms
+from mirror.proving.sides import ProofTerms
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.unit
 
 NO_CLUSTER = cast("Cluster", None)
-TERMS = Terms(
+TERMS = ProofTerms(
     source=ClusterConfig(alias="A", bootstrap_servers=("a:1",)),
     target=ClusterConfig(alias="B", bootstrap_servers=("b:1",)),
     source_id="a-id", target_id="b-id", by_content=True,
@@ -72,10 +72,10 @@ def _row(what: int, source: int, target: int, *, time: int = 1) -> np.ndarray:
 
 
 @pytest.mark.parametrize(
-    ("time", "kinds", "compacted"), [(1, [Kind.DIFFERENT], 0), (2, [], 1)]
+    ("time", "kinds", "compacted"), [(1, [FindingKind.DIFFERENT], 0), (2, [], 1)]
 )
 def test_a_changed_copy_in_a_compacted_topic(
-    time: int, kinds: list[Kind], compacted: int, monkeypatch: pytest.MonkeyPatch
+    time: int, kinds: list[FindingKind], compacted: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A record and its changed copy in one gap, with the same key and time, are
     compared, though both logs have later records of the key; with another time,
@@ -92,7 +92,7 @@ def test_a_changed_copy_in_a_compacted_topic(
         ]
     )
 
-    settled = Settling(TERMS, NO_CLUSTER, NO_CLUSTER, Logs(), [OF]).settle(
+    settled = Settling(TERMS, NO_CLUSTER, NO_CLUSTER, Logs(), [OF]).explain(
         OF, rows, timed=True, stamped_from=0
     )
 

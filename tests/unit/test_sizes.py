@@ -202,7 +202,7 @@ def test_positions_handed_back_to_mirrormaker(monkeypatch: pytest.MonkeyPatch) -
     connect_offsets.write(
         target,
         "mm2-offsets.A.internal",
-        connect_offsets.Kept(),
+        connect_offsets.KeptPositions(),
         {(_name(number), number): number for number in range(20_000)},
         connector=connect_offsets.CONNECTOR,
         source_alias="A",

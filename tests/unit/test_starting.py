@@ -115,7 +115,7 @@ def begin(source: Any, place: StartPoint = LATEST) -> dict[Key, Position]:
 def settle(
     source: Any, unsettled: Mapping[Key, Position], place: StartPoint = LATEST
 ) -> dict[Key, int]:
-    found = starting.settle(source, unsettled, place)
+    found = starting.find_late(source, unsettled, place)
     return {key: position.offset for key, position in found.items()}
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from mirror.offsets.progress import Position
 from mirror.recovery.losses import Cause
-from mirror.relay.gaps import Finding, Gap, Suspect
+from mirror.relay.gaps import Gap, GapFinding, Suspect
 from mirror.relay.latency import bounds
 from mirror.relay.lease import Assignment
 from mirror.relay.suspicions import Suspicions
@@ -36,7 +36,7 @@ class Raised:
     """Suspicions about one position, in a slot whose topic has the id `shown`."""
 
     def __init__(self, *, setting: str = "stop", shown: uuid.UUID = _ID) -> None:
-        self.findings: list[Finding] = []
+        self.findings: list[GapFinding] = []
         self.left_out: list[Any] = []
         assignment = Assignment(
             topic="t", partition=0, target_topic="A.t", topic_id=_ID.hex
@@ -57,7 +57,7 @@ class Raised:
 
     def found(self, gap: Gap | None, reason: str = "") -> list[Any]:
         suspect = Suspect(topic="t", partition=0, position=_POSITION)
-        self.findings = [Finding(suspect=suspect, gap=gap, reason=reason)]
+        self.findings = [GapFinding(suspect=suspect, gap=gap, reason=reason)]
         return self.suspicions.verdicts()
 
 

@@ -9,7 +9,7 @@ import pytest
 from mirror.offsets.progress import Position, RunningCount
 from mirror.relay.faults import Faults
 from mirror.relay.lease import Assignment
-from mirror.relay.tally import Part, Tally
+from mirror.relay.tally import Tallied, Tally
 from mirror.status.counts import NOTHING, Counts
 
 pytestmark = pytest.mark.unit
@@ -23,7 +23,7 @@ _PARTITIONS = {
 
 _KEY = ("t", 0)
 _MOVED = {_KEY: Position(offset=5)}
-_TEN = {_KEY: Part(Counts(records=10, bytes=100))}
+_TEN = {_KEY: Tallied(Counts(records=10, bytes=100))}
 
 
 def _reasons(tally: Tally, faults: Faults) -> list[str]:

@@ -14,7 +14,7 @@ from mirror.clusters.admin.configs import Config, Origin
 from mirror.config.schema import FlowConfig, MirrorConfig
 from mirror.metadata import acl_rules, config_rules
 from mirror.metadata.acl_rules import AclChanges, Granted, WantedAcls
-from mirror.metadata.config_rules import Part
+from mirror.metadata.config_rules import SourceConfigs
 from mirror.metadata.merging import Merging, by_role
 from mirror.status.values import ConfigDrift, TopicDrift
 
@@ -97,7 +97,9 @@ def test_correcting_leaves_nothing_to_correct(
     flow = FLOW.model_copy(
         update={"config_strategy": strategy, "use_defaults_from": defaults}
     )
-    goal = config_rules.goal([Part(flow=flow, configs=each) for each in sources])
+    goal = config_rules.goal(
+        [SourceConfigs(flow=flow, configs=each) for each in sources]
+    )
     found = config_rules.drift(goal, copy)
     changes = config_rules.changes(found, copy)
     assert "min.insync.replicas" not in changes
@@ -132,7 +134,10 @@ def test_strategies() -> None:
     for strategy, wanted in expected.items():
         first, second = flows("A->K", "C->K", config_strategy=strategy)
         goal = config_rules.goal(
-            [Part(flow=first, configs=here), Part(flow=second, configs=there)]
+            [
+                SourceConfigs(flow=first, configs=here),
+                SourceConfigs(flow=second, configs=there),
+            ]
         )
         assert goal.conflicts == told
         found = config_rules.drift(goal, copy)

@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mirror.proving.traces.tracing import How, Origins, Place, Row, Sameness, trace
+from mirror.proving.traces.tracing import (
+    How,
+    Origins,
+    RecordPlace,
+    Row,
+    Sameness,
+    trace,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -15,11 +22,11 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.unit
 
 
-def place(cluster: str, offset: int = 0) -> Place:
-    return Place(cluster, "t", 0, offset)
+def place(cluster: str, offset: int = 0) -> RecordPlace:
+    return RecordPlace(cluster, "t", 0, offset)
 
 
-def row(at: Place, how: How = How.EXACT, **more: object) -> Row:
+def row(at: RecordPlace, how: How = How.EXACT, **more: object) -> Row:
     return Row(**at._asdict(), how=how, **more)
 
 
@@ -27,31 +34,31 @@ def row(at: Place, how: How = How.EXACT, **more: object) -> Row:
 class Flows:
     """Who copied what to where."""
 
-    copied: dict[Place, list[Place | Row]]
+    copied: dict[RecordPlace, list[RecordPlace | Row]]
     """By place: copies, or rows that say why there is none."""
-    unknown: dict[Place, Row] = field(default_factory=dict)
-    asked: list[Place] = field(default_factory=list)
+    unknown: dict[RecordPlace, Row] = field(default_factory=dict)
+    asked: list[RecordPlace] = field(default_factory=list)
     """The places whose copies were asked for."""
 
-    def written(self, at: Place) -> Row:
+    def written(self, at: RecordPlace) -> Row:
         return row(at, How.ORIGIN)
 
-    def origins(self, at: Place) -> Origins:
+    def origins(self, at: RecordPlace) -> Origins:
         found = [source for source, copies in self.copied.items() if at in copies]
         return Origins(found, [self.unknown[at]] if at in self.unknown else [])
 
-    def copies(self, at: Place) -> Iterator[Row]:
+    def copies(self, at: RecordPlace) -> Iterator[Row]:
         self.asked.append(at)
         for each in self.copied.get(at, ()):
             yield each if isinstance(each, Row) else row(each)
 
 
-def seen(start: Place, flows: Flows) -> list[tuple[str, int, How]]:
+def seen(start: RecordPlace, flows: Flows) -> list[tuple[str, int, How]]:
     return [(each.cluster, each.offset, each.how) for each in trace(start, flows)]
 
 
 @pytest.mark.parametrize("start", [place("A", 7), place("B", 8), place("C", 9)])
-def test_a_chain_is_the_same_from_wherever_one_looks(start: Place) -> None:
+def test_a_chain_is_the_same_from_wherever_one_looks(start: RecordPlace) -> None:
     """The origin comes first, then each copy, whichever of them was named."""
     flows = Flows({place("A", 7): [place("B", 8)], place("B", 8): [place("C", 9)]})
 
@@ -107,7 +114,7 @@ def test_a_copy_that_no_flow_makes_any_more() -> None:
     """An origin whose flows leave the named copy out does not hide it."""
 
     class Changed(Flows):
-        def copies(self, at: Place) -> Iterator[Row]:
+        def copies(self, at: RecordPlace) -> Iterator[Row]:
             return iter(())
 
     flows = Changed({place("A"): [place("B", 5)]})

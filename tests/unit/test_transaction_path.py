@@ -15,7 +15,7 @@ from mirror.offsets.progress import Position, RunningCount
 from mirror.relay import target, transaction_path
 from mirror.relay.pending_transaction import PendingTransaction
 from mirror.relay.target import TargetWriter
-from mirror.relay.transaction_path import Stage
+from mirror.relay.transaction_path import PathStage
 from mirror.relay.transaction_records import TransactionRecords
 from mirror.status.counts import Counts
 
@@ -134,7 +134,7 @@ class Writing:
         return transaction, Write.made[-1]
 
     @property
-    def stages(self) -> list[Stage]:
+    def stages(self) -> list[PathStage]:
         return [path.stage for path in self.writer._under_way]
 
     def committed(self) -> list[PendingTransaction]:
@@ -157,13 +157,13 @@ def test_data_then_records_then_the_commit() -> None:
     writing = Writing()
     transaction, data = writing.begin()
     assert data.partitions == {COPY, RECORDS.progress}
-    assert writing.stages == [Stage.WRITING]
+    assert writing.stages == [PathStage.WRITING]
     data.acknowledge()
     writing.writer.advance()
-    assert writing.stages == [Stage.RECORDING]
+    assert writing.stages == [PathStage.RECORDING]
     Write.made[-1].acknowledge()
     writing.writer.advance()
-    assert writing.stages == [Stage.COMMITTING]
+    assert writing.stages == [PathStage.COMMITTING]
     assert writing.committed() == []
     writing.producers[0].answer(committed=True)
     writing.writer.advance()
@@ -185,11 +185,11 @@ def test_a_broker_that_wants_time_is_asked_again(
     monkeypatch.setattr(transaction_path, "_ASK_AGAIN_SECONDS", 60.0)
     writing.producers[0].answer(committed=False)
     writing.writer.advance()
-    assert writing.stages == [Stage.RECORDED]
+    assert writing.stages == [PathStage.RECORDED]
     assert 50 < (writing.writer.again_in or 0) <= 60
     writing.writer._under_way[0]._commit_at = 0.0
     writing.writer.advance()
-    assert writing.stages == [Stage.COMMITTING]
+    assert writing.stages == [PathStage.COMMITTING]
     assert len(writing.producers[0].answers) == 2
 
 
@@ -242,27 +242,27 @@ def test_the_next_one_keeps_behind() -> None:
 
     second_data.acknowledge()  # by another broker than the first one waits for
     writing.writer.advance()
-    assert writing.stages == [Stage.WRITING, Stage.WRITTEN]
+    assert writing.stages == [PathStage.WRITING, PathStage.WRITTEN]
     copies: Any = writing.writer._copies
     assert copies.seen == []
     first_data.acknowledge()
     writing.writer.advance()
-    assert writing.stages == [Stage.RECORDING, Stage.WRITTEN]
+    assert writing.stages == [PathStage.RECORDING, PathStage.WRITTEN]
     assert copies.seen == [first_data.placed]
     first_records = Write.made[-1]
     first_records.sent = True
     writing.writer.advance()
-    assert writing.stages == [Stage.RECORDING, Stage.RECORDING]
+    assert writing.stages == [PathStage.RECORDING, PathStage.RECORDING]
 
     Write.made[-1].acknowledge()
     writing.writer.advance()
-    assert writing.stages == [Stage.RECORDING, Stage.RECORDED]
+    assert writing.stages == [PathStage.RECORDING, PathStage.RECORDED]
     first_records.acknowledge()
     writing.writer.advance()
-    assert writing.stages == [Stage.COMMITTING, Stage.RECORDED]
+    assert writing.stages == [PathStage.COMMITTING, PathStage.RECORDED]
     writing.producers[0].answer(committed=True)
     writing.writer.advance()
-    assert writing.stages == [Stage.COMMITTING]
+    assert writing.stages == [PathStage.COMMITTING]
     assert writing.committed() == [first]
     writing.producers[1].answer(committed=True)
     writing.writer.advance()
@@ -305,7 +305,7 @@ def test_a_failure_takes_all_but_the_one_that_commits() -> None:
     failing.failing = True
     with pytest.raises(UnreachableError):
         writing.writer.advance()
-    assert writing.stages == [Stage.COMMITTING]
+    assert writing.stages == [PathStage.COMMITTING]
     writing.producers[0].answer(committed=True)
     writing.writer.finish()
     assert writing.committed() == [first]

@@ -16,7 +16,7 @@ from mirror.proving import comparing, sides
 from mirror.proving.copied_partition import CopiedPartition
 from mirror.proving.log_stream import LogStream, Stored
 from mirror.proving.ranges import Range
-from mirror.proving.sides import Terms
+from mirror.proving.sides import ProofTerms
 from tests.harness import hostile_batches
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.unit
 
-TERMS = Terms(
+TERMS = ProofTerms(
     source=ClusterConfig(alias="A", bootstrap_servers=("127.0.0.1:1",)),
     target=ClusterConfig(alias="B", bootstrap_servers=("127.0.0.1:1",)),
     source_id="a-id", target_id="b-id",

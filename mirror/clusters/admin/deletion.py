@@ -1,7 +1,8 @@
-"""Deletes a topic by its id, so that a late repetition cannot delete its successor.
+"""Deletes a topic by its id, so that a late repetition cannot delete its successor; and
+records from the beginning of logs.
 
 Functions over a connected `Cluster`; `delete` does it, `obstacle` says beforehand why
-it would be refused. Source: DeleteTopics since version 6 (KIP-516).
+it would be refused; `delete_records`. Source: DeleteTopics since version 6 (KIP-516).
 """
 
 from __future__ import annotations
@@ -9,13 +10,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 import uuid
 
-from kafka.protocol.admin import DeleteTopicsRequest
+from kafka.protocol.admin import DeleteRecordsRequest, DeleteTopicsRequest
 
 from mirror.clusters import codes
 from mirror.clusters.admin import allowed
 from mirror.clusters.admin.topic_admin import TIMEOUT_MS, on_controller
+from mirror.errors import NoLeaderError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from mirror.clusters.cluster import Cluster
 
 _BY_ID = 6
@@ -52,6 +56,31 @@ def delete(cluster: Cluster, topic_id: uuid.UUID, name: str) -> None:
     result = _request(cluster, topic_id)
     if result.error_code not in (codes.NONE, codes.UNKNOWN_TOPIC_ID):
         raise codes.error_of(result, f"cluster {cluster.alias}: deleting topic {name}")
+
+
+def delete_records(cluster: Cluster, topic: str, before: Mapping[int, int]) -> None:
+    """Delete the records below an offset, by partition.
+
+    Raises:
+        ClusterError: the cluster refuses, or a partition has no leader.
+    """
+    leaders = cluster.topics([topic])[topic].leaders
+    entry = DeleteRecordsRequest.DeleteRecordsTopic
+    for number, offset in before.items():
+        leader = leaders.get(number)
+        if leader is None or leader.node < 0:
+            raise NoLeaderError(f"{topic}-{number} has no leader")
+        partition = entry.DeleteRecordsPartition(partition_index=number, offset=offset)
+        answer = cluster.call(
+            DeleteRecordsRequest(
+                topics=[entry(name=topic, partitions=[partition])],
+                timeout_ms=TIMEOUT_MS,
+            ),
+            node=leader.node,
+        )
+        for found in answer.topics[0].partitions:
+            if found.error_code != codes.NONE:
+                raise codes.error_of(found, f"deleting records of {topic}-{number}")
 
 
 def _request(cluster: Cluster, topic_id: uuid.UUID) -> Any:

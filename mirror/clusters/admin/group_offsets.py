@@ -1,7 +1,7 @@
 """Committed offsets of groups: read for many groups at once, set for idle ones.
 
-Main type: `Committed`. One request asks a coordinator for many groups. A group that
-cannot be read or set is reported by name and does not hold up the others. Callers
+Main type: `CommittedOffset`. One request asks a coordinator for many groups. A group
+that cannot be read or set is reported by name and does not hold up the others. Callers
 decide what to commit for which group.
 """
 
@@ -34,7 +34,7 @@ _OVERHEAD = 64
 """The most bytes that a coordinator's record takes besides names and metadata."""
 
 
-class Committed(NamedTuple):
+class CommittedOffset(NamedTuple):
     """What a group has committed for one partition."""
 
     offset: int
@@ -45,7 +45,7 @@ class Committed(NamedTuple):
 class GroupOffsets:
     """The committed offsets of some groups."""
 
-    groups: Mapping[str, Mapping[TopicPartition, Committed]]
+    groups: Mapping[str, Mapping[TopicPartition, CommittedOffset]]
     """Every group that could be read; one that never committed has no offsets."""
     unstable: frozenset[tuple[str, str, int]] = frozenset()
     """Group, topic and partition where an open transaction will change the offset."""
@@ -93,7 +93,7 @@ def fetch(
 
 
 def commit(
-    cluster: Cluster, offsets: Mapping[str, Mapping[TopicPartition, Committed]]
+    cluster: Cluster, offsets: Mapping[str, Mapping[TopicPartition, CommittedOffset]]
 ) -> dict[str, dict[TopicPartition, int]]:
     """Set offsets of groups from outside. Returns the refused partitions per group,
     with their error codes: a coordinator refuses while a group has members.
@@ -124,10 +124,10 @@ def commit(
 
 
 def _parts(
-    group: str, offsets: Mapping[TopicPartition, Committed]
-) -> Iterator[dict[TopicPartition, Committed]]:
+    group: str, offsets: Mapping[TopicPartition, CommittedOffset]
+) -> Iterator[dict[TopicPartition, CommittedOffset]]:
     """Offsets per request: a coordinator writes a request as one batch."""
-    part: dict[TopicPartition, Committed] = {}
+    part: dict[TopicPartition, CommittedOffset] = {}
     size = 0
     for key, committed in offsets.items():
         texts = (group, key[0], committed.metadata)
@@ -142,7 +142,7 @@ def _parts(
 
 
 def _commit_request(
-    group: str, offsets: Mapping[TopicPartition, Committed]
+    group: str, offsets: Mapping[TopicPartition, CommittedOffset]
 ) -> OffsetCommitRequest:
     topic_entry = OffsetCommitRequest.OffsetCommitRequestTopic
     entry = topic_entry.OffsetCommitRequestPartition
@@ -192,7 +192,7 @@ class _Read:
     """The answers so far."""
 
     def __init__(self) -> None:
-        self.groups: dict[str, dict[TopicPartition, Committed]] = {}
+        self.groups: dict[str, dict[TopicPartition, CommittedOffset]] = {}
         self.unstable: set[tuple[str, str, int]] = set()
         self.refused: dict[str, str] = {}
         self.again: dict[str, int] = {}
@@ -218,4 +218,4 @@ class _Read:
                     text = f"{name}-{key[1]}: {codes.name_of(error)}"
                     self.refused[group] = text
                 elif offset >= 0:
-                    found[key] = Committed(offset, each.metadata or "")
+                    found[key] = CommittedOffset(offset, each.metadata or "")

@@ -41,7 +41,7 @@ class OpenTransaction:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class OpenTransactions:
     """What is open in some partitions."""
 
     open: tuple[OpenTransaction, ...]
@@ -49,7 +49,7 @@ class Found:
     """Partitions whose leader did not tell, with the reason."""
 
 
-def find(cluster: Cluster, topics: Mapping[str, Topic]) -> Found:
+def find(cluster: Cluster, topics: Mapping[str, Topic]) -> OpenTransactions:
     """What is open in these topics' partitions; `topics` names the leaders.
 
     Raises:
@@ -68,7 +68,7 @@ def find(cluster: Cluster, topics: Mapping[str, Topic]) -> Found:
     }
     for producer_id, each in known.items():
         where[producer_id].update(p for p in each.partitions if p[0] in topics)
-    return Found(
+    return OpenTransactions(
         open=tuple(
             sorted(
                 OpenTransaction(

@@ -1,19 +1,20 @@
 """Tokens from a provider that is registered by name, such as a cloud vendor's signer.
 
-Main function: `ask`. Providers are `aws-msk-iam`, and what installed packages register
-in the entry-point group `mirror.token_providers`; nothing else is called, so that a
-configuration cannot run any function of any module. A provider gets
-`sasl_token_options` and returns a token and when it expires. `ask` checks the result,
-so that a wrong one is a clear error instead of a broker's refusal.
+Main function: `ask`. Providers are `aws-msk-iam`, Amazon's own signer, which mirror
+does not install, and what installed packages register in the entry-point group
+`mirror.token_providers`; nothing else is called, so that a configuration cannot run any
+function of any module. A provider gets `sasl_token_options` and returns a token and
+when it expires. `ask` checks the result, so that a wrong one is a clear error instead
+of a broker's refusal.
 """
 
 from __future__ import annotations
 
+import importlib
 from importlib.metadata import entry_points
 import time
 from typing import TYPE_CHECKING, Any
 
-from mirror.clusters.auth import amazon
 from mirror.clusters.auth.token import Token
 from mirror.errors import AuthenticationError
 
@@ -27,7 +28,36 @@ _SECONDS, _MILLISECONDS = 10**9, 10**11
 smaller number is a lifetime in seconds."""
 _LONGEST_TEXT = 300
 GROUP = "mirror.token_providers"
-_OWN = {"aws-msk-iam": amazon.token}
+
+
+def _amazon(
+    *, region: str, role_arn: str | None = None, profile: str | None = None
+) -> Any:
+    """For Amazon MSK with IAM: a token and when it expires, for the machine's own
+    identity, a role or a profile.
+
+    Raises:
+        RuntimeError: the signer is not installed, or the options do not fit.
+    """
+    if role_arn and profile:
+        raise RuntimeError("role_arn and profile exclude each other: keep one")
+    try:
+        signer: Any = importlib.import_module(
+            "aws_msk_iam_sasl_signer.MSKAuthTokenProvider"
+        )
+    except ImportError as error:
+        raise RuntimeError(
+            "pip install aws-msk-iam-sasl-signer-python next to mirror, in the service "
+            f"and in Spark's workers ({error})"
+        ) from error
+    if role_arn:
+        return signer.generate_auth_token_from_role_arn(region, role_arn)
+    if profile:
+        return signer.generate_auth_token_from_profile(region, profile)
+    return signer.generate_auth_token(region)
+
+
+_OWN = {"aws-msk-iam": _amazon}
 
 
 def ask(config: ClusterConfig) -> Token:

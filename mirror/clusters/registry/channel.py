@@ -52,7 +52,7 @@ _MOST_WORDS = 300
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class RegistryAnswer:
     document: Any = None
     """None: nothing was answered, or it was not read."""
     raw: bytes = b""
@@ -91,7 +91,7 @@ class Channel:
         params: Mapping[str, str] | None = None,
         body: Mapping[str, Any] | None = None,
         known: Collection[bytes] | None = None,
-    ) -> Answer:
+    ) -> RegistryAnswer:
         """What the registry answers. `known`: digests of answers that need not be read.
 
         Raises:
@@ -208,12 +208,12 @@ class Channel:
         answer: httpx.Response,
         raw: bytes,
         known: Collection[bytes] | None,
-    ) -> Answer:
+    ) -> RegistryAnswer:
         status, digest = answer.status_code, b""
         if known is not None:
             digest = hashlib.sha256(raw).digest()
             if answer.is_success and digest in known:
-                return Answer(raw=raw, digest=digest)
+                return RegistryAnswer(raw=raw, digest=digest)
         if answer.has_redirect_location or answer.is_redirect:
             raise RegistryError(
                 f"{self.where} answers {status} with another address, and mirror "
@@ -234,10 +234,10 @@ class Channel:
                 ) from error
             document = None
         if answer.is_success:
-            return Answer(document=document, raw=raw, digest=digest)
+            return RegistryAnswer(document=document, raw=raw, digest=digest)
         refused = self._refused(answer, document)
         if refused.error_code in _NO_SUCH and method in _OF_WHAT_IS_THERE:
-            return Answer(missing=refused.error_code)
+            return RegistryAnswer(missing=refused.error_code)
         raise refused
 
     def _refused(self, answer: httpx.Response, document: Any) -> RegistryError:

@@ -1,7 +1,7 @@
 """Keeps the requests to a registry below a rate.
 
-Main type: `Pace`, called before each request. It lets a second's worth of them through
-at once, then waits.
+Main type: `RequestPace`, called before each request. It lets a second's worth of them
+through at once, then waits.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 
 
-class Pace:
+class RequestPace:
     """A limit of requests per second. Not thread-safe."""
 
     def __init__(self, per_second: float) -> None:

@@ -1,7 +1,7 @@
 """Credentials of Java clients, turned into a cluster's settings.
 
-Main function: `translate`. It reads login modules for PLAIN and SCRAM, `tokens` that
-for OAUTHBEARER, `tickets` that for Kerberos; `clusters` opens the stores. What a
+Main function: `translate`. It reads login modules for PLAIN, SCRAM, OAUTHBEARER and
+Kerberos; `clusters` opens the stores. What a
 connection needs and mirror cannot do is a problem: going on would only fail later, or
 trust the wrong certificates. Messages name keys and classes, never passwords.
 """
@@ -12,8 +12,6 @@ from dataclasses import dataclass, field
 import re
 from typing import TYPE_CHECKING, Any
 
-from mirror.config.mm2 import tickets as mm2_tickets
-from mirror.config.mm2 import tokens as mm2_tokens
 from mirror.config.mm2.keys import spelled, table
 from mirror.config.traits import Where
 
@@ -28,8 +26,9 @@ _DEFAULT = "GSSAPI"
 """Java's mechanism, if a file names none."""
 _OF_ONE = {"sasl.oauthbearer.": "OAUTHBEARER", "sasl.kerberos.": "GSSAPI"}
 """Keys that only one mechanism uses."""
+_KERBEROS = "Krb5LoginModule"
 _MODULES = (
-    *("PlainLoginModule", "ScramLoginModule", mm2_tickets.MODULE),
+    *("PlainLoginModule", "ScramLoginModule", _KERBEROS),
     "OAuthBearerLoginModule",
 )
 _AMAZON = "IAMLoginModule"
@@ -40,6 +39,22 @@ _OPTION = re.compile(
 _KEYS = table(Where.CREDENTIAL)
 SPELLED = spelled(Where.CREDENTIAL)
 """The key that each setting comes from."""
+
+_SERVICE_NAME = "sasl_kerberos_service_name"
+_KEYTAB = 'useKeyTab=true keyTab="/etc/mirror/mirror.keytab" principal="mirror@REALM"'
+_FILE = re.compile(r"(?i)file:(?://)?(?=/)")
+
+_OAUTH = table(Where.LOGIN)
+_URL = "sasl_oauthbearer_token_endpoint_url"
+_AUDIENCE = "oauth.audience"
+_TOKEN_FILE = "oauth.access.token.location"  # noqa: S105  an option's name
+_EXTENSION = "extension_"
+_UNSECURED = "unsecuredLogin"
+_PASSED_OVER = (
+    *("ssl.truststore.type", "oauth.ssl.truststore.type", "ssl.protocol"),
+    *("oauth.username.claim", "oauth.access.token.is.jwt", "oauth.max.token.expiry"),
+    "oauth.ssl.endpoint.identification.algorithm",
+)
 
 _STORES = {"truststore": "ssl_ca_file", "keystore": "ssl_certificate_file"}
 _READABLE = ("JKS", "PKCS12", "PEM")
@@ -112,11 +127,11 @@ def _login(given: Mapping[str, str], name: str, found: Translation) -> None:
         else match[3] or match[4]
         for match in _OPTION.finditer(value)
     }
-    if module == mm2_tickets.MODULE:
+    if module == _KERBEROS:
         _kerberos(options, given, name, found)
         return
     if module == "OAuthBearerLoginModule":
-        settings, problems = mm2_tokens.from_login(options)
+        settings, problems = _of_oauth(options)
         found.problems += [f"{name}: {problem}" for problem in problems]
         for setting, text in settings.items():
             if SPELLED.get(setting) not in given:  # as Java has it, a key goes first
@@ -136,9 +151,9 @@ def _kerberos(
     name: str,
     found: Translation,
 ) -> None:
-    settings, problems = mm2_tickets.from_login(options)
+    settings, problems = _of_kerberos(options)
     found.problems += [f"{name}: {problem}" for problem in problems]
-    service = settings.get(mm2_tickets.SERVICE)
+    service = settings.get(_SERVICE_NAME)
     if service and given.get(_SERVICE, service) != service:
         found.problems.append(
             f"{name}: serviceName is not {_SERVICE}; use the same, or keep one"
@@ -147,6 +162,55 @@ def _kerberos(
         _put("sasl_mechanism", _DEFAULT, name, found)
     for setting, text in settings.items():
         _put(setting, text, name, found)
+
+
+def _of_kerberos(options: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
+    """The settings of a Krb5LoginModule, and problems with what it does not say. mirror
+    gets its tickets from a keytab and renews them itself; how Java does is passed over.
+    """
+    if options.get("useKeyTab", "").lower() != "true":
+        return {}, [f"does not log in with a keytab; use {_KERBEROS} with {_KEYTAB}"]
+    missing = [option for option in ("keyTab", "principal") if not options.get(option)]
+    if missing:
+        return {}, [f"has no {' and no '.join(missing)}; use {_KEYTAB}"]
+    settings = {
+        "sasl_kerberos_principal": options["principal"],
+        "sasl_kerberos_keytab_file": _FILE.sub("", options["keyTab"], count=1),
+    }
+    if service := options.get("serviceName"):
+        settings[_SERVICE_NAME] = service
+    return settings, []
+
+
+def _of_oauth(options: Mapping[str, str]) -> tuple[dict[str, Any], list[str]]:
+    """The settings of an OAuthBearerLoginModule, with the options that Kafka's own
+    handler and Strimzi's know, and problems with others. Whether they are complete is
+    checked later.
+    """
+    settings: dict[str, Any] = {}
+    problems = []
+    for option, text in options.items():
+        if option in _OAUTH:
+            setting, read = _OAUTH[option]
+            settings[setting] = read(text)
+        elif option == _AUDIENCE:
+            settings["sasl_oauthbearer_parameters"] = {"audience": text}
+        elif option == _TOKEN_FILE:
+            settings[_URL] = f"file://{text}"
+        elif option.startswith(_EXTENSION):
+            extensions = settings.setdefault("sasl_oauthbearer_extensions", {})
+            extensions[option.removeprefix(_EXTENSION)] = text
+        elif option.startswith(_UNSECURED):
+            problems.append(
+                f"{option}: unsigned tokens are not supported; use "
+                f"{SPELLED[_URL]}, or sasl_token_provider in a YAML file"
+            )
+        elif option not in _PASSED_OVER:
+            problems.append(
+                f"{option}: this option is not known; use "
+                f"clientId, clientSecret, scope, {_EXTENSION}NAME"
+            )
+    return settings, problems
 
 
 def _store(

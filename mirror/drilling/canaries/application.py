@@ -19,7 +19,7 @@ from mirror.batches import to_columns
 from mirror.batches.writing import TopicWriter
 from mirror.clusters import codes
 from mirror.clusters.admin import group_offsets, topic_admin
-from mirror.clusters.admin.group_offsets import Committed
+from mirror.clusters.admin.group_offsets import CommittedOffset
 from mirror.clusters.cluster import Cluster
 from mirror.clusters.wire import fetch
 from mirror.errors import MirrorError, NoLeaderError
@@ -135,7 +135,7 @@ class Application:
                 first=begin, end=end,
             )  # fmt: skip
             self._read.update(self._numbers(cluster, part))
-        commit(cluster, {key: Committed(end) for key, end in ends.items()})
+        commit(cluster, {key: CommittedOffset(end) for key, end in ends.items()})
 
     def _numbers(self, cluster: Cluster, part: Stretch) -> Iterator[int]:
         """Of this canary's records; others are of earlier ones."""
@@ -173,7 +173,7 @@ def begin_at_end(cluster: Cluster, topics: Iterable[str]) -> None:
     there = cluster.topics()
     keys = [(topic, 0) for topic in topics if topic in there]
     ends = ends_of(cluster, keys)
-    commit(cluster, {key: Committed(end) for key, end in ends.items()})
+    commit(cluster, {key: CommittedOffset(end) for key, end in ends.items()})
 
 
 def ends_of(
@@ -197,7 +197,7 @@ def ends_of(
     return patiently(ask)
 
 
-def commit(cluster: Cluster, places: dict[tuple[str, int], Committed]) -> None:
+def commit(cluster: Cluster, places: dict[tuple[str, int], CommittedOffset]) -> None:
     """Set the group's offsets.
 
     Raises:

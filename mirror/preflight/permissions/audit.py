@@ -8,7 +8,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mirror.preflight.permissions.extent import named
-from mirror.preflight.permissions.need import Need, Operation, ResourceKind, Side, Who
+from mirror.preflight.permissions.need import (
+    FlowSide,
+    Need,
+    Operation,
+    ResourceKind,
+    Who,
+)
 
 if TYPE_CHECKING:
     from mirror.config.schema import FlowConfig, MirrorConfig
@@ -18,9 +24,9 @@ if TYPE_CHECKING:
 def of_audit(feature: str, who: Who, *operations: Operation) -> tuple[Need, ...]:
     """Rows on the side of each flow that has its cluster."""
 
-    def there(side: Side) -> Condition:
+    def there(side: FlowSide) -> Condition:
         def has(flow: FlowConfig, config: MirrorConfig) -> bool:
-            alias = flow.source if side is Side.SOURCE else flow.target
+            alias = flow.source if side is FlowSide.SOURCE else flow.target
             return config.service.audit is not None and config.service.audit[0] == alias
 
         return has
@@ -37,5 +43,5 @@ def of_audit(feature: str, who: Who, *operations: Operation) -> tuple[Need, ...]
             setting="`audit_topic` is on this cluster",
             who=who,
         )
-        for side in Side
+        for side in FlowSide
     )

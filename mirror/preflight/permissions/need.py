@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     Condition = Callable[[FlowConfig, MirrorConfig], bool]
 
 
-class Side(StrEnum):
+class FlowSide(StrEnum):
     """The side of a flow."""
 
     SOURCE = "source"
@@ -75,7 +75,7 @@ class Need:
     """One required right."""
 
     feature: str
-    side: Side
+    side: FlowSide
     kind: ResourceKind
     operations: tuple[Operation, ...]
     names: Names

@@ -10,7 +10,13 @@ from mirror.policy.names import HEARTBEATS
 from mirror.preflight.permissions import names
 from mirror.preflight.permissions.audit import of_audit
 from mirror.preflight.permissions.extent import named
-from mirror.preflight.permissions.need import Need, Operation, ResourceKind, Side, Who
+from mirror.preflight.permissions.need import (
+    FlowSide,
+    Need,
+    Operation,
+    ResourceKind,
+    Who,
+)
 from mirror.recovery import losses, pauses, proofs
 
 _READ, _WRITE, _CREATE = Operation.READ, Operation.WRITE, Operation.CREATE
@@ -30,8 +36,8 @@ def _of_compare() -> tuple[Need, ...]:
             who=Who.COMMANDS,
         )
         for side, topics, called_topics in (
-            (Side.SOURCE, names.copied, "mirrored topics"),
-            (Side.TARGET, names.copies, "the copies"),
+            (FlowSide.SOURCE, names.copied, "mirrored topics"),
+            (FlowSide.TARGET, names.copies, "the copies"),
         )
         for kind, operations, which, called in (
             (ResourceKind.TOPIC, (_CONFIGS,), topics, called_topics),
@@ -44,7 +50,7 @@ def _of_compare() -> tuple[Need, ...]:
 ROWS: tuple[Need, ...] = (
     Need(
         feature="mirror pause, resume, repair",
-        side=Side.TARGET,
+        side=FlowSide.TARGET,
         kind=ResourceKind.TOPIC,
         operations=(_CREATE, _WRITE),
         names=lambda flow, _: named(pauses.topic_name(flow.source)),
@@ -53,7 +59,7 @@ ROWS: tuple[Need, ...] = (
     ),
     Need(
         feature="mirror loss list, verify, trace, repair",
-        side=Side.TARGET,
+        side=FlowSide.TARGET,
         kind=ResourceKind.TOPIC,
         operations=(_READ,),
         names=lambda flow, _: named(losses.topic_name(flow.source)),
@@ -62,7 +68,7 @@ ROWS: tuple[Need, ...] = (
     ),
     Need(
         feature="mirror verify, trace, repair",
-        side=Side.SOURCE,
+        side=FlowSide.SOURCE,
         kind=ResourceKind.TOPIC,
         operations=(_CONFIGS,),
         names=names.copied,
@@ -71,7 +77,7 @@ ROWS: tuple[Need, ...] = (
     ),
     Need(
         feature="mirror verify, trace, repair",
-        side=Side.TARGET,
+        side=FlowSide.TARGET,
         kind=ResourceKind.TOPIC,
         operations=(_READ, _CONFIGS),
         names=names.copies,
@@ -80,7 +86,7 @@ ROWS: tuple[Need, ...] = (
     ),
     Need(
         feature="mirror verify",
-        side=Side.TARGET,
+        side=FlowSide.TARGET,
         kind=ResourceKind.TOPIC,
         operations=(_CREATE, _READ, _WRITE),
         names=lambda flow, _: named(proofs.topic_name(flow.source)),
@@ -89,7 +95,7 @@ ROWS: tuple[Need, ...] = (
     ),
     Need(
         feature="mirror verify, trace, repair",
-        side=Side.TARGET,
+        side=FlowSide.TARGET,
         kind=ResourceKind.TOPIC,
         operations=(_READ,),
         names=lambda flow, _: named(flow.dead_letter_topic or ""),
@@ -102,7 +108,7 @@ ROWS: tuple[Need, ...] = (
     *_of_compare(),
     Need(
         feature="mirror repair rebuild",
-        side=Side.TARGET,
+        side=FlowSide.TARGET,
         kind=ResourceKind.TOPIC,
         operations=(Operation.DELETE,),
         names=names.copies,
@@ -111,7 +117,7 @@ ROWS: tuple[Need, ...] = (
     ),
     Need(
         feature="mirror group, risk",
-        side=Side.TARGET,
+        side=FlowSide.TARGET,
         kind=ResourceKind.GROUP,
         operations=(_DESCRIBE,),
         names=names.groups,
@@ -120,7 +126,7 @@ ROWS: tuple[Need, ...] = (
     ),
     Need(
         feature="where a group goes on",
-        side=Side.TARGET,
+        side=FlowSide.TARGET,
         kind=ResourceKind.TOPIC,
         operations=(_READ,),
         names=lambda flow, _: named(checkpoints_topic(flow.source, flow.separator)),
@@ -131,7 +137,7 @@ ROWS: tuple[Need, ...] = (
     ),
     Need(
         feature="clusters and hops",
-        side=Side.TARGET,
+        side=FlowSide.TARGET,
         kind=ResourceKind.TOPIC,
         operations=(_DESCRIBE,),
         names=lambda flow, config: names.heartbeats_on(

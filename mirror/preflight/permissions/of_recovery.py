@@ -12,7 +12,13 @@ from mirror.metadata import acl_notes
 from mirror.policy.names import CANARY
 from mirror.preflight.permissions import names
 from mirror.preflight.permissions.extent import named
-from mirror.preflight.permissions.need import Need, Operation, ResourceKind, Side, Who
+from mirror.preflight.permissions.need import (
+    FlowSide,
+    Need,
+    Operation,
+    ResourceKind,
+    Who,
+)
 from mirror.recovery import journal, pauses
 
 if TYPE_CHECKING:
@@ -46,7 +52,7 @@ def _both(
             setting=setting,
             who=Who.RECOVERY,
         )
-        for side in Side
+        for side in FlowSide
     )
 
 
@@ -95,7 +101,7 @@ ROWS: tuple[Need, ...] = (
     *(
         Need(
             feature="steps 1 and 6: positions of groups",
-            side=Side.TARGET,
+            side=FlowSide.TARGET,
             kind=kind,
             operations=(_READ,),
             names=which,
@@ -112,7 +118,7 @@ ROWS: tuple[Need, ...] = (
     *(
         Need(
             feature="`mirror failback --restore`",
-            side=Side.TARGET,
+            side=FlowSide.TARGET,
             kind=ResourceKind.TOPIC,
             operations=operations,
             names=which,

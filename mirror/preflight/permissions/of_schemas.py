@@ -11,11 +11,11 @@ from mirror.metadata import schema_claims
 from mirror.preflight.permissions.extent import beginning, named
 from mirror.preflight.permissions.names import is_paired
 from mirror.preflight.permissions.need import (
+    FlowSide,
     Login,
     Need,
     Operation,
     ResourceKind,
-    Side,
     Who,
 )
 
@@ -41,7 +41,7 @@ def _every_source(_flow: FlowConfig, _config: MirrorConfig) -> tuple[Extent, ...
 ROWS: tuple[Need, ...] = (
     Need(
         feature="schemas",
-        side=Side.TARGET,
+        side=FlowSide.TARGET,
         kind=ResourceKind.TOPIC,
         operations=(Operation.CREATE, Operation.WRITE),
         names=lambda flow, _: named(schema_claims.topic_name(flow.source)),
@@ -51,7 +51,7 @@ ROWS: tuple[Need, ...] = (
     ),
     Need(
         feature="schemas",
-        side=Side.TARGET,
+        side=FlowSide.TARGET,
         kind=ResourceKind.TOPIC,
         operations=(Operation.READ,),
         names=_every_source,
@@ -62,7 +62,7 @@ ROWS: tuple[Need, ...] = (
     *(
         Need(
             feature="schemas that records wait for",
-            side=Side.TARGET,
+            side=FlowSide.TARGET,
             kind=ResourceKind.TOPIC,
             operations=operations,
             names=which,
@@ -83,7 +83,7 @@ ROWS: tuple[Need, ...] = (
     *(
         Need(
             feature="step 2 and `mirror schema close`: former modes",
-            side=Side.SOURCE,
+            side=FlowSide.SOURCE,
             kind=ResourceKind.TOPIC,
             operations=operations,
             names=which,

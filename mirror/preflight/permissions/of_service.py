@@ -13,7 +13,13 @@ from mirror.policy.names import HEARTBEATS
 from mirror.preflight.permissions import names
 from mirror.preflight.permissions.audit import of_audit
 from mirror.preflight.permissions.extent import beginning, named
-from mirror.preflight.permissions.need import Need, Operation, ResourceKind, Side, Who
+from mirror.preflight.permissions.need import (
+    FlowSide,
+    Need,
+    Operation,
+    ResourceKind,
+    Who,
+)
 from mirror.recovery import journal, losses, pauses, proofs, standby
 
 _READ, _WRITE, _CREATE = Operation.READ, Operation.WRITE, Operation.CREATE
@@ -27,7 +33,7 @@ ROWS: tuple[Need, ...] = (
     *of_audit("audit", Who.SERVICE, _CREATE, _WRITE),
     Need(
         feature="topics",
-        side=Side.SOURCE,
+        side=FlowSide.SOURCE,
         kind=ResourceKind.TOPIC,
         operations=(_DESCRIBE,),
         names=names.copied,
@@ -35,7 +41,7 @@ ROWS: tuple[Need, ...] = (
     ),
     Need(
         feature="configs of copies",
-        side=Side.SOURCE,
+        side=FlowSide.SOURCE,
         kind=ResourceKind.TOPIC,
         operations=(Operation.DESCRIBE_CONFIGS,),
         names=names.copied,
@@ -43,7 +49,7 @@ ROWS: tuple[Need, ...] = (
     ),
     Need(
         feature="checkpoints",
-        side=Side.SOURCE,
+        side=FlowSide.SOURCE,
         kind=ResourceKind.GROUP,
         operations=(_DESCRIBE,),
         names=names.groups,
@@ -53,7 +59,7 @@ ROWS: tuple[Need, ...] = (
     ),
     Need(
         feature="checkpoints that follow commits",
-        side=Side.SOURCE,
+        side=FlowSide.SOURCE,
         kind=ResourceKind.TOPIC,
         operations=(_READ,),
         names=lambda *_: named(commit_records.TOPIC),
@@ -63,7 +69,7 @@ ROWS: tuple[Need, ...] = (
     ),
     Need(
         feature="ACLs of copies",
-        side=Side.SOURCE,
+        side=FlowSide.SOURCE,
         kind=ResourceKind.CLUSTER,
         operations=(_DESCRIBE,),
         names=names.cluster,
@@ -73,7 +79,7 @@ ROWS: tuple[Need, ...] = (
     ),
     Need(
         feature="ACLs that came from elsewhere",
-        side=Side.SOURCE,
+        side=FlowSide.SOURCE,
         kind=ResourceKind.TOPIC,
         operations=(_READ,),
         names=names.acl_topics,
@@ -89,7 +95,7 @@ ROWS: tuple[Need, ...] = (
     ),
     Need(
         feature="heartbeats on the source",
-        side=Side.SOURCE,
+        side=FlowSide.SOURCE,
         kind=ResourceKind.TOPIC,
         operations=(_CREATE, _WRITE),
         names=lambda *_: named(HEARTBEATS),
@@ -99,7 +105,7 @@ ROWS: tuple[Need, ...] = (
     ),
     Need(
         feature="offset syncs",
-        side=Side.SOURCE,
+        side=FlowSide.SOURCE,
         kind=ResourceKind.TOPIC,
         operations=(_CREATE, _WRITE),
         names=lambda flow, _: named(offset_syncs_topic(flow.target, flow.separator)),
@@ -111,7 +117,7 @@ ROWS: tuple[Need, ...] = (
     ),
     Need(
         feature="records",
-        side=Side.TARGET,
+        side=FlowSide.TARGET,
         kind=ResourceKind.TOPIC,
         operations=(_CREATE, _WRITE, Operation.ALTER),
         names=names.copies,
@@ -119,7 +125,7 @@ ROWS: tuple[Need, ...] = (
     ),
     Need(
         feature="configs of copies",
-        side=Side.TARGET,
+        side=FlowSide.TARGET,
         kind=ResourceKind.TOPIC,
         operations=(Operation.ALTER_CONFIGS,),
         names=names.copies,
@@ -129,7 +135,7 @@ ROWS: tuple[Need, ...] = (
     ),
     Need(
         feature="limits and drift of copies",
-        side=Side.TARGET,
+        side=FlowSide.TARGET,
         kind=ResourceKind.TOPIC,
         operations=(Operation.DESCRIBE_CONFIGS,),
         names=names.copies,
@@ -139,7 +145,7 @@ ROWS: tuple[Need, ...] = (
     ),
     Need(
         feature="exactly once",
-        side=Side.TARGET,
+        side=FlowSide.TARGET,
         kind=ResourceKind.TRANSACTIONAL_ID,
         operations=(_WRITE,),
         names=lambda flow, _: (beginning(names.transactional_ids(flow)),),
@@ -149,7 +155,7 @@ ROWS: tuple[Need, ...] = (
     ),
     Need(
         feature="transactions that brokers left open",
-        side=Side.TARGET,
+        side=FlowSide.TARGET,
         kind=ResourceKind.TOPIC,
         operations=(_READ,),
         names=names.copies,
@@ -159,7 +165,7 @@ ROWS: tuple[Need, ...] = (
     ),
     Need(
         feature="progress",
-        side=Side.TARGET,
+        side=FlowSide.TARGET,
         kind=ResourceKind.TOPIC,
         operations=_KEPT,
         names=lambda flow, _: named(progress.topic_name(flow.source)),
@@ -167,7 +173,7 @@ ROWS: tuple[Need, ...] = (
     ),
     Need(
         feature="offset map",
-        side=Side.TARGET,
+        side=FlowSide.TARGET,
         kind=ResourceKind.TOPIC,
         operations=(*_KEPT, Operation.ALTER_CONFIGS),
         names=lambda flow, _: named(runs.topic_name(flow.source, flow.separator)),
@@ -175,7 +181,7 @@ ROWS: tuple[Need, ...] = (
     ),
     Need(
         feature="loss ledger",
-        side=Side.TARGET,
+        side=FlowSide.TARGET,
         kind=ResourceKind.TOPIC,
         operations=(_CREATE, _WRITE),
         names=lambda flow, _: named(losses.topic_name(flow.source)),
@@ -183,7 +189,7 @@ ROWS: tuple[Need, ...] = (
     ),
     Need(
         feature="standby",
-        side=Side.TARGET,
+        side=FlowSide.TARGET,
         kind=ResourceKind.TOPIC,
         operations=_KEPT,
         names=lambda flow, _: named(standby.topic_name(flow.source)),
@@ -191,7 +197,7 @@ ROWS: tuple[Need, ...] = (
     ),
     Need(
         feature="pauses",
-        side=Side.TARGET,
+        side=FlowSide.TARGET,
         kind=ResourceKind.TOPIC,
         operations=(_READ,),
         names=lambda flow, _: named(pauses.topic_name(flow.source)),
@@ -208,11 +214,11 @@ ROWS: tuple[Need, ...] = (
             when=names.is_paired,
             setting="`recovery`",
         )
-        for side in (Side.SOURCE, Side.TARGET)
+        for side in (FlowSide.SOURCE, FlowSide.TARGET)
     ),
     Need(
         feature="tails of pairs",
-        side=Side.TARGET,
+        side=FlowSide.TARGET,
         kind=ResourceKind.TOPIC,
         operations=(_READ,),
         names=lambda flow, _: named(losses.topic_name(flow.source)),
@@ -223,7 +229,7 @@ ROWS: tuple[Need, ...] = (
     *(
         Need(
             feature="fences of pairs",
-            side=Side.SOURCE,
+            side=FlowSide.SOURCE,
             kind=kind,
             operations=operations,
             names=which,
@@ -259,10 +265,10 @@ ROWS: tuple[Need, ...] = (
             setting="`verify`",
         )
         for side, operations, which, called in (
-            (Side.SOURCE, (_CONFIGS,), names.copied, "mirrored topics"),
-            (Side.TARGET, (_READ, _CONFIGS), names.copies, "the copies"),
+            (FlowSide.SOURCE, (_CONFIGS,), names.copied, "mirrored topics"),
+            (FlowSide.TARGET, (_READ, _CONFIGS), names.copies, "the copies"),
             (
-                Side.TARGET,
+                FlowSide.TARGET,
                 _KEPT,
                 lambda flow, _: named(proofs.topic_name(flow.source)),
                 f"`{proofs.topic_name('<source>')}`",
@@ -271,7 +277,7 @@ ROWS: tuple[Need, ...] = (
     ),
     Need(
         feature="leadership",
-        side=Side.TARGET,
+        side=FlowSide.TARGET,
         kind=ResourceKind.GROUP,
         operations=(_READ,),
         names=lambda _, config: named(config.service.group or ""),
@@ -281,7 +287,7 @@ ROWS: tuple[Need, ...] = (
     ),
     Need(
         feature="checkpoints",
-        side=Side.TARGET,
+        side=FlowSide.TARGET,
         kind=ResourceKind.TOPIC,
         operations=_KEPT,
         names=lambda flow, _: named(checkpoints_topic(flow.source, flow.separator)),
@@ -291,7 +297,7 @@ ROWS: tuple[Need, ...] = (
     ),
     Need(
         feature="group offsets",
-        side=Side.TARGET,
+        side=FlowSide.TARGET,
         kind=ResourceKind.GROUP,
         operations=(_READ,),
         names=names.groups,
@@ -301,7 +307,7 @@ ROWS: tuple[Need, ...] = (
     ),
     Need(
         feature="group offsets",
-        side=Side.TARGET,
+        side=FlowSide.TARGET,
         kind=ResourceKind.TOPIC,
         operations=(_READ,),
         names=names.copies,
@@ -311,7 +317,7 @@ ROWS: tuple[Need, ...] = (
     ),
     Need(
         feature="heartbeats",
-        side=Side.TARGET,
+        side=FlowSide.TARGET,
         kind=ResourceKind.TOPIC,
         operations=(_CREATE, _WRITE),
         names=lambda *_: named(HEARTBEATS),
@@ -321,7 +327,7 @@ ROWS: tuple[Need, ...] = (
     ),
     Need(
         feature="age of copied heartbeats",
-        side=Side.TARGET,
+        side=FlowSide.TARGET,
         kind=ResourceKind.TOPIC,
         operations=(_READ,),
         names=lambda flow, _: named(flow.replication_policy.target_topic(HEARTBEATS)),
@@ -331,7 +337,7 @@ ROWS: tuple[Need, ...] = (
     ),
     Need(
         feature="offset syncs",
-        side=Side.TARGET,
+        side=FlowSide.TARGET,
         kind=ResourceKind.TOPIC,
         operations=(_CREATE, _WRITE),
         names=lambda flow, _: named(offset_syncs_topic(flow.source, flow.separator)),
@@ -343,7 +349,7 @@ ROWS: tuple[Need, ...] = (
     ),
     Need(
         feature="ACLs of copies",
-        side=Side.TARGET,
+        side=FlowSide.TARGET,
         kind=ResourceKind.CLUSTER,
         operations=(Operation.ALTER,),
         names=names.cluster,
@@ -353,7 +359,7 @@ ROWS: tuple[Need, ...] = (
     ),
     Need(
         feature="ACLs of copies",
-        side=Side.TARGET,
+        side=FlowSide.TARGET,
         kind=ResourceKind.TOPIC,
         operations=(_CREATE, _WRITE),
         names=lambda flow, _: named(acl_ownership.topic_name(flow.source)),
@@ -363,7 +369,7 @@ ROWS: tuple[Need, ...] = (
     ),
     Need(
         feature="ACLs of copies",
-        side=Side.TARGET,
+        side=FlowSide.TARGET,
         kind=ResourceKind.TOPIC,
         operations=(_READ,),
         names=names.acl_topics,
@@ -373,7 +379,7 @@ ROWS: tuple[Need, ...] = (
     ),
     Need(
         feature="dead letters",
-        side=Side.TARGET,
+        side=FlowSide.TARGET,
         kind=ResourceKind.TOPIC,
         operations=(_CREATE, _WRITE),
         names=lambda flow, _: named(flow.dead_letter_topic or ""),

@@ -11,11 +11,11 @@ from mirror.offsets import progress, runs
 from mirror.preflight.permissions import names
 from mirror.preflight.permissions.extent import beginning, named
 from mirror.preflight.permissions.need import (
+    FlowSide,
     Login,
     Need,
     Operation,
     ResourceKind,
-    Side,
     Who,
 )
 from mirror.recovery import losses
@@ -25,7 +25,7 @@ _READ, _WRITE = Operation.READ, Operation.WRITE
 ROWS: tuple[Need, ...] = (
     Need(
         feature="records",
-        side=Side.SOURCE,
+        side=FlowSide.SOURCE,
         kind=ResourceKind.TOPIC,
         operations=(_READ,),
         names=names.copied,
@@ -34,7 +34,7 @@ ROWS: tuple[Need, ...] = (
     ),
     Need(
         feature="exactly once",
-        side=Side.TARGET,
+        side=FlowSide.TARGET,
         kind=ResourceKind.TRANSACTIONAL_ID,
         operations=(_WRITE,),
         names=lambda flow, _: (beginning(names.transactional_ids(flow)),),
@@ -45,7 +45,7 @@ ROWS: tuple[Need, ...] = (
     ),
     Need(
         feature="transactions that brokers left open",
-        side=Side.TARGET,
+        side=FlowSide.TARGET,
         kind=ResourceKind.TOPIC,
         operations=(_READ,),
         names=names.copies,
@@ -57,7 +57,7 @@ ROWS: tuple[Need, ...] = (
     *(
         Need(
             feature=feature,
-            side=Side.TARGET,
+            side=FlowSide.TARGET,
             kind=ResourceKind.TOPIC,
             operations=operations,
             names=which,
@@ -93,7 +93,7 @@ ROWS: tuple[Need, ...] = (
     ),
     Need(
         feature="dead letters",
-        side=Side.TARGET,
+        side=FlowSide.TARGET,
         kind=ResourceKind.TOPIC,
         operations=(_WRITE,),
         names=lambda flow, _: named(flow.dead_letter_topic or ""),
@@ -104,7 +104,7 @@ ROWS: tuple[Need, ...] = (
     ),
     Need(
         feature="proofs in the service",
-        side=Side.TARGET,
+        side=FlowSide.TARGET,
         kind=ResourceKind.TOPIC,
         operations=(_READ,),
         names=names.copies,
@@ -115,7 +115,7 @@ ROWS: tuple[Need, ...] = (
     ),
     Need(
         feature="mirror verify",
-        side=Side.TARGET,
+        side=FlowSide.TARGET,
         kind=ResourceKind.TOPIC,
         operations=(_READ,),
         names=names.copies,
@@ -126,7 +126,7 @@ ROWS: tuple[Need, ...] = (
     *(
         Need(
             feature=feature,
-            side=Side.SOURCE,
+            side=FlowSide.SOURCE,
             kind=ResourceKind.TOPIC,
             operations=(_READ,),
             names=names.copied,

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 
 from mirror.config.login_settings import ends
 from mirror.preflight.permissions.need import (
+    FlowSide,
     Login,
     Operation,
     ResourceKind,
-    Side,
     Who,
 )
 from mirror.preflight.permissions.table import TABLE
@@ -111,7 +111,7 @@ def principal(cluster: ClusterConfig, chosen: str | None = None) -> str:
 
 def _of(need: Need, flow: FlowConfig, config: MirrorConfig) -> list[Right]:
     source, target = ends(flow)
-    cluster, named = source if need.side is Side.SOURCE else target
+    cluster, named = source if need.side is FlowSide.SOURCE else target
     return [
         Right(
             cluster=cluster,

@@ -11,7 +11,7 @@ import shlex
 from typing import TYPE_CHECKING
 
 from mirror.preflight.permissions.extent import PREFIXED
-from mirror.preflight.permissions.need import Login, ResourceKind, Side, Who
+from mirror.preflight.permissions.need import FlowSide, Login, ResourceKind, Who
 from mirror.preflight.permissions.rights import principal
 from mirror.preflight.permissions.table import TABLE
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from mirror.preflight.permissions.rights import Right
 
 _TITLES = {
-    Side.SOURCE: "On the source of a flow",
-    Side.TARGET: "On the target of a flow",
+    FlowSide.SOURCE: "On the source of a flow",
+    FlowSide.TARGET: "On the target of a flow",
 }
 _INTRODUCTION = """# Permissions
 
@@ -81,7 +81,7 @@ def reference() -> str:
     lines += ["", "## For commands", "", "In addition to what the service needs."]
     for side, title in _TITLES.items():
         lines += ["", f"### {title}, for commands", *_table(_rows(Who.COMMANDS, side))]
-    rows = _table(_rows(Who.COMMANDS, Side.TARGET, Login.TASKS))
+    rows = _table(_rows(Who.COMMANDS, FlowSide.TARGET, Login.TASKS))
     lines += ["", "### On the target of a flow, for the tasks of commands", *rows]
     lines += ["", "## For switches and failovers", ""]
     lines += ["In addition to what the service needs, on both clusters of a pair."]
@@ -95,12 +95,12 @@ def reference() -> str:
         "Applications that look up on the target where their group continues, with",
         "`mirror.client` or Kafka's own client. They also need rights to their topics",
         "and groups.",
-        *_table(_rows(Who.CLIENTS, Side.TARGET)),
+        *_table(_rows(Who.CLIENTS, FlowSide.TARGET)),
     ]
     return "\n".join(lines) + "\n"
 
 
-def _rows(who: Who, side: Side, login: Login = Login.OWN) -> list[Need]:
+def _rows(who: Who, side: FlowSide, login: Login = Login.OWN) -> list[Need]:
     wanted = (who, side, login)
     return [need for need in TABLE if (need.who, need.side, need.login) == wanted]
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from mirror.errors import MirrorError
 from mirror.offsets.runs import COUNT, DOWNSTREAM, UPSTREAM
-from mirror.proving.account import Finding, Kind
+from mirror.proving.account import FindingKind, ProofFinding
 from mirror.proving.content import marking, matching
 from mirror.proving.content.marking import Located, Marks, Piece
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from mirror.proving.copied_partition import CopiedPartition
     from mirror.proving.out_of_reach import OutOfReach
     from mirror.proving.runner import Runner
-    from mirror.proving.sides import Terms
+    from mirror.proving.sides import ProofTerms
 
 PIECE_OFFSETS = 250_000
 """Of the source in a piece, whose marks one task keeps."""
@@ -51,14 +51,14 @@ class Aligned:
     """Where its records stand; what follows a floor is not known."""
     failure: str = ""
     """Why it is not."""
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[ProofFinding, ...] = ()
     offsets: int
     """How many of the source were looked at."""
     fetched_bytes: int = 0
 
 
 def aligned(
-    terms: Terms,
+    terms: ProofTerms,
     runner: Runner,
     partitions: Iterable[CopiedPartition],
     lost: OutOfReach,
@@ -100,7 +100,7 @@ def _whole(of: CopiedPartition) -> Piece:
     )  # fmt: skip
 
 
-def _pieces(terms: Terms, runner: Runner, of: CopiedPartition) -> Iterator[Piece]:
+def _pieces(terms: ProofTerms, runner: Runner, of: CopiedPartition) -> Iterator[Piece]:
     rest = _whole(of)
     if _is_short(rest):
         yield rest
@@ -134,7 +134,7 @@ def _next_cut(up: Longs, down: Longs, rest: Piece) -> int:
     return max(index - 1, int(np.searchsorted(up, rest.source_first, "right")))
 
 
-def _samples(terms: Terms, runner: Runner, whole: Piece) -> tuple[Marks, Marks]:
+def _samples(terms: ProofTerms, runner: Runner, whole: Piece) -> tuple[Marks, Marks]:
     """The same share of both sides' records."""
     span = max(
         whole.source_end - whole.source_first, whole.target_end - whole.target_first
@@ -165,7 +165,7 @@ def _samples(terms: Terms, runner: Runner, whole: Piece) -> tuple[Marks, Marks]:
 
 
 def _sampled(
-    terms: Terms, piece: Piece, on_source: bool, rate: int, timed: bool
+    terms: ProofTerms, piece: Piece, on_source: bool, rate: int, timed: bool
 ) -> tuple[bool, Marks]:
     return on_source, marking.sampled(
         terms, piece, on_source=on_source, rate=rate, timed=timed
@@ -196,7 +196,7 @@ def _joined(of: CopiedPartition, found: list[Located]) -> Aligned:
     runs = np.concatenate(every)
     failure = next((each.failure for each in found if each.failure), "")
     known = runs[runs[:, COUNT] > 0]
-    findings: list[Finding] = []
+    findings: list[ProofFinding] = []
     late = not of.continues and of.source_first > of.source_start
     if late and not len(runs):
         of = replace(of, target_first=of.target_end)
@@ -217,9 +217,9 @@ def _joined(of: CopiedPartition, found: list[Located]) -> Aligned:
     )  # fmt: skip
 
 
-def _not_copied(of: CopiedPartition, count: int) -> Finding:
-    return Finding(
-        kind=Kind.UNPROVEN, topic=of.topic, partition=of.partition,
+def _not_copied(of: CopiedPartition, count: int) -> ProofFinding:
+    return ProofFinding(
+        kind=FindingKind.UNPROVEN, topic=of.topic, partition=of.partition,
         target_topic=of.target_topic, source=of.source_end, target=None, count=count,
         detail="after the last record that has a copy: not copied yet, or missing",
     )  # fmt: skip

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from mirror.proving.content.matching import Longs
     from mirror.proving.content.placing import Odd
     from mirror.proving.copied_partition import CopiedPartition
-    from mirror.proving.sides import Terms
+    from mirror.proving.sides import ProofTerms
 
 MOST = 10_000
 """Pairs that are compared in one go; the others count as missing and unexpected."""
@@ -76,7 +76,7 @@ def changed(rows: Odd, originals: Collection[int], *, sure: bool = False) -> Lon
     return pairs[np.argsort(rows[pairs[:, 0], alignment.SOURCE])]
 
 
-def differences(terms: Terms, of: CopiedPartition, pairs: Longs) -> Odd:
+def differences(terms: ProofTerms, of: CopiedPartition, pairs: Longs) -> Odd:
     """A row for each pair of offsets, ascending on the source, that is not equal."""
     found = [np.empty((0, alignment.ODD_COLUMNS), np.int64)]
     far = (np.abs(np.diff(pairs, axis=0)) > _FAR).any(axis=1)

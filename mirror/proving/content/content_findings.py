@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mirror.batches import alignment
-from mirror.proving.account import Finding, Kind
+from mirror.proving.account import FindingKind, ProofFinding
 from mirror.proving.findings import different, finding, in_order, missing
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def foreign(rows: Odd, originals: Mapping[int, int]) -> Mask:
 
 def findings(
     of: CopiedPartition, rows: Odd, originals: Mapping[int, int]
-) -> Iterator[Finding]:
+) -> Iterator[ProofFinding]:
     """What is wrong, by source offset; `rows` without those of other writers.
     `originals`: the source offsets of the `strange_marks` that were found there.
     """
@@ -77,25 +77,25 @@ def findings(
         target = int(row[alignment.TARGET])
         made.append(
             finding(
-                of, row, Kind.UNEXPECTED, source=None, target=target,
+                of, row, FindingKind.UNEXPECTED, source=None, target=target,
                 detail="no record's copy",
             )
             if original is None
             else finding(
-                of, row, Kind.DOUBLED, source=original, target=target,
+                of, row, FindingKind.DOUBLED, source=original, target=target,
                 detail="a further copy",
             )
         )  # fmt: skip
     yield from in_order(made)
 
 
-def not_expired(of: CopiedPartition, expired: int, lost: int) -> Iterator[Finding]:
+def not_expired(of: CopiedPartition, expired: int, lost: int) -> Iterator[ProofFinding]:
     """For records that seem to have expired, but are more than the offsets that the
     copy's log has lost: some of them were never there, and nothing says which.
     """
     if expired > lost:
-        yield Finding(
-            kind=Kind.UNPROVEN, topic=of.topic, partition=of.partition,
+        yield ProofFinding(
+            kind=FindingKind.UNPROVEN, topic=of.topic, partition=of.partition,
             target_topic=of.target_topic, source=of.source_first, target=None,
             count=expired - lost,
             detail=f"{expired} records from here on have no copies, and the copy's log "
@@ -103,18 +103,18 @@ def not_expired(of: CopiedPartition, expired: int, lost: int) -> Iterator[Findin
         )  # fmt: skip
 
 
-def _swapped(of: CopiedPartition, row: Odd, target: int) -> Finding:
+def _swapped(of: CopiedPartition, row: Odd, target: int) -> ProofFinding:
     return finding(
-        of, row, Kind.SWAPPED, source=int(row[alignment.SOURCE]), target=target,
+        of, row, FindingKind.SWAPPED, source=int(row[alignment.SOURCE]), target=target,
         detail="out of order",
     )  # fmt: skip
 
 
-def _unclear(of: CopiedPartition, row: Odd, here: int, there: int) -> Finding:
+def _unclear(of: CopiedPartition, row: Odd, here: int, there: int) -> ProofFinding:
     """Alike records are one finding if they are neighbours, so the detail is alike."""
     made = missing(of, row)
     return replace(
         made,
-        kind=Kind.UNPROVEN,
+        kind=FindingKind.UNPROVEN,
         detail=f"{here} records are alike, and {there} copies: which belong together?",
     )

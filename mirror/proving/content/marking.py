@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from mirror.proving.content.matching import Longs
     from mirror.proving.copied_partition import CopiedPartition
     from mirror.proving.log_stream import LogStream
-    from mirror.proving.sides import Terms
+    from mirror.proving.sides import ProofTerms
 
 MOST_RECORDS = 1_000_000
 """Records of which a task keeps the marks, on either side: some 100 MB at work."""
@@ -76,7 +76,7 @@ class Located:
 
 
 def sampled(
-    terms: Terms, piece: Piece, *, on_source: bool, rate: int, timed: bool
+    terms: ProofTerms, piece: Piece, *, on_source: bool, rate: int, timed: bool
 ) -> Marks:
     """The records whose marks are one of `rate` (a power of two): the same ones on both
     sides. Of alike ones the first two, which says that there are several.
@@ -97,7 +97,7 @@ def sampled(
     )
 
 
-def located(terms: Terms, piece: Piece) -> Located:
+def located(terms: ProofTerms, piece: Piece) -> Located:
     """Match all records of a piece. Whatever goes wrong is in the result."""
     if piece.unknown:
         return Located(piece=piece, failure=piece.unknown)
@@ -111,7 +111,9 @@ def located(terms: Terms, piece: Piece) -> Located:
         return Located(piece=piece, failure=str(error))
 
 
-def _located(terms: Terms, piece: Piece, source: Cluster, target: Cluster) -> Located:
+def _located(
+    terms: ProofTerms, piece: Piece, source: Cluster, target: Cluster
+) -> Located:
     clusters = {True: source, False: target}
     small = (
         piece.source_end - piece.source_first <= piece.target_end - piece.target_first
@@ -150,7 +152,9 @@ def _located(terms: Terms, piece: Piece, source: Cluster, target: Cluster) -> Lo
     )
 
 
-def _stream(terms: Terms, cluster: Cluster, piece: Piece, on_source: bool) -> LogStream:
+def _stream(
+    terms: ProofTerms, cluster: Cluster, piece: Piece, on_source: bool
+) -> LogStream:
     of = piece.of
     if on_source:
         return Source(terms, cluster, of, piece.source_first, piece.source_end).stream
@@ -158,7 +162,7 @@ def _stream(terms: Terms, cluster: Cluster, piece: Piece, on_source: bool) -> Lo
 
 
 def _read(
-    terms: Terms,
+    terms: ProofTerms,
     stream: LogStream,
     *,
     timed: bool,

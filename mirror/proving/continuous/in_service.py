@@ -20,8 +20,8 @@ from mirror.proving.continuous.new_copies import NewCopies
 from mirror.proving.continuous.one_task import OneTask, StoppedError, Turn
 from mirror.proving.continuous.past_copies import PastCopies, is_place
 from mirror.proving.continuous.schedule import Budget, Costs, Lane, range_bytes, size
-from mirror.proving.continuous.standing import Standing
-from mirror.proving.continuous.step import Step
+from mirror.proving.continuous.standing import ProofStanding
+from mirror.proving.continuous.step import ProofStep
 from mirror.proving.spark_runner import BesideSlots
 from mirror.recovery import proofs
 from mirror.status.counts import Counts
@@ -114,7 +114,7 @@ class FlowProofs:
         self._costs = Costs()
         self._new = NewCopies(self._costs)
         self._past = PastCopies(self._costs)
-        self._standing = Standing()
+        self._standing = ProofStanding()
         self._records = Counter(dict.fromkeys((*RESULTS, UNPROVEN), 0))
         self._budget = Budget(flow.verify_share, now=time.monotonic())
         self._lane, self._alone = Lane.NEW, True
@@ -159,7 +159,7 @@ class FlowProofs:
             self._waits(reason)
             return
         turn = Turn(tasks, stopping, waits=self._waits, done=self._done)
-        step = Step(self._config, self._flow, source, target, turn)
+        step = ProofStep(self._config, self._flow, source, target, turn)
         try:
             with tasks.turn(stopping):
                 self._prove(step, partitions)
@@ -200,7 +200,7 @@ class FlowProofs:
             self._needed += self._costs.of_window(topic, offsets, each)
         return sorted(every)
 
-    def _prove(self, step: Step, partitions: list[TopicPartition]) -> None:
+    def _prove(self, step: ProofStep, partitions: list[TopicPartition]) -> None:
         known = proofs.read(step.target, self._flow.source)
         ends = {key: each for key, each in known.items() if not is_place(each)}
         self._standing.seen(ends)

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from mirror.proving.continuous.schedule import Costs
-    from mirror.proving.continuous.step import Outcome, Step
+    from mirror.proving.continuous.step import Outcome, ProofStep
     from mirror.proving.copied_partition import CopiedPartition
     from mirror.proving.ranges import Range
-    from mirror.proving.survey import Survey
+    from mirror.proving.survey import ProofSurvey
 
 TopicPartition = tuple[str, int]
 
@@ -87,7 +87,7 @@ class NewCopies:
 
     def prove(
         self,
-        step: Step,
+        step: ProofStep,
         kept: Mapping[TopicPartition, Proof],
         *,
         left: float,
@@ -152,7 +152,12 @@ class NewCopies:
         )
 
     def _spread_over(
-        self, step: Step, found: Survey, files: RunFiles, of: CopiedPartition, each: int
+        self,
+        step: ProofStep,
+        found: ProofSurvey,
+        files: RunFiles,
+        of: CopiedPartition,
+        each: int,
     ) -> _Plan:
         """Some ranges of all that there is."""
         most = self._costs.offsets(of.topic, each)
@@ -170,8 +175,8 @@ class NewCopies:
 
     def _from_the_beginning(
         self,
-        step: Step,
-        found: Survey,
+        step: ProofStep,
+        found: ProofSurvey,
         files: RunFiles,
         wanted: Sequence[CopiedPartition],
         left: float,

@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from mirror.proving.continuous.schedule import Costs
-    from mirror.proving.continuous.step import Outcome, Step
+    from mirror.proving.continuous.step import Outcome, ProofStep
     from mirror.proving.copied_partition import CopiedPartition
     from mirror.proving.ranges import Range
-    from mirror.proving.survey import Survey
+    from mirror.proving.survey import ProofSurvey
 
 TopicPartition = tuple[str, int]
 
@@ -65,7 +65,7 @@ class PastCopies:
 
     def prove(
         self,
-        step: Step,
+        step: ProofStep,
         known: Mapping[TopicPartition, Proof],
         partitions: Sequence[TopicPartition],
         *,
@@ -125,7 +125,7 @@ class PastCopies:
             failure=next(failures, found.unproven.get(key[0], "")),
         )
 
-    def keep(self, step: Step, passed: Passed) -> None:
+    def keep(self, step: ProofStep, passed: Passed) -> None:
         """Go on after this step, also after a restart: when its findings are known.
 
         Raises:
@@ -150,8 +150,8 @@ class PastCopies:
 
     def _chosen(
         self,
-        step: Step,
-        found: Survey,
+        step: ProofStep,
+        found: ProofSurvey,
         files: RunFiles,
         rest: Sequence[CopiedPartition],
         left: float,

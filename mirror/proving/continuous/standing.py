@@ -1,7 +1,7 @@
 """The findings of a running service that stand: nothing has shown that they are gone.
 
-Main type: `Standing`. A finding goes when its range is proven again without it, when
-somebody runs `mirror verify` past it, or with its topic.
+Main type: `ProofStanding`. A finding goes when its range is proven again without it,
+when somebody runs `mirror verify` past it, or with its topic.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from mirror.status.verify import FindingStatus
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
-    from mirror.proving.account import Finding
+    from mirror.proving.account import ProofFinding
     from mirror.proving.ranges import Range
     from mirror.recovery.proofs import Proof
 
@@ -24,7 +24,7 @@ _MOST_KEPT = 10_000
 """Of one partition; the alert needs no more."""
 
 
-class Standing:
+class ProofStanding:
     """Those of one flow."""
 
     def __init__(self) -> None:
@@ -40,7 +40,10 @@ class Standing:
         return tuple(one for one, _ in zip(every, range(_MOST_SHOWN), strict=False))
 
     def proven(
-        self, key: TopicPartition, ranges: Iterable[Range], found: Iterable[Finding],
+        self,
+        key: TopicPartition,
+        ranges: Iterable[Range],
+        found: Iterable[ProofFinding],
         *, at: float,
     ) -> tuple[FindingStatus, ...]:  # fmt: skip
         """These ranges were compared, and this was found; returns what is new."""
@@ -97,7 +100,7 @@ def _identity(one: FindingStatus) -> tuple[object, ...]:
     return one.kind, one.source, one.target
 
 
-def _status(found: Finding, at: float) -> FindingStatus:
+def _status(found: ProofFinding, at: float) -> FindingStatus:
     return FindingStatus(
         kind=found.kind.value, topic=found.topic, partition=found.partition,
         source=found.source, target_topic=found.target_topic, target=found.target,

@@ -1,6 +1,6 @@
 """One step of a service's proofs: looks at a flow, and compares some of its ranges.
 
-Main types: `Step`, which connects the schedule with surveys and comparisons, and
+Main types: `ProofStep`, which connects the schedule with surveys and comparisons, and
 `Outcome`, what one partition came to.
 """
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mirror.proving.account import Account, Kind
+from mirror.proving.account import Account, FindingKind
 from mirror.proving.of_flow import terms_of
 from mirror.proving.ranges import ranges_of
 from mirror.proving.scope import Scope
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
     from mirror.clusters.cluster import Cluster
     from mirror.config.schema import FlowConfig, MirrorConfig
-    from mirror.proving.account import Finding
+    from mirror.proving.account import ProofFinding
     from mirror.proving.copied_partition import CopiedPartition
     from mirror.proving.ranges import Range
     from mirror.proving.run_files import RunFiles
     from mirror.proving.runner import Runner
-    from mirror.proving.survey import Survey
+    from mirror.proving.survey import ProofSurvey
     from mirror.recovery.proofs import Proof
 
 TopicPartition = tuple[str, int]
@@ -46,7 +46,7 @@ class Outcome:
 
     ranges: tuple[Range, ...]
     account: Account
-    findings: tuple[Finding, ...]
+    findings: tuple[ProofFinding, ...]
     """Without UNPROVEN."""
     root: str
     unproven: int
@@ -55,7 +55,7 @@ class Outcome:
     """Why some of them could not be compared; empty if all were."""
 
 
-class Step:
+class ProofStep:
     """For one flow, on the connections of its job."""
 
     def __init__(
@@ -75,7 +75,7 @@ class Step:
 
     def survey(
         self, files: RunFiles, proofs: Mapping[TopicPartition, Proof], pattern: str
-    ) -> Survey:
+    ) -> ProofSurvey:
         """What there is to prove of these topics, after these proofs.
 
         Raises:
@@ -92,7 +92,7 @@ class Step:
 
     def ranges(
         self,
-        found: Survey,
+        found: ProofSurvey,
         files: RunFiles,
         of: CopiedPartition,
         *,
@@ -109,7 +109,7 @@ class Step:
 
     def prove(
         self,
-        found: Survey,
+        found: ProofSurvey,
         files: RunFiles,
         chosen: Mapping[TopicPartition, Sequence[Range]],
         *,
@@ -143,12 +143,13 @@ class Step:
         for part in proven.partitions:
             key = (part.of.topic, part.of.partition)
             own = [f for f in proven.findings if (f.topic, f.partition) == key]
-            reasons = [f.detail for f in own if f.kind is Kind.UNPROVEN]
+            reasons = [f.detail for f in own if f.kind is FindingKind.UNPROVEN]
             # What cannot be settled names the topic alone.
             reasons += [
                 f.detail
                 for f in proven.findings
-                if f.kind is Kind.UNPROVEN and (f.topic, f.partition) == (key[0], -1)
+                if f.kind is FindingKind.UNPROVEN
+                and (f.topic, f.partition) == (key[0], -1)
             ]
             if part.of.has_open_end:
                 reasons.append("an open transaction hides a part of the copy")
@@ -156,9 +157,9 @@ class Step:
             outcomes[key] = Outcome(
                 ranges=tuple(chosen[key]),
                 account=part.account,
-                findings=tuple(f for f in own if f.kind is not Kind.UNPROVEN),
+                findings=tuple(f for f in own if f.kind is not FindingKind.UNPROVEN),
                 root=part.root,
-                unproven=sum(f.count for f in own if f.kind is Kind.UNPROVEN),
+                unproven=sum(f.count for f in own if f.kind is FindingKind.UNPROVEN),
                 failure="" if part.whole else failure,
             )
         return outcomes

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from mirror.offsets.runs import RunArray
     from mirror.proving.copied_partition import CopiedPartition
     from mirror.proving.repairs.missing import MissingRecord
-    from mirror.proving.sides import Terms
+    from mirror.proving.sides import ProofTerms
     from mirror.proving.verification import PartitionProof
 
 TopicPartition = tuple[str, int]
@@ -64,7 +64,7 @@ class Work:
 
 def look(
     target: Cluster,
-    terms: Terms,
+    terms: ProofTerms,
     known: OffsetMap,
     work: Work,
     end: int | None,

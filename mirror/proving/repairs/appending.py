@@ -28,7 +28,7 @@ from mirror.offsets import runs
 from mirror.offsets.offset_map import OffsetMap
 from mirror.offsets.runs import DOWNSTREAM, UPSTREAM, Block, between
 from mirror.offsets.translation import Exactness
-from mirror.proving.account import Kind
+from mirror.proving.account import FindingKind
 from mirror.proving.logs import settled_ends
 from mirror.proving.of_flow import terms_of
 from mirror.proving.ranges import LAST_OFFSET
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from mirror.clusters.wire.write import Placed
     from mirror.config.schema import FlowConfig, MirrorConfig
     from mirror.offsets.runs import RunArray
-    from mirror.proving.sides import Terms
+    from mirror.proving.sides import ProofTerms
     from mirror.proving.verification import Proven
 
 TopicPartition = tuple[str, int]
@@ -58,7 +58,7 @@ class Repairing:
     """A repair of one flow, open until `close`."""
 
     flow: FlowConfig
-    terms: Terms
+    terms: ProofTerms
     source: Cluster
     target: Cluster
     known: OffsetMap
@@ -145,7 +145,7 @@ def prepare(
     """
     wanted: dict[TopicPartition, list[int]] = {}
     for each in proven.findings:
-        if each.kind is Kind.MISSING and each.source is not None:
+        if each.kind is FindingKind.MISSING and each.source is not None:
             offsets = range(each.source, each.source + each.count)
             wanted.setdefault((each.topic, each.partition), []).extend(offsets)
     refuse(config, flow, dict.fromkeys(topic for topic, _ in wanted))

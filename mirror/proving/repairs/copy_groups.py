@@ -1,7 +1,7 @@
 """Groups that read a copy while it is rebuilt: where they go on, there and back.
 
 `committed` finds them, `kept` translates their offsets to the source, before the copy
-is deleted, and `settle` back to the new copy. A group with members is never moved: its
+is deleted, and `put_back` on the new copy. A group with members is never moved: its
 members would go on where they were in the copy that is gone.
 """
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from mirror.clusters import codes
 from mirror.clusters.admin import allowed, group_offsets, groups
-from mirror.clusters.admin.group_offsets import Committed
+from mirror.clusters.admin.group_offsets import CommittedOffset
 from mirror.clusters.admin.groups import GroupKind
 from mirror.errors import BrokerError, MirrorError
 from mirror.recovery.rebuilds import KeptGroup
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _MOST_NAMED = 10
 
-Places = dict[str, dict[int, Committed]]
+Places = dict[str, dict[int, CommittedOffset]]
 """By group and partition: what it has committed in the copy."""
 
 
@@ -98,7 +98,7 @@ def kept(
         yield KeptGroup(topic=topic, group=group, id=rebuild_id, offsets=back)
 
 
-def settle(
+def put_back(
     target: Cluster, group: KeptGroup, copy: str, known: OffsetMap | None
 ) -> Mapping[int, int]:
     """Commit a group's offsets in the new copy; returns them. Without `known`, it is
@@ -116,7 +116,7 @@ def settle(
             there[number] = max(answer.offset, 0)
     wanted = {
         group.group: {
-            (copy, number): Committed(offset, group.offsets[number][1])
+            (copy, number): CommittedOffset(offset, group.offsets[number][1])
             for number, offset in there.items()
         }
     }

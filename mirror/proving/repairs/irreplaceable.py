@@ -15,7 +15,7 @@ from mirror.batches import to_columns
 from mirror.clusters.admin import topic_admin
 from mirror.errors import NoLeaderError
 from mirror.proving import sides
-from mirror.proving.account import Kind
+from mirror.proving.account import FindingKind
 from mirror.proving.log_stream import Stretch
 from mirror.proving.logs import settled_ends
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from mirror.clusters.cluster import Cluster
     from mirror.metadata.topics import MirroredTopic
     from mirror.offsets.offset_map import OffsetMap
-    from mirror.proving.sides import Terms
+    from mirror.proving.sides import ProofTerms
     from mirror.proving.verification import Proven
 
 
@@ -61,9 +61,10 @@ _REASONS = {
 }
 """By field of the account."""
 _UNSURE = {
-    Kind.UNEXPECTED: "says that it comes from the source, which does not have it",
-    Kind.DAMAGED: "cannot be read",
-    Kind.UNPROVEN: "not compared",
+    FindingKind.UNEXPECTED: "says that it comes from the source, which does not have "
+    "it",
+    FindingKind.DAMAGED: "cannot be read",
+    FindingKind.UNPROVEN: "not compared",
 }
 """By kind of a finding; copying again repairs the others."""
 
@@ -96,7 +97,7 @@ def of_proof(proven: Proven) -> Iterator[Irreplaceable]:
 
 
 def of_edges(
-    terms: Terms,
+    terms: ProofTerms,
     source: Cluster,
     target: Cluster,
     known: OffsetMap,
@@ -136,7 +137,7 @@ def of_edges(
 
 
 def _seen(
-    terms: Terms, target: Cluster, stretch: Stretch
+    terms: ProofTerms, target: Cluster, stretch: Stretch
 ) -> tuple[int, int, int] | None:
     """The first and the last record of the copy there, and how many they are."""
     spans: list[tuple[int, int, int]] = []

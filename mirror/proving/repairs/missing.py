@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from mirror.clusters.cluster import Cluster
     from mirror.proving.copied_partition import CopiedPartition
     from mirror.proving.log_stream import Lister
-    from mirror.proving.sides import Terms
+    from mirror.proving.sides import ProofTerms
 
 Offsets = npt.NDArray[np.int64]
 
@@ -67,7 +67,7 @@ class MissingRecords:
 
 
 def read(
-    source: Cluster, terms: Terms, of: CopiedPartition, offsets: Offsets
+    source: Cluster, terms: ProofTerms, of: CopiedPartition, offsets: Offsets
 ) -> MissingRecords:
     """Read the records at these offsets, ascending, as far as they are still there.
 

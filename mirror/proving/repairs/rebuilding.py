@@ -35,7 +35,7 @@ from mirror.proving.repairs import appending, copied_again, copy_groups, irrepla
 from mirror.proving.repairs.rebuild_notes import AheadError, RebuildNotes
 from mirror.proving.scope import Scope
 from mirror.recovery import repairs
-from mirror.recovery.rebuilds import Rebuild, Step
+from mirror.recovery.rebuilds import Rebuild, RebuildStep
 from mirror.recovery.repairs import Repair
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ class Rebuilding:
                 source.
         """
         found = self._notes.unfinished()
-        if withdraw and found is not None and found.step is Step.PAUSED:
+        if withdraw and found is not None and found.step is RebuildStep.PAUSED:
             self._withdraw(found)
             return None
         return found
@@ -177,7 +177,7 @@ class Rebuilding:
         note: Rebuild | None = rebuild
         while note is not None and note.id == rebuild.id:
             try:
-                if note.step is Step.DELETING:
+                if note.step is RebuildStep.DELETING:
                     note = self._renew(note)
                 copied_again.wait(self.flow, self.target, note, show=show)
                 return self._settle(note)
@@ -242,7 +242,7 @@ class Rebuilding:
         made = Rebuild(
             topic=self.topic.topic,
             target_topic=self.copy,
-            step=Step.PAUSED,
+            step=RebuildStep.PAUSED,
             at=time.time(),
             source_id=self.source.cluster_id,
             topic_id=self.topic.topic_id,
@@ -265,7 +265,7 @@ class Rebuilding:
         Raises:
             MirrorError: the rebuild went on meanwhile, or the target refuses.
         """
-        self._notes.write(rebuild, replace(rebuild, step=Step.DONE))
+        self._notes.write(rebuild, replace(rebuild, step=RebuildStep.DONE))
 
     def _keep_groups(self, rebuild: Rebuild) -> Rebuild:
         """Note where groups go on; from here on the only way is forward.
@@ -273,7 +273,7 @@ class Rebuilding:
         Raises:
             MirrorError: groups with members read the copy; nothing has changed.
         """
-        made = replace(rebuild, step=Step.DELETING)
+        made = replace(rebuild, step=RebuildStep.DELETING)
         self._notes.write(rebuild, made, groups=self._groups_of(rebuild))
         return made
 
@@ -312,7 +312,7 @@ class Rebuilding:
             )
         made = replace(
             rebuild,
-            step=Step.COPYING,
+            step=RebuildStep.COPYING,
             ends=tuple(ends[self.topic.topic, number] for number in numbers),
         )
         self._notes.write(rebuild, made, positions=firsts)
@@ -330,7 +330,7 @@ class Rebuilding:
         settled: list[KeptGroup] = []
         for group in self._notes.groups(rebuild).values():
             try:
-                copy_groups.settle(self.target, group, self.copy, known)
+                copy_groups.put_back(self.target, group, self.copy, known)
             except MirrorError as error:
                 refused[group.group] = str(error)
             else:
@@ -344,7 +344,7 @@ class Rebuilding:
             kind=repairs.REBUILD,
             topics={rebuild.topic: rebuild.records},
         )
-        ended = replace(rebuild, step=Step.DONE)
+        ended = replace(rebuild, step=RebuildStep.DONE)
         self._notes.write(rebuild, ended, groups=settled, told=[note.record()])
         return {}
 

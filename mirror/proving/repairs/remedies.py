@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from mirror.proving.account import Kind
+from mirror.proving.account import FindingKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from mirror.proving.account import Finding
+    from mirror.proving.account import ProofFinding
 
 TopicPartition = tuple[str, int]
 
@@ -47,7 +47,7 @@ class Remedy(StrEnum):
 class Advice:
     """What can be done about one finding."""
 
-    finding: Finding
+    finding: ProofFinding
     remedy: Remedy
     why: str
     """In words; empty if all of it is appended."""
@@ -55,25 +55,25 @@ class Advice:
 
 _IN_THE_LOG = "a log cannot be changed: `mirror repair rebuild` copies the topic again"
 _REASONS = {
-    Kind.DIFFERENT: _IN_THE_LOG,
-    Kind.DOUBLED: _IN_THE_LOG,
-    Kind.SWAPPED: _IN_THE_LOG,
-    Kind.UNEXPECTED: "a log cannot be changed, and a rebuild refuses, since the source "
-    "does not have it: to do without it, delete the copy and reset the flow",
-    Kind.DAMAGED: "restore the replica from another one",
-    Kind.UNPROVEN: "remove the reason, and prove it again",
+    FindingKind.DIFFERENT: _IN_THE_LOG,
+    FindingKind.DOUBLED: _IN_THE_LOG,
+    FindingKind.SWAPPED: _IN_THE_LOG,
+    FindingKind.UNEXPECTED: "a log cannot be changed, and a rebuild refuses, since the "
+    "source does not have it: to do without it, delete the copy and reset the flow",
+    FindingKind.DAMAGED: "restore the replica from another one",
+    FindingKind.UNPROVEN: "remove the reason, and prove it again",
 }
-_DETAILED = frozenset({Kind.DAMAGED, Kind.UNPROVEN})
+_DETAILED = frozenset({FindingKind.DAMAGED, FindingKind.UNPROVEN})
 """Only the finding's own words say what is wrong."""
 
 
 def remedies(
-    findings: Iterable[Finding],
+    findings: Iterable[ProofFinding],
     obstacles: Mapping[TopicPartition, Mapping[int, Obstacle]],
 ) -> Iterator[Advice]:
     """`obstacles`: by partition and source offset, those of missing records."""
     for each in findings:
-        if each.kind is not Kind.MISSING:
+        if each.kind is not FindingKind.MISSING:
             why = _REASONS[each.kind]
             if each.kind in _DETAILED:
                 why = f"{each.detail}; {why}"

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from mirror.proving import excuses
-from mirror.proving.traces.at_offset import What
+from mirror.proving.traces.at_offset import OffsetHolds
 from mirror.proving.traces.tracing import How
 from mirror.recovery import losses
 from mirror.recovery.pauses import PausesReader
@@ -29,7 +29,9 @@ if TYPE_CHECKING:
 Fault = Callable[[str, str, int], str]
 """Says why a flow has set aside a partition of a topic; empty if it has not, or that is
 not known."""
-_NO_RECORDS = frozenset({What.MARKER, What.CLEANED, What.NOTHING, What.END})
+_NO_RECORDS = frozenset(
+    {OffsetHolds.MARKER, OffsetHolds.CLEANED, OffsetHolds.NOTHING, OffsetHolds.END}
+)
 
 
 def absent(hop: Hop, known: Pairs, fault: Fault) -> Iterator[Row]:
@@ -43,7 +45,10 @@ def absent(hop: Hop, known: Pairs, fault: Fault) -> Iterator[Row]:
     flow, offset, held = hop.flow, hop.place.offset, hop.held
     if held is not None and (
         held.what in _NO_RECORDS
-        or (held.what is What.ABORTED and flow.isolation_level == "read_committed")
+        or (
+            held.what is OffsetHolds.ABORTED
+            and flow.isolation_level == "read_committed"
+        )
     ):
         return
     row = replace(hop.row, how=How.UNKNOWN)
@@ -77,7 +82,7 @@ def _unexplained(hop: Hop, known: Pairs) -> Row:
     if flow.start != "earliest" and began_later:
         detail = f"the flow began later (start: {flow.start})"
         return replace(hop.row, how=How.BEFORE, detail=detail)
-    if hop.held is not None and hop.held.what is What.EXPIRED and began_later:
+    if hop.held is not None and hop.held.what is OffsetHolds.EXPIRED and began_later:
         detail = f"older than all that the flow copied; on the source {hop.reason}"
         return replace(hop.row, how=How.BEFORE, detail=detail)
     if not hop.readable:
@@ -109,7 +114,7 @@ def _behind(hop: Hop, fault: Fault) -> Row:
         left = place.offset - position.offset
         behind = f", {count(left)} offsets before it" if left else ": it is the next"
         far = f"copied up to offset {position.offset}{behind}"
-    if hop.held is not None and hop.held.what is What.OPEN:
+    if hop.held is not None and hop.held.what is OffsetHolds.OPEN:
         far += f"; on the source {hop.held.detail}"
     row = replace(hop.row, how=How.BEHIND, detail=far)
     since = PausesReader(hop.target, hop.flow).read().since(place.topic)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _FETCH_BYTES = 64 << 10
 
 
-class What(Enum):
+class OffsetHolds(Enum):
     """What is at an offset."""
 
     RECORD = auto()
@@ -50,7 +50,7 @@ class What(Enum):
 class Held:
     """What an offset holds."""
 
-    what: What
+    what: OffsetHolds
     time: int = -1
     """The record's, epoch ms."""
     headers: tuple[tuple[bytes, bytes | None], ...] = ()
@@ -68,7 +68,7 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Edges:
+class LogEdges:
     """Where a log begins and ends."""
 
     start: int
@@ -77,7 +77,7 @@ class Edges:
     end: int
 
 
-def edges(cluster: Cluster, topic: str, partition: int) -> Edges:
+def edges(cluster: Cluster, topic: str, partition: int) -> LogEdges:
     """Where a log begins and ends now.
 
     Raises:
@@ -99,7 +99,7 @@ def edges(cluster: Cluster, topic: str, partition: int) -> Edges:
         raise NoLeaderError(
             f"cluster {cluster.alias}: {topic}-{partition} has no leader that answers"
         )
-    return Edges(start=start, stable=stable, end=end)
+    return LogEdges(start=start, stable=stable, end=end)
 
 
 def look(
@@ -117,12 +117,15 @@ def look(
     """
     log = edges(cluster, topic, partition)
     if offset >= log.end:
-        return Held(what=What.END, detail=f"the log ends at offset {log.end}")
+        return Held(what=OffsetHolds.END, detail=f"the log ends at offset {log.end}")
     if offset < log.start:
-        return Held(what=What.EXPIRED, detail=f"the log begins at offset {log.start}")
+        return Held(
+            what=OffsetHolds.EXPIRED, detail=f"the log begins at offset {log.start}"
+        )
     if offset >= log.stable:
         return Held(
-            what=What.OPEN, detail=f"a transaction is open from offset {log.stable} on"
+            what=OffsetHolds.OPEN,
+            detail=f"a transaction is open from offset {log.stable} on",
         )
     try:
         found, _ = _read(cluster, topic, partition, offset, most_unpacked)
@@ -132,16 +135,20 @@ def look(
             cluster, topic, partition, offset, most_unpacked, committed=False
         )
     except CorruptBatchError as error:
-        return Held(what=What.DAMAGED, detail=str(error))
+        return Held(what=OffsetHolds.DAMAGED, detail=str(error))
     if hidden is not None:
-        return Held(what=What.ABORTED, detail="its transaction was aborted")
+        return Held(what=OffsetHolds.ABORTED, detail="its transaction was aborted")
     if marker:
-        return Held(what=What.MARKER, detail="the marker that ends a transaction")
+        return Held(
+            what=OffsetHolds.MARKER, detail="the marker that ends a transaction"
+        )
     described = configs.describe(cluster, [topic])[topic].configs
     policy = described.get("cleanup.policy")
     if policy is not None and "compact" in (policy.value or ""):
-        return Held(what=What.CLEANED, detail="the log cleaner removed what was there")
-    return Held(what=What.NOTHING, detail="no record has this offset")
+        return Held(
+            what=OffsetHolds.CLEANED, detail="the log cleaner removed what was there"
+        )
+    return Held(what=OffsetHolds.NOTHING, detail="no record has this offset")
 
 
 def _read(
@@ -166,7 +173,7 @@ def _read(
             for place in part.places:
                 time = int(place[to_columns.TIME])
                 headers = tuple(headers_of(part.buffer, place))
-                return Held(what=What.RECORD, time=time, headers=headers), False
+                return Held(what=OffsetHolds.RECORD, time=time, headers=headers), False
         if found.seen is not None:
             covers = (found.seen[:, scan.BASE] <= offset) & (
                 found.seen[:, scan.LAST] >= offset

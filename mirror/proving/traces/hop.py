@@ -15,9 +15,9 @@ from mirror.offsets.progress import NO_ID
 from mirror.proving.copied_partition import CopiedPartition
 from mirror.proving.of_flow import terms_of
 from mirror.proving.scope import Scope
-from mirror.proving.traces.at_offset import Held, What
-from mirror.proving.traces.judging import Verdict, judge
-from mirror.proving.traces.tracing import How, Place, Row
+from mirror.proving.traces.at_offset import Held, OffsetHolds
+from mirror.proving.traces.judging import RecordVerdict, judge
+from mirror.proving.traces.tracing import How, RecordPlace, Row
 
 if TYPE_CHECKING:
     import uuid
@@ -27,15 +27,15 @@ if TYPE_CHECKING:
     from mirror.clusters.topics import Topic
     from mirror.config.schema import FlowConfig, MirrorConfig
     from mirror.offsets.progress import Position
-    from mirror.proving.sides import Terms
+    from mirror.proving.sides import ProofTerms
 
 _NO_OFFSETS = (1, 1)
 """Of a record without a copy: nothing is read there."""
 _AT_PLACE = {
-    What.EXPIRED: How.EXPIRED,
-    What.CLEANED: How.COMPACTED,
-    What.OPEN: How.BEHIND,
-    What.DAMAGED: How.UNKNOWN,
+    OffsetHolds.EXPIRED: How.EXPIRED,
+    OffsetHolds.CLEANED: How.COMPACTED,
+    OffsetHolds.OPEN: How.BEHIND,
+    OffsetHolds.DAMAGED: How.UNKNOWN,
 }
 """What the copy is if no record is there any more; else it is missing."""
 
@@ -45,13 +45,13 @@ class Hop:
     """A record and a flow that copies its topic."""
 
     flow: FlowConfig
-    place: Place
+    place: RecordPlace
     held: Held | None
     """What is at the place; None if its cluster does not say."""
     source: Cluster | None
     """None: it does not answer."""
     target: Cluster
-    terms: Terms | None
+    terms: ProofTerms | None
     """How to compare; None if the source does not answer."""
     copy: Topic | None
     """None: there is no such topic on the target."""
@@ -65,17 +65,17 @@ class Hop:
     @property
     def readable(self) -> bool:
         """Whether there is a record on the source, for everybody to read."""
-        return self.held is not None and self.held.what is What.RECORD
+        return self.held is not None and self.held.what is OffsetHolds.RECORD
 
     @property
     def reason(self) -> str:
         """Why there is no such record."""
         return "it does not answer" if self.held is None else self.held.detail
 
-    def verdict(self, target: int | None) -> Verdict:
+    def verdict(self, target: int | None) -> RecordVerdict:
         """On the record and its copy at this offset; None: on the record alone."""
         if self.source is None or self.terms is None:
-            return Verdict(How.EXACT)
+            return RecordVerdict(How.EXACT)
         first, end = _NO_OFFSETS if target is None else (target, target + 1)
         of = CopiedPartition(
             topic=self.place.topic, partition=self.place.partition,
@@ -93,11 +93,11 @@ class Hop:
             ClusterError: a cluster does not answer.
         """
         row = replace(self.row, offset=target, how=How.EXACT, time=there.time)
-        if there.what is What.RECORD and not self.readable:
+        if there.what is OffsetHolds.RECORD and not self.readable:
             return replace(row, detail=f"not compared with the source: {self.reason}")
         # Only the source's record has the key that a later one may have replaced.
-        if there.what is What.RECORD or (
-            self.readable and there.what in (What.CLEANED, What.NOTHING)
+        if there.what is OffsetHolds.RECORD or (
+            self.readable and there.what in (OffsetHolds.CLEANED, OffsetHolds.NOTHING)
         ):
             how, sameness, detail = self.verdict(target)
             return replace(row, how=how, sameness=sameness, detail=detail)
@@ -106,8 +106,8 @@ class Hop:
 
 
 def meet(
-    config: MirrorConfig, reach: Reach, flow: FlowConfig, row: Row, *, place: Place,
-    held: Held | None,
+    config: MirrorConfig, reach: Reach, flow: FlowConfig, row: Row, *,
+    place: RecordPlace, held: Held | None,
 ) -> Hop:  # fmt: skip
     """Look at what a flow has of the record at a place.
 

@@ -19,9 +19,9 @@ from mirror.policy.selection import select_topics
 from mirror.proving import excuses
 from mirror.proving.traces import at_offset
 from mirror.proving.traces.absence import absent
-from mirror.proving.traces.at_offset import Held, What
+from mirror.proving.traces.at_offset import Held, OffsetHolds
 from mirror.proving.traces.hop import meet
-from mirror.proving.traces.tracing import How, Origins, Place, Row
+from mirror.proving.traces.tracing import How, Origins, RecordPlace, Row
 from mirror.relay.provenance import HEADER
 
 if TYPE_CHECKING:
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
     from mirror.proving.traces.absence import Fault
 
 _WRITTEN = {
-    What.RECORD: How.ORIGIN,
-    What.OPEN: How.ORIGIN,
-    What.EXPIRED: How.EXPIRED,
-    What.CLEANED: How.COMPACTED,
-    What.DAMAGED: How.UNKNOWN,
+    OffsetHolds.RECORD: How.ORIGIN,
+    OffsetHolds.OPEN: How.ORIGIN,
+    OffsetHolds.EXPIRED: How.EXPIRED,
+    OffsetHolds.CLEANED: How.COMPACTED,
+    OffsetHolds.DAMAGED: How.UNKNOWN,
 }
 """What an offset to which no flow copied is; all others are no records."""
 
@@ -60,9 +60,9 @@ class Hops:
         self._reach = reach
         self._fault = fault
         self._tell = tell
-        self._seen: dict[Place, Held | ClusterError] = {}
+        self._seen: dict[RecordPlace, Held | ClusterError] = {}
 
-    def held(self, place: Place) -> Held:
+    def held(self, place: RecordPlace) -> Held:
         """What is at a place; looked at once.
 
         Raises:
@@ -84,25 +84,25 @@ class Hops:
             raise found
         return found
 
-    def written(self, place: Place) -> Row:
-        """See `Knowing`."""
+    def written(self, place: RecordPlace) -> Row:
+        """See `TraceKnowledge`."""
         row = Row(**place._asdict(), how=How.UNKNOWN)
         try:
             held = self.held(place)
         except ClusterError as error:
             return replace(row, detail=str(error))
         how = _WRITTEN.get(held.what, How.NO_RECORD)
-        if held.what is What.RECORD and held.values(HEADER):
+        if held.what is OffsetHolds.RECORD and held.values(HEADER):
             how = How.COPIED
         return replace(row, how=how, time=held.time, detail=held.detail)
 
-    def origins(self, place: Place) -> Origins:
-        """See `Knowing`."""
+    def origins(self, place: RecordPlace) -> Origins:
+        """See `TraceKnowledge`."""
         try:
             held = self.held(place)
         except ClusterError:
             return Origins(())  # so says the row about it
-        found: dict[Place, FlowConfig] = {}
+        found: dict[RecordPlace, FlowConfig] = {}
         unknown: list[Row] = []
         for flow in self._config.flows.values():
             if flow.target != place.cluster:
@@ -127,8 +127,8 @@ class Hops:
             unknown.append(self._from_elsewhere(place, via[-1]))
         return Origins(list(found), unknown)
 
-    def copies(self, place: Place) -> Iterator[Row]:
-        """See `Knowing`."""
+    def copies(self, place: RecordPlace) -> Iterator[Row]:
+        """See `TraceKnowledge`."""
         for flow in self._config.flows.values():
             if flow.source != place.cluster:
                 continue
@@ -150,7 +150,7 @@ class Hops:
                         yield replace(row, how=How.UNKNOWN, detail=str(error))
 
     def _origins(
-        self, flow: FlowConfig, place: Place, held: Held, blank: Row
+        self, flow: FlowConfig, place: RecordPlace, held: Held, blank: Row
     ) -> Iterator[Row]:
         """Rows with the places of a record that a flow may have copied, or without."""
         if place.topic == flow.dead_letter_topic:
@@ -192,7 +192,7 @@ class Hops:
             pair.topic_id not in (NO_ID, topic.topic_id) and topic.topic_id != NO_ID
         )
 
-    def _from_elsewhere(self, place: Place, via: str) -> Row:
+    def _from_elsewhere(self, place: RecordPlace, via: str) -> Row:
         """No map knows a copy that has our header."""
         alias = via.partition("/")[0]
         flow = self._config.flows.get(f"{alias}->{place.cluster}")
@@ -206,7 +206,7 @@ class Hops:
             detail=f"{detail}, but the offset map does not know this copy",
         )  # fmt: skip
 
-    def _made(self, flow: FlowConfig, place: Place, row: Row) -> Iterator[Row]:
+    def _made(self, flow: FlowConfig, place: RecordPlace, row: Row) -> Iterator[Row]:
         """What a flow made of a record."""
         held: Held | None = None
         with contextlib.suppress(ClusterError):  # so says the row about the place
@@ -219,7 +219,7 @@ class Hops:
         )  # fmt: skip
         exact = False
         for number, pair in enumerate(known.pairs):
-            there = Place(flow.target, row.topic, place.partition, pair.target)
+            there = RecordPlace(flow.target, row.topic, place.partition, pair.target)
             made = hop.copied(pair.target, self.held(there))
             if made.how is How.MISSING and any(
                 later.late for later in known.pairs[number + 1 :]

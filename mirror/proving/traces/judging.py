@@ -1,7 +1,7 @@
 """Judges one record and its copy, by the rules for whole logs.
 
 Main function: `judge`. It compares as a task of `mirror verify` does, and settles what
-is open in the same way; main type: `Verdict`.
+is open in the same way; main type: `RecordVerdict`.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from mirror.clusters.cluster import Cluster
     from mirror.proving.comparing import Compared
     from mirror.proving.copied_partition import CopiedPartition
-    from mirror.proving.sides import Terms
+    from mirror.proving.sides import ProofTerms
 
 _AND_YET = "the flow would not copy the record, and yet here is a copy"
 
 
-class Verdict(NamedTuple):
+class RecordVerdict(NamedTuple):
     """What is to be said about one record and its copy."""
 
     how: How
@@ -38,8 +38,8 @@ class Verdict(NamedTuple):
 
 
 def judge(
-    terms: Terms, of: CopiedPartition, source: Cluster, target: Cluster
-) -> Verdict:
+    terms: ProofTerms, of: CopiedPartition, source: Cluster, target: Cluster
+) -> RecordVerdict:
     """Judge the record at `of.source_first` and its copy at `of.target_first`; if `of`
     has no offsets on the target, the record alone, which has no copy.
 
@@ -55,20 +55,20 @@ def judge(
     )  # fmt: skip
     compared = compare(terms, work)
     if compared.equal:
-        return Verdict(How.EXACT, _sameness(terms, work))
+        return RecordVerdict(How.EXACT, _sameness(terms, work))
     if compared.failure:
-        return Verdict(How.UNKNOWN, detail=compared.failure)
+        return RecordVerdict(How.UNKNOWN, detail=compared.failure)
     if copied and (compared.removed or compared.looped):
-        return Verdict(How.EXACT, Sameness.DIFFERENT, _AND_YET)
+        return RecordVerdict(How.EXACT, Sameness.DIFFERENT, _AND_YET)
     if compared.removed:
-        return Verdict(How.REMOVED, detail="the flow's function leaves it out")
+        return RecordVerdict(How.REMOVED, detail="the flow's function leaves it out")
     if compared.looped:
         detail = "its key has its home elsewhere, and the flow leaves such records out"
-        return Verdict(How.FILTERED, detail=detail)
+        return RecordVerdict(How.FILTERED, detail=detail)
     return _unequal(terms, compared, source, target)
 
 
-def _sameness(terms: Terms, work: Range) -> Sameness:
+def _sameness(terms: ProofTerms, work: Range) -> Sameness:
     """Whether a right copy is the record itself, or what a function made of it."""
     if terms.transform is not None:
         plain = compare(replace(terms, transform=None), work)
@@ -77,30 +77,30 @@ def _sameness(terms: Terms, work: Range) -> Sameness:
 
 
 def _unequal(
-    terms: Terms, compared: Compared, source: Cluster, target: Cluster
-) -> Verdict:
+    terms: ProofTerms, compared: Compared, source: Cluster, target: Cluster
+) -> RecordVerdict:
     of = compared.range.of
     sorted_out = explaining.sorted_out(compared, NO_EXCUSES)
     if sorted_out.account.expired:
         detail = f"the log begins at offset {compared.target_start}"
-        return Verdict(How.EXPIRED, detail=detail)
+        return RecordVerdict(How.EXPIRED, detail=detail)
     rows = sorted_out.open
     if sorted_out.findings:  # damage
-        return Verdict(How.UNKNOWN, detail=sorted_out.findings[0].detail)
+        return RecordVerdict(How.UNKNOWN, detail=sorted_out.findings[0].detail)
     if (rows[:, alignment.WHAT] == alignment.ONLY_SOURCE).any():
         settling = Settling(terms, source, target, InProcess(), [of])
-        settled = settling.settle(of, rows, timed=compared.own_times, stamped_from=0)
+        settled = settling.explain(of, rows, timed=compared.own_times, stamped_from=0)
         if settled.account.compacted:
             detail = "the copy has a later record of the key, or the key was deleted"
-            return Verdict(How.COMPACTED, detail=detail)
-        return Verdict(How.MISSING, detail=settled.findings[0].detail)
+            return RecordVerdict(How.COMPACTED, detail=detail)
+        return RecordVerdict(How.MISSING, detail=settled.findings[0].detail)
     unequal = rows[rows[:, alignment.WHAT] == alignment.UNEQUAL]
     if not len(unequal):  # the source lost it meanwhile
-        return Verdict(How.EXACT)
+        return RecordVerdict(How.EXACT)
     if explaining.without_stamp(unequal).all():  # as what was adopted
         same = terms.transform is None
         sameness = Sameness.SAME if same else Sameness.TRANSFORMED
-        return Verdict(How.EXACT, sameness, "without mirror.via")
+        return RecordVerdict(How.EXACT, sameness, "without mirror.via")
     # Whether it is another record's copy, only the whole log could tell.
     (found,) = findings.findings(of, unequal, findings.paired(unequal), {})
-    return Verdict(How.EXACT, Sameness.DIFFERENT, found.detail)
+    return RecordVerdict(How.EXACT, Sameness.DIFFERENT, found.detail)

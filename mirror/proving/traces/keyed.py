@@ -15,7 +15,7 @@ from mirror.clusters.admin import topic_admin
 from mirror.clusters.wire import fetch
 from mirror.errors import NoLeaderError
 from mirror.proving.log_stream import LogStream, Stretch
-from mirror.proving.traces.tracing import Place
+from mirror.proving.traces.tracing import RecordPlace
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 def find(
     cluster: Cluster, topic: Topic, key: bytes, time: int, tell: Callable[[str], None]
-) -> Place | None:
+) -> RecordPlace | None:
     """The first committed record with this key at `time` (epoch ms,
     `topic_admin.EARLIEST` for any) or after it; None if there is none.
 
@@ -41,7 +41,7 @@ def find(
     keys = [(name, partition) for partition in topic.leaders]
     firsts = topic_admin.list_offsets(cluster, keys, timestamp=time)
     ends = topic_admin.list_offsets(cluster, keys, timestamp=topic_admin.LATEST)
-    best: tuple[int, Place] | None = None
+    best: tuple[int, RecordPlace] | None = None
     for where in keys:
         if where not in firsts or where not in ends:
             raise NoLeaderError(
@@ -65,7 +65,7 @@ def find(
             if len(rows):
                 at, offset = rows[0, [to_columns.TIME, to_columns.OFFSET]].tolist()
                 if best is None or at < best[0]:
-                    best = at, Place(cluster.alias, name, where[1], offset)
+                    best = at, RecordPlace(cluster.alias, name, where[1], offset)
                 break
     return None if best is None else best[1]
 

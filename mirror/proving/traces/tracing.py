@@ -1,9 +1,9 @@
 """Follows one record over all clusters: to where it was written, then to all copies.
 
 Main function: `trace`, a search over places; what clusters and flows know about a place
-comes from a `Knowing`, so this module is pure. Each place is looked at once, so a ring
-of flows, or two that copy both ways, come to an end. Main types: `Place`, and `Row`,
-one line of the answer.
+comes from a `TraceKnowledge`, so this module is pure. Each place is looked at once, so
+a ring of flows, or two that copy both ways, come to an end. Main types: `RecordPlace`,
+and `Row`, one line of the answer.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
 
-class Place(NamedTuple):
+class RecordPlace(NamedTuple):
     """Where a record is."""
 
     cluster: str
@@ -108,11 +108,11 @@ class Row:
     detail: str = ""
 
     @property
-    def place(self) -> Place | None:
+    def place(self) -> RecordPlace | None:
         """Where it is, or was."""
         if self.offset < 0:
             return None
-        return Place(self.cluster, self.topic, self.partition, self.offset)
+        return RecordPlace(self.cluster, self.topic, self.partition, self.offset)
 
     @property
     def right(self) -> bool:
@@ -123,28 +123,28 @@ class Row:
 class Origins(NamedTuple):
     """Where the record at one place was copied from."""
 
-    places: Sequence[Place]
+    places: Sequence[RecordPlace]
     """More than one only if several flows claim to have written it."""
     unknown: Sequence[Row] = ()
     """Without places: it was copied, but from where is not known, and why."""
 
 
-class Knowing(Protocol):
+class TraceKnowledge(Protocol):
     """What clusters and flows know."""
 
-    def written(self, place: Place) -> Row:
+    def written(self, place: RecordPlace) -> Row:
         """The record at a place to which no flow copied it."""
 
-    def origins(self, place: Place) -> Origins:
+    def origins(self, place: RecordPlace) -> Origins:
         """Where flows copied the record from."""
 
-    def copies(self, place: Place) -> Iterable[Row]:
+    def copies(self, place: RecordPlace) -> Iterable[Row]:
         """What each flow out of the cluster did with the record: a row for each copy,
         or one that says why there is none.
         """
 
 
-def trace(start: Place, knowing: Knowing) -> list[Row]:
+def trace(start: RecordPlace, knowing: TraceKnowledge) -> list[Row]:
     """All places of the record at `start`: first where it was written, then each copy,
     followed by its own copies.
     """
@@ -152,7 +152,7 @@ def trace(start: Place, knowing: Knowing) -> list[Row]:
     roots = _roots(start, knowing)
     for unknown in roots.values():
         rows += unknown
-    seen: set[Place] = set()
+    seen: set[RecordPlace] = set()
     # A copy that its origin's flows do not know of is traced on its own.
     for root in (*roots, start):
         if root not in seen:
@@ -162,11 +162,13 @@ def trace(start: Place, knowing: Knowing) -> list[Row]:
     return rows
 
 
-def _roots(start: Place, knowing: Knowing) -> dict[Place, Sequence[Row]]:
+def _roots(
+    start: RecordPlace, knowing: TraceKnowledge
+) -> dict[RecordPlace, Sequence[Row]]:
     """The places that no flow is known to have copied the record to, each with what is
     not known about that.
     """
-    roots: dict[Place, Sequence[Row]] = {}
+    roots: dict[RecordPlace, Sequence[Row]] = {}
     seen = {start}
     waiting = [start]
     while waiting:
@@ -182,7 +184,9 @@ def _roots(start: Place, knowing: Knowing) -> dict[Place, Sequence[Row]]:
 
 
 def _written(
-    root: Place, knowing: Knowing, roots: Mapping[Place, Sequence[Row]]
+    root: RecordPlace,
+    knowing: TraceKnowledge,
+    roots: Mapping[RecordPlace, Sequence[Row]],
 ) -> Row:
     row = knowing.written(root)
     if row.how is How.ORIGIN:
@@ -193,7 +197,9 @@ def _written(
     return row
 
 
-def _descend(root: Place, knowing: Knowing, rows: list[Row], seen: set[Place]) -> None:
+def _descend(
+    root: RecordPlace, knowing: TraceKnowledge, rows: list[Row], seen: set[RecordPlace]
+) -> None:
     waiting = [iter(knowing.copies(root))]
     while waiting:
         row = next(waiting[-1], None)

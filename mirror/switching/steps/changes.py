@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from mirror.clusters.cluster import Cluster
     from mirror.metadata.acl_notes import AclPlan
-    from mirror.offsets.repeats import Move
+    from mirror.offsets.repeats import OffsetMove
     from mirror.switching.group_places import GroupPlaces
     from mirror.switching.stage import Stage
 
@@ -40,14 +40,14 @@ _NONE_AGAIN = (Exactness.EXACT, Exactness.TIP, Exactness.BEHIND)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Changes:
+class StepChanges:
     """Of one step."""
 
     changes: tuple[Change, ...] = ()
     warnings: tuple[str, ...] = field(default=())
 
 
-def changes(stage: Stage, found: GroupPlaces) -> Mapping[str, Changes]:
+def changes(stage: Stage, found: GroupPlaces) -> Mapping[str, StepChanges]:
     """By step, in their order. `found`: where groups go on.
 
     Raises:
@@ -58,14 +58,14 @@ def changes(stage: Stage, found: GroupPlaces) -> Mapping[str, Changes]:
     source, target = stage.flow.source, stage.flow.target
     held = f"group offsets, configs and ACLs of {flow} and {back} are held"
     per_step = {
-        "hold": Changes(
+        "hold": StepChanges(
             changes=(_state(held), *_registry(stage, source, stage.planned))
         ),
         "fence": _fence(stage),
-        "consumers": Changes(changes=(*_hooks(stage, hooks.STOP_CONSUMERS),)),
-        "positions": Changes(changes=(*_offsets(stage, found),)),
+        "consumers": StepChanges(changes=(*_hooks(stage, hooks.STOP_CONSUMERS),)),
+        "positions": StepChanges(changes=(*_offsets(stage, found),)),
         roles.ROLE: _open(stage, found),
-        "redirect": Changes(
+        "redirect": StepChanges(
             changes=(
                 *_taken_back(stage.source_or_none, stage, rights.name),
                 *_registry(stage, target),
@@ -75,17 +75,17 @@ def changes(stage: Stage, found: GroupPlaces) -> Mapping[str, Changes]:
     }
     if not stage.planned:
         text = f"{flow} is stopped, and what it has open on {target} is aborted"
-        per_step["drain"] = Changes(changes=(_state(text),))
+        per_step["drain"] = StepChanges(changes=(_state(text),))
         if stage.pair.fence == "acl":
             owed = _state(f"the fence of {source} is owed until it answers")
-            per_step["fence"] = Changes(changes=(*per_step["fence"].changes, owed))
-    return {step: per_step.get(step, Changes()) for step in roles.STEPS}
+            per_step["fence"] = StepChanges(changes=(*per_step["fence"].changes, owed))
+    return {step: per_step.get(step, StepChanges()) for step in roles.STEPS}
 
 
-def _fence(stage: Stage) -> Changes:
+def _fence(stage: Stage) -> StepChanges:
     called = tuple(_hooks(stage, hooks.STOP_PRODUCERS))
     if not stage.planned or stage.pair.fence != "acl":
-        return Changes(changes=called)
+        return StepChanges(changes=called)
     topics = fence.topics_of(stage.source, stage.flow)
     known = fence.known_of(stage, stage.source, stage.flow, topics, probe=False)
     warnings: tuple[str, ...] = ()
@@ -96,10 +96,10 @@ def _fence(stage: Stage) -> Changes:
         warnings = (f"{text}which, only the step finds out",)
         known = replace(known, everyone=False)
     plan = fencing.plan(known, topics, pair=stage.pair.name)
-    return Changes(changes=(*called, *_acls(stage.source, plan)), warnings=warnings)
+    return StepChanges(changes=(*called, *_acls(stage.source, plan)), warnings=warnings)
 
 
-def _open(stage: Stage, found: GroupPlaces) -> Changes:
+def _open(stage: Stage, found: GroupPlaces) -> StepChanges:
     warnings: tuple[str, ...] = ()
     granted: tuple[Change, ...] = ()
     if stage.pair.fence == "acl":
@@ -120,7 +120,7 @@ def _open(stage: Stage, found: GroupPlaces) -> Changes:
         text = f"{stage.reverse.name} begins as shown if it has never run; else it goes"
         text += f" on where it stopped, which only {stage.flow.source} knows"
         warnings = (*warnings, text)
-    return Changes(
+    return StepChanges(
         changes=(
             *granted,
             *(
@@ -180,7 +180,7 @@ def _again(stage: Stage, found: GroupPlaces) -> dict[tuple[str, str, int], int]:
     ends = (stage.flow.name, stage.reverse.name)
     writers = Merging(stage.config.enabled_flows, pair=ends)
     counts: dict[tuple[str, str, int], int] = {}
-    moves: dict[tuple[str, str, int], Move] = {}
+    moves: dict[tuple[str, str, int], OffsetMove] = {}
     backs = set()
     for group, places in found.places.items():
         for (topic, number), place in places.items():

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from mirror.config.schema import FlowConfig
     from mirror.metadata.acl_notes import AclPlan
     from mirror.metadata.topics import MirroredTopic
-    from mirror.switching.fencing import Known
+    from mirror.switching.fencing import KnownGrants
 
 TopicPartition = tuple[str, int]
 
@@ -117,7 +117,7 @@ def known_of(
     topics: Collection[str],
     *,
     probe: bool = True,
-) -> Known:
+) -> KnownGrants:
     """Who may write to these topics, which a flow copies. Raises as `fences.look`."""
     back = _back(stage, flow)
     upstream = back.replication_policy.upstream_topic

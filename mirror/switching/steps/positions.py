@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from mirror.clusters import codes
 from mirror.clusters.admin import group_offsets
-from mirror.clusters.admin.group_offsets import Committed
+from mirror.clusters.admin.group_offsets import CommittedOffset
 from mirror.status.wording import named, some
 from mirror.switching import arrivals, failover_report
 from mirror.switching.stage import Done, Stage, Step, StepError, nothing_to_undo
@@ -82,10 +82,10 @@ def require_settled(stage: Stage) -> None:
         raise StepError(f"{left}: they came back after the groups were empty")
 
 
-def _wanted(found: GroupPlaces) -> dict[str, dict[TopicPartition, Committed]]:
+def _wanted(found: GroupPlaces) -> dict[str, dict[TopicPartition, CommittedOffset]]:
     return {
         group: {
-            key: Committed(place.offset, place.metadata)
+            key: CommittedOffset(place.offset, place.metadata)
             for key, place in places.items()
             if place.offset >= 0
         }
@@ -94,7 +94,7 @@ def _wanted(found: GroupPlaces) -> dict[str, dict[TopicPartition, Committed]]:
 
 
 def _apply(
-    stage: Stage, wanted: Mapping[str, Mapping[TopicPartition, Committed]]
+    stage: Stage, wanted: Mapping[str, Mapping[TopicPartition, CommittedOffset]]
 ) -> tuple[list[str], dict[str, int]]:
     """Set offsets and read them back; returns what moved back, in words, and what
     `arrivals` compares with later.

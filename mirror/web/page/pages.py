@@ -30,7 +30,7 @@ from mirror.web.routing import Response
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from mirror.status.estate import Way
+    from mirror.status.estate import EstateFlow
     from mirror.status.history import History
     from mirror.status.store import StatusStore
     from mirror.status.values import FlowStatus, ServiceStatus
@@ -225,7 +225,7 @@ def _verdict_tone(status: ServiceStatus, in_need: int, idle: int) -> str:
     return "warn" if idle or not status.flows else "good"
 
 
-def _flowing(way: Way) -> Flowing:
+def _flowing(way: EstateFlow) -> Flowing:
     return Flowing(
         source=way.source.name,
         target=way.target.name,

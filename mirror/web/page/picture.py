@@ -40,7 +40,7 @@ class Flowing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Node:
+class ClusterBox:
     """A cluster, with the upper left corner of its box."""
 
     name: str
@@ -73,7 +73,7 @@ class Picture:
     """The upper left corner; curves may rise above the first row."""
     width: int
     height: int
-    nodes: tuple[Node, ...]
+    nodes: tuple[ClusterBox, ...]
     arrows: tuple[Arrow, ...]
     left_out: int = 0
     """Number of flows without room in the drawing."""
@@ -98,7 +98,7 @@ def draw(flows: Iterable[Flowing]) -> Picture:
     row = _ROW_BOTH_WAYS if both else _ROW
     most = max(map(len, columns), default=0)
     nodes = {
-        name: Node(
+        name: ClusterBox(
             name=name,
             label=_short(name),
             x=number * (NODE_WIDTH + _GAP),
@@ -130,7 +130,7 @@ def draw(flows: Iterable[Flowing]) -> Picture:
 
 
 def _arrow(
-    flow: Flowing, nodes: dict[str, Node], flows: Sequence[Flowing], *, both: bool
+    flow: Flowing, nodes: dict[str, ClusterBox], flows: Sequence[Flowing], *, both: bool
 ) -> Arrow:
     source, target = nodes[flow.source], nodes[flow.target]
     ahead = target.x > source.x

@@ -1,7 +1,7 @@
 """The page's lists, made from a status: topics, partitions and groups, worst first.
 
-Main types: `TopicRow`, and `Part`, one page of a long list; pure. Templates render the
-rows.
+Main types: `TopicRow`, and `RowPage`, one page of a long list; pure. Templates render
+the rows.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class TopicRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part(Generic[Row]):
+class RowPage(Generic[Row]):
     """One page of a list."""
 
     rows: tuple[Row, ...]
@@ -71,11 +71,11 @@ class Part(Generic[Row]):
         return len(self.rows) == self.total
 
 
-def part(rows: Sequence[Row], *, size: int, number: int = 1) -> Part[Row]:
+def part(rows: Sequence[Row], *, size: int, number: int = 1) -> RowPage[Row]:
     """One page; a number that is too high gives the last one."""
     number = min(max(number, 1), max(-(-len(rows) // size), 1))
     first = (number - 1) * size
-    return Part(
+    return RowPage(
         rows=tuple(rows[first : first + size]),
         total=len(rows),
         number=number,
