@@ -107,7 +107,7 @@ def ranges_of(  # noqa: PLR0913  what the map says, and how to cut it
     stream = RunStream(pieces, partition, late, fenced=fenced, whole=whole)
     source, target = partition.source_first, stream.target_first
     offsets = partition.source_end - source
-    most = min(most, offsets * MOST_RUNS // max(stream.count, 1))
+    most = min(most, max(offsets * MOST_RUNS // max(stream.count, 1), 1))
     for end, unknown in _cuts(partition, stream.floors, most):
         last = end >= partition.source_end
         stream.read(end, target)
