@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 LAST_OFFSET = (1 << 63) - 1
 MOST_OFFSETS = 1_000_000
 """Source offsets in one range: some seconds of work for a task."""
+MOST_RUNS = 250_000
+"""Runs in one range, on average: the driver has some ranges in memory. Each is a Spark
+job: 125,000 made a proof of 10 M runs cost 21 CPU seconds, no limit 16.
+"""
 MOST_OF_COPY = 500_000
 """Offsets of the copy in one range where records of other writers are looked at: a task
 keeps some 100 bytes for each of them, a few times while it returns them."""
@@ -104,6 +108,8 @@ def ranges_of(  # noqa: PLR0913  what the map says, and how to cut it
     pieces = [runs] if isinstance(runs, np.ndarray) else runs
     stream = RunStream(pieces, partition, late, fenced=fenced, whole=whole)
     source, target = partition.source_first, stream.target_first
+    offsets = partition.source_end - source
+    most = min(most, max(offsets * MOST_RUNS // max(stream.count, 1), 1))
     for end, unknown in _cuts(partition, stream.floors, most):
         last = end >= partition.source_end
         stream.read(end, target)

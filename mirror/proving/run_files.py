@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 TopicPartition = tuple[str, int]
 
-_RUNS_IN_MEMORY = 1_000_000
-_RUNS_IN_PIECE = 100_000
+_RUNS_IN_MEMORY = 500_000
+_RUNS_IN_PIECE = 50_000
 
 
 class RunFiles:
@@ -69,7 +69,8 @@ class RunFiles:
         parts = self._parts.pop(key)
         self._kept -= sum(map(len, parts))
         with name.open("ab") as file:
-            np.concatenate(parts).tofile(file)
+            for part in parts:
+                part.tofile(file)
 
 
 class Pieces:

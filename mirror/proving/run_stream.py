@@ -42,6 +42,8 @@ class RunStream:
         self.floors: list[tuple[int, int]] = []
         """From where to where, on the source, the map does not know what stands where.
         """
+        self.count = 0
+        """Runs of first copies, about."""
         self.target_end = of.target_end
         self._ends = False
         self.target_first = of.target_first
@@ -99,6 +101,7 @@ class RunStream:
         reached = -1
         floor = None
         for valid, first, repeats, below in self._parts():
+            self.count += len(first)
             if len(valid):
                 row = valid[np.argmin(valid[:, UPSTREAM])]
                 if lowest is None or row[UPSTREAM] < lowest[UPSTREAM]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 import pickle
 import tracemalloc
@@ -19,6 +21,7 @@ from mirror.offsets.runs import UPSTREAM
 from mirror.proving.copied_partition import CopiedPartition
 from mirror.proving.ranges import Range, covered, ranges_of
 from mirror.proving.run_files import RunFiles
+from mirror.proving.spark_runner import pickled
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -310,6 +313,39 @@ def test_memory_does_not_grow_with_the_map(
     few, many = (_peak(count, fenced=fenced) for count in (500_000, 2_000_000))
 
     assert many < 1.2 * few
+
+
+def test_waiting_tasks_take_little_memory() -> None:
+    """Neither do the ranges of a map in which each record is a run, nor those that wait
+    for a process.
+    """
+    waiting: deque[object] = deque(maxlen=4)
+    with RunFiles() as files:
+        for first in range(0, 1_000_000, 10_000):
+            at = np.arange(first, first + 10_000)
+            files.add(("t", 0), np.stack([2 * at, at, np.ones_like(at)], axis=1))
+        pieces = files.of(("t", 0))
+        tracemalloc.start()
+        for each in ranges_of(_long(2_000_000), pieces):
+            waiting.append(pickled(partial(str, each)))
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+
+    assert peak < 36_000_000
+
+
+def test_where_a_map_has_many_runs_ranges_are_short(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Runs of what is not proven do not count."""
+    monkeypatch.setattr("mirror.proving.ranges.MOST_RUNS", 10)
+    holes = [(2 * n, n, 1) for n in range(100)]
+
+    whole = _cut(holes, source=(0, 200), target=(0, 100), most=1000)
+    rest = _cut(holes, source=(190, 200), target=(95, 100), continues=True, most=1000)
+
+    assert [len(each.runs) for each in whole] == [10] * 10
+    assert [len(each.runs) for each in rest] == [5]
 
 
 def _peak(count: int, *, fenced: bool) -> int:
