@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, replace
-import math
 import threading
 import time
 from typing import TYPE_CHECKING
 
+from mirror.clusters import patience
 from mirror.clusters.reach import Reach
 from mirror.errors import MirrorError
 from mirror.proving.continuous.step import ProofStep
@@ -42,21 +42,23 @@ class LastRecords:
 
 
 def begin(stage: Stage) -> None:
-    """Compare on connections of its own while the next steps are done. The thread ends
-    with the process.
+    """Compare on connections of its own while the next steps are done, for as long as
+    this one may take. The thread ends with the process.
     """
     begun: Future[LastRecords] = Future()
     stage.beside[_BESIDE] = begun
 
     def run() -> None:
         try:
-            with Reach(stage.config.clusters, client_id="mirror.switch") as reach:
+            with (
+                patience.until(stage.deadline),
+                Reach(stage.config.clusters, client_id="mirror.switch") as reach,
+            ):
                 alone = replace(
                     stage,
                     source_or_none=reach(stage.flow.source),
                     target_or_none=reach(stage.flow.target),
                     tell=lambda _text: None,
-                    deadline=math.inf,
                 )
                 begun.set_result(_compare(alone))
         except Exception as error:  # noqa: BLE001  `compare` does it once more
