@@ -68,9 +68,10 @@ def show_plan(stage: Stage, output: Form) -> None:
     Raises:
         MirrorError: it cannot be made now.
     """
-    from mirror.switching.steps.assess import assessed
+    from mirror.switching.steps.assess import assessed, require_readable
     from mirror.switching.steps.changes import StepChanges, changes
 
+    require_readable(stage)
     done, places = assessed(stage, waits=False)
     planned = {**changes(stage, places)}
     if output is Form.JSON:

@@ -9,8 +9,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from mirror.cli.output import Form
+from mirror.cli.switch_output import show_plan
 from mirror.playground.brokers import playground
 from mirror.recovery.journal import Kind
+from mirror.switching.stage import StepError
 from tests.harness.admin import create_topic
 from tests.harness.application import Application
 from tests.harness.failed_over import Failed, content, leave_open
@@ -154,7 +157,8 @@ def test_a_transaction_is_left_open(
     clusters: dict[str, PlaygroundCluster], topic_name: str
 ) -> None:
     """A process that copied died with the cluster that it copied from, and left a
-    transaction open: the failover ends it, and the copy has each record once.
+    transaction open: a dry run says so and leaves it; the failover ends it, and the
+    copy has each record once.
     """
     failed = Failed(clusters, topic_name)
     source, target = (alias for alias, _ in failed.ends)
@@ -163,6 +167,9 @@ def test_a_transaction_is_left_open(
         rehearsal.copy(failed.b, failed.copy, 40)
         rehearsal.see()
         leave_open(failed.b, source, target)
+        for _ in range(2):
+            with pytest.raises(StepError, match="without --dry-run the command ends"):
+                show_plan(rehearsal.stage(Kind.FAILOVER), Form.TABLE)
         rehearsal.carry_out(kind=Kind.FAILOVER)
         assert failed.application.written == [
             each[1] for each in content(failed.b, failed.copy)

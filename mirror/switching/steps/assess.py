@@ -47,16 +47,32 @@ _WATCH_SECONDS = 2.0
 
 
 def _assess(stage: Stage) -> Done:
-    _end_left_open(stage)
+    if (found := _left_open(stage)) is not None:
+        take_over(*found)
     return assessed(stage)[0]
 
 
-def _end_left_open(stage: Stage) -> None:
+def require_readable(stage: Stage) -> None:
+    """For a plan, which ends no transaction.
+
+    Raises:
+        StepError: one that is left open hides what the plan needs.
+    """
+    if (found := _left_open(stage)) is not None:
+        flow, cluster = found
+        raise StepError(
+            f"a transaction is open in the progress of flow {flow.name} on "
+            f"{cluster.alias}, so where groups go on is not known: without --dry-run "
+            "the command ends it, and brokers abort it after its time-out"
+        )
+
+
+def _left_open(stage: Stage) -> tuple[FlowConfig, Cluster] | None:
     """A canary or service that was killed while it copied may have left a transaction
     open: until brokers abort it, no one can read that flow's progress. Of a switch it
-    is the flow back, which rests, so this fences nothing that may copy. Of a failover
-    it is the flow there, and a transaction counts as left open if it goes on while this
-    watches.
+    is the flow back, which rests, so to take over fences nothing that may copy. Of a
+    failover it is the flow there, and a transaction counts as left open if it goes on
+    while this watches.
     """
     if stage.planned:
         flow, cluster = stage.reverse, stage.source
@@ -64,13 +80,12 @@ def _end_left_open(stage: Stage) -> None:
     else:
         flow, cluster, looks = stage.flow, stage.target, True
     if not looks or cluster.topic(progress.topic_name(flow.source)) is None:
-        return
+        return None
     found = _open_from(flow, cluster)
     if found and not stage.planned:
         time.sleep(_WATCH_SECONDS)
         found &= _open_from(flow, cluster)
-    if found:
-        take_over(flow, cluster)
+    return (flow, cluster) if found else None
 
 
 def _open_from(flow: FlowConfig, cluster: Cluster) -> set[tuple[tuple[str, int], int]]:
