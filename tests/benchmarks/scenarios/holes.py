@@ -29,8 +29,8 @@ _STORED_BYTES = 250
 """At most, of a record, the one that compaction removes behind it, and their batch."""
 _COPY_SECONDS = 600.0
 _FEW = 10
-"""So many times fewer runs has the map that a long one is compared with. It fills ranges
-of its own; one of 100,000 runs does not, and takes some 70 MB less."""
+"""So many times fewer runs has the map that a long one is compared with. It has more
+than a range holds; one of 100,000 runs has not, and takes some 70 MB less."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
