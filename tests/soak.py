@@ -20,7 +20,6 @@ from pathlib import Path
 import statistics
 import sys
 import tempfile
-import threading
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -32,10 +31,10 @@ from mirror.playground.brokers import playground
 from tests.harness.admin import alter_topic, create_topic, delete_topic
 from tests.harness.load import NumberedLoad
 from tests.harness.service import RunningMirror, config_for
-from tests.harness.waiting import wait_for
+from tests.harness.waiting import beside, wait_for
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    import threading
 
     from mirror.playground.cluster import PlaygroundCluster
 
@@ -103,7 +102,7 @@ def main() -> int:
             lambda stop: followed.follow(b.bootstrap, stop),
             lambda stop: _commit(a.bootstrap, stop),
         ):
-            stack.enter_context(_beside(work))
+            stack.enter_context(beside(work))
         with load.streaming(chunk=100, pause=1.0):
             series = _rounds(hours * 3600, mirror, (a, b), root, followed, load)
         wait_for(partial(followed.has, load.total))
@@ -229,18 +228,6 @@ def _consumer(bootstrap: str, group: str) -> Consumer:
             "log_level": 0,
         }
     )
-
-
-@contextlib.contextmanager
-def _beside(work: Callable[[threading.Event], None]) -> Iterator[None]:
-    stop = threading.Event()
-    thread = threading.Thread(target=work, args=(stop,))
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        thread.join()
 
 
 if __name__ == "__main__":

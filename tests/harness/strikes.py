@@ -11,7 +11,6 @@ from contextlib import AbstractContextManager, closing, contextmanager
 import shutil
 import socket
 import subprocess
-import threading
 from typing import TYPE_CHECKING
 
 from confluent_kafka import OFFSET_END
@@ -30,11 +29,12 @@ from tests.harness.metadata import allow, revoke
 from tests.harness.namespaces import move
 from tests.harness.quotas import limit
 from tests.harness.suspending import suspended
-from tests.harness.waiting import wait_for
+from tests.harness.waiting import beside, wait_for
 from tests.harness.witness import read_topic
 
 if TYPE_CHECKING:
     from pathlib import Path
+    import threading
 
     from mirror.playground.cluster import PlaygroundCluster
     from tests.harness.fault_cells import Lab
@@ -103,20 +103,14 @@ def halting(choose: Choice) -> Strike:
     @contextmanager
     def strike(lab: Lab) -> Iterator[None]:
         cluster, node = choose(lab)
-        over = threading.Event()
 
-        def halt() -> None:
+        def halt(over: threading.Event) -> None:
             while not over.wait(1):
                 with suspended([cluster.pids()[node]]):
                     over.wait(1)
 
-        thread = threading.Thread(target=halt)
-        thread.start()
-        try:
+        with beside(halt):
             yield
-        finally:
-            over.set()
-            thread.join()
 
     return strike
 

@@ -1,15 +1,17 @@
-"""Waits for conditions, with a deadline."""
+"""Waits for conditions, with a deadline; work that goes on beside a test."""
 
 from __future__ import annotations
 
+import contextlib
 import os
+import threading
 import time
 from typing import TYPE_CHECKING, Any
 
 from mirror.host import usable_cores
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 PATIENCE_SECONDS = 120.0
 """A deadline for what takes seconds on an idle machine."""
@@ -35,3 +37,16 @@ def wait_for(
     while not condition():
         assert time.monotonic() < deadline, f"not within {timeout} s"
         time.sleep(pause)
+
+
+@contextlib.contextmanager
+def beside(work: Callable[[threading.Event], None]) -> Iterator[None]:
+    """Work in a thread, which is asked to stop and waited for when the block ends."""
+    stop = threading.Event()
+    thread = threading.Thread(target=work, args=(stop,))
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()

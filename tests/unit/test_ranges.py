@@ -328,10 +328,11 @@ def test_waiting_tasks_take_little_memory() -> None:
         tracemalloc.start()
         for each in ranges_of(_long(2_000_000), pieces):
             waiting.append(pickled(partial(str, each)))
-        peak = tracemalloc.get_traced_memory()[1]
+        held, peak = tracemalloc.get_traced_memory()
         tracemalloc.stop()
 
     assert peak < 57_000_000
+    assert held < 18_000_000
 
 
 def test_where_a_map_has_many_runs_ranges_are_short(
