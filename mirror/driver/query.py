@@ -19,6 +19,7 @@ from pyspark.errors import PySparkException
 import structlog
 
 from mirror.driver.assignment import LONGEST_SECONDS, lease_length
+from mirror.driver.callback import Callback
 from mirror.driver.credit import Credit
 from mirror.driver.executors import slot_frames
 from mirror.driver.rates import Rates
@@ -151,6 +152,7 @@ class LeaseQuery:
         self._credit = Credit(possible=plan.flow.exactly_once and terms.ends is None)
         self._finished_at: float | None = None
         self._query: StreamingQuery | None = None
+        self._callback: Callback | None = None
         self._warming = threading.Thread(target=self._warm_up, daemon=True)
         self._idle = threading.Event()
         self._idle.set()
@@ -163,9 +165,10 @@ class LeaseQuery:
             .option("numPartitions", 1)
             .load()
         )
+        self._callback = Callback(self._spark, self._lease)
         self._query = (
             ticks.writeStream.queryName(self._flow.name)
-            .foreachBatch(self._lease)
+            .foreachBatch(self._callback)
             # Not on the cluster's file system: only this process uses it.
             .option("checkpointLocation", f"file://{checkpoint}")
             .start()
@@ -235,6 +238,8 @@ class LeaseQuery:
 
     def close(self) -> None:
         self.wakeup.close()
+        if self._callback is not None:
+            self._callback.close()
 
     def _lease(self, _ticks: DataFrame, _batch: int) -> None:
         """One lease: this is the streaming query's micro-batch."""
