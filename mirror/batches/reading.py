@@ -70,7 +70,6 @@ class TopicReader:
         self._partition = partition
         self._committed = committed
         self._fetch_bytes = fetch_bytes
-        self._rows = batch.scratch()
 
     def read(
         self,
@@ -137,6 +136,7 @@ class TopicReader:
         """
         leader = self._leader(self._shown())
         deadline = time.monotonic() + _PATIENCE_SECONDS
+        rows = batch.scratch()  # 5 MB: not kept by readers, of which each run has many
         while self.position < end:
             body, fetched = self._fetch(leader)
             buffer, start, stop = former.modern(
@@ -148,7 +148,7 @@ class TopicReader:
                 stop,
                 position=self.position,
                 aborted=fetched.aborted,
-                scratch=self._rows,
+                scratch=rows,
             )
             yield buffer, found
             if found.next_offset > self.position:

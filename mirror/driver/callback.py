@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 from py4j.protocol import Py4JError
 import structlog
 
+from mirror.errors import FlowError
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -33,12 +35,22 @@ class Callback:
     def __call__(self, frame: DataFrame, number: int) -> None:
         """In a thread of py4j, which makes its own calls in the JVM's calling thread:
         so this finds that thread's connection.
+
+        Raises:
+            FlowError: the function did.
         """
         if self._connection is None:
             client = self._gateway.java_gateway_server.getCallbackClient()
             self._connection = client.getPerThreadConnection()
+        failure = ""
         if self._function is not None:
-            self._function(frame, number)
+            try:
+                self._function(frame, number)
+            except FlowError as error:
+                failure = str(error)
+        if failure:
+            # pyspark keeps the error, and with its traceback all that it came through.
+            raise FlowError(failure)
 
     def close(self) -> None:
         """After the query's end: close the connection, which ends its thread."""

@@ -149,7 +149,7 @@ class Service:
         Raises:
             JavaMissingError: Spark cannot start.
         """
-        gc.set_threshold(_YOUNG_OBJECTS, 20, 100)
+        gc.set_threshold(_YOUNG_OBJECTS, 20, 10)
         service = self._follower.config.service
         server = StatusServer(
             self.store,

@@ -1,4 +1,5 @@
-"""A program: runs queries one after the other, each with a `Callback` of its own.
+"""A program: runs queries one after the other, each with a `Callback` of its own;
+every other one fails.
 
 It prints a JSON list with an entry for each query, after its end: this process's
 threads, the JVM's open files, and how many owners of callbacks are still alive.
@@ -19,6 +20,7 @@ import psutil
 from mirror.config.service_settings import ServiceConfig
 from mirror.driver.callback import Callback
 from mirror.driver.session import session
+from mirror.errors import FlowError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -27,16 +29,19 @@ if TYPE_CHECKING:
 class _Owner:
     """What a run of a flow is to its query."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, fails: bool) -> None:
         self.called = threading.Event()
+        self._fails = fails
 
     def call(self, frame: DataFrame, _number: int) -> None:
         frame.collect()
         self.called.set()
+        if self._fails:
+            raise FlowError("a worker was killed")
 
 
-def _run(spark: SparkSession, checkpoint: Path) -> weakref.ref[_Owner]:
-    owner = _Owner()
+def _run(spark: SparkSession, checkpoint: Path, *, fails: bool) -> weakref.ref[_Owner]:
+    owner = _Owner(fails=fails)
     callback = Callback(spark, owner.call)
     ticks = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1)
     query = (
@@ -61,7 +66,7 @@ def main() -> None:
     )
     owners, found = [], []
     for number in range(count):
-        owners.append(_run(spark, folder / str(number)))
+        owners.append(_run(spark, folder / str(number), fails=number % 2 == 1))
         gc.collect()
         alive = sum(owner() is not None for owner in owners)
         found.append((threading.active_count(), jvm.num_fds(), alive))
