@@ -86,6 +86,11 @@ class Logs:
             return "re-created on the source, and not copied from there yet"
         return ""
 
+    def of_copy(self, topic: MirroredTopic, partition: int) -> tuple[int, int]:
+        """Where a copy's log begins and ends; it is empty if no leader answers."""
+        where = (topic.target_topic, partition)
+        return self._starts.get(where, 0), self._ends.get(where, 0)
+
     def only_copies(self, topic: MirroredTopic) -> list[int]:
         """Partitions that the copy alone has: nothing in them may claim our source."""
         there = self._ends.keys() & self._starts.keys()

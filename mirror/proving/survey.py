@@ -101,7 +101,7 @@ def survey(
     logs = Logs(flow, chosen, copies, source, target, since=scope.since)
     known = _KnownRuns()
     if not scope.by_content:
-        known = _read_map(flow, target, chosen, copies, files)
+        known = _read_map(flow, target, chosen, copies, logs, files)
     found = []
     unproven: dict[str, str] = {}
     for topic in chosen:
@@ -172,6 +172,7 @@ def _read_map(
     target: Cluster,
     chosen: list[MirroredTopic],
     copies: Mapping[str, Topic],
+    logs: Logs,
     files: RunFiles,
 ) -> _KnownRuns:
     """Put the runs of these topics and copies into `files`; returns all else."""
@@ -205,9 +206,13 @@ def _read_map(
         if same:
             files.add(key, block.runs)
         else:
-            # Where they stand is all that counts, whatever holes their source had.
-            there = block.runs[:, [DOWNSTREAM, DOWNSTREAM, COUNT]]
-            older.setdefault(key, []).append(runs.joined(there))
+            # Where they stand is all that counts, whatever holes their source had,
+            # and only what the copy still has.
+            there = runs.joined(block.runs[:, [DOWNSTREAM, DOWNSTREAM, COUNT]])
+            log = logs.of_copy(topic, block.partition)
+            there = runs.between(there, *log, DOWNSTREAM)
+            if len(there):
+                older.setdefault(key, []).append(there)
     return _KnownRuns(
         older={key: np.concatenate(each) for key, each in older.items()},
         late=late,
