@@ -169,7 +169,13 @@ class _Comparison:
             )  # fmt: skip
         return Compared(
             # The driver does not ask for them again, and there may be millions.
-            range=replace(self._work, packed=PackedRuns(), repeats=_NO_RUNS),
+            range=replace(
+                self._work,
+                packed=PackedRuns(),
+                repeats=_NO_RUNS,
+                older=_NO_RUNS,
+                late=_NO_RUNS,
+            ),
             records=self._records + looped + removed - int(left_out.sum()),
             source_bytes=self._bytes,
             equal=self._equal,

@@ -52,7 +52,8 @@ class Logs:
             for topic in chosen
             for partition in copies[topic.target_topic].leaders
         ]
-        self._copies = copies
+        self.copies = copies
+        """By name."""
         self._starts = _offsets(target, there, topic_admin.EARLIEST)
         self._ends, self._open = settled_ends(target, there)
         here = [(each.topic, n) for each in chosen for n in range(each.partitions)]
@@ -72,7 +73,7 @@ class Logs:
     ) -> str:
         """Why a partition cannot be compared; empty if it can."""
         where = (topic.target_topic, partition)
-        code = self._copies[topic.target_topic].error
+        code = self.copies[topic.target_topic].error
         if code == codes.UNKNOWN_TOPIC_OR_PARTITION:
             return f"its copy {topic.target_topic} does not exist"
         if code:

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from mirror.clusters.cluster import Cluster
-    from mirror.clusters.topics import Topic
     from mirror.config.schema import FlowConfig
     from mirror.metadata.topics import MirroredTopic
     from mirror.offsets.progress import Position
@@ -101,7 +100,7 @@ def survey(
     logs = Logs(flow, chosen, copies, source, target, since=scope.since)
     known = _KnownRuns()
     if not scope.by_content:
-        known = _read_map(flow, target, chosen, copies, logs, files)
+        known = _read_map(flow, target, chosen, logs, files)
     found = []
     unproven: dict[str, str] = {}
     for topic in chosen:
@@ -171,7 +170,6 @@ def _read_map(
     flow: FlowConfig,
     target: Cluster,
     chosen: list[MirroredTopic],
-    copies: Mapping[str, Topic],
     logs: Logs,
     files: RunFiles,
 ) -> _KnownRuns:
@@ -201,7 +199,7 @@ def _read_map(
         if same and block.target_topic == topic.target_topic:
             first = int(block.runs[0, UPSTREAM])
             firsts[key] = min(first, firsts.get(key, first))
-        if not block.is_of(copies[topic.target_topic]):
+        if not block.is_of(logs.copies[topic.target_topic]):
             continue
         if same:
             files.add(key, block.runs)

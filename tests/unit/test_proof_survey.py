@@ -45,12 +45,13 @@ def test_runs_of_deleted_topics_are_kept_as_far_as_the_copy_reaches(
     topic = MirroredTopic(topic="t", target_topic="A.t", partitions=1, topic_id=NOW.hex)
     copy = Topic(name="A.t", topic_id=COPY, leaders={}, error=0, replication_factor=1)
     logs = Logs.__new__(Logs)
+    logs.copies = {"A.t": copy}
     logs._starts, logs._ends = {("A.t", 0): 15}, {("A.t", 0): 92}
     flow: Any = SimpleNamespace(source="A", separator=".", exactly_once=True)
     target: Any = SimpleNamespace(topic=lambda _: copy)
 
     with RunFiles() as files:
-        known = survey._read_map(flow, target, [topic], {"A.t": copy}, logs, files)
+        known = survey._read_map(flow, target, [topic], logs, files)
         mine = [run for piece in files.of(KEY) for run in piece.tolist()]
 
     assert known.older[KEY].tolist() == [[15, 15, 6]]

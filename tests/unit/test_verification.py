@@ -75,9 +75,7 @@ def test_what_waits_to_be_explained_is_bounded(
 
         def explain(self, of: CopiedPartition, rows: Odd, **_: Any) -> Settled:
             explained.append((of.partition, len(rows)))
-            return Settled(
-                account=Account(compacted=len(rows)), findings=(), spans={}
-            )
+            return Settled(account=Account(compacted=len(rows)), findings=(), spans={})
 
     monkeypatch.setattr(verification, "_MOST_OPEN_ROWS", most)
     monkeypatch.setattr(verification, "Settling", Settling)
