@@ -162,7 +162,8 @@ def _last_copies(late: RunArray) -> RunArray:
 
 def narrowed(work: Range, most: int = MOST_OF_COPY) -> Iterator[Range]:
     """The same range in parts with at most `most` offsets of the copy."""
-    runs = work.runs[work.runs[:, COUNT] > 0]
+    runs = work.runs
+    runs = runs[runs[:, COUNT] > 0]
     source, target = work.source_first, work.target_first
     while work.target_end - target > most and not work.unknown:
         until = target + most
