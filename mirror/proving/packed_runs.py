@@ -95,7 +95,7 @@ class PackedRuns:
             self._pieces.append(_PackedPiece.of(runs[first : first + _RUNS_IN_PIECE]))
 
     def drop(self, offset: int) -> None:
-        """Forget pieces that precede a source offset, but for the last run before it."""
+        """Forget pieces before a source offset, but not the last run before it."""
         while len(self._pieces) > 1 and self._pieces[1].begins <= offset:
             del self._pieces[0]
 
