@@ -333,6 +333,20 @@ def test_waiting_tasks_take_little_memory() -> None:
     assert held < 200_000
 
 
+def test_runs_on_their_way_to_a_file_take_little_memory() -> None:
+    """Also where each transaction names a single one."""
+    with RunFiles() as files:
+        tracemalloc.start()
+        for at in range(50_000):
+            files.add(("t", at % 4), np.array([[3 * at, 2 * at, 1]], np.int64))
+        held = tracemalloc.get_traced_memory()[0]
+        tracemalloc.stop()
+        found = sum(len(piece) for n in range(4) for piece in files.of(("t", n)))
+
+    assert found == 50_000
+    assert held < 1.5 * 24 * found
+
+
 def _peak(count: int, *, fenced: bool) -> int:
     """The bytes that ranges take of a map in which each record is a run."""
     with RunFiles() as files:
