@@ -20,6 +20,7 @@ from mirror.offsets.runs import COUNT, DOWNSTREAM, UPSTREAM
 from mirror.proving import sides
 from mirror.proving.account import span_of, widened
 from mirror.proving.content import placing
+from mirror.proving.packed_runs import PackedRuns
 from mirror.proving.ranges import covered, translated
 from mirror.proving.side_reader import SideReader
 from mirror.proving.sides import Source
@@ -114,11 +115,13 @@ class _Comparison:
         self, terms: ProofTerms, work: Range, source: Cluster, target: Cluster
     ) -> None:
         self._work = work
+        self._runs = work.runs
         self._terms = terms
         self._stamp = terms.stamp
         self._made = Source(
-            terms, source, work.of, work.source_first, work.source_end, runs=work.runs
-        )
+            terms, source, work.of, work.source_first, work.source_end,
+            runs=self._runs,
+        )  # fmt: skip
         self._source = self._made.stream
         self._seen = terms.seen
         self._is_plain = self._made.is_plain and not work.is_late
@@ -152,7 +155,7 @@ class _Comparison:
         if self._work.is_late:  # what is between them has ranges of its own
             looped = removed = self._bytes = self._foreign = 0
             self._spans = {}
-            elsewhere = ~_known(odd, self._work.runs) & ~_of_known(odd, self._work.runs)
+            elsewhere = ~_known(odd, self._runs) & ~_of_known(odd, self._runs)
             elsewhere &= odd[:, alignment.WHAT] != alignment.UNEQUAL
         left_out = elsewhere & (odd[:, alignment.WHAT] == alignment.ONLY_SOURCE)
         source_start, target_start = self._source.start, self._target.start
@@ -166,7 +169,13 @@ class _Comparison:
             )  # fmt: skip
         return Compared(
             # The driver does not ask for them again, and there may be millions.
-            range=replace(self._work, runs=_NO_RUNS, repeats=_NO_RUNS),
+            range=replace(
+                self._work,
+                packed=PackedRuns(),
+                repeats=_NO_RUNS,
+                older=_NO_RUNS,
+                late=_NO_RUNS,
+            ),
             records=self._records + looped + removed - int(left_out.sum()),
             source_bytes=self._bytes,
             equal=self._equal,
@@ -209,7 +218,7 @@ class _Comparison:
         end = ups.position + some
         if not self._is_plain or end >= self._work.source_end:
             return self._work.source_end, self._work.target_end
-        until = translated(self._work.runs, end)
+        until = translated(self._runs, end)
         return end, min(max(until, downs.position), self._work.target_end)
 
     def _walk(self, ups: SideReader, downs: SideReader) -> int:
@@ -224,7 +233,7 @@ class _Comparison:
                 up.buffer, up.rows, up.state, ups.position, self._work.source_end,
                 down.buffer, down.rows, down.state,
                 downs.position, self._work.target_end,
-                self._work.runs, self._seen.key, self._seen.target_suffix,
+                self._runs, self._seen.key, self._seen.target_suffix,
                 self._seen.stamp, self._target.own_times, self._marks, state,
             )  # fmt: skip
             count = int(state[pairing.EQUAL])
@@ -282,7 +291,7 @@ class _Comparison:
             )
             begun, begun_down = int(state[alignment.UP]), int(state[alignment.DOWN])
             alignment.align(
-                ups.buffer, ups.places, downs.buffer, downs.places, self._work.runs,
+                ups.buffer, ups.places, downs.buffer, downs.places, self._runs,
                 self._stamp if downs.stamp is None else downs.stamp,
                 flags, state, marks, odd, result,
             )  # fmt: skip
@@ -306,7 +315,7 @@ class _Comparison:
         """Note where other writers' records are among these of the copy; `known`: the
         offsets in rows of their own.
         """
-        runs = self._work.runs
+        runs = self._runs
         index = np.searchsorted(runs[:, DOWNSTREAM], offsets, "right") - 1
         copies = np.zeros(len(offsets), np.bool_)
         if len(runs):

@@ -52,7 +52,8 @@ class Logs:
             for topic in chosen
             for partition in copies[topic.target_topic].leaders
         ]
-        self._copies = copies
+        self.copies = copies
+        """By name."""
         self._starts = _offsets(target, there, topic_admin.EARLIEST)
         self._ends, self._open = settled_ends(target, there)
         here = [(each.topic, n) for each in chosen for n in range(each.partitions)]
@@ -72,7 +73,7 @@ class Logs:
     ) -> str:
         """Why a partition cannot be compared; empty if it can."""
         where = (topic.target_topic, partition)
-        code = self._copies[topic.target_topic].error
+        code = self.copies[topic.target_topic].error
         if code == codes.UNKNOWN_TOPIC_OR_PARTITION:
             return f"its copy {topic.target_topic} does not exist"
         if code:
@@ -85,6 +86,11 @@ class Logs:
         if position is not None and not _same(position.topic_id, topic):
             return "re-created on the source, and not copied from there yet"
         return ""
+
+    def of_copy(self, topic: MirroredTopic, partition: int) -> tuple[int, int]:
+        """Where a copy's log begins and ends; it is empty if no leader answers."""
+        where = (topic.target_topic, partition)
+        return self._starts.get(where, 0), self._ends.get(where, 0)
 
     def only_copies(self, topic: MirroredTopic) -> list[int]:
         """Partitions that the copy alone has: nothing in them may claim our source."""

@@ -7,13 +7,14 @@ that belong together, so that each record of either side is in one range.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from mirror.offsets.runs import COUNT, DOWNSTREAM, UPSTREAM, between, falls, joined
+from mirror.proving.packed_runs import PackedRuns
 from mirror.proving.run_stream import RunStream
 
 if TYPE_CHECKING:
@@ -25,10 +26,6 @@ if TYPE_CHECKING:
 LAST_OFFSET = (1 << 63) - 1
 MOST_OFFSETS = 1_000_000
 """Source offsets in one range: some seconds of work for a task."""
-MOST_RUNS = 500_000
-"""Runs in one range, on average: the driver has some ranges in memory. Each is a Spark
-job: with 250,000, a hole after each record made a proof cost 2.4 to 3.7 times as much.
-"""
 MOST_OF_COPY = 500_000
 """Offsets of the copy in one range where records of other writers are looked at: a task
 keeps some 100 bytes for each of them, a few times while it returns them."""
@@ -50,8 +47,8 @@ class Range:
     source_end: int
     target_first: int
     target_end: int
-    runs: RunArray = field(repr=False)
-    """First copies: which offsets stand at which; columns as in `offsets.runs`."""
+    packed: PackedRuns = field(repr=False)
+    """The `runs`: there may be one per record."""
     repeats: RunArray = field(default_factory=lambda: _NO_RUNS, repr=False)
     """Copies of records that were copied before."""
     older: RunArray = field(default_factory=lambda: _NO_RUNS, repr=False)
@@ -65,22 +62,12 @@ class Range:
     unknown: str = ""
     """Why it is not known which record stands where; empty if it is."""
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        """There may be a run per record, and Spark copies a pickled task many times: so
-        it has how runs differ from one another, which mostly fits in bytes.
+    @property
+    def runs(self) -> RunArray:
+        """First copies: which offsets stand at which; columns as in `offsets.runs`.
+        Each call unpacks them.
         """
-        told = {each.name: getattr(self, each.name) for each in fields(self)}
-        runs = told.pop("runs")
-        steps = np.diff(runs, axis=0, prepend=runs[:1])
-        most = max(int(steps.max(initial=0)), -int(steps.min(initial=0)))
-        steps = steps.astype(np.min_scalar_type(-most - 1))
-        return _restored, (told, runs[:1].copy(), steps)
-
-
-def _restored(told: dict[str, Any], first: RunArray, steps: RunArray) -> Range:
-    runs = np.cumsum(steps, axis=0, dtype=np.int64)
-    runs += first
-    return Range(runs=runs, **told)
+        return self.packed.unpacked
 
 
 def ranges_of(  # noqa: PLR0913  what the map says, and how to cut it
@@ -108,15 +95,13 @@ def ranges_of(  # noqa: PLR0913  what the map says, and how to cut it
     pieces = [runs] if isinstance(runs, np.ndarray) else runs
     stream = RunStream(pieces, partition, late, fenced=fenced, whole=whole)
     source, target = partition.source_first, stream.target_first
-    offsets = partition.source_end - source
-    most = min(most, max(offsets * MOST_RUNS // max(stream.count, 1), 1))
     for end, unknown in _cuts(partition, stream.floors, most):
         last = end >= partition.source_end
         stream.read(end, target)
         # Where the copy has lost its end, the map names places behind it.
         until = stream.target_end
         if not last:
-            until = min(until, translated(stream.first, end))
+            until = min(until, translated(stream.first.around(end), end))
         until = max(until, target)
         stream.read(end, until)
         if last or picked():
@@ -126,7 +111,7 @@ def ranges_of(  # noqa: PLR0913  what the map says, and how to cut it
                 source_end=end,
                 target_first=target,
                 target_end=until,
-                runs=between(stream.first, source, end, UPSTREAM),
+                packed=stream.first.between(source, end),
                 repeats=between(stream.repeats, target, until, DOWNSTREAM),
                 older=between(of_older, target, until, DOWNSTREAM),
                 gone=between(stream.gone, source, end, UPSTREAM),
@@ -158,7 +143,7 @@ def _late_ranges(
                 source_end=last + count,
                 target_first=target,
                 target_end=end + count,
-                runs=np.ascontiguousarray(part),
+                packed=PackedRuns.of(part),
                 is_late=True,
             )
 
@@ -177,7 +162,8 @@ def _last_copies(late: RunArray) -> RunArray:
 
 def narrowed(work: Range, most: int = MOST_OF_COPY) -> Iterator[Range]:
     """The same range in parts with at most `most` offsets of the copy."""
-    runs = work.runs[work.runs[:, COUNT] > 0]
+    runs = work.runs
+    runs = runs[runs[:, COUNT] > 0]
     source, target = work.source_first, work.target_first
     while work.target_end - target > most and not work.unknown:
         until = target + most
@@ -188,12 +174,12 @@ def narrowed(work: Range, most: int = MOST_OF_COPY) -> Iterator[Range]:
             end = max(source, up + min(until - down, count))
         yield replace(
             work, source_first=source, source_end=end, target_first=target,
-            target_end=until, runs=between(runs, source, end, UPSTREAM),
+            target_end=until, packed=work.packed.between(source, end),
         )  # fmt: skip
         source, target = end, until
     yield replace(
         work, source_first=source, target_first=target,
-        runs=between(work.runs, source, work.source_end, UPSTREAM),
+        packed=work.packed.between(source, work.source_end),
     )  # fmt: skip
 
 

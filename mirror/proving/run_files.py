@@ -24,6 +24,7 @@ TopicPartition = tuple[str, int]
 
 _RUNS_IN_MEMORY = 500_000
 _RUNS_IN_PIECE = 50_000
+_RUN_BYTES = 24
 
 
 class RunFiles:
@@ -34,7 +35,7 @@ class RunFiles:
 
     def __init__(self) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="mirror-runs-")
-        self._parts: dict[TopicPartition, list[RunArray]] = {}
+        self._parts: dict[TopicPartition, bytearray] = {}
         self._kept = 0
         self._names: dict[TopicPartition, Path] = {}
 
@@ -50,8 +51,10 @@ class RunFiles:
         self._folder.cleanup()
 
     def add(self, key: TopicPartition, found: RunArray) -> None:
-        self._parts.setdefault(key, []).append(runs.joined(found))
-        self._kept += len(self._parts[key][-1])
+        # As bytes: many transactions name one run, for which an array takes 200.
+        part = runs.joined(found)
+        self._parts.setdefault(key, bytearray()).extend(part.tobytes())
+        self._kept += len(part)
         if self._kept > _RUNS_IN_MEMORY:
             for each in list(self._parts):
                 self._write(each)
@@ -66,11 +69,10 @@ class RunFiles:
         name = self._names.setdefault(
             key, Path(self._folder.name) / str(len(self._names))
         )
-        parts = self._parts.pop(key)
-        self._kept -= sum(map(len, parts))
+        part = self._parts.pop(key)
+        self._kept -= len(part) // _RUN_BYTES
         with name.open("ab") as file:
-            for part in parts:
-                part.tofile(file)
+            file.write(part)
 
 
 class Pieces:

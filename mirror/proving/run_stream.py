@@ -1,8 +1,8 @@
 """Reads the runs of one partition in bounded pieces, however many there are.
 
 Main type: `RunStream`. It passes over the runs to learn what only all of them say, then
-once more beside the ranges: in memory are those of one range. Runs ascend on the target
-once those that no longer hold are gone; first copies ascend on both sides.
+once more beside the ranges: in memory are those of one range, packed. Runs ascend on
+the target once those that no longer hold are gone; first copies ascend on both sides.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mirror.offsets.runs import COUNT, DOWNSTREAM, UPSTREAM, between, joined
+from mirror.proving.packed_runs import PackedRuns
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -38,12 +39,11 @@ class RunStream:
         """`pieces` are passed over a few times; the rest as for `ranges_of`."""
         self._pieces = pieces if fenced else _Ascending(pieces)
         self._of, self._late, self._fenced = of, late, fenced
-        self.first = self.repeats = self.gone = _NO_RUNS
+        self.first = PackedRuns()
+        self.repeats = self.gone = _NO_RUNS
         self.floors: list[tuple[int, int]] = []
         """From where to where, on the source, the map does not know what stands where.
         """
-        self.count = 0
-        """Runs of first copies, about."""
         self.target_end = of.target_end
         self._ends = False
         self.target_first = of.target_first
@@ -55,7 +55,7 @@ class RunStream:
 
     def read(self, source: int, target: int) -> None:
         """Read on, past these offsets of both sides."""
-        firsts, again, lost = [self.first], [self.repeats], [self.gone]
+        again, lost = [self.repeats], [self.gone]
         while self._up <= source or self._down < target:
             part = next(self._rest, None)
             if part is None:
@@ -64,15 +64,14 @@ class RunStream:
             valid, first, repeats, gone = part
             if not self._of.continues:
                 repeats = repeats[repeats[:, DOWNSTREAM] >= self.target_first]
-            firsts.append(first)
+            self.first.add(first)
             again.append(repeats)
             lost.append(gone)
             if len(first):
                 self._up = int(first[-1, UPSTREAM])
             if len(valid):
                 self._down = int(valid[-1, DOWNSTREAM])
-        if len(firsts) > 1:
-            self.first = np.concatenate(firsts)
+        if len(again) > 1:
             self.repeats = np.concatenate(again)
             self.gone = np.concatenate(lost)
 
@@ -80,8 +79,7 @@ class RunStream:
         """Forget what precedes these offsets, but for the last run: it says where the
         copies of what follows it go on.
         """
-        ends = self.first[:, UPSTREAM] + self.first[:, COUNT]
-        self.first = self.first[max(int(np.searchsorted(ends, source)) - 1, 0) :]
+        self.first.drop(source)
         self.repeats = between(self.repeats, target, _NEVER, DOWNSTREAM)
         self.gone = between(self.gone, source, _NEVER, UPSTREAM)
 
@@ -101,7 +99,6 @@ class RunStream:
         reached = -1
         floor = None
         for valid, first, repeats, below in self._parts():
-            self.count += len(first)
             if len(valid):
                 row = valid[np.argmin(valid[:, UPSTREAM])]
                 if lowest is None or row[UPSTREAM] < lowest[UPSTREAM]:

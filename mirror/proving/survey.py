@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from mirror.clusters.cluster import Cluster
-    from mirror.clusters.topics import Topic
     from mirror.config.schema import FlowConfig
     from mirror.metadata.topics import MirroredTopic
     from mirror.offsets.progress import Position
@@ -101,7 +100,7 @@ def survey(
     logs = Logs(flow, chosen, copies, source, target, since=scope.since)
     known = _KnownRuns()
     if not scope.by_content:
-        known = _read_map(flow, target, chosen, copies, files)
+        known = _read_map(flow, target, chosen, logs, files)
     found = []
     unproven: dict[str, str] = {}
     for topic in chosen:
@@ -171,7 +170,7 @@ def _read_map(
     flow: FlowConfig,
     target: Cluster,
     chosen: list[MirroredTopic],
-    copies: Mapping[str, Topic],
+    logs: Logs,
     files: RunFiles,
 ) -> _KnownRuns:
     """Put the runs of these topics and copies into `files`; returns all else."""
@@ -200,14 +199,18 @@ def _read_map(
         if same and block.target_topic == topic.target_topic:
             first = int(block.runs[0, UPSTREAM])
             firsts[key] = min(first, firsts.get(key, first))
-        if not block.is_of(copies[topic.target_topic]):
+        if not block.is_of(logs.copies[topic.target_topic]):
             continue
         if same:
             files.add(key, block.runs)
         else:
-            # Where they stand is all that counts, whatever holes their source had.
-            there = block.runs[:, [DOWNSTREAM, DOWNSTREAM, COUNT]]
-            older.setdefault(key, []).append(runs.joined(there))
+            # Where they stand is all that counts, whatever holes their source had,
+            # and only what the copy still has.
+            there = runs.joined(block.runs[:, [DOWNSTREAM, DOWNSTREAM, COUNT]])
+            log = logs.of_copy(topic, block.partition)
+            there = runs.between(there, *log, DOWNSTREAM)
+            if len(there):
+                older.setdefault(key, []).append(there)
     return _KnownRuns(
         older={key: np.concatenate(each) for key, each in older.items()},
         late=late,

@@ -1,4 +1,7 @@
-"""Copies that lost records: what their logs once had is expired, the rest missing."""
+"""Copies that lost records: what their logs once had is expired, the rest missing.
+
+And copies whose source was lost: those of a deleted topic.
+"""
 
 from __future__ import annotations
 
@@ -33,16 +36,20 @@ def _copied(a: str, b: str, name: str, **settings: str) -> SparklessFlow:
     flow = SparklessFlow(
         source=a, target=b, topic=name, alias=name, settings=settings
     ).own()
+    _copy(flow, a, b, range(_TIMES))
+    return flow
+
+
+def _copy(flow: SparklessFlow, a: str, b: str, times: range) -> None:
     client = producer(a)
     with Witness(b) as witness, flow.slot() as slot:
         witness.begin(flow.copy)
-        for time in range(1, _TIMES + 1):
+        for time in times:
             for number in range(_EACH):
-                client.produce(name, key=b"%d.%d" % (time, number), partition=0)
+                client.produce(flow.topic, key=b"%d.%d" % (time, number), partition=0)
             assert client.flush(30) == 0
-            count = time * _EACH
+            count = (time + 1) * _EACH
             copy_until(witness, slot, flow.lease(60), count=count, timeout=60)
-    return flow
 
 
 def _recreated(bootstrap: str, topic: str) -> None:
@@ -145,3 +152,24 @@ def test_what_a_copy_never_had_is_missing(
     found = proven(flow, by_content=by_content)
     assert found.findings == ()
     assert [each.account.equal for each in found.partitions] == [_TIMES * _EACH]
+
+
+def test_copies_of_a_deleted_topic_are_counted_apart(
+    clusters: dict[str, PlaygroundCluster], topic_name: str
+) -> None:
+    """A topic is deleted on the source and created again: the new one's records are
+    equal to their copies, the deleted one's copies are counted as such, as far as the
+    copy still has them, and nothing is found.
+    """
+    a, b = clusters["a"].bootstrap, clusters["b"].bootstrap
+    flow = _copied(a, b, topic_name)
+    _recreated(a, topic_name)
+    _copy(flow.own(), a, b, range(_TIMES, _TIMES + 1))
+    delete_records(b, flow.copy, _EACH + 20)  # a marker follows each transaction
+
+    found = proven(flow)
+
+    assert found.findings == ()
+    (part,) = found.partitions
+    assert part.account.records == part.account.equal == _EACH
+    assert part.account.older == _TIMES * _EACH - (_EACH + 19)

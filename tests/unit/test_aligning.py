@@ -24,6 +24,7 @@ from mirror.proving.content.aligning import Aligned, aligned
 from mirror.proving.content.marking import Located, Marks, Piece
 from mirror.proving.copied_partition import CopiedPartition
 from mirror.proving.out_of_reach import OutOfReach
+from mirror.proving.packed_runs import PackedRuns
 from mirror.proving.ranges import Range, narrowed, ranges_of
 from mirror.proving.sides import ProofTerms
 
@@ -206,7 +207,12 @@ def test_ranges_are_narrowed_on_the_side_of_the_copy() -> None:
     """
     runs = np.array([[0, 0, 10], [12, 90, 10], [30, 101, 50]], np.int64)
     work = Range(
-        of=OF, source_first=0, source_end=90, target_first=0, target_end=200, runs=runs
+        of=OF,
+        source_first=0,
+        source_end=90,
+        target_first=0,
+        target_end=200,
+        packed=PackedRuns.of(runs),
     )
 
     parts = list(narrowed(work, 25))

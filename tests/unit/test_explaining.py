@@ -22,6 +22,7 @@ from mirror.proving.explaining import (
     sorted_out,
 )
 from mirror.proving.log_stream import Damage
+from mirror.proving.packed_runs import PackedRuns
 from mirror.proving.ranges import Range
 
 pytestmark = pytest.mark.unit
@@ -33,7 +34,7 @@ OF = CopiedPartition(
 )  # fmt: skip
 WORK = Range(
     of=OF, source_first=0, source_end=100, target_first=0, target_end=110,
-    runs=np.empty((0, 3), np.int64),
+    packed=PackedRuns(),
 )  # fmt: skip
 KEY = 7
 

@@ -15,6 +15,7 @@ from mirror.proving.content.content_findings import not_expired
 from mirror.proving.content.placing import place
 from mirror.proving.copied_partition import CopiedPartition
 from mirror.proving.log_stream import Damage
+from mirror.proving.packed_runs import PackedRuns
 from mirror.proving.ranges import Range
 
 pytestmark = pytest.mark.unit
@@ -26,7 +27,7 @@ OF = CopiedPartition(
 )  # fmt: skip
 WORK = Range(
     of=OF, source_first=0, source_end=100, target_first=0, target_end=110,
-    runs=np.array([[10, 20, 5], [30, 40, 5]], np.int64),
+    packed=PackedRuns.of(np.array([[10, 20, 5], [30, 40, 5]], np.int64)),
 )  # fmt: skip
 
 

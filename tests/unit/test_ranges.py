@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import replace
 from functools import partial
 from itertools import pairwise
-import pickle
 import tracemalloc
 from typing import TYPE_CHECKING
 import uuid
@@ -331,22 +329,22 @@ def test_waiting_tasks_take_little_memory() -> None:
         held, peak = tracemalloc.get_traced_memory()
         tracemalloc.stop()
 
-    assert peak < 57_000_000
-    assert held < 18_000_000
+    assert peak < 12_000_000
+    assert held < 200_000
 
 
-def test_where_a_map_has_many_runs_ranges_are_short(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Runs of what is not proven do not count."""
-    monkeypatch.setattr("mirror.proving.ranges.MOST_RUNS", 10)
-    holes = [(2 * n, n, 1) for n in range(100)]
+def test_runs_on_their_way_to_a_file_take_little_memory() -> None:
+    """Also where each transaction names a single one."""
+    with RunFiles() as files:
+        tracemalloc.start()
+        for at in range(50_000):
+            files.add(("t", at % 4), np.array([[3 * at, 2 * at, 1]], np.int64))
+        held = tracemalloc.get_traced_memory()[0]
+        tracemalloc.stop()
+        found = sum(len(piece) for n in range(4) for piece in files.of(("t", n)))
 
-    whole = _cut(holes, source=(0, 200), target=(0, 100), most=1000)
-    rest = _cut(holes, source=(190, 200), target=(95, 100), continues=True, most=1000)
-
-    assert [len(each.runs) for each in whole] == [10] * 10
-    assert [len(each.runs) for each in rest] == [5]
+    assert found == 50_000
+    assert held < 1.5 * 24 * found
 
 
 def _peak(count: int, *, fenced: bool) -> int:
@@ -374,25 +372,3 @@ def _long(end: int) -> CopiedPartition:
 
 def _lists(each: Range) -> tuple[Runs, Runs]:
     return each.runs.tolist(), each.repeats.tolist()
-
-
-@given(
-    st.lists(
-        st.tuples(*[st.integers(0, 2**62)] * 2, st.integers(0, 2**31 - 1)), max_size=20
-    )
-)
-def test_a_task_gets_the_range_that_the_driver_made(
-    runs: list[tuple[int, int, int]],
-) -> None:
-    """Whatever its runs; with a hole after each record, they take a byte or so each."""
-    made = Range(
-        of=_long(2), source_first=1, source_end=2, target_first=3, target_end=4,
-        runs=np.array(runs, np.int64).reshape(-1, 3), unknown="why",
-    )  # fmt: skip
-    there = pickle.loads(pickle.dumps(made))
-
-    assert there.runs.tolist() == made.runs.tolist()
-    assert there.runs.flags.c_contiguous
-    assert (there.of, there.target_end, there.unknown) == (made.of, 4, "why")
-    holes = np.stack([2 * np.arange(9999), np.arange(9999), np.ones(9999)], axis=1)
-    assert len(pickle.dumps(replace(made, runs=holes.astype(np.int64)))) < 40_000

@@ -15,6 +15,7 @@ from mirror.config.cluster_settings import ClusterConfig
 from mirror.proving import comparing, sides
 from mirror.proving.copied_partition import CopiedPartition
 from mirror.proving.log_stream import LogStream, Stored
+from mirror.proving.packed_runs import PackedRuns
 from mirror.proving.ranges import Range
 from mirror.proving.sides import ProofTerms
 from tests.harness import hostile_batches
@@ -176,7 +177,7 @@ def _compared(
     )  # fmt: skip
     work = Range(
         of=of, source_first=0, source_end=ends[0], target_first=0, target_end=ends[1],
-        runs=np.array(runs, np.int64),
+        packed=PackedRuns.of(np.array(runs, np.int64)),
     )  # fmt: skip
     a, b = (cast("Cluster", Fake(each)) for each in (source, target))
     made = comparing._Comparison(TERMS, work, a, b)

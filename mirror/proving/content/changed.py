@@ -14,6 +14,7 @@ import numpy as np
 
 from mirror.batches import alignment
 from mirror.proving.comparing import compare
+from mirror.proving.packed_runs import PackedRuns
 from mirror.proving.ranges import Range
 
 if TYPE_CHECKING:
@@ -87,7 +88,8 @@ def differences(terms: ProofTerms, of: CopiedPartition, pairs: Longs) -> Odd:
             terms,
             Range(
                 of=of, source_first=int(up), source_end=int(last_up) + 1,
-                target_first=int(down), target_end=int(last_down) + 1, runs=runs,
+                target_first=int(down), target_end=int(last_down) + 1,
+                packed=PackedRuns.of(runs),
             ),
         ).odd  # fmt: skip
         found.append(odd[odd[:, alignment.WHAT] == alignment.UNEQUAL])

@@ -64,7 +64,8 @@ def _place(
     rows = np.flatnonzero(
         (odd[:, alignment.WHAT] == what) & (odd[:, there] == alignment.NOWHERE)
     )
-    runs = work.runs[work.runs[:, COUNT] > 0]
+    runs = work.runs
+    runs = runs[runs[:, COUNT] > 0]
     following = np.searchsorted(runs[:, begins], odd[rows, here], "right")
     places = np.append(runs[:, others], end)[following] - 1
     if expired_before:

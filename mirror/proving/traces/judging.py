@@ -15,6 +15,7 @@ from mirror.batches import alignment
 from mirror.proving import explaining, findings
 from mirror.proving.comparing import compare
 from mirror.proving.explaining import NO_EXCUSES
+from mirror.proving.packed_runs import PackedRuns
 from mirror.proving.ranges import Range
 from mirror.proving.runner import InProcess
 from mirror.proving.settling import Settling
@@ -51,7 +52,7 @@ def judge(
     work = Range(
         of=of, source_first=of.source_first, source_end=of.source_end,
         target_first=of.target_first, target_end=of.target_end,
-        runs=np.array(pair, np.int64).reshape(-1, 3),
+        packed=PackedRuns.of(np.array(pair, np.int64).reshape(-1, 3)),
     )  # fmt: skip
     compared = compare(terms, work)
     if compared.equal:

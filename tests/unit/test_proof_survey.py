@@ -1,0 +1,65 @@
+"""What a survey keeps of the offset map."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+import uuid
+
+import numpy as np
+import pytest
+
+from mirror.clusters.topics import Topic
+from mirror.metadata.topics import MirroredTopic
+from mirror.offsets import record_places
+from mirror.offsets.runs import Block
+from mirror.proving import survey
+from mirror.proving.logs import Logs
+from mirror.proving.run_files import RunFiles
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = pytest.mark.unit
+
+NOW, DELETED, COPY = (uuid.UUID(int=n) for n in (1, 2, 3))
+KEY = ("t", 0)
+
+
+def test_runs_of_deleted_topics_are_kept_as_far_as_the_copy_reaches(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Places that retention has taken, and those behind the end, take no memory; of a
+    run that reaches into the log, the rest counts. This topic's runs are all kept.
+    """
+    deleted = [(0, 0, 10), (20, 11, 10), (40, 95, 10)]
+
+    def blocks(*_: Any, **__: Any) -> Iterator[tuple[Block, bool]]:
+        for run in deleted:
+            yield _block(DELETED, run), False
+        yield _block(NOW, (0, 22, 70)), False
+
+    monkeypatch.setattr(record_places, "blocks", blocks)
+    monkeypatch.setattr(survey, "settled_ends", lambda *_: ({}, set()))
+    monkeypatch.setattr(survey, "TopicReader", lambda *_: SimpleNamespace(start=0))
+    topic = MirroredTopic(topic="t", target_topic="A.t", partitions=1, topic_id=NOW.hex)
+    copy = Topic(name="A.t", topic_id=COPY, leaders={}, error=0, replication_factor=1)
+    logs = Logs.__new__(Logs)
+    logs.copies = {"A.t": copy}
+    logs._starts, logs._ends = {("A.t", 0): 15}, {("A.t", 0): 92}
+    flow: Any = SimpleNamespace(source="A", separator=".", exactly_once=True)
+    target: Any = SimpleNamespace(topic=lambda _: copy)
+
+    with RunFiles() as files:
+        known = survey._read_map(flow, target, [topic], logs, files)
+        mine = [run for piece in files.of(KEY) for run in piece.tolist()]
+
+    assert known.older[KEY].tolist() == [[15, 15, 6]]
+    assert mine == [[0, 22, 70]]
+
+
+def _block(topic_id: uuid.UUID, run: tuple[int, int, int]) -> Block:
+    return Block(
+        topic="t", partition=0, target_topic="A.t", topic_id=topic_id, copy_id=COPY,
+        runs=np.array([run], np.int64),
+    )  # fmt: skip
