@@ -48,10 +48,10 @@ def _names_in(schema: Any) -> Iterator[tuple[str, tuple[dict[str, Any], str]]]:
         if not isinstance(each, dict):
             continue
         kind = each["type"]
-        if kind in ("array", "map"):
-            left.append((each["items" if kind == "array" else "values"], space))
-        elif not isinstance(kind, str):
+        if isinstance(kind, list | dict):
             left.append((kind, space))
+        elif kind in {"array", "map"}:
+            left.append((each["items" if kind == "array" else "values"], space))
         elif kind in _NAMED:
             name = each["name"]
             if "." not in name:
@@ -77,12 +77,11 @@ class _AvroWalk:
             raise BoundsError(f"it is nested deeper than {_DEEPEST}")
         if self._steps > _MOST_STEPS:
             raise BoundsError(f"it has more than {_MOST_STEPS:,} parts")
-        if isinstance(schema, list):
-            chosen = self._choice(len(schema), "branch of a union")
-            self.value(schema[chosen], space, depth + 1)
-            return
-        kind = schema if isinstance(schema, str) else schema["type"]
-        if not isinstance(kind, str):
+        kind = schema["type"] if isinstance(schema, dict) else schema
+        if isinstance(kind, list):
+            chosen = self._choice(len(kind), "branch of a union")
+            self.value(kind[chosen], space, depth + 1)
+        elif isinstance(kind, dict):
             self.value(kind, space, depth + 1)
         elif kind in _FIXED_SIZES:
             self._skip(_FIXED_SIZES[kind])
@@ -90,10 +89,8 @@ class _AvroWalk:
             self._whole(_LONGEST[kind])
         elif kind in {"bytes", "string"}:
             self._skip(self._whole())
-        elif kind == "array":
-            self._blocks(None, schema["items"], space, depth)
-        elif kind == "map":
-            self._blocks("string", schema["values"], space, depth)
+        elif kind in {"array", "map"}:
+            self._blocks(schema, space, depth)
         elif kind in _NAMED:
             self._known(*self._named_by(schema["name"], schema, space), depth)
         else:
@@ -118,13 +115,15 @@ class _AvroWalk:
             for field in schema["fields"]:
                 self.value(field["type"], space, depth + 1)
 
-    def _blocks(self, key: str | None, item: Any, space: str, depth: int) -> None:
+    def _blocks(self, schema: dict[str, Any], space: str, depth: int) -> None:
+        is_map = schema["type"] == "map"
+        item = schema["values" if is_map else "items"]
         while count := self._whole():
             if count < 0:
                 self._whole()  # how many bytes they have
             for _ in range(abs(count)):
-                if key is not None:
-                    self.value(key, space, depth + 1)
+                if is_map:
+                    self.value("string", space, depth + 1)
                 self.value(item, space, depth + 1)
 
     def _choice(self, of: int, what: str) -> int:

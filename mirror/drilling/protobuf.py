@@ -16,8 +16,9 @@ _DEEPEST = 100
 """As readers have it."""
 _MOST_STEPS = 1 << 20
 _LEFT_OUT = re.compile(
-    r'//[^\n]*|/\*(?:.*?\*/|.*\Z)|"(?:\\.|[^"\\\n])*"?|\'(?:\\.|[^\'\\\n])*\'?', re.DOTALL
-)  # fmt: skip
+    r"""//[^\n]*|/\*(?:.*?\*/|.*\Z)|"(?:\\.|[^"\\\n])*"?|'(?:\\.|[^'\\\n])*'?""",
+    re.DOTALL,
+)
 """Comments and texts."""
 _TOKEN = re.compile(r"[\w.]+|[^\w\s]")
 _VARINT, _, _SIZED, _BEGIN, _END = range(5)

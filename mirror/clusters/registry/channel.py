@@ -201,7 +201,8 @@ class Channel:
                 self.failed += 1
                 raise RegistryError(
                     f"{self.where} answers {status} with something other than JSON "
-                    f"({answer.kind}), as a proxy does; url must be where Confluent's API is",
+                    f"({answer.kind[:_MOST_WORDS]}), as a proxy does; url must be "
+                    "where Confluent's API is",
                     status=status,
                     retriable=True,
                 ) from error
