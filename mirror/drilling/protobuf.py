@@ -58,19 +58,19 @@ def walk(text: str, content: bytes) -> None:
 
 def _declared(text: str) -> _Declared:
     file = _Declared()
-    around: list[_Declared | None] = [file]
-    """None: a block of another kind."""
+    around = [file]
+    """A block of another kind stands for the message that it is in."""
     coming: _Declared | None = None
     words = ["", *_TOKEN.findall(_LEFT_OUT.sub(" ", text)), "", ""]
     for before, word, name, after in zip(
         words, words[1:], words[2:], words[3:], strict=False
     ):
-        within = next((each for each in reversed(around) if each is not None), file)
+        within = around[-1]
         if word == "message" and before in {"", "{", "}", ";"} and after == "{":
             coming = _Declared()
             within.inner.append(coming)
         elif word == "{":
-            around.append(coming)
+            around.append(coming or within)
             coming = None
         elif word == "}" and len(around) > 1:
             around.pop()

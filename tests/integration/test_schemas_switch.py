@@ -430,11 +430,10 @@ def test_a_drill_finds_schemas_that_the_target_lacks(
         there.prepare(one, two)
         client = producer(one)
         framed = [b"\0" + number.to_bytes(4) for number in ids]
-        client.produce(topic_name, key=b"k", value=framed[0] + b"x", partition=0)
-        client.produce(topic_name, key=framed[1], value=None, partition=1)
-        client.produce(topic_name, value=b"x", partition=1,
-                       # Protobuf's has the place of the message behind the id.
-                       headers=[("__value_schema_id", framed[2] + b"\0")])  # fmt: skip
+        client.produce(topic_name, key=b"k", value=framed[0] + b"\0", partition=0)
+        client.produce(topic_name, key=framed[1] + b"\0", value=None, partition=1)
+        client.produce(topic_name, value=b"\2\2x", partition=1,
+                       headers=[("__value_schema_id", framed[2])])  # fmt: skip
         client.produce(topic_name, key=b"\0", value=b"\0\0\0\xff\xff..", partition=1)
         assert client.flush(30) == 0
         there.copy(two, there.copied, 104)
@@ -486,12 +485,14 @@ def test_a_drill_goes_by_what_ids_mean(
         copied = b.ask("GET", "/subjects/price/versions/1")["id"]
         assert a.text(id_) == b.text(copied) != a.text(copied)
         client = producer(one)
-        client.produce(topic_name, value=b"\0" + id_.to_bytes(4) + b"\2x", partition=0)
+        client.produce(
+            topic_name, value=b"\0" + id_.to_bytes(4) + b"\2\2x", partition=0
+        )
         assert client.flush(30) == 0
         there.copy(two, there.copied, 101)
         there.round()
         last = read_topic(two, there.copied)[0][-1].value()
-        assert last == b"\0" + copied.to_bytes(4) + b"\2x"
+        assert last == b"\0" + copied.to_bytes(4) + b"\2\2x"
         assert there.drill().findings == ()
 
         gone = {"status": 404, "body": b'{"error_code": 40401, "message": "gone"}'}
@@ -500,3 +501,63 @@ def test_a_drill_goes_by_what_ids_mean(
     assert (found.level, found.subject) == (FindingLevel.NOT_READY, f"schema {copied}")
     assert "not money version 1, which it needs" in found.reason
     assert found.command.endswith(f"--id {id_}")
+
+
+def test_a_drill_decodes_records(
+    clusters: Clusters, topic_name: str, a: Raw, b: Raw
+) -> None:
+    """Of each id in use one record is decoded with what the target's registry answers:
+    sound are Avro with a type of another subject, JSON, Protobuf and ids in headers. A
+    record that is none of that is named by its place, one that is too large to try is
+    not called broken, and topics that `schemas_topics` leaves out are not looked at.
+    """
+    one, two = clusters["a"].bootstrap, clusters["b"].bootstrap
+    create_topic(one, topic_name, 2)
+    a.register("money", avro("Money", "currency"))
+    text = json.dumps({"type": "record", "name": "P",
+                       "fields": [{"name": "price", "type": "n.Money"}]})  # fmt: skip
+    refers = [{"name": "n.Money", "subject": "money", "version": 1}]
+    price = a.register("price", text, references=refers)
+    file = 'syntax = "proto3";\nmessage A { }\nmessage B { string s = 1; }'
+    proto = a.register("proto", file, kind="PROTOBUF")
+    plain = a.register("json", '{"type": "object"}', kind="JSON")
+    large = a.register("large", '"bytes"')
+    sound = {
+        price: b"\2\6EUR",
+        proto: b"\2\2\x0a\1x",
+        plain: b'{"a": 1}',
+        large: b"\xc0\xcf\x24" + bytes(300_000),
+    }
+    broken = {price: b"\2\x60EUR", proto: b"\2\4\x0a\1x", plain: b"{"}
+    with pair(clusters, topic_name, a, b, made=Drilled) as there:
+        there.prepare(one, two)
+        sync(there)
+        client = producer(one)
+        header = ("__value_schema_id", b"\0" + proto.to_bytes(4) + b"\2\2")
+        client.produce(topic_name, value=b"\x0a\1x", headers=[header], partition=0)
+        count = 101
+        for contents in (sound, broken):
+            for number, content in contents.items():
+                value = b"\0" + number.to_bytes(4) + content
+                client.produce(topic_name, value=value, partition=0)
+            assert client.flush(30) == 0
+            count += len(contents)
+            there.copy(two, there.copied, count)
+            there.round()
+            drill = there.drill(records=len(contents))
+            if contents is sound:
+                assert drill.findings == ()
+                [told] = [each for each in drill.unseen if "256 KiB" in each]
+                assert told.startswith(f"schema {large} in {there.copied}-0 at offset")
+    last = read_topic(two, there.copied)[0][-3:]
+    assert [(each.level, each.subject) for each in drill.findings] == [
+        (FindingLevel.NOT_READY, f"schema {number}") for number in sorted(broken)
+    ]
+    for found, copy_ in zip(drill.findings, last, strict=True):
+        assert found.reason.startswith(f"{there.copied}-0 at offset {copy_.offset()} ")
+        assert "schemas_topics" in found.cure
+    assert "ends early" in drill.findings[0].reason
+    with pair(
+        clusters, topic_name, a, b, made=Drilled, schemas_topics=["other"]
+    ) as there:
+        assert there.drill().findings == ()
