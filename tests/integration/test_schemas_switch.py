@@ -514,49 +514,53 @@ def test_a_drill_decodes_records(
     one, two = clusters["a"].bootstrap, clusters["b"].bootstrap
     create_topic(one, topic_name, 2)
     a.register("money", avro("Money", "currency"))
-    text = json.dumps({"type": "record", "name": "P",
-                       "fields": [{"name": "price", "type": "n.Money"}]})  # fmt: skip
     refers = [{"name": "n.Money", "subject": "money", "version": 1}]
-    price = a.register("price", text, references=refers)
-    file = 'syntax = "proto3";\nmessage A { }\nmessage B { string s = 1; }'
-    proto = a.register("proto", file, kind="PROTOBUF")
-    plain = a.register("json", '{"type": "object"}', kind="JSON")
+    framed, broken = [], []
+    for mark, contents in (
+        ("S", [b"\2\6EUR", b"\2\2\x0a\1x", b'{"a": 1}']),
+        ("B", [b"\2\x60EUR", b"\2\4\x0a\1x", b"{"]),
+    ):
+        fields = [{"name": "price", "type": "n.Money"}]
+        text = json.dumps({"type": "record", "name": mark, "fields": fields})
+        file = (
+            f'syntax = "proto3";\nmessage {mark} {{ }}\nmessage M {{ string s = 1; }}'
+        )
+        ids = [
+            a.register(f"{mark}-avro", text, references=refers),
+            a.register(f"{mark}-proto", file, kind="PROTOBUF"),
+            a.register(f"{mark}-json", f'{{"title": "{mark}"}}', kind="JSON"),
+        ]
+        broken = [b"\0" + each.to_bytes(4) for each in ids]
+        framed += [one + other for one, other in zip(broken, contents, strict=True)]
     large = a.register("large", '"bytes"')
-    sound = {
-        price: b"\2\6EUR",
-        proto: b"\2\2\x0a\1x",
-        plain: b'{"a": 1}',
-        large: b"\xc0\xcf\x24" + bytes(300_000),
-    }
-    broken = {price: b"\2\x60EUR", proto: b"\2\4\x0a\1x", plain: b"{"}
+    framed.append(b"\0" + large.to_bytes(4) + b"\xc0\xcf\x24" + bytes(300_000))
+    apart = a.register("apart", f"{file}\nmessage C {{ }}", kind="PROTOBUF")
+    header = ("__value_schema_id", b"\0" + apart.to_bytes(4) + b"\2\2")
     with pair(clusters, topic_name, a, b, made=Drilled) as there:
         there.prepare(one, two)
         sync(there)
         client = producer(one)
-        header = ("__value_schema_id", b"\0" + proto.to_bytes(4) + b"\2\2")
-        client.produce(topic_name, value=b"\x0a\1x", headers=[header], partition=0)
-        count = 101
-        for contents in (sound, broken):
-            for number, content in contents.items():
-                value = b"\0" + number.to_bytes(4) + content
-                client.produce(topic_name, value=value, partition=0)
-            assert client.flush(30) == 0
-            count += len(contents)
-            there.copy(two, there.copied, count)
-            there.round()
-            drill = there.drill(records=len(contents))
-            if contents is sound:
-                assert drill.findings == ()
-                [told] = [each for each in drill.unseen if "256 KiB" in each]
-                assert told.startswith(f"schema {large} in {there.copied}-0 at offset")
-    last = read_topic(two, there.copied)[0][-3:]
-    assert [(each.level, each.subject) for each in drill.findings] == [
-        (FindingLevel.NOT_READY, f"schema {number}") for number in sorted(broken)
+        client.produce(topic_name, value=b"\x0a\1x", headers=[header], partition=1)
+        for each in framed:
+            client.produce(topic_name, value=each, partition=0)
+        assert client.flush(30) == 0
+        there.copy(two, there.copied, 101 + len(framed))
+        there.round()
+        drill = there.drill()
+    at = {
+        each.value()[:5]: f"{there.copied}-0 at offset {each.offset()} "
+        for each in read_topic(two, there.copied)[0]
+    }
+    assert [each.subject for each in drill.findings] == [
+        f"schema {int.from_bytes(each[1:])}" for each in broken
     ]
-    for found, copy_ in zip(drill.findings, last, strict=True):
-        assert found.reason.startswith(f"{there.copied}-0 at offset {copy_.offset()} ")
+    for found, each in zip(drill.findings, broken, strict=True):
+        assert found.level is FindingLevel.NOT_READY
+        assert found.reason.startswith(at[each])
         assert "schemas_topics" in found.cure
     assert "ends early" in drill.findings[0].reason
+    [told] = [each for each in drill.unseen if "256 KiB" in each]
+    assert told.startswith(f"schema {large} in {at[framed[-1][:5]]}".rstrip())
     with pair(
         clusters, topic_name, a, b, made=Drilled, schemas_topics=["other"]
     ) as there:

@@ -257,7 +257,14 @@ def test_two_services_at_once(
         wait_for(lambda: b.versions() == a.versions() | foreign)
     reader.end()
     assert not reader.failed, reader.failed[:3]
-    assert reader.decoded == written
+    # What is written again has the latest version, with fields that it does not fill.
+    assert written == {
+        topic: [
+            tuple({n: v for n, v in part.items() if v is not None} for part in each)
+            for each in values
+        ]
+        for topic, values in reader.decoded.items()
+    }
     modes = {subject: b.mode(subject) for subject in b.subjects()}
     assert modes.pop("theirs") is None
     assert set(modes.values()) == {"IMPORT"}
