@@ -106,7 +106,9 @@ class HttpLine:
             self._connection = self._made()
         self._connection.timeout = seconds
         if (sock := self._connection.sock) is not None:
-            if select.select([sock], [], [], 0)[0]:
+            poller = select.poll()  # `select` takes no descriptor above 1,023
+            poller.register(sock, select.POLLIN)
+            if poller.poll(0):
                 self._connection.close()  # the next request opens it again
             else:
                 sock.settimeout(seconds)
