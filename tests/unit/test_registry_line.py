@@ -7,12 +7,14 @@ import gzip
 import http.server
 import select
 import threading
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from mirror.clusters.registry import channel
 from mirror.clusters.registry.http_line import BROKEN, HttpAnswer, HttpLine
+from mirror.clusters.registry.pace import RequestPace
 from mirror.errors import RegistryError
 from mirror.retry import Backoff
 from tests.harness.registries import registry
@@ -204,3 +206,24 @@ def test_a_proxy_of_the_environment(
         client.contexts()
     for error in (refused, unusable):
         assert "cret" not in str(error.value)
+
+
+def test_requests_keep_below_a_rate(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second's worth of them goes at once, what follows at the rate; a rest saves up
+    no more than a second's worth.
+    """
+    now = [100.0]
+
+    def sleep(seconds: float) -> None:
+        now[0] += seconds
+
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(time, "sleep", sleep)
+    wait = RequestPace(4)
+    sent = []
+    for rest in (0, 0, 0, 0, 0, 0, 60, 0, 0, 0, 0):
+        now[0] += rest
+        wait()
+        sent.append(now[0] - 100)
+
+    assert sent == [0, 0, 0, 0, 0.25, 0.5, *[60.5] * 4, 60.75]
