@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from mirror.drilling.content_errors import BoundsError, ContentError
+from mirror.errors import BoundsError, ContentError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _Named = dict[str, tuple[dict[str, Any], str]]
 """Types by their full names, each with the namespace in which its own names stand."""
 _DEEPEST = 200
-_MOST_STEPS = 1 << 20
+_MOST_STEPS = 1 << 19
 _FIXED_SIZES = {"null": 0, "boolean": 1, "float": 4, "double": 8}
 _LONGEST = {"int": 5, "long": 10}
 _NAMED = frozenset({"record", "error", "enum", "fixed"})
@@ -103,7 +103,7 @@ class _AvroWalk:
         full = f"{space}.{name}" if space and "." not in name else name
         found = self._named.get(full) or self._named.get(name)
         if found is None:
-            raise ContentError(f"its schema uses {name!r}, which no text defines")
+            raise ContentError(f"its schema uses {name[:99]!r}, which no text defines")
         return found
 
     def _known(self, schema: dict[str, Any], space: str, depth: int) -> None:

@@ -12,8 +12,7 @@ import json
 from typing import TYPE_CHECKING
 
 from mirror.drilling import avro, protobuf
-from mirror.drilling.content_errors import BoundsError, ContentError
-from mirror.errors import MALFORMED
+from mirror.errors import MALFORMED, BoundsError, ContentError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -10,11 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 import re
 
-from mirror.drilling.content_errors import BoundsError, ContentError
+from mirror.errors import BoundsError, ContentError
 
 _DEEPEST = 100
 """As readers have it."""
-_MOST_STEPS = 1 << 20
+_MOST_STEPS = 1 << 19
 _LEFT_OUT = re.compile(
     r"""//[^\n]*|/\*(?:.*?\*/|.*\Z)|"(?:\\.|[^"\\\n])*"?|'(?:\\.|[^'\\\n])*'?""",
     re.DOTALL,

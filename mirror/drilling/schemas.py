@@ -7,24 +7,31 @@ each id with what the target answers. It changes nothing.
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 from mirror.clusters.registry.pace import RequestPace
 from mirror.clusters.registry.registry import Registry
-from mirror.drilling.content_errors import BoundsError, ContentError
 from mirror.drilling.decoding import decode
 from mirror.drilling.findings import DrillFinding, FindingLevel
 from mirror.drilling.schemas_in_use import in_use
-from mirror.errors import RegistryError
+from mirror.errors import BoundsError, ContentError, RegistryError
 from mirror.metadata import schema_claims
 from mirror.metadata.schema_names import references_of, referred
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from mirror.clusters.registry.values import Schema, SchemaVersion
     from mirror.drilling.looked import Looked
     from mirror.metadata.schema_names import Key
+
+_DECODE_SECONDS = 30.0
+"""In all: each record may ask for half a second of walking."""
+_UNDECODED = (
+    "have its producer write what the schema says; where records only look like a "
+    "registry's, leave the topic out of schemas_topics"
+)
 
 
 def judge(looked: Looked, *, records: int, unseen: list[str]) -> Iterator[DrillFinding]:
@@ -39,6 +46,7 @@ def judge(looked: Looked, *, records: int, unseen: list[str]) -> Iterator[DrillF
     pace = RequestPace(flow.schemas_requests_per_second)
     clusters = looked.config.clusters
     meant = _meant(looked)
+    decoder = _Decoder()
     with (
         Registry(clusters[flow.source], pace=pace) as source,
         Registry(clusters[flow.target], pace=pace) as target,
@@ -53,7 +61,6 @@ def judge(looked: Looked, *, records: int, unseen: list[str]) -> Iterator[DrillF
                 return
             if wanted is None:
                 continue  # binary data may begin with a zero, too
-            trace = f"mirror schema trace --flow '{flow.name}' --id {asked}"
             try:
                 held = target.by_id(flow.schemas_context, number)
                 what, needed = _compared(
@@ -67,33 +74,51 @@ def judge(looked: Looked, *, records: int, unseen: list[str]) -> Iterator[DrillF
                     cure="make it answer",
                 )
                 return
-            if what or held is None:
-                yield DrillFinding(
-                    level=FindingLevel.NOT_READY,
-                    subject=f"schema {number}",
-                    reason=f"records of {used.topic} have this id, which the registry "
-                    f"of {flow.target} {what}",
-                    cure="copy it, or remove what is in the way",
-                    command=trace,
-                )
-                continue
             where = f"{used.topic}-{used.partition} at offset {used.offset}"
-            try:
-                if used.content is not None:
-                    decode(held, needed, used.content)
-            except BoundsError as error:
-                unseen.append(f"schema {number} in {where}: {error}")
-            except ContentError as error:
-                yield DrillFinding(
-                    level=FindingLevel.NOT_READY,
-                    subject=f"schema {number}",
-                    reason=f"{where} has this id, and cannot be decoded with what the "
-                    f"registry of {flow.target} answers: {error}",
-                    cure="have its producer write what the schema says; where records "
-                    "only look like a registry's, leave the topic out of "
-                    "schemas_topics",
-                    command=trace,
-                )
+            cure = "copy it, or remove what is in the way"
+            if what or held is None:
+                reason = f"records of {used.topic} have this id, which the registry of "
+                reason += f"{flow.target} {what}"
+            elif not (why := decoder.problem(held, needed, used.content)):
+                continue
+            elif isinstance(why, BoundsError):
+                unseen.append(f"schema {number} in {where}: {why}")
+                continue
+            else:
+                reason = f"{where} has this id, and cannot be decoded with what the "
+                reason += f"registry of {flow.target} answers: {why}"
+                cure = _UNDECODED
+            yield DrillFinding(
+                level=FindingLevel.NOT_READY,
+                subject=f"schema {number}",
+                reason=reason,
+                cure=cure,
+                command=f"mirror schema trace --flow '{flow.name}' --id {asked}",
+            )
+
+
+class _Decoder:
+    """Decodes records, for some seconds in all."""
+
+    def __init__(self) -> None:
+        self._left = _DECODE_SECONDS
+
+    def problem(
+        self, held: Schema, needed: Sequence[Schema], content: bytes | None
+    ) -> ContentError | BoundsError | None:
+        """Why it is not decoded; None: it is, or there is nothing to decode."""
+        if content is None:
+            return None
+        if self._left <= 0:
+            return BoundsError("those before it took too long to decode")
+        began = time.monotonic()
+        try:
+            decode(held, needed, content)
+        except (ContentError, BoundsError) as error:
+            return error
+        finally:
+            self._left -= time.monotonic() - began
+        return None
 
 
 def _meant(looked: Looked) -> dict[int, int]:

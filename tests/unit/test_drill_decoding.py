@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 import pytest
 
 from mirror.clusters.registry.values import Schema
-from mirror.drilling.content_errors import BoundsError, ContentError
+from mirror.drilling import schemas
 from mirror.drilling.decoding import MOST_CONTENT, decode
+from mirror.errors import BoundsError, ContentError
 
 pytestmark = pytest.mark.unit
 
@@ -212,3 +213,12 @@ def test_a_text_of_hostile_protobuf(opened: str) -> None:
     used = time.process_time()
     proto(b"\0", text=f"message M {{ }} {opened * 300_000}")
     assert time.process_time() - used < 20
+
+
+def test_decoding_takes_some_seconds_in_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once these are over, records are not called broken, whatever they are."""
+    monkeypatch.setattr(schemas, "_DECODE_SECONDS", 1e-9)
+    decoder, held = schemas._Decoder(), avro("int")
+    assert decoder.problem(held, [], b"\2") is None
+    assert isinstance(decoder.problem(held, [], b""), BoundsError)
+    assert decoder.problem(held, [], None) is None
