@@ -1,7 +1,7 @@
 """Whether a consumer decodes a record with what a registry answers for its schema.
 
-Main function: `decode`, for Avro, JSON and Protobuf. Whoever writes to a mirrored topic
-chooses the bytes, and whoever registers chooses the text: what is too large, nested too
+Main function: `decode`, for Avro, JSON and Protobuf. Any producer of a mirrored topic
+chooses the bytes, and any client of a registry the text: what is too large, nested too
 deeply or has too many parts is not tried. Values of JSON only have to be JSON, those of
 Protobuf a message that the file has.
 """
