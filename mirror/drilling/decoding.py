@@ -2,8 +2,8 @@
 
 Main function: `decode`, for Avro, JSON and Protobuf. Any producer of a mirrored topic
 chooses the bytes, and any client of a registry the text: what is too large, nested too
-deeply or has too many parts is not tried. Values of JSON only have to be JSON, those of
-Protobuf a message that the file has.
+deeply or has too many parts is not tried. A value of JSON may be any JSON, one of
+Protobuf any message that the file has.
 """
 
 from __future__ import annotations
