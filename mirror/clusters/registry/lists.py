@@ -102,7 +102,7 @@ class Lists:
             self._kept[context, deleted] = kept
         if sum(map(len, raw)) > _LARGE:
             answer = self._page(context, first - 1, (), deleted=deleted)
-            [*_, last] = kept.versions.values()
+            last = next(reversed(kept.versions.values()))
             # Else it has changed meanwhile, or does not know of offsets.
             if list(self._read(context, [answer.raw]).values()) == [last]:
                 until = time.monotonic() + _WHOLE_SECONDS
