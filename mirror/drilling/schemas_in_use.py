@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from mirror.drilling.looked import Looked
 
 _MOST_PARTITIONS = 1000
+_MOST_KEPT = 64 << 20
+"""Bytes to decode."""
 _PARTS = (
     (b"__key_schema_id", to_columns.KEY_AT, to_columns.KEY_SIZE),
     (b"__value_schema_id", to_columns.VALUE_AT, to_columns.VALUE_SIZE),
@@ -67,6 +69,7 @@ def in_use(looked: Looked, records: int, unseen: list[str]) -> dict[int, InUse]:
     starts = topic_admin.list_offsets(target, keys, timestamp=topic_admin.EARLIEST)
     ends = topic_admin.list_offsets(target, keys, timestamp=topic_admin.LATEST)
     found: dict[int, InUse] = {}
+    room = _MOST_KEPT
     for (topic, partition), end in ends.items():
         first = max(starts.get((topic, partition), 0), end - records)
         if first >= end:
@@ -81,9 +84,14 @@ def in_use(looked: Looked, records: int, unseen: list[str]) -> dict[int, InUse]:
                         *_beginnings(part, found), *_headers(part, found)
                     ):  # fmt: skip
                         if number not in found or content is not None:
-                            found[number] = InUse(topic, partition, offset, content)
+                            room -= len(content or b"")
+                            kept = content if room >= 0 else None
+                            found[number] = InUse(topic, partition, offset, kept)
         except CorruptBatchError as error:
             unseen.append(f"schemas in use of {topic}-{partition}: {error}")
+    if room < 0:
+        unseen.append(f"schemas in use: records of more than {_MOST_KEPT >> 20} MiB in "
+                      "all were not decoded")  # fmt: skip
     return found
 
 

@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 from mirror.cli.main import app
 from mirror.clusters.registry.registry import Registry
 from mirror.clusters.registry.values import Mode, Subject
+from mirror.drilling import schemas_in_use
 from mirror.drilling.findings import FindingLevel
 from mirror.errors import MirrorError
 from mirror.metadata import schema_modes, schemas
@@ -504,12 +505,17 @@ def test_a_drill_goes_by_what_ids_mean(
 
 
 def test_a_drill_decodes_records(
-    clusters: Clusters, topic_name: str, a: Raw, b: Raw
+    clusters: Clusters,
+    topic_name: str,
+    a: Raw,
+    b: Raw,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Of each id in use one record is decoded with what the target's registry answers:
     sound are Avro with a type of another subject, JSON, Protobuf and ids in headers. A
     record that is none of that is named by its place, one that is too large to try is
-    not called broken, and topics that `schemas_topics` leaves out are not looked at.
+    not called broken, nor are those for which there is no room, and topics that
+    `schemas_topics` leaves out are not looked at.
     """
     one, two = clusters["a"].bootstrap, clusters["b"].bootstrap
     create_topic(one, topic_name, 2)
@@ -547,6 +553,10 @@ def test_a_drill_decodes_records(
         there.copy(two, there.copied, 101 + len(framed))
         there.round()
         drill = there.drill()
+        monkeypatch.setattr(schemas_in_use, "_MOST_KEPT", 0)
+        without = there.drill()
+    assert without.findings == ()
+    assert "more than 0 MiB in all" in "".join(without.unseen)
     at = {
         each.value()[:5]: f"{there.copied}-0 at offset {each.offset()} "
         for each in read_topic(two, there.copied)[0]
