@@ -154,6 +154,8 @@ def main() -> None:
                   f"and B: {time.process_time() - used:.1f}, "
                   f"{_used(a) - before[0]:.1f} and {_used(b) - before[1]:.1f}"
                   )  # fmt: skip
+            # This one reads what the copy wrote, which is news.
+            assert not schemas.sync(flow, levels_of=()).writes
             subjects = [each.subject for each in found.subjects]
             walls, cpus, requests = [], [], flow.source.asked + flow.target.asked
             for look in range(_LOOKS):
