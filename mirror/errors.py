@@ -120,6 +120,14 @@ class RegistryError(MirrorError):
         super().__init__(message)
 
 
+class ContentError(MirrorError):
+    """No consumer can decode the content of a record."""
+
+
+class BoundsError(MirrorError):
+    """The content of a record is too large, too deep or too slow to try."""
+
+
 class FenceError(ClusterError):
     """ACLs cannot keep producers from writing, or cannot be changed as planned."""
 

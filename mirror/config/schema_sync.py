@@ -44,9 +44,9 @@ class SchemaSync(Section):
     schemas_topics: Patterns = setting(
         default=(".*",),
         on_change=Effect.LEASES,
-        description="With schemas: require, regular expressions that match the whole "
-        "names of the source's topics in whose records to look for ids. Records of "
-        "all others pass at once. Empty: no records wait.",
+        description="Regular expressions that match the whole names of the source's "
+        "topics in whose records to look for ids: with schemas: require, records of "
+        "all others pass at once, and no drill looks at them. Empty: no records wait.",
     )
     schemas_subjects: Patterns = setting(
         default=(".*",),
@@ -116,6 +116,8 @@ class SchemaSync(Section):
 
     def needs_schemas(self, topic: str) -> bool:
         """Whether records of a topic of the source wait for their schemas."""
-        return self.requires_schemas and any(
-            re.fullmatch(pattern, topic) for pattern in self.schemas_topics
-        )
+        return self.requires_schemas and self.may_have_schemas(topic)
+
+    def may_have_schemas(self, topic: str) -> bool:
+        """Whether to look for ids in records of a topic of the source."""
+        return any(re.fullmatch(pattern, topic) for pattern in self.schemas_topics)

@@ -8,11 +8,13 @@ plain HTTP client.
 from __future__ import annotations
 
 from pathlib import Path
+import time
 from typing import TYPE_CHECKING
 import uuid
 
 import pytest
 
+from mirror.clusters.registry import lists
 from mirror.clusters.registry.values import (
     Mode,
     Reference,
@@ -184,6 +186,39 @@ def test_a_list_without_news_is_not_read_again(
     assert len(second) == len(first) + 1
     witness.delete(name, 1)
     assert [e.deleted for e in keeper.versions() if e.subject == name] == [True, False]
+
+
+def test_of_a_large_list_the_end_is_asked_for(
+    keeping: str, keeper: Registry, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One request for each of both lists as long as nothing changed, whose answers have
+    a row; another version and a soft delete are seen at once. Once a minute it is the
+    whole list, and what changed without another count is seen.
+    """
+    monkeypatch.setattr(lists, "_LARGE", 0)
+    witness = Witness(keeping)
+
+    def seen() -> list[tuple[int, bool]]:
+        found = keeper.versions()
+        return [(e.version, e.deleted) for e in found if e.subject == name]
+
+    witness.register(name, record(name, ("a", "int")))
+    first, asked = keeper.versions(), keeper.asked
+    assert keeper.versions() is first
+    assert keeper.asked == asked + 2
+    witness.register(name, record(name, ("b", "int")))
+    assert seen() == [(1, False), (2, False)]
+    witness.delete(name, 1)
+    assert seen() == [(1, True), (2, False)]
+    assert seen() == [(1, True), (2, False)]
+
+    before = keeper.versions()
+    path = f"/subjects/{name}/versions/1?permanent=true"
+    assert witness.ask("DELETE", path)[0] == 200
+    witness.register(name, record(name, ("c", "int")))
+    monkeypatch.setattr(time, "monotonic", lambda now=time.monotonic: now() + 60)
+    assert keeper.versions() is not before
+    assert seen() == [(2, False), (3, False)]
 
 
 def test_ids_and_numbers_are_kept(

@@ -242,3 +242,28 @@ def _text(name: str) -> str:
 
 def _number(name: str) -> int:
     return 1_000_000 + int(name[1:], 16) % 1_000_000_000
+
+
+def test_a_follower_refuses_writes(proxy: RegistryProxy, name: str) -> None:
+    """An instance that answers what it is asked and cannot forward a write to the
+    primary, as while that moves: the next address takes the write.
+    """
+    subject = Subject("", name)
+    made = SchemaVersion(
+        subject=name, version=1, id=_number(name), kind=AVRO, text=_text(name)
+    )
+    for method, write in (
+        ("PUT", lambda client: client.set_mode(subject, Mode.IMPORT)),
+        ("POST", lambda client: client.register(made)),
+        ("DELETE", lambda client: client.delete(subject, 1)),
+    ):
+        with (
+            registry(proxy.url, proxy.behind) as client,
+            proxy.fault(status=500, method=method) as fault,
+        ):
+            client.contexts()
+            left = fault.times
+            write(client)
+            assert client.failed == left - fault.times == 1
+    raw = Witness(proxy.behind).get(f"/subjects/{name}/versions?deleted=true")
+    assert raw == [1]

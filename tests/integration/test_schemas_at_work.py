@@ -48,7 +48,8 @@ def test_a_service_keeps_them_in_step(
 ) -> None:
     """What is registered while a service runs is on the target a look later; while the
     target's registry is down the job says so and records flow; a registry that comes
-    back empty is filled; a conflict is in the status, and settles once it is gone.
+    back empty is filled; a conflict is in the status and on the page, and settles once
+    it is gone.
     """
     a, b = Raw(processes[0].url), Raw(processes[1].url)
     mark = uuid.uuid4().hex[:6]
@@ -90,6 +91,12 @@ def test_a_service_keeps_them_in_step(
         )
         [subject] = status["flows"][0]["schemas"]["subjects"]
         assert "theirs version 1" in subject["reason"]
+        shown = httpx.get(
+            f"{mirror.url}/flow",
+            params={"flow": f"{one}->{other}"},
+            timeout=PATIENCE_SECONDS,
+        ).text
+        assert f"theirs version 1 on {other}" in shown
         b.delete("theirs", 1)
         b.ask("DELETE", "/subjects/theirs/versions/1", permanent="true")
         wait_for(lambda: b.versions() == a.versions())

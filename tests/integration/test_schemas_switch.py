@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 from mirror.cli.main import app
 from mirror.clusters.registry.registry import Registry
 from mirror.clusters.registry.values import Mode, Subject
+from mirror.drilling import schemas_in_use
 from mirror.drilling.findings import FindingLevel
 from mirror.errors import MirrorError
 from mirror.metadata import schema_modes, schemas
@@ -430,11 +431,10 @@ def test_a_drill_finds_schemas_that_the_target_lacks(
         there.prepare(one, two)
         client = producer(one)
         framed = [b"\0" + number.to_bytes(4) for number in ids]
-        client.produce(topic_name, key=b"k", value=framed[0] + b"x", partition=0)
-        client.produce(topic_name, key=framed[1], value=None, partition=1)
-        client.produce(topic_name, value=b"x", partition=1,
-                       # Protobuf's has the place of the message behind the id.
-                       headers=[("__value_schema_id", framed[2] + b"\0")])  # fmt: skip
+        client.produce(topic_name, key=b"k", value=framed[0] + b"\0", partition=0)
+        client.produce(topic_name, key=framed[1] + b"\0", value=None, partition=1)
+        client.produce(topic_name, value=b"\2\2x", partition=1,
+                       headers=[("__value_schema_id", framed[2])])  # fmt: skip
         client.produce(topic_name, key=b"\0", value=b"\0\0\0\xff\xff..", partition=1)
         assert client.flush(30) == 0
         there.copy(two, there.copied, 104)
@@ -486,12 +486,14 @@ def test_a_drill_goes_by_what_ids_mean(
         copied = b.ask("GET", "/subjects/price/versions/1")["id"]
         assert a.text(id_) == b.text(copied) != a.text(copied)
         client = producer(one)
-        client.produce(topic_name, value=b"\0" + id_.to_bytes(4) + b"\2x", partition=0)
+        client.produce(
+            topic_name, value=b"\0" + id_.to_bytes(4) + b"\2\2x", partition=0
+        )
         assert client.flush(30) == 0
         there.copy(two, there.copied, 101)
         there.round()
         last = read_topic(two, there.copied)[0][-1].value()
-        assert last == b"\0" + copied.to_bytes(4) + b"\2x"
+        assert last == b"\0" + copied.to_bytes(4) + b"\2\2x"
         assert there.drill().findings == ()
 
         gone = {"status": 404, "body": b'{"error_code": 40401, "message": "gone"}'}
@@ -500,3 +502,76 @@ def test_a_drill_goes_by_what_ids_mean(
     assert (found.level, found.subject) == (FindingLevel.NOT_READY, f"schema {copied}")
     assert "not money version 1, which it needs" in found.reason
     assert found.command.endswith(f"--id {id_}")
+
+
+def test_a_drill_decodes_records(
+    clusters: Clusters,
+    topic_name: str,
+    a: Raw,
+    b: Raw,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of each id in use one record is decoded with what the target's registry answers:
+    sound are Avro with a type of another subject, JSON, Protobuf and ids in headers. A
+    record that is none of that is named by its place, one that is too large to try is
+    not called broken, nor are those for which there is no room, and topics that
+    `schemas_topics` leaves out are not looked at.
+    """
+    one, two = clusters["a"].bootstrap, clusters["b"].bootstrap
+    create_topic(one, topic_name, 2)
+    a.register("money", avro("Money", "currency"))
+    refers = [{"name": "n.Money", "subject": "money", "version": 1}]
+    framed, broken = [], []
+    for mark, contents in (
+        ("S", [b"\2\6EUR", b"\2\2\x0a\1x", b'{"a": 1}']),
+        ("B", [b"\2\x60EUR", b"\2\4\x0a\1x", b"{"]),
+    ):
+        fields = [{"name": "price", "type": "n.Money"}]
+        text = json.dumps({"type": "record", "name": mark, "fields": fields})
+        file = (
+            f'syntax = "proto3";\nmessage {mark} {{ }}\nmessage M {{ string s = 1; }}'
+        )
+        ids = [
+            a.register(f"{mark}-avro", text, references=refers),
+            a.register(f"{mark}-proto", file, kind="PROTOBUF"),
+            a.register(f"{mark}-json", f'{{"title": "{mark}"}}', kind="JSON"),
+        ]
+        broken = [b"\0" + each.to_bytes(4) for each in ids]
+        framed += [one + other for one, other in zip(broken, contents, strict=True)]
+    large = a.register("large", '"bytes"')
+    framed.append(b"\0" + large.to_bytes(4) + b"\xc0\xcf\x24" + bytes(300_000))
+    apart = a.register("apart", f"{file}\nmessage C {{ }}", kind="PROTOBUF")
+    header = ("__value_schema_id", b"\0" + apart.to_bytes(4) + b"\2\2")
+    with pair(clusters, topic_name, a, b, made=Drilled) as there:
+        there.prepare(one, two)
+        sync(there)
+        client = producer(one)
+        client.produce(topic_name, value=b"\x0a\1x", headers=[header], partition=1)
+        for each in framed:
+            client.produce(topic_name, value=each, partition=0)
+        assert client.flush(30) == 0
+        there.copy(two, there.copied, 101 + len(framed))
+        there.round()
+        drill = there.drill()
+        monkeypatch.setattr(schemas_in_use, "_MOST_KEPT", 0)
+        without = there.drill()
+    assert without.findings == ()
+    assert "more than 0 MiB in all" in "".join(without.unseen)
+    at = {
+        each.value()[:5]: f"{there.copied}-0 at offset {each.offset()} "
+        for each in read_topic(two, there.copied)[0]
+    }
+    assert [each.subject for each in drill.findings] == [
+        f"schema {int.from_bytes(each[1:])}" for each in broken
+    ]
+    for found, each in zip(drill.findings, broken, strict=True):
+        assert found.level is FindingLevel.NOT_READY
+        assert found.reason.startswith(at[each])
+        assert "schemas_topics" in found.cure
+    assert "ends early" in drill.findings[0].reason
+    [told] = [each for each in drill.unseen if "256 KiB" in each]
+    assert told.startswith(f"schema {large} in {at[framed[-1][:5]]}".rstrip())
+    with pair(
+        clusters, topic_name, a, b, made=Drilled, schemas_topics=["other"]
+    ) as there:
+        assert there.drill().findings == ()

@@ -19,7 +19,7 @@ from tests.harness.load import producer
 from tests.harness.registry_proxy import RegistryProxy
 from tests.harness.schema_load import Reader, evolve
 from tests.harness.schemas import Raw, avro
-from tests.harness.service import config_for
+from tests.harness.service import RunningMirror, config_for
 from tests.harness.slots import RunningLease, SparklessFlow
 from tests.harness.waiting import wait_for
 from tests.harness.witness import read_topic
@@ -202,3 +202,69 @@ def test_a_registry_is_down_for_a_minute(
             wait_for(lambda: len(copied(new)) >= len(sent[new]))
     assert {topic: copied(topic) for topic in topics} == sent
     assert Raw(processes[1].url).versions() == registry.versions()
+
+
+@pytest.mark.full
+def test_two_services_at_once(
+    clusters: Clusters,
+    processes: tuple[RegistryProcess, RegistryProcess],
+    tmp_path: Path,
+) -> None:
+    """Two services lead one flow at the same time, since none of them has a group, and
+    fence each other again and again while a producer's schemas evolve: a consumer on
+    the target decodes every record once, in order, the moment it has it; the target has
+    each version once and whole, and every subject is in IMPORT, those of others apart.
+    """
+    a, b = (Raw(each.url) for each in processes)
+    b.set_mode("IMPORT")
+    theirs = {"schema": avro("Theirs", "x"), "id": 9000, "version": 1}
+    b.ask("POST", "/subjects/theirs/versions", theirs)
+    b.set_mode("READWRITE")
+    foreign = b.versions()
+    topics = [f"twice-{uuid.uuid4().hex[:6]}-{name}" for name in ("a", "json")]
+    for topic in topics:
+        create_topic(clusters["a"].bootstrap, topic, 1)
+    reader = Reader(clusters["b"].bootstrap, topics, b.url)
+    reader.start()
+    written: dict[str, list[Any]] = {topic: [] for topic in topics}
+    config = config_of(clusters, (a.url, b.url), topics, start="earliest")
+    config["flows"] = {
+        name: {**flow, "schemas_seconds": 1} for name, flow in config["flows"].items()
+    }
+    config["service"] = {"group": None}
+
+    def write() -> bool:
+        """More versions than before; whether both services have been fenced."""
+        versions = len(a.versions()) // 4 + 1
+        more = evolve(clusters["a"].bootstrap, a, topics, versions=versions)
+        for topic, values in more.items():
+            written[topic] += values
+        return all(each.flow()["restarts"] >= 2 for each in services)
+
+    with ExitStack() as stack:
+        services = [
+            stack.enter_context(RunningMirror(config, tmp_path / name))
+            for name in ("one", "other")
+        ]
+        wait_for(write)
+        assert services[1].terminate() == 0
+        wanted = sum(map(len, written.values()))
+        wait_for(
+            lambda: (
+                sum(map(len, reader.decoded.values())) + len(reader.failed) >= wanted
+            )
+        )
+        wait_for(lambda: b.versions() == a.versions() | foreign)
+    reader.end()
+    assert not reader.failed, reader.failed[:3]
+    # What is written again has the latest version, with fields that it does not fill.
+    assert written == {
+        topic: [
+            tuple({n: v for n, v in part.items() if v is not None} for part in each)
+            for each in values
+        ]
+        for topic, values in reader.decoded.items()
+    }
+    modes = {subject: b.mode(subject) for subject in b.subjects()}
+    assert modes.pop("theirs") is None
+    assert set(modes.values()) == {"IMPORT"}

@@ -87,6 +87,16 @@ A, B, C = (f"http://{name}" for name in "abc")
         ({"A->B": {}}, {"A": A, "B": B}, ""),
         ({"A->B": {"schemas": "off"}}, {}, ""),
         ({"A->B": {}}, {"A": A}, "B has none; add clusters.B.schema_registry"),
+        (
+            {"A->B": {"schemas": "require"}},
+            {"B": B},
+            "A has none; add clusters.A.schema_registry",
+        ),
+        (
+            {"A->B": {"schemas": "require", "schemas_ids": "translate"}},
+            {"A": A},
+            "B has none; add clusters.B.schema_registry",
+        ),
         ({"A->B": {}}, {"A": A, "B": A}, "A and B have one registry, http://a"),
         ({"A->B": {"topics": ["_schemas"]}}, {"A": A, "B": B}, "use one of them"),
         (

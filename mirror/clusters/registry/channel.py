@@ -9,22 +9,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 import hashlib
+from http import HTTPStatus
 import json
 import re
 import ssl
 import time
 from typing import TYPE_CHECKING, Any, Literal
 
-import httpx
-
 from mirror.clusters.patience import left
 from mirror.clusters.registry import login
+from mirror.clusters.registry.http_line import BROKEN, HttpLine
 from mirror.errors import MALFORMED, RegistryError, system_error
 from mirror.retry import Backoff
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Hashable, Mapping
 
+    from mirror.clusters.registry.http_line import HttpAnswer
     from mirror.config.registry_settings import RegistryConfig
 
 Method = Literal["GET", "PUT", "POST", "DELETE"]
@@ -40,8 +41,6 @@ _HEADERS = {
     "Content-Type": _JSON,
 }
 _HEADER = re.compile(r"([\x21-\x7e]([\t\x20-\x7e]*[\x21-\x7e])?)?")
-_ENCODINGS = frozenset({"", "identity", "gzip"})
-"""Others, or several, unpack to any size at once."""
 _MAY_PASS = frozenset({408, 425, 429})
 NOT_THERE = frozenset({404, 405, 501})
 """HTTP's statuses for a part of the API that a registry does not have."""
@@ -71,7 +70,8 @@ class Channel:
         self._config = config
         self._alias = alias
         self._pace = pace
-        self._client: httpx.Client | None = None
+        self._lines: dict[str, HttpLine] = {}
+        """By address."""
         self._mark: Hashable = None
         self._first = 0
         """The address that answered last."""
@@ -105,11 +105,11 @@ class Channel:
                 pause = _PAUSE.after(pause)
                 time.sleep(pause)
             try:
-                answer, raw = self._once(method, path, params or {}, content)
-                return self._understood(method, answer, raw, known)
+                answer = self._once(method, path, params or {}, content)
+                return self._understood(method, answer, known)
             except RegistryError as error:
                 failure = error
-            if failure.status == httpx.codes.UNAUTHORIZED and not renewed:
+            if failure.status == HTTPStatus.UNAUTHORIZED and not renewed:
                 renewed = login.forget(self._config, self._alias)
                 if renewed:
                     continue
@@ -119,9 +119,9 @@ class Channel:
         raise failure
 
     def close(self) -> None:
-        if self._client is not None:
-            self._client.close()
-            self._client = None
+        for line in self._lines.values():
+            line.close()
+        self._lines.clear()
 
     @property
     def _url(self) -> str:
@@ -133,13 +133,13 @@ class Channel:
         path: str,
         params: Mapping[str, str],
         content: bytes | None,
-    ) -> tuple[httpx.Response, bytes]:
+    ) -> HttpAnswer:
         self._pace()
         headers = {**_HEADERS, **self._config.headers}
         if authorization := login.authorization(self._config, self._alias):
             headers["Authorization"] = authorization
         if not all(map(_HEADER.fullmatch, headers.values())):
-            # httpx would say so with the whole value, which may be a secret.
+            # The client would say so with the whole value, which may be a secret.
             raise RegistryError(
                 f"{self.where} was not asked: the login, or one of {login.PLACE}."
                 "headers, has a line break or another character that no header may have"
@@ -147,74 +147,48 @@ class Channel:
         self.asked += 1
         seconds = left(self._config.timeout_seconds)
         try:
-            client = self._connected()
-            until = time.monotonic() + seconds
-            with client.stream(
-                method,
-                f"{self._url}{path}",
-                params=params,
-                content=content,
-                headers=headers,
-                timeout=seconds,
-            ) as answer:
-                raw = self._whole(answer, until)
-        except httpx.TimeoutException as error:
+            return self._line().ask(
+                method, path, params, content,
+                headers=headers, seconds=seconds, largest=_LARGEST,
+            )  # fmt: skip
+        except TimeoutError as error:
             self.failed += 1
             raise RegistryError(
                 f"{self.where} does not answer within {round(seconds, 1):g} s",
                 retriable=True,
             ) from error
-        except (httpx.HTTPError, httpx.InvalidURL, ImportError, ValueError) as error:
-            # The last two: a proxy from the environment that httpx cannot use.
+        except OverflowError as error:
+            raise RegistryError(
+                f"{self.where} answers more than {_LARGEST >> 20} MiB at once"
+            ) from error
+        except BROKEN as error:
             self.failed += 1
             raise self._unreached(error) from error
-        return answer, raw
 
-    def _connected(self) -> httpx.Client:
-        """A client whose connections have the certificates that the files hold now."""
+    def _line(self) -> HttpLine:
+        """A connection with the certificates that the files hold now."""
         mark = login.mark(self._config)
-        if self._client is None or mark != self._mark:
+        if mark != self._mark:
             self.close()
-            tls = any(url.startswith("https:") for url in self._config.url)
-            self._client = httpx.Client(
-                verify=login.context(self._config, self._alias) if tls else False,
-                timeout=self._config.timeout_seconds,
-                follow_redirects=False,
-            )
             self._mark = mark
-        return self._client
-
-    def _whole(self, answer: httpx.Response, until: float) -> bytes:
-        if answer.headers.get("content-encoding", "").lower() not in _ENCODINGS:
-            raise RegistryError(
-                f"{self.where} answers in an encoding not asked for", retriable=True
-            )
-        parts, size = [], 0
-        # Without a size of parts, which would be waited for.
-        for part in answer.iter_bytes():
-            parts.append(part)
-            size += len(part)
-            if size > _LARGEST:
-                raise RegistryError(
-                    f"{self.where} answers more than {_LARGEST >> 20} MiB at once"
-                )
-            if time.monotonic() > until:
-                raise httpx.ReadTimeout("")
-        return b"".join(parts)
+        if (line := self._lines.get(self._url)) is None:
+            tls = self._url.startswith("https:")
+            context = login.context(self._config, self._alias) if tls else None
+            line = self._lines[self._url] = HttpLine(self._url, context)
+        return line
 
     def _understood(
         self,
         method: Method,
-        answer: httpx.Response,
-        raw: bytes,
+        answer: HttpAnswer,
         known: Collection[bytes] | None,
     ) -> RegistryAnswer:
-        status, digest = answer.status_code, b""
+        status, raw, digest = answer.status, answer.raw, b""
         if known is not None:
             digest = hashlib.sha256(raw).digest()
             if answer.is_success and digest in known:
                 return RegistryAnswer(raw=raw, digest=digest)
-        if answer.has_redirect_location or answer.is_redirect:
+        if answer.is_redirect:
             raise RegistryError(
                 f"{self.where} answers {status} with another address, and mirror "
                 "follows none; url must be the registry's own",
@@ -225,10 +199,10 @@ class Channel:
         except MALFORMED as error:
             if answer.is_success:
                 self.failed += 1
-                kind = answer.headers.get("content-type", "no type")
                 raise RegistryError(
                     f"{self.where} answers {status} with something other than JSON "
-                    f"({kind}), as a proxy does; url must be where Confluent's API is",
+                    f"({answer.kind[:_MOST_WORDS]}), as a proxy does; url must be "
+                    "where Confluent's API is",
                     status=status,
                     retriable=True,
                 ) from error
@@ -240,13 +214,14 @@ class Channel:
             return RegistryAnswer(missing=refused.error_code)
         raise refused
 
-    def _refused(self, answer: httpx.Response, document: Any) -> RegistryError:
-        status, code, said = answer.status_code, 0, answer.reason_phrase
+    def _refused(self, answer: HttpAnswer, document: Any) -> RegistryError:
+        status, code, said = answer.status, 0, answer.reason
         if isinstance(document, dict):
             given = document.get("error_code")
             code = given if isinstance(given, int) else 0
-            said = " ".join(str(document.get("message", said)).split())[:_MOST_WORDS]
-        retriable = status in _MAY_PASS or answer.is_server_error
+            said = document.get("message", said)
+        said = " ".join(str(said).split())[:_MOST_WORDS]
+        retriable = status in _MAY_PASS or status // 100 == 5
         self.failed += retriable
         text = f"{self.where}: HTTP {status}"
         if code not in {0, status}:
@@ -254,7 +229,7 @@ class Channel:
         text += f": {said}" if said else ""
         if status in {401, 403}:
             text += f"; {login.advice(self._config)}"
-        elif status == httpx.codes.NOT_FOUND and code not in _NO_SUCH:
+        elif status == HTTPStatus.NOT_FOUND and code not in _NO_SUCH:
             text += "; url must be where Confluent's API is"
         return RegistryError(text, status=status, error_code=code, retriable=retriable)
 
@@ -266,7 +241,8 @@ class Channel:
                 f"{reason.verify_message}; {login.PLACE}.ssl_ca_file must contain the "
                 "CA that signed it, and url a name in it"
             )
-        return RegistryError(f"{self.where} does not answer: {reason}", retriable=True)
+        said = (str(reason) or type(reason).__name__)[:_MOST_WORDS]
+        return RegistryError(f"{self.where} does not answer: {said}", retriable=True)
 
 
 def _encoded(body: Mapping[str, Any]) -> bytes:

@@ -2,13 +2,15 @@
 
 Main type: `Lists`. It asks for two lists, with and without what is deleted, and where a
 registry has no list of schemas, subject by subject. A list that is the same as the last
-time is not read again: it is large, and mostly nothing changed.
+time is not read again: it is large, and mostly nothing changed. Of one above a megabyte
+only the end is asked for in between: another version, or one less, moves it.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 import json
+import time
 from typing import TYPE_CHECKING, Any
 
 from mirror.clusters.registry import answers
@@ -18,13 +20,17 @@ from mirror.clusters.registry.values import Subject
 from mirror.errors import MALFORMED, RegistryError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
 
-    from mirror.clusters.registry.channel import Channel
+    from mirror.clusters.registry.channel import Channel, RegistryAnswer
     from mirror.clusters.registry.values import SchemaVersion
 
 _Key = tuple[Subject, int]
 _DELETED = {"deleted": "true"}
+_LARGE = 1 << 20
+"""Bytes of a list that is not asked for as a whole at every look."""
+_WHOLE_SECONDS = 60.0
+"""How often it is: what changes without another count is seen then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +48,10 @@ class Lists:
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
         self._kept: dict[tuple[str, bool], _Kept] = {}
+        self._ends: dict[tuple[str, bool], tuple[bytes, float]] = {}
+        """Of large ones: the digest of the last row alone, and until when (monotonic)
+        that is enough.
+        """
         self._joined: dict[str, tuple[_Kept, _Kept, tuple[SchemaVersion, ...]]] = {}
 
     def versions(self, context: str) -> tuple[SchemaVersion, ...]:
@@ -71,13 +81,17 @@ class Lists:
     def _list(self, context: str, *, deleted: bool) -> _Kept:
         """A registry may answer with a part of its list, so the rest is asked for."""
         kept = self._kept.get((context, deleted)) or _Kept({}, {})
-        path = f"{of_context(context)}/schemas"
+        end, until = self._ends.pop((context, deleted), (b"", 0.0))
+        if time.monotonic() < until:
+            first = sum(kept.pages.values()) - 1
+            if self._page(context, first, {end}, deleted=deleted).digest == end:
+                self._ends[context, deleted] = end, until
+                return kept
         pages: dict[bytes, int] = {}
         raw: list[bytes] = []
         while True:
-            offset = {"offset": str(sum(pages.values()))}
-            params = {**_DELETED, **offset} if deleted else offset
-            answer = self._channel.ask("GET", path, params=params, known=kept.pages)
+            first = sum(pages.values())
+            answer = self._page(context, first, kept.pages, deleted=deleted)
             count = kept.pages.get(answer.digest) or len(self._rows(answer.document))
             if not count or answer.digest in pages:
                 break  # the latter: it does not know of offsets
@@ -86,7 +100,25 @@ class Lists:
         if list(pages) != list(kept.pages) or not pages:
             kept = _Kept(pages, self._read(context, raw))
             self._kept[context, deleted] = kept
+        if sum(map(len, raw)) > _LARGE:
+            answer = self._page(context, first - 1, (), deleted=deleted)
+            last = next(reversed(kept.versions.values()))
+            # Else it has changed meanwhile, or does not know of offsets.
+            if list(self._read(context, [answer.raw]).values()) == [last]:
+                until = time.monotonic() + _WHOLE_SECONDS
+                self._ends[context, deleted] = answer.digest, until
         return kept
+
+    def _page(
+        self, context: str, first: int, known: Collection[bytes], *, deleted: bool
+    ) -> RegistryAnswer:
+        """What a list has from a row on."""
+        return self._channel.ask(
+            "GET",
+            f"{of_context(context)}/schemas",
+            params={**(_DELETED if deleted else {}), "offset": str(first)},
+            known=known,
+        )
 
     def _rows(self, document: Any) -> list[Any]:
         if not isinstance(document, list):
