@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING
 
 from mirror.clusters import patience
 from mirror.errors import FencedError, MirrorError, UnreachableError
-from mirror.recovery.journal import JournalWriter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from mirror.recovery.journal import Entry
+    from mirror.recovery.journal import Entry, JournalWriter
 
 
 def write(
@@ -44,7 +43,7 @@ def require_place(writers: Sequence[JournalWriter]) -> None:
         FencedError: a later operator took over.
         ClusterError: no journal answers, or one refuses.
     """
-    errors = _errors(JournalWriter.require_place, writers)
+    errors = _errors(lambda writer: writer.require_place(), writers)
     silent = [each for each in errors if isinstance(each, UnreachableError)]
     if len(silent) < len(writers):
         errors = [each for each in errors if each not in silent]

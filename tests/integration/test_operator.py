@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from mirror.batches.reading import TopicReader
 from mirror.clusters.cluster import Cluster
 from mirror.config.schema import MirrorConfig
 from mirror.driver.pairs import PairFollower
@@ -205,6 +206,29 @@ def killed_in(pair: Pair, step: str) -> None:
     with pytest.raises(KeyboardInterrupt):
         pair.carry_out()
     pair.happens = {}
+
+
+def test_the_end_of_a_step_is_noted_with_what_follows(pair: Pair) -> None:
+    """In either journal the end of each step and the beginning of the next one, or of
+    the run, are one batch, so that neither is there without the other.
+    """
+    pair.carry_out()
+    for number in (0, 1):
+        settings = pair.config().clusters[pair.names[number]]
+        with contextlib.closing(Cluster(settings).connect()) as cluster:
+            batches: dict[int, list[str]] = {}
+            for at, key, value in TopicReader(cluster, journal.TOPIC).read():
+                entry = journal.decode(key, value)
+                if entry.pair == next(iter(pair.config().recovery)):
+                    batches.setdefault(at, []).append(f"{entry.step} {entry.state}")
+        following = [f"{step} BEGUN" for step in roles.STEPS] + ["end DONE"]
+        assert list(batches.values()) == [
+            following[:1],
+            *(
+                [f"{s} DONE", n]
+                for s, n in zip(roles.STEPS, following[1:], strict=True)
+            ),
+        ]
 
 
 def test_the_role_is_in_one_journal_alone(

@@ -348,6 +348,7 @@ def places_of(stage: Stage) -> GroupPlaces:
         stage.target,
         source,
         pair=stage.pair,
+        maps=stage.maps,
     )
 
 

@@ -28,7 +28,6 @@ from mirror.status.wording import some
 from mirror.switching import arrivals, fences, fencing, rights, whole
 from mirror.switching.stage import Done, Stage, Step
 from mirror.switching.steps import drain, fence, positions
-from mirror.switching.steps.assess import places_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -120,7 +119,7 @@ def _grant(stage: Stage) -> tuple[str, tuple[str, ...]]:
     if AclNotes(target).noted(fenced).changes:
         stage.note({_FENCED: True})
         fences.lift(target, fenced, hold=stage.hold)
-    plan = rights_plan(stage, places_of(stage).places)
+    plan = rights_plan(stage, stage.notes["positions"][arrivals.SUMS])
     stage.note({})
     fences.lay(target, plan, hold=stage.hold)
     principals = {acl.principal for acl in plan.adds}
