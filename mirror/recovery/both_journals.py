@@ -1,24 +1,46 @@
-"""What an operator asks of the journals of both clusters, or writes there, at once.
+"""What an operator does with the journals of both clusters, at once.
 
-Main functions: `write`, which returns what went wrong, and `require_place`, whether a
-later operator took over. Each journal has a thread, so that one waits for its brokers
-while the other one does: producers may be blocked meanwhile.
+Main functions: `read`; `take_over`, which makes it the only one; `write`, which returns
+what went wrong; and `require_place`, whether a later operator took over. Each journal
+has a thread, so that one waits for its brokers while the other one does: producers may
+be blocked meanwhile.
 """
 
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
+from functools import partial
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from mirror.clusters import patience
 from mirror.errors import FencedError, MirrorError, UnreachableError
+from mirror.recovery.journal import JournalReader, JournalWriter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from concurrent.futures import Future
 
-    from mirror.recovery.journal import Entry, JournalWriter
+    from mirror.clusters.cluster import Cluster
+    from mirror.recovery.journal import Entry
+
+T = TypeVar("T")
+
+
+def read(readers: Sequence[JournalReader]) -> list[tuple[Entry, ...]]:
+    """What each says now, without waiting for an operator. Raises as its `read`."""
+    begun = _begin([partial(each.read, wait=False) for each in readers])
+    return [each.result() for each in begun]
+
+
+def take_over(
+    pair: str, clusters: Sequence[Cluster], readers: Sequence[JournalReader]
+) -> list[JournalWriter]:
+    """A writer for each cluster. Raises as `JournalWriter`."""
+    ends = zip(clusters, readers, strict=True)
+    begun = _begin([partial(JournalWriter, c, pair, reader) for c, reader in ends])
+    return [each.result() for each in begun]
 
 
 def write(
@@ -32,7 +54,7 @@ def write(
         with patience.until(time.monotonic() + seconds):
             writer.write(*entries, seconds=seconds)
 
-    return _errors(write_to, writers)
+    return _errors([partial(write_to, each) for each in writers])
 
 
 def require_place(writers: Sequence[JournalWriter]) -> None:
@@ -43,7 +65,7 @@ def require_place(writers: Sequence[JournalWriter]) -> None:
         FencedError: a later operator took over.
         ClusterError: no journal answers, or one refuses.
     """
-    errors = _errors(lambda writer: writer.require_place(), writers)
+    errors = _errors([each.require_place for each in writers])
     silent = [each for each in errors if isinstance(each, UnreachableError)]
     if len(silent) < len(writers):
         errors = [each for each in errors if each not in silent]
@@ -51,20 +73,20 @@ def require_place(writers: Sequence[JournalWriter]) -> None:
         raise errors[0]
 
 
-def _errors(
-    do: Callable[[JournalWriter], None], writers: Sequence[JournalWriter]
-) -> list[MirrorError]:
-    def attempt(writer: JournalWriter) -> MirrorError | None:
+def _errors(work: Sequence[Callable[[], None]]) -> list[MirrorError]:
+    found = []
+    for each in _begin(work):
         try:
-            do(writer)
+            each.result()
         except MirrorError as error:
-            return error
-        return None
-
-    if not writers:
-        return []
-    with ThreadPoolExecutor(len(writers)) as pool:
-        # Copied, since for how long brokers are waited for counts here as well.
-        begun = [pool.submit(copy_context().run, attempt, each) for each in writers]
-    found = [error for each in begun if (error := each.result()) is not None]
+            found.append(error)
     return sorted(found, key=lambda error: not isinstance(error, FencedError))
+
+
+def _begin(work: Sequence[Callable[[], T]]) -> list[Future[T]]:
+    """Each in a thread of its own; returns once all have ended."""
+    if not work:
+        return []
+    with ThreadPoolExecutor(len(work)) as pool:
+        # Copied, since for how long brokers are waited for counts here as well.
+        return [pool.submit(copy_context().run, each) for each in work]

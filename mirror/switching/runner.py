@@ -80,14 +80,11 @@ class Operator:
         self._undecided = False
         """Whether the target may be active: that was written, but not seen."""
         self._readers = [JournalReader(each) for each in self._clusters]
-        self._heed(*self._shown())
+        self._heed(*both_journals.read(self._readers))
 
     def entries(self) -> tuple[Entry, ...]:
         """What the journals say now about the pair. Raises as `JournalReader.read`."""
-        return roles.merged(*self._shown(), pair=self._pair.name)
-
-    def _shown(self) -> list[tuple[Entry, ...]]:
-        return [each.read(wait=False) for each in self._readers]
+        return roles.merged(*both_journals.read(self._readers), pair=self._pair.name)
 
     def _heed(self, *journals: tuple[Entry, ...]) -> None:
         entries = roles.merged(*journals, pair=self._pair.name)
@@ -112,10 +109,9 @@ class Operator:
         self._most_seconds = min(terms.step_seconds, journal.PATIENCE_SECONDS)
         pair = self._pair.name
         with patience.until(time.monotonic() + self._most_seconds):
-            self._journals = [
-                JournalWriter(cluster, pair, reader)
-                for cluster, reader in zip(self._clusters, self._readers, strict=True)
-            ]
+            self._journals = both_journals.take_over(
+                pair, self._clusters, self._readers
+            )
             found = [e.entries(seconds=self._most_seconds) for e in self._journals]
             self._heed(*found)
             entries = roles.merged(*found, pair=pair)
