@@ -8,29 +8,25 @@ be blocked meanwhile.
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
-from contextvars import copy_context
 from functools import partial
 import time
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from mirror.clusters import patience
+from mirror.clusters.at_once import at_once
 from mirror.errors import FencedError, MirrorError, UnreachableError
 from mirror.recovery.journal import JournalReader, JournalWriter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from concurrent.futures import Future
 
     from mirror.clusters.cluster import Cluster
     from mirror.recovery.journal import Entry
 
-T = TypeVar("T")
-
 
 def read(readers: Sequence[JournalReader]) -> list[tuple[Entry, ...]]:
     """What each says now, without waiting for an operator. Raises as its `read`."""
-    begun = _begin([partial(each.read, wait=False) for each in readers])
+    begun = at_once([partial(each.read, wait=False) for each in readers])
     return [each.result() for each in begun]
 
 
@@ -39,7 +35,7 @@ def take_over(
 ) -> list[JournalWriter]:
     """A writer for each cluster. Raises as `JournalWriter`."""
     ends = zip(clusters, readers, strict=True)
-    begun = _begin([partial(JournalWriter, c, pair, reader) for c, reader in ends])
+    begun = at_once([partial(JournalWriter, c, pair, reader) for c, reader in ends])
     return [each.result() for each in begun]
 
 
@@ -75,18 +71,9 @@ def require_place(writers: Sequence[JournalWriter]) -> None:
 
 def _errors(work: Sequence[Callable[[], None]]) -> list[MirrorError]:
     found = []
-    for each in _begin(work):
+    for each in at_once(work):
         try:
             each.result()
         except MirrorError as error:
             found.append(error)
     return sorted(found, key=lambda error: not isinstance(error, FencedError))
-
-
-def _begin(work: Sequence[Callable[[], T]]) -> list[Future[T]]:
-    """Each in a thread of its own; returns once all have ended."""
-    if not work:
-        return []
-    with ThreadPoolExecutor(len(work)) as pool:
-        # Copied, since for how long brokers are waited for counts here as well.
-        return [pool.submit(copy_context().run, each) for each in work]

@@ -220,8 +220,7 @@ def _require_ready(stage: Stage, risk: RiskStatus) -> None:
     _require_settled(stage)
     _require_partitions(stage)
     if stage.pair.fence == "acl":
-        for cluster in (stage.source, stage.target):
-            fences.look(cluster, stage.config, (), probe=False)
+        fences.look_at(stage.config, stage.source, stage.target, probe=False)
 
 
 def _require_unfaulted(stage: Stage, risk: RiskStatus) -> None:

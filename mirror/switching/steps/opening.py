@@ -136,9 +136,11 @@ def rights_plan(stage: Stage, groups: Collection[str]) -> AclPlan:
     """
     target, alias = stage.target, stage.flow.source
     if stage.planned:
-        known = fences.look(stage.source, stage.config, ()).acls
+        there, here = fences.look_at(stage.config, stage.source, target)
+        known = there.acls
         topics = list(fence.topics_of(stage.source, stage.flow))
     else:
+        here = fences.look(target, stage.config, ())
         kept = standby.read(target, alias, {*access.KINDS, ends.KIND})
         known = frozenset() if kept is None else access.read(kept, alias).acls
         copied = progress.read(target, progress.topic_name(alias)).positions
@@ -154,7 +156,7 @@ def rights_plan(stage: Stage, groups: Collection[str]) -> AclPlan:
         topics=topics,
         groups=groups,
         there=known,
-        here=fences.look(target, stage.config, ()),
+        here=here,
         own=principals(stage.config, alias).values(),
     )
 
