@@ -16,6 +16,8 @@ import json
 import time
 from typing import TYPE_CHECKING, Any
 
+from kafka.protocol.admin import DescribeTransactionsRequest
+
 from mirror import retry
 from mirror.batches import records
 from mirror.batches.reading import TopicReader
@@ -245,6 +247,11 @@ class JournalWriter:
     def entries(self, *, seconds: float = 0.0) -> tuple[Entry, ...]:
         """What the journal says now. Raises as `JournalReader.read`."""
         return self._reader.read(seconds=seconds)
+
+    @property
+    def tells_place(self) -> bool:
+        """Whether `require_place` finds out; brokers before 3.0 do not tell."""
+        return self._cluster.speaks(DescribeTransactionsRequest.API_KEY, 0)
 
     def require_place(self) -> None:
         """Raises:

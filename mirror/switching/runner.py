@@ -109,9 +109,8 @@ class Operator:
         self._most_seconds = min(terms.step_seconds, journal.PATIENCE_SECONDS)
         pair = self._pair.name
         with patience.until(time.monotonic() + self._most_seconds):
-            self._journals = both_journals.take_over(
-                pair, self._clusters, self._readers
-            )
+            ends = self._clusters, self._readers
+            self._journals = both_journals.take_over(pair, *ends)
             found = [e.entries(seconds=self._most_seconds) for e in self._journals]
             self._heed(*found)
             entries = roles.merged(*found, pair=pair)
@@ -132,19 +131,17 @@ class Operator:
         if self.run is not None and procedure.gives_way(
             self.run, self._kind, self._ends[0]
         ):
-            instead = {roles.INSTEAD: str(self._kind)}
-            self._note((roles.END, StepState.UNDONE, instead))
+            by = {roles.INSTEAD: str(self._kind)}
+            self._note((roles.END, StepState.UNDONE, by))
             self.run = None
         left = (*procedure.left(self.run), roles.END)
-        begun = left[0] == roles.END
-        if begun:
+        if left[0] == roles.END:
             self._note(_opening(roles.END))
         for name, following in pairwise(left):
             began = time.monotonic()
             try:
-                if not begun:
+                if name == left[0]:
                     self._note(_opening(name))
-                begun = True
                 staged = self._staged(stage, name, terms)
                 with patience.until(staged.deadline):
                     done = steps[name].do(staged)
@@ -189,8 +186,8 @@ class Operator:
         mine = self.run, self._kind, self._ends
         self.run, self._epoch = None, max(self._epoch, run.first.epoch + 1)
         self._kind, self._ends = Kind.FAILOVER, (self._ends[1], self._ends[0])
-        instead = {roles.INSTEAD: run.first.run}
-        self._note(*((s, StepState.DONE, instead) for s in (roles.ROLE, roles.END)))
+        instead = StepState.DONE, {roles.INSTEAD: run.first.run}
+        self._note((roles.ROLE, *instead), (roles.END, *instead))
         self.run, self._kind, self._ends = mine
 
     def _undo(
@@ -295,7 +292,7 @@ class Operator:
             hold=lambda: both_journals.require_place(self._journals),
             times=procedure.times(run),
             notes=self._notes(run),
-            note=lambda notes: self._note((name, StepState.BEGUN, notes)),
+            note=lambda notes: self._note_within(name, notes),
             tell=lambda text: terms.tell(name, text),
             deadline=deadline,
         )
@@ -322,9 +319,16 @@ class Operator:
             if len(errors) < len(journals):
                 self._add(*entries)
             if errors:
-                in_doubt = moves and journals[0].in_doubt
-                self._undecided = in_doubt and entries[0] not in self._noted
+                first = entries[0] not in self._noted
+                self._undecided = moves and first and journals[0].in_doubt
                 raise errors[0]
+
+    def _note_within(self, step: str, notes: Notes) -> None:
+        """Without news its place is enough: that it began is noted. Raises as `_note`."""
+        if notes or not all(each.tells_place for each in self._journals):
+            self._note((step, StepState.BEGUN, notes))
+        else:
+            both_journals.require_place(self._journals)
 
     def _note_where_possible(
         self, step: str, state: StepState, notes: Notes = MappingProxyType({})

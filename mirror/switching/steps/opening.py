@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mirror.config import scopes
 from mirror.config.login_settings import principals
@@ -30,7 +30,7 @@ from mirror.switching.stage import Done, Stage, Step
 from mirror.switching.steps import drain, fence, positions
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Iterator, Mapping
 
     from mirror.config.schema import FlowConfig
     from mirror.metadata.acl_notes import AclPlan
@@ -45,9 +45,8 @@ _FENCED = "fenced"
 def _open(stage: Stage) -> Done:
     warnings: tuple[str, ...] = ()
     text = ""
-    if stage.planned and arrivals.ENDS not in stage.notes[roles.ROLE]:
-        topics = fence.topics_of(stage.source, stage.flow)
-        stage.note({arrivals.ENDS: arrivals.ends(stage.target, topics)})
+    if notes := dict(_before(stage)):
+        stage.note(notes)
     if not stage.planned:
         _note_beginnings(stage)
     if stage.pair.fence == "acl":
@@ -69,6 +68,20 @@ def _open(stage: Stage) -> Done:
         text=f"{text}{stage.flow.target} is active; {_turned(stage)}",
         warnings=warnings,
     )
+
+
+def _before(stage: Stage) -> Iterator[tuple[str, Any]]:
+    """What is not known any more once the step has changed something."""
+    if stage.planned and arrivals.ENDS not in stage.notes[roles.ROLE]:
+        topics = fence.topics_of(stage.source, stage.flow)
+        yield arrivals.ENDS, arrivals.ends(stage.target, topics)
+    if stage.planned and stage.pair.fence == "acl" and _is_fenced(stage):
+        yield _FENCED, True
+
+
+def _is_fenced(stage: Stage) -> bool:
+    name = fencing.name(stage.pair.name)
+    return bool(AclNotes(stage.target).noted(name).changes)
 
 
 def _require_made(stage: Stage) -> None:
@@ -115,10 +128,9 @@ def _partitions_back(stage: Stage, reverse: FlowConfig) -> dict[TopicPartition, 
 def _grant(stage: Stage) -> tuple[str, tuple[str, ...]]:
     """Let applications do on the target what they may do on the source."""
     target = stage.target
-    fenced = fencing.name(stage.pair.name)
-    if AclNotes(target).noted(fenced).changes:
+    if not stage.planned and _is_fenced(stage):
         stage.note({_FENCED: True})
-        fences.lift(target, fenced, hold=stage.hold)
+    fences.lift(target, fencing.name(stage.pair.name), hold=stage.hold)
     plan = rights_plan(stage, stage.notes["positions"][arrivals.SUMS])
     stage.note({})
     fences.lay(target, plan, hold=stage.hold)
