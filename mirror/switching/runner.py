@@ -324,7 +324,7 @@ class Operator:
                 raise errors[0]
 
     def _note_within(self, step: str, notes: Notes) -> None:
-        """Without news its place is enough: its beginning is noted. Raises as `_note`."""
+        """Without news its place is enough: BEGUN is noted. Raises as `_note`."""
         if notes or not all(each.tells_place for each in self._journals):
             self._note((step, StepState.BEGUN, notes))
         else:
