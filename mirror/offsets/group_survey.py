@@ -80,14 +80,15 @@ def survey(
     writers: CopyWriters,
     *,
     maps: KnownMaps | None = None,
+    wait: bool = True,
 ) -> GroupSurvey:
     """Look at both sides, or without `source` at the target alone. `maps` as for
-    `known_of`.
+    `known_of`; `wait` as for `OffsetMap.refresh`.
 
     Raises:
         ClusterError: a cluster does not answer, or the flow has never run.
     """
-    offset_map = known_of(flow, target, maps)
+    offset_map = known_of(flow, target, maps, wait=wait and source is None)
     on_target = groups.list_groups(target)
     if source is None:
         found = _from_checkpoints(flow, target, offset_map, writers)
@@ -99,7 +100,7 @@ def survey(
         )
     copied = copies(flow, source, writers)
     joint = JointMap(flow, offset_map, source, target, patient=True)
-    joint.refresh(copied)
+    joint.refresh(copied, wait=wait)
     standing = look(
         source,
         GroupFilter(include=flow.groups, exclude=flow.groups_exclude),
@@ -131,10 +132,14 @@ def _unjoined(standing: GroupsStanding, refused: Mapping[str, str]) -> list[str]
 
 
 def known_of(
-    flow: FlowConfig, target: Cluster, maps: KnownMaps | None = None
+    flow: FlowConfig,
+    target: Cluster,
+    maps: KnownMaps | None = None,
+    *,
+    wait: bool = True,
 ) -> OffsetMap:
     """The flow's offset map, read to its end; `maps` has those of earlier calls, and
-    gets this one.
+    gets this one. `wait` as for `OffsetMap.refresh`.
 
     Raises:
         ClusterError: the target does not answer, or there is no map.
@@ -147,7 +152,7 @@ def known_of(
         )
     maps = {} if maps is None else maps
     offset_map = maps.get((flow.name, target)) or OffsetMap.of(flow, target)
-    offset_map.refresh()
+    offset_map.refresh(wait=wait)
     maps[flow.name, target] = offset_map
     return offset_map
 

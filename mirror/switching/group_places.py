@@ -75,7 +75,7 @@ class GroupPlaces:
         ]
 
 
-def survey(
+def survey(  # noqa: PLR0913  all that places depend on
     config: MirrorConfig,
     flow: FlowConfig,
     reverse: FlowConfig,
@@ -84,9 +84,11 @@ def survey(
     *,
     pair: PairConfig,
     maps: KnownMaps,
+    wait: bool = True,
 ) -> GroupPlaces:
     """Look at both clusters, or without `source` at the target alone: then what groups
-    read in copies there is not known. `maps`: those that earlier looks have read.
+    read in copies there is not known. `maps`: those that earlier looks have read;
+    `wait` as for `OffsetMap.refresh`.
 
     Raises:
         ClusterError: a cluster does not answer, or the flow has never run.
@@ -94,7 +96,7 @@ def survey(
     # Without the source, checkpoints answer, which other flows are not part of.
     ends = () if source is None else (flow.name, reverse.name)
     writers = Merging(config.enabled_flows, pair=ends)
-    found = group_survey.survey(flow, target, source, writers, maps=maps)
+    found = group_survey.survey(flow, target, source, writers, maps=maps, wait=wait)
     places: dict[str, dict[TopicPartition, GroupPlace]] = {
         each.group: {
             (p.target_topic, p.partition): GroupPlace(
@@ -118,7 +120,7 @@ def survey(
     if source is None:
         unseen = (f"positions in copies of {reverse.source}'s topics",)
     else:
-        for group, back in _back(reverse, source, maps).items():
+        for group, back in _back(reverse, source, maps, wait=wait).items():
             # Where one topic goes both ways, the survey has looked at both maps.
             places[group] = {**back, **places.get(group, {})}
     return GroupPlaces(
@@ -183,12 +185,12 @@ def _partial(
 
 
 def _back(
-    reverse: FlowConfig, source: Cluster, maps: KnownMaps
+    reverse: FlowConfig, source: Cluster, maps: KnownMaps, *, wait: bool
 ) -> dict[str, dict[TopicPartition, GroupPlace]]:
     """Groups of `source` that read what the reverse flow copied there."""
     if source.topic(runs.topic_name(reverse.source, reverse.separator)) is None:
         return {}  # it never ran
-    known = group_survey.known_of(reverse, source, maps)
+    known = group_survey.known_of(reverse, source, maps, wait=wait)
     copies = {topic for topic, _ in known.origins()}
     wanted = GroupFilter(include=reverse.groups, exclude=reverse.groups_exclude)
     listed = [name for name in groups.list_groups(source) if wanted.matches(name)]
