@@ -231,6 +231,33 @@ def test_the_end_of_a_step_is_noted_with_what_follows(pair: Pair) -> None:
         ]
 
 
+def test_a_step_without_news_notes_nothing(pair: Pair) -> None:
+    """That a step has begun is noted before: again only with something to keep. Without
+    that, it still finds out that a later operator took over.
+    """
+
+    def says(stage: Stage) -> Done:
+        stage.note({})
+        stage.note({"kept": 1})
+        return Done(text="done")
+
+    def is_late(stage: Stage) -> Done:
+        pair.carry_out(back=True)
+        stage.note({})
+        return Done(text="done")
+
+    with pair.operator() as (operator, stage):
+        step = Step(do=says, undo=pair.steps["fence"].undo)
+        operator.carry_out({**pair.steps, "fence": step}, stage, TERMS)
+    for number in (0, 1):
+        said = [e.details for e in pair.journal(number) if e.step == "fence"]
+        assert said == [{}, {"kept": 1}, {}]
+    with pair.operator(back=True) as (operator, stage):
+        step = Step(do=is_late, undo=pair.steps["fence"].undo)
+        with pytest.raises(FencedError, match="took over"):
+            operator.carry_out({**pair.steps, "fence": step}, stage, TERMS)
+
+
 def test_the_role_is_in_one_journal_alone(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
