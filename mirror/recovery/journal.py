@@ -16,8 +16,6 @@ import json
 import time
 from typing import TYPE_CHECKING, Any
 
-from kafka.protocol.admin import DescribeTransactionsRequest
-
 from mirror import retry
 from mirror.batches import records
 from mirror.batches.reading import TopicReader
@@ -251,7 +249,7 @@ class JournalWriter:
     @property
     def tells_place(self) -> bool:
         """Whether `require_place` finds out; brokers before 3.0 do not tell."""
-        return self._cluster.speaks(DescribeTransactionsRequest.API_KEY, 0)
+        return self._producer.tells_owner
 
     def require_place(self) -> None:
         """Raises:

@@ -59,7 +59,7 @@ def test_ranges_share_connections_while_they_are_kept(terms: ProofTerms) -> None
         assert first.open
         assert connected(terms) is first
         assert (first.alias, other.alias) == ("A", "B")
-    assert not (first.open or other.open)
+    assert [first.open, other.open] == [False, False]
 
 
 def test_elsewhere_a_range_closes_its_connections(terms: ProofTerms) -> None:
