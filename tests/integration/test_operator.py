@@ -276,7 +276,8 @@ def test_the_role_is_in_one_journal_alone(
 
     with pair.service() as store:
         wait_for(lambda: pair.active(0) == two)
-        wait_for(lambda: bool(store.pairs) and store.pairs[0].run.endswith("open DONE"))
+        said = f"SWITCH {one}->{two}: redirect BEGUN"
+        wait_for(lambda: bool(store.pairs) and store.pairs[0].run == said)
 
     pair.happens, pair.done = {}, []
     pair.carry_out()
