@@ -69,6 +69,19 @@ def require_place(writers: Sequence[JournalWriter]) -> None:
         raise errors[0]
 
 
+def is_sure_of_place(writers: Sequence[JournalWriter]) -> bool:
+    """The same in one round trip, where that is enough: if not, only a note tells, as
+    brokers are too old or none answers now. Raises as `require_place` otherwise.
+    """
+    if not all(each.tells_place for each in writers):
+        return False
+    try:
+        require_place(writers)
+    except UnreachableError:
+        return False
+    return True
+
+
 def _errors(work: Sequence[Callable[[], None]]) -> list[MirrorError]:
     found = []
     for each in at_once(work):

@@ -241,15 +241,12 @@ class JournalWriter:
         )
         self._producer.take_over()
         self._end_hanging()
+        self.tells_place = self._producer.tells_owner
+        """Whether `require_place` finds out; brokers before 3.0 do not tell."""
 
     def entries(self, *, seconds: float = 0.0) -> tuple[Entry, ...]:
         """What the journal says now. Raises as `JournalReader.read`."""
         return self._reader.read(seconds=seconds)
-
-    @property
-    def tells_place(self) -> bool:
-        """Whether `require_place` finds out; brokers before 3.0 do not tell."""
-        return self._producer.tells_owner
 
     def require_place(self) -> None:
         """Raises:

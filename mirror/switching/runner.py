@@ -325,10 +325,8 @@ class Operator:
 
     def _note_within(self, step: str, notes: Notes) -> None:
         """Without news its place is enough: BEGUN is noted. Raises as `_note`."""
-        if notes or not all(each.tells_place for each in self._journals):
+        if notes or not both_journals.is_sure_of_place(self._journals):
             self._note((step, StepState.BEGUN, notes))
-        else:
-            both_journals.require_place(self._journals)
 
     def _note_where_possible(
         self, step: str, state: StepState, notes: Notes = MappingProxyType({})

@@ -23,8 +23,9 @@ REFUSED = ClusterError("refused")
 class Writer(JournalWriter):
     """One that does what it is given in place of asking a cluster."""
 
-    def __init__(self, act: Callable[[], object]) -> None:
+    def __init__(self, act: Callable[[], object], *, tells: bool = True) -> None:
         self._act = act
+        self.tells_place = tells
 
     def write(self, *_entries: Any, **_seconds: Any) -> None:
         self._act()
@@ -93,3 +94,15 @@ def test_a_silent_journal_is_no_matter_while_the_other_answers(
         return
     with pytest.raises(type(error), match=str(error)):
         both_journals.require_place(writers)
+
+
+def test_what_does_not_answer_takes_a_note() -> None:
+    """Neither an old broker nor one that is silent says who owns the place; a later
+    operator is an error.
+    """
+    assert both_journals.is_sure_of_place([saying(None), saying(SILENT)])
+    assert not both_journals.is_sure_of_place([saying(SILENT), saying(SILENT)])
+    old = Writer(lambda: None, tells=False)
+    assert not both_journals.is_sure_of_place([saying(None), old])
+    with pytest.raises(FencedError):
+        both_journals.is_sure_of_place([saying(None), saying(FENCED)])
