@@ -303,7 +303,8 @@ class Operator:
 
     def _note(self, *said: Said) -> None:
         """Write to both journals side by side; the entries become a part of the run.
-        That the role moves comes to the source's only once it is in the target's.
+        What step 7 notes comes to the source's only once it is in the target's: where
+        that is lost before, the source's alone is enough to undo the run.
 
         Raises:
             FencedError: a later operator took over.
@@ -312,13 +313,14 @@ class Operator:
         entries = self._entries(*said)
         for each in self._journals:
             each.require_room(*entries)
-        moves = (roles.ROLE, StepState.DONE) in [(e.step, e.state) for e in entries]
-        rounds = [[each] for each in self._journals] if moves else [self._journals]
-        for journals in rounds:
+        states = {each.step: each.state for each in entries}
+        in_turn = [[each] for each in self._journals]
+        for journals in in_turn if roles.ROLE in states else [self._journals]:
             errors = both_journals.write(journals, entries, seconds=self._patience())
             if len(errors) < len(journals):
                 self._add(*entries)
             if errors:
+                moves = states.get(roles.ROLE) is StepState.DONE
                 first = entries[0] not in self._noted
                 self._undecided = moves and first and journals[0].in_doubt
                 raise errors[0]

@@ -340,7 +340,8 @@ def test_the_target_dies(pair: Pair, step: str) -> None:
         began = time.monotonic()
         pair.fails("Everything was undone", pair.carry_out)
         assert time.monotonic() - began < 20 * crowd()
-    assert pair.undone[0] == step
+    # That the next step begins is in A's journal already, but never so of step 7.
+    assert pair.undone[0] == {"hold": "fence", "fence": "drain"}.get(step, step)
     assert pair.undone[-1] == "assess"
     run = roles.runs(pair.journal(0))[-1]
     assert (run.open, run.last.state) == (False, StepState.UNDONE)

@@ -218,7 +218,9 @@ class _Reader:
         self.position, self.start = position, side.map_start
         self.topic_id = None
 
-    def read(self, *, end: int | None = None) -> Iterator[tuple[int, bytes, bytes]]:
+    def read(
+        self, *, end: int | None = None, **_: object
+    ) -> Iterator[tuple[int, bytes, bytes]]:
         values = self._side.values
         stop = 2 * len(values) if end is None else end
         first, last = (
@@ -234,7 +236,7 @@ class _Positions:
     def __init__(self, side: Side, _topic: str) -> None:
         self._side = side
 
-    def read(self) -> Progress:
+    def read(self, **_: object) -> Progress:
         other = uuid.UUID(int=3 - self._side.topic_id.int)
         position = Position(offset=self._side.position, topic_id=other)
         return Progress(positions={(TOPIC, 0): position})

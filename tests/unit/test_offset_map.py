@@ -124,7 +124,7 @@ class Simulation:
         class Positions:
             def __init__(self, *_: Any) -> None: ...
 
-            def read(self) -> Progress:
+            def read(self, **_: object) -> Progress:
                 position = Position(
                     offset=simulation.upstream, topic_id=simulation.topic_id
                 )
