@@ -110,7 +110,7 @@ class Simulation:
                 self.topic_id = None
 
             def read(
-                self, *, end: int | None = None
+                self, *, end: int | None = None, **_: object
             ) -> Iterator[tuple[int, bytes, bytes]]:
                 stop = simulation.at if end is None else end
                 first, last = (
