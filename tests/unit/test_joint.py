@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from mirror.config.schema import MirrorConfig
-from mirror.offsets import covers, joint_map, offset_map, places, repeats
+from mirror.offsets import covers, holes, joint_map, offset_map, places, repeats
 from mirror.offsets.covers import Edges
 from mirror.offsets.groups import Copy
 from mirror.offsets.joint import again, merged
@@ -180,11 +180,9 @@ class Pair:
                 joint_map, "edges", lambda side, keys: {k: side.edges() for k in keys}
             )
             patch.setattr(
-                covers,
-                "holes",
-                SimpleNamespace(
-                    look=lambda side, *args: [side.look(*hole) for hole in args[3]]
-                ),
+                holes,
+                "look",
+                lambda side, *args: [side.look(*hole) for hole in args[3]],
             )
             flow = FLOWS[f"{source.name}->{target.name}"]
             back = FLOWS[f"{target.name}->{source.name}"]
