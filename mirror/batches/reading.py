@@ -4,19 +4,19 @@ Main type: `TopicReader`, over the single partition of a topic such as progress 
 offset map. It keeps its position, so that the next call returns what is new. If the
 topic was re-created meanwhile it raises, since what was read is no longer valid. User
 topics are never copied this way (see `relay.source`), but migration from MirrorMaker 2
-reads their last batches with `batches`.
+reads their last batches with `batches`. A process without compiled kernels loads them
+only for what is large or not usual (see `plain`).
 """
 
 from __future__ import annotations
 
+import sys
 import time
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from mirror.batches import batch, former, records
+from mirror.batches import plain, records
 from mirror.clusters import codes
-from mirror.clusters.admin import topic_admin
+from mirror.clusters.admin import log_edges
 from mirror.clusters.wire import fetch
 from mirror.errors import (
     BrokerError,
@@ -38,6 +38,10 @@ if TYPE_CHECKING:
 _PURPOSE = "reading"
 _FETCH_BYTES = 8 << 20
 _PATIENCE_SECONDS = 10.0
+_KERNELS = "mirror.batches.batch"
+_PLAIN_BYTES = 1 << 20
+"""The largest answer that is sooner read in plain Python than with kernels that are not
+loaded yet."""
 
 
 class TopicReader:
@@ -95,14 +99,13 @@ class TopicReader:
         """
         given = [] if shown is None else [shown]  # for the first attempt
 
-        def ask() -> tuple[int, int]:
+        def ask() -> tuple[Leader, int, int]:
             return self._edges(
                 given.pop() if given else self._shown(),
                 committed=self._committed and not wait,
-                latest=end is None,
             )
 
-        self.start, latest = patiently(ask, seconds=_PATIENCE_SECONDS)
+        leader, self.start, latest = patiently(ask, seconds=_PATIENCE_SECONDS)
         self.position = max(self.position, self.start)
         if end is None:
             if latest < self.position:
@@ -111,11 +114,30 @@ class TopicReader:
         if self.position >= end:
             return
         try:
-            for buffer, rows in self.batches(end):
-                yield from records.decode(buffer, rows)
+            yield from self._records(end, leader)
         except CorruptBatchError as error:
             where = f"cluster {self._cluster.alias}: {self._topic}"
             raise ClusterError(f"{where} cannot be read: {error}") from error
+
+    def _records(self, end: int, leader: Leader) -> Iterator[tuple[int, bytes, bytes]]:
+        for body, fetched in self._fetches(end, leader):
+            found = None
+            few = fetched.end - fetched.start <= _PLAIN_BYTES
+            if few and not _kernels_are_loaded():
+                found = plain.read(
+                    memoryview(body),
+                    fetched.start,
+                    fetched.end,
+                    position=self.position,
+                    aborted=fetched.aborted,
+                )
+            if found is not None:
+                yield from found.records
+                self.position = found.next_offset
+                continue
+            buffer, seen = self._judged(body, fetched)
+            yield from records.decode(buffer, seen.rows)
+            self.position = seen.next_offset
 
     def batches(self, end: int) -> Iterator[tuple[Buffer, Rows]]:
         """The batches up to `end` that `read` decodes. The first and last batch may
@@ -134,24 +156,19 @@ class TopicReader:
         Raises:
             ClusterError: as `read`.
         """
-        leader = self._leader(self._shown())
-        deadline = time.monotonic() + _PATIENCE_SECONDS
-        rows = batch.scratch()  # 5 MB: not kept by readers, of which each run has many
-        while self.position < end:
-            body, fetched = self._fetch(leader)
-            buffer, start, stop = former.modern(
-                np.frombuffer(body, np.uint8), fetched.start, fetched.end
-            )
-            found = batch.read(
-                buffer,
-                start,
-                stop,
-                position=self.position,
-                aborted=fetched.aborted,
-                scratch=rows,
-            )
+        for body, fetched in self._fetches(end, self._leader(self._shown())):
+            buffer, found = self._judged(body, fetched)
             yield buffer, found
-            if found.next_offset > self.position:
+            self.position = found.next_offset
+
+    def _fetches(
+        self, end: int, leader: Leader
+    ) -> Iterator[tuple[bytes, fetch.Fetched]]:
+        """Answers, until who takes them has moved the position to the end."""
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        while (before := self.position) < end:
+            yield self._fetch(leader)
+            if self.position > before:
                 deadline = time.monotonic() + _PATIENCE_SECONDS
             elif time.monotonic() > deadline:
                 raise BrokerError(
@@ -159,7 +176,25 @@ class TopicReader:
                     what=f"reading {self._topic} up to offset {end}",
                     retriable=True,
                 )
-            self.position = found.next_offset
+
+    def _judged(self, body: bytes, fetched: fetch.Fetched) -> tuple[Buffer, Batches]:
+        """The batches of an answer that may be read."""
+        import numpy as np  # noqa: PLC0415  with the kernels, as in `records.decode`
+
+        from mirror.batches import batch, former  # noqa: PLC0415
+
+        buffer, start, stop = former.modern(
+            np.frombuffer(body, np.uint8), fetched.start, fetched.end
+        )
+        found = batch.read(
+            buffer,
+            start,
+            stop,
+            position=self.position,
+            aborted=fetched.aborted,
+            scratch=batch.scratch(),  # 5 MB: a run has many readers
+        )
+        return buffer, found
 
     def _shown(self) -> Topic:
         return self._cluster.topics([self._topic])[self._topic]
@@ -200,25 +235,17 @@ class TopicReader:
             raise codes.error_for(fetched.error, f"reading {self._topic}")
         return body, fetched
 
-    def _edges(self, shown: Topic, *, committed: bool, latest: bool) -> tuple[int, int]:
-        """The log's start and, if asked for, its `latest` offset, both by the leader
-        that is `shown`. Raises NoLeaderError while one is being elected.
+    def _edges(self, shown: Topic, *, committed: bool) -> tuple[Leader, int, int]:
+        """The leader that is `shown`, and by its word the log's start and its latest
+        offset. Raises NoLeaderError while one is being elected.
         """
-        self._leader(shown)
-        where = (self._topic, self._partition)
-        found = []
-        for timestamp in (topic_admin.EARLIEST, topic_admin.LATEST)[: 1 + latest]:
-            answers = topic_admin.list_offsets(
-                self._cluster,
-                [where],
-                timestamp=timestamp,
-                committed=committed,
-                topics={self._topic: shown},
-            )
-            if not answers:
-                raise self._no_leader()
-            found.append(answers[where])
-        return found[0], found[-1]
+        leader = self._leader(shown)
+        found = log_edges.edges(
+            self._cluster, shown, self._partition, committed=committed
+        )
+        if found is None:
+            raise self._no_leader()
+        return leader, *found
 
     def _recreated(self) -> RecreatedError:
         return RecreatedError(
@@ -230,3 +257,8 @@ class TopicReader:
         return NoLeaderError(
             f"cluster {self._cluster.alias}: {self._topic} has no leader"
         )
+
+
+def _kernels_are_loaded() -> bool:
+    """Not while another thread loads them: that is not waited for, either."""
+    return hasattr(sys.modules.get(_KERNELS), "read")

@@ -2,7 +2,8 @@
 
 For topics whose records mirror itself writes (such as progress) and for tests; also the
 only place that lays out a batch header. Bulk data never passes through here (see
-`relay.rewrite`). Format: Kafka's message format v2.
+`relay.rewrite`). Writing takes no compiled kernels, so a command that reads nothing
+large does not wait for them. Format: Kafka's message format v2.
 """
 
 from __future__ import annotations
@@ -11,10 +12,6 @@ import struct
 import time
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from mirror.batches import codecs, merge_loop, scan
-from mirror.batches.batch import CODEC_MASK, damaged_records
 from mirror.clusters.wire.produce import HEADER_SIZE, EncodedBatch
 
 if TYPE_CHECKING:
@@ -110,6 +107,11 @@ def decode(buffer: Buffer, rows: Rows) -> Iterator[tuple[int, bytes, bytes]]:
     Raises:
         CorruptBatchError: records do not fit their batch.
     """
+    import numpy as np  # noqa: PLC0415  see the module's first lines
+
+    from mirror.batches import codecs, merge_loop, scan  # noqa: PLC0415
+    from mirror.batches.batch import CODEC_MASK, damaged_records  # noqa: PLC0415
+
     places = np.empty((_AT_ONCE, 4), np.int64)
     for row in rows:
         at, end = int(row[scan.AT]) + HEADER_SIZE, int(row[scan.AT] + row[scan.SIZE])

@@ -7,6 +7,7 @@ on the clusters says where they go on.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 import time
 from typing import TYPE_CHECKING, Annotated
 
@@ -25,6 +26,7 @@ from mirror.cli.options import (
 from mirror.cli.output import Form, Output, complain
 from mirror.cli.switch_output import StepLines, show_end
 from mirror.clusters import patience
+from mirror.clusters.at_once import at_once
 from mirror.clusters.reach import Reach
 from mirror.config.pair_settings import pair_name
 from mirror.config.section_names import scoped_flow
@@ -341,21 +343,24 @@ def _ends(
     Raises:
         MirrorError: that is not enough.
     """
-    found: list[Cluster | None] = []
-    why = {}
-    for alias in (flow.source, flow.target):
-        if asked.force and asked.kind is Kind.FAILOVER and alias == flow.source:
-            found.append(None)
-            continue
+
+    def connected(alias: str) -> Cluster:
         servers = len(config.clusters[alias].bootstrap_servers)
         most = min(asked.step_timeout, _FIRST * servers)
+        with patience.until(time.monotonic() + most):
+            return reach(alias)
+
+    spared = asked.force and asked.kind is Kind.FAILOVER
+    aliases = [flow.target] if spared else [flow.target, flow.source]
+    found: dict[str, Cluster] = {}
+    why = {}
+    asking = at_once([partial(connected, alias) for alias in aliases])
+    for alias, each in zip(aliases, asking, strict=True):
         try:
-            with patience.until(time.monotonic() + most):
-                found.append(reach(alias))
+            found[alias] = each.result()
         except ClusterError as error:
             why[alias] = str(error)
-            found.append(None)
-    source, target = found
+    source, target = found.get(flow.source), found.get(flow.target)
     if asked.abort:
         if source is None and target is None:
             raise MirrorError("; ".join(why.values()))

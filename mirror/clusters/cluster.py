@@ -130,8 +130,7 @@ class Cluster:
                 _authenticate_again(existing)
             if not existing.closed:
                 return existing
-        address = self._brokers.get(node)
-        if address is None:
+        if (address := self._brokers.get(node)) is None:
             raise UnreachableError(f"cluster {self.alias}: broker {node} is not known")
         made = self._connection(*address, seconds)
         self._connections[node, purpose] = made
@@ -150,8 +149,8 @@ class Cluster:
             client_id=self._client_id,
             cluster_id=self._expected_id or self.cluster_id,
         )
-        took = made.round_trip_seconds
-        self._round_trip_seconds = min(self._round_trip_seconds, took)
+        known, took = self._round_trip_seconds, made.round_trip_seconds
+        self._round_trip_seconds = min(known, took)
         return made
 
     def doubt(self, node: int) -> None:
@@ -185,14 +184,18 @@ class Cluster:
 
     def call(self, request: Any, *, node: int | None = None) -> Any:
         """Send a small request to a broker (any if none is given) and wait."""
+        return self.calls([request], node=node)[0]
+
+    def calls(self, requests: Sequence[Any], *, node: int | None = None) -> list[Any]:
+        """As `call`, for several requests to one broker, without waiting in between."""
         connection = self._ours(node)
         try:
-            return connection.call(request)
+            return connection.calls(requests)
         except UnreachableError:
             # A broker may close an idle connection just as the request is on its way.
-            if not connection.hung_up or request.API_KEY not in QUESTIONS:
+            if not (connection.hung_up and {e.API_KEY for e in requests} <= QUESTIONS):
                 raise
-        return self._ours(node).call(request)
+        return self._ours(node).calls(requests)
 
     def _ours(self, node: int | None) -> Connection:
         return self.any_connection() if node is None else self.connection(node)
@@ -210,8 +213,7 @@ class Cluster:
         """
         if names is not None and not (names := list(names)):
             return {}
-        answer = self.call(_metadata_request(names), node=node)
-        self._learn(answer)
+        self._learn(answer := self.call(_metadata_request(names), node=node))
         shown = {topic.name: topic_of(topic) for topic in answer.topics}
         if names is None:
             self._leaders.keep_only({topic.topic_id for topic in shown.values()})

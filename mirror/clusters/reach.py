@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Reach:
-    """Connections that are closed together. Not thread-safe."""
+    """Connections that are closed together. Not thread-safe, but for different ones."""
 
     def __init__(
         self, clusters: Mapping[str, ClusterConfig], *, client_id: str

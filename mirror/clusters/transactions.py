@@ -137,8 +137,13 @@ class Producer:
         self._check(answer.error_code, doing)
         return answer
 
+    @property
+    def tells_owner(self) -> bool:
+        """Whether `require_owner` finds out: brokers before 3.0 do not tell."""
+        return self._cluster.speaks(DescribeTransactionsRequest.API_KEY, 0)
+
     def require_owner(self) -> None:
-        """Raises as `retake`; brokers before 3.0 do not tell, and pass."""
+        """Raises as `retake`; see `tells_owner`."""
         patiently(lambda: self._shown_epoch("asking for the owner of"))
 
     def _shown_epoch(self, doing: str) -> int:

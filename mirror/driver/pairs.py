@@ -80,6 +80,8 @@ class PairFollower:
             each.name: KnownPair.of(each, {}) for each in self._pairs.values()
         }
         """What the journals together say, worked out once per entry that is new."""
+        self._unlike = set(self._members)
+        """Whose journals may lack something: not looked for in each round."""
         self._passive: dict[tuple[str, str], PassiveStatus] = {}
         self._began = time.time()
         self._told: dict[str, float] = {}
@@ -317,13 +319,14 @@ class PairFollower:
     def _took(self, alias: str, entries: tuple[Entry, ...]) -> None:
         with self._lock:
             member = self._members[alias]
-            changed = entries != member.entries
+            changed = entries != member.entries or not member.read_at
             member.entries, member.error = entries, ""
             member.read_at, member.read_monotonic = time.time(), time.monotonic()
             for pair in self._pairs.values() if changed else ():
                 if alias in pair.members:
                     journals = {e: self._members[e].entries for e in pair.members}
                     self._known[pair.name] = KnownPair.of(pair, journals)
+                    self._unlike.update(pair.members)
         if changed:
             self._changed()
 
@@ -339,26 +342,31 @@ class PairFollower:
         Raises:
             MirrorError: the cluster does not let us.
         """
-        for pair in self._pairs.values():
-            if alias not in pair.members:
-                continue
+        with self._lock:
+            unlike = alias in self._unlike
+            self._unlike.discard(alias)
+        try:
+            for pair in self._pairs.values() if unlike else ():
+                if alias in pair.members and (lacks := self._missing(pair, alias)):
+                    journal.copy(cluster, lacks)
+        except BaseException:
             with self._lock:
-                missing = self._missing(pair, alias)
-            if missing:
-                journal.copy(cluster, missing)
+                self._unlike.add(alias)
+            raise
 
     def _missing(self, pair: PairConfig, alias: str) -> tuple[Entry, ...]:
-        there = self._members[alias]
-        other = self._members[pair.other_than(alias)]
-        if not (there.read_at and other.read_at):
+        with self._lock:
+            known, there = self._known[pair.name], self._members[alias].entries
+            read = [self._members[each].read_at for each in pair.members]
+        if not all(read):
             return ()
-        entries, run = self._known[pair.name].entries, self._known[pair.name].run
+        entries, run = known.entries, known.run
         if not entries and alias == roles.first_member(pair):
             return roles.first_role(pair, at=time.time(), by=self._by)
         if run is not None and run.first.kind is Kind.SWITCH and not run.moved:
             # Its operator writes both journals, and may still undo it.
             entries = tuple(each for each in entries if each.run != run.first.run)
-        return journal.missing(entries, there.entries)
+        return journal.missing(entries, there)
 
     def _show(self) -> None:
         with self._lock:

@@ -19,7 +19,7 @@ import json
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from mirror.batches.reading import TopicReader
-from mirror.batches.writing import append, ensure_topic
+from mirror.batches.writing import TopicWriter, ensure_topic
 from mirror.clusters.admin.acls import Acl
 from mirror.errors import MALFORMED, ClusterError
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
 
     from mirror.clusters.cluster import Cluster
+    from mirror.clusters.topics import Topic
 
 TOPIC = "mirror-acls.internal"
 TOPIC_CONFIGS = {"cleanup.policy": "compact"}
@@ -109,7 +110,7 @@ class AclNotes:
     """What was read when this was created, updated by `note`."""
 
     def __init__(
-        self, cluster: Cluster, *, visible: Iterable[str] | None = None
+        self, cluster: Cluster, *, visible: Mapping[str, Topic] | None = None
     ) -> None:
         """Read the notes of a cluster. `visible`: the topics that it shows us, if it is
         no error that the notes are not among them.
@@ -119,9 +120,12 @@ class AclNotes:
                 it.
         """
         self._cluster = cluster
+        self._writer = TopicWriter(cluster, TOPIC)
         self._noted: defaultdict[str, dict[Acl, AclChange]] = defaultdict(dict)
-        if TOPIC in visible if visible is not None else cluster.topic(TOPIC):
-            for _, key, value in TopicReader(cluster, TOPIC, committed=False).read():
+        shown = cluster.topic(TOPIC) if visible is None else visible.get(TOPIC)
+        if shown is not None:
+            reader = TopicReader(cluster, TOPIC, committed=False)
+            for _, key, value in reader.read(shown=shown):
                 try:
                     by, acl, change = decode(key, value)
                 except ClusterError as error:
@@ -196,7 +200,7 @@ class AclNotes:
         if not changes:
             return
         entries = [_record(by, acl, change) for acl, change in changes.items()]
-        append(self._cluster, TOPIC, entries)
+        self._writer.write(entries)
         for acl, change in changes.items():
             self._take(by, acl, change)
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from mirror.clusters.cluster import Cluster
+    from mirror.clusters.topics import Topic
 
 _VERSION = 1
 _START, _END = "mirror-acls.", ".internal"
@@ -45,8 +46,8 @@ class AclOwnership:
         self._cluster = cluster
         visible = cluster.topics()
         self._by_source = {
-            name.removeprefix(_START).removesuffix(_END): _read(cluster, name)
-            for name in visible
+            name.removeprefix(_START).removesuffix(_END): _read(cluster, shown)
+            for name, shown in visible.items()
             if name.startswith(_START) and name.endswith(_END)
             if name != acl_notes.TOPIC
         }
@@ -121,14 +122,15 @@ def topic_name(source_alias: str) -> str:
     return f"{_START}{source_alias}{_END}"
 
 
-def _read(cluster: Cluster, topic: str) -> dict[Binding, Via]:
+def _read(cluster: Cluster, shown: Topic) -> dict[Binding, Via]:
     owned: dict[Binding, Via] = {}
-    for _, key, value in TopicReader(cluster, topic, committed=False).read():
+    reader = TopicReader(cluster, shown.name, committed=False)
+    for _, key, value in reader.read(shown=shown):
         try:
             binding, via = decode(key, value)
         except ClusterError as error:
             raise ClusterError(
-                f"cluster {cluster.alias}: topic {topic}: {error}"
+                f"cluster {cluster.alias}: topic {shown.name}: {error}"
             ) from error
         if via is None:
             owned.pop(binding, None)

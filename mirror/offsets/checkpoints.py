@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from mirror.batches import records, scan
+from mirror.batches import records
 from mirror.batches.reading import TopicReader
 from mirror.batches.writing import TopicWriter, ensure_topic
 from mirror.clusters.admin import topic_admin
@@ -239,6 +239,8 @@ def times(target: Cluster, topic: str) -> dict[str, float]:
     Raises:
         ClusterError: the target does not answer, or refuses.
     """
+    from mirror.batches import scan  # noqa: PLC0415  loads kernels
+
     if target.topic(topic) is None:
         return {}
     where = (topic, 0)

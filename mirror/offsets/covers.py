@@ -14,7 +14,7 @@ from mirror.batches.reading import TopicReader
 from mirror.clusters import codes
 from mirror.clusters.admin import topic_admin
 from mirror.errors import RecreatedError
-from mirror.offsets import holes, runs
+from mirror.offsets import runs
 from mirror.offsets.explained import Cover, end_of_copies, is_same
 from mirror.offsets.reverse_start import Start, search
 from mirror.offsets.runs import DOWNSTREAM, UPSTREAM
@@ -127,6 +127,8 @@ class Covers:
         cover.begin_at(max(position, edges.start))
         if edges.cut <= cover.begin:
             return Start(end_of_copies(cover, cover.begin), sure=True)
+        from mirror.offsets import holes  # noqa: PLC0415  loads kernels
+
         left = cover.holes(edges.cut)
         outstanding: int | None = None
         if edges.cut == edges.end:

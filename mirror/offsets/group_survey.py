@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from mirror.offsets.mm2_records import Checkpoint
 
 TopicPartition = tuple[str, int]
+KnownMaps = dict[tuple[str, "Cluster"], OffsetMap]
+"""Maps that were read, by flow and target: of these only what is new is read."""
 
 _VAGUE = frozenset({Exactness.UNKNOWN, Exactness.BEFORE, Exactness.EARLIER})
 """Answers of the map that a checkpoint may know better."""
@@ -72,14 +74,21 @@ class GroupSurvey:
 
 
 def survey(
-    flow: FlowConfig, target: Cluster, source: Cluster | None, writers: CopyWriters
+    flow: FlowConfig,
+    target: Cluster,
+    source: Cluster | None,
+    writers: CopyWriters,
+    *,
+    maps: KnownMaps | None = None,
+    wait: bool = True,
 ) -> GroupSurvey:
-    """Look at both sides, or without `source` at the target alone.
+    """Look at both sides, or without `source` at the target alone. `maps` as for
+    `known_of`; `wait` as for `OffsetMap.refresh`.
 
     Raises:
         ClusterError: a cluster does not answer, or the flow has never run.
     """
-    offset_map = known_of(flow, target)
+    offset_map = known_of(flow, target, maps, wait=wait and source is None)
     on_target = groups.list_groups(target)
     if source is None:
         found = _from_checkpoints(flow, target, offset_map, writers)
@@ -91,7 +100,7 @@ def survey(
         )
     copied = copies(flow, source, writers)
     joint = JointMap(flow, offset_map, source, target, patient=True)
-    joint.refresh(copied)
+    joint.refresh(copied, wait=wait)
     standing = look(
         source,
         GroupFilter(include=flow.groups, exclude=flow.groups_exclude),
@@ -122,8 +131,15 @@ def _unjoined(standing: GroupsStanding, refused: Mapping[str, str]) -> list[str]
     ]
 
 
-def known_of(flow: FlowConfig, target: Cluster) -> OffsetMap:
-    """The flow's offset map, read to its end.
+def known_of(
+    flow: FlowConfig,
+    target: Cluster,
+    maps: KnownMaps | None = None,
+    *,
+    wait: bool = True,
+) -> OffsetMap:
+    """The flow's offset map, read to its end; `maps` has those of earlier calls, and
+    gets this one. `wait` as for `OffsetMap.refresh`.
 
     Raises:
         ClusterError: the target does not answer, or there is no map.
@@ -134,8 +150,10 @@ def known_of(flow: FlowConfig, target: Cluster) -> OffsetMap:
             f"flow {flow.name}: cluster {flow.target} has no {topic}: did the flow "
             "ever run?"
         )
-    offset_map = OffsetMap.of(flow, target)
-    offset_map.refresh()
+    maps = {} if maps is None else maps
+    offset_map = maps.get((flow.name, target)) or OffsetMap.of(flow, target)
+    offset_map.refresh(wait=wait)
+    maps[flow.name, target] = offset_map
     return offset_map
 
 

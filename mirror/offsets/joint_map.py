@@ -82,15 +82,15 @@ class JointMap:
         """Whether it has two maps for a topic of the source."""
         return topic in self._copies
 
-    def refresh(self, copies: Mapping[str, Copy]) -> None:
-        """Take in what both maps and the copies have now.
+    def refresh(self, copies: Mapping[str, Copy], *, wait: bool = True) -> None:
+        """Take in what both maps and the copies have now. `wait` as for `OffsetMap`.
 
         Raises:
             ClusterError: a cluster does not answer, or the flow has no map.
         """
         both_ways = {topic: copy for topic, copy in copies.items() if copy.back}
         self.refused = {}
-        if why := self._refresh_back(both_ways):
+        if why := self._refresh_back(both_ways, wait=wait):
             self.refused = dict.fromkeys((c.topic for c in both_ways.values()), why)
             both_ways = {}
         # Before the flow's map: then it has all copies below these ends.
@@ -99,7 +99,7 @@ class JointMap:
             self._target, [(merged[topic].topic, p) for topic, p in self._keys(merged)]
         )
         self._begins = edges(self._source, self._keys(both_ways))
-        self._known.refresh()
+        self._known.refresh(wait=wait)
         if self._covers is None or self._copies.keys() != both_ways.keys():
             begins = {
                 key: self._position((both_ways[key[0]].topic, key[1]))
@@ -114,7 +114,7 @@ class JointMap:
         if self._copied_back is not None:
             self._copied_back.follow()
 
-    def _refresh_back(self, both_ways: Mapping[str, Copy]) -> str:
+    def _refresh_back(self, both_ways: Mapping[str, Copy], *, wait: bool) -> str:
         """The map of the flow back, if that ever ran; why it cannot be read."""
         flow = next((copy.back for copy in both_ways.values()), None)
         if flow is None:
@@ -136,7 +136,7 @@ class JointMap:
             if errors:
                 return ""
             self._back = OffsetMap.of(flow, self._source)
-        self._back.refresh()
+        self._back.refresh(wait=wait)
         return ""
 
     @staticmethod

@@ -91,28 +91,29 @@ class OffsetMap:
             exactly_once=flow.exactly_once,
         )
 
-    def refresh(self) -> None:
-        """Read what was committed since the last time; the first time, everything.
+    def refresh(self, *, wait: bool = True) -> None:
+        """Read what was committed since the last time, at first everything; without
+        `wait` nothing behind an open transaction.
 
         Raises:
             ClusterError: the target does not answer, or the topics are not there.
         """
         with self._lock:
             # First: then the map has all runs up to these positions when it is read.
-            positions = self._progress.read().positions
+            positions = self._progress.read(wait=wait).positions
             try:
-                self._follow()
+                self._follow(wait=wait)
             except RecreatedError:
                 self._begin()
-                self._follow()
+                self._follow(wait=wait)
             self._positions = positions
             self._logs.clear()
             self._forget()
 
-    def _follow(self) -> None:
+    def _follow(self, *, wait: bool) -> None:
         keep = _TAIL_RUNS // max(len(self._tracks), 1)
         keep = min(max(keep, _LEAST_TAIL), _LARGEST_TAIL)
-        for at, key, value in self._reader.read():
+        for at, key, value in self._reader.read(wait=wait):
             for block in runs.decode(value):
                 self._take(block, at, keep)
             for block in runs.decode(key) if key else ():
@@ -286,8 +287,7 @@ class OffsetMap:
         return self._there(key, answer) if column == UPSTREAM else answer
 
     def _there(self, key: TopicPartition, answer: Translated) -> Translated:
-        renewed = self._tracks[key].renewed
-        return search.there(answer, self._logs[key], renewed=renewed)
+        return search.there(answer, self._logs[key], renewed=self._tracks[key].renewed)
 
     def _search(
         self, key: TopicPartition, offset: int, column: int

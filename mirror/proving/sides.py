@@ -9,6 +9,7 @@ that their copies have.
 from __future__ import annotations
 
 import contextlib
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
     from mirror.proving.copied_partition import CopiedPartition
     from mirror.proving.log_stream import Lister
     from mirror.proving.translated_ids import TranslatedIds
+
+_kept: ContextVar[dict[str, Cluster] | None] = ContextVar("kept", default=None)
+"""By alias, while `keeping`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,14 +114,38 @@ class ProofTerms:
             UnreachableError: it does not, for long.
             ClusterError: it refuses us, or is another one.
         """
-        made = (
-            Cluster(self.source, cluster_id=self.source_id)
-            if on_source
-            else Cluster(self.target, cluster_id=self.target_id)
-        )
-        with contextlib.closing(made):
+        config, cluster_id = self.target, self.target_id
+        if on_source:
+            config, cluster_id = self.source, self.source_id
+        kept = _kept.get()
+        made = None if kept is None else kept.pop(config.alias, None)
+        if made is None:
+            made = Cluster(config, cluster_id=cluster_id)
             patiently(made.connect, seconds=PATIENCE_SECONDS, also=UnreachableError)
+        try:
             yield made
+        except BaseException:
+            made.close()
+            raise
+        if kept is None or config.alias in kept:
+            made.close()
+        else:
+            kept[config.alias] = made
+
+
+@contextlib.contextmanager
+def keeping() -> Iterator[None]:
+    """Within it this thread keeps its connections from one short range to the next:
+    with a login, to make them takes longer than to read it.
+    """
+    kept: dict[str, Cluster] = {}
+    before = _kept.set(kept)
+    try:
+        yield
+    finally:
+        _kept.reset(before)
+        for each in kept.values():
+            each.close()
 
 
 class Source:

@@ -241,6 +241,8 @@ class JournalWriter:
         )
         self._producer.take_over()
         self._end_hanging()
+        self.tells_place = self._producer.tells_owner
+        """Whether `require_place` finds out; brokers before 3.0 do not tell."""
 
     def entries(self, *, seconds: float = 0.0) -> tuple[Entry, ...]:
         """What the journal says now. Raises as `JournalReader.read`."""
@@ -253,38 +255,39 @@ class JournalWriter:
         """
         self._producer.require_owner()
 
-    def require_room(self, entry: Entry) -> EncodedBatch:
-        """The entry as a batch.
+    def require_room(self, *entries: Entry) -> EncodedBatch:
+        """The entries as a batch.
 
         Raises:
             ClusterError: the topic does not take one as large as this.
         """
-        batch = records.encode([entry.record()])
+        batch = records.encode([entry.record() for entry in entries])
         most = min(self._most, _MOST_BYTES)
         if batch.size > most:
+            step = entries[0].step
             raise ClusterError(
-                f"cluster {self.alias}: what step {entry.step} notes takes {batch.size}"
+                f"cluster {self.alias}: what step {step} notes takes {batch.size}"
                 f" bytes, and {TOPIC} takes {most} at most (max.message.bytes)"
             )
         return batch
 
-    def write(self, entry: Entry, *, seconds: float = PATIENCE_SECONDS) -> None:
-        """Write one entry once, and wait until everyone can read it. A leader or
-        coordinator that moves or dies is waited for.
+    def write(self, *entries: Entry, seconds: float = PATIENCE_SECONDS) -> None:
+        """Write entries of one run once, in one transaction, and wait until everyone
+        can read them. A leader or coordinator that moves or dies is waited for.
 
         Raises:
             FencedError: a later operator took over.
-            ClusterError: it was not written, or `in_doubt`: it may have been.
+            ClusterError: none was written, or `in_doubt`: all may have been.
         """
-        batch = self.require_room(entry)
+        batch = self.require_room(*entries)
         until = time.monotonic() + seconds
         self.in_doubt = False
         pause = 0.0
         while True:
             try:
-                if pause and self._retaken(entry):
+                if pause and self._retaken(entries):
                     return
-                self._write(entry, batch)
+                self._write(entries, batch)
             except MirrorError as error:
                 if time.monotonic() > until or not _passes(error):
                     raise
@@ -293,33 +296,33 @@ class JournalWriter:
             pause = _AGAIN.after(pause)
             time.sleep(pause)
 
-    def _write(self, entry: Entry, batch: EncodedBatch) -> None:
+    def _write(self, entries: Sequence[Entry], batch: EncodedBatch) -> None:
         write(self._cluster, {TOPIC: [batch]}, self._producer)
         self.in_doubt = True
         self._producer.commit()
         # Waits for the transaction's end, without which the next one could undo it.
-        if not self._shows(entry):
+        if not self._shows(entries):
             raise ClusterError(
                 f"cluster {self.alias}: {TOPIC} does not show what was written"
             )
         self.in_doubt = False
 
-    def _retaken(self, entry: Entry) -> bool:
-        """After a failed attempt, whether the entry is there all the same.
+    def _retaken(self, entries: Sequence[Entry]) -> bool:
+        """After a failed attempt, whether the entries are there all the same.
 
         Raises:
-            FencedError: a later operator took over, or wrote this entry's successor.
+            FencedError: a later operator took over, or wrote what follows.
         """
         self._producer.retake()  # which ends what is open, one way or the other
         self._end_hanging()
-        there = self._shows(entry)
+        there = self._shows(entries)
         self.in_doubt = False
         if not there:
-            self._require_alone(entry)
+            self._require_alone(entries[0])
         return there
 
-    def _shows(self, entry: Entry) -> bool:
-        return entry.identity in {each.identity for each in self.entries()}
+    def _shows(self, entries: Sequence[Entry]) -> bool:
+        return not missing(entries, self.entries())
 
     def _require_alone(self, entry: Entry) -> None:
         for each in self.entries():
@@ -345,24 +348,6 @@ class JournalWriter:
                     f"was left open in {TOPIC}, and {why}: end it with "
                     "`kafka-transactions.sh abort`, then run the command again"
                 )
-
-
-def require_place(writers: Sequence[JournalWriter]) -> None:
-    """Before a change that is not noted one by one. A journal that is silent is no
-    matter while another one answers: the next note needs it.
-
-    Raises:
-        FencedError: a later operator took over.
-        ClusterError: no journal answers, or one refuses.
-    """
-    silent = []
-    for each in writers:
-        try:
-            each.require_place()
-        except UnreachableError as error:
-            silent.append(error)
-    if silent and len(silent) == len(writers):
-        raise silent[0]
 
 
 def _passes(error: MirrorError) -> bool:

@@ -179,6 +179,14 @@ def newest_role(entries: Sequence[Entry]) -> Entry | None:
     return max(made, key=lambda entry: entry.epoch, default=None)
 
 
+def leaves_tail(entries: Sequence[Entry], alias: str) -> bool:
+    """Whether a cluster may have records that were not copied: only if the pair's role
+    is that of a failover out of it.
+    """
+    made = newest_role(entries)
+    return made is not None and (made.kind, made.source) == (Kind.FAILOVER, alias)
+
+
 def former_epoch(entries: Sequence[Entry]) -> int:
     """The epoch of the role before this one; 0 if there was none. Runs that were undone
     have epochs, too.

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mirror.batches import scan
 from mirror.batches.reading import TopicReader
 from mirror.clusters.admin import group_offsets, groups, topic_admin
 
@@ -64,6 +63,8 @@ def first_write(cluster: Cluster, before: Mapping[str, list[int]]) -> float | No
 
 
 def _time_at(cluster: Cluster, key: TopicPartition, offset: int) -> float:
+    from mirror.batches import scan  # noqa: PLC0415  loads kernels
+
     reader = TopicReader(
         cluster, key[0], partition=key[1], position=offset, committed=False,
         fetch_bytes=_FETCH_BYTES,

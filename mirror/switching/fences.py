@@ -8,12 +8,14 @@ when every broker shows it.
 
 from __future__ import annotations
 
+from functools import partial
 import string
 import time
 from typing import TYPE_CHECKING, TypeVar
 
 from mirror.clusters.admin import abilities, access, acls, allowed
 from mirror.clusters.admin.acls import NoAuthorizerError
+from mirror.clusters.at_once import at_once
 from mirror.clusters.patience import left
 from mirror.config.login_settings import principals
 from mirror.errors import (
@@ -98,6 +100,14 @@ def look(
     )
 
 
+def look_at(
+    config: MirrorConfig, *clusters: Cluster, probe: bool = True
+) -> list[KnownGrants]:
+    """As `look` without topics, for several clusters at once."""
+    work = [partial(look, each, config, (), probe=probe) for each in clusters]
+    return [each.result() for each in at_once(work)]
+
+
 def lay(
     cluster: Cluster,
     plan: AclPlan,
@@ -116,8 +126,9 @@ def lay(
         ClusterError: the cluster does not answer for so long, or refuses; the same.
     """
     deadline = time.monotonic() + left(seconds)
+    if _again_until(deadline, lambda: _stands(cluster, plan)):
+        return
     before = _again_until(deadline, lambda: allowed.of_topics(cluster, plan.topics))
-    _again_until(deadline, lambda: _require_all_tell(cluster))
 
     def laying() -> None:
         owned = AclOwnership(cluster)
@@ -159,14 +170,16 @@ def lift(
 
     def lifting() -> AclPlan:
         owned = AclOwnership(cluster)
-        notes = AclNotes(cluster)
+        notes = owned.notes
         laid = notes.noted(by)
+        if not laid.changes:
+            return laid
         present = _on_any_broker(cluster)
         begun = {acl.name for acl in laid.adds if acl in present}
         bridges = [acl for acl in laid.bridges if acl.name in begun]
         back = (*laid.removes, *bridges)
         _bring(cluster, hold, wanted=back, deadline=deadline)
-        _bring(cluster, hold, unwanted=_gone(owned, notes, laid), deadline=deadline)
+        _bring(cluster, hold, unwanted=_gone(owned, laid), deadline=deadline)
         _bring(cluster, hold, unwanted=laid.bridges, deadline=deadline)
         hold()
         notes.forget(by)
@@ -177,15 +190,15 @@ def lift(
 
 def lifting_of(cluster: Cluster, by: str) -> AclPlan:
     """What `lift` would add and remove now; changes nothing. Raises as `look`."""
-    notes = AclNotes(cluster)
-    laid = notes.noted(by)
-    gone = _gone(AclOwnership(cluster), notes, laid)
+    owned = AclOwnership(cluster)
+    laid = owned.notes.noted(by)
+    gone = _gone(owned, laid)
     return AclPlan(by=by, adds=laid.removes, removes=gone)
 
 
-def _gone(owned: AclOwnership, notes: AclNotes, laid: AclPlan) -> tuple[Acl, ...]:
+def _gone(owned: AclOwnership, laid: AclPlan) -> tuple[Acl, ...]:
     """What goes when a plan is taken back: not what somebody else wants, too."""
-    kept = owned.claimed() | notes.added(but_by=laid.by)
+    kept = owned.claimed() | owned.notes.added(but_by=laid.by)
     return tuple(acl for acl in laid.adds if acl not in kept)
 
 
@@ -267,11 +280,25 @@ def _late(
     return late
 
 
-def _require_all_tell(cluster: Cluster) -> None:
-    """Where a broker refuses, nothing could show that the fence is laid, nor lifted."""
-    for there in access.acls_by_broker(cluster).values():
+def _stands(cluster: Cluster, plan: AclPlan) -> bool:
+    """Whether all of it is noted, and every broker shows it.
+
+    Raises:
+        ClusterError: a broker refuses to tell, so nothing could show that the fence is
+            laid, nor lifted.
+    """
+    answers = access.acls_by_broker(cluster).values()
+    for there in answers:
         if isinstance(there, ClusterError) and not isinstance(there, UnreachableError):
             raise there
+    wanted, gone = {*plan.adds}, {*plan.removes, *plan.bridges}
+    return (
+        all(
+            isinstance(there, frozenset) and wanted <= there and not gone & there
+            for there in answers
+        )
+        and AclNotes(cluster).noted(plan.by).changes == plan.changes
+    )
 
 
 def _on_any_broker(cluster: Cluster) -> set[Acl]:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from mirror.clusters.cluster import Cluster
     from mirror.config.pair_settings import PairConfig
     from mirror.config.schema import FlowConfig, MirrorConfig
-    from mirror.offsets.group_survey import SurveyedGroup
+    from mirror.offsets.group_survey import KnownMaps, SurveyedGroup
     from mirror.offsets.translation import Exactness
 
 TopicPartition = tuple[str, int]
@@ -75,7 +75,7 @@ class GroupPlaces:
         ]
 
 
-def survey(
+def survey(  # noqa: PLR0913  all that places depend on
     config: MirrorConfig,
     flow: FlowConfig,
     reverse: FlowConfig,
@@ -83,9 +83,12 @@ def survey(
     source: Cluster | None,
     *,
     pair: PairConfig,
+    maps: KnownMaps,
+    wait: bool = True,
 ) -> GroupPlaces:
     """Look at both clusters, or without `source` at the target alone: then what groups
-    read in copies there is not known.
+    read in copies there is not known. `maps`: those that earlier looks have read;
+    `wait` as for `OffsetMap.refresh`.
 
     Raises:
         ClusterError: a cluster does not answer, or the flow has never run.
@@ -93,7 +96,7 @@ def survey(
     # Without the source, checkpoints answer, which other flows are not part of.
     ends = () if source is None else (flow.name, reverse.name)
     writers = Merging(config.enabled_flows, pair=ends)
-    found = group_survey.survey(flow, target, source, writers)
+    found = group_survey.survey(flow, target, source, writers, maps=maps, wait=wait)
     places: dict[str, dict[TopicPartition, GroupPlace]] = {
         each.group: {
             (p.target_topic, p.partition): GroupPlace(
@@ -117,7 +120,7 @@ def survey(
     if source is None:
         unseen = (f"positions in copies of {reverse.source}'s topics",)
     else:
-        for group, back in _back(reverse, source).items():
+        for group, back in _back(reverse, source, maps, wait=wait).items():
             # Where one topic goes both ways, the survey has looked at both maps.
             places[group] = {**back, **places.get(group, {})}
     return GroupPlaces(
@@ -182,12 +185,12 @@ def _partial(
 
 
 def _back(
-    reverse: FlowConfig, source: Cluster
+    reverse: FlowConfig, source: Cluster, maps: KnownMaps, *, wait: bool
 ) -> dict[str, dict[TopicPartition, GroupPlace]]:
     """Groups of `source` that read what the reverse flow copied there."""
     if source.topic(runs.topic_name(reverse.source, reverse.separator)) is None:
         return {}  # it never ran
-    known = group_survey.known_of(reverse, source)
+    known = group_survey.known_of(reverse, source, maps, wait=wait)
     copies = {topic for topic, _ in known.origins()}
     wanted = GroupFilter(include=reverse.groups, exclude=reverse.groups_exclude)
     listed = [name for name in groups.list_groups(source) if wanted.matches(name)]

@@ -20,8 +20,6 @@ import subprocess
 import time
 from typing import TYPE_CHECKING
 
-import httpx
-
 from mirror.config.origins import HIDDEN
 from mirror.errors import MirrorError, system_error
 from mirror.web.access import read_secret
@@ -140,6 +138,8 @@ def post(
     url: str, token_file: Path | None, call: Call, *, seconds: float
 ) -> HookAnswer:
     """Send a POST; the status of the answer is what the hook says."""
+    import httpx  # noqa: PLC0415  most hooks are commands
+
     until = time.monotonic() + seconds
     raw = b""
     try:

@@ -20,6 +20,7 @@ from mirror.errors import MirrorError
 from mirror.proving.continuous.step import ProofStep
 from mirror.proving.run_files import RunFiles
 from mirror.proving.runner import InProcess
+from mirror.proving.sides import keeping
 from mirror.status.wording import some
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ def compare(stage: Stage) -> LastRecords:
 def _compare(stage: Stage) -> LastRecords:
     step = ProofStep(stage.config, stage.flow, stage.source, stage.target, InProcess())
     outcomes: list[Outcome] = []
-    with RunFiles() as files:
+    with RunFiles() as files, keeping():
         found = step.survey(files, {}, ".*")
         ends = [
             replace(of, source_first=max(of.source_first, of.source_end - MOST))

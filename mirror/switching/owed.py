@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from mirror.recovery.journal import Entry
 
 _STRAY_SECONDS = 2.0
-"""Less than a switch takes until it lays a fence of its own."""
+"""A switch that begins meanwhile rarely lays its fence sooner; if so, it finds out that
+the fence is gone before the role moves."""
 
 
 def settle_fence(

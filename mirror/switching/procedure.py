@@ -47,11 +47,33 @@ def undoing(run: Run) -> tuple[str, ...]:
     )
 
 
+def require_undoable(run: Run | None, pair: str, *, answers: bool) -> Run:
+    """The run, if it can be undone. `answers`: whether its target does, or is lost and
+    never will.
+
+    Raises:
+        MirrorError: none is open, or the other cluster is active, or may be.
+    """
+    if run is None:
+        raise MirrorError(f"no run of {pair} is open")
+    undoing(run)
+    if answers or not may_have_moved(run):
+        return run
+    first, kind = run.first, run.first.kind
+    way_out = ""
+    if kind is Kind.SWITCH:
+        way_out = f". If it is lost for good, --force makes {first.source} active"
+    raise MirrorError(
+        f"{first.target} may be active since {kind.lower()} {run.name}, which only its "
+        "own journal tells, and it does not answer: try again once it does" + way_out
+    )
+
+
 def may_have_moved(run: Run) -> bool:
     """Whether the target may be active, by the journal of the source alone.
 
-    A switch writes each entry to it after the target's, so the target's is one entry
-    ahead at most: where `open` is not BEGUN here, it is not DONE there. A failover
+    A switch notes on both that `open` has begun before it is done, and that it is done
+    on the target first: where it is not BEGUN here, it is not DONE there. A failover
     writes to the target's alone.
     """
     begun = run.state(roles.ROLE) is StepState.BEGUN

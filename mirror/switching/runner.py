@@ -2,15 +2,17 @@
 
 Main type: `Operator`. It looks at the journals; once it begins it is the only one of
 its two clusters, since it fences earlier ones, which then cannot write what they do
-next. Each step is noted before it begins and when it is done, on the target first, so
-the target's journal alone can finish a run and either one can undo it. If a step fails
-before the point of no return, or producers are blocked for too long, it is undone.
+next. Each step is noted on both before it begins and when it is done, the point of no
+return on the target first, so the target's journal alone can finish a run and either
+one can undo it. If a step fails before that point, or producers are blocked for too
+long, it is undone.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import pairwise
 import time
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -20,7 +22,7 @@ from mirror.clusters import patience
 from mirror.errors import FencedError, MirrorError, UnreachableError
 from mirror.host import operator_name
 from mirror.policy.names import CANARY
-from mirror.recovery import journal, roles
+from mirror.recovery import both_journals, journal, roles
 from mirror.recovery.journal import Entry, JournalReader, JournalWriter, Kind, StepState
 from mirror.switching import hooks, procedure
 from mirror.switching.stage import Stage, StepError
@@ -32,6 +34,9 @@ if TYPE_CHECKING:
     from mirror.config.pair_settings import PairConfig
     from mirror.recovery.roles import Role, Run
     from mirror.switching.stage import Done, Notes, Step
+
+Said = tuple[str, StepState, "Notes"]
+"""What an entry says: a step, its state, and what the step keeps."""
 
 _BRIEF_SECONDS = 2.0
 """How long to wait for one journal on the way back, where the other one is enough."""
@@ -75,14 +80,11 @@ class Operator:
         self._undecided = False
         """Whether the target may be active: that was written, but not seen."""
         self._readers = [JournalReader(each) for each in self._clusters]
-        self._heed(*self._shown())
+        self._heed(*both_journals.read(self._readers))
 
     def entries(self) -> tuple[Entry, ...]:
         """What the journals say now about the pair. Raises as `JournalReader.read`."""
-        return roles.merged(*self._shown(), pair=self._pair.name)
-
-    def _shown(self) -> list[tuple[Entry, ...]]:
-        return [each.read(wait=False) for each in self._readers]
+        return roles.merged(*both_journals.read(self._readers), pair=self._pair.name)
 
     def _heed(self, *journals: tuple[Entry, ...]) -> None:
         entries = roles.merged(*journals, pair=self._pair.name)
@@ -107,10 +109,8 @@ class Operator:
         self._most_seconds = min(terms.step_seconds, journal.PATIENCE_SECONDS)
         pair = self._pair.name
         with patience.until(time.monotonic() + self._most_seconds):
-            self._journals = [
-                JournalWriter(cluster, pair, reader)
-                for cluster, reader in zip(self._clusters, self._readers, strict=True)
-            ]
+            ends = self._clusters, self._readers
+            self._journals = both_journals.take_over(pair, *ends)
             found = [e.entries(seconds=self._most_seconds) for e in self._journals]
             self._heed(*found)
             entries = roles.merged(*found, pair=pair)
@@ -131,22 +131,29 @@ class Operator:
         if self.run is not None and procedure.gives_way(
             self.run, self._kind, self._ends[0]
         ):
-            self._note(roles.END, StepState.UNDONE, {roles.INSTEAD: str(self._kind)})
+            by = {roles.INSTEAD: str(self._kind)}
+            self._note((roles.END, StepState.UNDONE, by))
             self.run = None
-        for name in procedure.left(self.run):
+        left = (*procedure.left(self.run), roles.END)
+        if left[0] == roles.END:
+            self._note(_opening(roles.END))
+        for name, following in pairwise(left):
             began = time.monotonic()
             try:
-                self._note(name, StepState.BEGUN, {})
+                if name == left[0]:
+                    self._note(_opening(name))
                 staged = self._staged(stage, name, terms)
                 with patience.until(staged.deadline):
                     done = steps[name].do(staged)
-                self._note(name, StepState.DONE, done.notes)
+                # At once: each note waits for brokers while producers are blocked.
+                self._note((name, StepState.DONE, done.notes), _opening(following))
             except FencedError:
                 raise
             except MirrorError as error:
+                if self.run is None:  # nothing is noted, so nothing was done
+                    raise
                 raise self._given_up(steps, stage, terms, name, error) from error
             terms.did(name, done, time.monotonic() - began)
-        self._note(roles.END, StepState.DONE, {})
 
     def abort(
         self,
@@ -163,34 +170,14 @@ class Operator:
         Raises:
             MirrorError: nothing can be undone, or a step could not be: try again.
         """
-        self._require_undoable(stage, target_lost=target_lost)
+        answers = target_lost or stage.target_or_none is not None
+        procedure.require_undoable(self.run, self._pair.name, answers=answers)
         self._begin(terms)
-        run = self._require_undoable(stage, target_lost=target_lost)
+        run = procedure.require_undoable(self.run, self._pair.name, answers=answers)
         lost = stage.target_or_none is None and procedure.may_have_moved(run)
         if lost:
             self._take_role_back(run)
         return self._undo(steps, stage, terms, target_lost=lost)
-
-    def _require_undoable(self, stage: Stage, *, target_lost: bool) -> Run:
-        run, (source, target) = self.run, self._ends
-        if run is None:
-            raise MirrorError(f"no run of {self._pair.name} is open")
-        procedure.undoing(run)
-        if target_lost or stage.target_or_none is not None:
-            return run
-        if procedure.may_have_moved(run):
-            kind = run.first.kind
-            way_out = (
-                f". If it is lost for good, --force makes {source} active"
-                if kind is Kind.SWITCH
-                else ""
-            )
-            raise MirrorError(
-                f"{target} may be active since {kind.lower()} {run.name}, which only "
-                "its own journal tells, and it does not answer: try again once it "
-                f"does{way_out}"
-            )
-        return run
 
     def _take_role_back(self, run: Run) -> None:
         """The target may have become active before it was lost. Should it come back, a
@@ -199,8 +186,8 @@ class Operator:
         mine = self.run, self._kind, self._ends
         self.run, self._epoch = None, max(self._epoch, run.first.epoch + 1)
         self._kind, self._ends = Kind.FAILOVER, (self._ends[1], self._ends[0])
-        for step in (roles.ROLE, roles.END):
-            self._note(step, StepState.DONE, {roles.INSTEAD: run.first.run})
+        instead = StepState.DONE, {roles.INSTEAD: run.first.run}
+        self._note((roles.ROLE, *instead), (roles.END, *instead))
         self.run, self._kind, self._ends = mine
 
     def _undo(
@@ -302,10 +289,10 @@ class Operator:
         return replace(
             stage,
             run=run.first.run,
-            hold=lambda: journal.require_place(self._journals),
+            hold=lambda: both_journals.require_place(self._journals),
             times=procedure.times(run),
             notes=self._notes(run),
-            note=lambda notes: self._note(name, StepState.BEGUN, notes),
+            note=lambda notes: self._note_within(name, notes),
             tell=lambda text: terms.tell(name, text),
             deadline=deadline,
         )
@@ -314,24 +301,34 @@ class Operator:
         assert self.run is not None, "a step has begun"
         return self.run
 
-    def _note(self, step: str, state: StepState, notes: Notes) -> None:
-        """Write to both journals; the entry becomes a part of the run.
+    def _note(self, *said: Said) -> None:
+        """Write to both journals side by side; the entries become a part of the run.
+        What step 7 notes comes to the source's only once it is in the target's: where
+        that is lost before, the source's alone is enough to undo the run.
 
         Raises:
             FencedError: a later operator took over.
             MirrorError: a journal cannot be written: run the command again.
         """
-        entry = self._entry(step, state, notes)
+        entries = self._entries(*said)
         for each in self._journals:
-            each.require_room(entry)
-        for each in self._journals:
-            try:
-                _write(each, entry, self._patience())
-            except MirrorError:
-                moves = (step, state) == (roles.ROLE, StepState.DONE)
-                self._undecided = moves and each.in_doubt and entry not in self._noted
-                raise
-            self._add(entry)
+            each.require_room(*entries)
+        states = {each.step: each.state for each in entries}
+        in_turn = [[each] for each in self._journals]
+        for journals in in_turn if roles.ROLE in states else [self._journals]:
+            errors = both_journals.write(journals, entries, seconds=self._patience())
+            if len(errors) < len(journals):
+                self._add(*entries)
+            if errors:
+                moves = states.get(roles.ROLE) is StepState.DONE
+                first = entries[0] not in self._noted
+                self._undecided = moves and first and journals[0].in_doubt
+                raise errors[0]
+
+    def _note_within(self, step: str, notes: Notes) -> None:
+        """Without news its place is enough: BEGUN is noted. Raises as `_note`."""
+        if notes or not both_journals.is_sure_of_place(self._journals):
+            self._note((step, StepState.BEGUN, notes))
 
     def _note_where_possible(
         self, step: str, state: StepState, notes: Notes = MappingProxyType({})
@@ -343,19 +340,17 @@ class Operator:
             FencedError: a later operator took over.
             MirrorError: no journal can be written.
         """
-        entry = self._entry(step, state, notes)
+        entries = self._entries((step, state, notes))
         for each in tuple(self._journals):
             last = len(self._journals) == 1
-            try:
-                _write(each, entry, self._patience() if last else _BRIEF_SECONDS)
-            except FencedError:
-                raise
-            except MirrorError:
-                if last:
-                    raise
-                self._journals.remove(each)
+            seconds = self._patience() if last else _BRIEF_SECONDS
+            errors = both_journals.write([each], entries, seconds=seconds)
+            if not errors:
+                self._add(*entries)
+            elif last or isinstance(errors[0], FencedError):
+                raise errors[0]
             else:
-                self._add(entry)
+                self._journals.remove(each)
 
     def _patience(self) -> float:
         """How long to wait for a journal: not much longer than producers may be
@@ -371,29 +366,35 @@ class Operator:
     def _noted(self) -> tuple[Entry, ...]:
         return self.run.entries if self.run is not None else ()
 
-    def _add(self, entry: Entry) -> None:
-        """It counts from the first journal on that has it, so its number is used."""
-        if entry not in self._noted:
-            self.run = roles.Run(entries=(*self._noted, entry))
+    def _add(self, *entries: Entry) -> None:
+        """They count once one journal has them: their numbers are used."""
+        if entries[0] not in self._noted:
+            self.run = roles.Run(entries=(*self._noted, *entries))
 
-    def _entry(self, step: str, state: StepState, notes: Notes) -> Entry:
+    def _entries(self, *said: Said) -> tuple[Entry, ...]:
         first = self.run and self.run.first
-        return Entry(
-            pair=self._pair.name,
-            run=first.run if first else uuid.uuid4().hex,
-            number=procedure.number(self._noted),
-            kind=first.kind if first else self._kind,
-            epoch=first.epoch if first else self._epoch,
-            source=self._ends[0],
-            target=self._ends[1],
-            step=step,
-            state=state,
-            at=time.time(),
-            by=self._by,
-            details=notes,
+        run = first.run if first else uuid.uuid4().hex
+        return tuple(
+            Entry(
+                pair=self._pair.name,
+                run=run,
+                number=number,
+                kind=first.kind if first else self._kind,
+                epoch=first.epoch if first else self._epoch,
+                source=self._ends[0],
+                target=self._ends[1],
+                step=step,
+                state=state,
+                at=time.time(),
+                by=self._by,
+                details=notes,
+            )
+            for number, (step, state, notes) in enumerate(
+                said, procedure.number(self._noted)
+            )
         )
 
 
-def _write(to: JournalWriter, entry: Entry, seconds: float) -> None:
-    with patience.until(time.monotonic() + seconds):
-        to.write(entry, seconds=seconds)
+def _opening(step: str) -> Said:
+    """What is noted before a step, or once none is left."""
+    return step, StepState.DONE if step == roles.END else StepState.BEGUN, {}

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 
 from mirror.clusters import patience
 from mirror.clusters.registry.pace import RequestPace
-from mirror.clusters.registry.registry import Registry
 from mirror.clusters.registry.values import Mode
 from mirror.config import scopes
 from mirror.errors import FencedError, MirrorError, RegistryError
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
     from mirror.clusters.cluster import Cluster
+    from mirror.clusters.registry.registry import Registry
     from mirror.clusters.registry.values import Subject
     from mirror.config.schema import FlowConfig
     from mirror.switching.stage import Stage
@@ -211,6 +211,8 @@ def _claims(cluster: Cluster, into: FlowConfig) -> SchemaClaims:
 
 def _registry(stage: Stage, alias: str, *, until: float = math.inf) -> Registry:
     """`until`: when it is asked nothing more, monotonic, also if it answers."""
+    from mirror.clusters.registry.registry import Registry  # noqa: PLC0415  HTTP client
+
     pace = RequestPace(stage.flow.schemas_requests_per_second)
 
     def pace_in_time() -> None:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from mirror.clusters.cluster import Cluster
     from mirror.config.pair_settings import PairConfig
     from mirror.config.schema import FlowConfig, MirrorConfig
+    from mirror.offsets.group_survey import KnownMaps
     from mirror.recovery.journal import Entry
 
 Notes = Mapping[str, Any]
@@ -80,6 +81,8 @@ class Stage:
     """Asks the user something; with --yes the answer is yes."""
     beside: dict[str, Future[Any]] = field(default_factory=dict)
     """What one step began for a later one to take, in this process."""
+    maps: KnownMaps = field(default_factory=dict)
+    """The offset maps that the steps have read, in this process."""
     growing: Mapping[str, int] = field(default_factory=dict)
     """For a plan: how many partitions topics of the source get before the run."""
 

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from mirror.clusters.admin import topic_admin
 from mirror.offsets import progress, runs
 from mirror.recovery import losses, roles
-from mirror.recovery.journal import Kind
 from mirror.tails.survey import Tail, survey, topics_of
 
 if TYPE_CHECKING:
@@ -59,8 +58,7 @@ def unsettled(
     Raises:
         ClusterError: a cluster does not answer, or not for all partitions.
     """
-    made = roles.newest_role(entries)
-    if made is None or made.kind is not Kind.FAILOVER or made.source != flow.source:
+    if not roles.leaves_tail(entries, flow.source):
         return Tail(partitions=())
     return survey(flow, source, target)
 

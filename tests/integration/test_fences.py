@@ -117,6 +117,38 @@ def one_by_one(changes: Iterable[Any]) -> Iterator[list[Any]]:
         time.sleep(0.03)
 
 
+def test_what_stands_is_not_laid_again(
+    cluster: PlaygroundCluster,
+    config: ClusterConfig,
+    own: Cluster,
+    topic_name: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A fence that every broker shows takes no change; an ACL of it that somebody took
+    away is added again.
+    """
+    create_topic(cluster.admin_bootstrap, topic_name)
+    for user, operation in (("alice", "WRITE"), (USER, "ALL")):
+        allow(cluster.admin_bootstrap, user, operation, topic_name)
+    made = plan(own, config, [topic_name], topic_name)
+    fences.lay(own, made)
+    added: list[Any] = []
+    create = acls.create
+
+    def watched(where: Cluster, wanted: Iterable[Any]) -> Any:
+        added.extend(wanted)
+        return create(where, wanted)
+
+    monkeypatch.setattr(acls, "create", watched)
+    fences.lay(own, plan(own, config, [topic_name], topic_name))
+    assert added == []
+    acls.delete(own, made.adds)
+    wait_for(lambda: not admin_access.acls(own) & {*made.adds})
+    fences.lay(own, plan(own, config, [topic_name], topic_name))
+    assert added == list(made.adds)
+    fences.lift(own, made.by)
+
+
 def test_every_kind_of_grant(
     cluster: PlaygroundCluster,
     config: ClusterConfig,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from mirror.batches.reading import TopicReader
 from mirror.clusters.cluster import Cluster
 from mirror.config.schema import MirrorConfig
 from mirror.driver.pairs import PairFollower
@@ -207,6 +208,56 @@ def killed_in(pair: Pair, step: str) -> None:
     pair.happens = {}
 
 
+def test_the_end_of_a_step_is_noted_with_what_follows(pair: Pair) -> None:
+    """In either journal the end of each step and the beginning of the next one, or of
+    the run, are one batch, so that neither is there without the other.
+    """
+    pair.carry_out()
+    for number in (0, 1):
+        settings = pair.config().clusters[pair.names[number]]
+        with contextlib.closing(Cluster(settings).connect()) as cluster:
+            batches: dict[int, list[str]] = {}
+            for at, key, value in TopicReader(cluster, journal.TOPIC).read():
+                entry = journal.decode(key, value)
+                if entry.pair == next(iter(pair.config().recovery)):
+                    batches.setdefault(at, []).append(f"{entry.step} {entry.state}")
+        following = [f"{step} BEGUN" for step in roles.STEPS] + ["end DONE"]
+        assert list(batches.values()) == [
+            following[:1],
+            *(
+                [f"{s} DONE", n]
+                for s, n in zip(roles.STEPS, following[1:], strict=True)
+            ),
+        ]
+
+
+def test_a_step_without_news_notes_nothing(pair: Pair) -> None:
+    """That a step has begun is noted before: again only with something to keep. Without
+    that, it still finds out that a later operator took over.
+    """
+
+    def says(stage: Stage) -> Done:
+        stage.note({})
+        stage.note({"kept": 1})
+        return Done(text="done")
+
+    def is_late(stage: Stage) -> Done:
+        pair.carry_out(back=True)
+        stage.note({})
+        return Done(text="done")
+
+    with pair.operator() as (operator, stage):
+        step = Step(do=says, undo=pair.steps["fence"].undo)
+        operator.carry_out({**pair.steps, "fence": step}, stage, TERMS)
+    for number in (0, 1):
+        said = [e.details for e in pair.journal(number) if e.step == "fence"]
+        assert said == [{}, {"kept": 1}, {}]
+    with pair.operator(back=True) as (operator, stage):
+        step = Step(do=is_late, undo=pair.steps["fence"].undo)
+        with pytest.raises(FencedError, match="took over"):
+            operator.carry_out({**pair.steps, "fence": step}, stage, TERMS)
+
+
 def test_the_role_is_in_one_journal_alone(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -225,7 +276,8 @@ def test_the_role_is_in_one_journal_alone(
 
     with pair.service() as store:
         wait_for(lambda: pair.active(0) == two)
-        wait_for(lambda: bool(store.pairs) and store.pairs[0].run.endswith("open DONE"))
+        said = f"SWITCH {one}->{two}: redirect BEGUN"
+        wait_for(lambda: bool(store.pairs) and store.pairs[0].run == said)
 
     pair.happens, pair.done = {}, []
     pair.carry_out()
@@ -288,7 +340,8 @@ def test_the_target_dies(pair: Pair, step: str) -> None:
         began = time.monotonic()
         pair.fails("Everything was undone", pair.carry_out)
         assert time.monotonic() - began < 20 * crowd()
-    assert pair.undone[0] == step
+    # That the next step begins is in A's journal already, but never so of step 7.
+    assert pair.undone[0] == {"hold": "fence", "fence": "drain"}.get(step, step)
     assert pair.undone[-1] == "assess"
     run = roles.runs(pair.journal(0))[-1]
     assert (run.open, run.last.state) == (False, StepState.UNDONE)

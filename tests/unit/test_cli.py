@@ -170,18 +170,19 @@ def test_what_is_asked_often_loads_little(
     assert not _HEAVY & set(report.split())
 
 
-def test_a_failover_begins_without_what_only_switches_need() -> None:
-    """The steps load neither Arrow nor what compares records: a command in a disaster
-    begins without them.
+def test_a_switch_begins_without_what_it_may_not_need() -> None:
+    """Commands that switch begin without Arrow, compiled kernels, an HTTP client, and
+    what compares records: in a disaster no one waits for these.
     """
-    code = "import sys, mirror.switching.steps; print(*sys.modules)"
+    code = "import sys, mirror.cli.switch, mirror.switching.steps; print(*sys.modules)"
     ended = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
 
     loaded = set(ended.stdout.split())
     assert "mirror.switching.steps.prove" in loaded
-    assert not {"pyarrow", "pyspark", "mirror.proving"} & loaded
+    kernels = {"numba", "llvmlite", "mirror.batches.compiled"}
+    assert not {"pyarrow", "pyspark", "httpx", "mirror.proving", *kernels} & loaded
 
 
 @pytest.mark.parametrize(

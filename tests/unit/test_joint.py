@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from mirror.config.schema import MirrorConfig
-from mirror.offsets import covers, joint_map, offset_map, places, repeats
+from mirror.offsets import covers, holes, joint_map, offset_map, places, repeats
 from mirror.offsets.covers import Edges
 from mirror.offsets.groups import Copy
 from mirror.offsets.joint import again, merged
@@ -180,11 +180,9 @@ class Pair:
                 joint_map, "edges", lambda side, keys: {k: side.edges() for k in keys}
             )
             patch.setattr(
-                covers,
-                "holes",
-                SimpleNamespace(
-                    look=lambda side, *args: [side.look(*hole) for hole in args[3]]
-                ),
+                holes,
+                "look",
+                lambda side, *args: [side.look(*hole) for hole in args[3]],
             )
             flow = FLOWS[f"{source.name}->{target.name}"]
             back = FLOWS[f"{target.name}->{source.name}"]
@@ -218,7 +216,9 @@ class _Reader:
         self.position, self.start = position, side.map_start
         self.topic_id = None
 
-    def read(self, *, end: int | None = None) -> Iterator[tuple[int, bytes, bytes]]:
+    def read(
+        self, *, end: int | None = None, **_: object
+    ) -> Iterator[tuple[int, bytes, bytes]]:
         values = self._side.values
         stop = 2 * len(values) if end is None else end
         first, last = (
@@ -234,7 +234,7 @@ class _Positions:
     def __init__(self, side: Side, _topic: str) -> None:
         self._side = side
 
-    def read(self) -> Progress:
+    def read(self, **_: object) -> Progress:
         other = uuid.UUID(int=3 - self._side.topic_id.int)
         position = Position(offset=self._side.position, topic_id=other)
         return Progress(positions={(TOPIC, 0): position})

@@ -110,7 +110,7 @@ class Simulation:
                 self.topic_id = None
 
             def read(
-                self, *, end: int | None = None
+                self, *, end: int | None = None, **_: object
             ) -> Iterator[tuple[int, bytes, bytes]]:
                 stop = simulation.at if end is None else end
                 first, last = (
@@ -124,7 +124,7 @@ class Simulation:
         class Positions:
             def __init__(self, *_: Any) -> None: ...
 
-            def read(self) -> Progress:
+            def read(self, **_: object) -> Progress:
                 position = Position(
                     offset=simulation.upstream, topic_id=simulation.topic_id
                 )

@@ -85,6 +85,18 @@ def test_a_run_is_open_until_its_end() -> None:
     assert roles.open_run([*so_far, entry(3, roles.END)]) is None
 
 
+def test_only_a_failover_leaves_a_tail() -> None:
+    """On the cluster that was active before, and until the pair's next role."""
+    switched = [entry(0, roles.ROLE, epoch=2)]
+    failed = [*switched, replace(entry(0, roles.ROLE, epoch=3), kind=Kind.FAILOVER)]
+    source = failed[-1].source
+    assert roles.leaves_tail(failed, source)
+    assert not roles.leaves_tail(failed, failed[-1].target)
+    assert not roles.leaves_tail([], source)
+    assert not roles.leaves_tail(switched, source)
+    assert not roles.leaves_tail([*failed, entry(0, roles.ROLE, epoch=4)], source)
+
+
 def test_switches_that_gave_way() -> None:
     """A failover undoes what the switch did whose place it took, not what switches did
     before the pair last changed its role, nor what was simply undone.

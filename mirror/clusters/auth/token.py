@@ -11,6 +11,8 @@ import binascii
 from dataclasses import dataclass, field
 import json
 
+URL = "sasl_oauthbearer_token_endpoint_url"
+"""The setting that says where a cluster's token comes from."""
 _REFRESH_AT = 0.8
 """A token is replaced after this part of its lifetime, as in Java's clients."""
 

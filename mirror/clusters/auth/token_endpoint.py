@@ -19,7 +19,7 @@ import httpx
 
 from mirror.clusters.auth.secret_files import secret_of
 from mirror.clusters.auth.tls import trusting
-from mirror.clusters.auth.token import Token, ends_of
+from mirror.clusters.auth.token import URL, Token, ends_of
 from mirror.errors import AuthenticationError, system_error
 
 if TYPE_CHECKING:
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
     from mirror.config.cluster_settings import ClusterConfig
 
-URL = "sasl_oauthbearer_token_endpoint_url"
 _UNTOLD_SECONDS = 300.0
 """How long to use a token whose lifetime is unknown."""
 _LARGEST = 1 << 20

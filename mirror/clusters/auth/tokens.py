@@ -16,14 +16,15 @@ from urllib.parse import unquote, urlsplit
 
 import structlog
 
-from mirror.clusters.auth import token_endpoint, token_provider
-from mirror.clusters.auth.token import Token, ends_of
+from mirror.clusters.auth import token_provider
+from mirror.clusters.auth.token import URL, Token, ends_of
 from mirror.errors import AuthenticationError
 from mirror.log import LogThrottle
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
 
+    from mirror.clusters.auth.token_endpoint import Endpoint
     from mirror.config.cluster_settings import ClusterConfig
 
 log = structlog.get_logger()
@@ -128,8 +129,10 @@ def forget(config: ClusterConfig) -> None:
     _of(config).forget()
 
 
-def of_endpoint(endpoint: token_endpoint.Endpoint) -> KeptToken:
+def of_endpoint(endpoint: Endpoint) -> KeptToken:
     """The token of an endpoint that is not a cluster's."""
+    from mirror.clusters.auth import token_endpoint  # noqa: PLC0415  an HTTP client
+
     with _kept_lock:
         return _kept.setdefault(
             endpoint,
@@ -138,9 +141,11 @@ def of_endpoint(endpoint: token_endpoint.Endpoint) -> KeptToken:
 
 
 def _of(config: ClusterConfig) -> KeptToken:
-    ask = token_endpoint.ask if config.sasl_token_provider is None else (
-        token_provider.ask
-    )  # fmt: skip
+    ask: Callable[[ClusterConfig], Token] = token_provider.ask
+    if config.sasl_token_provider is None:
+        from mirror.clusters.auth import token_endpoint  # noqa: PLC0415  as above
+
+        ask = token_endpoint.ask
     with _kept_lock:
         return _kept.setdefault(
             _mark(config), KeptToken(lambda: ask(config), alias=config.alias)
@@ -169,7 +174,7 @@ def _mark(config: ClusterConfig) -> Hashable:
 def _in_file(config: ClusterConfig, url: str) -> str:
     """Read the file each time: another program renews it."""
     path = Path(unquote(urlsplit(url).path))
-    where = f"cluster {config.alias}: {token_endpoint.URL} {url}"
+    where = f"cluster {config.alias}: {URL} {url}"
     try:
         text = path.read_text(encoding="ascii").strip()
     except (OSError, UnicodeError) as error:

@@ -167,6 +167,11 @@ class Connection:
     def call(self, request: Any, *, at_most: int | None = None) -> Any:
         return self.send(request, at_most=at_most).result()
 
+    def calls(self, requests: Sequence[Any]) -> list[Any]:
+        """Send all, then wait for all."""
+        pending = [self.send(each) for each in requests]
+        return [each.result() for each in pending]
+
     def send_as_is(self, request: Any) -> Pending:
         """Send a kafka-python request in the version that it has."""
         self._be_sure(request.API_KEY)

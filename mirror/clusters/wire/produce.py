@@ -18,7 +18,6 @@ import numpy as np
 import numpy.typing as npt
 
 from mirror.clusters import codes
-from mirror.clusters.wire.checksum import joined
 from mirror.errors import (
     BrokerError,
     ClusterError,
@@ -80,6 +79,9 @@ class EncodedBatch:
         if self.body_sum is None:
             checksum = crc32c(self.body, checksum)
         else:
+            # Where it is known, kernels have laid the body out: they are loaded.
+            from mirror.clusters.wire.checksum import joined  # noqa: PLC0415
+
             checksum = joined(checksum, self.body_sum, len(self.body))
         _CRC.pack_into(self.header, 17, checksum)
 

@@ -18,7 +18,7 @@ from mirror.metadata.merging import Merging
 from mirror.metadata.topics import select
 from mirror.offsets import progress
 from mirror.offsets.progress import NO_ID, ProgressReader
-from mirror.recovery import ends, standby
+from mirror.recovery import ends, roles, standby
 from mirror.recovery.looking import Looking, from_standby
 from mirror.status.wording import duration, named, some
 from mirror.switching import (
@@ -124,7 +124,8 @@ def assessed(stage: Stage, *, waits: bool = True) -> tuple[Done, GroupPlaces]:
         lacks = whole.lacking(stage)
         warnings += [f"the switch waits for this: {each}" for each in lacks]
     risk = look(stage, waits=not lacks)
-    found = places_of(stage)
+    # A plan shows places; while the flow copies, a transaction takes up to a second.
+    found = places_of(stage, wait=not (waits and stage.planned))
     topics = len(risk.topics)
     lag = risk.seconds
     if stage.planned:
@@ -220,8 +221,7 @@ def _require_ready(stage: Stage, risk: RiskStatus) -> None:
     _require_settled(stage)
     _require_partitions(stage)
     if stage.pair.fence == "acl":
-        for cluster in (stage.source, stage.target):
-            fences.look(cluster, stage.config, (), probe=False)
+        fences.look_at(stage.config, stage.source, stage.target, probe=False)
 
 
 def _require_unfaulted(stage: Stage, risk: RiskStatus) -> None:
@@ -263,10 +263,12 @@ def _require_closed(stage: Stage) -> tuple[str, ...]:
 
 def _require_settled(stage: Stage) -> None:
     """Applications would meet records that the cluster they come from does not have."""
-    from mirror.tails.unsettled import unsettled  # noqa: PLC0415  as in `prove`
-
     reverse, clusters = stage.reverse, (stage.target, stage.source)
-    if left := unsettled(reverse, *clusters, stage.entries()).left(reverse):
+    if not roles.leaves_tail(entries := stage.entries(), reverse.source):
+        return
+    from mirror.tails.unsettled import unsettled  # noqa: PLC0415  loads kernels
+
+    if left := unsettled(reverse, *clusters, entries).left(reverse):
         raise StepError(
             f"since the failover to {reverse.target}, {left}: replay, export or skip "
             f"that first, with `mirror tail replay {reverse.source}/{reverse.target}` "
@@ -338,8 +340,10 @@ def _require_idle(stage: Stage, found: GroupPlaces) -> None:
         )
 
 
-def places_of(stage: Stage) -> GroupPlaces:
-    """Where groups go on. Raises as `group_places.survey`."""
+def places_of(stage: Stage, *, wait: bool = True) -> GroupPlaces:
+    """Where groups go on. Raises as `group_places.survey`. Without `wait`, as far as
+    that can be told while the flow writes: names are right, places are about so.
+    """
     source = stage.source if stage.planned else None
     return group_places.survey(
         stage.config,
@@ -348,6 +352,8 @@ def places_of(stage: Stage) -> GroupPlaces:
         stage.target,
         source,
         pair=stage.pair,
+        maps=stage.maps,
+        wait=wait,
     )
 
 

@@ -26,7 +26,7 @@ def _stop(stage: Stage) -> Done:
         text = f"{stage.flow.source} does not answer"
         return Done(text="; ".join(filter(None, (called, text))), warnings=warnings)
     called = hooks.call(stage, hooks.STOP_CONSUMERS)
-    moving = places_of(stage).places
+    moving = places_of(stage, wait=False).places
     todo = f"; although {called}" if called else "; stop them"
 
     def left() -> str:

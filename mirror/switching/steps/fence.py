@@ -7,6 +7,8 @@ ends then, is what the next steps work with.
 
 from __future__ import annotations
 
+from importlib import import_module
+import threading
 import time
 from typing import TYPE_CHECKING
 
@@ -61,6 +63,7 @@ def _fence(stage: Stage) -> Done:
             text = "; ".join(filter(None, (text, *_abort(stage, found, aborted))))
         return f"although {called}: {text}" if called and text else text
 
+    _load_ahead()
     stage.wait(busy)
     return Done(
         text=f"{fenced}; no write for 1.0 s, no open transaction",
@@ -75,6 +78,18 @@ def _fence(stage: Stage) -> Done:
         if aborted
         else (),
     )
+
+
+def _load_ahead() -> None:
+    """While logs must stand still for a second there is nothing else to do; the next
+    step needs what takes Python half a second to load.
+    """
+    threading.Thread(
+        target=import_module,
+        args=("mirror.switching.last_records",),
+        name="mirror-load-ahead",
+        daemon=True,
+    ).start()
 
 
 def _abort(stage: Stage, found: Quiet, aborted: set[str]) -> list[str]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mirror.config import scopes
 from mirror.config.login_settings import principals
@@ -28,10 +28,9 @@ from mirror.status.wording import some
 from mirror.switching import arrivals, fences, fencing, rights, whole
 from mirror.switching.stage import Done, Stage, Step
 from mirror.switching.steps import drain, fence, positions
-from mirror.switching.steps.assess import places_of
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Iterator, Mapping
 
     from mirror.config.schema import FlowConfig
     from mirror.metadata.acl_notes import AclPlan
@@ -46,9 +45,8 @@ _FENCED = "fenced"
 def _open(stage: Stage) -> Done:
     warnings: tuple[str, ...] = ()
     text = ""
-    if stage.planned and arrivals.ENDS not in stage.notes[roles.ROLE]:
-        topics = fence.topics_of(stage.source, stage.flow)
-        stage.note({arrivals.ENDS: arrivals.ends(stage.target, topics)})
+    if notes := dict(_before(stage)):
+        stage.note(notes)
     if not stage.planned:
         _note_beginnings(stage)
     if stage.pair.fence == "acl":
@@ -70,6 +68,20 @@ def _open(stage: Stage) -> Done:
         text=f"{text}{stage.flow.target} is active; {_turned(stage)}",
         warnings=warnings,
     )
+
+
+def _before(stage: Stage) -> Iterator[tuple[str, Any]]:
+    """What is not known any more once the step has changed something."""
+    if stage.planned and arrivals.ENDS not in stage.notes[roles.ROLE]:
+        topics = fence.topics_of(stage.source, stage.flow)
+        yield arrivals.ENDS, arrivals.ends(stage.target, topics)
+    if stage.planned and stage.pair.fence == "acl" and _is_fenced(stage):
+        yield _FENCED, True
+
+
+def _is_fenced(stage: Stage) -> bool:
+    name = fencing.name(stage.pair.name)
+    return bool(AclNotes(stage.target).noted(name).changes)
 
 
 def _require_made(stage: Stage) -> None:
@@ -116,11 +128,10 @@ def _partitions_back(stage: Stage, reverse: FlowConfig) -> dict[TopicPartition, 
 def _grant(stage: Stage) -> tuple[str, tuple[str, ...]]:
     """Let applications do on the target what they may do on the source."""
     target = stage.target
-    fenced = fencing.name(stage.pair.name)
-    if AclNotes(target).noted(fenced).changes:
+    if not stage.planned and _is_fenced(stage):
         stage.note({_FENCED: True})
-        fences.lift(target, fenced, hold=stage.hold)
-    plan = rights_plan(stage, places_of(stage).places)
+    fences.lift(target, fencing.name(stage.pair.name), hold=stage.hold)
+    plan = rights_plan(stage, stage.notes["positions"][arrivals.SUMS])
     stage.note({})
     fences.lay(target, plan, hold=stage.hold)
     principals = {acl.principal for acl in plan.adds}
@@ -137,9 +148,11 @@ def rights_plan(stage: Stage, groups: Collection[str]) -> AclPlan:
     """
     target, alias = stage.target, stage.flow.source
     if stage.planned:
-        known = fences.look(stage.source, stage.config, ()).acls
+        there, here = fences.look_at(stage.config, stage.source, target)
+        known = there.acls
         topics = list(fence.topics_of(stage.source, stage.flow))
     else:
+        here = fences.look(target, stage.config, ())
         kept = standby.read(target, alias, {*access.KINDS, ends.KIND})
         known = frozenset() if kept is None else access.read(kept, alias).acls
         copied = progress.read(target, progress.topic_name(alias)).positions
@@ -155,7 +168,7 @@ def rights_plan(stage: Stage, groups: Collection[str]) -> AclPlan:
         topics=topics,
         groups=groups,
         there=known,
-        here=fences.look(target, stage.config, ()),
+        here=here,
         own=principals(stage.config, alias).values(),
     )
 

@@ -1,0 +1,132 @@
+"""Batches in plain Python: what it reads, the kernels read as well; else nothing."""
+
+from __future__ import annotations
+
+import struct
+
+from crc32c import crc32c
+from hypothesis import example, given
+from hypothesis import strategies as st
+import numpy as np
+import pytest
+
+from mirror.batches import batch, plain, records
+from mirror.errors import CorruptBatchError
+
+pytestmark = pytest.mark.unit
+
+Pair = tuple[bytes | None, bytes | None]
+Found = tuple[list[tuple[int, bytes, bytes]], int]
+
+ABORT, COMMIT = struct.pack(">hh", 0, 0), struct.pack(">hh", 0, 1)
+maybe = st.none() | st.binary(max_size=200)
+pairs = st.lists(st.tuples(maybe, maybe), max_size=5)
+data = st.tuples(st.sampled_from([0, batch.TRANSACTIONAL]), pairs)
+markers = st.tuples(
+    st.just(batch.TRANSACTIONAL | batch.CONTROL),
+    st.sampled_from([[(ABORT, b"")], [(COMMIT, b"")]]),
+)
+logs = st.lists(
+    st.tuples(data | markers, st.sampled_from([7, 8]), st.integers(0, 3)),
+    min_size=1,
+    max_size=6,
+)
+"""Attributes and records, the producer, and how many offsets are missing before."""
+
+
+def sized(part: bytes | None) -> bytes:
+    return b"\1" if part is None else records.varint(len(part)) + part
+
+
+def sealed(laid: bytearray) -> bytearray:
+    laid[17:21] = crc32c(bytes(laid[21:])).to_bytes(4, "big")
+    return laid
+
+
+def stored(base: int, attributes: int, producer: int, content: list[Pair]) -> bytearray:
+    body = b""
+    for index, (key, value) in enumerate(content):
+        one = b"\0\0" + records.varint(index) + sized(key) + sized(value) + b"\0"
+        body += records.varint(len(one)) + one
+    head = records.header(
+        size=61 + len(body), attributes=attributes, count=max(len(content), 1),
+        base_time=1, newest=1,
+    )  # fmt: skip
+    head[57:61] = len(content).to_bytes(4, "big")
+    head[:8] = base.to_bytes(8, "big")
+    head[43:51] = producer.to_bytes(8, "big")
+    return sealed(head + body)
+
+
+def log_of(drawn: list[tuple[tuple[int, list[Pair]], int, int]]) -> list[bytearray]:
+    base, made = 0, []
+    for (attributes, content), producer, gap in drawn:
+        base += gap
+        made.append(stored(base, attributes, producer, content))
+        base += max(len(content), 1)
+    return made
+
+
+def by_kernels(log: bytes, position: int, aborted: list[tuple[int, int]]) -> Found:
+    buffer = np.frombuffer(bytearray(log), np.uint8)
+    found = batch.read(
+        buffer, 0, len(log), position=position, aborted=aborted, scratch=batch.scratch()
+    )
+    return list(records.decode(buffer, found.rows)), found.next_offset
+
+
+def plainly(log: bytes, position: int, aborted: list[tuple[int, int]]) -> Found | None:
+    found = plain.read(memoryview(log), 0, len(log), position=position, aborted=aborted)
+    return None if found is None else (list(found.records), found.next_offset)
+
+
+aborts = st.lists(st.tuples(st.sampled_from([7, 8]), st.integers(0, 20)), max_size=3)
+
+
+@given(logs, aborts, st.integers(0, 20), st.integers(0, 60))
+@example([((0, [(b"k", b"v")]), 7, 0)], [], 5, 0)
+def test_what_is_usual_is_read_as_by_the_kernels(
+    drawn: list[tuple[tuple[int, list[Pair]], int, int]],
+    aborted: list[tuple[int, int]],
+    position: int,
+    cut: int,
+) -> None:
+    """Records of committed, aborted and plain batches, from any position, with a last
+    batch that the fetch limit has cut off or not.
+    """
+    batches = log_of(drawn)
+    log = b"".join(batches)
+    if len(batches) > 1:
+        log = log[: len(log) - cut]
+
+    assert plainly(log, position, aborted) == by_kernels(log, position, aborted)
+
+
+@given(logs, aborts, st.data())
+def test_what_is_damaged_is_left_to_the_kernels(
+    drawn: list[tuple[tuple[int, list[Pair]], int, int]],
+    aborted: list[tuple[int, int]],
+    choice: st.DataObject,
+) -> None:
+    """A changed byte anywhere, with a right checksum or a wrong one: plain Python reads
+    what the kernels read, or nothing; where they refuse, it reads nothing.
+    """
+    batches = log_of(drawn)
+    hit = choice.draw(st.integers(0, len(batches) - 1))
+    at = choice.draw(st.integers(0, len(batches[hit]) - 1))
+    batches[hit][at] = choice.draw(st.integers(0, 255))
+    if choice.draw(st.booleans()):
+        sealed(batches[hit])
+    log = b"".join(batches)
+    found = plainly(log, 0, aborted)
+    try:
+        known = by_kernels(log, 0, aborted)
+    except CorruptBatchError:
+        assert found is None
+    else:
+        assert found in (None, known)
+
+
+def test_an_empty_answer() -> None:
+    """Nothing new takes no kernels, and leaves the position where it is."""
+    assert plainly(b"", 3, []) == ([], 3)
