@@ -17,9 +17,17 @@ LOGGED = ("-Dorg.slf4j.simpleLogger.log.kafka.request.logger=debug",)
 _COMPLETED = "Completed request:"
 
 
-def sent_bytes(cluster: PlaygroundCluster, node: int, topic: str, client: str) -> int:
+def sent_bytes(
+    cluster: PlaygroundCluster,
+    node: int,
+    topic: str,
+    client: str,
+    *,
+    topic_id: str = "",
+) -> int:
     """Bytes of records of a topic that this broker sent to clients whose id begins so.
-    The topic is named or, in newer requests, the only one of these clients.
+    The topic is named or, in newer requests, has this id; without one it is the only
+    topic of these clients.
     """
     assert cluster.folder is not None
     log = cluster.folder / f"node-{node}" / "broker.log"
@@ -36,6 +44,7 @@ def sent_bytes(cluster: PlaygroundCluster, node: int, topic: str, client: str) -
             partition.get("recordsSizeInBytes", 0)
             for each in entry["response"]["responses"]
             if each.get("topic", topic) == topic
+            and (not topic_id or each.get("topicId", topic_id) == topic_id)
             for partition in each["partitions"]
         )
     return total

@@ -96,8 +96,8 @@ def test_a_plan_with_growth(failed: Failed, tmp_path: Path) -> None:
 def test_home_again(failed: Failed, tmp_path: Path, case: str) -> None:
     """After a failover the application goes on at B, then home: its group has read each
     record once. So it is when A came back with more partitions, which B then gets, and
-    when the command was killed within each of its steps, or between growing two topics,
-    and run again on another machine.
+    when the command was killed within and after each of its steps, or between growing
+    two topics, and run again on another machine.
     """
     application, topic = failed.application, failed.topic
     copies = [f"{alias}.{topic}" for alias, _ in failed.ends]
@@ -128,15 +128,17 @@ def test_home_again(failed: Failed, tmp_path: Path, case: str) -> None:
         assert json.loads(planned[0])["tail"] == 0
         words = ("failback", failed.home, "--yes")
         if case == "killed":
-            for step in STEPS:
-                run = Switch(elsewhere, *words)
-                run.kill_within(failed.a, step, 0.0)
-                # Else an earlier kill came after this step; the last one may end.
+            places = [(step, state) for step in STEPS for state in ("BEGUN", "DONE")]
+            for number, (step, state) in enumerate(places):
+                here, host = ((elsewhere, "second"), (tmp_path, "first"))[number % 2]
+                run = Switch(here, *words, host=host)
+                run.kill_within(failed.a, step, 0.0, state=state)
+                # Else an earlier kill came after this place; the last ones may end.
                 assert run.ends() == -signal.SIGKILL or step == STEPS[-1], step
         if case == "killed growing":
             assert failed.dies_growing(second, elsewhere) == -signal.SIGKILL
             assert [len(end_offsets(failed.b, t)) for t in (topic, second)] == [3, 1]
-        run = Switch(tmp_path, *words)
+        run = Switch(tmp_path, *words, host="first")
         run.succeeds()
         if grows:
             assert any("3 partitions instead of 1" in line for line in run.said)
