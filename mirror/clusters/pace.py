@@ -1,23 +1,29 @@
-"""How much of a core a piece of work takes, so that what runs beside it hardly notices.
+"""How much of a core work takes that may take its time, such as a rehearsal.
 
-Main functions: `gently`, a context manager around the work of a thread, and `rest`,
-which every request calls, and long work in between. A rest is as long as the work since
-the last one asks for, by the thread's own CPU clock: what waits for a core is then met
-by short stretches of work instead of one long one.
+Main functions: `gently`, around the work of a thread, `throughout`, for a process that
+does nothing else, and `rest`, which each request to a broker calls, and long work in
+between. A rest is in proportion to the work since the last one, by the thread's own CPU
+clock: what waits for the core meets short stretches of work in place of a long one.
 """
 
 from __future__ import annotations
 
 import contextlib
+import sys
 import threading
 import time
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from mirror.clusters import patience
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from types import ModuleType
+
+SHARE = 0.2
+"""Of a core. A drill of 100 groups has the 30 s that it may take by far."""
 _LEAST_SECONDS = 0.0005
-"""Of work: shorter rests would be more work than rest."""
+"""Of work: shorter ones count with the next."""
 
 
 class _Thread(threading.local):
@@ -26,26 +32,44 @@ class _Thread(threading.local):
     since = 0.0
     """Its CPU clock at the last rest."""
 
+    def begin(self, share: float) -> None:
+        self.rests, self.since = 1 / share - 1, time.thread_time()
+
 
 _thread = _Thread()
 
 
 @contextlib.contextmanager
-def gently(share: float) -> Iterator[None]:
+def gently(share: float = SHARE) -> Iterator[None]:
     """Take at most this share of a core, in this thread, while the block runs."""
     before = _thread.rests
-    _thread.rests, _thread.since = 1 / share - 1, time.thread_time()
+    _thread.begin(share)
     try:
         yield
     finally:
         _thread.rests = before
 
 
+def throughout() -> None:
+    """The same in this thread from now on, also while it loads modules."""
+    _thread.begin(SHARE)
+    sys.meta_path.insert(0, _BetweenModules())
+
+
 def rest() -> None:
-    """Rest, if this thread's work is to be gentle."""
-    if not _thread.rests:
+    """Rest as long as the work asks for, unless the process has to end."""
+    if not _thread.rests or patience.ending():
         return
     worked = time.thread_time() - _thread.since
     if worked >= _LEAST_SECONDS:
         time.sleep(worked * _thread.rests)
         _thread.since = time.thread_time()
+
+
+class _BetweenModules:
+    """Is asked first where a module is, and never knows."""
+
+    def find_spec(
+        self, _name: str, _path: Sequence[str] | None, _target: ModuleType | None = None
+    ) -> None:
+        rest()
