@@ -90,6 +90,32 @@ def test_a_plan_with_growth(failed: Failed, tmp_path: Path) -> None:
 
 
 @pytest.mark.full
+def test_a_new_topic(failed: Failed, tmp_path: Path) -> None:
+    """A topic that nothing was copied of yet is named as new. Its records are a tail:
+    the way home is refused until they are settled, here as skipped, and then it is
+    open.
+    """
+    assert failed.application.write(failed.b, 30)
+    copy = f"{failed.ends[1][0]}.{failed.topic}"
+    failed.rehearsal.copy(failed.a, copy, 30, back=True)
+    document, new = failed.rehearsal.document, f"{failed.topic}-new"
+    document["defaults"]["topics"] = [failed.topic, new]
+    (tmp_path / "mirror.yaml").write_text(yaml.safe_dump(document))
+    create_topic(failed.a, new, 2)
+    assert Application(new, 2, "new").write(failed.a, 7)
+    words = ("failback", failed.home, "--dry-run", "-o", "json")
+
+    survey = json.loads(command(tmp_path, *words, fails=True))
+    kinds = {each["topic"]: each["kind"] for each in survey["topics"]}
+    assert kinds == {failed.topic: "SAME", new: "NEW"}
+    assert survey["tail"] == 7
+    command(tmp_path, "tail", "skip", failed.there, "--topic", new, "--yes")
+    survey, *steps = map(json.loads, command(tmp_path, *words).splitlines())
+    assert survey["tail"] == 0
+    assert {each["state"] for each in steps} == {"PLANNED"}
+
+
+@pytest.mark.full
 @pytest.mark.parametrize(
     "case", ["as it was", "more partitions", "killed", "killed growing"]
 )
