@@ -2,8 +2,8 @@
 
 Main function: `drill`. It uses what a failover uses: positions from the last
 checkpoints and the map, ACLs from the standby topic. Requests go out for many topics
-and groups at once, and the two clusters are looked at side by side. It writes nothing. It
-takes its time, since others copy meanwhile.
+and groups at once, and the two clusters are looked at side by side. It writes nothing,
+and takes its time, as others copy meanwhile.
 """
 
 from __future__ import annotations
