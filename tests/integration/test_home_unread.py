@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 pytestmark = [
     pytest.mark.integration,
     pytest.mark.full,
-    pytest.mark.timeout(1800),  # it copies some GB
+    pytest.mark.timeout(1800),  # it copies a GB
 ]
 
 _PARTITIONS = 4
 _VALUE = os.urandom(16 << 10)
-_BORN, _GONE, _AGAIN = (0, 4_000), (4_000, 32_000), (36_000, 10)
+_BORN, _GONE, _AGAIN = (0, 4_000), (4_000, 16_000), (20_000, 10)
 """The first record of each partition, and how many: 0.26 GB before the cluster dies,
-2.1 GB while it is away, and a few once it is active again."""
+1.0 GB while it is away, and a few once it is active again."""
 
 
 class Sent:
@@ -63,7 +63,7 @@ def test_no_record_is_read_twice(
     tmp_path: Path,
     policy: str,
 ) -> None:
-    """A is away while B takes 2 GB, and comes home intact. From its return until it is
+    """A is away while B takes 1 GB, and comes home intact. From its return until it is
     active and copies again, A's brokers send mirror of its own topic what is new there,
     and not a byte more; B's brokers have sent what was written on B, once. Each record
     is on both clusters once.
