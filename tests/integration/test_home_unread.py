@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from functools import partial
+from itertools import islice
 import os
 from typing import TYPE_CHECKING
 
@@ -11,7 +14,7 @@ import pytest
 
 from tests.harness.admin import create_topic
 from tests.harness.load import keys, producer, send
-from tests.harness.request_log import LOGGED, sent_bytes
+from tests.harness.request_log import LOGGED, sent
 from tests.harness.service import RunningMirror
 from tests.harness.switching import Switch, pair_of
 from tests.harness.witness import Witness
@@ -36,24 +39,30 @@ _BORN, _GONE, _AGAIN = (0, 4_000), (4_000, 16_000), (20_000, 10)
 1.0 GB while it is away, and a few once it is active again."""
 
 
-class Sent:
-    """What a cluster's broker has sent to mirror of a topic."""
+class Log:
+    """What a cluster's broker sends to mirror of a topic, from now on."""
 
     def __init__(self, cluster: PlaygroundCluster, topic: str) -> None:
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
         found = admin.describe_topics(TopicCollection([topic]))[topic].result(30)
-        self._of = (cluster, 1, topic)
-        self._topic_id = str(found.topic_id)
-        self._before = 0
-        self.begin()
+        self._read = partial(
+            sent, cluster, 1, topic, "mirror", topic_id=str(found.topic_id)
+        )
+        self._before = len(list(self._read()))
 
-    def begin(self) -> None:
-        """Count from here on."""
-        self._before += self.bytes()
+    def sent(self, *, before: int = 1 << 62, client: str = "") -> int:
+        """Bytes, of what begins before an offset, to clients whose id begins so."""
+        return sum(
+            each.size
+            for each in islice(self._read(), self._before, None)
+            if each.offset < before and each.client.startswith(client)
+        )
 
-    def bytes(self) -> int:
-        found = sent_bytes(*self._of, "mirror", topic_id=self._topic_id)
-        return found - self._before
+    def by_client(self) -> dict[str, int]:
+        found = Counter[str]()
+        for each in islice(self._read(), self._before, None):
+            found[each.client] += each.size
+        return dict(found)
 
 
 @pytest.mark.parametrize("policy", ["default", "identity"])
@@ -64,9 +73,11 @@ def test_no_record_is_read_twice(
     policy: str,
 ) -> None:
     """A is away while B takes 1 GB, and comes home intact. From its return until it is
-    active and copies again, A's brokers send mirror of its own topic what is new there,
-    and not a byte more; B's brokers have sent what was written on B, once. Each record
-    is on both clusters once.
+    active and copies again, A's broker sends mirror nothing of what A had before, and
+    the flow out of A gets what is new there alone. The flow home gets what was written
+    on B once. Where both flows write one topic, the service and the command look once
+    each through what came home, and the flow home once through what B has, for records
+    that were born there. Each record is on both clusters once.
     """
     clusters = make_clusters("a", "b", jvm=LOGGED)
     one, two = (clusters[name].bootstrap for name in "ab")
@@ -81,20 +92,25 @@ def test_no_record_is_read_twice(
         mirror.wait_checkpoints("hrA->hrB")
         clusters["a"].kill()
         Switch(tmp_path, "failover", "hrA/hrB", "--yes").succeeds()
-        by_b = Sent(clusters["b"], topic_name)
+        of_b = Log(clusters["b"], topic_name)
         _write(two, topic_name, _GONE)
 
         clusters["a"].start()
-        by_a = Sent(clusters["a"], topic_name)
+        of_a = Log(clusters["a"], topic_name)
         mirror.wait_running("hrB->hrA")
         mirror.wait_copied(two, topic_name, flow="hrB->hrA", timeout=600)
         Switch(tmp_path, "failback", "hrB/hrA", "--yes").succeeds()
         _write(one, topic_name, _AGAIN)
         mirror.wait_running("hrA->hrB")
         mirror.wait_copied(one, topic_name, flow="hrA->hrB")
-        print(f"A sent {by_a.bytes():,} bytes, and B {by_b.bytes():,}")
-        assert by_a.bytes() < _most(_AGAIN)
-        assert by_b.bytes() < _most(_GONE)
+        for name, log in (("A", of_a), ("B", of_b)):
+            print(f"{name} sent {log.sent():,} bytes, by client: {log.by_client()}")
+        looks = policy == "identity"
+        assert of_a.sent(before=_BORN[1]) == 0
+        assert 0 < of_a.sent(client="mirror.hrA->hrB") < _most(_AGAIN)
+        assert of_a.sent() < _most(_AGAIN) + 2 * looks * _most(_GONE)
+        assert of_b.sent(client="mirror.hrB->hrA.") < _most(_GONE)
+        assert of_b.sent() < (1 + looks) * _most(_GONE)
     own, away, late = (_names(*each) for each in (_BORN, _GONE, _AGAIN))
     if policy == "identity":
         found = {topic_name: (own, away, late)}
@@ -121,5 +137,7 @@ def _names(first: int, each: int) -> Order:
 
 
 def _most(records: tuple[int, int]) -> float:
-    """Bytes of so many records, with what batches add."""
-    return 1.05 * _PARTITIONS * records[1] * len(_VALUE)
+    """Bytes of so many records, with what batches add, and answers that a lease's end
+    cut off.
+    """
+    return 1.15 * _PARTITIONS * records[1] * len(_VALUE)
