@@ -222,20 +222,13 @@ class Switch:
                 lines.append(line)
 
     def kill_within(
-        self,
-        journal: str,
-        step: str,
-        delay: float,
-        *,
-        source: str = "",
-        state: str = "BEGUN",
+        self, journal: str, step: str, delay: float, *, source: str = ""
     ) -> None:
         """SIGKILL `delay` seconds after the journal on this cluster says that the step
-        has begun, or that it is in another `state`; with a `source`, that of a switch
-        from there.
+        has begun; with a `source`, that of a switch from there.
         """
         try:
-            self.reaches(journal, step, source=source, state=state)
+            self.reaches(journal, step, source=source)
             time.sleep(delay)
         finally:
             self.kill()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import cycle
 import json
 import signal
 from typing import TYPE_CHECKING
@@ -19,6 +20,7 @@ from tests.harness.admin import (
     end_offsets,
 )
 from tests.harness.application import Application
+from tests.harness.dying import dies_after
 from tests.harness.failed_over import Failed
 from tests.harness.service import RunningMirror
 from tests.harness.switching import Switch, command
@@ -117,7 +119,8 @@ def test_a_new_topic(failed: Failed, tmp_path: Path) -> None:
 
 @pytest.mark.full
 @pytest.mark.parametrize(
-    "case", ["as it was", "more partitions", "killed", "killed growing"]
+    "case",
+    ["as it was", "more partitions", "killed", "killed after", "killed growing"],
 )
 def test_home_again(failed: Failed, tmp_path: Path, case: str) -> None:
     """After a failover the application goes on at B, then home: its group has read each
@@ -141,9 +144,11 @@ def test_home_again(failed: Failed, tmp_path: Path, case: str) -> None:
     document["defaults"]["refresh_topics_seconds"] = 1
     for pair in document["recovery"].values():
         pair["block_seconds"] = 600  # for so many commands
-    elsewhere = tmp_path / "elsewhere"
-    elsewhere.mkdir()
-    (elsewhere / "mirror.yaml").write_text(yaml.safe_dump(document))
+    elsewhere = [tmp_path / name for name in ("first", "second")]
+    for machine in elsewhere:
+        machine.mkdir()
+        (machine / "mirror.yaml").write_text(yaml.safe_dump(document))
+    machines = cycle(elsewhere)
     flow = failed.home.replace("/", "->")
     with RunningMirror(document, tmp_path) as mirror:
         mirror.wait_running(flow)
@@ -154,17 +159,20 @@ def test_home_again(failed: Failed, tmp_path: Path, case: str) -> None:
         assert json.loads(planned[0])["tail"] == 0
         words = ("failback", failed.home, "--yes")
         if case == "killed":
-            places = [(step, state) for step in STEPS for state in ("BEGUN", "DONE")]
-            for number, (step, state) in enumerate(places):
-                here, host = ((elsewhere, "second"), (tmp_path, "first"))[number % 2]
-                run = Switch(here, *words, host=host)
-                run.kill_within(failed.a, step, 0.0, state=state)
-                # Else an earlier kill came after this place; the last ones may end.
+            for step in STEPS:
+                machine = next(machines)
+                run = Switch(machine, *words, host=machine.name)
+                run.kill_within(failed.a, step, 0.0)
+                # Else an earlier kill came after this step; the last one may end.
                 assert run.ends() == -signal.SIGKILL or step == STEPS[-1], step
+        if case == "killed after":
+            for step in STEPS:
+                machine, source = next(machines), failed.ends[1][0]
+                dies_after(machine, *words, step=step, source=source, host=machine.name)
         if case == "killed growing":
-            assert failed.dies_growing(second, elsewhere) == -signal.SIGKILL
+            assert failed.dies_growing(second, elsewhere[0]) == -signal.SIGKILL
             assert [len(end_offsets(failed.b, t)) for t in (topic, second)] == [3, 1]
-        run = Switch(tmp_path, *words, host="first")
+        run = Switch(tmp_path, *words, host="third")
         run.succeeds()
         if grows:
             assert any("3 partitions instead of 1" in line for line in run.said)
