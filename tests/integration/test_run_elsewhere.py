@@ -94,7 +94,8 @@ def test_tail(
             assert Counter(each.key() for each in messages) == gone
         if way == "file":
             # The other one may not have seen the end of what the first one wrote.
-            lines = [json.loads(x) for each in files for x in each.open()]
+            texts = [each.read_text() for each in files]
+            lines = [json.loads(x) for text in texts for x in text.splitlines()]
             assert {each["key"]["data"].encode() for each in lines} == gone.keys()
         assert play.tail().settled
         play.goes_on()
