@@ -40,7 +40,7 @@ _BORN, _GONE, _AGAIN = (0, 4_000), (4_000, 16_000), (20_000, 10)
 
 
 class Log:
-    """What a cluster's broker sends to mirror of a topic, from now on."""
+    """What a cluster's broker sends to mirror of a topic, from `begin` on."""
 
     def __init__(self, cluster: PlaygroundCluster, topic: str) -> None:
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
@@ -48,6 +48,9 @@ class Log:
         self._read = partial(
             sent, cluster, 1, topic, "mirror", topic_id=str(found.topic_id)
         )
+        self._before = 0
+
+    def begin(self) -> None:
         self._before = len(list(self._read()))
 
     def sent(self, *, before: int = 1 << 62, client: str = "") -> int:
@@ -83,6 +86,7 @@ def test_no_record_is_read_twice(
     one, two = (clusters[name].bootstrap for name in "ab")
     for bootstrap in (one, two):
         create_topic(bootstrap, topic_name, _PARTITIONS)
+    of_a, of_b = (Log(clusters[name], topic_name) for name in "ab")
     document = pair_of(("hrA", one), ("hrB", two), topic_name)
     document["defaults"]["policy"] = policy
     with RunningMirror(document, tmp_path) as mirror:
@@ -92,11 +96,12 @@ def test_no_record_is_read_twice(
         mirror.wait_checkpoints("hrA->hrB")
         clusters["a"].kill()
         Switch(tmp_path, "failover", "hrA/hrB", "--yes").succeeds()
-        of_b = Log(clusters["b"], topic_name)
+        of_b.begin()
         _write(two, topic_name, _GONE)
 
         clusters["a"].start()
-        of_a = Log(clusters["a"], topic_name)
+        assert of_a.sent() > _PARTITIONS * _BORN[1] * len(_VALUE)
+        of_a.begin()
         mirror.wait_running("hrB->hrA")
         mirror.wait_copied(two, topic_name, flow="hrB->hrA", timeout=600)
         Switch(tmp_path, "failback", "hrB/hrA", "--yes").succeeds()
