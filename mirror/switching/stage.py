@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from mirror.config.pair_settings import PairConfig
     from mirror.config.schema import FlowConfig, MirrorConfig
     from mirror.recovery.journal import Entry
-    from mirror.tails.survey import Tail
 
 Notes = Mapping[str, Any]
 """What a step keeps in the journal, as JSON has it."""
@@ -81,8 +80,6 @@ class Stage:
     """Asks the user something; with --yes the answer is yes."""
     beside: dict[str, Future[Any]] = field(default_factory=dict)
     """What one step began for a later one to take, in this process."""
-    tails: dict[str, Tail] = field(default_factory=dict)
-    """What this process has read of a flow's tail: later looks read on behind it."""
     growing: Mapping[str, int] = field(default_factory=dict)
     """For a plan: how many partitions topics of the source get before the run."""
 

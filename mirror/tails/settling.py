@@ -110,7 +110,8 @@ def settle(
     owner = ownership.take_over(flow, target)
     known = progress.read(target, progress.topic_name(flow.source))
     done: dict[TopicPartition, int] = {}
-    before = Tail(partitions=tuple(settling.seen))
+    # Where nothing was left, only all of it says whether the position has to move.
+    before = Tail(partitions=tuple(each for each in settling.seen if each.records))
     for part in survey(flow, source, target, seen=before).partitions:
         behind = _behind(flow, part, known)
         if part.unmoved:

@@ -143,8 +143,7 @@ def survey(
     """Find what the target does not have; both clusters are connected. A
     transaction that a command has left open on the target settles nothing, and is not
     waited for. `seen`: an earlier answer, behind which the source is read on. `most`:
-    how many offsets to read; a partition that is not read to its end is open, and what
-    is settled behind a position that moved since `seen` may not be known.
+    how many offsets to read; a partition that is not read to its end is open.
 
     Raises:
         ClusterError: a cluster does not answer, or not for all partitions.
@@ -179,8 +178,6 @@ def survey(
         last = before.get((topic, number))
         if last is not None and (last.topic_id.hex != of.topic_id or last.end > end):
             last = None  # the topic is another one, or lost its end
-        if last is not None and most is None and last.position != begins[topic, number]:
-            last = None  # what was settled of it may be behind the position now, or not
         if most is not None:
             first = max(begins[topic, number], 0 if last is None else last.end)
             opening |= end - first > most
@@ -359,9 +356,6 @@ def _partition(  # noqa: PLR0913  what is known of one partition
     replayed = within(all_rows[:, 0], known)
     written_off = within(all_rows[:, 0], lost) & ~replayed
     left = all_rows[~replayed & ~written_off]
-    settled = (0, 0)
-    if last is not None and last.position == begin:
-        settled = last.replayed, last.written_off
     return TailPartition(
         topic=of.topic,
         partition=number,
@@ -371,8 +365,8 @@ def _partition(  # noqa: PLR0913  what is known of one partition
         end=end,
         open=opened,
         replayed_to=max((last for _, last in known), default=begin),
-        replayed=settled[0] + int(replayed.sum()),
-        written_off=settled[1] + int(written_off.sum()),
+        replayed=int(replayed.sum()),
+        written_off=int(written_off.sum()),
         offsets=left[:, 0].copy(),
         times=left[:, 1].copy(),
         keys=left[:, 2].copy(),

@@ -51,16 +51,10 @@ class Unsettled:
 
 
 def unsettled(
-    flow: FlowConfig,
-    source: Cluster,
-    target: Cluster,
-    entries: Sequence[Entry],
-    *,
-    seen: Tail | None = None,
+    flow: FlowConfig, source: Cluster, target: Cluster, entries: Sequence[Entry]
 ) -> Tail:
     """What is not settled of the flow. Only a failover out of its source leaves a tail;
-    after anything else no log is read. `entries`: of both journals, about the pair;
-    `seen`: as `survey`.
+    after anything else no log is read. `entries`: of both journals, about the pair.
 
     Raises:
         ClusterError: a cluster does not answer, or not for all partitions.
@@ -68,7 +62,7 @@ def unsettled(
     made = roles.newest_role(entries)
     if made is None or made.kind is not Kind.FAILOVER or made.source != flow.source:
         return Tail(partitions=())
-    return survey(flow, source, target, seen=seen)
+    return survey(flow, source, target)
 
 
 def _ends(flow: FlowConfig, source: Cluster, target: Cluster) -> object:

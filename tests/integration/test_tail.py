@@ -28,7 +28,6 @@ from mirror.status.store import StatusStore
 from mirror.switching.stage import StepError
 from mirror.switching.steps import STEPS
 from mirror.tails import settling
-from mirror.tails import survey as tail_survey
 from mirror.tails.choosing import Choice
 from mirror.tails.exporting import TailFile
 from mirror.tails.fed import Fed
@@ -51,7 +50,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from mirror.playground.cluster import PlaygroundCluster
-    from mirror.proving.log_stream import Stretch
     from mirror.switching.stage import Stage
     from mirror.tails.survey import Tail
 
@@ -197,61 +195,6 @@ def test_replay(play: Play) -> None:
     assert play.tail().settled
     STEPS["assess"].do(back)
     play.goes_on()
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("play", [("tailseen", "default")], indirect=True)
-def test_a_second_look(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A survey that goes on behind an earlier one says what one says that reads all:
-    after some of the tail was replayed, skipped, or removed by retention, and after a
-    position moved. It reads what the earlier one has read only where a position moved.
-    """
-    read: list[int] = []
-    stream = tail_survey.LogStream
-
-    def noted(cluster: Any, stretch: Stretch, **options: Any) -> Any:
-        read.append(stretch.end - stretch.first)
-        return stream(cluster, stretch, **options)
-
-    def look(seen: Tail) -> tuple[Tail, list[int]]:
-        """The same from both; what the one with the earlier answer has read."""
-        source, target = map(play.rehearsal.cluster, (play.one, play.other))
-        read.clear()
-        again = survey(play.flow, source, target, seen=seen)
-        took = [each for each in read if each]
-        whole = survey(play.flow, source, target)
-        assert _facts(again) == _facts(whole)
-        return again, took
-
-    monkeypatch.setattr(tail_survey, "LogStream", noted)
-    seen, took = look(play.tail())
-    assert took == []
-    last = read_topic(play.a, play.topic)[0][-1]
-    assert play.settle(Way.REPLAY, Choice(key=last.key())) == 1
-    assert play.settle(Way.SKIP, Choice(key=play.left[1])) == 1
-    seen, took = look(seen)
-    assert (took, seen.records) == ([], _LEFT - 2)
-    play.application.write(play.a, 4)
-    seen, took = look(seen)
-    assert (took, seen.records) == ([2, 2], _LEFT + 2)
-    delete_records(play.a, play.topic, last.offset() or 0)
-    seen, took = look(play.tail())
-    assert took == []
-    assert play.settle(Way.SKIP, Choice(partition=1))
-    play.application.write(play.a, 2)
-    seen, took = look(seen)
-    assert took == [1, 1]
-
-
-def _facts(tail: Tail) -> list[tuple[Any, ...]]:
-    return [
-        (
-            *(each.key, each.position, each.end, each.open, each.unmoved),
-            *(each.replayed, each.written_off, each.replayed_to),
-            *(each.offsets.tolist(), each.keys.tolist(), each.times.tolist()),
-        )
-        for each in tail.partitions
-    ]
 
 
 @pytest.mark.full

@@ -266,8 +266,7 @@ def _require_settled(stage: Stage) -> None:
     from mirror.tails.unsettled import unsettled  # noqa: PLC0415  as in `prove`
 
     reverse, clusters = stage.reverse, (stage.target, stage.source)
-    seen = stage.tails.get(reverse.name)
-    if left := unsettled(reverse, *clusters, stage.entries(), seen=seen).left(reverse):
+    if left := unsettled(reverse, *clusters, stage.entries()).left(reverse):
         raise StepError(
             f"since the failover to {reverse.target}, {left}: replay, export or skip "
             f"that first, with `mirror tail replay {reverse.source}/{reverse.target}` "
