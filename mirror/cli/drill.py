@@ -24,6 +24,7 @@ from mirror.cli.output import (
     document,
     table,
 )
+from mirror.clusters import pace
 from mirror.config.section_names import scoped_flow
 from mirror.host import operator_name
 
@@ -93,6 +94,7 @@ def drill(
         )
     if not canary:  # before it loads what takes most of its CPU time
         os.nice(_NICE)
+        pace.throughout()
     from mirror.cli.switch import pair_of
     from mirror.clusters.reach import Reach
     from mirror.drilling.findings import FindingLevel

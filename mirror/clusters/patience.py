@@ -44,6 +44,11 @@ def end_at(deadline: float) -> None:
     _end = deadline
 
 
+def ending() -> bool:
+    """Whether the process has to end."""
+    return _end < math.inf
+
+
 def left(seconds: float) -> float:
     """How long to wait that otherwise would wait `seconds`."""
     now = time.monotonic()

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from mirror.clusters.pace import SHARE, gently
 from mirror.metadata import comparing, portrait
 from mirror.metadata.topics import select
 from mirror.recovery import access, ends, standby
@@ -49,10 +50,11 @@ def look(stage: Stage) -> Looked:
     """
     flow, flows = stage.flow, stage.config.enabled_flows
     clusters = (stage.source, stage.target)
+    gentle = gently(SHARE / len(clusters))
     with ThreadPoolExecutor(len(clusters)) as pool:
-        one, other = pool.map(portrait.take, clusters)
+        one, other = pool.map(gentle(portrait.take), clusters)
         one, other = pool.map(
-            portrait.complete,
+            gentle(portrait.complete),
             (one, other),
             clusters,
             (

@@ -2,7 +2,8 @@
 
 Main function: `drill`. It uses what a failover uses: positions from the last
 checkpoints and the map, ACLs from the standby topic. Requests go out for many topics
-and groups at once, and the two clusters are looked at side by side. It writes nothing.
+and groups at once, and the two clusters are looked at side by side. It writes nothing,
+and takes its time, as others copy meanwhile.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from mirror.clusters import pace
 from mirror.clusters.admin import abilities, disks
 from mirror.config.login_settings import principals
 from mirror.drilling import (
@@ -51,6 +53,7 @@ _EVERYONE = "allow.everyone.if.no.acl.found"
 _IN_SYNC = "min.insync.replicas"
 
 
+@pace.gently()
 def drill(
     stage: Stage,
     reach: Callable[[str], Cluster],

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from mirror.clusters import pace
 from mirror.clusters.admin import groups
 from mirror.clusters.admin.groups import ABSENT
 from mirror.errors import ClusterError
@@ -211,13 +212,14 @@ def _from_checkpoints(
         ],
         both_ways,
     )
-    return {
-        group: tuple(
+    recalled: dict[str, tuple[GroupPosition, ...]] = {}
+    for group, found in known.items():
+        pace.rest()
+        recalled[group] = tuple(
             _recalled(checkpoint, sources.get(key), flow, offset_map, joint)
             for key, checkpoint in sorted(found.items())
         )
-        for group, found in known.items()
-    }
+    return recalled
 
 
 def _known(checkpoint: Checkpoint, topic: str) -> RecalledCheckpoint:

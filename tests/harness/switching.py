@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,6 +18,7 @@ from typing import IO, TYPE_CHECKING, Any, Self
 import uuid
 
 from confluent_kafka import Consumer, TopicPartition
+import pytest
 
 from mirror.clusters.reach import Reach
 from mirror.config.schema import MirrorConfig
@@ -29,7 +32,7 @@ from tests.harness.service import RunningMirror
 from tests.harness.waiting import crowd, wait_for
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from mirror.playground.cluster import PlaygroundCluster
@@ -179,10 +182,12 @@ class Played:
 class Switch:
     """`mirror switch` or `failover` in a process of its own."""
 
-    def __init__(self, folder: Path, *words: str, kill_at: str = "") -> None:
-        """`kill_at`: SIGKILL as soon as it prints this."""
+    def __init__(
+        self, folder: Path, *words: str, kill_at: str = "", host: str = ""
+    ) -> None:
+        """`kill_at`: SIGKILL as soon as it prints this. `host`: as `command`."""
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "mirror", *words, "-c", str(folder / "mirror.yaml")],
+            _command(folder, words, host),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -305,13 +310,24 @@ class Switch:
         return "".join(self.said)
 
 
-def command(folder: Path, *words: str, fails: bool = False) -> str:
-    """What a command prints. `fails`: it also complains, with exit code 1."""
+def command(folder: Path, *words: str, fails: bool = False, host: str = "") -> str:
+    """What a command prints. `fails`: it also complains, with exit code 1. `host`: the
+    name of the machine on which it runs; empty: this one's.
+    """
     done = subprocess.run(
-        [sys.executable, "-m", "mirror", *words, "-c", str(folder / "mirror.yaml")],
-        check=False,
-        capture_output=True,
-        text=True,
+        _command(folder, words, host), check=False, capture_output=True, text=True
     )
     assert done.returncode == int(fails), done.stderr
     return done.stdout
+
+
+def _command(folder: Path, words: Sequence[str], host: str) -> list[str]:
+    file = str(folder / "mirror.yaml")
+    made = [sys.executable, "-m", "mirror", *words, "-c", file]
+    if not host:
+        return made
+    if shutil.which("unshare") is None:
+        pytest.skip("no unshare, which gives a process another host name")
+    as_root = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
+    named = ["sh", "-c", 'hostname "$0" && exec "$@"', host]
+    return ["unshare", *as_root, "--uts", *named, *made]

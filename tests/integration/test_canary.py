@@ -22,6 +22,7 @@ from mirror.recovery.roles import STEPS
 from mirror.switching.runner import Operator, Terms
 from tests.harness.admin import create_topic, end_offsets
 from tests.harness.application import Application
+from tests.harness.dying import dies_after
 from tests.harness.failed_over import content, leave_open
 from tests.harness.group_moves import commit_for, committed
 from tests.harness.metadata import acls_of, allow
@@ -150,10 +151,18 @@ class Pair:
         """As a service does once the pair is switched; returns what names its run."""
         return self._pair.copying(back=True).own().generation
 
-    def canary(self, *words: str) -> Switch:
+    def canary(self, *, host: str = "") -> Switch:
+        return Switch(self.folder, *self._words(), host=host)
+
+    def dies_after(self, step: str, *, source: str) -> None:
+        """A canary on another machine gets SIGKILL right after this step of the switch
+        from there.
+        """
+        dies_after(self.folder, *self._words(), step=step, source=source)
+
+    def _words(self) -> tuple[str, ...]:
         flow = f"{self.one}/{self.other}"
-        what = ("drill", flow, "--canary", "--yes", "-o", "json")
-        return Switch(self.folder, *what, *words)
+        return ("drill", flow, "--canary", "--yes", "-o", "json")
 
     def passes(self) -> Any:
         """A canary that goes there and back: its outcome, of which an ordinary consumer
@@ -328,21 +337,39 @@ def test_killed_within_a_step(
     again_and_again: tuple[Pair, tuple[object, ...]], step: str, way: str
 ) -> None:
     """A canary that gets SIGKILL within this step, there or on the way home, leaves its
-    fence and its open run to the next one, which says so, clears them and passes; a
-    switch of the pair is not kept from beginning.
+    fence and its open run to the next one, on another machine, which says so, clears
+    them and passes; a switch of the pair is not kept from beginning.
     """
     pair, before = again_and_again
     ends = (pair.one, pair.other) if way == "there" else (pair.other, pair.one)
     source, target = ends
     for _ in range(_ATTEMPTS):
         # An operator notes each step at its target first.
-        pair.canary().kill_within(pair.ends[target], step, 0.0, source=source)
+        canary = pair.canary(host="second")
+        canary.kill_within(pair.ends[target], step, 0.0, source=source)
         assert pair.operator().due
         cleared = pair.passes_here().cleared
         assert pair.untouched() == before
         if f"SWITCH {source}->{target}: {step} BEGUN is ended" in cleared:
             return
     raise AssertionError(f"no kill came while {step} was not done")
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("way", ["there", "home"])
+def test_killed_after_the_last_step(
+    again_and_again: tuple[Pair, tuple[object, ...]], way: str
+) -> None:
+    """So it is after the last step, before the run is closed. After any other step it
+    is as at the beginning of the next one.
+    """
+    pair, before = again_and_again
+    ends = (pair.one, pair.other) if way == "there" else (pair.other, pair.one)
+    pair.dies_after(STEPS[-1], source=ends[0])
+    assert pair.operator().due
+    cleared = pair.passes_here().cleared
+    assert pair.untouched() == before
+    assert f"SWITCH {ends[0]}->{ends[1]}: {STEPS[-1]} DONE is ended" in cleared
 
 
 @pytest.mark.full

@@ -13,6 +13,7 @@ import uuid
 
 from confluent_kafka import Producer as TransactionalProducer
 import pytest
+import yaml
 
 from mirror.clusters.admin import configs
 from mirror.clusters.transactions import Producer
@@ -329,7 +330,8 @@ def test_home_again(
 ) -> None:
     """With --restore the application goes home to a re-created topic, or to a cluster
     with another id, from the middle of what was born on A: its group reads each record
-    once. So it is with the default policy, and when the switch was killed midway.
+    once. So it is with the default policy, and when the switch was killed midway and
+    run again on another machine.
     """
     settings = {} if kind == "other names" else {"policy": "identity"}
     failed, topic = Failed(clusters, topic_name, **settings), topic_name
@@ -353,7 +355,11 @@ def test_home_again(
         mirror.wait_copied(failed.b, topic, flow=flow)
         words = ("failback", failed.home, "--restore", "--yes")
         if killed:
-            Switch(tmp_path, *words, kill_at="6 positions").dies()
+            elsewhere = tmp_path / "elsewhere"
+            elsewhere.mkdir()
+            (elsewhere / "mirror.yaml").write_text(yaml.safe_dump(document))
+            run = Switch(elsewhere, *words, host="second", kill_at="6 positions")
+            run.dies()
         run = Switch(tmp_path, *words)
         run.succeeds()
         application.write(failed.a, 20)

@@ -37,6 +37,7 @@ from mirror.tails.unsettled import Unsettled
 from tests.harness.admin import create_topic, delete_records
 from tests.harness.application import Application
 from tests.harness.load import producer
+from tests.harness.portraits import at_rest, portrait
 from tests.harness.rehearsal import Rehearsal
 from tests.harness.slot_processes import exit_code_of
 from tests.harness.slots import copy_until
@@ -56,6 +57,8 @@ pytestmark = pytest.mark.integration
 
 _COPIED, _LEFT = 100, 60
 _PARTITIONS = 2
+_SHARED = "REST-|standing"
+"""What the standing service writes on shared clusters."""
 
 
 class Play:
@@ -192,6 +195,39 @@ def test_replay(play: Play) -> None:
     assert play.tail().settled
     STEPS["assess"].do(back)
     play.goes_on()
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("play", [("taildry", "identity")], indirect=True)
+def test_dry_runs(play: Play) -> None:
+    """Each way's dry run, with a topic, a key or times, counts the records of the tail
+    that pass, as a client that reads A does, and changes nothing on either cluster.
+    """
+    before = [at_rest(each, but=_SHARED) for each in (play.a, play.b)]
+    on_a = read_topic(play.a, play.topic).values()
+    times = [m.timestamp()[1] for each in on_a for m in each[-_LEFT // _PARTITIONS :]]
+    cut = sorted(times)[_LEFT // 2]
+    after = sum(each >= cut for each in times)
+    key = play.left[3].decode()
+    for way in ("replay", "skip", "export"):
+        to = ("--to-file", str(play.folder / "none")) if way == "export" else ()
+        for words, count in (
+            ((), _LEFT),
+            (("--topic", "another"), 0),
+            (("--key", key), 1),
+            (("--since", f"@{cut}"), after),
+            (("--until", f"@{cut}"), _LEFT - after),
+            (("--topic", play.topic, "--key", key, "--partition", key[0]), 1),
+        ):
+            told = command(
+                play.folder, "tail", way, _name(play), *to, *words, "--dry-run",
+                "-o", "json",
+            )  # fmt: skip
+            shown = json.loads(told)
+            assert sum(each["records"] for each in shown["partitions"]) == count
+            assert (shown["left"], shown["settled"]) == (_LEFT, False)
+    assert not (play.folder / "none").exists()
+    assert [portrait(each, but=_SHARED) for each in (play.a, play.b)] == before
 
 
 @pytest.mark.full

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from kafka.protocol.api_header import ResponseClassRegistry
 
-from mirror.clusters import error_counts, patience
+from mirror.clusters import error_counts, pace, patience
 from mirror.clusters.wire import handshake, identity
 from mirror.clusters.wire.pending_response import Pending
 from mirror.clusters.wire.receiving import Incoming
@@ -218,6 +218,7 @@ class Connection:
             self._identity.result()
 
     def _write(self, buffers: Sequence[bytes | memoryview], pending: Pending) -> None:
+        pace.rest()
         if self._closed is not None:
             raise self._closed
         self._pending.append(pending)
