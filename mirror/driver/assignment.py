@@ -77,15 +77,17 @@ def assign(
     assignments: Iterable[Assignment],
     spread: Spread,
     weights: Mapping[TopicPartition, float],
+    rates: Mapping[int, float],
 ) -> Spread:
     """Keep partitions where the last spread has them; new ones go to the lightest slot.
 
-    `weights` maps partitions to their bytes per second, if known. A partition moves
-    only if a slot would be empty otherwise.
+    `weights` maps partitions to their bytes per second, and `rates` slots, if known. A
+    partition moves only if a slot would be empty otherwise.
     """
     # By identity: slots wait for this, and comparing 50,000 of them takes too long.
     wanted = {id(each): each for each in assignments}
-    chosen, replaced = {}, {}
+    chosen: dict[int, list[Assignment]] = {}
+    replaced: dict[TopicPartition, int] = {}
     for slot, part in spread.items():
         chosen[slot] = [each for each in part if id(each) in wanted]
         if len(chosen[slot]) < len(part):
@@ -97,7 +99,11 @@ def assign(
             chosen[slot].append(assignment)
         else:
             unplaced.append(assignment)
-    _to_lightest(unplaced, chosen, weights)
+    load = {
+        slot: rates.get(slot, 0.0) + IDLE_WEIGHT * len(part)
+        for slot, part in chosen.items()
+    }
+    _to_lightest(unplaced, chosen, load, weights)
     return _filled(chosen, weights)
 
 
@@ -110,8 +116,8 @@ def balance(
     """Spread partitions so that the heaviest slot is light, and move few of them.
 
     `current` maps partitions to their slots, `weights` to their bytes per second, if
-    known. Partitions are placed from the heaviest down, each into the lightest slot: at most
-    4/3 of the optimum, times `_CLOSE` if that leaves more partitions in place.
+    known. Partitions are placed from the heaviest down, each into the lightest slot: at
+    most 4/3 of the optimum, times `_CLOSE` if that leaves more partitions in place.
     """
     wanted = list(assignments)
     best = _place(wanted, slots, {}, weights, limit=0.0)
@@ -159,6 +165,8 @@ class Placement:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._weights: dict[TopicPartition, float] = {}
+        self._rates: dict[int, float] = {}
+        """The sum of these for each slot, as of the last lease."""
         self._wanted: tuple[Assignment, ...] = ()
         self._spread: Spread = {}
         self._moved_at = -math.inf
@@ -167,7 +175,8 @@ class Placement:
 
     def learn(self, reports: Iterable[PartitionReport]) -> None:
         """Update weights from one lease; partitions without a report are forgotten."""
-        learnt = {}
+        learnt: dict[TopicPartition, float] = {}
+        rates: defaultdict[int, float] = defaultdict(float)
         for report in reports:
             key = (report.topic, report.partition)
             if (seconds := report.slot_seconds) <= 0:
@@ -176,7 +185,8 @@ class Placement:
             known = self._weights.get(key, rate)
             share = 1 - math.exp(-seconds / _SMOOTHED_SECONDS)
             learnt[key] = known + share * (rate - known)
-        self._weights = learnt
+            rates[report.slot] += learnt[key]
+        self._weights, self._rates = learnt, rates
 
     def spread(self, assignments: Iterable[Assignment], slots: int) -> Spread:
         """Which slot copies what in the next lease."""
@@ -184,7 +194,7 @@ class Placement:
         if slots != len(self._spread):  # a new run: every slot takes over anyway
             self._move(self._balanced(wanted, slots))
         elif wanted != self._wanted:
-            self._spread = assign(wanted, self._spread, self._weights)
+            self._spread = assign(wanted, self._spread, self._weights, self._rates)
         self._wanted = wanted
         if self._uneven():
             better = self._balanced(wanted, slots)
@@ -196,7 +206,10 @@ class Placement:
 
     def _uneven(self) -> bool:
         """Whether a move could help at all; a quick check, since slots wait for it."""
-        loads = [_load(part, self._weights) for part in self._spread.values()]
+        loads = [
+            self._rates.get(slot, 0.0) + IDLE_WEIGHT * len(part)
+            for slot, part in self._spread.items()
+        ]
         mean = sum(loads) / len(loads)
         return max(loads) > mean * _UNEVEN and max(loads) - mean >= _UNEVEN_WEIGHT
 
@@ -221,6 +234,7 @@ class Placement:
         self._moved_at = self._clock() if self._weights else -math.inf
         self._uneven_since, self._uneven_leases = math.inf, 0
         self._spread = spread
+        self._rates = {s: _rate(part, self._weights) for s, part in spread.items()}
 
     def _balanced(self, wanted: Sequence[Assignment], slots: int) -> Spread:
         current = {_PLACE(a): slot for slot, part in self._spread.items() for a in part}
@@ -248,17 +262,18 @@ def _place(
             load[slot] += weight
         else:
             unplaced.append(assignment)
-    _to_lightest(unplaced, chosen, weights)
+    _to_lightest(unplaced, chosen, load, weights)
     return _filled(chosen, weights)
 
 
 def _to_lightest(
     unplaced: Iterable[Assignment],
     chosen: dict[int, list[Assignment]],
+    load: Mapping[int, float],
     weights: Mapping[TopicPartition, float],
 ) -> None:
     """Add each, the heaviest first, to the slot that is lightest then."""
-    lightest = [(_load(part, weights), slot) for slot, part in chosen.items()]
+    lightest = [(weight, slot) for slot, weight in load.items()]
     heapq.heapify(lightest)
     for assignment in sorted(unplaced, key=lambda a: _order(a, weights)):
         weight, slot = lightest[0]
@@ -282,8 +297,11 @@ def _filled(
 
 
 def _load(part: Sequence[Assignment], weights: Mapping[TopicPartition, float]) -> float:
-    measured = map(weights.get, map(_PLACE, part), repeat(0.0))
-    return sum(measured) + IDLE_WEIGHT * len(part)
+    return _rate(part, weights) + IDLE_WEIGHT * len(part)
+
+
+def _rate(part: Sequence[Assignment], weights: Mapping[TopicPartition, float]) -> float:
+    return sum(map(weights.get, map(_PLACE, part), repeat(0.0)))
 
 
 def _weight(assignment: Assignment, weights: Mapping[TopicPartition, float]) -> float:

@@ -54,7 +54,12 @@ def placed(current: dict[tuple[str, int], int], slots: int):
 
 def kept(wanted, slots, current, loads):
     """What `assign` makes of it."""
-    return assign(wanted, placed(current, slots), loads)
+    spread = placed(current, slots)
+    rates = {
+        slot: sum(loads.get((a.topic, a.partition), 0.0) for a in part)
+        for slot, part in spread.items()
+    }
+    return assign(wanted, spread, loads, rates)
 
 
 def numbers(spread: dict[int, tuple[Assignment, ...]]) -> list[set[int]]:
@@ -142,7 +147,7 @@ def test_balance_of_what_is_balanced_moves_nothing(situation):
     assert heaviest(balance(wanted, slots, current, loads), loads) <= heaviest(
         once, loads
     )
-    assert assign(wanted, once, loads) == once
+    assert assign(wanted, once, loads, {}) == once
 
 
 def test_nothing_known_spreads_by_count():
@@ -201,7 +206,7 @@ def test_what_changed_stays_in_its_slot():
     before = assignments(4)
     paused = [replace(each, paused_since=1.0) for each in before]
 
-    found = assign(paused, {0: tuple(before), 1: (), 2: ()}, {})
+    found = assign(paused, {0: tuple(before), 1: (), 2: ()}, {}, {})
 
     assert {a.partition for a in found[0]} >= {2, 3}
     assert sorted(map(len, found.values())) == [1, 1, 2]
