@@ -95,10 +95,8 @@ def assign(
     new = wanted.keys() - map(id, chain.from_iterable(chosen.values()))
     unplaced = []
     for assignment in map(wanted.__getitem__, new):
-        if (slot := replaced.get(_PLACE(assignment), -1)) in chosen:
-            chosen[slot].append(assignment)
-        else:
-            unplaced.append(assignment)
+        slot = replaced.get(_PLACE(assignment))
+        (unplaced if slot is None else chosen[slot]).append(assignment)
     load = {
         slot: rates.get(slot, 0.0) + IDLE_WEIGHT * len(part)
         for slot, part in chosen.items()

@@ -126,6 +126,16 @@ CELLS = [
         quick=True,
     ),
     Cell(
+        fault="target: the coordinator of the instances' group is killed",
+        strike=strikes.killed(strikes.instances_coordinator),
+        ours=True,
+    ),
+    Cell(
+        fault="target: the coordinator of the instances' group is silent",
+        strike=strikes.silent(strikes.instances_coordinator),
+        ours=True,
+    ),
+    Cell(
         fault="target: the active controller is killed",
         strike=strikes.killed(strikes.controller_of("target")),
     ),

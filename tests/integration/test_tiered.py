@@ -38,7 +38,7 @@ def test_segments_that_are_only_remote(
 ) -> None:
     """A topic whose older segments its broker has only in remote storage is copied from
     its beginning, to a cluster without such storage: each record is there once and in
-    order, none of aborted transactions is, and `mirror verify` proves it. The config that
+    order, none of aborted transactions is, and `mirror verify` proves it. A config that
     the target refuses is named as a problem; the copy has the topic's others.
     """
     with tiered(tmp_path / "tiered") as source:
