@@ -93,10 +93,10 @@ def assign(
         if len(chosen[slot]) < len(part):
             replaced |= {_PLACE(a): slot for a in part if id(a) not in wanted}
     new = wanted.keys() - map(id, chain.from_iterable(chosen.values()))
-    unplaced = []
+    unplaced: list[Assignment] = []
     for assignment in map(wanted.__getitem__, new):
-        slot = replaced.get(_PLACE(assignment))
-        (unplaced if slot is None else chosen[slot]).append(assignment)
+        stays = replaced.get(_PLACE(assignment))
+        (unplaced if stays is None else chosen[stays]).append(assignment)
     load = {
         slot: rates.get(slot, 0.0) + IDLE_WEIGHT * len(part)
         for slot, part in chosen.items()
