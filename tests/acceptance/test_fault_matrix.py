@@ -123,7 +123,6 @@ CELLS = [
     Cell(
         fault="target: the transaction coordinator is silent",
         strike=strikes.silent(strikes.coordinator),
-        quick=True,
     ),
     Cell(
         fault="target: the coordinator of the instances' group is killed",
@@ -134,6 +133,7 @@ CELLS = [
         fault="target: the coordinator of the instances' group is silent",
         strike=strikes.silent(strikes.instances_coordinator),
         ours=True,
+        quick=True,
     ),
     Cell(
         fault="target: the active controller is killed",
