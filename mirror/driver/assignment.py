@@ -5,26 +5,31 @@ throughput, `lease_length` finds a length whose gaps cost little. Main type:
 `Placement`, which remembers where partitions are and what they weigh, and decides
 when moving some is worth it. A slot whose partitions change takes over again in its
 next lease, which costs some 50 ms, so partitions stay where they are if possible.
+`Assignments` makes what is placed from the topics of a look.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 import heapq
+from itertools import chain, repeat
 import math
 from operator import attrgetter
 import statistics
 import time
 from typing import TYPE_CHECKING
 
+from mirror.relay.lease import Assignment
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from mirror.relay.lease import Assignment
+    from mirror.metadata.topics import MirroredTopic, TopicsResult
+    from mirror.recovery.pauses import Pauses
     from mirror.relay.report import PartitionReport
 
 TopicPartition = tuple[str, int]
-Spread = dict[int, tuple["Assignment", ...]]
+Spread = dict[int, tuple[Assignment, ...]]
 """The assignments of every slot, including slots without partitions."""
 
 IDLE_WEIGHT = 10_000.0
@@ -70,16 +75,34 @@ def lease_length(gaps: Sequence[float], *, catching_up: bool) -> float:
 
 def assign(
     assignments: Iterable[Assignment],
-    slots: int,
-    current: Mapping[TopicPartition, int],
+    spread: Spread,
     weights: Mapping[TopicPartition, float],
+    rates: Mapping[int, float],
 ) -> Spread:
-    """Keep partitions in their slots; new ones go to the lightest slot.
+    """Keep partitions where the last spread has them; new ones go to the lightest slot.
 
-    `current` maps partitions to their slots, `weights` to their bytes per second, if
-    known. A partition moves only if a slot would be empty otherwise.
+    `weights` maps partitions to their bytes per second, and `rates` slots, if known. A
+    partition moves only if a slot would be empty otherwise.
     """
-    return _place(assignments, slots, current, weights, limit=math.inf)
+    # By identity: slots wait for this, and comparing 50,000 of them takes too long.
+    wanted = {id(each): each for each in assignments}
+    chosen: dict[int, list[Assignment]] = {}
+    replaced: dict[TopicPartition, int] = {}
+    for slot, part in spread.items():
+        chosen[slot] = [each for each in part if id(each) in wanted]
+        if len(chosen[slot]) < len(part):
+            replaced |= {_PLACE(a): slot for a in part if id(a) not in wanted}
+    new = wanted.keys() - map(id, chain.from_iterable(chosen.values()))
+    unplaced: list[Assignment] = []
+    for assignment in map(wanted.__getitem__, new):
+        stays = replaced.get(_PLACE(assignment))
+        (unplaced if stays is None else chosen[stays]).append(assignment)
+    load = {
+        slot: rates.get(slot, 0.0) + IDLE_WEIGHT * len(part)
+        for slot, part in chosen.items()
+    }
+    _to_lightest(unplaced, chosen, load, weights)
+    return _filled(chosen, weights)
 
 
 def balance(
@@ -90,8 +113,9 @@ def balance(
 ) -> Spread:
     """Spread partitions so that the heaviest slot is light, and move few of them.
 
-    Partitions are placed from the heaviest down, each into the lightest slot: at most
-    4/3 of the optimum, times `_CLOSE` if that leaves more partitions in place.
+    `current` maps partitions to their slots, `weights` to their bytes per second, if
+    known. Partitions are placed from the heaviest down, each into the lightest slot: at
+    most 4/3 of the optimum, times `_CLOSE` if that leaves more partitions in place.
     """
     wanted = list(assignments)
     best = _place(wanted, slots, {}, weights, limit=0.0)
@@ -105,13 +129,42 @@ def heaviest(spread: Spread, weights: Mapping[TopicPartition, float]) -> float:
     return max(_load(part, weights) for part in spread.values())
 
 
+class Assignments:
+    """The partitions of the topics that a flow copies. Those of a topic that is as in
+    the last look are the same objects, which is quick to see. Not thread-safe.
+    """
+
+    def __init__(self) -> None:
+        self._last: dict[tuple[MirroredTopic, float], tuple[Assignment, ...]] = {}
+
+    def of(self, found: TopicsResult, pauses: Pauses) -> tuple[Assignment, ...]:
+        """Those of a look's topics, in its order."""
+        keys = ((topic, pauses.since(topic.topic)) for topic in found.topics)
+        self._last = {key: self._last.get(key) or _assignments(*key) for key in keys}
+        return tuple(chain.from_iterable(self._last.values()))
+
+
+def _assignments(topic: MirroredTopic, paused_since: float) -> tuple[Assignment, ...]:
+    return tuple(
+        Assignment(
+            topic=topic.topic,
+            partition=partition,
+            target_topic=topic.target_topic,
+            topic_id=topic.topic_id,
+            paused_since=paused_since,
+        )
+        for partition in range(topic.partitions)
+    )
+
+
 class Placement:
     """The partitions of a flow on its slots, run after run. Not thread-safe."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._current: dict[TopicPartition, int] = {}
         self._weights: dict[TopicPartition, float] = {}
+        self._rates: dict[int, float] = {}
+        """The sum of these for each slot, as of the last lease."""
         self._wanted: tuple[Assignment, ...] = ()
         self._spread: Spread = {}
         self._moved_at = -math.inf
@@ -120,7 +173,8 @@ class Placement:
 
     def learn(self, reports: Iterable[PartitionReport]) -> None:
         """Update weights from one lease; partitions without a report are forgotten."""
-        learnt = {}
+        learnt: dict[TopicPartition, float] = {}
+        rates: defaultdict[int, float] = defaultdict(float)
         for report in reports:
             key = (report.topic, report.partition)
             if (seconds := report.slot_seconds) <= 0:
@@ -129,18 +183,19 @@ class Placement:
             known = self._weights.get(key, rate)
             share = 1 - math.exp(-seconds / _SMOOTHED_SECONDS)
             learnt[key] = known + share * (rate - known)
-        self._weights = learnt
+            rates[report.slot] += learnt[key]
+        self._weights, self._rates = learnt, rates
 
     def spread(self, assignments: Iterable[Assignment], slots: int) -> Spread:
         """Which slot copies what in the next lease."""
         wanted = tuple(assignments)
         if slots != len(self._spread):  # a new run: every slot takes over anyway
-            self._move(balance(wanted, slots, self._current, self._weights))
+            self._move(self._balanced(wanted, slots))
         elif wanted != self._wanted:
-            self._keep(assign(wanted, slots, self._current, self._weights))
+            self._spread = assign(wanted, self._spread, self._weights, self._rates)
         self._wanted = wanted
         if self._uneven():
-            better = balance(wanted, slots, self._current, self._weights)
+            better = self._balanced(wanted, slots)
             if self._due(better):
                 self._move(better)
         else:
@@ -149,7 +204,10 @@ class Placement:
 
     def _uneven(self) -> bool:
         """Whether a move could help at all; a quick check, since slots wait for it."""
-        loads = [_load(part, self._weights) for part in self._spread.values()]
+        loads = [
+            self._rates.get(slot, 0.0) + IDLE_WEIGHT * len(part)
+            for slot, part in self._spread.items()
+        ]
         mean = sum(loads) / len(loads)
         return max(loads) > mean * _UNEVEN and max(loads) - mean >= _UNEVEN_WEIGHT
 
@@ -173,13 +231,12 @@ class Placement:
         # The very first placement had no measurements: it may change again soon.
         self._moved_at = self._clock() if self._weights else -math.inf
         self._uneven_since, self._uneven_leases = math.inf, 0
-        self._keep(spread)
-
-    def _keep(self, spread: Spread) -> None:
         self._spread = spread
-        self._current = {
-            (a.topic, a.partition): slot for slot, part in spread.items() for a in part
-        }
+        self._rates = {s: _rate(part, self._weights) for s, part in spread.items()}
+
+    def _balanced(self, wanted: Sequence[Assignment], slots: int) -> Spread:
+        current = {_PLACE(a): slot for slot, part in self._spread.items() for a in part}
+        return balance(wanted, slots, current, self._weights)
 
 
 def _place(
@@ -191,53 +248,62 @@ def _place(
     limit: float,
 ) -> Spread:
     """Keep partitions in their slots up to `limit`; the others go to the lightest."""
-    chosen: defaultdict[int, list[Assignment]] = defaultdict(list)
-    load = dict.fromkeys(range(slots), 0.0)
+    chosen: dict[int, list[Assignment]] = {slot: [] for slot in range(slots)}
+    load = dict.fromkeys(chosen, 0.0)
     unplaced = []
-    if limit < math.inf:  # which of them stay depends on the order
-        assignments = sorted(assignments, key=lambda a: _order(a, weights))
-    for assignment in assignments:
-        slot = current.get((assignment.topic, assignment.partition), -1)
+    # Which of them stay depends on the order.
+    for assignment in sorted(assignments, key=lambda a: _order(a, weights)):
+        slot = current.get(_PLACE(assignment), -1)
         weight = _weight(assignment, weights)
         if slot in load and load[slot] + weight <= limit:
             chosen[slot].append(assignment)
             load[slot] += weight
         else:
             unplaced.append(assignment)
+    _to_lightest(unplaced, chosen, load, weights)
+    return _filled(chosen, weights)
+
+
+def _to_lightest(
+    unplaced: Iterable[Assignment],
+    chosen: dict[int, list[Assignment]],
+    load: Mapping[int, float],
+    weights: Mapping[TopicPartition, float],
+) -> None:
+    """Add each, the heaviest first, to the slot that is lightest then."""
     lightest = [(weight, slot) for slot, weight in load.items()]
     heapq.heapify(lightest)
     for assignment in sorted(unplaced, key=lambda a: _order(a, weights)):
         weight, slot = lightest[0]
         chosen[slot].append(assignment)
         heapq.heapreplace(lightest, (weight + _weight(assignment, weights), slot))
-    _fill_empty(chosen, slots, weights)
-    return {slot: tuple(sorted(chosen[slot], key=_PLACE)) for slot in range(slots)}
 
 
-def _fill_empty(
-    chosen: defaultdict[int, list[Assignment]],
-    slots: int,
-    weights: Mapping[TopicPartition, float],
-) -> None:
+def _filled(
+    chosen: dict[int, list[Assignment]], weights: Mapping[TopicPartition, float]
+) -> Spread:
     """Give every empty slot a partition of the heaviest slot that has several."""
-    for slot in range(slots):
-        rich = [number for number, part in chosen.items() if len(part) > 1]
-        if chosen[slot] or not rich:
+    for part in chosen.values():
+        rich = [other for other in chosen.values() if len(other) > 1]
+        if part or not rich:
             continue
-        giver = max(rich, key=lambda number: _load(chosen[number], weights))
-        given = min(chosen[giver], key=lambda a: _order(a, weights))
-        chosen[giver].remove(given)
-        chosen[slot].append(given)
+        giver = max(rich, key=lambda other: _load(other, weights))
+        given = min(giver, key=lambda a: _order(a, weights))
+        giver.remove(given)
+        part.append(given)
+    return {slot: tuple(sorted(part, key=_PLACE)) for slot, part in chosen.items()}
 
 
 def _load(part: Sequence[Assignment], weights: Mapping[TopicPartition, float]) -> float:
-    measured = sum(weights.get((a.topic, a.partition), 0.0) for a in part)
-    return measured + IDLE_WEIGHT * len(part)
+    return _rate(part, weights) + IDLE_WEIGHT * len(part)
+
+
+def _rate(part: Sequence[Assignment], weights: Mapping[TopicPartition, float]) -> float:
+    return sum(map(weights.get, map(_PLACE, part), repeat(0.0)))
 
 
 def _weight(assignment: Assignment, weights: Mapping[TopicPartition, float]) -> float:
-    measured = weights.get((assignment.topic, assignment.partition), 0.0)
-    return measured + IDLE_WEIGHT
+    return weights.get(_PLACE(assignment), 0.0) + IDLE_WEIGHT
 
 
 def _order(

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from pyspark.errors import PySparkException
 import structlog
 
-from mirror.driver.assignment import LONGEST_SECONDS, lease_length
+from mirror.driver.assignment import LONGEST_SECONDS, Assignments, lease_length
 from mirror.driver.callback import Callback
 from mirror.driver.credit import Credit
 from mirror.driver.executors import slot_frames
@@ -26,7 +26,6 @@ from mirror.driver.rates import Rates
 from mirror.driver.throughput import behind
 from mirror.driver.wakeup import Wakeup
 from mirror.errors import FlowError
-from mirror.relay.lease import Assignment
 from mirror.relay.report import SQL_SCHEMA, PartitionReport, from_row
 from mirror.relay.task import TERM, RelayTask, to_row, to_term
 from mirror.status.states import PartitionState
@@ -44,7 +43,7 @@ if TYPE_CHECKING:
     from mirror.log import Settings
     from mirror.metadata.topics import TopicsResult
     from mirror.recovery.pauses import Pauses
-    from mirror.relay.lease import LeasePlan
+    from mirror.relay.lease import Assignment, LeasePlan
 
 log = structlog.get_logger()
 
@@ -144,6 +143,7 @@ class LeaseQuery:
         self._ends = terms.ends
         self._placement = placement
         self._preferred = preferred
+        self._made = Assignments()
         self._assignments: tuple[Assignment, ...] = ()
         self._gaps: deque[float] = deque(maxlen=_GAPS)
         self._behind = False
@@ -179,17 +179,7 @@ class LeaseQuery:
         """Mirror these topics from the next lease on; if they have changed, it starts
         now. Paused topics keep their slots.
         """
-        assignments = tuple(
-            Assignment(
-                topic=topic.topic,
-                partition=partition,
-                target_topic=topic.target_topic,
-                topic_id=topic.topic_id,
-                paused_since=pauses.since(topic.topic),
-            )
-            for topic in found.topics
-            for partition in range(topic.partitions)
-        )
+        assignments = self._made.of(found, pauses)
         if assignments == self._assignments:
             return
         self._assignments = assignments

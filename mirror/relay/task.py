@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 import gc
 import json
+from operator import attrgetter
 import os
 import socket
 from typing import TYPE_CHECKING
@@ -36,6 +37,9 @@ _WAKEUP_TIMEOUT_SECONDS = 2.0
 _SETTLING_LEASES = 5
 """Spark's worker collects garbage after every task, and a slot on credit stands still
 meanwhile: for 20 ms, unless what these leases have loaded and made is left out."""
+
+_COLUMNS = ("topic", "partition", "target_topic", "topic_id", "paused_since")
+"""Of an assignment, in the order in which a row has them."""
 
 TERM = "mirror.term"
 """The job property with what changes from lease to lease. Rows stay the same as long as
@@ -101,14 +105,13 @@ def nothing(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 def to_row(slot: int, generation: str, assignments: Iterable[Assignment]) -> str:
     """What a slot copies, as JSON; contains no credentials."""
+    part = tuple(assignments)
     return json.dumps(
         {
             "slot": slot,
             "generation": generation,
-            "assignments": [
-                [a.topic, a.partition, a.target_topic, a.topic_id, a.paused_since]
-                for a in assignments
-            ],
+            # By columns: a list for each of many partitions takes twice as long.
+            "assignments": [[*map(attrgetter(name), part)] for name in _COLUMNS],
         }
     )
 
@@ -147,6 +150,7 @@ def _lease_from(row: str, term: str) -> Lease:
     fields = json.loads(row) | json.loads(term)
     rates = fields.pop("rates")
     fields["bytes_per_second"] = rates[fields["slot"]] if rates else 0.0
+    columns = fields.pop("assignments")
     assignments = tuple(
         Assignment(
             topic=topic,
@@ -155,8 +159,8 @@ def _lease_from(row: str, term: str) -> Lease:
             topic_id=topic_id,
             paused_since=paused_since,
         )
-        for topic, partition, target, topic_id, paused_since in fields.pop(
-            "assignments"
+        for topic, partition, target, topic_id, paused_since in zip(
+            *columns, strict=True
         )
     )
     return Lease(assignments=assignments, **fields)

@@ -2,7 +2,7 @@
 
 Each cell of the matrix strikes a flow under load, between two clusters of three brokers
 unless it says otherwise. `make faults` runs all of them, and writes what happened into
-docs/explanation/failures.md.
+docs/explanation/failures.md; `make test` runs those that are `quick`.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from mirror.playground.brokers import playground
 from tests.acceptance.test_alerts import Prometheus
 from tests.harness import strikes
 from tests.harness.admin import create_topic
+from tests.harness.cases import cases
 from tests.harness.clocks import false_clock
 from tests.harness.fault_cells import PARTITIONS, Cell, Lab, Shape, trial
 from tests.harness.fault_mm2 import struck
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
 
 pytestmark = [
     pytest.mark.acceptance,
-    pytest.mark.full,
     pytest.mark.fault,
     pytest.mark.needs("promtool", "faults"),
 ]
@@ -125,6 +125,17 @@ CELLS = [
         strike=strikes.silent(strikes.coordinator),
     ),
     Cell(
+        fault="target: the coordinator of the instances' group is killed",
+        strike=strikes.killed(strikes.instances_coordinator),
+        ours=True,
+    ),
+    Cell(
+        fault="target: the coordinator of the instances' group is silent",
+        strike=strikes.silent(strikes.instances_coordinator),
+        ours=True,
+        quick=True,
+    ),
+    Cell(
         fault="target: the active controller is killed",
         strike=strikes.killed(strikes.controller_of("target")),
     ),
@@ -145,6 +156,7 @@ CELLS = [
         strike=strikes.short_of_replicas(strikes.copy_of),
         reason="cannot end in",
         alert=_LATE,
+        quick=True,
     ),
     Cell(
         fault="target: the progress topic has too few replicas in sync",
@@ -236,6 +248,7 @@ CELLS = [
     Cell(
         fault="mirror: Spark's checkpoint is damaged and lost",
         strike=strikes.checkpoint_damaged,
+        quick=True,
     ),
     Cell(
         fault="mirror: a damaged record in its progress topic",
@@ -455,7 +468,11 @@ def make_mm2(
     return make
 
 
-@pytest.mark.parametrize("cell", CELLS, ids=lambda cell: cell.id)
+@pytest.mark.parametrize(
+    "cell",
+    cases(CELLS, some=[cell for cell in CELLS if cell.quick]),
+    ids=lambda cell: cell.id,
+)
 def test_fault(
     cell: Cell,
     make_lab: Callable[[Cell], tuple[Lab, Prometheus]],
@@ -470,6 +487,7 @@ def test_fault(
     record_property("cell", json.dumps({"fault": cell.fault, **asdict(outcome)}))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "cell", [each for each in CELLS if each.strikes_any], ids=lambda cell: cell.id
 )

@@ -20,14 +20,15 @@ from rich.table import Table
 import typer
 
 from mirror.config.schema import FlowConfig
-from mirror.driver.assignment import Placement
+from mirror.driver.assignment import Assignments, Placement
 from mirror.driver.flow_status import StatusWriter
 from mirror.driver.query import LeaseResult
 from mirror.driver.rates import Rates
+from mirror.metadata.topics import MirroredTopic, TopicsResult
 from mirror.metrics.exposition import exposition
+from mirror.recovery.pauses import Pauses
 from mirror.relay import report
 from mirror.relay.latency import bounds
-from mirror.relay.lease import Assignment
 from mirror.relay.report import PartitionReport, from_row
 from mirror.relay.task import to_row
 from mirror.status.counts import Counts
@@ -40,8 +41,12 @@ from mirror.web.routing import Request, as_json
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from mirror.relay.lease import Assignment
+
 _FLOW = "A->B"
 _PARTITIONS_OF_A_TOPIC = 10
+_MORE = 8
+"""Partitions of a topic that is new."""
 _SLOTS = 8
 _TOPIC_ID = "0123456789abcdef0123456789abcdef"
 _LEASES = 3
@@ -73,8 +78,8 @@ def costs(partitions: int) -> list[Cost]:
     return [
         _cost("plan a lease, as before", driver.plan),
         _cost("plan a lease, one more topic", driver.plan_another),
-        _cost("plan a lease, other slots", driver.plan_moved),
         _cost("its rows, if it changed", driver.rows),
+        _cost("plan a lease, other slots", driver.plan_moved),
         _cost("read the reports", driver.read),
         _cost("add them up", driver.add),
         _cost("a point of the history", driver.point),
@@ -105,7 +110,12 @@ class _Driver:
         self._writer = StatusWriter(_FLOW, self._store)
         self._writer.begin(_FLOW_CONFIG)
         self._placement, self._rates = Placement(), Rates(_SLOTS)
-        self._assignments = _assignments(partitions)
+        self._topics = [
+            _topic(f"a-topic-of-average-length-{number}", _PARTITIONS_OF_A_TOPIC)
+            for number in range(partitions // _PARTITIONS_OF_A_TOPIC)
+        ]
+        self._made = Assignments()
+        self._assignments = self._of_topics()
         self._slots = _SLOTS
         self._number = 0
         self._batch = report.to_arrow(_reports(self._assignments))
@@ -125,9 +135,12 @@ class _Driver:
         return 0
 
     def plan_another(self) -> int:
-        another = _assignment(f"later-{len(self._assignments)}", 0)
-        self._assignments = (*self._assignments, another)
+        self._topics.append(_topic(f"later-{len(self._topics)}", _MORE))
+        self._assignments = self._of_topics()
         return self.plan()
+
+    def _of_topics(self) -> tuple[Assignment, ...]:
+        return self._made.of(TopicsResult(topics=tuple(self._topics)), Pauses())
 
     def plan_moved(self) -> int:
         self._slots += 1
@@ -177,18 +190,13 @@ def _row(values: dict[str, Any]) -> Row:
     return Row(**values | counts)
 
 
-def _assignment(topic: str, partition: int) -> Assignment:
-    return Assignment(
-        topic=topic, partition=partition, target_topic=f"A.{topic}", topic_id=_TOPIC_ID
+def _topic(name: str, partitions: int) -> MirroredTopic:
+    return MirroredTopic(
+        topic=name,
+        target_topic=f"A.{name}",
+        partitions=partitions,
+        topic_id=_TOPIC_ID,
     )
-
-
-def _assignments(partitions: int) -> tuple[Assignment, ...]:
-    return tuple(
-        _assignment(f"a-topic-of-average-length-{number // _PARTITIONS_OF_A_TOPIC}",
-                    number % _PARTITIONS_OF_A_TOPIC)
-        for number in range(partitions)
-    )  # fmt: skip
 
 
 def _reports(assignments: tuple[Assignment, ...]) -> list[PartitionReport]:

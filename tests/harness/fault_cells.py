@@ -103,6 +103,8 @@ class Cell:
     by_name: bool = False
     """Whether it is a service of its own, which reaches the target's only broker by a
     name."""
+    quick: bool = False
+    """Whether `make test` has it, too."""
     ours: bool = False
     """Whether it strikes what only mirror has: topics, a user, a client's name, a hosts
     file."""

@@ -28,6 +28,7 @@ from tests.harness.load import producer
 from tests.harness.metadata import allow, revoke
 from tests.harness.namespaces import move
 from tests.harness.quotas import limit
+from tests.harness.standing import StandingMirror
 from tests.harness.suspending import suspended
 from tests.harness.waiting import beside, wait_for
 from tests.harness.witness import read_topic
@@ -58,6 +59,13 @@ def target_leader(lab: Lab) -> tuple[PlaygroundCluster, int]:
 def coordinator(lab: Lab) -> tuple[PlaygroundCluster, int]:
     with _connected(lab.target) as cluster:
         return lab.target, cluster.transaction_coordinator(lab.transactional_id)
+
+
+def instances_coordinator(lab: Lab) -> tuple[PlaygroundCluster, int]:
+    """The broker where the service's instances meet."""
+    group = StandingMirror.group
+    with _connected(lab.target) as cluster:
+        return lab.target, cluster.group_coordinators([group])[group]
 
 
 def controller_of(side: str) -> Choice:

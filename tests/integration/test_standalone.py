@@ -15,6 +15,7 @@ from tests.harness.admin import copied_records, create_topic
 from tests.harness.load import NumberedLoad
 from tests.harness.service import config_for
 from tests.harness.standalone import Standalone, SubmittedMirror
+from tests.harness.suspending import suspended
 from tests.harness.waiting import wait_for
 from tests.harness.witness import assert_exactly_once, keys_of, order_of, read_topic
 
@@ -141,6 +142,13 @@ class Submitted:
     def copy(self) -> str:
         return f"A.{self.topic}"
 
+    def into_a_lease(self) -> None:
+        """Wait until a lease has begun and copies."""
+        leases = self.mirror.flow()["leases"]
+        self.mirror.wait_until(lambda d: d["flows"][0]["leases"] > leases)
+        before = copied_records(self.target, self.copy)
+        wait_for(lambda: copied_records(self.target, self.copy) > before)
+
     def assert_complete(self) -> None:
         """Every record is there once, with the value that the function gives it."""
         self.mirror.wait_copied(self.source, self.topic)
@@ -231,13 +239,6 @@ def test_executor_and_worker_are_killed(
     mirror = submitted.mirror
     mirror.wait_until(lambda d: d["flows"][0]["leases"] > 6)
 
-    def into_a_lease() -> None:
-        """Wait until a lease has begun and copies."""
-        leases = mirror.flow()["leases"]
-        mirror.wait_until(lambda d: d["flows"][0]["leases"] > leases)
-        before = copied_records(submitted.target, submitted.copy)
-        wait_for(lambda: copied_records(submitted.target, submitted.copy) > before)
-
     def kill(*pids: int) -> float:
         """Returns the seconds until a lease in which both executors copied."""
         before = mirror.flow()["restarts"]
@@ -259,13 +260,35 @@ def test_executor_and_worker_are_killed(
         return time.monotonic() - began
 
     with submitted.load.streaming():
-        into_a_lease()
+        submitted.into_a_lease()
         seconds = [kill(spark.executors()["worker-0"])]
         # Between short leases, as at the start, a dead worker is just replaced.
         mirror.wait_until(lambda d: d["flows"][0]["leases"] > 6)
-        into_a_lease()
+        submitted.into_a_lease()
         seconds.append(kill(*spark.relay_workers()["worker-0"]))
     print("both copy again after", seconds)
+    submitted.assert_complete()
+
+
+@pytest.mark.full
+def test_an_executor_is_suspended(spark: Standalone, submitted: Submitted) -> None:
+    """An executor and its Python workers stand still in the middle of a lease under
+    load, until the flow has begun another run, and wake up beside it: nothing is lost,
+    repeated or out of order, and both slots copy again.
+    """
+    mirror = submitted.mirror
+    with submitted.load.streaming():
+        submitted.into_a_lease()
+        before = mirror.flow()["restarts"]
+        executor = spark.executors()["worker-0"]
+        with suspended([executor, *spark.relay_workers()["worker-0"]]):
+            mirror.wait_until(lambda d: d["flows"][0]["restarts"] > before)
+        mirror.wait_until(
+            lambda d: (
+                [s["records_per_second"] > 0 for s in d["flows"][0]["slot_loads"]]
+                == [True, True]
+            )
+        )
     submitted.assert_complete()
 
 

@@ -18,7 +18,7 @@ from structlog.testing import capture_logs
 from mirror.errors import TransformError
 from mirror.relay import task as task_module
 from mirror.relay.copier import Copier
-from mirror.relay.lease import Lease
+from mirror.relay.lease import Assignment, Lease
 from mirror.relay.report import PartitionReport
 
 pytestmark = pytest.mark.unit
@@ -162,6 +162,23 @@ def test_a_closed_slot_serves_no_plan(monkeypatch: pytest.MonkeyPatch):
     with closing(driver), closing(again):
         assert again is not first
         assert len(again.run(_LEASE, wakeup)) == 1
+
+
+def test_a_row_brings_the_partitions():
+    """What a slot copies arrives at its task as the driver has it, and none is no
+    mistake.
+    """
+    some = tuple(
+        Assignment(topic=topic, partition=number, target_topic=f"A.{topic}",
+                   topic_id=topic * 32, paused_since=number / 2)
+        for topic, number in (("a", 0), ("a", 3), ("b", 1))
+    )  # fmt: skip
+    for part in (some, ()):
+        row = task_module.to_row(2, "g", part)
+        lease = task_module._lease_from(row, task_module.to_term(7, 1.5))
+        assert lease == Lease(
+            slot=2, number=7, generation="g", seconds=1.5, assignments=part
+        )
 
 
 def test_first_leases_leave_little_to_collect(monkeypatch: pytest.MonkeyPatch):

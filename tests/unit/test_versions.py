@@ -41,6 +41,7 @@ def test_the_page_names_the_versions_that_are_tested() -> None:
     assert rows == {
         "Kafka brokers": (KAFKA_VERSION,),
         "Kafka brokers of other releases": RELEASES[:-1],
+        "Kafka brokers with tiered storage": (KAFKA_VERSION,),
         "Kafka's protocol as of": ("2.8",),  # tests.harness.proxy.KAFKA_2_8
         "MirrorMaker 2": (KAFKA_VERSION,),
         "keys of MirrorMaker 2's files": tuple(
