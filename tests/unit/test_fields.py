@@ -14,6 +14,8 @@ from mirror.clusters import hanging
 from mirror.clusters.transactions import Producer
 from mirror.clusters.wire.pending_response import Pending
 
+pytestmark = pytest.mark.unit
+
 
 class _Recording:
     """A connection that keeps what is sent over it."""
