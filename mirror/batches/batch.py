@@ -115,13 +115,16 @@ def read(
             f"offset {position}"
         )
     # Check this first: nothing in a damaged header can be trusted, not even offsets.
-    rows = _undamaged(buffer, scratch[:count])
-    rows = rows[rows[:, scan.LAST] >= position]
+    rows = _undamaged(buffer, scratch[:count].copy())
+    if len(rows) and rows[0, scan.LAST] < position:  # they ascend
+        rows = rows[rows[:, scan.LAST] >= position]
     if not len(rows):
         return Batches(rows=rows, next_offset=position, skipped=0)
     # The log cleaner leaves empty batches, even markers: those mark nothing.
-    kept = rows[rows[:, scan.COUNT] > 0]
-    if (kept[:, scan.ATTRIBUTES] & (TRANSACTIONAL | CONTROL)).any():
+    counts = rows[:, scan.COUNT]
+    kept = rows if counts.all() else rows[counts > 0]
+    attributes = np.bitwise_or.reduce(kept[:, scan.ATTRIBUTES])
+    if attributes & (TRANSACTIONAL | CONTROL):
         visible = _visible(buffer, kept, aborted)
         if len(visible) < len(kept):
             rows = rows[rows[:, scan.BASE] < kept[len(visible), scan.BASE]]
@@ -132,7 +135,9 @@ def read(
                 )
         kept = kept[: len(visible)][visible]
     next_offset, leader_epoch = _behind(buffer, rows)
-    skipped = int(rows[:, scan.COUNT].sum() - kept[:, scan.COUNT].sum())
+    skipped = 0
+    if kept is not rows:
+        skipped = int(rows[:, scan.COUNT].sum() - kept[:, scan.COUNT].sum())
     return Batches(
         rows=kept,
         next_offset=next_offset,
@@ -184,21 +189,30 @@ def _undamaged(buffer: Buffer, rows: Rows) -> Rows:
     """The rows before the first batch with a wrong checksum. Raises if that is the
     first row.
     """
-    view = buffer.data
+    if not len(rows):
+        return rows
     damaged = scan.first_damaged(buffer, rows, _CRC_TABLES, _SMALL_BATCH)
-    large = np.flatnonzero(rows[:damaged, scan.SIZE] > _SMALL_BATCH)
-    for row, (at, size) in zip(
-        large.tolist(), rows[large, : scan.SIZE + 1].tolist(), strict=True
-    ):
-        if crc32c(view[at + 21 : at + size]) != _CRC.unpack_from(view, at + 17)[0]:
-            damaged = row
-            break
-    if damaged == 0 and len(rows):
+    whole = rows[-1, scan.AT] + rows[-1, scan.SIZE] - rows[0, scan.AT]
+    if whole > _SMALL_BATCH:
+        damaged = _first_large_damaged(buffer, rows[:damaged])
+    if damaged == 0:
         raise CorruptBatchError(
             f"the batch at offset {rows[0, scan.BASE]} is damaged: its checksum is "
             "wrong"
         )
     return rows[:damaged]
+
+
+def _first_large_damaged(buffer: Buffer, rows: Rows) -> int:
+    """The first row above `_SMALL_BATCH` with a wrong checksum, or their count."""
+    view = buffer.data
+    large = np.flatnonzero(rows[:, scan.SIZE] > _SMALL_BATCH)
+    for row, (at, size) in zip(
+        large.tolist(), rows[large, : scan.SIZE + 1].tolist(), strict=True
+    ):
+        if crc32c(view[at + 21 : at + size]) != _CRC.unpack_from(view, at + 17)[0]:
+            return row
+    return len(rows)
 
 
 def _visible(

@@ -15,11 +15,16 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+import struct
 from typing import TYPE_CHECKING, Any
 
-from kafka.protocol.admin import DescribeProducersRequest
+from kafka.protocol.admin import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+)
 
 from mirror.clusters import codes
+from mirror.clusters.wire.fields import Fields
 from mirror.errors import NoLeaderError, PartitionError, UnreachableError
 
 if TYPE_CHECKING:
@@ -132,13 +137,17 @@ def ask(cluster: Cluster, leader: int, names: Numbers) -> Pending | None:
     connection = cluster.connection(leader)
     if DescribeProducersRequest.API_KEY not in connection.versions:
         return None
-    entries = [
-        DescribeProducersRequest.TopicRequest(
-            name=topic, partition_indexes=list(numbers)
-        )
-        for topic, numbers in names.items()
-    ]
-    return connection.send(DescribeProducersRequest(topics=entries))
+    fields = Fields(flexible=True)
+    fields.array(len(names))
+    for topic, numbers in names.items():
+        fields.string(topic)
+        fields.array(len(numbers))
+        fields.raw(struct.pack(f">{len(numbers)}i", *numbers))
+        fields.tags()
+    fields.tags()
+    return fields.send(
+        connection, DescribeProducersRequest.API_KEY, 0, DescribeProducersResponse
+    )
 
 
 def read(

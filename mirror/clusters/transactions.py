@@ -10,6 +10,7 @@ leaders.
 from __future__ import annotations
 
 import contextlib
+import struct
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -17,11 +18,13 @@ from kafka.protocol.admin import DescribeTransactionsRequest
 from kafka.protocol.producer import (
     AddPartitionsToTxnRequest,
     EndTxnRequest,
+    EndTxnResponse,
     InitProducerIdRequest,
 )
 
 from mirror.clusters import codes, unended
 from mirror.clusters.known_ends import COMMITTED, KnownEnds
+from mirror.clusters.wire.fields import Fields
 from mirror.errors import FencedError, PartitionError, UnreachableError
 from mirror.retry import patiently
 
@@ -38,6 +41,7 @@ TopicPartition = tuple[str, int]
 _PURPOSE = "commit"
 _PATIENCE_SECONDS = 30.0
 _SEQUENCES = 1 << 31
+_ENDING = struct.Struct(">qh?")
 _V1_AT_MOST = 3
 _INIT_AT_MOST = 4
 
@@ -207,15 +211,14 @@ class Producer:
     def begin_commit(self) -> Pending:
         """Ask for the commit without waiting; `committed` reads the answer."""
         connection = self._cluster.connection(self._coordinator, _PURPOSE)
-        return connection.send(
-            EndTxnRequest(
-                transactional_id=self.transactional_id or "",
-                producer_id=self._id,
-                producer_epoch=self._epoch,
-                committed=True,
-            ),
-            at_most=None if self.v2 else _V1_AT_MOST,
+        version = connection.version(
+            EndTxnRequest, at_most=None if self.v2 else _V1_AT_MOST
         )
+        fields = Fields(flexible=EndTxnRequest.flexible_version_q(version))
+        fields.string(self.transactional_id or "")
+        fields.raw(_ENDING.pack(self._id, self._epoch, True))
+        fields.tags()
+        return fields.send(connection, EndTxnRequest.API_KEY, version, EndTxnResponse)
 
     def committed(self, answer: Any) -> bool:
         """Whether the transaction is committed; if not, ask again in a moment.

@@ -244,11 +244,7 @@ class Rewriter:
                 capacity = 2 * out.size  # a single record is larger than the buffer
                 continue
             done.reached = _reached(part, state)
-            done.counts += Counts(
-                looped=int(result[merge_loop.LOOPED]),
-                unexplained=int(result[merge_loop.UNEXPLAINED]),
-                away=int(result[merge_loop.AWAY]),
-            )
+            done.counts += _left_out(result)
             copied = int(result[merge_loop.COPIED])
             if copied:
                 done.newest = max(done.newest, int(result[merge_loop.NEWEST]))
@@ -366,6 +362,17 @@ class Rewriter:
             self._outputs[self._used] = np.empty(wanted, np.uint8)
         self._used += 1
         return self._outputs[self._used - 1]
+
+
+def _left_out(result: Rows) -> Counts:
+    """The records that a merge did not copy."""
+    if not (result[merge_loop.LOOPED] or result[merge_loop.AWAY]):
+        return NOTHING
+    return Counts(
+        looped=int(result[merge_loop.LOOPED]),
+        unexplained=int(result[merge_loop.UNEXPLAINED]),
+        away=int(result[merge_loop.AWAY]),
+    )
 
 
 def _reached(part: Rows, state: Rows) -> int:

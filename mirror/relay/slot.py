@@ -216,8 +216,8 @@ class Slot:
     def _be_owner(self, lease: Lease) -> None:
         """Take over if necessary."""
         # A take-over would forget the suspicions that are being investigated.
-        waits = self._suspicions.pending or self._writer.held_up
-        if self._owner and self._faults.due() and not waits:
+        due = self._owner and self._faults.due()
+        if due and not (self._suspicions.pending or self._writer.held_up):
             self._writer.finish(_FINISH_SECONDS)
             self._owner = self._after_error = False
         if not self._owner:

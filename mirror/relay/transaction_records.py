@@ -89,10 +89,8 @@ def _blocks(
     found: dict[TopicPartition, list[runs.RunArray]] = {}
     for each in placed:
         if each.batch.runs is not None and each.offset >= 0:
-            part = np.empty((len(each.batch.runs), 3), np.int64)
-            part[:, runs.UPSTREAM] = each.batch.runs[:, 0]
-            part[:, runs.DOWNSTREAM] = each.batch.runs[:, 1] + each.offset
-            part[:, runs.COUNT] = each.batch.runs[:, 2]
+            part = each.batch.runs.copy()
+            part[:, runs.DOWNSTREAM] += each.offset  # was the index in the batch
             found.setdefault(each.where, []).append(part)
     for where, parts in found.items():
         topic, partition = transaction.origins[where]

@@ -44,6 +44,8 @@ class Counts:
     """Records copied with the target's ids of schemas instead of the source's."""
 
     def __add__(self, other: Counts) -> Counts:
+        if self is NOTHING:
+            return other
         return Counts(*map(operator.add, self.each, other.each))
 
     @classmethod

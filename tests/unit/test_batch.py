@@ -100,3 +100,50 @@ def test_where_batches_lead_to_is_seen_beforehand(
     buffer = np.frombuffer(bytearray(b"head" + log), np.uint8)
     found = batch.leads_to(buffer, 4, len(buffer), scratch=batch.scratch())
     assert found == expected
+
+
+def _control(key: bytes, offset: int) -> bytearray:
+    """A control batch; the key says how a transaction ended."""
+    encoded = records.encode([(key, b"")])
+    whole = encoded.header + bytes(encoded.body)
+    whole[:8] = offset.to_bytes(8, "big")
+    whole[21:23] = (batch.CONTROL | batch.TRANSACTIONAL).to_bytes(2, "big")
+    whole[17:21] = crc32c(bytes(whole[21:])).to_bytes(4, "big")
+    return whole
+
+
+def test_what_stands_behind_a_damaged_marker_is_not_counted() -> None:
+    """A good marker counts as left out; a damaged one, and what follows it, is not read
+    and not counted.
+    """
+    log = b"".join(
+        (
+            stored(b"value", 0),
+            _control(b"\0\0\0\1", 1),
+            stored(b"value", 2),
+            _control(b"\0", 3),
+            stored(b"value", 4),
+        )
+    )
+
+    found = read(log)
+
+    assert found.rows[:, scan.BASE].tolist() == [0, 2]
+    assert (found.next_offset, found.skipped) == (3, 1)
+
+
+def test_batches_outlast_the_next_reading() -> None:
+    """Rows stay as they are when their scratch array is used again."""
+    scratch = batch.scratch()
+
+    def read_at(offset: int) -> batch.Batches:
+        log = stored(b"value", offset)
+        buffer = np.frombuffer(log, np.uint8)
+        return batch.read(
+            buffer, 0, len(log), position=offset, aborted=(), scratch=scratch
+        )
+
+    first, second = read_at(5), read_at(9)
+
+    assert first.rows[:, scan.BASE].tolist() == [5]
+    assert second.rows[:, scan.BASE].tolist() == [9]

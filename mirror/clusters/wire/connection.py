@@ -36,6 +36,9 @@ if TYPE_CHECKING:
 
 _MAX_SMALL_ANSWER = 256 << 20
 _SIZE = struct.Struct(">i")
+_HEADER = struct.Struct(">hhi")
+_LENGTH = struct.Struct(">h")
+_NO_TAGS = b"\0"
 
 
 class Connection:
@@ -69,6 +72,8 @@ class Connection:
         self._host = host
         self.alias = config.alias
         self._client_id = client_id
+        client = client_id.encode()
+        self._client = _LENGTH.pack(len(client)) + client
         self._pending: deque[Pending] = deque()
         self._correlation = 0
         self._buffer = bytearray(1 << 16)
@@ -197,15 +202,9 @@ class Connection:
         """
         self._be_sure(api_key)
         self._correlation += 1
-        client = self._client_id.encode()
-        header = struct.pack(
-            f">hhih{len(client)}s",
-            api_key,
-            version,
-            self._correlation,
-            len(client),
-            client,
-        ) + (b"\0" if flexible else b"")
+        header = _HEADER.pack(api_key, version, self._correlation) + self._client
+        if flexible:
+            header += _NO_TAGS
         size = len(header) + sum(len(buffer) for buffer in buffers)
         pending = Pending(
             self, self._correlation, answer_class[version] if answer_class else None

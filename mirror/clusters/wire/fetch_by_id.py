@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from mirror.clusters import codes
 from mirror.clusters.wire.fetch import Fetched, understood, within
-from mirror.clusters.wire.produce import uvarint
+from mirror.clusters.wire.fields import uvarint
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

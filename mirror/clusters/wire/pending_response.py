@@ -5,13 +5,19 @@ Main type: `Pending`, which a `Connection` returns for each request and resolves
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, Any
+
+from kafka.protocol.metadata import ApiVersionsResponse
 
 from mirror.clusters import error_counts
 
 if TYPE_CHECKING:
     from mirror.clusters.wire.connection import Connection
     from mirror.errors import ClusterError
+
+
+_NUMBER_SIZE = 4
 
 
 class Pending:
@@ -62,8 +68,21 @@ class Pending:
         if self._answer_class is None:
             self._answer = frame[4:]
         else:
-            self._answer = self._answer_class.decode(frame, header=True)
+            # The connection has read what its header says: the request's number.
+            begins = _NUMBER_SIZE + _may_have_tags(self._answer_class)
+            tagged = begins > _NUMBER_SIZE and frame[_NUMBER_SIZE] > 0
+            body = frame if tagged else frame[begins:]
+            self._answer = self._answer_class.decode(body, header=tagged)
             error_counts.note_answer(self.connection.alias, self._answer)
 
     def fail(self, error: ClusterError) -> None:
         self._error = error
+
+
+@cache
+def _may_have_tags(answer_class: Any) -> bool:
+    """Whether its header has room for tagged fields: an empty list is one zero byte."""
+    if answer_class.API_KEY == ApiVersionsResponse.API_KEY:
+        return False  # clients read it before they know what a broker speaks
+    version = answer_class._class_version  # noqa: SLF001  it has no other name
+    return bool(answer_class.flexible_version_q(version))

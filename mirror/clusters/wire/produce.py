@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mirror.clusters import codes
+from mirror.clusters.wire.fields import Fields
 from mirror.errors import (
     BrokerError,
     ClusterError,
@@ -100,7 +101,7 @@ def send(
     for (topic, partition), batch in batches.items():
         topics.setdefault(topic, []).append((partition, batch))
 
-    fields = _Fields(flexible=flexible)
+    fields = Fields(flexible=flexible)
     fields.string(transactional_id)
     fields.raw(struct.pack(">hi", _ALL_REPLICAS, timeout_ms))
     fields.array(len(topics))
@@ -115,13 +116,7 @@ def send(
             fields.tags()
         fields.tags()
     fields.tags()
-    return connection.send_buffers(
-        API_KEY,
-        version,
-        fields.buffers(),
-        flexible=flexible,
-        answer_class=ProduceResponse,
-    )
+    return fields.send(connection, API_KEY, version, ProduceResponse)
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,58 +197,6 @@ def _error(topic: str, result: Any) -> ClusterError | PartitionError:
     if isinstance(error, BrokerError):
         return BrokerError(name=text, what=what, retriable=error.retriable)
     return error
-
-
-class _Fields:
-    """Kafka's primitive encodings, old and flexible (KIP-482), around big buffers."""
-
-    def __init__(self, *, flexible: bool) -> None:
-        self._flexible = flexible
-        self._buffers: list[bytes | memoryview] = []
-        self._small = bytearray()
-
-    def raw(self, value: bytes) -> None:
-        self._small += value
-
-    def string(self, value: str | None) -> None:
-        encoded = None if value is None else value.encode()
-        if self._flexible:
-            self._small += uvarint(0 if encoded is None else len(encoded) + 1)
-        else:
-            self._small += struct.pack(">h", -1 if encoded is None else len(encoded))
-        self._small += encoded or b""
-
-    def array(self, count: int) -> None:
-        self._small += (
-            uvarint(count + 1) if self._flexible else struct.pack(">i", count)
-        )
-
-    bytes_of = array
-
-    def tags(self) -> None:
-        if self._flexible:
-            self._small += b"\0"
-
-    def buffer(self, value: bytes | bytearray | memoryview) -> None:
-        if self._small:
-            self._buffers.append(bytes(self._small))
-            self._small.clear()
-        self._buffers.append(memoryview(value))
-
-    def buffers(self) -> Sequence[bytes | memoryview]:
-        if self._small:
-            self._buffers.append(bytes(self._small))
-        return self._buffers
-
-
-def uvarint(value: int) -> bytes:
-    """An unsigned varint, as in KIP-482."""
-    out = bytearray()
-    while value >= 0x80:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
 
 
 def partition_of(key: bytes, partitions: int) -> int:
