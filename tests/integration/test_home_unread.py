@@ -45,9 +45,9 @@ class Log:
     def __init__(self, cluster: PlaygroundCluster, topic: str) -> None:
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
         found = admin.describe_topics(TopicCollection([topic]))[topic].result(30)
-        self._read = partial(
-            sent, cluster, 1, topic, "mirror", topic_id=str(found.topic_id)
-        )
+        # librdkafka's base64 has other signs than Kafka's.
+        topic_id = str(found.topic_id).translate(str.maketrans("+/", "-_"))
+        self._read = partial(sent, cluster, 1, topic, "mirror", topic_id=topic_id)
         self._before = 0
 
     def begin(self) -> None:

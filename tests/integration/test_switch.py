@@ -143,8 +143,14 @@ def test_a_transaction_that_does_not_end(
     create_topic(ends["TA"], topic_name, 1)
     application = Application(topic_name, 1, f"app-{topic_name}")
     document = pair_of(("TA", ends["TA"]), ("TB", ends["TB"]), topic_name)
+    # The copy waits for what is open.
+    document["recovery"]["TA<->TB"]["max_lag_seconds"] = 600
     client = Producer(
-        {"bootstrap.servers": ends["TA"], "transactional.id": f"open-{topic_name}"}
+        {
+            "bootstrap.servers": ends["TA"],
+            "transactional.id": f"open-{topic_name}",
+            "transaction.timeout.ms": 600_000,  # only a switch ends it
+        }
     )
     client.init_transactions(30)
     with RunningMirror(document, tmp_path) as mirror:
