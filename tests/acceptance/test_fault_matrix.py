@@ -156,7 +156,6 @@ CELLS = [
         strike=strikes.short_of_replicas(strikes.copy_of),
         reason="cannot end in",
         alert=_LATE,
-        quick=True,
     ),
     Cell(
         fault="target: the progress topic has too few replicas in sync",
