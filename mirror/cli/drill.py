@@ -29,6 +29,8 @@ from mirror.config.section_names import scoped_flow
 from mirror.host import operator_name
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from mirror.config.pair_settings import PairConfig
     from mirror.config.schema import FlowConfig, MirrorConfig
     from mirror.drilling.canaries.outcome import Leg
@@ -92,21 +94,35 @@ def drill(
             "a drill without --canary changes nothing, so there is nothing to ask",
             param_hint="--dry-run" if dry_run else "--yes",
         )
-    if not canary:  # before it loads what takes most of its CPU time
-        os.nice(_NICE)
-        pace.throughout()
+    if canary:
+        _canary(*_asked_for(config, flow), dry_run=dry_run, yes=yes, output=output)
+        return
+    os.nice(_NICE)  # before it loads what takes most of its CPU time
+    with pace.throughout():
+        _rehearse(*_asked_for(config, flow), records=records, output=output)
+
+
+def _asked_for(config: Path, flow: str) -> tuple[MirrorConfig, PairConfig, FlowConfig]:
     from mirror.cli.switch import pair_of
-    from mirror.clusters.reach import Reach
-    from mirror.drilling.findings import FindingLevel
-    from mirror.drilling.history import rehearse
 
     chosen = read_config(config)
     ends, scope = scoped_flow(flow)
     found = flow_of(chosen, ends)
-    pair = pair_of(chosen, found, scope)
-    if canary:
-        _canary(chosen, pair, found, dry_run=dry_run, yes=yes, output=output)
-        return
+    return chosen, pair_of(chosen, found, scope), found
+
+
+def _rehearse(
+    chosen: MirrorConfig,
+    pair: PairConfig,
+    found: FlowConfig,
+    *,
+    records: int,
+    output: Form,
+) -> None:
+    from mirror.clusters.reach import Reach
+    from mirror.drilling.findings import FindingLevel
+    from mirror.drilling.history import rehearse
+
     with Reach(chosen.clusters, client_id="mirror.drill") as reach:
         done, not_kept = rehearse(
             chosen, pair, found, reach, by=operator_name(), records=records

@@ -50,10 +50,16 @@ def gently(share: float = SHARE) -> Iterator[None]:
         _thread.rests = before
 
 
-def throughout() -> None:
-    """The same in this thread from now on, also while it loads modules."""
-    _thread.begin(SHARE)
-    sys.meta_path.insert(0, _BetweenModules())
+@contextlib.contextmanager
+def throughout() -> Iterator[None]:
+    """The same for a process that does nothing else: also between modules it loads."""
+    between = _BetweenModules()
+    sys.meta_path.insert(0, between)
+    try:
+        with gently():
+            yield
+    finally:
+        sys.meta_path.remove(between)
 
 
 def rest() -> None:

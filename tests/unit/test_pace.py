@@ -89,10 +89,10 @@ def test_it_rests_between_modules(
     """A process that is gentle throughout rests before each module that it loads, and
     finds them as ever.
     """
-    monkeypatch.setattr(sys, "meta_path", [*sys.meta_path])
-    monkeypatch.setattr(pace, "_thread", pace._Thread())
     monkeypatch.delitem(sys.modules, "colorsys", raising=False)
-    pace.throughout()
-    _work(0.01)
-    importlib.import_module("colorsys")
+    finders = [*sys.meta_path]
+    with pace.throughout():
+        _work(0.01)
+        importlib.import_module("colorsys")
     assert rests == pytest.approx([0.01 * (1 / pace.SHARE - 1)])
+    assert sys.meta_path == finders
