@@ -10,7 +10,6 @@ only for what is large or not usual (see `plain`).
 
 from __future__ import annotations
 
-import contextlib
 import sys
 import time
 from typing import TYPE_CHECKING
@@ -171,15 +170,12 @@ class TopicReader:
             yield self._fetch(leader)
             if self.position > before:
                 deadline = time.monotonic() + _PATIENCE_SECONDS
-                continue
-            if time.monotonic() > deadline:
+            elif time.monotonic() > deadline:
                 raise BrokerError(
                     name="a transaction on it stays open, or its leader is cut off",
                     what=f"reading {self._topic} up to offset {end}",
                     retriable=True,
                 )
-            with contextlib.suppress(NoLeaderError):  # one that is cut off goes on
-                leader = self._leader(self._shown())
 
     def _judged(self, body: bytes, fetched: fetch.Fetched) -> tuple[Buffer, Batches]:
         """The batches of an answer that may be read."""
