@@ -139,8 +139,11 @@ def _history(world: World, network: Network, *, faults: bool) -> int:
     judge.look()
     if once:  # else positions may lag behind what is copied
         judge.check_ledger()
-    if once and judge.progress_topic in target.topics:  # else it never got to run
-        _check_map(world, flow, judge, source)
+    progress = target.partition((judge.progress_topic, 0))
+    if once and progress is not None:  # else it never got to run
+        waits = progress.log.stable < progress.log.end
+        if not (waits and forgets and flow.beyond_help):  # until a person ends it
+            _check_map(world, flow, judge, source)
     return len(writer.records)
 
 
