@@ -44,7 +44,7 @@ class Lossy:
 
     lost: bool = False
 
-    def refresh(self) -> None: ...
+    def refresh(self, *, wait: bool = True) -> None: ...
 
     def position(self, topic: str, partition: int) -> int:
         return COPIED
