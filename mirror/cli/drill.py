@@ -24,7 +24,7 @@ from mirror.cli.output import (
     document,
     table,
 )
-from mirror.clusters import pace
+from mirror.clusters import cpu_share
 from mirror.config.section_names import scoped_flow
 from mirror.host import operator_name
 
@@ -98,7 +98,7 @@ def drill(
         _canary(*_asked_for(config, flow), dry_run=dry_run, yes=yes, output=output)
         return
     os.nice(_NICE)  # before it loads what takes most of its CPU time
-    with pace.throughout():
+    with cpu_share.throughout():
         _rehearse(*_asked_for(config, flow), records=records, output=output)
 
 

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from mirror.clusters.pace import SHARE, gently
+from mirror.clusters.cpu_share import SHARE, gently
 from mirror.metadata import comparing, portrait
 from mirror.metadata.topics import select
 from mirror.recovery import access, ends, standby

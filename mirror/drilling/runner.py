@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from mirror.clusters import pace
+from mirror.clusters import cpu_share
 from mirror.clusters.admin import abilities, disks
 from mirror.config.login_settings import principals
 from mirror.drilling import (
@@ -53,7 +53,7 @@ _EVERYONE = "allow.everyone.if.no.acl.found"
 _IN_SYNC = "min.insync.replicas"
 
 
-@pace.gently()
+@cpu_share.gently()
 def drill(
     stage: Stage,
     reach: Callable[[str], Cluster],

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from mirror.clusters import pace
+from mirror.clusters import cpu_share
 from mirror.clusters.admin import groups
 from mirror.clusters.admin.groups import ABSENT
 from mirror.errors import ClusterError
@@ -214,7 +214,7 @@ def _from_checkpoints(
     )
     recalled: dict[str, tuple[GroupPosition, ...]] = {}
     for group, found in known.items():
-        pace.rest()
+        cpu_share.rest()
         recalled[group] = tuple(
             _recalled(checkpoint, sources.get(key), flow, offset_map, joint)
             for key, checkpoint in sorted(found.items())

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import random
-import threading
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import (
@@ -16,8 +15,11 @@ from confluent_kafka import (
     Producer,
 )
 
+from tests.harness.waiting import beside
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    import threading
 
     from tests.harness.witness import Order
 
@@ -136,25 +138,13 @@ class NumberedLoad:
     @contextlib.contextmanager
     def streaming(self, *, chunk: int = 200, pause: float = 0.5) -> Iterator[None]:
         """Go on sending while the block runs, so that a copy has no end."""
-        stop = threading.Event()
-        failures: list[BaseException] = []
 
-        def run() -> None:
-            try:
-                while not stop.wait(pause):
-                    self.send(chunk)
-            except BaseException as error:  # noqa: BLE001  told to the test's thread
-                failures.append(error)
+        def work(stop: threading.Event) -> None:
+            while not stop.wait(pause):
+                self.send(chunk)
 
-        thread = threading.Thread(target=run)
-        thread.start()
-        try:
+        with beside(work):
             yield
-        finally:
-            stop.set()
-            thread.join()
-        if failures:
-            raise failures[0]
 
     def reconnect(self, bootstrap: str) -> None:
         """Go on by asking other brokers."""

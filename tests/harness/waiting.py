@@ -41,12 +41,24 @@ def wait_for(
 
 @contextlib.contextmanager
 def beside(work: Callable[[threading.Event], None]) -> Iterator[None]:
-    """Work in a thread, which is asked to stop and waited for when the block ends."""
+    """Work in a thread, which is asked to stop and waited for when the block ends; an
+    error there is raised then.
+    """
     stop = threading.Event()
-    thread = threading.Thread(target=work, args=(stop,))
+    failures: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            work(stop)
+        except BaseException as error:  # noqa: BLE001  told to the test's thread
+            failures.append(error)
+
+    thread = threading.Thread(target=run)
     thread.start()
     try:
         yield
     finally:
         stop.set()
         thread.join()
+    if failures:
+        raise failures[0]

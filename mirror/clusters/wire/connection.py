@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from kafka.protocol.api_header import ResponseClassRegistry
 
-from mirror.clusters import error_counts, pace, patience
+from mirror.clusters import cpu_share, error_counts, patience
 from mirror.clusters.wire import handshake, identity
 from mirror.clusters.wire.pending_response import Pending
 from mirror.clusters.wire.receiving import Incoming
@@ -217,7 +217,7 @@ class Connection:
             self._identity.result()
 
     def _write(self, buffers: Sequence[bytes | memoryview], pending: Pending) -> None:
-        pace.rest()
+        cpu_share.rest()
         if self._closed is not None:
             raise self._closed
         self._pending.append(pending)

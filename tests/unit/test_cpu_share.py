@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from mirror.clusters import pace, patience
+from mirror.clusters import cpu_share, patience
 
 pytestmark = pytest.mark.unit
 
@@ -19,8 +19,10 @@ pytestmark = pytest.mark.unit
 def rests(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """How long each rest would be. The thread's clock stands still but for `_work`."""
     made: list[float] = []
-    monkeypatch.setattr(pace.time, "sleep", made.append)
-    monkeypatch.setattr(pace.time, "thread_time", lambda: getattr(_clock, "now", 0.0))
+    monkeypatch.setattr(cpu_share.time, "sleep", made.append)
+    monkeypatch.setattr(
+        cpu_share.time, "thread_time", lambda: getattr(_clock, "now", 0.0)
+    )
     return made
 
 
@@ -35,14 +37,14 @@ def test_a_rest_is_in_proportion_to_the_work(rests: list[float]) -> None:
     """Work that may take a quarter of a core rests three times as long as it worked
     since its last rest; what is hardly any work counts with the next.
     """
-    with pace.gently(0.25):
+    with cpu_share.gently(0.25):
         _work(0.02)
-        pace.rest()
-        pace.rest()
+        cpu_share.rest()
+        cpu_share.rest()
         _work(0.0004)
-        pace.rest()
+        cpu_share.rest()
         _work(0.0006)
-        pace.rest()
+        cpu_share.rest()
     assert rests == pytest.approx([0.06, 0.003])
 
 
@@ -51,10 +53,10 @@ def test_nothing_else_rests(rests: list[float]) -> None:
 
     def work() -> None:
         _work(1.0)
-        pace.rest()
+        cpu_share.rest()
 
     work()
-    with pace.gently():
+    with cpu_share.gently():
         thread = threading.Thread(target=work)
         thread.start()
         thread.join()
@@ -64,10 +66,10 @@ def test_nothing_else_rests(rests: list[float]) -> None:
 
 def test_a_share_within_a_share(rests: list[float]) -> None:
     """A function may be gentle within gentle work; the outer share holds after it."""
-    with pace.gently(0.5):
-        pace.gently(0.1)(lambda: (_work(0.01), pace.rest()))()
+    with cpu_share.gently(0.5):
+        cpu_share.gently(0.1)(lambda: (_work(0.01), cpu_share.rest()))()
         _work(0.01)
-        pace.rest()
+        cpu_share.rest()
     assert rests == pytest.approx([0.09, 0.01])
 
 
@@ -77,9 +79,9 @@ def test_a_process_that_has_to_end(
     """Once the process has to end nothing rests any more."""
     monkeypatch.setattr(patience, "_end", math.inf)
     patience.end_at(time.monotonic() + 10)
-    with pace.gently():
+    with cpu_share.gently():
         _work(1.0)
-        pace.rest()
+        cpu_share.rest()
     assert rests == []
 
 
@@ -91,8 +93,8 @@ def test_it_rests_between_modules(
     """
     monkeypatch.delitem(sys.modules, "colorsys", raising=False)
     finders = [*sys.meta_path]
-    with pace.throughout():
+    with cpu_share.throughout():
         _work(0.01)
         importlib.import_module("colorsys")
-    assert rests == pytest.approx([0.01 * (1 / pace.SHARE - 1)])
+    assert rests == pytest.approx([0.01 * (1 / cpu_share.SHARE - 1)])
     assert sys.meta_path == finders
