@@ -104,7 +104,7 @@ class CopiedTopics:
         if found.created:
             # Several flows may write to one topic, and must agree on its configs.
             self._created()
-        wanted, problems = self._changes.look(source, found)
+        wanted, problems = self._changes.look(source, target, found)
         if self._left:
             problems = (*problems, *left(self._flow, self._left, source.topics()))
         self._problems.tell(TOPICS, problems)

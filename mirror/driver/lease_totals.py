@@ -89,10 +89,14 @@ class LeaseTotals:
         returns the new statuses.
         """
         reports = tuple(reports)
+        before = self._partitions
         self._partitions = {
             (report.topic, report.partition): self._status(report, now)
             for report in reports
         }
+        for key in before.keys() - self._partitions.keys():
+            # One that comes back goes on from what its progress has counted.
+            self._known.pop(key, None)
         self._times = self._times_after(reports)
         self._transactions = _add(self._transactions, reports)
         self._reported_at = now

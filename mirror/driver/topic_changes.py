@@ -7,6 +7,7 @@ copy from now on. `metadata` finds topics and creates copies.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -51,20 +52,24 @@ class TopicChanges:
             self._tell_recreated(topic, self._known.setdefault(topic.topic, topic))
 
     def look(
-        self, source: Cluster, found: TopicsResult
+        self, source: Cluster, target: Cluster, found: TopicsResult
     ) -> tuple[TopicsResult, tuple[str, ...]]:
         """What to copy, and all problems with it.
 
         Hidden topics are still copied: their partitions report what is missing.
 
         Raises:
-            ClusterError: the source does not answer.
+            ClusterError: a cluster does not answer.
         """
-        missing = absent.look(source, self._flow, self._known.values(), found.topics)
+        missing = absent.look(
+            source, target, self._flow, self._known.values(), found.topics
+        )
         self._tell_remade(found)
         for topic in found.topics:
             self._tell_recreated(self._known.get(topic.topic, topic), topic)
         self._tell_gone(missing)
+        for topic in missing.ended:
+            del self._known[topic.topic]
         self._known |= {topic.topic: topic for topic in found.topics}
         wanted = replace(found, topics=(*found.topics, *missing.hidden))
         return wanted, (*found.problems, *self._remade)
@@ -93,24 +98,32 @@ class TopicChanges:
 
     def _tell_gone(self, missing: Absent) -> None:
         status = self._store.flow(self._flow.name)
-        gone = []
-        for topic in missing.gone:
-            gone.append(
-                f"source topic {topic.topic} was deleted; its copy "
-                f"{topic.target_topic} stays"
-            )
-            if gone[-1] not in status.gone:
-                lag = sum(p.lag for p in status.partitions if p.topic == topic.topic)
+        lags: Counter[str] = Counter()
+        for each in status.partitions:
+            lags[each.topic] += each.lag
+        stay = {
+            each.topic: f"source topic {each.topic} was deleted; its copy "
+            f"{each.target_topic} stays"
+            for each in missing.gone
+        }
+        # One that ended long ago is known from progress alone, and no news.
+        news = stay | {
+            each.topic: f"source topic {each.topic} was deleted, and its copy "
+            f"{each.target_topic}, too"
+            for each in missing.ended
+            if each.topic in lags
+        }
+        for topic, text in news.items():
+            if text not in status.gone:
                 self._store.trail.add(
                     Event(
                         kind=EventKind.TOPIC_GONE,
                         flow=self._flow.name,
                         cluster=self._flow.source,
-                        subject=topic.topic,
-                        text=gone[-1],
-                        details={"not_copied": lag},
+                        subject=topic,
+                        text=text,
+                        details={"not_copied": lags[topic]},
                     )
                 )
-        self._store.update(
-            self._flow.name, lambda flow: replace(flow, gone=tuple(gone))
-        )
+        gone = tuple(stay.values())
+        self._store.update(self._flow.name, lambda flow: replace(flow, gone=gone))

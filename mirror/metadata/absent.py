@@ -1,8 +1,9 @@
 """Mirrored topics that are no longer found: deleted, or hidden from us.
 
 One function, `look`, which asks the source about each by name and returns a frozen
-`Absent`. The copy of a deleted topic stays as it is; a topic that we may no longer see
-stays in the flow, so that its partitions show what is missing.
+`Absent`. The copy of a deleted topic stays as it is, and the flow remembers the topic
+for as long as there is a copy; a topic that we may no longer see stays in the flow, so
+that its partitions show what is missing.
 """
 
 from __future__ import annotations
@@ -15,9 +16,10 @@ from mirror.metadata.topics import MirroredTopic
 from mirror.policy.selection import select_topics
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from mirror.clusters.cluster import Cluster
+    from mirror.clusters.topics import Topic
     from mirror.config.schema import FlowConfig
 
 
@@ -27,12 +29,15 @@ class Absent:
 
     gone: tuple[MirroredTopic, ...] = ()
     """Deleted at the source."""
+    ended: tuple[MirroredTopic, ...] = ()
+    """Deleted at the source, and their copies at the target."""
     hidden: tuple[MirroredTopic, ...] = ()
     """Deleted or not: the source does not let us see them."""
 
 
 def look(
     source: Cluster,
+    target: Cluster,
     flow: FlowConfig,
     known: Iterable[MirroredTopic],
     found: Iterable[MirroredTopic],
@@ -41,7 +46,7 @@ def look(
     flow no longer wants are left out.
 
     Raises:
-        ClusterError: the source does not answer.
+        ClusterError: a cluster does not answer.
     """
     there = {topic.topic for topic in found}
     missing = {topic.topic: topic for topic in known if topic.topic not in there}
@@ -51,20 +56,25 @@ def look(
         missing, flow.topic_filter, flow.replication_policy, flow.target
     )
     shown = source.topics([mapping.topic for mapping in chosen.mappings])
-    gone = {
-        name
-        for name, topic in shown.items()
-        if topic.error == codes.UNKNOWN_TOPIC_OR_PARTITION
-    }
+    gone = set(_deleted(shown))
+    copies = {missing[name].target_topic: name for name in gone}
+    ended = {copies[copy] for copy in _deleted(target.topics(copies) if gone else {})}
     hidden = {
         name
         for name, topic in shown.items()
         if topic.error not in (codes.NONE, codes.UNKNOWN_TOPIC_OR_PARTITION)
     }
     return Absent(
-        gone=tuple(missing[name] for name in sorted(gone)),
+        gone=tuple(missing[name] for name in sorted(gone - ended)),
+        ended=tuple(missing[name] for name in sorted(ended)),
         hidden=tuple(missing[name] for name in sorted(hidden)),
     )
+
+
+def _deleted(shown: Mapping[str, Topic]) -> Iterator[str]:
+    for name, topic in shown.items():
+        if topic.error == codes.UNKNOWN_TOPIC_OR_PARTITION:
+            yield name
 
 
 def remembered(

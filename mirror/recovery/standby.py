@@ -236,7 +236,7 @@ class StandbyWriter:
             )
             if end == self._reader.position + len(entries):
                 self._reader.position = end
-                self._known |= entries
+                self._note(entries)
             else:  # another service wrote, one that slept while this one took over
                 self._follow(target)
         except MirrorError:
@@ -265,4 +265,11 @@ class StandbyWriter:
             self._reader = TopicReader(target, self._topic)
             self._known = {}
             news = {key: value for _, key, value in self._reader.read()}
-        self._known |= _decoded(self._topic, news, {*self._kinds, LOOKS})
+        self._note(_decoded(self._topic, news, {*self._kinds, LOOKS}))
+
+    def _note(self, entries: Mapping[tuple[str, str], StandbyEntry]) -> None:
+        for key, entry in entries.items():
+            if entry.gone:  # of topics that come and go, nothing stays in memory
+                self._known.pop(key, None)
+            else:
+                self._known[key] = entry

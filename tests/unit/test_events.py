@@ -9,6 +9,7 @@ import time
 from typing import TYPE_CHECKING, Any
 from urllib.error import HTTPError
 from urllib.request import urlopen
+from uuid import UUID
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,6 +19,8 @@ from typer.testing import CliRunner
 
 from mirror.cli import events as command
 from mirror.cli.main import app
+from mirror.clusters.codes import NONE, UNKNOWN_TOPIC_OR_PARTITION
+from mirror.clusters.topics import Topic
 from mirror.config.schema import FlowConfig
 from mirror.driver.topic_changes import TopicChanges
 from mirror.metadata.topics import MirroredTopic, TopicsResult
@@ -32,7 +35,7 @@ from tests.harness.pages import ROOT
 from tests.harness.statuses import partition_status, show
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 pytestmark = pytest.mark.unit
 
@@ -358,16 +361,60 @@ def test_a_recreated_topic_is_told_once():
     """
     store = StatusStore(("A->B",))
     changes = TopicChanges(FlowConfig(source="A", target="B"), store)
-    nothing_asked: Any = None  # while no topic is missing, the source is not asked
+    nothing_asked: Any = None  # while no topic is missing, no cluster is asked
     one, two, none = "1" * 32, "2" * 32, "0" * 32
     with capture_logs():
-        changes.look(nothing_asked, topics_found(t=one, old=none))
-        changes.look(nothing_asked, topics_found(t=two, old=one))
-        changes.look(nothing_asked, topics_found(t=two, old=one))
+        changes.look(nothing_asked, nothing_asked, topics_found(t=one, old=none))
+        changes.look(nothing_asked, nothing_asked, topics_found(t=two, old=one))
+        changes.look(nothing_asked, nothing_asked, topics_found(t=two, old=one))
     told = store.trail.read()
 
     assert [(e.kind, e.subject, e.cluster) for e in told] == [
         (EventKind.TOPIC_RECREATED, "t", "A")
+    ]
+
+
+class Showing:
+    """A cluster that has no topics but these."""
+
+    def __init__(self, *names: str) -> None:
+        self.names = names
+
+    def topics(self, names: Iterable[str]) -> dict[str, Topic]:
+        return {
+            name: Topic(
+                name=name,
+                topic_id=UUID(int=0),
+                leaders={},
+                error=NONE if name in self.names else UNKNOWN_TOPIC_OR_PARTITION,
+                replication_factor=1,
+            )
+            for name in names
+        }
+
+
+def test_a_deleted_topic_is_remembered_as_long_as_its_copy():
+    """Once the copy is deleted, too, the topic is no longer told of, nor asked about:
+    topics that come and go leave nothing behind.
+    """
+    store = StatusStore(("A->B",))
+    store.update(
+        "A->B", lambda flow: replace(flow, partitions=(partition_status("t", 0),))
+    )
+    changes: Any = TopicChanges(FlowConfig(source="A", target="B"), store)
+    gone = "source topic t was deleted; its copy A.t stays"
+    with capture_logs():
+        changes.look(None, None, topics_found(t="1" * 32))
+        changes.look(Showing(), Showing("A.t"), topics_found())
+        assert store.flow("A->B").gone == (gone,)
+        changes.look(Showing(), Showing(), topics_found())
+        changes.look(None, None, topics_found())  # nothing is missing
+    told = store.trail.read()
+
+    assert store.flow("A->B").gone == ()
+    assert [(e.kind, e.text) for e in told] == [
+        (EventKind.TOPIC_GONE, gone),
+        (EventKind.TOPIC_GONE, "source topic t was deleted, and its copy A.t, too"),
     ]
 
 

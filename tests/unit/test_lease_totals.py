@@ -176,3 +176,18 @@ def test_times_are_of_topics_and_transactions_of_slots():
 
     scores.add([report(topic="u")], 3.0)
     assert [times.topic for times in scores.times] == ["u"]
+
+
+def test_a_partition_that_comes_back_goes_on_from_its_count():
+    """What is known of a partition ends with it, so topics that come and go leave
+    nothing behind; its count goes on from what its progress says.
+    """
+    totals = LeaseTotals()
+    mine = report(total=Counts(records=30), total_since=5)
+    totals.add([mine], now=1.0)
+    totals.add([], now=2.0)
+    assert not totals._known
+
+    (back,) = totals.add([mine], now=3.0)
+
+    assert back.counts.records == 30
