@@ -240,10 +240,10 @@ class SchemaPlanner:
                 return f"{where} and {copy.id} on {target}; {_ID_WAYS_OUT}"
             elif not is_same(copy, wanted):
                 return f"{where} and {target}, with different texts; {WAYS_OUT}"
-        known = self._found.versions.keys() | self._found.others.keys()
+        versions, others = self._found.versions, self._found.others
         for number in self._numbers.get(subject, ()):
             key = (subject, number)
-            if key not in known and not self._is_ours(key):
+            if not (key in versions or key in others or self._is_ours(key)):
                 owner = self._owners.get(key)
                 whose = f"a copy from {owner}" if owner else f"not on {source}"
                 return f"version {number} on {target} is {whose}; {WAYS_OUT}"
