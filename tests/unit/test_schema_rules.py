@@ -117,7 +117,7 @@ def test_an_empty_registry_gets_all_with_ids_and_numbers() -> None:
 
 
 def test_ten_times_the_subjects_take_ten_times_as_long() -> None:
-    """A plan for thousands of subjects costs as much for each of them as a small one."""
+    """Of a plan for thousands, each costs as much as in a small one."""
 
     def seconds(count: int) -> float:
         source = [version(f"s{number}", 1, number + 1) for number in range(count)]
