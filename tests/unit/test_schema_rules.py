@@ -129,6 +129,22 @@ def test_ten_times_the_subjects_take_ten_times_as_long() -> None:
     assert many < 25 * few
 
 
+def test_a_copy_without_its_rules_is_said_to_be_one() -> None:
+    """Where the target's registry has not kept metadata or rules, the subject is SYNCED
+    and says for which version; nothing is written again.
+    """
+    one = version("o", 1, 5, metadata='{"owner":"me"}')
+    kept = replace(one, metadata="")
+    stripped = {
+        key: replace(claim, state=ClaimState.STRIPPED)
+        for key, claim in claims(kept).items()
+    }
+    found = plan([one], [kept], ours=stripped)
+    assert steps(found) == []
+    assert of(found, "o").state is SchemaState.SYNCED
+    assert of(found, "o").reason == "version 1 has no metadata or rules on B"
+
+
 def test_references_come_first_across_subjects() -> None:
     """What is referred to is written first, and copied even where its subject does not
     match; an excluded one stops its referrer unless the target has it.
