@@ -128,7 +128,7 @@ def sync(
     writer = SchemaTranslator(ends) if translates else SchemaWriter(ends)
     writer.write(writes)
     if writer.done:
-        found = replace(found, ours=ends.claims.ours)  # nothing is worked out yet
+        found = replace(found, ours=ends.claims.ours)  # worked out again
     if not only and ends.going_on():
         _give_back(ends, found, writer)
     asked = found.open_subjects - writer.stopped.keys()

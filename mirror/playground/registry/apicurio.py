@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 VERSION = "3.0.9"
 """The last one that runs on Java 17."""
 PATH = "/apis/ccompat/v7"
+MORE_TOPICS = ("kafkasql-snapshots", "registry-events")
+"""What it creates besides where it keeps schemas in a topic."""
 _DEPENDENCY = f"""\
     <dependency org="io.apicurio" name="apicurio-registry-app" rev="{VERSION}"
                 conf="default->default" transitive="false">
@@ -69,8 +71,6 @@ def _in_topic(brokers: str, *, follows: bool) -> list[str]:
         "-Dapicurio.storage.kind=kafkasql",
         f"-Dapicurio.kafkasql.bootstrap.servers={brokers}",
         f"-Dapicurio.kafkasql.topic={SCHEMAS}",
-        f"-Dapicurio.kafkasql.snapshots.topic={SCHEMAS}-snapshots",
-        f"-Dapicurio.events.kafka.topic={SCHEMAS}-events",
         f"-Dapicurio.storage.read-only.enabled={str(follows).lower()}",
     ]
 
