@@ -196,6 +196,6 @@ def test_a_follower_answers_the_same(
         wait_for(lambda: follower.versions() == registry.versions())
         registry.register(f"{topic_name}-key", avro("Later", "c"))
         wait_for(lambda: follower.versions() == registry.versions())
-        assert len(registry.versions()) == 3
+        assert (f"{topic_name}-key", 1) in registry.versions()
         with pytest.raises(AssertionError, match="POST /subjects"):
             follower.register(f"{topic_name}-key", avro("Own", "d"))
