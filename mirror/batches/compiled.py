@@ -3,7 +3,8 @@
 `varint` and `sized` read what any producer may have written, so they never read past
 the given end. `copy_bytes` is memcpy, `same_bytes` memcmp, `word` reads eight bytes at
 once, `prefetch` asks for memory ahead. `compiled` decorates loops that other modules
-call; the functions here are inlined into those loops. Format: Kafka's message format v2.
+call; the functions here are inlined into those loops. Format: Kafka's message format
+v2.
 """
 
 from __future__ import annotations
