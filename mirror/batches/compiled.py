@@ -2,8 +2,9 @@
 
 `varint` and `sized` read what any producer may have written, so they never read past
 the given end. `copy_bytes` is memcpy, `same_bytes` memcmp, `word` reads eight bytes at
-once. `compiled` decorates loops that other modules call; the functions here are inlined
-into those loops. Format: Kafka's message format v2.
+once, `prefetch` asks for memory ahead. `compiled` decorates loops that other modules
+call; the functions here are inlined into those loops. Format: Kafka's message format
+v2.
 """
 
 from __future__ import annotations
@@ -160,6 +161,29 @@ def _word(_context, source, _at):
 
 
 word: Any = intrinsic(_word)
+
+
+def _prefetch(_context, source, _at):
+    """Bring a place into the cache without waiting for it; it may be out of bounds."""
+    signature = types.void(source, types.int64)
+
+    def build(context, builder, signature, values):
+        source, at = values
+        data = _data(context, builder, signature.args[0], source)
+        place = builder.gep(data, [at], source_etype=ir.IntType(8))
+        number = ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [place.type, number, number, number])
+        prefetch_ = builder.module.declare_intrinsic(
+            "llvm.prefetch", (place.type,), kind
+        )
+        # To read, to keep in all caches, and data.
+        builder.call(prefetch_, [place, number(0), number(3), number(1)])
+        return context.get_dummy_value()
+
+    return signature, build
+
+
+prefetch: Any = intrinsic(_prefetch)
 
 
 @numba.njit(inline="always")

@@ -15,7 +15,15 @@ from typing import TYPE_CHECKING
 import numba
 import numpy as np
 
-from mirror.batches.compiled import called, compiled, equals, sized, varint, word
+from mirror.batches.compiled import (
+    called,
+    compiled,
+    equals,
+    prefetch,
+    sized,
+    varint,
+    word,
+)
 from mirror.batches.looped import find_loop, first_of
 from mirror.batches.merge_loop import (
     FIRST_OFFSET,
@@ -48,6 +56,8 @@ _HIGHEST = 1 << 63
 _LEAST_PLACES = 1 << 10
 _FULL = 0.8
 """The share of its places above which a table grows."""
+_AHEAD = 8
+"""How many records ahead memory is asked for."""
 
 
 @numba.njit(inline="always")
@@ -170,6 +180,9 @@ def find_ids(
                 return
             reached = delta
             position = end
+            # Only the beginnings of records are read here, so each would be waited for.
+            # Where records differ in size, the guess is often near enough.
+            prefetch(buffer, end + _AHEAD * (end - start))
             if rows[row, FIRST_OFFSET] + delta < first_offset:
                 continue
             key_size, key_at, p = sized(buffer, p, end)

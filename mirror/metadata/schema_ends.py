@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from mirror.clusters.registry.values import SchemaVersion
     from mirror.config.schema import FlowConfig
     from mirror.metadata.schema_claims import SchemaClaims
-    from mirror.metadata.schema_rules import Chosen, SchemaPlan
+    from mirror.metadata.schema_compared import ComparedRegistries
+    from mirror.metadata.schema_rules import Chosen
 
 
 @dataclass(slots=True)
@@ -27,7 +28,7 @@ class _Last:
     lists: tuple[object, ...] = ()
     chosen: Chosen | None = None
     rest: tuple[object, ...] = ()
-    plan: SchemaPlan | None = None
+    found: ComparedRegistries | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

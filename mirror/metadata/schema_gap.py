@@ -4,7 +4,7 @@ Main function: `reserve`. A registry goes on after its highest id, and the sourc
 ones may not be copied when the target begins to issue its own. So each context gets a
 placeholder, softly deleted, in a subject of mirror's own: its id, which is its version
 too, is `schemas_id_gap` above the source's highest. Another one takes its place once
-half of that is used up.
+half of that is used up (`schema_compared`).
 """
 
 from __future__ import annotations
@@ -19,44 +19,19 @@ from mirror.metadata.schema_names import RESERVED, key_of
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from mirror.metadata.schema_compared import ShortGap
     from mirror.metadata.schema_ends import Ends
-    from mirror.metadata.schema_rules import Chosen
-
-_MOST = 2**31 - 1
-"""The highest number that a version may have."""
 
 
-def reserve(ends: Ends, found: Chosen, there: Iterable[SchemaVersion]) -> None:
-    """Reserve ids in each context to which the flow has copied something. `there`: what
-    the target had before this look.
+def reserve(ends: Ends, gaps: Iterable[ShortGap]) -> None:
+    """Reserve ids there.
 
     Raises:
         MirrorError: a registry or the target's cluster does not answer, or refuses.
     """
-    gap = ends.flow.schemas_id_gap
-    if not gap:
-        return
-    ours = ends.claims.ours
-    highest = {
-        subject.context: 0
-        for (subject, _), claim in ours.items()
-        if claim.state is not ClaimState.CLAIMED
-    }
-    for each in (*found.versions.values(), *found.others.values()):
-        if each.subject != RESERVED and each.context in highest:
-            highest[each.context] = max(highest[each.context], each.id)
-    last = dict.fromkeys(highest, 0)
-    held: list[SchemaVersion] = []
-    for each in there:
-        if each.context in last:
-            last[each.context] = max(last[each.context], each.id)
-            if each.subject == RESERVED and key_of(each) in ours:
-                held.append(each)
-    for context, number in sorted(highest.items()):
-        wanted = number + gap
-        short = last[context] < number + gap // 2
-        if number and short and wanted <= _MOST and ends.going_on():
-            _move_up(ends, context, wanted, [e for e in held if e.context == context])
+    for each in gaps:
+        if ends.going_on():
+            _move_up(ends, *each)
 
 
 def _move_up(

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
+from functools import cached_property
 import re
 from typing import TYPE_CHECKING
 
@@ -45,7 +46,7 @@ WAYS_OUT = "use schemas_context, or leave the subject out with schemas_exclude"
 _ID_WAYS_OUT = f"use schemas_ids: translate, {WAYS_OUT.removeprefix('use ')}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Chosen:
     """The schemas of a source, in the target's contexts."""
 
@@ -53,6 +54,11 @@ class Chosen:
     """Those that the flow copies."""
     others: Mapping[Key, SchemaVersion]
     """Those that it leaves out."""
+
+    @cached_property
+    def contexts(self) -> frozenset[str]:
+        """Those of what the flow copies."""
+        return frozenset(key[0].context for key in self.versions)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -240,10 +246,10 @@ class SchemaPlanner:
                 return f"{where} and {copy.id} on {target}; {_ID_WAYS_OUT}"
             elif not is_same(copy, wanted):
                 return f"{where} and {target}, with different texts; {WAYS_OUT}"
-        known = self._found.versions.keys() | self._found.others.keys()
+        versions, others = self._found.versions, self._found.others
         for number in self._numbers.get(subject, ()):
             key = (subject, number)
-            if key not in known and not self._is_ours(key):
+            if not (key in versions or key in others or self._is_ours(key)):
                 owner = self._owners.get(key)
                 whose = f"a copy from {owner}" if owner else f"not on {source}"
                 return f"version {number} on {target} is {whose}; {WAYS_OUT}"

@@ -23,19 +23,20 @@ from mirror.metadata import (
     schema_translation,
 )
 from mirror.metadata.schema_claims import ClaimState
+from mirror.metadata.schema_compared import ComparedRegistries
 from mirror.metadata.schema_translation import SchemaTranslator
 from mirror.metadata.schema_writing import SchemaWriter
 from mirror.status.states import SchemaState
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from mirror.clusters.registry.values import SchemaVersion, Subject
     from mirror.config.schema import FlowConfig
     from mirror.metadata.schema_ends import Ends
     from mirror.metadata.schema_levels import LevelChange
     from mirror.metadata.schema_order import RegistryWrite
-    from mirror.metadata.schema_rules import SchemaPlan, SubjectPlan
+    from mirror.metadata.schema_rules import Chosen, SchemaPlan, SubjectPlan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,11 +92,11 @@ def look(ends: Ends, *, levels: bool = True) -> SchemasResult:
     Raises:
         MirrorError: a registry or a cluster does not answer.
     """
-    found = _BothRegistries(ends)
+    found = _compared(ends)
     if not levels:
         return SchemasResult(subjects=found.plan.subjects, writes=found.plan.writes)
     changes, remarks = schema_levels.changes(
-        ends, found.open_subjects(), whole=found.own_contexts()
+        ends, found.open_subjects, whole=_own_contexts(ends, found)
     )
     return SchemasResult(
         subjects=_said(found.plan.subjects, remarks),
@@ -121,29 +122,32 @@ def sync(
         MirrorError: a registry or a cluster does not answer: what was written until
             then is noted.
     """
-    found = _BothRegistries(ends)
+    found = _compared(ends)
     writes = schema_order.narrowed(found.plan.writes, only)
     translates = ends.flow.translates_ids
     writer = SchemaTranslator(ends) if translates else SchemaWriter(ends)
     writer.write(writes)
+    if writer.done:
+        found = replace(found, ours=ends.claims.ours)  # worked out again
     if not only and ends.going_on():
-        _give_back(ends, found.plan, writer)
-    asked = found.open_subjects() - writer.stopped.keys()
+        _give_back(ends, found, writer)
+    asked = found.open_subjects - writer.stopped.keys()
     if only:
-        asked &= set(only)
+        asked &= {*only}
     if levels_of is not None:
         written = {each.version.full_subject for each in writer.done}
-        asked &= written | set(levels_of)
+        asked &= written.union(levels_of)
     asked |= writer.opened
     whole: set[str] = set()
     if whole_levels and not only:
-        whole = found.own_contexts() - {subject.context for subject in writer.stopped}
+        stopped = {subject.context for subject in writer.stopped}
+        whole = _own_contexts(ends, found) - stopped
     if not ends.going_on():
-        asked, whole = set(), set()
+        asked, whole = frozenset(), set()
     levels, remarks = schema_levels.changes(ends, asked, whole=whole)
     levels, refused = schema_levels.apply(ends, levels)
     if ends.reserves and not only and not translates:
-        schema_gap.reserve(ends, found.chosen, found.there)
+        schema_gap.reserve(ends, found.gaps)
     return SchemasResult(
         subjects=_said(_after(found.plan, writer), {**remarks, **refused}),
         writes=tuple(writer.done),
@@ -166,15 +170,16 @@ def narrowed(found: SchemasResult, subjects: Collection[Subject]) -> SchemasResu
     )
 
 
-def _give_back(ends: Ends, plan: SchemaPlan, writer: SchemaWriter) -> None:
+def _give_back(ends: Ends, found: ComparedRegistries, writer: SchemaWriter) -> None:
     """Subjects that were put into IMPORT, and got no version, have their modes again:
     what stopped us was a conflict, or we died and they are no longer copied.
     """
     if ends.flow.part is not None:
         return  # another part may be about to write them
-    states = {each.subject: each.state for each in plan.subjects}
-    states |= {subject: state for subject, (state, _) in writer.stopped.items()}
-    copies = {s for s, state in states.items() if state is not SchemaState.CONFLICT}
+    stopped = writer.stopped.items()
+    copies = found.copied.difference(
+        subject for subject, (state, _) in stopped if state is SchemaState.CONFLICT
+    )
     modes = ends.claims.modes
     strays = {s for s in modes.keys() - copies if modes[s].set == Mode.IMPORT}
     if strays:
@@ -187,94 +192,68 @@ def _give_back(ends: Ends, plan: SchemaPlan, writer: SchemaWriter) -> None:
         schema_modes.apply(ends.target, ends.claims, back, opens=True)
 
 
-class _BothRegistries:
-    """One look at both registries."""
-
-    def __init__(self, ends: Ends) -> None:
-        ends.claims.refresh()
-        self._ends, self._claims = ends, ends.claims
-        source, flow, last = ends.source, ends.flow, ends.last
-        lists: tuple[tuple[SchemaVersion, ...], ...]
-        if ends.lists is not None:
-            lists = (ends.lists.source,)
-        else:
-            lists = tuple(source.versions(context) for context in source.contexts())
-        if last.chosen is None or not _are_same(last.lists, lists):
-            last.chosen, last.plan = schema_rules.chosen(chain(*lists), flow), None
-            last.lists = lists
-        self.chosen = last.chosen
-        self._contexts = {key[0].context for key in self.chosen.versions}
-        if ends.lists is not None:
-            copies = [ends.lists.target]
-        else:
-            copies = [ends.target.versions(each) for each in sorted(self._contexts)]
-        self.there = tuple(e for each in copies for e in each)
-        """What the target has of these contexts."""
-        self._subjects_there = {each.full_subject for each in self.there}
-        rest = (*copies, ends.claims.counted, ends.deletes)
-        if last.plan is None or not _are_same(last.rest, rest):
-            last.plan = self._planned()
-            last.rest = rest
-        self.plan = last.plan
-
-    def _planned(self) -> SchemaPlan:
-        ends = self._ends
-        if ends.flow.translates_ids:
-            return schema_translation.plan(
-                self.chosen,
-                self.there,
-                ours=ends.claims.ours,
-                flow=ends.flow,
-                target=ends.target,
-            )
-        return schema_rules.plan(
-            self.chosen,
-            self.there,
+def _compared(ends: Ends) -> ComparedRegistries:
+    """Both registries now; the same object as long as nothing changed."""
+    ends.claims.refresh()
+    source, target, flow, last = ends.source, ends.target, ends.flow, ends.last
+    lists: tuple[tuple[SchemaVersion, ...], ...]
+    if ends.lists is not None:
+        lists = (ends.lists.source,)
+    else:
+        lists = tuple(source.versions(context) for context in source.contexts())
+    if last.chosen is None or not _are_same(last.lists, lists):
+        last.chosen, last.found = schema_rules.chosen(chain(*lists), flow), None
+        last.lists = lists
+    if ends.lists is not None:
+        copies = [ends.lists.target]
+    else:
+        copies = [target.versions(each) for each in sorted(last.chosen.contexts)]
+    rest = (*copies, ends.claims.counted, ends.deletes)
+    if last.found is None or not _are_same(last.rest, rest):
+        there = tuple(chain(*copies))
+        last.found = ComparedRegistries(
+            chosen=last.chosen,
+            there=there,
             ours=ends.claims.ours,
-            owners=ends.claims.owners,
-            flow=ends.flow,
-            deletes=ends.flow.schemas_deletes and ends.deletes,
+            plan=_planned(ends, last.chosen, there),
+            gap=flow.schemas_id_gap,
         )
+        last.rest = rest
+    return last.found
 
-    def open_subjects(self) -> set[Subject]:
-        """Those whose levels are this flow's, and that producers can still find."""
-        return {
-            key[0] for key, each in self.chosen.versions.items() if not each.deleted
-        }.difference(self._stopped(), self._others())
 
-    def own_contexts(self) -> set[str]:
-        """Those of which this flow copies everything, with nothing of anyone else on
-        the target. The default one has the level of the whole registry, which holds in
-        all contexts that have none: so nothing of anyone else may be in those either.
-        None, if the target's registry chooses ids: it need not be only a copy.
-        """
-        if self._ends.flow.translates_ids or not schema_rules.copies_all(
-            self._ends.flow
-        ):
-            return set()
-        stopped = self._subjects_there & self._stopped()
-        theirs = {each.context for each in self._others() | stopped}
-        own = self._contexts - theirs
-        if "" in own:
-            theirs |= {
-                context
-                for context in {*self._ends.target.contexts()} - self._contexts
-                if self._ends.target.versions(context)
-            }
-        return own - {""} if theirs else own
+def _planned(
+    ends: Ends, chosen: Chosen, there: tuple[SchemaVersion, ...]
+) -> SchemaPlan:
+    if ends.flow.translates_ids:
+        return schema_translation.plan(
+            chosen, there, ours=ends.claims.ours, flow=ends.flow, target=ends.target
+        )
+    return schema_rules.plan(
+        chosen,
+        there,
+        ours=ends.claims.ours,
+        owners=ends.claims.owners,
+        flow=ends.flow,
+        deletes=ends.flow.schemas_deletes and ends.deletes,
+    )
 
-    def _others(self) -> set[Subject]:
-        """Those on the target of which this flow has written no version: of two
-        opposite flows, one would otherwise undo what is set at its target.
-        """
-        return self._subjects_there - {key[0] for key in self._claims.ours}
 
-    def _stopped(self) -> set[Subject]:
-        return {
-            each.subject
-            for each in self.plan.subjects
-            if each.state not in {SchemaState.SYNCED, SchemaState.PENDING}
-        }
+def _own_contexts(ends: Ends, found: ComparedRegistries) -> set[str]:
+    """Those of which this flow copies everything, with nothing of anyone else on the
+    target. The default one has the level of the whole registry, which holds in all
+    contexts that have none: so nothing of anyone else may be in those either. None, if
+    the target's registry chooses ids: it need not be only a copy.
+    """
+    if ends.flow.translates_ids or not schema_rules.copies_all(ends.flow):
+        return set()
+    own, contexts = set(found.own_contexts), found.chosen.contexts
+    if "" in own and (
+        own != contexts
+        or any(map(ends.target.versions, {*ends.target.contexts()} - contexts))
+    ):
+        own.discard("")
+    return own
 
 
 def _are_same(one: Sequence[object], other: Sequence[object]) -> bool:
@@ -287,6 +266,12 @@ def _are_same(one: Sequence[object], other: Sequence[object]) -> bool:
 
 def _after(plan: SchemaPlan, writer: SchemaWriter) -> Iterable[SubjectPlan]:
     """The subjects once it was written."""
+    if not (writer.done or writer.stopped):
+        return plan.subjects
+    return _changed(plan, writer)
+
+
+def _changed(plan: SchemaPlan, writer: SchemaWriter) -> Iterator[SubjectPlan]:
     left = Counter(each.version.full_subject for each in plan.writes)
     left.subtract(each.version.full_subject for each in writer.done)
     came = Counter(each.version.full_subject for each in writer.done if not each.delete)

@@ -93,6 +93,12 @@ def test_it_proves_and_finds(
     for each in (report, report.with_suffix(".html")):
         assert each.stat().st_mode & 0o777 == 0o600
 
+    nameless = typed("-o", "json", "--no-keys", "--since", "begin")
+    assert nameless.returncode == 1, nameless.stdout + nameless.stderr
+    (told,) = json.loads(nameless.stdout)["flows"]
+    assert [each["kind"] for each in told["findings"]] == ["UNEXPECTED"]
+    assert '"?"' not in nameless.stdout
+
     refused = typed("--since", "2999-01-01T00:00:00Z")
     assert refused.returncode == 2
     assert "2999-01-01T00:00:00Z is in the future" in refused.stderr

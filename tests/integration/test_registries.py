@@ -188,6 +188,21 @@ def test_a_list_without_news_is_not_read_again(
     assert [e.deleted for e in keeper.versions() if e.subject == name] == [True, False]
 
 
+@pytest.mark.needs("registry")
+def test_two_lists_that_are_the_same_are_kept_once(name: str, tmp_path: Path) -> None:
+    """With and without what is deleted it is one list, until something is deleted."""
+    with running("axonops", tmp_path) as url, registry(url) as client:
+        witness = Witness(url)
+        for field in "ab":
+            witness.register(name, record(name, (field, "int")))
+            assert not any(each.deleted for each in client.versions())
+            kept = client._lists._kept
+            assert kept["", True] is kept["", False]
+        witness.delete(name, 1)
+        assert [each.deleted for each in client.versions()] == [True, False]
+        assert len(kept["", True].versions) == 1 + len(kept["", False].versions)
+
+
 def test_of_a_large_list_the_end_is_asked_for(
     keeping: str, keeper: Registry, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

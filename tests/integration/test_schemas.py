@@ -122,6 +122,32 @@ def test_everything_is_the_same_and_a_second_round_writes_nothing(
         assert b.versions() == a.versions()
 
 
+def test_what_came_and_went_between_two_looks(
+    clusters: Clusters, a: Raw, b: Raw
+) -> None:
+    """A version that was registered and softly deleted since the last look is on the
+    target, deleted, since records may have its id; of one that was deleted for good
+    nothing is left to copy. Both subjects and what comes later are SYNCED.
+    """
+    a.register("soft", avro("Soft", "a"))
+    a.register("hard", avro("Hard", "a"))
+    with sides(clusters, a, b) as made:
+        made.sync()
+        for subject in ("soft", "hard"):
+            a.register(subject, avro(subject.title(), "b"))
+            a.delete(subject, 2)
+        a.ask("DELETE", "/subjects/hard/versions/2", permanent="true")
+        found = made.sync()
+        assert set(states(found).values()) == {SchemaState.SYNCED}, found.problems
+        assert b.versions() == a.versions()
+        assert b.versions()["soft", 2][-1]
+        assert ("hard", 2) not in b.versions()
+        for subject in ("soft", "hard"):
+            a.register(subject, avro(subject.title(), "c"))
+        made.sync()
+        assert b.versions() == a.versions()
+
+
 def test_what_is_hard_to_copy(clusters: Clusters, a: Raw, b: Raw) -> None:
     """A text of 5 MB, an id beyond 2^31, and two subjects whose versions refer to each
     other's are the same on both sides.

@@ -18,7 +18,9 @@ from mirror.cli.main import app
 from mirror.playground.registry.apicurio import apicurio
 from mirror.preflight.check import check
 from mirror.preflight.finding import State
+from mirror.preflight.plan import plan
 from mirror.status.states import SchemaState
+from tests.harness import registries
 from tests.harness.admin import create_topic
 from tests.harness.load import producer, send
 from tests.harness.registry_proxy import RegistryProxy
@@ -257,6 +259,51 @@ def test_check_finds_one_registry_under_two_addresses(
     assert "have one registry under two addresses" in said
     assert a.mode(tried) is None
     assert a.versions() == before
+
+
+def test_check_finds_registries_that_cannot_be_used_or_may_be_written_to(
+    clusters: Clusters,
+    processes: tuple[RegistryProcess, RegistryProcess],
+    tmp_path: Path,
+) -> None:
+    """A registry that does not answer, and one that wants a login which mirror does not
+    have, are named with what to look at; so is a target on which others may register.
+    """
+    a, b = (Raw(each.url) for each in processes)
+    a.register("o", avro("O", "a"))
+    said = found_by_check(clusters, a.url, b.url)
+    assert [state for state, _ in said] == [State.WARN, State.OK]
+    assert "is in mode READWRITE" in said[0][1]
+    b.set_mode("READONLY")
+    assert [state for state, _ in found_by_check(clusters, a.url, b.url)] == [State.OK]
+    b.set_mode("READWRITE")
+
+    first = {"enabled": True, "username": "mirror", "password": "secret"}
+    auth = {"enabled": True, "methods": ["basic"], "bootstrap": first}
+    with registries.axonops_here(tmp_path / "closed", auth=auth) as closed:
+        [(state, text)] = found_by_check(clusters, closed.url, b.url)
+        assert state is State.FAIL
+        assert "it asks for a login" in text
+        gone = closed.url
+    [(state, text)] = found_by_check(clusters, a.url, gone)
+    assert state is State.FAIL
+    assert gone in text
+
+
+def test_a_plan_says_that_batches_are_unpacked(
+    clusters: Clusters, processes: tuple[RegistryProcess, RegistryProcess]
+) -> None:
+    """A flow that copies byte for byte pays for the barrier, and not with `copy`."""
+    ends = {
+        alias: (clusters[name].bootstrap, process.url)
+        for alias, name, process in zip("AB", "ab", processes, strict=True)
+    }
+    for mode, unpacks in (("require", True), ("copy", False)):
+        flow = {"topics": ["none-of-these"], "emit_heartbeats": False,
+                "provenance": False, "schemas": mode}  # fmt: skip
+        with SchemaSides(ends, {"A->B": flow}) as made:
+            notes = plan(made.config).notes
+        assert any("unpacks all batches" in each for each in notes) is unpacks
 
 
 def test_check_finds_a_registry_that_chooses_ids(

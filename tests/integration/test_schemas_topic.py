@@ -1,13 +1,14 @@
 """A schema registry's own topic: left out of wide patterns, and copied byte for byte to
 a registry that only follows.
 
-No registry that the tests start keeps its schemas in Kafka, so the records are those
-that Confluent's writes; ordinary Kafka clients write and read them. Where two that do
-are given, `test_a_follower_answers_the_same` asks them.
+The records are those that Confluent's registry writes; ordinary Kafka clients write
+and read them. `test_a_follower_answers_the_same` asks real registries: those that are
+given, or Apicurio's, which can keep records of its own in that topic.
 """
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 import json
 import os
 from typing import TYPE_CHECKING, Any
@@ -18,10 +19,11 @@ import pytest
 
 from mirror.config.schema import MirrorConfig
 from mirror.metadata import topics
+from mirror.playground.registry.apicurio import MORE_TOPICS, apicurio
 from mirror.policy.names import SCHEMAS
 from mirror.preflight.check import check
 from mirror.preflight.finding import State
-from tests.harness.admin import create_topic
+from tests.harness.admin import create_topic, delete_topic
 from tests.harness.load import producer
 from tests.harness.metadata import overrides
 from tests.harness.schemas import Raw, avro
@@ -31,6 +33,7 @@ from tests.harness.witness import Witness, read_topic
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from mirror.playground.cluster import PlaygroundCluster
 
@@ -52,9 +55,9 @@ def _registry_topic(clusters: Clusters) -> Iterator[None]:
     yield
     for cluster in clusters.values():
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
-        if SCHEMAS in admin.list_topics(timeout=30).topics:
-            admin.delete_topics([SCHEMAS])[SCHEMAS].result(30)
-        wait_for(lambda it=admin: SCHEMAS not in it.list_topics(timeout=30).topics)
+        there = admin.list_topics(timeout=30).topics
+        for name in there.keys() & {SCHEMAS, *MORE_TOPICS}:
+            delete_topic(cluster.bootstrap, name)
 
 
 def config(clusters: Clusters, **settings: Any) -> MirrorConfig:
@@ -162,25 +165,37 @@ def test_listed_it_is_copied_byte_for_byte(clusters: Clusters) -> None:
 
 
 @pytest.mark.full
-@pytest.mark.skipif(
-    len(_FOLLOWED) != 4, reason=f"needs registries that store in {SCHEMAS}: {FOLLOWED}"
-)
-def test_a_follower_answers_the_same(topic_name: str) -> None:
+def test_a_follower_answers_the_same(
+    clusters: Clusters, topic_name: str, tmp_path: Path
+) -> None:
     """What a registry stores in its topic, one that follows the copy answers: ids,
-    versions, texts and deletes.
+    versions, texts and deletes. That one takes nothing else.
     """
-    leads, source, follows, target = _FOLLOWED
-    registry, follower = Raw(leads), Raw(follows)
-    for field in "ab":
-        registry.register(f"{topic_name}-value", avro("Followed", field))
-    registry.delete(f"{topic_name}-value", 1)
-    flow = SparklessFlow(
-        source=source, target=target, topic=SCHEMAS, alias=f"A{uuid.uuid4().hex[:6]}",
-        settings={"policy": "identity", "provenance": False},
-    ).own()  # fmt: skip
-    with flow.slot() as slot:
-        lease = RunningLease(slot, flow.lease(120))
-        try:
-            wait_for(lambda: follower.versions() == registry.versions())
-        finally:
-            lease.end()
+    with ExitStack() as stack:
+        if _FOLLOWED:
+            leads, source, follows, target = _FOLLOWED
+        else:
+            source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
+            leader = apicurio(tmp_path / "a", brokers=source)
+            leads, follows = stack.enter_context(leader).url, ""
+        registry = Raw(leads)
+        for field in "ab":
+            registry.register(f"{topic_name}-value", avro("Followed", field))
+        registry.delete(f"{topic_name}-value", 1)
+        flow = SparklessFlow(
+            source=source, target=target, topic=SCHEMAS,
+            alias=f"A{uuid.uuid4().hex[:6]}",
+            settings={"policy": "identity", "provenance": False},
+        ).own()  # fmt: skip
+        lease = RunningLease(stack.enter_context(flow.slot()), flow.lease(300))
+        stack.callback(lease.end)
+        if not follows:
+            one = apicurio(tmp_path / "b", brokers=target, follows=True)
+            follows = stack.enter_context(one).url
+        follower = Raw(follows)
+        wait_for(lambda: follower.versions() == registry.versions())
+        registry.register(f"{topic_name}-key", avro("Later", "c"))
+        wait_for(lambda: follower.versions() == registry.versions())
+        assert (f"{topic_name}-key", 1) in registry.versions()
+        with pytest.raises(AssertionError, match="POST /subjects"):
+            follower.register(f"{topic_name}-key", avro("Own", "d"))

@@ -1,13 +1,20 @@
-"""What `mirror verify` refuses before it connects to anything."""
+"""What `mirror verify` refuses before it connects to anything, and what it shows."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pydantic import ValidationError
 import pytest
 from typer.testing import CliRunner
+import yaml
 
+from mirror.cli import verify
 from mirror.cli.main import app
+from mirror.config.schema import MirrorConfig
+from mirror.proving import evidence
+from mirror.proving.account import FindingKind, ProofFinding
+from mirror.proving.verification import Proven
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -39,3 +46,38 @@ def test_a_wrong_command_line(words: tuple[str, str], why: str, tmp_path: Path) 
 
     assert done.exit_code == 2
     assert why in done.stderr
+
+
+def test_the_table_ends_and_the_report_does_not(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Of more than 1,000 findings the table shows so many, and says how many there are
+    besides; the report has them all.
+    """
+    proven = Proven(
+        flow="A->B", source_id="a-id", target_id="b-id", at=1e9, partitions=(),
+        findings=tuple(
+            ProofFinding(
+                kind=FindingKind.MISSING, topic="t", partition=0, target_topic="A.t",
+                source=offset, target=None, detail="-", time=1, key_size=0, key="",
+            )
+            for offset in range(1_002)
+        ),
+        own_times={},
+    )  # fmt: skip
+    verify._show([proven])
+    shown = capsys.readouterr()
+
+    assert shown.out.count("MISSING") == 1_000
+    assert "2 more findings; --report has all" in shown.err
+    config = MirrorConfig.model_validate(yaml.safe_load(_CONFIG))
+    (told,) = evidence.document(config, [proven])["flows"]
+    assert len(told["findings"]) == 1_002
+
+
+def test_a_share_of_nothing_is_refused() -> None:
+    """A service that may read nothing would prove nothing, and not say so."""
+    document = yaml.safe_load(_CONFIG)
+    document["flows"]["A->B"] |= {"verify": "new", "verify_share": 0}
+    with pytest.raises(ValidationError, match="verify_share"):
+        MirrorConfig.model_validate(document)

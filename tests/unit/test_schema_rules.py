@@ -7,6 +7,7 @@ to these writes is shown by `tests/integration/test_schemas.py`.
 from __future__ import annotations
 
 from dataclasses import replace
+import time
 from typing import TYPE_CHECKING, Any
 
 from hypothesis import given
@@ -113,6 +114,35 @@ def test_an_empty_registry_gets_all_with_ids_and_numbers() -> None:
     assert again.writes == ()
     assert {each.state for each in again.subjects} == {SchemaState.SYNCED}
     assert of(again, "o").there == of(again, "o").versions == 2
+
+
+def test_ten_times_the_subjects_take_ten_times_as_long() -> None:
+    """Of a plan for thousands, each costs as much as in a small one."""
+
+    def seconds(count: int) -> float:
+        source = [version(f"s{number}", 1, number + 1) for number in range(count)]
+        began = time.thread_time()  # other work on the machine is not its fault
+        assert len(plan(source).writes) == count
+        return time.thread_time() - began
+
+    few, many = (min(seconds(n) for _ in range(3)) for n in (600, 6000))
+    assert many < 25 * few
+
+
+def test_a_copy_without_its_rules_is_said_to_be_one() -> None:
+    """Where the target's registry has not kept metadata or rules, the subject is SYNCED
+    and says for which version; nothing is written again.
+    """
+    one = version("o", 1, 5, metadata='{"owner":"me"}')
+    kept = replace(one, metadata="")
+    stripped = {
+        key: replace(claim, state=ClaimState.STRIPPED)
+        for key, claim in claims(kept).items()
+    }
+    found = plan([one], [kept], ours=stripped)
+    assert steps(found) == []
+    assert of(found, "o").state is SchemaState.SYNCED
+    assert of(found, "o").reason == "version 1 has no metadata or rules on B"
 
 
 def test_references_come_first_across_subjects() -> None:

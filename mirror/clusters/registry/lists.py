@@ -81,24 +81,28 @@ class Lists:
     def _list(self, context: str, *, deleted: bool) -> _Kept:
         """A registry may answer with a part of its list, so the rest is asked for."""
         kept = self._kept.get((context, deleted)) or _Kept({}, {})
+        other = self._kept.get((context, not deleted)) or _Kept({}, {})
         end, until = self._ends.pop((context, deleted), (b"", 0.0))
         if time.monotonic() < until:
             first = sum(kept.pages.values()) - 1
             if self._page(context, first, {end}, deleted=deleted).digest == end:
                 self._ends[context, deleted] = end, until
                 return kept
+        known = {**other.pages, **kept.pages}
         pages: dict[bytes, int] = {}
         raw: list[bytes] = []
         while True:
             first = sum(pages.values())
-            answer = self._page(context, first, kept.pages, deleted=deleted)
-            count = kept.pages.get(answer.digest) or len(self._rows(answer.document))
+            answer = self._page(context, first, known, deleted=deleted)
+            count = known.get(answer.digest) or len(self._rows(answer.document))
             if not count or answer.digest in pages:
                 break  # the latter: it does not know of offsets
             pages[answer.digest] = count
             raw.append(answer.raw)
         if list(pages) != list(kept.pages) or not pages:
-            kept = _Kept(pages, self._read(context, raw))
+            # Without deleted versions both lists are the same: one is enough.
+            same = pages and list(pages) == list(other.pages)
+            kept = other if same else _Kept(pages, self._read(context, raw))
             self._kept[context, deleted] = kept
         if sum(map(len, raw)) > _LARGE:
             answer = self._page(context, first - 1, (), deleted=deleted)

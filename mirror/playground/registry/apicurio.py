@@ -1,6 +1,7 @@
-"""Apicurio's registry: Confluent's API without modes, kept in memory.
+"""Apicurio's registry: Confluent's API without modes, kept in memory or in a topic.
 
 Main function: `apicurio`. It chooses ids itself, so a copy cannot keep the source's.
+What it keeps in a topic is its own format, and not that of Confluent's registry.
 The program comes from Maven, as Kafka's jars do, and runs on the Java of the tests.
 """
 
@@ -14,6 +15,7 @@ from mirror.playground.cache import cache_folder, cache_lock
 from mirror.playground.jars import fetched
 from mirror.playground.ports import LOOPBACK, free_ports
 from mirror.playground.registry.process import RegistryPlan, RegistryProcess
+from mirror.policy.names import SCHEMAS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
 VERSION = "3.0.9"
 """The last one that runs on Java 17."""
 PATH = "/apis/ccompat/v7"
+MORE_TOPICS = ("kafkasql-snapshots", "registry-events")
+"""What it creates besides where it keeps schemas in a topic."""
 _DEPENDENCY = f"""\
     <dependency org="io.apicurio" name="apicurio-registry-app" rev="{VERSION}"
                 conf="default->default" transitive="false">
@@ -33,8 +37,11 @@ _SMALL_JVM = (
 )
 
 
-def apicurio(folder: Path) -> RegistryProcess:
-    """Set up a registry.
+def apicurio(
+    folder: Path, *, brokers: str = "", follows: bool = False
+) -> RegistryProcess:
+    """Set up a registry. `brokers`: they keep its schemas, in the topic `_schemas`;
+    empty: it does, in memory. `follows`: it changes nothing there.
 
     Raises:
         PlaygroundError: the program could not be fetched.
@@ -49,6 +56,7 @@ def apicurio(folder: Path) -> RegistryProcess:
             command=(
                 *(str(require_java()), *_SMALL_JVM),
                 *(f"-Dquarkus.http.host={LOOPBACK}", f"-Dquarkus.http.port={port}"),
+                *(_in_topic(brokers, follows=follows) if brokers else ()),
                 *("-cp", f"{home}/*", "io.quarkus.runner.GeneratedMain"),
             ),
             folder=folder,
@@ -56,6 +64,15 @@ def apicurio(folder: Path) -> RegistryProcess:
             path=PATH,
         )
     )
+
+
+def _in_topic(brokers: str, *, follows: bool) -> list[str]:
+    return [
+        "-Dapicurio.storage.kind=kafkasql",
+        f"-Dapicurio.kafkasql.bootstrap.servers={brokers}",
+        f"-Dapicurio.kafkasql.topic={SCHEMAS}",
+        f"-Dapicurio.storage.read-only.enabled={str(follows).lower()}",
+    ]
 
 
 def _unpacked() -> Path:
