@@ -12,8 +12,6 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-import structlog
-
 from mirror.driver import parts
 from mirror.driver.feeding import take_turn
 from mirror.driver.ownership import rewrite_progress, take_ownership
@@ -36,8 +34,6 @@ if TYPE_CHECKING:
     from mirror.offsets.runs import Block
 
 TopicPartition = tuple[str, int]
-
-log = structlog.get_logger()
 
 
 class Beginning:
@@ -100,7 +96,10 @@ class Beginning:
         except FencedError:
             raise
         except ClusterError as error:
+            import structlog  # noqa: PLC0415  a switch need not wait for it
+
             # It costs time only: the flow reads the copies and leaves them out.
+            log = structlog.get_logger()
             log.warning("copies are not passed", flow=flow.name, error=str(error))
             return True
         self._passed = when

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import stamina
 
+from mirror import retry
 from mirror.errors import PlaygroundError
 from mirror.host import require_java
 from mirror.playground.cache import KAFKA_VERSION, cache_folder, cache_lock
@@ -83,6 +84,7 @@ def fetched(
     if not complete.exists():
         with cache_lock("jars"):
             if not complete.exists():
+                retry.be_quiet()
                 _resolve(name, dependencies, types, folder, poms=poms)
                 complete.touch()
     return folder

@@ -20,7 +20,7 @@ import subprocess
 import time
 from typing import TYPE_CHECKING
 
-from mirror.config.origins import HIDDEN
+from mirror.config.traits import HIDDEN
 from mirror.errors import MirrorError, system_error
 from mirror.web.access import read_secret
 
