@@ -172,11 +172,17 @@ class JournalReader:
         self._entries: list[Entry] = []
 
     def read(
-        self, *, wait: bool = True, seconds: float = PATIENCE_SECONDS
+        self,
+        *,
+        wait: bool = True,
+        seconds: float = PATIENCE_SECONDS,
+        shown: Topic | None = None,
+        end: int | None = None,
     ) -> tuple[Entry, ...]:
         """All entries in order; none while there is no journal. Without `wait` it stops
         before an operator's open transaction. A leader that moves or dies is waited for
-        so long, unless the whole cluster does not answer.
+        so long, unless the whole cluster does not answer. `shown` and `end`: the
+        journal as the cluster has shown it, and how far to read.
 
         Raises:
             ClusterError: the cluster does not answer, or an entry cannot be read.
@@ -184,11 +190,12 @@ class JournalReader:
         until = time.monotonic() + seconds
         pause = 0.0
         while True:
-            if (shown := self._cluster.topic(TOPIC)) is None:
+            known, shown = shown or self._cluster.topic(TOPIC), None
+            if known is None:
                 self._begin()
                 return ()
             try:
-                self._follow(shown, wait=wait)
+                self._follow(known, wait=wait, end=end)
             except RecreatedError:
                 self._begin()
             except (UnreachableError, BrokerError) as error:
@@ -203,7 +210,7 @@ class JournalReader:
             else:
                 return tuple(self._entries)
 
-    def _follow(self, shown: Topic, *, wait: bool) -> None:
+    def _follow(self, shown: Topic, *, wait: bool, end: int | None) -> None:
         if not wait and self._reader.topic_id == shown.topic_id:  # mostly no more
             where, topics = (TOPIC, 0), {TOPIC: shown}
             latest = topic_admin.list_offsets(
@@ -211,7 +218,7 @@ class JournalReader:
             )
             if latest.get(where) == self._reader.position:
                 return
-        for _, key, value in self._reader.read(wait=wait, shown=shown):
+        for _, key, value in self._reader.read(wait=wait, shown=shown, end=end):
             self._entries.append(decode(key, value))
 
 
@@ -231,6 +238,8 @@ class JournalWriter:
         self.alias = cluster.alias
         self.in_doubt = False
         """Whether the last entry may be there although `write` failed."""
+        self._shown: Topic | None = None
+        """The journal as it was when the last entries were written."""
         self._cluster = cluster
         self._reader = reader or JournalReader(cluster)
         self._most = topic_admin.max_message_bytes(cluster, [TOPIC])[TOPIC]
@@ -297,15 +306,21 @@ class JournalWriter:
             time.sleep(pause)
 
     def _write(self, entries: Sequence[Entry], batch: EncodedBatch) -> None:
-        write(self._cluster, {TOPIC: [batch]}, self._producer)
+        # As its leader took the last entries, it is asked for no more: a note costs
+        # three round trips, and producers may be blocked meanwhile.
+        shown, self._shown = self._shown or self._cluster.topic(TOPIC), None
+        topics = None if shown is None else {TOPIC: shown}
+        ends = write(self._cluster, {TOPIC: [batch]}, self._producer, topics=topics)
         self.in_doubt = True
         self._producer.commit()
         # Waits for the transaction's end, without which the next one could undo it.
-        if not self._shows(entries):
+        there = self._reader.read(seconds=0.0, shown=shown, end=ends[TOPIC])
+        if missing(entries, there):
             raise ClusterError(
                 f"cluster {self.alias}: {TOPIC} does not show what was written"
             )
         self.in_doubt = False
+        self._shown = shown
 
     def _retaken(self, entries: Sequence[Entry]) -> bool:
         """After a failed attempt, whether the entries are there all the same.
@@ -315,14 +330,11 @@ class JournalWriter:
         """
         self._producer.retake()  # which ends what is open, one way or the other
         self._end_hanging()
-        there = self._shows(entries)
+        there = not missing(entries, self.entries())
         self.in_doubt = False
         if not there:
             self._require_alone(entries[0])
         return there
-
-    def _shows(self, entries: Sequence[Entry]) -> bool:
-        return not missing(entries, self.entries())
 
     def _require_alone(self, entry: Entry) -> None:
         for each in self.entries():

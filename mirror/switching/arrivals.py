@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from mirror.clusters.admin.group_offsets import CommittedOffset
     from mirror.clusters.cluster import Cluster
+    from mirror.clusters.topics import Topic
 
 TopicPartition = tuple[str, int]
 
@@ -31,7 +32,12 @@ def ends(cluster: Cluster, topics: Collection[str]) -> dict[str, list[int]]:
     """Where the partitions of these topics end, in their order; -1: not known. A topic
     that does not exist has none.
     """
-    there = cluster.topics()
+    return _ends(cluster, cluster.topics(), topics)
+
+
+def _ends(
+    cluster: Cluster, there: Mapping[str, Topic], topics: Collection[str]
+) -> dict[str, list[int]]:
     keys = [
         (name, number)
         for name in topics
@@ -39,7 +45,7 @@ def ends(cluster: Cluster, topics: Collection[str]) -> dict[str, list[int]]:
         for number in range(there[name].partitions)
     ]
     found = topic_admin.list_offsets(
-        cluster, keys, timestamp=topic_admin.LATEST, committed=False
+        cluster, keys, timestamp=topic_admin.LATEST, committed=False, topics=there
     )
     by_topic: dict[str, list[int]] = {name: [] for name in topics}
     for key in keys:
@@ -51,9 +57,10 @@ def first_write(cluster: Cluster, before: Mapping[str, list[int]]) -> float | No
     """When the first record came after these ends, by its own timestamp, epoch seconds;
     None if none has come. Topics that did not exist then have an empty list.
     """
+    there = cluster.topics()
     grown = [
-        ((name, number), start)
-        for name, now in ends(cluster, before).items()
+        (there[name], number, start)
+        for name, now in _ends(cluster, there, before).items()
         for number, end in enumerate(now)
         for start in [max(dict(enumerate(before[name])).get(number, 0), 0)]
         if end > start
@@ -62,14 +69,14 @@ def first_write(cluster: Cluster, before: Mapping[str, list[int]]) -> float | No
     return min(times, default=None)
 
 
-def _time_at(cluster: Cluster, key: TopicPartition, offset: int) -> float:
+def _time_at(cluster: Cluster, topic: Topic, number: int, offset: int) -> float:
     from mirror.batches import scan  # noqa: PLC0415  loads kernels
 
     reader = TopicReader(
-        cluster, key[0], partition=key[1], position=offset, committed=False,
+        cluster, topic.name, partition=number, position=offset, committed=False,
         fetch_bytes=_FETCH_BYTES,
     )  # fmt: skip
-    for _, rows in reader.batches(offset + 1):
+    for _, rows in reader.batches(offset + 1, shown=topic):
         if len(rows):
             return float(rows[0, scan.BASE_TIME]) / 1000
     return float("inf")  # no record: markers only
