@@ -13,7 +13,6 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from mirror.driver import parts
-from mirror.driver.feeding import take_turn
 from mirror.driver.ownership import rewrite_progress, take_ownership
 from mirror.driver.rewriting import Rewriting
 from mirror.errors import ClusterError, FencedError
@@ -54,6 +53,8 @@ class Beginning:
         names the run. `leave` gets the parts whose topics are not this one's; `over`:
         whether the run ends anyway.
         """
+        from mirror.driver.feeding import take_turn  # noqa: PLC0415  no switch needs it
+
         self._instance.flow = config.flows[flow.name]
         epoch = take_turn(config, flow, source, target, self._pairs, over=over)
         partitions = {
