@@ -6,6 +6,7 @@ on the clusters says where they go on.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 import sys
@@ -33,7 +34,7 @@ from mirror.config.pair_settings import pair_name
 from mirror.config.section_names import scoped_flow
 from mirror.errors import ClusterError, ConfigError, MirrorError, UnreachableError
 from mirror.host import operator_name
-from mirror.recovery.journal import Kind
+from mirror.recovery.journal import JournalReader, Kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -353,7 +354,11 @@ def _asking(
         servers = len(config.clusters[alias].bootstrap_servers)
         most = min(asked.step_timeout, _FIRST * servers)
         with patience.until(time.monotonic() + most):
-            return reach(alias)
+            made = reach(alias)
+        with patience.until(0.0), suppress(ClusterError):
+            # Its connections stay; if anything is wrong, `Operator` finds out.
+            JournalReader(made).read(wait=False, seconds=0.0)
+        return made
 
     spared = asked.force and asked.kind is Kind.FAILOVER
     aliases = [flow.target] if spared else [flow.target, flow.source]
