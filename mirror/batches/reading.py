@@ -89,8 +89,7 @@ class TopicReader:
         With `committed` it waits until transactions that are open now have ended;
         without `wait` it stops before the first of them. It also waits until the
         leader shows the offsets below `at_least`. Records with a null key or value are
-        left out. `shown`: the topic as the cluster has just shown it, if it was asked;
-        with an `end`, its leader is not asked for one.
+        left out. `shown`: the topic as the cluster has just shown it, if it was asked.
 
         Raises:
             RecreatedError: the topic was re-created or lost its end: what was read is
@@ -106,11 +105,8 @@ class TopicReader:
                 committed=self._committed and not wait,
             )
 
-        if shown is not None and end is not None:
-            leader = self._leader(shown)
-        else:
-            leader, self.start, latest = patiently(ask, seconds=_PATIENCE_SECONDS)
-            self.position = max(self.position, self.start)
+        leader, self.start, latest = patiently(ask, seconds=_PATIENCE_SECONDS)
+        self.position = max(self.position, self.start)
         if end is None:
             if latest < self.position:
                 raise self._recreated()
@@ -143,28 +139,24 @@ class TopicReader:
             yield from records.decode(buffer, seen.rows)
             self.position = seen.next_offset
 
-    def batches(
-        self, end: int, *, shown: Topic | None = None
-    ) -> Iterator[tuple[Buffer, Rows]]:
+    def batches(self, end: int) -> Iterator[tuple[Buffer, Rows]]:
         """The batches up to `end` that `read` decodes. The first and last batch may
         also contain offsets outside the range. Each is valid until the next one is
-        requested. `shown` as for `read`.
+        requested.
 
         Raises:
             ClusterError: as `read`.
         """
-        for buffer, found in self.seen(end, shown=shown):
+        for buffer, found in self.seen(end):
             yield buffer, found.rows
 
-    def seen(
-        self, end: int, *, shown: Topic | None = None
-    ) -> Iterator[tuple[Buffer, Batches]]:
+    def seen(self, end: int) -> Iterator[tuple[Buffer, Batches]]:
         """As `batches`, with those that `read` leaves out.
 
         Raises:
             ClusterError: as `read`.
         """
-        for body, fetched in self._fetches(end, self._leader(shown or self._shown())):
+        for body, fetched in self._fetches(end, self._leader(self._shown())):
             buffer, found = self._judged(body, fetched)
             yield buffer, found
             self.position = found.next_offset

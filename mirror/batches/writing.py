@@ -109,12 +109,9 @@ def write(
     target: Cluster,
     batches: Mapping[str, Sequence[EncodedBatch]],
     producer: Producer | None = None,
-    *,
-    topics: Mapping[str, Topic] | None = None,
-) -> dict[str, int]:
+) -> None:
     """Write batches to partition 0 of topics; with a `producer`, within its
-    transaction, which the caller commits. `topics`, as the cluster has shown them, name
-    the leaders; by default it is asked. Returns by topic the offset after the last.
+    transaction, which the caller commits.
 
     Raises:
         MirrorError: they were not acknowledged; some may have been written.
@@ -124,9 +121,7 @@ def write(
     elif not producer.v2:
         producer.add_partitions([(topic, 0) for topic in batches])
     where = {(topic, 0): queue for topic, queue in batches.items()}
-    made = Write(target, producer, where, topics or target.topics(batches))
-    made.finish()
-    return {each.where[0]: each.offset + each.batch.count for each in made.placed}
+    Write(target, producer, where, target.topics(batches)).finish()
 
 
 def prove_leader(cluster: Cluster, topic: str, key: bytes) -> int:

@@ -19,10 +19,11 @@ from typing import TYPE_CHECKING, Any
 from mirror import retry
 from mirror.batches import records
 from mirror.batches.reading import TopicReader
-from mirror.batches.writing import append, ensure_topic, write
+from mirror.batches.writing import append, ensure_topic
 from mirror.clusters import hanging
 from mirror.clusters.admin import topic_admin
 from mirror.clusters.transactions import Producer
+from mirror.clusters.wire.write import Write
 from mirror.errors import (
     MALFORMED,
     BrokerError,
@@ -177,12 +178,11 @@ class JournalReader:
         wait: bool = True,
         seconds: float = PATIENCE_SECONDS,
         shown: Topic | None = None,
-        end: int | None = None,
     ) -> tuple[Entry, ...]:
         """All entries in order; none while there is no journal. Without `wait` it stops
         before an operator's open transaction. A leader that moves or dies is waited for
-        so long, unless the whole cluster does not answer. `shown` and `end`: the
-        journal as the cluster has shown it, and how far to read.
+        so long, unless the whole cluster does not answer. `shown`: the journal as
+        the cluster has shown it.
 
         Raises:
             ClusterError: the cluster does not answer, or an entry cannot be read.
@@ -195,7 +195,7 @@ class JournalReader:
                 self._begin()
                 return ()
             try:
-                self._follow(known, wait=wait, end=end)
+                self._follow(known, wait=wait)
             except RecreatedError:
                 self._begin()
             except (UnreachableError, BrokerError) as error:
@@ -210,7 +210,7 @@ class JournalReader:
             else:
                 return tuple(self._entries)
 
-    def _follow(self, shown: Topic, *, wait: bool, end: int | None) -> None:
+    def _follow(self, shown: Topic, *, wait: bool) -> None:
         if not wait and self._reader.topic_id == shown.topic_id:  # mostly no more
             where, topics = (TOPIC, 0), {TOPIC: shown}
             latest = topic_admin.list_offsets(
@@ -218,7 +218,7 @@ class JournalReader:
             )
             if latest.get(where) == self._reader.position:
                 return
-        for _, key, value in self._reader.read(wait=wait, shown=shown, end=end):
+        for _, key, value in self._reader.read(wait=wait, shown=shown):
             self._entries.append(decode(key, value))
 
 
@@ -238,7 +238,7 @@ class JournalWriter:
         self.alias = cluster.alias
         self.in_doubt = False
         """Whether the last entry may be there although `write` failed."""
-        self._shown: Topic | None = None
+        self._shown: Mapping[str, Topic] | None = None
         """The journal as it was when the last entries were written."""
         self._cluster = cluster
         self._reader = reader or JournalReader(cluster)
@@ -306,21 +306,22 @@ class JournalWriter:
             time.sleep(pause)
 
     def _write(self, entries: Sequence[Entry], batch: EncodedBatch) -> None:
-        # As its leader took the last entries, it is asked for no more: a note costs
-        # three round trips, and producers may be blocked meanwhile.
-        shown, self._shown = self._shown or self._cluster.topic(TOPIC), None
-        topics = None if shown is None else {TOPIC: shown}
-        ends = write(self._cluster, {TOPIC: [batch]}, self._producer, topics=topics)
+        # Who took the last entries leads it still, or says that it does not: a note
+        # waits for no more answers than it must, as producers may be blocked meanwhile.
+        topics = self._shown or self._cluster.topics([TOPIC])
+        self._shown = None
+        if not self._producer.v2:
+            self._producer.add_partitions([(TOPIC, 0)])
+        Write(self._cluster, self._producer, {(TOPIC, 0): [batch]}, topics).finish()
         self.in_doubt = True
         self._producer.commit()
         # Waits for the transaction's end, without which the next one could undo it.
-        there = self._reader.read(seconds=0.0, shown=shown, end=ends[TOPIC])
-        if missing(entries, there):
+        if missing(entries, self._reader.read(seconds=0.0, shown=topics[TOPIC])):
             raise ClusterError(
                 f"cluster {self.alias}: {TOPIC} does not show what was written"
             )
         self.in_doubt = False
-        self._shown = shown
+        self._shown = topics
 
     def _retaken(self, entries: Sequence[Entry]) -> bool:
         """After a failed attempt, whether the entries are there all the same.

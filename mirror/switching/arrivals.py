@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
     from mirror.clusters.admin.group_offsets import CommittedOffset
     from mirror.clusters.cluster import Cluster
-    from mirror.clusters.topics import Topic
 
 TopicPartition = tuple[str, int]
 
@@ -32,12 +31,7 @@ def ends(cluster: Cluster, topics: Collection[str]) -> dict[str, list[int]]:
     """Where the partitions of these topics end, in their order; -1: not known. A topic
     that does not exist has none.
     """
-    return _ends(cluster, cluster.topics(), topics)
-
-
-def _ends(
-    cluster: Cluster, there: Mapping[str, Topic], topics: Collection[str]
-) -> dict[str, list[int]]:
+    there = cluster.topics()
     keys = [
         (name, number)
         for name in topics
@@ -57,10 +51,9 @@ def first_write(cluster: Cluster, before: Mapping[str, list[int]]) -> float | No
     """When the first record came after these ends, by its own timestamp, epoch seconds;
     None if none has come. Topics that did not exist then have an empty list.
     """
-    there = cluster.topics()
     grown = [
-        (there[name], number, start)
-        for name, now in _ends(cluster, there, before).items()
+        ((name, number), start)
+        for name, now in ends(cluster, before).items()
         for number, end in enumerate(now)
         for start in [max(dict(enumerate(before[name])).get(number, 0), 0)]
         if end > start
@@ -69,14 +62,14 @@ def first_write(cluster: Cluster, before: Mapping[str, list[int]]) -> float | No
     return min(times, default=None)
 
 
-def _time_at(cluster: Cluster, topic: Topic, number: int, offset: int) -> float:
+def _time_at(cluster: Cluster, key: TopicPartition, offset: int) -> float:
     from mirror.batches import scan  # noqa: PLC0415  loads kernels
 
     reader = TopicReader(
-        cluster, topic.name, partition=number, position=offset, committed=False,
+        cluster, key[0], partition=key[1], position=offset, committed=False,
         fetch_bytes=_FETCH_BYTES,
     )  # fmt: skip
-    for _, rows in reader.batches(offset + 1, shown=topic):
+    for _, rows in reader.batches(offset + 1):
         if len(rows):
             return float(rows[0, scan.BASE_TIME]) / 1000
     return float("inf")  # no record: markers only
