@@ -14,13 +14,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import SecretStr
 
-from mirror.config.traits import (
-    HIDDEN,
-    is_file,
-    may_hide_secrets,
-    settings,
-    traits,
-)
+from mirror.config.traits import HIDDEN, is_file, may_hide_secrets, settings, traits
 from mirror.errors import MirrorError
 from mirror.policy.names import CANARY
 from mirror.switching import hook_calls
