@@ -71,8 +71,9 @@ def patiently(
             raise
     time.sleep(QUESTION.first)
     import stamina  # noqa: PLC0415  see the module's first lines
+    from stamina.instrumentation import set_on_retry_hooks  # noqa: PLC0415
 
-    be_quiet()
+    set_on_retry_hooks(())  # they would print and count each attempt
     for attempt in stamina.retry_context(
         is_not_yet,
         attempts=None,
@@ -84,10 +85,3 @@ def patiently(
         with attempt:
             return ask()
     raise AssertionError  # stamina raises what the last attempt did
-
-
-def be_quiet() -> None:
-    """Keep stamina in this process from logging and counting every attempt."""
-    from stamina.instrumentation import set_on_retry_hooks  # noqa: PLC0415  as above
-
-    set_on_retry_hooks(())

@@ -47,8 +47,8 @@ if TYPE_CHECKING:
     from mirror.recovery.journal import Entry
 
 _SWITCH_INTERVAL = 0.0005
-"""Seconds for which a thread that loads or compares something keeps Python's lock from
-a step that has its answer: steps wait for hundreds, and Python's 5 ms would add up."""
+"""Seconds. Steps wait for hundreds of answers, and with Python's own 5 ms a thread that
+compares would keep each of them waiting for Python's lock for so long."""
 _FIRST = 10.0
 """How many seconds each of a cluster's bootstrap servers may take to answer at all."""
 
@@ -241,15 +241,14 @@ def _run(asked: _Asked) -> None:
     asked = replace(asked, flow=f"{given.name}/{scope}" if scope else given.name)
     with Reach(chosen.clusters, client_id="mirror.switch") as reach:
         asking = _asking(asked, given, chosen, reach)
-        # Brokers answer while Python loads these, which takes a third of a second.
+        # Brokers answer while Python loads these.
         from mirror.recovery import roles
         from mirror.switching.runner import Operator, Terms
         from mirror.switching.stage import Stage, both_flows
         from mirror.switching.steps import STEPS
 
         flow, reverse = both_flows(chosen, pair, given.source, given.target)
-        numbers = {step: n for n, step in enumerate(roles.STEPS, 1)}
-        lines = StepLines(asked.output, numbers)
+        lines = StepLines(asked.output, {s: n for n, s in enumerate(roles.STEPS, 1)})
         source, target = _ends(asked, flow, asking)
         stage = Stage(
             kind=kind,
@@ -355,15 +354,13 @@ def _asking(
         most = min(asked.step_timeout, _FIRST * servers)
         with patience.until(time.monotonic() + most):
             made = reach(alias)
-        with patience.until(0.0), suppress(ClusterError):
-            # Its connections stay; if anything is wrong, `Operator` finds out.
+        with patience.until(0.0), suppress(ClusterError):  # `Operator` meets it, too
             JournalReader(made).read(wait=False, seconds=0.0)
         return made
 
     spared = asked.force and asked.kind is Kind.FAILOVER
     aliases = [flow.target] if spared else [flow.target, flow.source]
-    asking = begun([partial(connected, alias) for alias in aliases])
-    return dict(zip(aliases, asking, strict=True))
+    return {alias: begun([partial(connected, alias)])[0] for alias in aliases}
 
 
 def _ends(

@@ -15,8 +15,8 @@ import subprocess
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import stamina
+from stamina.instrumentation import set_on_retry_hooks
 
-from mirror import retry
 from mirror.errors import PlaygroundError
 from mirror.host import require_java
 from mirror.playground.cache import KAFKA_VERSION, cache_folder, cache_lock
@@ -84,7 +84,7 @@ def fetched(
     if not complete.exists():
         with cache_lock("jars"):
             if not complete.exists():
-                retry.be_quiet()
+                set_on_retry_hooks(())  # they would print and count each attempt
                 _resolve(name, dependencies, types, folder, poms=poms)
                 complete.touch()
     return folder
