@@ -47,8 +47,7 @@ if TYPE_CHECKING:
     from mirror.recovery.journal import Entry
 
 _SWITCH_INTERVAL = 0.0005
-"""Seconds. Steps wait for hundreds of answers, and with Python's own 5 ms a thread that
-compares would keep each of them waiting for Python's lock for so long."""
+"""Seconds for which a thread that compares holds up a step that has its answer."""
 _FIRST = 10.0
 """How many seconds each of a cluster's bootstrap servers may take to answer at all."""
 
