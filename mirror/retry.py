@@ -64,6 +64,7 @@ def patiently(
             return error.retriable
         return isinstance(error, also)
 
+    ends = time.monotonic() + seconds
     try:
         return ask()
     except Exception as error:
@@ -77,7 +78,7 @@ def patiently(
     for attempt in stamina.retry_context(
         is_not_yet,
         attempts=None,
-        timeout=seconds,
+        timeout=max(ends - time.monotonic(), QUESTION.first),
         wait_initial=QUESTION.first,
         wait_max=QUESTION.longest,
         wait_jitter=0.0,
