@@ -3,16 +3,15 @@
 `Backoff` is a pause that doubles. Those who use it wait themselves, since they must be
 woken meanwhile, or show that they wait: flows, jobs, slots, partitions set aside.
 `patiently` sleeps: it asks a cluster again that says "not yet". What an error means is
-not known here.
+not known here. Most questions are answered at once, so stamina is loaded once one is
+not: with asyncio, that takes a command a twentieth of a second.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+import time
 from typing import TYPE_CHECKING, TypeVar
-
-import stamina
-from stamina.instrumentation import set_on_retry_hooks
 
 from mirror.errors import BrokerError, NoLeaderError
 
@@ -65,10 +64,21 @@ def patiently(
             return error.retriable
         return isinstance(error, also)
 
+    ends = time.monotonic() + seconds
+    try:
+        return ask()
+    except Exception as error:
+        if not is_not_yet(error):
+            raise
+    time.sleep(QUESTION.first)
+    import stamina  # noqa: PLC0415  see the module's first lines
+    from stamina.instrumentation import set_on_retry_hooks  # noqa: PLC0415
+
+    set_on_retry_hooks(())  # they would print and count each attempt
     for attempt in stamina.retry_context(
         is_not_yet,
         attempts=None,
-        timeout=seconds,
+        timeout=max(ends - time.monotonic(), QUESTION.first),
         wait_initial=QUESTION.first,
         wait_max=QUESTION.longest,
         wait_jitter=0.0,
@@ -76,8 +86,3 @@ def patiently(
         with attempt:
             return ask()
     raise AssertionError  # stamina raises what the last attempt did
-
-
-def be_quiet() -> None:
-    """Keep stamina in this process from logging and counting every attempt."""
-    set_on_retry_hooks(())

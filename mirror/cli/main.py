@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from mirror import __version__, retry
+from mirror import __version__
 from mirror.cli.commands import Commands
 
 _HELP = """Copy topics between Kafka clusters, continuously and exactly once.
@@ -82,7 +82,7 @@ def _top(
         ),
     ] = False,
 ) -> None:
-    retry.be_quiet()
+    pass  # the options of all commands
 
 
 def main() -> None:

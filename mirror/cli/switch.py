@@ -6,8 +6,10 @@ on the clusters says where they go on.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
+import sys
 import time
 from typing import TYPE_CHECKING, Annotated
 
@@ -26,16 +28,17 @@ from mirror.cli.options import (
 from mirror.cli.output import Form, Output, complain
 from mirror.cli.switch_output import StepLines, show_end
 from mirror.clusters import patience
-from mirror.clusters.at_once import at_once
+from mirror.clusters.at_once import begun
 from mirror.clusters.reach import Reach
 from mirror.config.pair_settings import pair_name
 from mirror.config.section_names import scoped_flow
 from mirror.errors import ClusterError, ConfigError, MirrorError, UnreachableError
 from mirror.host import operator_name
-from mirror.recovery.journal import Kind
+from mirror.recovery.journal import JournalReader, Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
+    from concurrent.futures import Future
     from pathlib import Path
 
     from mirror.clusters.cluster import Cluster
@@ -43,6 +46,8 @@ if TYPE_CHECKING:
     from mirror.config.schema import FlowConfig, MirrorConfig
     from mirror.recovery.journal import Entry
 
+_SWITCH_INTERVAL = 0.0005
+"""Seconds for which a thread that compares holds up a step that has its answer."""
 _FIRST = 10.0
 """How many seconds each of a cluster's bootstrap servers may take to answer at all."""
 
@@ -224,11 +229,7 @@ class _Asked:
 
 
 def _run(asked: _Asked) -> None:
-    from mirror.recovery import roles
-    from mirror.switching.runner import Operator, Terms
-    from mirror.switching.stage import Stage, both_flows
-    from mirror.switching.steps import STEPS
-
+    sys.setswitchinterval(_SWITCH_INTERVAL)
     kind = asked.kind
     if asked.force and kind is Kind.SWITCH and not asked.abort:
         raise MirrorError("--force of a switch goes with --abort")
@@ -236,11 +237,18 @@ def _run(asked: _Asked) -> None:
     ends, scope = scoped_flow(asked.flow)
     given = flow_of(chosen, ends)
     pair = pair_of(chosen, given, scope)
-    flow, reverse = both_flows(chosen, pair, given.source, given.target)
-    asked = replace(asked, flow=f"{flow.name}/{scope}" if scope else flow.name)
-    lines = StepLines(asked.output, {step: n for n, step in enumerate(roles.STEPS, 1)})
+    asked = replace(asked, flow=f"{given.name}/{scope}" if scope else given.name)
     with Reach(chosen.clusters, client_id="mirror.switch") as reach:
-        source, target = _ends(asked, flow, chosen, reach)
+        asking = _asking(asked, given, chosen, reach)
+        # Brokers answer while Python loads these.
+        from mirror.recovery import roles
+        from mirror.switching.runner import Operator, Terms
+        from mirror.switching.stage import Stage, both_flows
+        from mirror.switching.steps import STEPS
+
+        flow, reverse = both_flows(chosen, pair, given.source, given.target)
+        lines = StepLines(asked.output, {s: n for n, s in enumerate(roles.STEPS, 1)})
+        source, target = _ends(asked, flow, asking)
         stage = Stage(
             kind=kind,
             config=_as_it_is(chosen, flow, source, reach),
@@ -335,27 +343,36 @@ def _settle(
             complain(f"producers are fenced on {cluster.alias} now: that was owed")
 
 
-def _ends(
+def _asking(
     asked: _Asked, flow: FlowConfig, config: MirrorConfig, reach: Reach
+) -> dict[str, Future[Cluster]]:
+    """Both clusters by alias, or the one that is to be asked, as they answer."""
+
+    def connected(alias: str) -> Cluster:
+        servers = len(config.clusters[alias].bootstrap_servers)
+        most = min(asked.step_timeout, _FIRST * servers)
+        with patience.until(time.monotonic() + most):
+            made = reach(alias)
+        with patience.until(0.0), suppress(ClusterError):  # `Operator` meets it, too
+            JournalReader(made).read(wait=False, seconds=0.0)
+        return made
+
+    spared = asked.force and asked.kind is Kind.FAILOVER
+    aliases = [flow.target] if spared else [flow.target, flow.source]
+    return {alias: begun([partial(connected, alias)])[0] for alias in aliases}
+
+
+def _ends(
+    asked: _Asked, flow: FlowConfig, asking: Mapping[str, Future[Cluster]]
 ) -> tuple[Cluster | None, Cluster | None]:
     """Both clusters, as far as they answer.
 
     Raises:
         MirrorError: that is not enough.
     """
-
-    def connected(alias: str) -> Cluster:
-        servers = len(config.clusters[alias].bootstrap_servers)
-        most = min(asked.step_timeout, _FIRST * servers)
-        with patience.until(time.monotonic() + most):
-            return reach(alias)
-
-    spared = asked.force and asked.kind is Kind.FAILOVER
-    aliases = [flow.target] if spared else [flow.target, flow.source]
     found: dict[str, Cluster] = {}
     why = {}
-    asking = at_once([partial(connected, alias) for alias in aliases])
-    for alias, each in zip(aliases, asking, strict=True):
+    for alias, each in asking.items():
         try:
             found[alias] = each.result()
         except ClusterError as error:

@@ -343,12 +343,8 @@ class Cluster:
     def _ask_for_coordinators(
         self, keys: Sequence[str], kind: int
     ) -> Iterator[tuple[str, Any]]:
-        step = (
-            _KEYS_AT_ONCE
-            if self.any_connection().version(FindCoordinatorRequest)
-            >= _MANY_COORDINATORS
-            else 1
-        )
+        spoken = self.any_connection().version(FindCoordinatorRequest)
+        step = _KEYS_AT_ONCE if spoken >= _MANY_COORDINATORS else 1
         for first in range(0, len(keys), step):
             part = keys[first : first + step]
             answer = self.call(
@@ -362,10 +358,13 @@ class Cluster:
             else:
                 yield part[0], answer
 
-    def drop(self, purpose: str) -> None:
-        """Close the connections of one purpose; what is in flight on them is lost."""
-        for key in [key for key in self._connections if key[1] == purpose]:
-            self._connections.pop(key).close()
+    def drop(self, purpose: str, *, idle: bool = True) -> None:
+        """Close the connections of one purpose; what is in flight on them is lost. If
+        not `idle`, those that wait for no answer stay.
+        """
+        for key, each in list(self._connections.items()):
+            if key[1] == purpose and (idle or not each.idle):
+                self._connections.pop(key).close()
 
     def close(self) -> None:
         for connection in self._connections.values():

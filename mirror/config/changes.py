@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from mirror.config.document import Path, dotted
 from mirror.config.login_settings import ends
-from mirror.config.origins import HIDDEN, hidden
+from mirror.config.origins import hidden
 from mirror.config.pair_settings import PairConfig
-from mirror.config.traits import Effect
+from mirror.config.traits import HIDDEN, Effect
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -18,8 +18,6 @@ from typing import TYPE_CHECKING
 from mirror.config import environment, rules, yaml_file
 from mirror.config.build import build
 from mirror.config.document import Document, Path, dotted
-from mirror.config.mm2 import properties as mm2_properties
-from mirror.config.mm2 import strimzi
 from mirror.config.traits import is_file, settings
 from mirror.errors import ConfigError
 
@@ -32,6 +30,8 @@ if TYPE_CHECKING:
 
 _YAML = re.compile(r"(\s*#[^\n]*\n|\s*\n)*(---|\s*\{|(clusters|flows|defaults):\s*\n)")
 _MISSING = ": is missing"
+_MM2 = "KafkaMirrorMaker2"
+"""A word of each of Strimzi's manifests."""
 
 
 def load(
@@ -90,6 +90,8 @@ def read(path: FilePath, environ: Mapping[str, str]) -> Document:
     except OSError as error:
         raise ConfigError([f"{path}: cannot be read: {error.strerror}"]) from error
     if path.suffix == ".properties":
+        from mirror.config.mm2 import properties as mm2_properties  # noqa: PLC0415
+
         text = _decoded(raw, path)
         if _YAML.match(text.removeprefix("\ufeff")):
             raise ConfigError([f"{path}: this looks like YAML: call the file .yaml"])
@@ -101,8 +103,11 @@ def read(path: FilePath, environ: Mapping[str, str]) -> Document:
         text = raw.decode("utf-8")
     except UnicodeDecodeError as error:
         raise ConfigError([f"{path}: is not UTF-8 text"]) from error
-    if strimzi.is_manifest(text):
-        return strimzi.read(text)
+    if _MM2 in text:
+        from mirror.config.mm2 import strimzi  # noqa: PLC0415  loads another parser
+
+        if strimzi.is_manifest(text):
+            return strimzi.read(text)
     return yaml_file.read(path, text)
 
 

@@ -15,7 +15,7 @@ from mirror.config.document import Path, dotted
 from mirror.config.mm2.convert import plain
 from mirror.config.pair_settings import pair_name
 from mirror.config.section_names import pair_parts
-from mirror.config.traits import may_hide_secrets, settings, traits
+from mirror.config.traits import HIDDEN, may_hide_secrets, settings, traits
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from mirror.config.document import Document
     from mirror.config.schema import MirrorConfig
-
-HIDDEN = "***"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -129,6 +129,8 @@ def setting(
     return Field(description=description, json_schema_extra=own, **field)
 
 
+HIDDEN = "***"
+"""What people see instead of a secret."""
 EXISTS = object()
 """Marks the type of paths that must lead to a file."""
 

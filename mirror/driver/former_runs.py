@@ -10,8 +10,6 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-import structlog
-
 from mirror.clusters import hanging
 from mirror.clusters.transactions import Producer
 from mirror.driver import parts
@@ -32,8 +30,6 @@ TopicPartition = tuple[str, int]
 
 _PATIENCE_SECONDS = 10.0
 _PAUSE_SECONDS = 0.2
-
-_log = structlog.get_logger()
 
 
 def fence_slots(
@@ -85,7 +81,10 @@ def complete_transactions(
         topics = target.topics({topic for topic, _ in partitions})
         looked = hanging.complete(target, producers, topics, partitions)
         for each in looked.hanging:
-            _log.warning("transaction left open", flow=flow.name, what=each.text)
+            import structlog  # noqa: PLC0415  a switch need not wait for it
+
+            log = structlog.get_logger()
+            log.warning("transaction left open", flow=flow.name, what=each.text)
         # Leaders move as brokers come back; slots check what is left once more.
         partitions &= looked.unseen.keys()
         if not partitions:

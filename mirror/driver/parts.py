@@ -13,8 +13,6 @@ from dataclasses import replace
 import json
 from typing import TYPE_CHECKING
 
-import structlog
-
 from mirror.clusters.admin import groups
 from mirror.clusters.admin.groups import Group, GroupKind
 from mirror.config import scopes
@@ -31,8 +29,6 @@ if TYPE_CHECKING:
     from mirror.offsets.progress import Position, Progress
 
 TopicPartition = tuple[str, int]
-
-log = structlog.get_logger()
 
 _TOO_OFTEN = 2
 """So many runs of one other instance, outside our group: so it is not gone. During a
@@ -292,5 +288,8 @@ def _leads(name: str, group: str, target: Cluster, flow: str) -> bool:
         ]
         return any(flow in json.loads(each)["yours"] for each in given if each)
     except (ClusterError, *MALFORMED) as error:
+        import structlog  # noqa: PLC0415  a switch need not wait for it
+
+        log = structlog.get_logger()
         log.debug("members are not known", group=group, error=str(error))
         return False

@@ -12,10 +12,7 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-import structlog
-
 from mirror.driver import parts
-from mirror.driver.feeding import take_turn
 from mirror.driver.ownership import rewrite_progress, take_ownership
 from mirror.driver.rewriting import Rewriting
 from mirror.errors import ClusterError, FencedError
@@ -37,8 +34,6 @@ if TYPE_CHECKING:
 
 TopicPartition = tuple[str, int]
 
-log = structlog.get_logger()
-
 
 class Beginning:
     """How the runs of one flow begin."""
@@ -58,6 +53,8 @@ class Beginning:
         names the run. `leave` gets the parts whose topics are not this one's; `over`:
         whether the run ends anyway.
         """
+        from mirror.driver.feeding import take_turn  # noqa: PLC0415  no switch needs it
+
         self._instance.flow = config.flows[flow.name]
         epoch = take_turn(config, flow, source, target, self._pairs, over=over)
         partitions = {
@@ -100,7 +97,10 @@ class Beginning:
         except FencedError:
             raise
         except ClusterError as error:
+            import structlog  # noqa: PLC0415  a switch need not wait for it
+
             # It costs time only: the flow reads the copies and leaves them out.
+            log = structlog.get_logger()
             log.warning("copies are not passed", flow=flow.name, error=str(error))
             return True
         self._passed = when

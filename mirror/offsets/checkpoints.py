@@ -13,8 +13,6 @@ import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import structlog
-
 from mirror.batches import records
 from mirror.batches.reading import TopicReader
 from mirror.batches.writing import TopicWriter, ensure_topic
@@ -32,8 +30,6 @@ if TYPE_CHECKING:
     from mirror.offsets.groups import GroupPosition, GroupsStanding
     from mirror.offsets.translation import ManyTranslator, Translated
     from mirror.offsets.withdrawals import Withdrawn
-
-log = structlog.get_logger()
 
 _SURE = frozenset({Exactness.EXACT, Exactness.TIP, Exactness.BEHIND})
 
@@ -266,7 +262,10 @@ def _read(target: Cluster, topic: str) -> Iterator[Checkpoint]:
         try:
             yield Checkpoint.decode(key, value)
         except CorruptBatchError as error:
+            import structlog  # noqa: PLC0415  commands need not wait for it
+
             # Java's client skips such a record too.
+            log = structlog.get_logger()
             log.warning("checkpoint skipped", topic=topic, error=str(error))
 
 

@@ -59,7 +59,7 @@ def look(
         there = [key for key in partitions if key[1] in topics[key[0]].leaders]
         starts, ends = (
             topic_admin.list_offsets(
-                target, there, timestamp=timestamp, committed=False
+                target, there, timestamp=timestamp, committed=False, topics=topics
             )
             for timestamp in (topic_admin.EARLIEST, topic_admin.LATEST)
         )

@@ -15,6 +15,7 @@ import subprocess
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import stamina
+from stamina.instrumentation import set_on_retry_hooks
 
 from mirror.errors import PlaygroundError
 from mirror.host import require_java
@@ -83,6 +84,7 @@ def fetched(
     if not complete.exists():
         with cache_lock("jars"):
             if not complete.exists():
+                set_on_retry_hooks(())  # they would print and count each attempt
                 _resolve(name, dependencies, types, folder, poms=poms)
                 complete.touch()
     return folder

@@ -196,7 +196,9 @@ class LogStream:
             max_bytes=size,
             partition_max_bytes=size,
         )
-        self._cluster.drop("fetch 0")  # an answer may still be on its way there
+        # An answer may still be on its way there; with a login, a new connection takes
+        # longer than to read a short stretch.
+        self._cluster.drop("fetch 0", idle=False)
         position = Position(offset=self._position, topic_id=topic.topic_id)
         reader.assign({self._key: position}, {self._key[0]: topic})
         return reader

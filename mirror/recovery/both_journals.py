@@ -39,6 +39,14 @@ def take_over(
     return [each.result() for each in begun]
 
 
+def entries(
+    writers: Sequence[JournalWriter], *, seconds: float
+) -> list[tuple[Entry, ...]]:
+    """What each says now. Raises as its `entries`."""
+    begun = at_once([partial(each.entries, seconds=seconds) for each in writers])
+    return [each.result() for each in begun]
+
+
 def write(
     writers: Sequence[JournalWriter], entries: Sequence[Entry], *, seconds: float
 ) -> list[MirrorError]:

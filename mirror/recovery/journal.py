@@ -19,10 +19,11 @@ from typing import TYPE_CHECKING, Any
 from mirror import retry
 from mirror.batches import records
 from mirror.batches.reading import TopicReader
-from mirror.batches.writing import append, ensure_topic, write
+from mirror.batches.writing import append, ensure_topic
 from mirror.clusters import hanging
 from mirror.clusters.admin import topic_admin
 from mirror.clusters.transactions import Producer
+from mirror.clusters.wire.write import Write
 from mirror.errors import (
     MALFORMED,
     BrokerError,
@@ -172,11 +173,16 @@ class JournalReader:
         self._entries: list[Entry] = []
 
     def read(
-        self, *, wait: bool = True, seconds: float = PATIENCE_SECONDS
+        self,
+        *,
+        wait: bool = True,
+        seconds: float = PATIENCE_SECONDS,
+        shown: Topic | None = None,
     ) -> tuple[Entry, ...]:
         """All entries in order; none while there is no journal. Without `wait` it stops
         before an operator's open transaction. A leader that moves or dies is waited for
-        so long, unless the whole cluster does not answer.
+        so long, unless the whole cluster does not answer. `shown`: the journal as
+        the cluster has shown it.
 
         Raises:
             ClusterError: the cluster does not answer, or an entry cannot be read.
@@ -184,11 +190,12 @@ class JournalReader:
         until = time.monotonic() + seconds
         pause = 0.0
         while True:
-            if (shown := self._cluster.topic(TOPIC)) is None:
+            known, shown = shown or self._cluster.topic(TOPIC), None
+            if known is None:
                 self._begin()
                 return ()
             try:
-                self._follow(shown, wait=wait)
+                self._follow(known, wait=wait)
             except RecreatedError:
                 self._begin()
             except (UnreachableError, BrokerError) as error:
@@ -231,6 +238,8 @@ class JournalWriter:
         self.alias = cluster.alias
         self.in_doubt = False
         """Whether the last entry may be there although `write` failed."""
+        self._shown: Mapping[str, Topic] | None = None
+        """The journal as it was when the last entries were written."""
         self._cluster = cluster
         self._reader = reader or JournalReader(cluster)
         self._most = topic_admin.max_message_bytes(cluster, [TOPIC])[TOPIC]
@@ -297,15 +306,22 @@ class JournalWriter:
             time.sleep(pause)
 
     def _write(self, entries: Sequence[Entry], batch: EncodedBatch) -> None:
-        write(self._cluster, {TOPIC: [batch]}, self._producer)
+        # Who took the last entries leads it still, or says that it does not: a note
+        # waits for no more answers than it must, as producers may be blocked meanwhile.
+        topics = self._shown or self._cluster.topics([TOPIC])
+        self._shown = None
+        if not self._producer.v2:
+            self._producer.add_partitions([(TOPIC, 0)])
+        Write(self._cluster, self._producer, {(TOPIC, 0): [batch]}, topics).finish()
         self.in_doubt = True
         self._producer.commit()
         # Waits for the transaction's end, without which the next one could undo it.
-        if not self._shows(entries):
+        if missing(entries, self._reader.read(seconds=0.0, shown=topics[TOPIC])):
             raise ClusterError(
                 f"cluster {self.alias}: {TOPIC} does not show what was written"
             )
         self.in_doubt = False
+        self._shown = topics
 
     def _retaken(self, entries: Sequence[Entry]) -> bool:
         """After a failed attempt, whether the entries are there all the same.
@@ -315,14 +331,11 @@ class JournalWriter:
         """
         self._producer.retake()  # which ends what is open, one way or the other
         self._end_hanging()
-        there = self._shows(entries)
+        there = not missing(entries, self.entries())
         self.in_doubt = False
         if not there:
             self._require_alone(entries[0])
         return there
-
-    def _shows(self, entries: Sequence[Entry]) -> bool:
-        return not missing(entries, self.entries())
 
     def _require_alone(self, entry: Entry) -> None:
         for each in self.entries():

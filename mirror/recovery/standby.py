@@ -74,9 +74,10 @@ def read(target: Cluster, source_alias: str, kinds: Collection[str]) -> Standby 
             or a newer version of mirror has written it.
     """
     topic = topic_name(source_alias)
-    if target.topic(topic) is None:
+    if (shown := target.topic(topic)) is None:
         return None
-    newest = {key: value for _, key, value in TopicReader(target, topic).read()}
+    reader = TopicReader(target, topic)
+    newest = {key: value for _, key, value in reader.read(shown=shown)}
     return _standby(_decoded(topic, newest, {*kinds, LOOKS}), kinds)
 
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from pyspark import TaskContext
 
-from mirror import log, retry
+from mirror import log
 from mirror.clusters import error_counts
 from mirror.host import process_use
 from mirror.relay import report
@@ -179,7 +179,6 @@ def _slot(plan: LeasePlan, number: int, log_settings: log.Settings) -> Copier:
         del _slots[key]  # a closed one never answers, and the next may not begin
         known[1].close()
     log.set_up(*log_settings)
-    retry.be_quiet()
     slot = Copier(partial(Slot, plan, number))
     _slots[key] = (made_for, slot)
     return slot

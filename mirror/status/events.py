@@ -15,8 +15,6 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-import structlog
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
@@ -24,8 +22,6 @@ FORMAT_VERSION = 1
 MOST_OF_A_KIND = 250
 """Frequent events must not push out rare ones."""
 _LOG_AGAIN_SECONDS = 60.0
-
-log = structlog.get_logger()
 
 
 class EventKind(StrEnum):
@@ -216,4 +212,7 @@ def _log(event: Event) -> None:
     if event.times > 1:
         said["times"] = event.times
     said = {name: value for name, value in said.items() if value != ""}
+    import structlog  # noqa: PLC0415  commands that log no event need not wait for it
+
+    log = structlog.get_logger()
     getattr(log, event.level)(event.text, kind=event.kind.value, **said)

@@ -39,7 +39,7 @@ def ends(cluster: Cluster, topics: Collection[str]) -> dict[str, list[int]]:
         for number in range(there[name].partitions)
     ]
     found = topic_admin.list_offsets(
-        cluster, keys, timestamp=topic_admin.LATEST, committed=False
+        cluster, keys, timestamp=topic_admin.LATEST, committed=False, topics=there
     )
     by_topic: dict[str, list[int]] = {name: [] for name in topics}
     for key in keys:

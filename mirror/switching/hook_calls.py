@@ -20,9 +20,8 @@ import subprocess
 import time
 from typing import TYPE_CHECKING
 
-from mirror.config.origins import HIDDEN
+from mirror.config.traits import HIDDEN
 from mirror.errors import MirrorError, system_error
-from mirror.web.access import read_secret
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -139,6 +138,8 @@ def post(
 ) -> HookAnswer:
     """Send a POST; the status of the answer is what the hook says."""
     import httpx  # noqa: PLC0415  most hooks are commands
+
+    from mirror.web.access import read_secret  # noqa: PLC0415
 
     until = time.monotonic() + seconds
     raw = b""

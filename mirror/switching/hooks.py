@@ -14,14 +14,12 @@ from typing import TYPE_CHECKING
 
 from pydantic import SecretStr
 
-from mirror.config.origins import HIDDEN
-from mirror.config.traits import is_file, may_hide_secrets, settings, traits
+from mirror.config.traits import HIDDEN, is_file, may_hide_secrets, settings, traits
 from mirror.errors import MirrorError
 from mirror.policy.names import CANARY
 from mirror.switching import hook_calls
 from mirror.switching.hook_calls import Call, Said
 from mirror.switching.stage import StepError
-from mirror.web.access import read_secret
 
 if TYPE_CHECKING:
     from mirror.config.hook_settings import HookConfig
@@ -179,6 +177,8 @@ def secrets_of(config: MirrorConfig, *hooks: HookConfig) -> set[str]:
                     if secret is None or secret.search(key)
                 }
             elif value is not None and is_file(info) and name.endswith(_SECRET_FILES):
+                from mirror.web.access import read_secret  # noqa: PLC0415  few have any
+
                 try:
                     found.add(read_secret(value, None))
                 except MirrorError:  # then the hook could not read it, either

@@ -1,9 +1,8 @@
 """Whether the last records of each partition are the same on both clusters.
 
-Main function: `compare`: record by record, as `mirror verify` does, but only the end of
-each partition, in this process, and until the step's time is up. `begin` does it ahead
-in a thread: what was copied until the cut stays as it is, and while producers are
-stopped the clusters have time for it.
+Main function: `compare`, which gives the outcome of `equal_ends`. `begin` has that done
+ahead in a thread, which also loads it: what was copied until the cut stays as it is,
+and while producers are stopped the clusters have time for it.
 """
 
 from __future__ import annotations
@@ -17,20 +16,12 @@ from typing import TYPE_CHECKING
 from mirror.clusters import patience
 from mirror.clusters.reach import Reach
 from mirror.errors import MirrorError
-from mirror.proving.continuous.step import ProofStep
-from mirror.proving.run_files import RunFiles
-from mirror.proving.runner import InProcess
-from mirror.proving.sides import keeping
-from mirror.status.wording import some
 
 if TYPE_CHECKING:
-    from mirror.proving.continuous.step import Outcome
+    from collections.abc import Callable
+
     from mirror.switching.stage import Stage
 
-MOST = 1000
-"""Source offsets of each partition."""
-_RANGE_BYTES = 8 << 20
-_AT_ONCE = 8
 _BESIDE = "last records"
 
 
@@ -40,6 +31,11 @@ class LastRecords:
 
     text: str
     warnings: tuple[str, ...] = ()
+
+
+def load() -> None:
+    """Begin to load what compares, which takes Python half a second of CPU."""
+    threading.Thread(target=_loaded, name="mirror-load-ahead", daemon=True).start()
 
 
 def begin(stage: Stage) -> None:
@@ -90,44 +86,11 @@ def compare(stage: Stage) -> LastRecords:
 
 
 def _compare(stage: Stage) -> LastRecords:
-    step = ProofStep(stage.config, stage.flow, stage.source, stage.target, InProcess())
-    outcomes: list[Outcome] = []
-    with RunFiles() as files, keeping():
-        found = step.survey(files, {}, ".*")
-        ends = [
-            replace(of, source_first=max(of.source_first, of.source_end - MOST))
-            for of in found.partitions
-        ]
-        for at in range(0, len(ends), _AT_ONCE):
-            if time.monotonic() > stage.deadline:
-                break
-            stage.tell(f"compared {at} of {some(len(ends), 'partition')}")
-            some_ends = tuple(ends[at : at + _AT_ONCE])
-            chosen = {
-                (of.topic, of.partition): list(step.ranges(found, files, of, most=MOST))
-                for of in some_ends
-            }
-            proven = step.prove(
-                replace(found, partitions=some_ends),
-                files, chosen, at=time.time(), range_bytes=_RANGE_BYTES,
-            )  # fmt: skip
-            outcomes += proven.values()
-    findings = [each for outcome in outcomes for each in outcome.findings]
-    failures = [each.failure for each in outcomes if each.failure]
-    warnings = [*found.unproven.values(), *failures[:1]]
-    if findings:
-        first = findings[0]
-        warnings.append(
-            f"{some(len(findings), 'finding')} among the last records, such as "
-            f"{first.kind} in {first.topic}-{first.partition} at offset "
-            f"{first.source if first.source is not None else first.target}: "
-            f"`mirror verify --flow '{stage.flow.name}'` names all"
-        )
-    if left := len(ends) - len(outcomes):
-        warnings.append(f"{some(left, 'partition')} not compared: no time was left")
-    alike = sum(not each.findings and not each.failure for each in outcomes)
-    return LastRecords(
-        text=f"the last {MOST:,} records are equal in {alike} of "
-        f"{some(len(ends), 'partition')}",
-        warnings=tuple(warnings),
-    )
+    text, warnings = _loaded()(stage)
+    return LastRecords(text=text, warnings=warnings)
+
+
+def _loaded() -> Callable[[Stage], tuple[str, tuple[str, ...]]]:
+    from mirror.switching.equal_ends import compare as compared  # noqa: PLC0415
+
+    return compared

@@ -111,7 +111,7 @@ class Operator:
         with patience.until(time.monotonic() + self._most_seconds):
             ends = self._clusters, self._readers
             self._journals = both_journals.take_over(pair, *ends)
-            found = [e.entries(seconds=self._most_seconds) for e in self._journals]
+            found = both_journals.entries(self._journals, seconds=self._most_seconds)
             self._heed(*found)
             entries = roles.merged(*found, pair=pair)
             for cluster, there in zip(self._clusters, found, strict=True):

@@ -8,6 +8,7 @@ was blocked. Failovers: 1,000 groups of 100 partitions, and cluster A is killed.
 
 from __future__ import annotations
 
+import compileall
 from contextlib import closing
 from datetime import UTC, datetime
 import json
@@ -25,6 +26,7 @@ from rich.console import Console
 from rich.table import Table
 import typer
 
+import mirror
 from mirror.clusters.admin import group_offsets
 from mirror.clusters.admin.group_offsets import CommittedOffset
 from mirror.clusters.cluster import Cluster
@@ -139,6 +141,8 @@ def main(
 ) -> None:
     """Measure; writes the figures to artifacts/bench/switching."""
     console = Console()
+    # As pip does: where Python writes no bytecode, each command would compile it again.
+    compileall.compile_dir(Path(mirror.__file__).parent, quiet=1)
     results: dict[str, Any] = {"switches": [], "blocks": [], "failovers": []}
     results["hook_seconds"] = hook_seconds
     with tempfile.TemporaryDirectory(prefix="mirror-switching-") as scratch:

@@ -60,5 +60,5 @@ def beside(work: Callable[[threading.Event], None]) -> Iterator[None]:
     finally:
         stop.set()
         thread.join()
-    if failures:
-        raise failures[0]
+        if failures:  # also where the block failed, which may be why
+            raise failures[0]

@@ -90,6 +90,25 @@ def test_lost_answers(
         assert numbers(cluster, pair) == list(range(2 * len(LOST)))
 
 
+def test_a_leader_is_asked_for_once(
+    clusters: dict[str, PlaygroundCluster],
+    topic_name: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A note asks the cluster for nothing that the last one has found out: producers
+    may be blocked meanwhile.
+    """
+    pair = f"{topic_name}<->B"
+    with connected(clusters["b"].bootstrap) as cluster:
+        writer = JournalWriter(cluster, pair)
+        writer.write(entry(pair, 0))
+        with monkeypatch.context() as patched:
+            patched.setattr(cluster, "topics", lambda *_: pytest.fail("asked again"))
+            writer.write(entry(pair, 1))
+            writer.write(entry(pair, 2))
+        assert numbers(cluster, pair) == [0, 1, 2]
+
+
 @pytest.mark.parametrize("newest", [None, {}], ids=["v2", "v1"])
 @pytest.mark.parametrize("api", ["Produce", "EndTxn"])
 @pytest.mark.parametrize("later", ["has taken over", "is writing", "has written"])

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from mirror import retry
 from mirror.clusters.cluster import Cluster
 from mirror.offsets.offset_map import OffsetMap
 from tests.simulation import mapping
@@ -47,7 +46,6 @@ class Verdict:
 
 def run(seed: int, *, faults: bool = True) -> Verdict:
     """One history."""
-    retry.be_quiet()
     world = World(seed)
     network = Network(world)
     wrong = ""

@@ -171,8 +171,9 @@ def test_what_is_asked_often_loads_little(
 
 
 def test_a_switch_begins_without_what_it_may_not_need() -> None:
-    """Commands that switch begin without Arrow, compiled kernels, an HTTP client, and
-    what compares records: in a disaster no one waits for these.
+    """Commands that switch begin without Arrow, compiled kernels, an HTTP client, what
+    compares records, what logs, and readers of other formats: in a disaster no one
+    waits for these.
     """
     code = "import sys, mirror.cli.switch, mirror.switching.steps; print(*sys.modules)"
     ended = subprocess.run(
@@ -183,6 +184,7 @@ def test_a_switch_begins_without_what_it_may_not_need() -> None:
     assert "mirror.switching.steps.prove" in loaded
     kernels = {"numba", "llvmlite", "mirror.batches.compiled"}
     assert not {"pyarrow", "pyspark", "httpx", "mirror.proving", *kernels} & loaded
+    assert not {"stamina", "structlog", "yaml", "mirror.config.mm2.properties"} & loaded
 
 
 @pytest.mark.parametrize(

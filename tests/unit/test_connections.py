@@ -96,6 +96,19 @@ def test_what_ended_while_idle_is_replaced(
     assert used.closed
 
 
+def test_connections_that_wait_for_nothing_may_stay(
+    ends: tuple[Broker, Cluster],
+) -> None:
+    """Who leaves answers behind drops only the connections on which some may come."""
+    _, cluster = ends
+    used = _used(cluster)
+    cluster.drop(_CONTROL, idle=False)
+    assert cluster.connection(1) is used
+    used.send(_find())
+    cluster.drop(_CONTROL, idle=False)
+    assert used.closed
+
+
 def test_what_nobody_asked_for_ends_a_connection(
     ends: tuple[Broker, Cluster],
 ) -> None:

@@ -7,7 +7,6 @@ import time
 
 import pytest
 
-from mirror import retry
 from mirror.errors import BrokerError, NoLeaderError, UnreachableError
 from mirror.retry import Backoff, patiently
 
@@ -49,7 +48,6 @@ def test_a_cluster_is_asked_until_it_answers(
 ) -> None:
     """Three answers of "not yet" are neither logged nor printed."""
     caplog.set_level(logging.DEBUG)
-    retry.be_quiet()
     assert patiently(_answers(error, error, error, 7)) == 7
     assert (*capfd.readouterr(), caplog.text) == ("", "", "")
 

@@ -19,7 +19,7 @@ from kafka.protocol.metadata import ApiVersionsRequest
 from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 
 from mirror.clusters import codes
-from mirror.clusters.auth import kerberos, refusals, tokens
+from mirror.clusters.auth import kerberos, refusals
 from mirror.clusters.auth.security import sasl_client, tls_context, uses_sasl, uses_tls
 from mirror.clusters.patience import left
 from mirror.clusters.wire.line import Line, TlsLine
@@ -138,6 +138,8 @@ def authenticate(
     where = f"cluster {config.alias}: {connection.address}"
     client: Any
     if config.sasl_mechanism == "OAUTHBEARER":
+        from mirror.clusters.auth import tokens  # noqa: PLC0415  rarely needed
+
         client = Bearer(tokens.token_of(config), config.sasl_oauthbearer_extensions)
     elif config.sasl_mechanism == "GSSAPI":
         client = kerberos.exchange(config, host, where)
@@ -174,6 +176,8 @@ def authenticate(
 
 def _refused(config: ClusterConfig, where: str, said: str) -> AuthenticationError:
     if config.sasl_mechanism == "OAUTHBEARER":
+        from mirror.clusters.auth import tokens  # noqa: PLC0415  rarely needed
+
         tokens.forget(config)
     if config.sasl_mechanism == "GSSAPI":
         kerberos.forget(config)

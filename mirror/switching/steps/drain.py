@@ -15,7 +15,7 @@ from mirror.offsets import progress
 from mirror.offsets.progress import NO_ID, Progress, ProgressReader
 from mirror.recovery import risk
 from mirror.status.wording import some
-from mirror.switching import schemas, whole
+from mirror.switching import last_records, schemas, whole
 from mirror.switching.stage import Done, Stage, Step, StepError, nothing_to_undo
 from mirror.switching.steps.fence import cut_of
 
@@ -58,8 +58,6 @@ def _catch_up(stage: Stage) -> Done:
         if not lacks or lacks in str(error):
             raise
         raise StepError(f"{error}; {lacks}") from error
-    from mirror.switching import last_records  # noqa: PLC0415  as in `prove`
-
     last_records.begin(stage)
     return Done(
         text=f"{len(cut)} of {some(len(cut), 'partition')} at their end"

@@ -7,8 +7,6 @@ ends then, is what the next steps work with.
 
 from __future__ import annotations
 
-from importlib import import_module
-import threading
 import time
 from typing import TYPE_CHECKING
 
@@ -17,7 +15,7 @@ from mirror.metadata.topics import select
 from mirror.policy.names import CANARY, is_heartbeats
 from mirror.recovery import roles
 from mirror.status.wording import some
-from mirror.switching import fences, fencing, hooks, quiet
+from mirror.switching import fences, fencing, hooks, last_records, quiet
 from mirror.switching.quiet import Quiet
 from mirror.switching.stage import Done, Stage, Step, StepError
 
@@ -38,6 +36,7 @@ def _fence(stage: Stage) -> Done:
         called, warnings = hooks.attempt(stage, hooks.STOP_PRODUCERS)
         text = f"{stage.flow.source} does not answer: its fence is owed"
         return Done(text="; ".join(filter(None, (called, text))), warnings=warnings)
+    last_records.load()  # while hooks work, and logs must stand still for a second
     called = hooks.call(stage, hooks.STOP_PRODUCERS)
     fenced = called or "producers stopped"
     ours = stage.pair.scope == CANARY  # whose producer stops by itself
@@ -63,7 +62,6 @@ def _fence(stage: Stage) -> Done:
             text = "; ".join(filter(None, (text, *_abort(stage, found, aborted))))
         return f"although {called}: {text}" if called and text else text
 
-    _load_ahead()
     stage.wait(busy)
     return Done(
         text=f"{fenced}; no write for 1.0 s, no open transaction",
@@ -78,18 +76,6 @@ def _fence(stage: Stage) -> Done:
         if aborted
         else (),
     )
-
-
-def _load_ahead() -> None:
-    """While logs must stand still for a second there is nothing else to do; the next
-    step needs what takes Python half a second to load.
-    """
-    threading.Thread(
-        target=import_module,
-        args=("mirror.switching.last_records",),
-        name="mirror-load-ahead",
-        daemon=True,
-    ).start()
 
 
 def _abort(stage: Stage, found: Quiet, aborted: set[str]) -> list[str]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from mirror.clusters.admin import topic_admin
 from mirror.recovery import roles
 from mirror.status.wording import named, some
-from mirror.switching import arrivals, failover_report, hooks
+from mirror.switching import arrivals, failover_report, hooks, last_records
 from mirror.switching.stage import Done, Stage, Step, nothing_to_undo
 from mirror.switching.steps.assess import look
 from mirror.switching.steps.fence import cut_of
@@ -30,9 +30,6 @@ _COMMIT_SECONDS = 10.0
 def _prove(stage: Stage) -> Done:
     if not stage.planned:
         return failover_report.told(stage, look(stage))
-    # Loads pyarrow and more kernels, for which no failover should wait.
-    from mirror.switching import last_records  # noqa: PLC0415
-
     compared = last_records.compare(stage)  # applications arrive meanwhile
     wrote, producers_missing = _producers(stage)
     moved, groups_missing = _groups(stage)

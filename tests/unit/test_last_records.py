@@ -1,0 +1,62 @@
+"""Steps that block producers wait for nothing that only the last step needs."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from mirror.config.schema import MirrorConfig
+from mirror.recovery.journal import Kind
+from mirror.switching import last_records
+from mirror.switching.stage import Stage
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = pytest.mark.unit
+
+
+@pytest.fixture
+def loaded(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
+    """Until it is set, what compares is not loaded."""
+    done = threading.Event()
+
+    def slowly() -> object:
+        assert done.wait(20)
+        return lambda _stage: ("equal in 1 of 1 partition", ())
+
+    monkeypatch.setattr(last_records, "_loaded", slowly)
+    monkeypatch.setattr(last_records.Reach, "__call__", lambda *_: None)
+    yield done
+    done.set()
+
+
+def stage() -> Stage:
+    config = MirrorConfig.model_validate(
+        {
+            "clusters": {alias: {"bootstrap_servers": "x:1"} for alias in "AB"},
+            "flows": {"A->B": {}, "B->A": {}},
+            "recovery": {"A<->B": {"active": "A", "fence": "confirmed"}},
+        }
+    )
+    return Stage(
+        kind=Kind.SWITCH, config=config, pair=config.recovery["A<->B"],
+        flow=config.flows["A->B"], reverse=config.flows["B->A"],
+        source_or_none=None, target_or_none=None, notes={},
+        note=lambda _: None, tell=lambda _: None, deadline=time.monotonic() + 20,
+    )  # fmt: skip
+
+
+def test_what_compares_is_loaded_beside_the_steps(loaded: threading.Event) -> None:
+    """The comparison begins without waiting for it; the last step has the outcome."""
+    here = stage()
+    last_records.load()
+    last_records.begin(here)
+    (begun,) = here.beside.values()
+    assert not begun.done()
+    loaded.set()
+    assert last_records.compare(here).text == "equal in 1 of 1 partition"
+    assert begun.done()
