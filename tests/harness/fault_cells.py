@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from collections import Counter
 import contextlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 import re
 import time
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from mirror.recovery import losses
 from tests.harness.admin import copied_records
@@ -33,9 +33,17 @@ if TYPE_CHECKING:
     from tests.harness.service import RunningMirror
     from tests.harness.witness import Order
 
-Shape = Literal["one way", "both ways", "chain", "merge"]
-"""One flow; a second one brings the topic back; a second one copies it on; or flows
-from two more sources write to the same copy. All but the first keep the topic's name.
+Shape = Literal["one way", "both ways", "merge", "chain"]
+"""One flow; a second one copies what is written at the target back; flows from two more
+sources write to the same copy; or a second one copies it on. All but the first keep the
+topic's name.
+"""
+SHAPES: tuple[Shape, ...] = get_args(Shape)
+
+Alone = Literal["", "same", "pace", "own"]
+"""Why a fault strikes one flow alone: each flow connects to its clusters and reads its
+source in the same way; it changes only the pace at which brokers work; or it strikes
+what belongs to one flow. Empty: it strikes every shape.
 """
 
 PARTITIONS = 4
@@ -62,9 +70,13 @@ class Lab:
     folder: Path | None = None
     """Where a service of the cell's own takes its clock or its hosts from."""
     merged: tuple[NumberedLoad, ...] = ()
-    """What other sources send to the same copy."""
+    """What others send to the topic, each at its cluster."""
     farther: tuple[str, ...] = ()
     """Clusters that have the topic's records, too, under the copy's name."""
+    noted: dict[bytes, int] = field(default_factory=dict)
+    """At which offset of the source each key of its load is."""
+    gone: dict[str, set[bytes]] = field(default_factory=dict)
+    """What a cluster itself lost of the topic after it was copied."""
 
     @property
     def loads(self) -> tuple[NumberedLoad, ...]:
@@ -98,6 +110,7 @@ class Cell:
     idle: bool = False
     """Nothing is sent while the fault lasts."""
     shape: Shape = "one way"
+    alone: Alone = ""
     false_clock: bool = False
     """Whether it is a service of its own, with a clock that can be set."""
     by_name: bool = False
@@ -111,7 +124,8 @@ class Cell:
 
     @property
     def id(self) -> str:
-        return re.sub(r"[^a-z]+", "-", self.fault.lower()).strip("-")
+        said = f"{self.shape} {self.fault}".lower()
+        return re.sub(r"[^a-z]+", "-", said).strip("-")
 
     @property
     def strikes_any(self) -> bool:
@@ -132,6 +146,8 @@ class Outcome:
     """
 
 
+_OF_FLOWS = {"source", "cluster"}
+"""Labels of alerts that are about a flow or a cluster, which may be another test's."""
 _Seen = Counter[tuple[str, str]]
 """How often a state and its reason were seen."""
 
@@ -165,22 +181,18 @@ def trial(cell: Cell, lab: Lab, prometheus: Prometheus) -> Outcome:
             lab.load.send(200)
         ended, sent = time.monotonic(), _sent(lab)
         if cell.loses:
-            wait_for(lambda: lost(lab).keys() == sent.keys())
-        gone = lost(lab) if cell.loses else {}
+            wait_for(lambda: _lost(lab).keys() == sent.keys())
+        missed = _missed(lab) if cell.loses else set()
         with Witness(bootstrap) as witness:
             witness.begin(lab.copy)
-            witness.wait_each(
-                {p: len(keys) - len(gone.get(p, ())) for p, keys in sent.items()}
-            )
+            counts = _without(missed | lab.gone.get(bootstrap, set()), sent)
+            witness.wait_each({p: len(keys) for p, keys in counts.items()})
         seconds = time.monotonic() - ended
         lab.mirror.wait_until(lambda _: _is_well(lab), _RECOVERED_SECONDS)
     for load in lab.loads:
         load.send(500)
-    expected = {
-        p: [key for n, key in enumerate(keys) if n not in gone.get(p, ())]
-        for p, keys in _sent(lab).items()
-    }
     for each in (bootstrap, *lab.farther):
+        expected = _without(missed | lab.gone.get(each, set()), _sent(lab))
         with Witness(each) as witness:
             witness.begin(lab.copy)
             witness.wait(sum(map(len, expected.values())), _RECOVERED_SECONDS)
@@ -198,7 +210,11 @@ def trial(cell: Cell, lab: Lab, prometheus: Prometheus) -> Outcome:
 def _sent(lab: Lab) -> Order:
     """What all sources have sent to each partition, one source after the other."""
     orders = [load.order for load in lab.loads]
-    return {p: [key for order in orders for key in order[p]] for p in orders[0]}
+    return {p: [key for each in orders for key in each.get(p, ())] for p in orders[0]}
+
+
+def _without(gone: set[bytes], order: Order) -> Order:
+    return {p: [key for key in keys if key not in gone] for p, keys in order.items()}
 
 
 def _by_source(found: Order) -> Order:
@@ -215,21 +231,21 @@ def _look(
     cell: Cell, lab: Lab, prometheus: Prometheus, seen: _Seen, alerts: set[str]
 ) -> bool:
     """Note what status and alerts say now; whether the fault has shown by now."""
-    flow = lab.mirror.flow(lab.flow)
-    for each in (flow, *flow["partitions"]):
-        if each["reason"] or each["state"] != "RUNNING":
-            seen[each["state"], _plain(each["reason"], lab)] += 1
-    alerts |= {
-        found["labels"]["alertname"]
-        for found in prometheus.ask("alerts")["alerts"]
-        if found["state"] == "firing"
-        and {lab.alias, "T"} & set(found["labels"].values())
-    }
+    if lab.mirror.runs:
+        flow = lab.mirror.flow(lab.flow)
+        for each in (flow, *flow["partitions"]):
+            if each["reason"] or each["state"] != "RUNNING":
+                seen[each["state"], _plain(each["reason"], lab)] += 1
+    for found in prometheus.ask("alerts")["alerts"]:
+        labels = found["labels"]
+        ours = {lab.alias, "T"} & set(labels.values())
+        if found["state"] == "firing" and (ours or not _OF_FLOWS & labels.keys()):
+            alerts.add(labels["alertname"])
     shown = any(cell.reason in reason for _, reason in seen) or not cell.reason
     return shown and (not cell.alert or cell.alert in alerts)
 
 
-def lost(lab: Lab) -> dict[int, set[int]]:
+def _lost(lab: Lab) -> dict[int, set[int]]:
     """The offsets of each partition that the flow's ledger names."""
     found: dict[int, set[int]] = {}
     with connected(lab.target.bootstrap) as cluster:
@@ -239,6 +255,17 @@ def lost(lab: Lab) -> dict[int, set[int]]:
             offsets = range(loss.first, loss.last + 1)
             found.setdefault(loss.partition, set()).update(offsets)
     return found
+
+
+def _missed(lab: Lab) -> set[bytes]:
+    """What was sent at those offsets."""
+    lost = _lost(lab)
+    return {
+        key
+        for p, keys in lab.load.order.items()
+        for key in keys
+        if lab.noted.get(key) in lost.get(p, ())
+    }
 
 
 def _plain(reason: str, lab: Lab) -> str:

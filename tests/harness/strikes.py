@@ -5,7 +5,7 @@ What it does to the clusters or to the service lasts while its block runs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 import contextlib
 from contextlib import AbstractContextManager, closing, contextmanager
 import shutil
@@ -13,7 +13,7 @@ import socket
 import subprocess
 from typing import TYPE_CHECKING
 
-from confluent_kafka import OFFSET_END
+from confluent_kafka import KafkaException
 from kafka import KafkaAdminClient, TopicPartition
 from kafka.protocol.admin import ElectionType
 
@@ -21,7 +21,14 @@ from mirror.clusters.cluster import Cluster
 from mirror.config.cluster_settings import ClusterConfig
 from mirror.offsets import progress, runs
 from mirror.playground.secured import USER
-from tests.harness.admin import alter_topic, delete_records, end_offsets
+from tests.harness.admin import (
+    add_partitions,
+    alter_topic,
+    create_topic,
+    delete_records,
+    delete_topic,
+    end_offsets,
+)
 from tests.harness.clocks import set_clock
 from tests.harness.cut_off import in_sync, leader_of
 from tests.harness.load import producer
@@ -31,7 +38,7 @@ from tests.harness.quotas import limit
 from tests.harness.standing import StandingMirror
 from tests.harness.suspending import suspended
 from tests.harness.waiting import beside, wait_for
-from tests.harness.witness import read_topic
+from tests.harness.witness import Witness, read_topic
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -187,21 +194,29 @@ def moved(side: str, *topics: str) -> Strike:
                 for found in admin.describe_topics([*(topics or own)])
                 for each in found["partitions"]
             }
-            admin.alter_partition_reassignments(chosen)
-            wait_for(lambda: not admin.list_partition_reassignments())
-            elected: dict[str, list[int]] = {}
-            for place in chosen:
-                elected.setdefault(place.topic, []).append(place.partition)
-            admin.elect_leaders(ElectionType.PREFERRED, elected)
-        for place, replicas in chosen.items():
-            wait_for(
-                lambda place=place, first=replicas[0]: (
-                    leader_of(cluster.bootstrap, *place) == first
-                )
-            )
+        _place(cluster, chosen)
         yield
 
     return strike
+
+
+def _place(
+    cluster: PlaygroundCluster, chosen: Mapping[TopicPartition, list[int]]
+) -> None:
+    """Give partitions these replicas, of which the first one leads."""
+    with _admin(cluster) as admin:
+        admin.alter_partition_reassignments(chosen)
+        wait_for(lambda: not admin.list_partition_reassignments())
+        elected: dict[str, list[int]] = {}
+        for place in chosen:
+            elected.setdefault(place.topic, []).append(place.partition)
+        admin.elect_leaders(ElectionType.PREFERRED, elected)
+    for place, replicas in chosen.items():
+        wait_for(
+            lambda place=place, first=replicas[0]: (
+                leader_of(cluster.bootstrap, *place) == first
+            )
+        )
 
 
 def progress_of(lab: Lab) -> str:
@@ -244,6 +259,71 @@ def short_of_replicas(topic: Callable[[Lab], str]) -> Strike:
             alter_topic(cluster.bootstrap, name, min_insync_replicas="2")
 
     return strike
+
+
+def unclean(side: str) -> Strike:
+    """What is sent while one broker has all of the topic is copied, and then lost with
+    that broker: another one leads that was away.
+    """
+
+    @contextmanager
+    def strike(lab: Lab) -> Iterator[None]:
+        cluster: PlaygroundCluster = getattr(lab, side)
+        topic = lab.topic if side == "source" else lab.copy
+        for each, name in ((lab.source, lab.topic), (lab.target, lab.copy)):
+            alter_topic(
+                each.bootstrap,
+                name,
+                min_insync_replicas="1",
+                unclean_leader_election_enable="true",
+            )
+        first, last, _ = sorted(cluster.nodes)
+        _place(
+            cluster, {TopicPartition(topic, p): [first, last] for p in lab.load.order}
+        )
+        cluster.kill(last)
+        before = lab.load.order
+        lab.load.send(200)
+        for each in (lab.target.admin_bootstrap, *lab.farther):
+            with Witness(each) as witness:
+                witness.begin(lab.copy)
+                witness.wait(sum(load.total for load in lab.loads))
+        lost = {
+            key for p, keys in lab.load.order.items() for key in keys[len(before[p]) :]
+        }
+        if cluster.admin_bootstrap in (lab.target.admin_bootstrap, *lab.farther):
+            lab.gone[cluster.admin_bootstrap] = lost
+        cluster.kill(first)
+        cluster.start(last)
+        for p in before:
+            wait_for(lambda p=p: leader_of(cluster.bootstrap, topic, p) == last)
+        cluster.start(first)
+        yield
+
+    return strike
+
+
+@contextmanager
+def created_again(lab: Lab) -> Iterator[None]:
+    """The source's topic, all of which is copied, is another one of its name."""
+    source = lab.source.admin_bootstrap
+    lab.gone[source] = {
+        key for load in lab.loads for keys in load.order.values() for key in keys
+    }
+    delete_topic(source, lab.topic)
+    with contextlib.suppress(KafkaException):  # the flow back may be faster
+        create_topic(source, lab.topic, len(lab.load.order))
+    lab.load.reconnect(source)
+    yield
+
+
+@contextmanager
+def grown(lab: Lab) -> Iterator[None]:
+    """The source's topic has one more partition, which the load uses, too."""
+    add_partitions(lab.source.admin_bootstrap, lab.topic, len(lab.load.order) + 1)
+    lab.load.add_partition()
+    lab.load.send(200)
+    yield
 
 
 def throttled(side: str, quota: str, value: float) -> Strike:
@@ -352,6 +432,23 @@ def workers_suspended(lab: Lab) -> AbstractContextManager[None]:
 
 
 @contextmanager
+def workers_killed(lab: Lab) -> Iterator[None]:
+    """The processes that copy die."""
+    lab.mirror.kill_workers()
+    yield
+
+
+@contextmanager
+def driver_killed(lab: Lab) -> Iterator[None]:
+    """The service and Spark's JVM die; the service is started again afterwards."""
+    lab.mirror.kill_driver()
+    try:
+        yield
+    finally:
+        lab.mirror.start()
+
+
+@contextmanager
 def overtaken(lab: Lab) -> Iterator[None]:
     """The processes that copy sleep, and retention deletes what is sent meanwhile."""
     place = (lab.source.bootstrap, lab.topic)
@@ -360,7 +457,10 @@ def overtaken(lab: Lab) -> Iterator[None]:
         wait_for(
             lambda: all(end > before[p] + 100 for p, end in end_offsets(*place).items())
         )
-        delete_records(*place, OFFSET_END, partitions=before)
+        for p, found in read_topic(*place).items():
+            delete_records(*place, found[-1].offset() + 1, partitions=[p])
+            gone = lab.gone.setdefault(lab.source.admin_bootstrap, set())
+            gone |= {message.key() for message in found}
         yield
 
 
