@@ -315,6 +315,14 @@ FAULTS = [
         alone="own",
     ),
     Cell(
+        fault="mirror: a damaged record in the journal of its pair",
+        alone="own",
+        strike=strikes.journal_damaged,
+        pair=True,
+        reason="mirror-journal.internal: a record is damaged",
+        alert="MirrorJournalUnread",
+    ),
+    Cell(
         fault="mirror: its clock jumps an hour ahead",
         strike=strikes.clock_set(3600),
         false_clock=True,
@@ -398,6 +406,8 @@ def make_lab(
             hosts = strikes.resolve(tmp_path, strikes.FIRST_ADDRESS)
             named = MirrorWithHosts(config, tmp_path / "named", hosts)
             return stack.enter_context(named)
+        if cell.pair:
+            return stack.enter_context(RunningMirror(config, tmp_path / "pair"))
         if not cell.false_clock:
             return stack.enter_context(standing.hosting(config))
         with monkeypatch.context() as patch:
@@ -451,6 +461,10 @@ def make_lab(
             },
             "flows": {name: {} for name in flows},
         }
+        if cell.pair:
+            config["flows"][f"T->{alias}"] = {}
+            role = {"active": alias, "fence": "confirmed"}
+            config["recovery"] = {f"{alias}<->T": role}
         mirror = service(cell, config)
         for flow in flows:
             mirror.wait_running(flow)

@@ -116,6 +116,8 @@ class Cell:
     by_name: bool = False
     """Whether it is a service of its own, which reaches the target's only broker by a
     name."""
+    pair: bool = False
+    """Whether it is a service of its own, whose clusters are a pair."""
     quick: bool = False
     """Whether `make test` has it, too."""
     ours: bool = False
@@ -231,11 +233,9 @@ def _look(
     cell: Cell, lab: Lab, prometheus: Prometheus, seen: _Seen, alerts: set[str]
 ) -> bool:
     """Note what status and alerts say now; whether the fault has shown by now."""
-    if lab.mirror.runs:
-        flow = lab.mirror.flow(lab.flow)
-        for each in (flow, *flow["partitions"]):
-            if each["reason"] or each["state"] != "RUNNING":
-                seen[each["state"], _plain(each["reason"], lab)] += 1
+    for state, reason in _told(lab) if lab.mirror.runs else ():
+        if reason or state != "RUNNING":
+            seen[state, _plain(reason, lab)] += 1
     for found in prometheus.ask("alerts")["alerts"]:
         labels = found["labels"]
         ours = {lab.alias, "T"} & set(labels.values())
@@ -243,6 +243,18 @@ def _look(
             alerts.add(labels["alertname"])
     shown = any(cell.reason in reason for _, reason in seen) or not cell.reason
     return shown and (not cell.alert or cell.alert in alerts)
+
+
+def _told(lab: Lab) -> list[tuple[str, str]]:
+    """States and reasons of the flow and its partitions, and what is wrong with the
+    journals of its pair.
+    """
+    flow = lab.mirror.flow(lab.flow)
+    told = [(each["state"], each["reason"]) for each in (flow, *flow["partitions"])]
+    members = (
+        each for pair in lab.mirror.status()["pairs"] for each in pair["members"]
+    )
+    return [*told, *(("", each["error"]) for each in members if each["error"])]
 
 
 def _lost(lab: Lab) -> dict[int, set[int]]:
@@ -276,9 +288,5 @@ def _plain(reason: str, lab: Lab) -> str:
 
 
 def _is_well(lab: Lab) -> bool:
-    flow = lab.mirror.flow(lab.flow)
-    return (
-        flow["state"] == "RUNNING"
-        and not flow["reason"]
-        and not any(each["reason"] for each in flow["partitions"])
-    )
+    told = _told(lab)
+    return told[0][0] == "RUNNING" and not any(reason for _, reason in told)

@@ -21,6 +21,7 @@ from mirror.clusters.cluster import Cluster
 from mirror.config.cluster_settings import ClusterConfig
 from mirror.offsets import progress, runs
 from mirror.playground.secured import USER
+from mirror.recovery import journal
 from tests.harness.admin import (
     add_partitions,
     alter_topic,
@@ -560,6 +561,30 @@ def own_topics_damaged(lab: Lab) -> Iterator[None]:
     lab.mirror.kill_workers()  # the next ones read all of it
     yield
     print("own topics", names)
+
+
+@contextmanager
+def journal_damaged(lab: Lab) -> Iterator[None]:
+    """Somebody writes to the journal on the target what is no entry. Then its records
+    up to that one are deleted, and the service brings back what the source's has.
+    """
+    place = (lab.target.admin_bootstrap, journal.TOPIC)
+    pair = f"{lab.alias}<->T".encode()
+
+    def noted() -> list[bytes | None]:
+        found = read_topic(*place).get(0, [])
+        return [each.value() for each in found if each.key() == pair]
+
+    wait_for(noted)
+    role = noted()
+    client = producer(place[0])
+    client.produce(journal.TOPIC, key=pair, value=b'{"version": 1}', partition=0)
+    assert client.flush(30) == 0
+    try:
+        yield
+    finally:
+        delete_records(*place, end_offsets(*place)[0])
+        wait_for(lambda: noted() == role)
 
 
 def _admin(cluster: PlaygroundCluster) -> closing[KafkaAdminClient]:
