@@ -304,10 +304,22 @@ FAULTS = [
     ),
     Cell(
         fault="mirror: a damaged record in its progress topic",
-        strike=strikes.progress_damaged,
+        strike=strikes.damaged(strikes.progress_of, lambda _: "foreign"),
         reason="a record of the progress topic is damaged",
         alert="MirrorFlowDown",
         alone="own",
+    ),
+    Cell(
+        fault="mirror: a damaged record among its pauses",
+        alone="own",
+        strike=strikes.damaged(strikes.pauses_of, lambda lab: lab.flow),
+        alert="MirrorJobFailing",
+    ),
+    Cell(
+        fault="mirror: a damaged record in its standby topic",
+        alone="own",
+        strike=strikes.damaged(strikes.standby_of, lambda lab: f"ends/{lab.topic}"),
+        alert="MirrorJobFailing",
     ),
     Cell(
         fault="mirror: damaged records in its other topics",

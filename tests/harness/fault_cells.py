@@ -86,6 +86,20 @@ class Lab:
     def flow(self) -> str:
         return f"{self.alias}->T"
 
+    @property
+    def ends(self) -> tuple[str, ...]:
+        """Where all records are to be."""
+        return (self.target.admin_bootstrap, *self.farther)
+
+    def wait_level(self) -> None:
+        """Wait until they are; each cluster has lost nothing so far."""
+        count = sum(load.total for load in self.loads)
+        for bootstrap in self.ends:
+            wait_for(lambda at=bootstrap: copied_records(at, self.copy) >= count)
+            with Witness(bootstrap) as witness:
+                witness.begin(self.copy)
+                witness.wait(count, _RECOVERED_SECONDS)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Cell:
@@ -163,7 +177,7 @@ def trial(cell: Cell, lab: Lab, prometheus: Prometheus) -> Outcome:
     alerts: set[str] = set()
     for load in lab.loads:
         load.send(200)
-    wait_for(lambda: copied_records(bootstrap, lab.copy) > 200 * len(lab.loads))
+    lab.wait_level()
     with contextlib.ExitStack() as sending:
         if not cell.idle:
             for load in lab.loads:
@@ -193,7 +207,7 @@ def trial(cell: Cell, lab: Lab, prometheus: Prometheus) -> Outcome:
         lab.mirror.wait_until(lambda _: _is_well(lab), _RECOVERED_SECONDS)
     for load in lab.loads:
         load.send(500)
-    for each in (bootstrap, *lab.farther):
+    for each in lab.ends:
         expected = _without(missed | lab.gone.get(each, set()), _sent(lab))
         with Witness(each) as witness:
             witness.begin(lab.copy)

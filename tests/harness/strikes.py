@@ -21,7 +21,7 @@ from mirror.clusters.cluster import Cluster
 from mirror.config.cluster_settings import ClusterConfig
 from mirror.offsets import progress, runs
 from mirror.playground.secured import USER
-from mirror.recovery import journal
+from mirror.recovery import journal, pauses, standby
 from tests.harness.admin import (
     add_partitions,
     alter_topic,
@@ -29,6 +29,7 @@ from tests.harness.admin import (
     delete_records,
     delete_topic,
     end_offsets,
+    topic_exists,
 )
 from tests.harness.clocks import set_clock
 from tests.harness.cut_off import in_sync, leader_of
@@ -39,7 +40,7 @@ from tests.harness.quotas import limit
 from tests.harness.standing import StandingMirror
 from tests.harness.suspending import suspended
 from tests.harness.waiting import beside, wait_for
-from tests.harness.witness import Witness, read_topic
+from tests.harness.witness import read_topic
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -279,26 +280,24 @@ def unclean(side: str) -> Strike:
                 unclean_leader_election_enable="true",
             )
         first, last, _ = sorted(cluster.nodes)
-        _place(
-            cluster, {TopicPartition(topic, p): [first, last] for p in lab.load.order}
-        )
-        cluster.kill(last)
         before = lab.load.order
-        lab.load.send(200)
-        for each in (lab.target.admin_bootstrap, *lab.farther):
-            with Witness(each) as witness:
-                witness.begin(lab.copy)
-                witness.wait(sum(load.total for load in lab.loads))
-        lost = {
-            key for p, keys in lab.load.order.items() for key in keys[len(before[p]) :]
-        }
-        if cluster.admin_bootstrap in (lab.target.admin_bootstrap, *lab.farther):
-            lab.gone[cluster.admin_bootstrap] = lost
-        cluster.kill(first)
-        cluster.start(last)
-        for p in before:
-            wait_for(lambda p=p: leader_of(cluster.bootstrap, topic, p) == last)
-        cluster.start(first)
+        _place(cluster, {TopicPartition(topic, p): [first, last] for p in before})
+        cluster.kill(last)
+        try:
+            lab.load.send(200)
+            lab.wait_level()
+            lab.gone[cluster.admin_bootstrap] = {
+                key
+                for p, keys in lab.load.order.items()
+                for key in keys[len(before[p]) :]
+            }
+            cluster.kill(first)
+            cluster.start(last)
+            for p in before:
+                wait_for(lambda p=p: leader_of(cluster.bootstrap, topic, p) == last)
+        finally:
+            for node in set(cluster.nodes) - cluster.pids().keys():
+                cluster.start(node)
         yield
 
     return strike
@@ -516,29 +515,44 @@ def checkpoint_damaged(lab: Lab) -> Iterator[None]:
     yield
 
 
-@contextmanager
-def progress_damaged(lab: Lab) -> Iterator[None]:
-    """Somebody writes what mirror cannot read to the progress topic. Then a tombstone
+def damaged(topic: Callable[[Lab], str], key: Callable[[Lab], str]) -> Strike:
+    """Somebody writes what mirror cannot read to one of its topics. Then a tombstone
     takes its place, and brokers compact the topic.
     """
-    bootstrap, topic = lab.target.bootstrap, progress_of(lab)
-    client = producer(bootstrap)
-    client.produce(topic, key=b"foreign", value=b"{}", partition=0)
-    assert client.flush(30) == 0
-    lab.mirror.kill_workers()  # the next ones read all of it
 
-    def removed() -> bool:
-        """Each tombstone ends the segment of the last one, which is then cleaned."""
-        client.produce(topic, key=b"foreign", value=None, partition=0)
+    @contextmanager
+    def strike(lab: Lab) -> Iterator[None]:
+        place = (lab.target.bootstrap, topic(lab))
+        wrong = {"key": key(lab).encode(), "partition": 0}
+        if not topic_exists(*place):
+            create_topic(*place, cleanup_policy="compact")
+        client = producer(place[0])
+        client.produce(place[1], value=b"{}", **wrong)
         assert client.flush(30) == 0
-        found = read_topic(bootstrap, topic, **{"isolation.level": "read_uncommitted"})
-        return not any(m.key() == b"foreign" and m.value() for m in found[0])
+        lab.mirror.kill_workers()  # the next ones read all of it
 
-    try:
-        yield
-    finally:
-        alter_topic(bootstrap, topic, segment_ms="1000", min_cleanable_dirty_ratio="0")
-        wait_for(removed, pause=1.5)
+        def removed() -> bool:
+            """Each tombstone ends the segment of the last one, which is then cleaned."""
+            client.produce(place[1], value=None, **wrong)
+            assert client.flush(30) == 0
+            found = read_topic(*place, **{"isolation.level": "read_uncommitted"})
+            return not any(m.value() == b"{}" for m in found[0])
+
+        try:
+            yield
+        finally:
+            alter_topic(*place, segment_ms="1000", min_cleanable_dirty_ratio="0")
+            wait_for(removed, pause=1.5)
+
+    return strike
+
+
+def pauses_of(lab: Lab) -> str:
+    return pauses.topic_name(lab.alias)
+
+
+def standby_of(lab: Lab) -> str:
+    return standby.topic_name(lab.alias)
 
 
 @contextmanager
