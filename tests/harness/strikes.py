@@ -532,7 +532,7 @@ def damaged(topic: Callable[[Lab], str], key: Callable[[Lab], str]) -> Strike:
         lab.mirror.kill_workers()  # the next ones read all of it
 
         def removed() -> bool:
-            """Each tombstone ends the segment of the last one, which is then cleaned."""
+            """Each tombstone ends the last one's segment, which is then cleaned."""
             client.produce(place[1], value=None, **wrong)
             assert client.flush(30) == 0
             found = read_topic(*place, **{"isolation.level": "read_uncommitted"})
