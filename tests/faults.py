@@ -35,7 +35,7 @@ class Row:
     alerts: str = ""
     seconds: dict[str, str] = field(default_factory=dict)
     """By shape; or why the fault is not tried there."""
-    mm2: str = "-"
+    mm2: str = ""
 
     def take(self, found: dict[str, Any]) -> None:
         """The outcome of mirror's trial."""
@@ -77,8 +77,12 @@ def main(junit: str) -> None:
         else:
             row.mm2 = found["found"]
     for cell in FAULTS:
-        if cell.alone and cell.fault in known:
-            known[cell.fault].seconds |= dict.fromkeys(SHAPES[1:], cell.alone)
+        if (row := known.get(cell.fault)) is None:
+            continue
+        if cell.alone:
+            row.seconds |= dict.fromkeys(SHAPES[1:], cell.alone)
+        if not cell.strikes_any:
+            row.mm2 = "-"
     before, _, rest = page.partition(BEGIN)
     shown = (cell.fault for cell in FAULTS if cell.fault in known)
     lines = "\n".join(known[fault].line(fault) for fault in shown)

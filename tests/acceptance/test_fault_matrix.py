@@ -102,20 +102,17 @@ FAULTS = [
         fault="source: an unclean election loses what only the copy has",
         strike=strikes.unclean("source"),
         idle=True,
-        ours=True,
         alert="MirrorRecordsLost",
     ),
     Cell(
         fault="source: the topic is deleted and created again",
         strike=strikes.created_again,
         idle=True,
-        ours=True,
     ),
     Cell(
         fault="source: the topic grows by a partition",
         strike=strikes.grown,
         idle=True,
-        ours=True,
     ),
     Cell(
         fault="source: all leaders move",
@@ -165,7 +162,6 @@ FAULTS = [
         fault="target: an unclean election loses the end of the copy",
         strike=strikes.unclean("target"),
         idle=True,
-        ours=True,
     ),
     Cell(
         fault="target: all leaders of copy and progress move",

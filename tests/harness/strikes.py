@@ -298,6 +298,8 @@ def unclean(side: str) -> Strike:
         finally:
             for node in set(cluster.nodes) - cluster.pids().keys():
                 cluster.start(node)
+        # Its producers count on what the source has lost.
+        lab.load.reconnect(lab.source.admin_bootstrap)
         yield
 
     return strike
