@@ -20,6 +20,7 @@ import resource
 import struct
 import sys
 import time
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 import uuid
 import warnings
@@ -44,6 +45,7 @@ from mirror.metadata import acl_notes, acl_ownership, schema_claims
 from mirror.offsets import progress, runs
 from mirror.offsets.mm2_records import Checkpoint, Heartbeat, OffsetSync
 from mirror.recovery import journal, proofs, rebuilds, standby
+from mirror.recovery.audit import AuditReader
 from mirror.recovery.journal import Entry, Kind, StepState
 from mirror.recovery.losses import Cause, Loss
 from mirror.recovery.pauses import Pauses
@@ -69,6 +71,8 @@ MOST_GROWTH = 256 << 20
 """Bytes of memory that a run may take beside what its first cases took."""
 
 _POSITION = 100
+_ALIASED: Any = SimpleNamespace(alias="A")
+"""A cluster, as far as the audit topic's errors name it."""
 _MOST_UNPACKED = 1 << 20
 _LOG_APPEND_TIME = 0x08
 _ADDRESS_SPACE = 1 << 30
@@ -343,6 +347,11 @@ def _own() -> list[tuple[Callable[[bytes, bytes], object], bytes, bytes]]:
                     "at": 1.5,
                 }
             ),
+        ),
+        (
+            lambda _, v: AuditReader(_ALIASED, "audit")._decode(v),
+            b"me@here",
+            _json({"version": 1, "id": 3, "by": "me@here", "kind": "topic-created"}),
         ),
         (acl_notes.decode, _json(change), _json({"version": 2, "change": "added"})),
         *((lambda _, v: list(runs.decode(v)), b"", value) for value in _maps()),

@@ -178,6 +178,7 @@ def trial(cell: Cell, lab: Lab, prometheus: Prometheus) -> Outcome:
     for load in lab.loads:
         load.send(200)
     lab.wait_level()
+    wait_for(lambda: prometheus.ask("query?query=mirror_build_info")["result"])
     with contextlib.ExitStack() as sending:
         if not cell.idle:
             for load in lab.loads:
