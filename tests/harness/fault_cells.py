@@ -162,8 +162,6 @@ class Outcome:
     """
 
 
-_OF_FLOWS = {"source", "cluster"}
-"""Labels of alerts that are about a flow or a cluster, which may be another test's."""
 _Seen = Counter[tuple[str, str]]
 """How often a state and its reason were seen."""
 
@@ -252,10 +250,9 @@ def _look(
         if reason or state != "RUNNING":
             seen[state, _plain(reason, lab)] += 1
     for found in prometheus.ask("alerts")["alerts"]:
-        labels = found["labels"]
-        ours = {lab.alias, "T"} & set(labels.values())
-        if found["state"] == "firing" and (ours or not _OF_FLOWS & labels.keys()):
-            alerts.add(labels["alertname"])
+        ours = {lab.alias, "T"} & set(found["labels"].values())
+        if found["state"] == "firing" and (ours or not lab.mirror.runs):
+            alerts.add(found["labels"]["alertname"])
     shown = any(cell.reason in reason for _, reason in seen) or not cell.reason
     return shown and (not cell.alert or cell.alert in alerts)
 
