@@ -309,12 +309,14 @@ FAULTS = [
         fault="mirror: a damaged record among its pauses",
         alone="own",
         strike=strikes.damaged(strikes.pauses_of, lambda lab: lab.flow),
+        reason="the pauses have version None",
         alert="MirrorJobFailing",
     ),
     Cell(
         fault="mirror: a damaged record in its standby topic",
         alone="own",
         strike=strikes.damaged(strikes.standby_of, lambda lab: f"ends/{lab.topic}"),
+        reason="job standby:",
         alert="MirrorJobFailing",
     ),
     Cell(

@@ -214,7 +214,7 @@ def trial(cell: Cell, lab: Lab, prometheus: Prometheus) -> Outcome:
         assert_exactly_once(_by_source(order_of(each, lab.copy)), expected)
     state, reason = max(
         seen,
-        key=lambda each: (cell.reason in each[1], each[1] != "", seen[each]),
+        key=lambda e: (cell.reason in e[1], e[0] != "", e[1] != "", seen[e]),
         default=("", ""),
     )
     return Outcome(
@@ -258,15 +258,17 @@ def _look(
 
 
 def _told(lab: Lab) -> list[tuple[str, str]]:
-    """States and reasons of the flow and its partitions, and what is wrong with the
-    journals of its pair.
+    """States and reasons of the flow and its partitions; and, without a state, what is
+    wrong with its jobs and the journals of its pair.
     """
     flow = lab.mirror.flow(lab.flow)
     told = [(each["state"], each["reason"]) for each in (flow, *flow["partitions"])]
-    members = (
-        each for pair in lab.mirror.status()["pairs"] for each in pair["members"]
-    )
-    return [*told, *(("", each["error"]) for each in members if each["error"])]
+    wrong = [
+        f"job {job['name']}: {job['error']}" for job in flow["jobs"] if job["error"]
+    ]
+    for pair in lab.mirror.status()["pairs"]:
+        wrong += [each["error"] for each in pair["members"] if each["error"]]
+    return [*told, *(("", each) for each in wrong)]
 
 
 def _lost(lab: Lab) -> dict[int, set[int]]:
