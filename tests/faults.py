@@ -2,7 +2,7 @@
 
 `python -m tests.faults FILE` reads pytest's JUnit file, in which each cell of
 tests/acceptance/test_fault_matrix.py leaves its outcome. What did not run stays as it
-was; rows of cells that are gone are left out. `make faults` runs it.
+was, and empty if it never ran. `make faults` runs it.
 """
 
 from __future__ import annotations
@@ -66,27 +66,25 @@ def rows(page: str) -> dict[str, Row]:
 
 def main(junit: str) -> None:
     page = PAGE.read_text()
-    known = rows(page)
+    before = rows(page)
+    known = {cell.fault: before.get(cell.fault, Row()) for cell in FAULTS}
     for each in ET.parse(junit).iterfind(".//property"):
         if (kind := each.get("name")) not in {"cell", "mm2"}:
             continue
         found = json.loads(each.get("value", ""))
-        row = known.setdefault(found["fault"], Row())
+        row = known[found["fault"]]
         if kind == "cell":
             row.take(found)
         else:
             row.mm2 = found["found"]
     for cell in FAULTS:
-        if (row := known.get(cell.fault)) is None:
-            continue
         if cell.alone:
-            row.seconds |= dict.fromkeys(SHAPES[1:], cell.alone)
+            known[cell.fault].seconds |= dict.fromkeys(SHAPES[1:], cell.alone)
         if not cell.strikes_any:
-            row.mm2 = "-"
-    before, _, rest = page.partition(BEGIN)
-    shown = (cell.fault for cell in FAULTS if cell.fault in known)
-    lines = "\n".join(known[fault].line(fault) for fault in shown)
-    PAGE.write_text(f"{before}{BEGIN}{HEAD}{lines}\n\n{END}{rest.partition(END)[2]}")
+            known[cell.fault].mm2 = "-"
+    lines = "\n".join(row.line(fault) for fault, row in known.items())
+    start, _, rest = page.partition(BEGIN)
+    PAGE.write_text(f"{start}{BEGIN}{HEAD}{lines}\n\n{END}{rest.partition(END)[2]}")
 
 
 if __name__ == "__main__":
