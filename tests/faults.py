@@ -2,52 +2,54 @@
 
 `python -m tests.faults FILE` reads pytest's JUnit file, in which each cell of
 tests/acceptance/test_fault_matrix.py leaves its outcome. What did not run stays as it
-was; rows of cells that are gone are left out. `make faults` runs it.
+was, and empty if it never ran. `make faults` runs it.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 import json
 import re
 import sys
 from typing import Any
 from xml.etree import ElementTree as ET
 
-from tests.acceptance.test_fault_matrix import CELLS
+from tests.acceptance.test_fault_matrix import FAULTS
+from tests.harness.fault_cells import SHAPES
 from tests.harness.pages import ROOT
 
 PAGE = ROOT / "docs" / "explanation" / "failures.md"
 BEGIN, END = "<!-- make faults writes this table -->\n", "<!-- end of the table -->"
 _FOLLOW = {"MirrorReplicationLagGrowing", "MirrorLagBudgetBurn"}
 """Alerts that every lag brings."""
-HEAD = """
-| Fault | What status says | Alerts, if it lasts | Seconds | MirrorMaker 2 |
-|---|---|---|---|---|
-"""
+_TITLES = ("Fault", "What status says", "Alerts, if it lasts", *SHAPES, "MirrorMaker 2")
+HEAD = f"\n| {' | '.join(_TITLES)} |\n{'|---' * len(_TITLES)}|\n"
 _BAR = re.compile(r"(?<!\\)\|")
 
 
 @dataclass(kw_only=True)
 class Row:
-    """What the page says of a cell."""
+    """What the page says of a fault."""
 
     said: str = ""
     alerts: str = ""
-    seconds: str = ""
-    mm2: str = "-"
+    seconds: dict[str, str] = field(default_factory=dict)
+    """By shape; or why the fault is not tried there."""
+    mm2: str = ""
 
     def take(self, found: dict[str, Any]) -> None:
         """The outcome of mirror's trial."""
+        self.seconds[found["shape"]] = f"{found['seconds']:.0f}"
+        if found["shape"] != SHAPES[0]:
+            return
         said = ": ".join(filter(None, (found["state"], found["reason"]))) or "nothing"
         first = sorted(set(found["alerts"]) - _FOLLOW)
         self.said = said.replace("|", r"\|")
         self.alerts = ", ".join(n.removeprefix("Mirror") for n in first) or "none"
-        self.seconds = f"{found['seconds']:.0f}"
 
     def line(self, fault: str) -> str:
-        cells = (fault, self.said, self.alerts, self.seconds, self.mm2)
-        return f"| {' | '.join(cells)} |"
+        took = (self.seconds.get(shape, "") for shape in SHAPES)
+        return f"| {' | '.join((fault, self.said, self.alerts, *took, self.mm2))} |"
 
 
 def rows(page: str) -> dict[str, Row]:
@@ -56,27 +58,33 @@ def rows(page: str) -> dict[str, Row]:
     lines = [line for line in table.splitlines() if line.startswith("| ")][1:]
     found = {}
     for line in lines:
-        fault, said, alerts, seconds, mm2 = map(str.strip, _BAR.split(line)[1:-1])
+        fault, said, alerts, *took, mm2 = map(str.strip, _BAR.split(line)[1:-1])
+        seconds = dict(zip(SHAPES, took, strict=True))
         found[fault] = Row(said=said, alerts=alerts, seconds=seconds, mm2=mm2)
     return found
 
 
 def main(junit: str) -> None:
     page = PAGE.read_text()
-    known = rows(page)
+    before = rows(page)
+    known = {cell.fault: before.get(cell.fault, Row()) for cell in FAULTS}
     for each in ET.parse(junit).iterfind(".//property"):
         if (kind := each.get("name")) not in {"cell", "mm2"}:
             continue
         found = json.loads(each.get("value", ""))
-        row = known.setdefault(found["fault"], Row())
+        row = known[found["fault"]]
         if kind == "cell":
             row.take(found)
         else:
             row.mm2 = found["found"]
-    before, _, rest = page.partition(BEGIN)
-    shown = (cell.fault for cell in CELLS if cell.fault in known)
-    lines = "\n".join(known[fault].line(fault) for fault in shown)
-    PAGE.write_text(f"{before}{BEGIN}{HEAD}{lines}\n\n{END}{rest.partition(END)[2]}")
+    for cell in FAULTS:
+        if cell.alone:
+            known[cell.fault].seconds |= dict.fromkeys(SHAPES[1:], cell.alone)
+        if not cell.strikes_any:
+            known[cell.fault].mm2 = "-"
+    lines = "\n".join(row.line(fault) for fault, row in known.items())
+    start, _, rest = page.partition(BEGIN)
+    PAGE.write_text(f"{start}{BEGIN}{HEAD}{lines}\n\n{END}{rest.partition(END)[2]}")
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ import resource
 import struct
 import sys
 import time
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 import uuid
 import warnings
@@ -40,10 +41,12 @@ from mirror.batches import (
 )
 from mirror.clusters.wire import fetch, fetch_by_id
 from mirror.errors import ClusterError, CorruptBatchError
-from mirror.metadata import acl_notes, acl_ownership
+from mirror.metadata import acl_notes, acl_ownership, schema_claims
 from mirror.offsets import progress, runs
 from mirror.offsets.mm2_records import Checkpoint, Heartbeat, OffsetSync
-from mirror.recovery import proofs, rebuilds
+from mirror.recovery import journal, proofs, rebuilds, standby
+from mirror.recovery.audit import AuditReader
+from mirror.recovery.journal import Entry, Kind, StepState
 from mirror.recovery.losses import Cause, Loss
 from mirror.recovery.pauses import Pauses
 from mirror.recovery.rebuilds import KeptGroup, Rebuild, RebuildStep
@@ -68,6 +71,8 @@ MOST_GROWTH = 256 << 20
 """Bytes of memory that a run may take beside what its first cases took."""
 
 _POSITION = 100
+_ALIASED: Any = SimpleNamespace(alias="A")
+"""A cluster, as far as the audit topic's errors name it."""
 _MOST_UNPACKED = 1 << 20
 _LOG_APPEND_TIME = 0x08
 _ADDRESS_SPACE = 1 << 30
@@ -297,6 +302,11 @@ def _own() -> list[tuple[Callable[[bytes, bytes], object], bytes, bytes]]:
         "by": "fence A<->B", "kind": "TOPIC", "name": "t", "pattern": "LITERAL",
         "principal": "User:a", "host": "*", "operation": "WRITE", "permission": "DENY",
     }  # fmt: skip
+    step = Entry(
+        pair="A<->B", run="r", number=3, kind=Kind.SWITCH, epoch=2, source="A",
+        target="B", step="open", state=StepState.DONE, at=3.0, by="me@here",
+        details={"cut": {"orders": [5, 6]}},
+    )  # fmt: skip
     key, value = (
         b"\0\6orders" + struct.pack(">i", 3),
         struct.pack(">hqi16s", 0, 7, 2, ORDERS.bytes),
@@ -317,6 +327,31 @@ def _own() -> list[tuple[Callable[[bytes, bytes], object], bytes, bytes]]:
             acl_ownership.decode,
             _json(claim),
             _json({"version": 1, "added": True, "via": ["A", "B"]}),
+        ),
+        (journal.decode, *step.record()),
+        (
+            lambda k, v: standby.decode("mirror-standby.A.internal", k, v),
+            b"ends/orders",
+            _json({"version": 1, "at": "2026-01-01T00:00:00Z", "ends": [5, 6]}),
+        ),
+        (
+            schema_claims.decode,
+            b"/orders-value/2",
+            _json(
+                {
+                    "version": 1,
+                    "id": 3,
+                    "target_id": 3,
+                    "sha256": "ab",
+                    "state": "copied",
+                    "at": 1.5,
+                }
+            ),
+        ),
+        (
+            lambda _, v: AuditReader(_ALIASED, "audit")._decode(v),
+            b"me@here",
+            _json({"version": 1, "id": 3, "by": "me@here", "kind": "topic-created"}),
         ),
         (acl_notes.decode, _json(change), _json({"version": 2, "change": "added"})),
         *((lambda _, v: list(runs.decode(v)), b"", value) for value in _maps()),

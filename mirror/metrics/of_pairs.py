@@ -44,6 +44,11 @@ def _epoch(pair: PairStatus) -> Rows:
     yield (), pair.epoch
 
 
+def _read(pair: PairStatus) -> Rows:
+    for member in pair.members:
+        yield (member.cluster,), member.read_at or None
+
+
 def _step(pair: PairStatus) -> Rows:
     yield (), pair.step
 
@@ -113,6 +118,13 @@ PAIR_METRICS: tuple[PairMetric, ...] = (
         kind=_G,
         rows=_epoch,
         help="How many roles the pair has had; 0 while only the configuration says it.",
+    ),
+    PairMetric(
+        name="mirror_journal_read_timestamp_seconds",
+        kind=_G,
+        labels=("cluster",),
+        rows=_read,
+        help="When the cluster's journal was last read; no value if it never was.",
     ),
     PairMetric(
         name="mirror_switch_step",

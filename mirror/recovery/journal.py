@@ -219,7 +219,11 @@ class JournalReader:
             if latest.get(where) == self._reader.position:
                 return
         for _, key, value in self._reader.read(wait=wait, shown=shown):
-            self._entries.append(decode(key, value))
+            try:
+                self._entries.append(decode(key, value))
+            except ClusterError:
+                self._begin()  # else what stands before it is there twice next time
+                raise
 
 
 class JournalWriter:

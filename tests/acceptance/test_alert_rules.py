@@ -110,6 +110,7 @@ GROUP = f'mirror_group_unknown_partitions{{{FLOW},group="g"}}'
 DEAD = f"mirror_dead_letter_records_total{{{PARTITION}}}"
 RESTARTS = f"mirror_flow_restarts_total{{{FLOW}}}"
 PAIR = 'job="mirror",instance="i",pair="A<->B"'
+JOURNAL_AT = f'mirror_journal_read_timestamp_seconds{{{PAIR},cluster="A"}}'
 STEP = f"mirror_switch_step{{{PAIR}}}"
 OWED = f'mirror_fence_owed{{{PAIR},cluster="A"}}'
 NOT_READY = f'mirror_readiness{{{PAIR},state="NOT_READY"}}'
@@ -374,6 +375,11 @@ CASES = [
         "MirrorStandbyStale",
         ("60 s old", {STANDBY_AT: "-60+60x60"}, 20),
         ("61 s old", {STANDBY_AT: "-61+60x60"}, 2),
+    ),
+    *both(
+        "MirrorJournalUnread",
+        ("60 s old", {JOURNAL_AT: "-60+60x60"}, 20),
+        ("61 s old", {JOURNAL_AT: "-61+60x60"}, 2),
     ),
     *both(
         "MirrorSwitchStuck",

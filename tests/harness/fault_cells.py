@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from collections import Counter
 import contextlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 import re
 import time
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from mirror.recovery import losses
 from tests.harness.admin import copied_records
@@ -33,9 +33,17 @@ if TYPE_CHECKING:
     from tests.harness.service import RunningMirror
     from tests.harness.witness import Order
 
-Shape = Literal["one way", "both ways", "chain", "merge"]
-"""One flow; a second one brings the topic back; a second one copies it on; or flows
-from two more sources write to the same copy. All but the first keep the topic's name.
+Shape = Literal["one way", "both ways", "merge", "chain"]
+"""One flow; a second one copies what is written at the target back; flows from two more
+sources write to the same copy; or a second one copies it on. All but the first keep the
+topic's name.
+"""
+SHAPES: tuple[Shape, ...] = get_args(Shape)
+
+Alone = Literal["", "same", "pace", "own"]
+"""Why a fault strikes one flow alone: each flow connects to its clusters and reads its
+source in the same way; it changes only the pace at which brokers work; or it strikes
+what belongs to one flow. Empty: it strikes every shape.
 """
 
 PARTITIONS = 4
@@ -62,9 +70,13 @@ class Lab:
     folder: Path | None = None
     """Where a service of the cell's own takes its clock or its hosts from."""
     merged: tuple[NumberedLoad, ...] = ()
-    """What other sources send to the same copy."""
+    """What others send to the topic, each at its cluster."""
     farther: tuple[str, ...] = ()
     """Clusters that have the topic's records, too, under the copy's name."""
+    noted: dict[bytes, int] = field(default_factory=dict)
+    """At which offset of the source each key of its load is."""
+    gone: dict[str, set[bytes]] = field(default_factory=dict)
+    """What a cluster itself lost of the topic after it was copied."""
 
     @property
     def loads(self) -> tuple[NumberedLoad, ...]:
@@ -73,6 +85,20 @@ class Lab:
     @property
     def flow(self) -> str:
         return f"{self.alias}->T"
+
+    @property
+    def ends(self) -> tuple[str, ...]:
+        """Where all records are to be."""
+        return (self.target.admin_bootstrap, *self.farther)
+
+    def wait_level(self) -> None:
+        """Wait until they are; each cluster has lost nothing so far."""
+        count = sum(load.total for load in self.loads)
+        for bootstrap in self.ends:
+            wait_for(lambda at=bootstrap: copied_records(at, self.copy) >= count)
+            with Witness(bootstrap) as witness:
+                witness.begin(self.copy)
+                witness.wait(count, _RECOVERED_SECONDS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,11 +124,14 @@ class Cell:
     idle: bool = False
     """Nothing is sent while the fault lasts."""
     shape: Shape = "one way"
+    alone: Alone = ""
     false_clock: bool = False
     """Whether it is a service of its own, with a clock that can be set."""
     by_name: bool = False
     """Whether it is a service of its own, which reaches the target's only broker by a
     name."""
+    pair: bool = False
+    """Whether it is a service of its own, whose clusters are a pair."""
     quick: bool = False
     """Whether `make test` has it, too."""
     ours: bool = False
@@ -111,7 +140,8 @@ class Cell:
 
     @property
     def id(self) -> str:
-        return re.sub(r"[^a-z]+", "-", self.fault.lower()).strip("-")
+        said = f"{self.shape} {self.fault}".lower()
+        return re.sub(r"[^a-z]+", "-", said).strip("-")
 
     @property
     def strikes_any(self) -> bool:
@@ -145,7 +175,8 @@ def trial(cell: Cell, lab: Lab, prometheus: Prometheus) -> Outcome:
     alerts: set[str] = set()
     for load in lab.loads:
         load.send(200)
-    wait_for(lambda: copied_records(bootstrap, lab.copy) > 200 * len(lab.loads))
+    lab.wait_level()
+    wait_for(lambda: prometheus.ask("query?query=mirror_build_info")["result"])
     with contextlib.ExitStack() as sending:
         if not cell.idle:
             for load in lab.loads:
@@ -165,29 +196,25 @@ def trial(cell: Cell, lab: Lab, prometheus: Prometheus) -> Outcome:
             lab.load.send(200)
         ended, sent = time.monotonic(), _sent(lab)
         if cell.loses:
-            wait_for(lambda: lost(lab).keys() == sent.keys())
-        gone = lost(lab) if cell.loses else {}
+            wait_for(lambda: _lost(lab).keys() == sent.keys())
+        missed = _missed(lab) if cell.loses else set()
         with Witness(bootstrap) as witness:
             witness.begin(lab.copy)
-            witness.wait_each(
-                {p: len(keys) - len(gone.get(p, ())) for p, keys in sent.items()}
-            )
+            counts = _without(missed | lab.gone.get(bootstrap, set()), sent)
+            witness.wait_each({p: len(keys) for p, keys in counts.items()})
         seconds = time.monotonic() - ended
         lab.mirror.wait_until(lambda _: _is_well(lab), _RECOVERED_SECONDS)
     for load in lab.loads:
         load.send(500)
-    expected = {
-        p: [key for n, key in enumerate(keys) if n not in gone.get(p, ())]
-        for p, keys in _sent(lab).items()
-    }
-    for each in (bootstrap, *lab.farther):
+    for each in lab.ends:
+        expected = _without(missed | lab.gone.get(each, set()), _sent(lab))
         with Witness(each) as witness:
             witness.begin(lab.copy)
             witness.wait(sum(map(len, expected.values())), _RECOVERED_SECONDS)
         assert_exactly_once(_by_source(order_of(each, lab.copy)), expected)
     state, reason = max(
         seen,
-        key=lambda each: (cell.reason in each[1], each[1] != "", seen[each]),
+        key=lambda e: (cell.reason in e[1], e[0] != "", e[1] != "", seen[e]),
         default=("", ""),
     )
     return Outcome(
@@ -198,7 +225,11 @@ def trial(cell: Cell, lab: Lab, prometheus: Prometheus) -> Outcome:
 def _sent(lab: Lab) -> Order:
     """What all sources have sent to each partition, one source after the other."""
     orders = [load.order for load in lab.loads]
-    return {p: [key for order in orders for key in order[p]] for p in orders[0]}
+    return {p: [key for each in orders for key in each.get(p, ())] for p in orders[0]}
+
+
+def _without(gone: set[bytes], order: Order) -> Order:
+    return {p: [key for key in keys if key not in gone] for p, keys in order.items()}
 
 
 def _by_source(found: Order) -> Order:
@@ -215,21 +246,32 @@ def _look(
     cell: Cell, lab: Lab, prometheus: Prometheus, seen: _Seen, alerts: set[str]
 ) -> bool:
     """Note what status and alerts say now; whether the fault has shown by now."""
-    flow = lab.mirror.flow(lab.flow)
-    for each in (flow, *flow["partitions"]):
-        if each["reason"] or each["state"] != "RUNNING":
-            seen[each["state"], _plain(each["reason"], lab)] += 1
-    alerts |= {
-        found["labels"]["alertname"]
-        for found in prometheus.ask("alerts")["alerts"]
-        if found["state"] == "firing"
-        and {lab.alias, "T"} & set(found["labels"].values())
-    }
+    for state, reason in _told(lab) if lab.mirror.runs else ():
+        if reason or state != "RUNNING":
+            seen[state, _plain(reason, lab)] += 1
+    for found in prometheus.ask("alerts")["alerts"]:
+        ours = {lab.alias, "T"} & set(found["labels"].values())
+        if found["state"] == "firing" and (ours or not lab.mirror.runs):
+            alerts.add(found["labels"]["alertname"])
     shown = any(cell.reason in reason for _, reason in seen) or not cell.reason
     return shown and (not cell.alert or cell.alert in alerts)
 
 
-def lost(lab: Lab) -> dict[int, set[int]]:
+def _told(lab: Lab) -> list[tuple[str, str]]:
+    """States and reasons of the flow and its partitions; and, without a state, what is
+    wrong with its jobs and the journals of its pair.
+    """
+    flow = lab.mirror.flow(lab.flow)
+    told = [(each["state"], each["reason"]) for each in (flow, *flow["partitions"])]
+    wrong = [
+        f"job {job['name']}: {job['error']}" for job in flow["jobs"] if job["error"]
+    ]
+    for pair in lab.mirror.status()["pairs"]:
+        wrong += [each["error"] for each in pair["members"] if each["error"]]
+    return [*told, *(("", each) for each in wrong)]
+
+
+def _lost(lab: Lab) -> dict[int, set[int]]:
     """The offsets of each partition that the flow's ledger names."""
     found: dict[int, set[int]] = {}
     with connected(lab.target.bootstrap) as cluster:
@@ -241,6 +283,17 @@ def lost(lab: Lab) -> dict[int, set[int]]:
     return found
 
 
+def _missed(lab: Lab) -> set[bytes]:
+    """What was sent at those offsets."""
+    lost = _lost(lab)
+    return {
+        key
+        for p, keys in lab.load.order.items()
+        for key in keys
+        if lab.noted.get(key) in lost.get(p, ())
+    }
+
+
 def _plain(reason: str, lab: Lab) -> str:
     """Without what differs from run to run."""
     for name, word in ((lab.topic, "TOPIC"), (lab.alias, "S")):
@@ -249,9 +302,5 @@ def _plain(reason: str, lab: Lab) -> str:
 
 
 def _is_well(lab: Lab) -> bool:
-    flow = lab.mirror.flow(lab.flow)
-    return (
-        flow["state"] == "RUNNING"
-        and not flow["reason"]
-        and not any(each["reason"] for each in flow["partitions"])
-    )
+    told = _told(lab)
+    return told[0][0] == "RUNNING" and not any(reason for _, reason in told)

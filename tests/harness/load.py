@@ -83,8 +83,11 @@ class NumberedLoad:
         *,
         seed: int = 0,
         name: bytes = b"",
+        noted: dict[bytes, int] | None = None,
     ) -> None:
+        """`noted`: where to note at which offset each key is."""
         self.name = name
+        self._noted = noted
         self._topic = topic
         self._sent = dict.fromkeys(range(partitions), 0)
         self._random = random.Random(seed)
@@ -110,9 +113,11 @@ class NumberedLoad:
         codec = 0
         failures: list[KafkaError] = []
 
-        def delivered(error: KafkaError | None, _message: Message) -> None:
+        def delivered(error: KafkaError | None, message: Message) -> None:
             if error is not None:
                 failures.append(error)
+            elif self._noted is not None:
+                self._noted[message.key()] = message.offset()
 
         while count > 0:
             client = self._producers[CODECS[codec % len(CODECS)]]

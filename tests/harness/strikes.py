@@ -5,7 +5,7 @@ What it does to the clusters or to the service lasts while its block runs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 import contextlib
 from contextlib import AbstractContextManager, closing, contextmanager
 import shutil
@@ -13,7 +13,7 @@ import socket
 import subprocess
 from typing import TYPE_CHECKING
 
-from confluent_kafka import OFFSET_END
+from confluent_kafka import KafkaException
 from kafka import KafkaAdminClient, TopicPartition
 from kafka.protocol.admin import ElectionType
 
@@ -21,7 +21,16 @@ from mirror.clusters.cluster import Cluster
 from mirror.config.cluster_settings import ClusterConfig
 from mirror.offsets import progress, runs
 from mirror.playground.secured import USER
-from tests.harness.admin import alter_topic, delete_records, end_offsets
+from mirror.recovery import journal, pauses, standby
+from tests.harness.admin import (
+    add_partitions,
+    alter_topic,
+    create_topic,
+    delete_records,
+    delete_topic,
+    end_offsets,
+    topic_exists,
+)
 from tests.harness.clocks import set_clock
 from tests.harness.cut_off import in_sync, leader_of
 from tests.harness.load import producer
@@ -187,21 +196,29 @@ def moved(side: str, *topics: str) -> Strike:
                 for found in admin.describe_topics([*(topics or own)])
                 for each in found["partitions"]
             }
-            admin.alter_partition_reassignments(chosen)
-            wait_for(lambda: not admin.list_partition_reassignments())
-            elected: dict[str, list[int]] = {}
-            for place in chosen:
-                elected.setdefault(place.topic, []).append(place.partition)
-            admin.elect_leaders(ElectionType.PREFERRED, elected)
-        for place, replicas in chosen.items():
-            wait_for(
-                lambda place=place, first=replicas[0]: (
-                    leader_of(cluster.bootstrap, *place) == first
-                )
-            )
+        _place(cluster, chosen)
         yield
 
     return strike
+
+
+def _place(
+    cluster: PlaygroundCluster, chosen: Mapping[TopicPartition, list[int]]
+) -> None:
+    """Give partitions these replicas, of which the first one leads."""
+    with _admin(cluster) as admin:
+        admin.alter_partition_reassignments(chosen)
+        wait_for(lambda: not admin.list_partition_reassignments())
+        elected: dict[str, list[int]] = {}
+        for place in chosen:
+            elected.setdefault(place.topic, []).append(place.partition)
+        admin.elect_leaders(ElectionType.PREFERRED, elected)
+    for place, replicas in chosen.items():
+        wait_for(
+            lambda place=place, first=replicas[0]: (
+                leader_of(cluster.bootstrap, *place) == first
+            )
+        )
 
 
 def progress_of(lab: Lab) -> str:
@@ -244,6 +261,71 @@ def short_of_replicas(topic: Callable[[Lab], str]) -> Strike:
             alter_topic(cluster.bootstrap, name, min_insync_replicas="2")
 
     return strike
+
+
+def unclean(side: str) -> Strike:
+    """What is sent while one broker has all of the topic is copied, and then lost with
+    that broker: another one leads that was away.
+    """
+
+    @contextmanager
+    def strike(lab: Lab) -> Iterator[None]:
+        cluster: PlaygroundCluster = getattr(lab, side)
+        topic = lab.topic if side == "source" else lab.copy
+        for each, name in ((lab.source, lab.topic), (lab.target, lab.copy)):
+            alter_topic(
+                each.bootstrap,
+                name,
+                min_insync_replicas="1",
+                unclean_leader_election_enable="true",
+            )
+        first, last, _ = sorted(cluster.nodes)
+        before = lab.load.order
+        _place(cluster, {TopicPartition(topic, p): [first, last] for p in before})
+        cluster.kill(last)
+        try:
+            lab.load.send(200)
+            lab.wait_level()
+            lab.gone[cluster.admin_bootstrap] = {
+                key
+                for p, keys in lab.load.order.items()
+                for key in keys[len(before[p]) :]
+            }
+            cluster.kill(first)
+            cluster.start(last)
+            for p in before:
+                wait_for(lambda p=p: leader_of(cluster.bootstrap, topic, p) == last)
+        finally:
+            for node in set(cluster.nodes) - cluster.pids().keys():
+                cluster.start(node)
+        # Its producers count on what the source has lost.
+        lab.load.reconnect(lab.source.admin_bootstrap)
+        yield
+
+    return strike
+
+
+@contextmanager
+def created_again(lab: Lab) -> Iterator[None]:
+    """The source's topic, all of which is copied, is another one of its name."""
+    source = lab.source.admin_bootstrap
+    lab.gone[source] = {
+        key for load in lab.loads for keys in load.order.values() for key in keys
+    }
+    delete_topic(source, lab.topic)
+    with contextlib.suppress(KafkaException):  # the flow back may be faster
+        create_topic(source, lab.topic, len(lab.load.order))
+    lab.load.reconnect(source)
+    yield
+
+
+@contextmanager
+def grown(lab: Lab) -> Iterator[None]:
+    """The source's topic has one more partition, which the load uses, too."""
+    add_partitions(lab.source.admin_bootstrap, lab.topic, len(lab.load.order) + 1)
+    lab.load.add_partition()
+    lab.load.send(200)
+    yield
 
 
 def throttled(side: str, quota: str, value: float) -> Strike:
@@ -352,6 +434,23 @@ def workers_suspended(lab: Lab) -> AbstractContextManager[None]:
 
 
 @contextmanager
+def workers_killed(lab: Lab) -> Iterator[None]:
+    """The processes that copy die."""
+    lab.mirror.kill_workers()
+    yield
+
+
+@contextmanager
+def driver_killed(lab: Lab) -> Iterator[None]:
+    """The service and Spark's JVM die; the service is started again afterwards."""
+    lab.mirror.kill_driver()
+    try:
+        yield
+    finally:
+        lab.mirror.start()
+
+
+@contextmanager
 def overtaken(lab: Lab) -> Iterator[None]:
     """The processes that copy sleep, and retention deletes what is sent meanwhile."""
     place = (lab.source.bootstrap, lab.topic)
@@ -360,7 +459,10 @@ def overtaken(lab: Lab) -> Iterator[None]:
         wait_for(
             lambda: all(end > before[p] + 100 for p, end in end_offsets(*place).items())
         )
-        delete_records(*place, OFFSET_END, partitions=before)
+        for p, found in read_topic(*place).items():
+            delete_records(*place, found[-1].offset() + 1, partitions=[p])
+            gone = lab.gone.setdefault(lab.source.admin_bootstrap, set())
+            gone |= {message.key() for message in found}
         yield
 
 
@@ -415,29 +517,44 @@ def checkpoint_damaged(lab: Lab) -> Iterator[None]:
     yield
 
 
-@contextmanager
-def progress_damaged(lab: Lab) -> Iterator[None]:
-    """Somebody writes what mirror cannot read to the progress topic. Then a tombstone
+def damaged(topic: Callable[[Lab], str], key: Callable[[Lab], str]) -> Strike:
+    """Somebody writes what mirror cannot read to one of its topics. Then a tombstone
     takes its place, and brokers compact the topic.
     """
-    bootstrap, topic = lab.target.bootstrap, progress_of(lab)
-    client = producer(bootstrap)
-    client.produce(topic, key=b"foreign", value=b"{}", partition=0)
-    assert client.flush(30) == 0
-    lab.mirror.kill_workers()  # the next ones read all of it
 
-    def removed() -> bool:
-        """Each tombstone ends the segment of the last one, which is then cleaned."""
-        client.produce(topic, key=b"foreign", value=None, partition=0)
+    @contextmanager
+    def strike(lab: Lab) -> Iterator[None]:
+        place = (lab.target.bootstrap, topic(lab))
+        wrong = {"key": key(lab).encode(), "partition": 0}
+        if not topic_exists(*place):
+            create_topic(*place, cleanup_policy="compact")
+        client = producer(place[0])
+        client.produce(place[1], value=b"{}", **wrong)
         assert client.flush(30) == 0
-        found = read_topic(bootstrap, topic, **{"isolation.level": "read_uncommitted"})
-        return not any(m.key() == b"foreign" and m.value() for m in found[0])
+        lab.mirror.kill_workers()  # the next ones read all of it
 
-    try:
-        yield
-    finally:
-        alter_topic(bootstrap, topic, segment_ms="1000", min_cleanable_dirty_ratio="0")
-        wait_for(removed, pause=1.5)
+        def removed() -> bool:
+            """Each tombstone ends the last one's segment, which is then cleaned."""
+            client.produce(place[1], value=None, **wrong)
+            assert client.flush(30) == 0
+            found = read_topic(*place, **{"isolation.level": "read_uncommitted"})
+            return not any(m.value() == b"{}" for m in found[0])
+
+        try:
+            yield
+        finally:
+            alter_topic(*place, segment_ms="1000", min_cleanable_dirty_ratio="0")
+            wait_for(removed, pause=1.5)
+
+    return strike
+
+
+def pauses_of(lab: Lab) -> str:
+    return pauses.topic_name(lab.alias)
+
+
+def standby_of(lab: Lab) -> str:
+    return standby.topic_name(lab.alias)
 
 
 @contextmanager
@@ -460,6 +577,30 @@ def own_topics_damaged(lab: Lab) -> Iterator[None]:
     lab.mirror.kill_workers()  # the next ones read all of it
     yield
     print("own topics", names)
+
+
+@contextmanager
+def journal_damaged(lab: Lab) -> Iterator[None]:
+    """Somebody writes to the journal on the target what is no entry. Then its records
+    up to that one are deleted, and the service brings back what the source's has.
+    """
+    place = (lab.target.admin_bootstrap, journal.TOPIC)
+    pair = f"{lab.alias}<->T".encode()
+
+    def noted() -> list[bytes | None]:
+        found = read_topic(*place).get(0, [])
+        return [each.value() for each in found if each.key() == pair]
+
+    wait_for(noted)
+    role = noted()
+    client = producer(place[0])
+    client.produce(journal.TOPIC, key=pair, value=b'{"version": 1}', partition=0)
+    assert client.flush(30) == 0
+    try:
+        yield
+    finally:
+        delete_records(*place, end_offsets(*place)[0])
+        wait_for(lambda: noted() == role)
 
 
 def _admin(cluster: PlaygroundCluster) -> closing[KafkaAdminClient]:

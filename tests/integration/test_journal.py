@@ -17,8 +17,10 @@ from mirror.batches.writing import write
 from mirror.errors import ClusterError, FencedError, UnreachableError
 from mirror.recovery import journal
 from mirror.recovery.journal import Entry, JournalReader, JournalWriter, Kind, StepState
+from tests.harness.admin import delete_records, end_offsets
 from tests.harness.connections import connected
 from tests.harness.cut_off import leader_of
+from tests.harness.load import producer
 from tests.harness.mishaps import Mishap, Rule
 from tests.harness.proxy import BrokerProxy
 from tests.harness.waiting import PATIENCE_SECONDS, crowd, wait_for
@@ -45,6 +47,32 @@ def numbers(cluster: Cluster, pair: str) -> list[int]:
     """Of the entries of a pair, in the order of the log."""
     found = JournalReader(cluster).read()
     return [each.number for each in found if each.pair == pair]
+
+
+def test_what_stands_before_a_damaged_record(
+    make_clusters: Callable[..., Any], topic_name: str
+) -> None:
+    """A record that is no entry is refused at each look, and never skipped. Once it is
+    deleted with what stands before it, a reader that saw it has what follows, and no
+    entry from before, let alone twice.
+    """
+    pair = f"{topic_name}<->B"
+    bootstrap = make_clusters("b")["b"].bootstrap
+    with connected(bootstrap) as cluster:
+        writer = JournalWriter(cluster, pair)
+        writer.write(entry(pair, 0))
+        client = producer(bootstrap)
+        client.produce(journal.TOPIC, key=pair, value=b"{}", partition=0)
+        assert client.flush(30) == 0
+        reader = JournalReader(cluster)
+        for _ in range(3):
+            with pytest.raises(ClusterError, match="a record is damaged"):
+                reader.read(wait=False)
+        delete_records(
+            bootstrap, journal.TOPIC, end_offsets(bootstrap, journal.TOPIC)[0]
+        )
+        writer.write(entry(pair, 1))
+        assert [each.number for each in reader.read()] == [1]
 
 
 LOST = (

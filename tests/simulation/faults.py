@@ -30,8 +30,11 @@ _WRITES = frozenset(
 _UNCLEAR = frozenset({-1, 7, 13, 15, 20})
 """After these errors a broker may have done it all the same."""
 _AT_REQUESTS = (
-    "slow", "break before", "break after", "hang", "late", "late work", "errors",
+    "slow", "break before", "break after", "hang", "late", "late work", "throttle",
+    "errors",
 )  # fmt: skip
+_LIMITED = frozenset({"Produce", "Fetch"})
+"""By quotas of bytes."""
 KINDS = (*_AT_REQUESTS, *STRIKES)
 _CODES = tuple(code for code in range(-1, 120) if code not in (0, 57))
 
@@ -145,6 +148,10 @@ class Faults:
             seconds = self._world.random.choice((0.1, 1.0, 4.0))
             self._world.note(f"{where}: done {seconds} s late")
             self._world.after(seconds, lambda: broker.up and serving.handle(request))
+        elif request.api in _LIMITED and self.strikes("throttle", 0.05):
+            request.throttle = self._world.random.choice((0.1, 1.0, 4.0))
+            self._world.note(f"{where}: throttled for {request.throttle} s")
+            serving.handle(request)
         elif self.strikes("errors", 0.02):
             self._fail(request, where)
         else:

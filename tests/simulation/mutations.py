@@ -217,12 +217,12 @@ def losses_reach_too_far() -> AbstractContextManager[Any]:
 
 
 def losses_forget_the_epoch() -> AbstractContextManager[Any]:
-    """After a jump the epoch of the record before is unknown; found by seed 256."""
+    """After a jump the epoch of the record before is unknown."""
     return _jumps_changed(lambda to: replace(to, leader_epoch=-1))
 
 
 def old_leaders_are_trusted() -> AbstractContextManager[Any]:
-    """Positions on old brokers are not checked at new leaders; found by seed 113."""
+    """Positions on old brokers are not checked at new leaders."""
 
     def standing(self: Found, wanted: Any, positions: Any) -> Any:
         return replace(_real["standing"](self, wanted, positions), unchecked={})

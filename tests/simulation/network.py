@@ -141,12 +141,20 @@ class Wire:
             self._busy = True
             self.broker.handle(self._waiting.popleft(), self)
 
-    def answer(self, frame: bytes | None) -> None:
-        """The broker's answer to the request that it handles; None: it sends none."""
-        self._busy = False
+    def answer(self, frame: bytes | None, *, rest: float = 0.0) -> None:
+        """The broker's answer to the request that it handles; None: it sends none. So
+        many seconds it reads no other one of this connection, since it throttles.
+        """
         if frame is not None:
             data = _SIZE.pack(len(frame)) + frame
             self._later(lambda: self._reach_client(data), up=False)
+        if rest:
+            self.network.world.after(rest, self._read_on)
+        else:
+            self._read_on()
+
+    def _read_on(self) -> None:
+        self._busy = False
         self._next()
 
     def _reach_client(self, data: bytes) -> None:

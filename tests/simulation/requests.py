@@ -50,6 +50,8 @@ class Request:
         """Do it, and do not answer."""
         self.delay = 0.0
         """By how many seconds the answer is late."""
+        self.throttle = 0.0
+        """How many seconds the client is to rest, as the answer says."""
         self.refused: dict[tuple[str, int], int] = {}
         """Of a Produce: partitions that refuse, each with its error."""
         self.spoil: Callable[[Any], None] = lambda _: None
@@ -58,12 +60,14 @@ class Request:
     def send(self) -> None:
         """The answer is complete."""
         self.spoil(self.answer)
+        if self.throttle:
+            self.answer.throttle_time_ms = int(self.throttle * 1000)
         self.answer.with_header(correlation_id=self._correlation)
         frame = None if self.silent else bytes(self.answer.encode(header=True))
         if self.delay:
             self.cluster.world.after(self.delay, lambda: self.wire.answer(frame))
         else:
-            self.wire.answer(frame)
+            self.wire.answer(frame, rest=self.throttle)
 
 
 def leads(request: Request, topic: str, number: int, epoch: int = -1) -> int:

@@ -5,21 +5,31 @@ from __future__ import annotations
 import pytest
 
 from tests import faults
-from tests.acceptance.test_fault_matrix import CELLS
+from tests.acceptance.test_fault_matrix import FAULTS
+from tests.harness.fault_cells import SHAPES
 from tests.harness.fault_mm2 import compare
 
 pytestmark = pytest.mark.unit
 
 
 def test_every_cell_has_its_row() -> None:
-    """The page shows each fault that `make faults` tries, and no other, in order."""
+    """The page shows each fault that `make faults` tries, and no other, in order; of
+    each shape of flows it has the seconds, or why the fault strikes none of that shape,
+    or nothing before it was tried.
+    """
     shown = faults.rows(faults.PAGE.read_text())
-    assert list(shown) == [cell.fault for cell in CELLS]
+    assert list(shown) == [cell.fault for cell in FAULTS]
+    for cell in FAULTS:
+        first, *further = (shown[cell.fault].seconds[shape] for shape in SHAPES)
+        assert not first or first.isdigit()
+        for each in further:
+            assert each == cell.alone if cell.alone else not each or each.isdigit()
 
 
 def test_rows_stay_as_they_are() -> None:
     """A row that is read and written again is the same, bars in its reason included."""
-    row = faults.Row(said=r"FAULTED: a\|b", alerts="none", seconds="3", mm2="4")
+    took = dict.fromkeys(SHAPES, "3")
+    row = faults.Row(said=r"FAULTED: a\|b", alerts="none", seconds=took, mm2="4")
     page = f"{faults.BEGIN}{faults.HEAD}{row.line('f')}\n{faults.END}"
     assert faults.rows(page) == {"f": row}
 

@@ -211,7 +211,7 @@ def pair_status(**changes: Any) -> PairStatus:
         "block_seconds": 12.5,
         "fence_owed": "A",
         "passive": PassiveStatus(writes=17, tail=5),
-        "members": (MemberStatus(cluster="A"), MemberStatus(cluster="B")),
+        "members": (MemberStatus(cluster="A", read_at=8.0), MemberStatus(cluster="B")),
         "drills": (drill_status(9.0, "NOT READY"), drill_status(8.0, "READY")),
         "canary": CanaryStatus(
             source="B", target="A", at=7.0, by="s", passed=True, text="",
@@ -342,6 +342,8 @@ def test_values_of_pairs():
     assert of("mirror_active", cluster="A") == 0
     assert of("mirror_active", cluster="B") == 1
     assert of("mirror_pair_epoch") == 4
+    assert of("mirror_journal_read_timestamp_seconds", cluster="A") == 8
+    assert of("mirror_journal_read_timestamp_seconds", cluster="B") is None
     assert of("mirror_switch_step") == 8
     assert of("mirror_switch_block_seconds") == 12.5
     assert of("mirror_fence_owed", cluster="A") == 1
