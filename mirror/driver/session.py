@@ -68,6 +68,9 @@ _SETTINGS = {
     # Each slot's frame keeps a partition, and so a worker, of its own.
     "spark.sql.unionOutputPartitioning": "false",
     "spark.sql.dataFrameQueryContext.enabled": "false",
+    # A lease has a row for each slot: Java code made for it never pays.
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.python.sql.dataFrameDebugging.enabled": "false",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -113,7 +116,26 @@ def session(config: ServiceConfig, *, slots: int) -> SparkSession:
     builder = SparkSession.builder.appName("mirror")
     for key, value in settings.items():
         builder = builder.config(key, value)
+    if "spark.sql.extensions" not in given:
+        conf = SparkConf().setAppName("mirror").setAll([*settings.items()])
+        _make_lean(SparkContext.getOrCreate(conf))
     return builder.getOrCreate()
+
+
+def _make_lean(context: SparkContext) -> None:
+    """The session that the builder then finds, without the extensions that jars on the
+    class path offer: pyspark's are functions of its machine learning, for which Scala
+    reflects on itself for half a second of CPU.
+    """
+    jvm: Any = context._jvm
+    spark = jvm.org.apache.spark
+    none = jvm.scala.Option.empty()
+    nothing = jvm.PythonUtils.toScalaMap({})
+    made = spark.sql.classic.SparkSession(
+        context._jsc.sc(), none, none, spark.sql.SparkSessionExtensions(), nothing,
+        nothing,
+    )  # fmt: skip
+    spark.sql.classic.SparkSession.setDefaultSession(made)
 
 
 def _settings(config: ServiceConfig, *, slots: int) -> dict[str, str]:

@@ -100,22 +100,15 @@ class PartitionReport:
 
 
 _TYPES = {
-    "str": (pa.string(), "string"),
-    "int": (pa.int64(), "bigint"),
-    "float": (pa.float64(), "double"),
-    "bool": (pa.bool_(), "boolean"),
-    "tuple[int, ...]": (pa.list_(pa.int64()), "array<bigint>"),
-    "Named": (
-        pa.list_(pa.struct([("name", pa.string()), ("count", pa.int64())])),
-        "array<struct<name:string,count:bigint>>",
-    ),
-    "Counts": (
-        pa.struct([(name, pa.int64()) for name in NAMES]),
-        f"struct<{','.join(f'{name}:bigint' for name in NAMES)}>",
-    ),
+    "str": pa.string(),
+    "int": pa.int64(),
+    "float": pa.float64(),
+    "bool": pa.bool_(),
+    "tuple[int, ...]": pa.list_(pa.int64()),
+    "Named": pa.list_(pa.struct([("name", pa.string()), ("count", pa.int64())])),
+    "Counts": pa.struct([(name, pa.int64()) for name in NAMES]),
 }
-"""The Arrow and Spark SQL types for each type of field."""
-_FIELDS = {field.name: _TYPES[str(field.type)] for field in fields(PartitionReport)}
+"""The Arrow type for each type of field."""
 _MAKERS: dict[str, Callable[[Any], Any]] = {
     "tuple[int, ...]": tuple,
     "Counts": lambda found: Counts(*found),
@@ -126,13 +119,14 @@ _MADE_OF = {
     for field in fields(PartitionReport)
     if str(field.type) in _MAKERS
 }
-ARROW_SCHEMA = pa.schema([(name, arrow) for name, (arrow, _) in _FIELDS.items()])
-SQL_SCHEMA = ", ".join(f"`{name}` {sql}" for name, (_, sql) in _FIELDS.items())
+SCHEMA = pa.schema(
+    [(field.name, _TYPES[str(field.type)]) for field in fields(PartitionReport)]
+)
 
 
 def to_arrow(reports: Iterable[PartitionReport]) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist(
-        [asdict(report) for report in reports], schema=ARROW_SCHEMA
+        [asdict(report) for report in reports], schema=SCHEMA
     )
 
 
@@ -140,7 +134,7 @@ def from_row(row: Sequence[Any]) -> PartitionReport:
     """A report from a Spark row: values, and nested rows, in the order of the fields.
     A flow may have a hundred thousand of them, for which its slots wait.
     """
-    values = dict(zip(_FIELDS, row, strict=True))
+    values = dict(zip(SCHEMA.names, row, strict=True))
     for name, make in _MADE_OF.items():
         values[name] = make(values[name])
     return PartitionReport(**values)
