@@ -14,7 +14,7 @@ import contextlib
 from functools import reduce
 from pickle import dumps
 import threading
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark import RDD
@@ -212,8 +212,8 @@ def _mapped(frame: DataFrame, work: Work, kind: StructType) -> DataFrame:
         work, returnType=kind, evalType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF
     )
     column: Any = function(frame["lease"])
-    mapped = cast("Any", frame)._jdf.mapInArrow(column._jc, False, None)  # noqa: FBT003
-    return DataFrame(mapped, frame.sparkSession)
+    java: Any = frame
+    return DataFrame(java._jdf.mapInArrow(column._jc, False, None), frame.sparkSession)
 
 
 def warm_up(spark: SparkSession, flow: str, places: Sequence[str | None]) -> None:

@@ -1,7 +1,7 @@
 """How a service's process treats its memory.
 
-Main function: `tend`, called before anything large is imported: what modules make stays,
-so looking for garbage among it is work for nothing.
+Main function: `tend`, called before anything large is imported: what modules make
+stays, so looking for garbage among it is work for nothing.
 """
 
 from __future__ import annotations

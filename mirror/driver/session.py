@@ -16,11 +16,12 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-from py4j.protocol import Py4JError
+from py4j.protocol import INPUT_CONVERTER, Py4JError
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.java_gateway import ensure_callback_server_started, launch_gateway
 from pyspark.sql import SparkSession
+from pyspark.sql.types import NumpyArrayConverter, NumpyScalarConverter
 import structlog
 
 from mirror.config import environment
@@ -45,6 +46,8 @@ _LOG = f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties
 # A JVM only places or starts tasks: compiling it well costs more CPU in the first
 # minute than it saves, and the gap between leases is no shorter.
 _LEAN = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+# Java would begin with a heap by the size of the machine, and use it to the full.
+_SMALL_HEAP = "-Xms64m -Xmn32m"
 
 _SETTINGS = {
     # A lease that fails goes through fencing in the driver, never a silent retry.
@@ -78,7 +81,7 @@ _SETTINGS = {
     "spark.executor.memory": "512m",
     # Spark matches error texts with a regular expression that recurses per character,
     # hence the stack.
-    "spark.driver.extraJavaOptions": f"-Xss4m {_LEAN} {_LOG}",
+    "spark.driver.extraJavaOptions": f"-Xss4m {_LEAN} {_SMALL_HEAP} {_LOG}",
     "spark.executor.extraJavaOptions": f"{_LEAN} {_LOG}",
 }
 _launching = threading.Lock()
@@ -139,6 +142,7 @@ def _make_lean(context: SparkContext) -> None:
 
 
 def _settings(config: ServiceConfig, *, slots: int) -> dict[str, str]:
+    _pass_no_numpy()
     java = require_java()
     os.environ.setdefault("JAVA_HOME", str(java.resolve().parent.parent))
     # Workers must be this very Python, with this package.
@@ -162,6 +166,15 @@ def _settings(config: ServiceConfig, *, slots: int) -> dict[str, str]:
     if not _submitted():
         settings.setdefault("spark.driver.defaultJavaOptions", class_data.options())
     return settings
+
+
+def _pass_no_numpy() -> None:
+    """Spark asks of each argument of each call of Java whether it is numpy's, and for
+    that loads its tests, and pandas with them. None is.
+    """
+    for each in list(INPUT_CONVERTER):
+        if isinstance(each, (NumpyArrayConverter, NumpyScalarConverter)):
+            INPUT_CONVERTER.remove(each)
 
 
 def _launch(settings: Mapping[str, str]) -> None:

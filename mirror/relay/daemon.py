@@ -54,7 +54,7 @@ def _import() -> None:
     import pyspark.daemon  # noqa: PLC0415  after the lines above
     import pyspark.worker  # noqa: F401, PLC0415  every worker imports it
 
-    import mirror.relay.slot  # noqa: F401, PLC0415  loads the kernels from numba's cache
+    import mirror.relay.slot  # noqa: PLC0415  loads the kernels from numba's cache
     import mirror.relay.task  # noqa: F401, PLC0415
 
     gc.enable()

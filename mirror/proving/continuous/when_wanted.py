@@ -1,7 +1,7 @@
 """Proofs in a service that are loaded when a flow wants some.
 
-Main type: `ProofsWhenWanted`, a stand-in for `in_service`, whose kernels take a third of
-a second of CPU and 100 MB: by default no flow proves its copies, but another
+Main type: `ProofsWhenWanted`, a stand-in for `in_service`, whose kernels take a third
+of a second of CPU and 100 MB: by default no flow proves its copies, but another
 configuration may turn that on.
 """
 
