@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyspark import RDD
 from pyspark.serializers import CPickleSerializer
-from pyspark.sql import DataFrame, functions
+from pyspark.sql import Column, DataFrame
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.udf import UserDefinedFunction
 from pyspark.util import PythonEvalType
@@ -152,11 +152,12 @@ class PreferredExecutors:
 
 def one_row(spark: SparkSession, text: str, place: str | None) -> DataFrame:
     """A frame with one row, `lease`, to compute at a place."""
-    if place is None:
-        column = functions.lit(text).alias("lease")
-        return spark.range(0, 1, 1, 1).select(column)
     context: Any = spark.sparkContext
     jvm = context._jvm
+    if place is None:
+        # Python's `lit` loads pandas to see whether it is given numpy's numbers.
+        column = Column(jvm.functions.lit(text)).alias("lease")
+        return spark.range(0, 1, 1, 1).select(column)
     fields = context._gateway.new_array(jvm.Object, 1)
     fields[0] = text
     row = jvm.org.apache.spark.sql.RowFactory.create(fields)
