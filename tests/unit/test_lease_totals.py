@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 from mirror.driver.lease_totals import LeaseTotals, common_reason, slot_loads
@@ -37,6 +40,22 @@ def test_reports_survive_the_way_through_spark():
     rows = [tuple(row.values()) for row in to_arrow(sent).to_pylist()]
 
     assert [from_row(row) for row in rows] == sent
+
+
+def test_a_report_loads_no_pandas():
+    """A slot's process reports without pandas, which takes 50 MB of each."""
+    code = (
+        "import sys; from mirror.relay.report import PartitionReport, to_arrow\n"
+        "to_arrow([PartitionReport(slot=0, topic='t', partition=0, target_topic='t',"
+        " state='RUNNING')]); print(*sys.modules)"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+
+    loaded = ended.stdout.split()
+    assert "pyarrow" in loaded
+    assert "pandas" not in loaded
 
 
 def test_each_slot_has_a_load():
