@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import sys
+from typing import Any
 
 from mirror.config.service_settings import ServiceConfig
 from mirror.driver.executors import warm_up
@@ -21,7 +22,10 @@ def main(extensions: str = "") -> None:
     spark = session(ServiceConfig(spark=settings), slots=2)
     warm_up(spark, "A->B", [None, None])
     pandas = "pandas" in sys.modules
-    functions = spark.catalog.functionExists("vector_to_array")
+    analysis: Any = spark.sparkContext._jvm.org.apache.spark.sql.catalyst.analysis
+    registry = getattr(getattr(analysis, "FunctionRegistry$"), "MODULE$")
+    known = registry.internal().listFunction().mkString(" ")
+    functions = "vector_to_array" in known
     print(json.dumps({"pandas": pandas, "functions": functions}))
     spark.stop()
 
