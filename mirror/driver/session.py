@@ -46,8 +46,8 @@ _LOG = f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties
 # A JVM only places or starts tasks: compiling it well costs more CPU in the first
 # minute than it saves, and the gap between leases is no shorter.
 _LEAN = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
-# Java would begin with a heap by the size of the machine, and use it to the full.
-_SMALL_HEAP = "-Xms64m -Xmn32m"
+# Java would begin with a heap by the size of the machine, and fill it. This one grows.
+_SMALL_HEAP = "-Xms96m"
 
 _SETTINGS = {
     # A lease that fails goes through fencing in the driver, never a silent retry.
