@@ -1,8 +1,8 @@
 """Loads compiled kernels in the driver once the next take-over would need them.
 
-Main type: `KernelsAhead`. A start reads little and does without kernels, which take half
-a second of CPU and 60 MB. But the next run first reads the progress that this one writes:
-from a megabyte on with kernels, and it should not wait for them.
+Main type: `KernelsAhead`. A start reads little and does without kernels, which take
+half a second of CPU and 60 MB. But the next run first reads the progress that this one
+writes: from a megabyte on with kernels, and it should not wait for them.
 """
 
 from __future__ import annotations
