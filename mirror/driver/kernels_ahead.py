@@ -21,7 +21,7 @@ _MANY = 5_000
 
 
 class KernelsAhead:
-    """For one run of a flow."""
+    """For one flow."""
 
     def __init__(self) -> None:
         self._written = 0

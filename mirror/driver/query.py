@@ -22,7 +22,6 @@ from mirror.driver.assignment import LONGEST_SECONDS, Assignments, lease_length
 from mirror.driver.callback import Callback
 from mirror.driver.credit import Credit
 from mirror.driver.executors import slot_frames
-from mirror.driver.kernels_ahead import KernelsAhead
 from mirror.driver.rates import Rates
 from mirror.driver.throughput import behind
 from mirror.driver.wakeup import Wakeup
@@ -151,7 +150,6 @@ class LeaseQuery:
         self._number = 0
         self._planned: _Planned | None = None
         self._credit = Credit(possible=plan.flow.exactly_once and terms.ends is None)
-        self._kernels = KernelsAhead()
         self._finished_at: float | None = None
         self._query: StreamingQuery | None = None
         self._callback: Callback | None = None
@@ -298,7 +296,6 @@ class LeaseQuery:
         self._placement.learn(reports)
         self._rates.learn(reports)
         self._credit.learn(reports)
-        self._kernels.learn(reports)
         if closes and self._credit.given:
             self._credit.given = False  # the next run fences
             if not self.ended.is_set():
