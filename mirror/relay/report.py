@@ -121,15 +121,16 @@ _MADE_OF = {
 
 def to_arrow(reports: Iterable[PartitionReport]) -> pa.RecordBatch:
     """A row for each report."""
-    texts = [json.dumps(_values(each), default=_each).encode() for each in reports]
+    texts = [json.dumps(_values(each), default=_simple).encode() for each in reports]
     ends = array("i", accumulate(map(len, texts), initial=0))
     buffers = [None, pa.py_buffer(ends), pa.py_buffer(b"".join(texts))]
     column = pa.Array.from_buffers(pa.string(), len(texts), buffers)
     return pa.RecordBatch.from_arrays([column], schema=SCHEMA)
 
 
-def _each(counts: Counts) -> tuple[int, ...]:
-    return counts.each
+def _simple(found: Any) -> Any:
+    """What JSON does not know: counts, and numbers that come out of an array."""
+    return found.each if isinstance(found, Counts) else found.item()
 
 
 def from_row(row: Sequence[str]) -> PartitionReport:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 from mirror.driver.lease_totals import LeaseTotals, common_reason, slot_loads
@@ -34,7 +35,7 @@ def test_reports_survive_the_way_through_spark():
     sent = [
         report(slot_busy=0.25, latency_counts=(1, 2, 3), looped=4, total_since=5),
         report(failed=(("TRANSFORM", 2),), slot_errors=(("A Fetch X", 3),)),
-        report(partition=1),
+        report(partition=1, position=np.int64(9), lost=np.int64(2)),
     ]
 
     rows = [tuple(row.values()) for row in to_arrow(sent).to_pylist()]
