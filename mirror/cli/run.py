@@ -19,6 +19,7 @@ from mirror.cli.output import EXIT_FAILED
 from mirror.cli.run_end import RunEnd, gateway_address
 from mirror.cli.transforms import unusable
 from mirror.config.load import load
+from mirror.driver import memory
 from mirror.driver.reload import Watch
 from mirror.errors import ConfigError, MirrorError
 
@@ -100,6 +101,7 @@ def run(
 
 
 def _run(config: Path, clusters: Sequence[str], *, once: bool, end: RunEnd) -> None:
+    memory.tend()
     read = functools.partial(_read, config, clusters)
     watch = Watch(config, read)
     chosen, warnings = read()
@@ -113,9 +115,7 @@ def _run(config: Path, clusters: Sequence[str], *, once: bool, end: RunEnd) -> N
 
     launch(chosen.service)
     from mirror.driver.service import Service
-    from mirror.proving.continuous.in_service import ServiceProofs
-    from mirror.switching.owed import settle_fence
-    from mirror.tails.unsettled import Unsettled
+    from mirror.proving.continuous.when_wanted import ProofsWhenWanted
 
     service = (
         Service(chosen, once=True)
@@ -123,10 +123,10 @@ def _run(config: Path, clusters: Sequence[str], *, once: bool, end: RunEnd) -> N
         else Service(
             chosen,
             watch=watch,
-            proofs=ServiceProofs(),
-            settle_fence=settle_fence,
+            proofs=ProofsWhenWanted(),
+            settle_fence=_settle_fence,
             rehearse=_rehearse,
-            new_count=Unsettled,
+            new_count=_new_count,
         )
     )
     end.store = service.store
@@ -151,10 +151,25 @@ def _run(config: Path, clusters: Sequence[str], *, once: bool, end: RunEnd) -> N
         raise typer.Exit(EXIT_FAILED)
 
 
+# What few services need, none of them to begin.
+
+
 def _rehearse(*arguments: Any, **named: Any) -> Any:
     from mirror.drilling.history import rehearse
 
     return rehearse(*arguments, **named)
+
+
+def _settle_fence(*arguments: Any, **named: Any) -> Any:
+    from mirror.switching.owed import settle_fence
+
+    return settle_fence(*arguments, **named)
+
+
+def _new_count() -> Any:
+    from mirror.tails.unsettled import Unsettled
+
+    return Unsettled()
 
 
 def _read(file: Path, clusters: Sequence[str]) -> tuple[MirrorConfig, tuple[str, ...]]:

@@ -17,6 +17,10 @@ from mirror.host import require_java
 
 QUIET = "-Xshare:auto -Xlog:cds=off -Xlog:cds+dynamic=off"
 
+# Elsewhere than at the address it was made for, all of it is read, changed and kept:
+# 125 MB and a quarter of a second of CPU for each start.
+_IN_PLACE = "-XX:+UnlockDiagnosticVMOptions -XX:ArchiveRelocationMode=0"
+
 
 def options() -> str:
     """For the JVM's command line; empty without an archive.
@@ -27,7 +31,7 @@ def options() -> str:
     archive = place()
     if os.environ.get("MIRROR_CLASS_DATA") == "off" or not archive.exists():
         return ""
-    return f'-XX:SharedArchiveFile="{archive}" {QUIET}'
+    return f'-XX:SharedArchiveFile="{archive}" {QUIET} {_IN_PLACE}'
 
 
 def place() -> Path:

@@ -288,8 +288,9 @@ class Flow:
                 self._watch(query, run, clusters, most_slots)
             finally:
                 self._run = None
+                asked = run.ended.is_set()
                 run.stop(query)
-                self._jobs.close()
+                self._jobs.close(wait=asked)  # what failed may hold them up
                 self._status_writer.rest()
             if self._once:
                 self._jobs.turn()

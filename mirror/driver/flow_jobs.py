@@ -122,13 +122,16 @@ class FlowJobs:
     def _held(self) -> bool:
         return self._pairs.holds(self._flow.source, self._flow.target)
 
-    def close(self) -> None:
-        """Start no more turns, and wait a while for the running ones."""
+    def close(self, *, wait: bool = True) -> None:
+        """Start no more turns, and wait a while for the running ones. After a failure
+        `begin` waits for them: until the next run has fenced a slot that died, its
+        open transactions hold up what reads progress or the offset map.
+        """
         self._schemas.stop()
         if self._proofs is not None:
             self._proofs.stop()
         if self._jobs is not None:
-            self._jobs.close()
+            self._jobs.close(wait=wait)
 
     def compare_configs(self) -> None:
         """Compare the configs of copies now, not at the next interval."""

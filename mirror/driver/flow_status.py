@@ -18,6 +18,7 @@ import uuid
 import structlog
 
 from mirror.driver.autoscale import LONGEST_SECONDS
+from mirror.driver.kernels_ahead import KernelsAhead
 from mirror.driver.lease_totals import LeaseTotals, common_reason, slot_loads
 from mirror.driver.query import report_seconds
 from mirror.driver.throughput import measured, recent, sample
@@ -55,6 +56,7 @@ class StatusWriter:
         self._flow = flow
         self._store = store
         self._scores = LeaseTotals()
+        self._kernels = KernelsAhead()
         self._bounds: tuple[float, ...] = ()
         self._logged_throughput_at = -math.inf
 
@@ -88,6 +90,7 @@ class StatusWriter:
         now = measured(self.samples)
         reported = time.time()
         partitions = self._scores.add(lease.reports, time.monotonic())
+        self._kernels.learn(lease.reports)
         for report in lease.reports:
             if report.slot_process:
                 self._store.errors.add(report.slot_process, report.slot_errors)

@@ -26,7 +26,7 @@ from mirror.driver.rates import Rates
 from mirror.driver.throughput import behind
 from mirror.driver.wakeup import Wakeup
 from mirror.errors import FlowError
-from mirror.relay.report import SQL_SCHEMA, PartitionReport, from_row
+from mirror.relay.report import SCHEMA, PartitionReport, from_row
 from mirror.relay.task import TERM, RelayTask, to_row, to_term
 from mirror.status.states import PartitionState
 
@@ -349,7 +349,7 @@ class LeaseQuery:
             {slot: to_row(slot, self._generation, p) for slot, p in spread.items()},
             places,
             work=task,
-            schema=SQL_SCHEMA,
+            schema=SCHEMA,
         )
         self._planned = _Planned(task=task, spread=spread, places=places, frame=union)
         return union

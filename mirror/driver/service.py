@@ -8,9 +8,7 @@ or refuses configurations.
 
 from __future__ import annotations
 
-import ctypes
 import functools
-import gc
 import signal
 import threading
 import time
@@ -63,11 +61,6 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
-_YOUNG_OBJECTS = 20_000
-"""Jobs on many groups create objects by the hundred thousand; at Python's default of
-700, the garbage collector takes half of their time, and no other thread runs."""
-_MMAP_THRESHOLD, _ARENA_MAX = -3, -8
-"""What glibc's mallopt calls them (malloc.h)."""
 _STOP_SECONDS = 10.0
 """Orchestrators kill what has not ended 30 seconds after SIGTERM, some a minute."""
 _SPARE_SLOTS = 16
@@ -152,7 +145,6 @@ class Service:
         Raises:
             JavaMissingError: Spark cannot start.
         """
-        _tend_memory()
         service = self._follower.config.service
         server = StatusServer(
             self.store,
@@ -366,15 +358,3 @@ class Service:
         if self._watch is not None:
             calls[signal.SIGHUP] = self._watch.ask
         return calls
-
-
-def _tend_memory() -> None:
-    """Look for garbage less often. And by default glibc keeps what threads once needed,
-    for as many as eight times the cores, up to 14 MB each: now it keeps two threads'
-    worth, and large pieces go back at once. Other libraries have no such function.
-    """
-    gc.set_threshold(_YOUNG_OBJECTS, 20, 10)
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is not None:
-        mallopt(_ARENA_MAX, 2)
-        mallopt(_MMAP_THRESHOLD, 1 << 20)

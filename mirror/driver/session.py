@@ -16,11 +16,12 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-from py4j.protocol import Py4JError
+from py4j.protocol import INPUT_CONVERTER, Py4JError
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.java_gateway import ensure_callback_server_started, launch_gateway
 from pyspark.sql import SparkSession
+from pyspark.sql.types import NumpyArrayConverter, NumpyScalarConverter
 import structlog
 
 from mirror.config import environment
@@ -45,6 +46,8 @@ _LOG = f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties
 # A JVM only places or starts tasks: compiling it well costs more CPU in the first
 # minute than it saves, and the gap between leases is no shorter.
 _LEAN = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+# Java would begin with a heap by the size of the machine, and fill it. This one grows.
+_SMALL_HEAP = "-Xms96m"
 
 _SETTINGS = {
     # A lease that fails goes through fencing in the driver, never a silent retry.
@@ -68,6 +71,9 @@ _SETTINGS = {
     # Each slot's frame keeps a partition, and so a worker, of its own.
     "spark.sql.unionOutputPartitioning": "false",
     "spark.sql.dataFrameQueryContext.enabled": "false",
+    # A lease has a row for each slot: Java code made for it never pays.
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.python.sql.dataFrameDebugging.enabled": "false",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -75,7 +81,7 @@ _SETTINGS = {
     "spark.executor.memory": "512m",
     # Spark matches error texts with a regular expression that recurses per character,
     # hence the stack.
-    "spark.driver.extraJavaOptions": f"-Xss4m {_LEAN} {_LOG}",
+    "spark.driver.extraJavaOptions": f"-Xss4m {_LEAN} {_SMALL_HEAP} {_LOG}",
     "spark.executor.extraJavaOptions": f"{_LEAN} {_LOG}",
 }
 _launching = threading.Lock()
@@ -113,10 +119,30 @@ def session(config: ServiceConfig, *, slots: int) -> SparkSession:
     builder = SparkSession.builder.appName("mirror")
     for key, value in settings.items():
         builder = builder.config(key, value)
+    if "spark.sql.extensions" not in given:
+        conf = SparkConf().setAppName("mirror").setAll([*settings.items()])
+        _make_lean(SparkContext.getOrCreate(conf))
     return builder.getOrCreate()
 
 
+def _make_lean(context: SparkContext) -> None:
+    """The session that the builder then finds, without the extensions that jars on the
+    class path offer: pyspark's are functions of its machine learning, for which Scala
+    reflects on itself for half a second of CPU.
+    """
+    jvm: Any = context._jvm
+    spark = jvm.org.apache.spark
+    none = jvm.scala.Option.empty()
+    nothing = jvm.PythonUtils.toScalaMap({})
+    made = spark.sql.classic.SparkSession(
+        context._jsc.sc(), none, none, spark.sql.SparkSessionExtensions(), nothing,
+        nothing,
+    )  # fmt: skip
+    spark.sql.classic.SparkSession.setDefaultSession(made)
+
+
 def _settings(config: ServiceConfig, *, slots: int) -> dict[str, str]:
+    _pass_no_numpy()
     java = require_java()
     os.environ.setdefault("JAVA_HOME", str(java.resolve().parent.parent))
     # Workers must be this very Python, with this package.
@@ -140,6 +166,15 @@ def _settings(config: ServiceConfig, *, slots: int) -> dict[str, str]:
     if not _submitted():
         settings.setdefault("spark.driver.defaultJavaOptions", class_data.options())
     return settings
+
+
+def _pass_no_numpy() -> None:
+    """Spark asks of each argument of each call of Java whether it is numpy's, and for
+    that loads its tests, and pandas with them. None is.
+    """
+    for each in list(INPUT_CONVERTER):
+        if isinstance(each, (NumpyArrayConverter, NumpyScalarConverter)):
+            INPUT_CONVERTER.remove(each)
 
 
 def _launch(settings: Mapping[str, str]) -> None:

@@ -116,8 +116,8 @@ class Supervisor:
             if self._once and restarts >= _ATTEMPTS_ONCE:
                 self._show(flow, FlowState.FAILED)
                 return
+            flow.pause(pause)  # none at first: mostly a worker died, and all is well
             pause = retry.RUN.after(pause)
-            flow.pause(pause)
         self._show(flow, FlowState.STOPPED)
 
     def _await_lead(self, flow: Flow) -> bool:

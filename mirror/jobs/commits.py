@@ -3,7 +3,8 @@
 Main type: `CommitReader`, over all partitions, from their ends on. It follows their
 leaders. What it cannot read (a leader that is down, a damaged batch, what came before
 the end) the next survey of the groups has. Open transactions hold up nothing:
-`offsets.commits` knows what counts.
+`offsets.commits` knows what counts; it and the
+kernels behind it load with the first commit, since a start need not wait for them.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 import structlog
 
-from mirror.batches import batch, former
 from mirror.clusters import codes, error_counts
 from mirror.clusters.admin import allowed, topic_admin
 from mirror.clusters.topics import NO_ID
@@ -22,14 +22,15 @@ from mirror.clusters.wire import fetch
 from mirror.errors import CorruptBatchError, UnreachableError
 from mirror.log import LogThrottle
 from mirror.offsets.commit_records import TOPIC
-from mirror.offsets.commits import CommitLog
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
+    from mirror.batches.batch import Buffer, Rows
     from mirror.clusters.cluster import Cluster
     from mirror.clusters.topics import Topic
     from mirror.clusters.wire.fetch import Fetched
+    from mirror.offsets.commits import CommitLog
 
 log = structlog.get_logger()
 
@@ -58,7 +59,7 @@ class CommitReader:
         self._logs: dict[int, CommitLog] = {}
         self._positions: dict[int, int] = {}
         self._ask_at = -float("inf")
-        self._rows = batch.scratch()
+        self._rows: Rows | None = None
         self._throttle = LogThrottle()
 
     def begin(self, source: Cluster) -> None:
@@ -83,12 +84,12 @@ class CommitReader:
                 self.reason = NO_COMMITS
                 return
         topic = self._look(source)
-        missing = [(TOPIC, p) for p in topic.leaders if p not in self._logs]
+        missing = [(TOPIC, p) for p in topic.leaders if p not in self._positions]
         ends = topic_admin.list_offsets(
             source, missing, timestamp=topic_admin.LATEST, committed=False
         )
         for (_, partition), end in ends.items():
-            self._logs[partition], self._positions[partition] = CommitLog(), end
+            self._positions[partition] = end
         self.reason = ""
 
     def stop(self, reason: str) -> None:
@@ -119,7 +120,7 @@ class CommitReader:
             at_end.update(p for p, ends in answered.items() if ends)
             behind = [p for p, ends in answered.items() if not ends]
         fresh: dict[bytes, bytes | None] = {}
-        for partition in at_end:
+        for partition in at_end & self._logs.keys():
             fresh.update(self._logs[partition].take())
         return fresh
 
@@ -187,7 +188,7 @@ class CommitReader:
                 if (ends := self._take(buffer, fetched)) is not None:
                     yield fetched.partition, ends
 
-    def _take(self, buffer: batch.Buffer, fetched: Fetched) -> bool | None:
+    def _take(self, buffer: Buffer, fetched: Fetched) -> bool | None:
         """Whether it is read to its end; None if it cannot be read now."""
         partition = fetched.partition
         if fetched.error == codes.TOPIC_AUTHORIZATION_FAILED:
@@ -198,6 +199,13 @@ class CommitReader:
                 self._forget(partition)
             return None
         position = self._positions[partition]
+        if fetched.start == fetched.end:
+            return position >= fetched.high_watermark
+        from mirror.batches import batch, former  # noqa: PLC0415  see the first lines
+        from mirror.offsets.commits import CommitLog  # noqa: PLC0415
+
+        if self._rows is None:
+            self._rows = batch.scratch()
         try:
             buffer, start, end = former.modern(buffer, fetched.start, fetched.end)
             found = batch.read(
@@ -209,7 +217,8 @@ class CommitReader:
                 scratch=self._rows,
             )
             if found.seen is not None:
-                self._logs[partition].read(buffer, found.seen, position)
+                known = self._logs.setdefault(partition, CommitLog())
+                known.read(buffer, found.seen, position)
         except CorruptBatchError as error:
             self._warn(error)
             self._forget(partition)

@@ -94,11 +94,13 @@ class Jobs:
         if name in self._kicks:
             self._kicks[name].set()
 
-    def close(self) -> None:
-        """Start no more runs, and wait a while for running ones."""
+    def close(self, *, wait: bool = True) -> None:
+        """Start no more runs, and `wait` a while for running ones."""
         self._stopping.set()
         for kick in self._kicks.values():
             kick.set()
+        if not wait:
+            return
         deadline = time.monotonic() + _STOP_SECONDS
         for thread in self._threads:
             if thread.ident is not None:

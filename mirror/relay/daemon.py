@@ -50,10 +50,14 @@ def _import() -> None:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     sys.path[:] = without_copies(sys.path)
+    gc.disable()  # what modules make stays
     import pyspark.daemon  # noqa: PLC0415  after the lines above
     import pyspark.worker  # noqa: F401, PLC0415  every worker imports it
 
-    import mirror.relay.task  # noqa: F401, PLC0415  loads the kernels from numba's cache
+    import mirror.relay.slot  # noqa: PLC0415  loads the kernels from numba's cache
+    import mirror.relay.task  # noqa: F401, PLC0415
+
+    gc.enable()
 
 
 def without_copies(path: Sequence[str]) -> list[str]:

@@ -25,7 +25,6 @@ from mirror.host import process_use
 from mirror.relay import report
 from mirror.relay.copier import Copier
 from mirror.relay.lease import Assignment, Lease, LeasePlan
-from mirror.relay.slot import Slot
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -178,6 +177,9 @@ def _slot(plan: LeasePlan, number: int, log_settings: log.Settings) -> Copier:
     if known is not None:
         del _slots[key]  # a closed one never answers, and the next may not begin
         known[1].close()
+    # Only here: the driver names this module's function, and loads no kernels for it.
+    from mirror.relay.slot import Slot  # noqa: PLC0415
+
     log.set_up(*log_settings)
     slot = Copier(partial(Slot, plan, number))
     _slots[key] = (made_for, slot)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 import gc
 import time
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from pyspark.sql import Row
 from rich import box
@@ -119,7 +119,7 @@ class _Driver:
         self._slots = _SLOTS
         self._number = 0
         self._batch = report.to_arrow(_reports(self._assignments))
-        self._rows = [_row(each) for each in self._batch.to_pylist()]
+        self._rows = [Row(**each) for each in self._batch.to_pylist()]
         self._reports = [from_row(row) for row in self._rows]
         self._by_partition = exposition(self._store, per_partition=True)
         self._by_topic = exposition(self._store, per_partition=False)
@@ -182,12 +182,6 @@ class _Driver:
 
     def page(self) -> int:
         return len(self._pages["/"](Request(path="/", query={})).body)
-
-
-def _row(values: dict[str, Any]) -> Row:
-    """As Spark hands it out."""
-    counts = {name: Row(**values[name]) for name in ("counts", "total")}
-    return Row(**values | counts)
 
 
 def _topic(name: str, partitions: int) -> MirroredTopic:

@@ -65,8 +65,9 @@ LIBRARY_USERS = {
     },
     "pyspark": {
         *("driver", "playground"),
-        # The latter passes it on.
+        # The latter two pass it on.
         *("proving.spark_runner", "proving.continuous.in_service"),
+        "proving.continuous.when_wanted",
         *("relay.task", "relay.daemon"),
     },
 }

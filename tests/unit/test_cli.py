@@ -187,6 +187,25 @@ def test_a_switch_begins_without_what_it_may_not_need() -> None:
     assert not {"stamina", "structlog", "yaml", "mirror.config.mm2.properties"} & loaded
 
 
+def test_a_service_begins_without_what_it_may_not_need() -> None:
+    """A start does not load compiled kernels, pandas, or what proves, switches, counts
+    tails and rehearses: slots have the first, few services need the rest.
+    """
+    code = (
+        "import sys, mirror.cli.run, mirror.driver.session, mirror.driver.service\n"
+        "import mirror.proving.continuous.when_wanted; print(*sys.modules)"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+
+    loaded = set(ended.stdout.split())
+    assert "mirror.driver.executors" in loaded
+    kernels = {"numba", "llvmlite", "mirror.batches.compiled"}
+    rooms = {f"mirror.{room}" for room in ("switching", "tails", "drilling")}
+    assert not {"pandas", "mirror.proving.comparing", *kernels, *rooms} & loaded
+
+
 @pytest.mark.parametrize(
     "arguments",
     [

@@ -147,7 +147,7 @@ def test_a_closed_slot_serves_no_plan(monkeypatch: pytest.MonkeyPatch):
             raise TransformError("cannot be imported")
         return _Slot()
 
-    monkeypatch.setattr(task_module, "Slot", make)
+    monkeypatch.setattr("mirror.relay.slot.Slot", make)
     monkeypatch.setattr(task_module, "_slots", {})
     good, bad = (
         cast("Any", SimpleNamespace(flow=SimpleNamespace(name="A->B"), broken=broken))

@@ -106,3 +106,26 @@ def test_a_failure_is_shown_and_tried_again(error: Exception) -> None:
     jobs.close()
     (status,) = store.flow(FLOW).jobs
     assert (status.failures, status.error) == (1, "")
+
+
+def test_an_end_need_not_wait() -> None:
+    """After a failure jobs are asked to end while one is at work; before new ones begin
+    it is waited for, and it does not run again.
+    """
+    begun, may_end = threading.Event(), threading.Event()
+    runs: list[int] = []
+
+    def work() -> None:
+        runs.append(1)
+        begun.set()
+        assert may_end.wait(SOON)
+
+    jobs, _ = _jobs(_job(work, seconds=0.01))
+    jobs.start()
+    assert begun.wait(SOON)
+    jobs.close(wait=False)  # or the work could not end
+    may_end.set()
+    jobs.close()
+
+    assert runs == [1]
+    assert not any(thread.is_alive() for thread in jobs._threads)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
+import numpy as np
 import pytest
 
 from mirror.driver.lease_totals import LeaseTotals, common_reason, slot_loads
@@ -26,24 +30,33 @@ def report(**changes) -> PartitionReport:
     return PartitionReport(**counted(values))
 
 
-def as_row(values):
-    """As Spark hands it out: rows are tuples, and nested ones too."""
-    if isinstance(values, dict):
-        return tuple(as_row(each) for each in values.values())
-    return [as_row(each) for each in values] if isinstance(values, list) else values
-
-
 def test_reports_survive_the_way_through_spark():
     """The driver reads what a task reported, field for field."""
     sent = [
         report(slot_busy=0.25, latency_counts=(1, 2, 3), looped=4, total_since=5),
         report(failed=(("TRANSFORM", 2),), slot_errors=(("A Fetch X", 3),)),
-        report(partition=1),
+        report(partition=1, position=np.int64(9), lost=np.int64(2)),
     ]
 
-    rows = [as_row(row) for row in to_arrow(sent).to_pylist()]
+    rows = [tuple(row.values()) for row in to_arrow(sent).to_pylist()]
 
     assert [from_row(row) for row in rows] == sent
+
+
+def test_a_report_loads_no_pandas():
+    """A slot's process reports without pandas, which takes 50 MB of each."""
+    code = (
+        "import sys; from mirror.relay.report import PartitionReport, to_arrow\n"
+        "to_arrow([PartitionReport(slot=0, topic='t', partition=0, target_topic='t',"
+        " state='RUNNING')]); print(*sys.modules)"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+
+    loaded = ended.stdout.split()
+    assert "pyarrow" in loaded
+    assert "pandas" not in loaded
 
 
 def test_each_slot_has_a_load():

@@ -136,12 +136,14 @@ def spark(monkeypatch: pytest.MonkeyPatch) -> dict[str, bool]:
 
 
 def test_a_failed_flow_runs_again_after_growing_pauses() -> None:
-    """Known and unknown errors end one run; a new number of slots needs no pause."""
+    """Known and unknown errors end one run; a new number of slots needs no pause, nor
+    does the first failure.
+    """
     flow = _Flow(ClusterError("no leader"), True, ValueError("odd"), False)
 
     status = supervised(flow).flow(NAME)
 
-    assert flow.paused == [0.5, 1.0]
+    assert flow.paused == [0.0, 0.5]
     assert status.state is FlowState.STOPPED
     assert status.restarts == 2
     assert status.reason == "ValueError: odd"
