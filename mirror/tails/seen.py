@@ -1,4 +1,4 @@
-"""What of an earlier look at a tail still holds, so that the next one goes on behind it.
+"""What of an earlier look at a tail still holds: the next one goes on behind that.
 
 Main function: `still_there`. A log that is another topic's now, or lost some of what
 was read, is read again as a whole; leaders' epochs tell that also where it has grown

@@ -468,7 +468,9 @@ def test_a_look_goes_on_behind_the_last_one(play: Play) -> None:
     seen, size = read(None)
 
     def look() -> int:
-        """Bytes that the next look reads; and how many more a whole one does."""
+        """How many bytes the next look reads: all, or what a whole look has more than
+        before.
+        """
         nonlocal seen, size
         (seen, new), (whole, all_of_it) = read(seen), read(None)
         assert _plain(seen) == _plain(whole)
@@ -535,12 +537,12 @@ def test_a_log_that_lost_its_end_is_read_again(
 
 def _plain(tail: Tail) -> object:
     """All of it, so that two of them compare."""
+    values = [
+        [getattr(part, of.name) for of in fields(part)] for part in tail.partitions
+    ]
     return [
-        [
-            each.tolist() if isinstance(each := getattr(part, of.name), np.ndarray) else each
-            for of in fields(part)
-        ]
-        for part in tail.partitions
+        [each.tolist() if isinstance(each, np.ndarray) else each for each in part]
+        for part in values
     ]
 
 
