@@ -513,7 +513,8 @@ def test_a_log_that_lost_its_end_is_read_again(
         topic_name, num_partitions=1, replica_assignment=[[1, 2]],
         config={"min.insync.replicas": "1", "unclean.leader.election.enable": "true"},
     )  # fmt: skip
-    AdminClient({"bootstrap.servers": a}).create_topics([new])[topic_name].result(30)
+    admin = AdminClient({"bootstrap.servers": a})
+    admin.create_topics([new])[topic_name].result(30)
     settings = {"topics": [topic_name], "policy": "identity"}
     with Sides({"CUT": a, "B": b}, {"CUT->B": settings}) as sides:
 
