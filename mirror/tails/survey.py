@@ -93,6 +93,8 @@ def survey(
         of = topics[topic]
         end, opening = ends[topic, number], (topic, number) in opened
         last = before.get((topic, number))
+        if last is not None and begins[topic, number] < last.position:
+            last = None  # the position was moved back: that was not read yet
         if most is not None:
             first = max(begins[topic, number], 0 if last is None else last.end)
             opening |= end - first > most
