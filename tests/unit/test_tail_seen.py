@@ -53,7 +53,7 @@ def _seen(epoch: int) -> TailPartition:
         pytest.param(5, _ID, None, None, False, id="no topic of the flow any more"),
     ],
 )
-def test_what_a_log_still_has_is_not_read_again(  # noqa: PLR0917  a case's columns
+def test_what_a_log_still_has_is_not_read_again(
     monkeypatch: pytest.MonkeyPatch,
     epoch: int,
     topic_id: uuid.UUID,
