@@ -116,10 +116,7 @@ def _measured(
                 )
                 delays: dict[str, list[float]] = {name: [] for name in _STRETCHES}
                 drills: list[dict[str, Any]] = []
-                brokers = [
-                    pid for each in made.values() for pid in each.pids().values()
-                ]
-                used = _Used(brokers, mirror)
+                used = _Used(made.values(), mirror)
                 for _ in range(repeats):
                     with used.in_stretch(_NONE, lambda: 0):
                         delays[_NONE] += _stretch(consumer, seconds)
