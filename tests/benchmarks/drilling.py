@@ -53,7 +53,6 @@ _PARTITIONS = 16
 _NONE, _SERVICE, _COMMAND = "no drills", "the service drills", "the command drills"
 _STRETCHES = (_NONE, _SERVICE, _COMMAND)
 _PARTS = ("brokers", "driver", "rest of the service", "commands")
-_CORES = tuple(f"CORE, {part.upper()}" for part in _PARTS)
 _MOST_SECONDS = 60.0
 """No drill takes longer."""
 
@@ -293,20 +292,21 @@ def _drilling(folder: Path, drills: list[dict[str, Any]]) -> Iterator[None]:
 
 def _show(results: dict[str, Any]) -> None:
     console = Console()
-    table = Table("WHAT", "P50 MS", "P99 MS", "P99 X", "RECORDS", *_CORES)
+    table = Table("WHAT", "P50 MS", "P99 MS", "P99 X", "RECORDS")
     p99 = results["p99_ms"]
     for name in _STRETCHES:
         figures = (f"{results[key][name]:.1f}" for key in ("p50_ms", "p99_ms"))
         ratio = f"{p99[name] / p99[_NONE]:.2f}"
-        used = results["cpu"][name]
-        cores = (f"{used[part] / used['wall']:.3f}" for part in _PARTS)
-        table.add_row(name, *figures, ratio, f"{results['records'][name]:,}", *cores)
+        table.add_row(name, *figures, ratio, f"{results['records'][name]:,}")
     console.print(table)
     taken = [each["seconds"] for each in results["drills"]]
     console.print(
         f"{len(taken)} drills of {results['groups']} groups, median "
         f"{np.median(taken):.1f} s, worst {max(taken):.1f} s"
     )
+    for name, used in results["cpu"].items():
+        cores = (f"{part} {used[part] / used['wall']:.3f}" for part in _PARTS)
+        console.print(f"cores, {name}: {', '.join(cores)}")
     for name, of_a_drill in results["cpu_of_a_drill"].items():
         figures = (f"{part} {seconds:.2f}" for part, seconds in of_a_drill.items())
         console.print(f"CPU-s of a drill where {name}: {', '.join(figures)}")
