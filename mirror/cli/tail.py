@@ -47,7 +47,8 @@ from mirror.tails.choosing import Choice, chosen
 from mirror.tails.exporting import TailFile
 from mirror.tails.fed import clusters_fed
 from mirror.tails.settling import Order, TailSettling, Way, settle
-from mirror.tails.survey import Tail, survey
+from mirror.tails.survey import survey
+from mirror.tails.tail import Tail
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -305,10 +306,10 @@ def _settle(
             fed=clusters_fed(made.pair, flow, made.role.epoch, made.reach)
             if order.way is Way.REPLAY
             else (),
-            seen=tail.partitions,
+            seen=tail,
         )
         done = _again(settling)
-        tail = survey(flow, made.source, made.target)
+        tail = survey(flow, made.source, made.target, seen=tail)
     shown = planned if dry_run else done
     if output is Form.JSON:
         document(

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from mirror.config.schema import FlowConfig
     from mirror.tails.readers import Conflicts
-    from mirror.tails.survey import Tail, TailPartition
+    from mirror.tails.tail import Tail, TailPartition
 
 FORMAT_VERSION = 1
 COLUMNS = ("TOPIC", "RECORDS", "BYTES", "FIRST", "LAST", "CONFLICTS", "SETTLED")

@@ -116,6 +116,8 @@ class LogStream:
         """How many records were left out."""
         self.damages: list[Damage] = []
         self.fetched_bytes = 0
+        self.epoch = -1
+        """Of the leader that wrote the last batch; -1: not known."""
         self._cluster = cluster
         self._stretch = stretch
         self._key = (stretch.topic, stretch.partition)
@@ -272,7 +274,7 @@ class LogStream:
 
     def _seek(self, reader: SourceReader, offset: int, epoch: int) -> None:
         """Go on there; while the caller works, the answer comes."""
-        self._position = offset
+        self._position, self.epoch = offset, epoch
         reader.seek(self._key, offset, epoch)
         if offset < self._stretch.end:
             size = self._size()

@@ -165,7 +165,8 @@ def look(stage: Stage) -> Returned:
         *(each.topic_id for each in back.topics().values()),
     }
     if ids or known_id in {"", back.cluster_id}:
-        found = survey.survey(out, back, active)
+        found = survey.survey(out, back, active, seen=stage.tails.get(out.name))
+        stage.tails[out.name] = found
         tail, left = found.records, found.left(out)
         made_again = {
             each.topic for each in topics if each.kind is ReturnedKind.RECREATED

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from mirror.config.schema import FlowConfig, MirrorConfig
     from mirror.offsets.group_survey import KnownMaps
     from mirror.recovery.journal import Entry
+    from mirror.tails.tail import Tail
 
 Notes = Mapping[str, Any]
 """What a step keeps in the journal, as JSON has it."""
@@ -83,6 +84,9 @@ class Stage:
     """What one step began for a later one to take, in this process."""
     maps: KnownMaps = field(default_factory=dict)
     """The offset maps that the steps have read, in this process."""
+    tails: dict[str, Tail] = field(default_factory=dict)
+    """What looks at the flows' tails have found, in this process: the next one goes on
+    behind that."""
     growing: Mapping[str, int] = field(default_factory=dict)
     """For a plan: how many partitions topics of the source get before the run."""
 

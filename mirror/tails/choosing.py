@@ -17,7 +17,7 @@ from mirror.proving.locating import NO_STAMP
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from mirror.tails.survey import Offsets, TailPartition
+    from mirror.tails.tail import Offsets, TailPartition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

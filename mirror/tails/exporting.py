@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from mirror.clusters.cluster import Cluster
     from mirror.config.schema import FlowConfig
-    from mirror.tails.survey import Offsets, TailPartition
+    from mirror.tails.tail import Offsets, TailPartition
 
 HEADERS = ("mirror.tail.topic", "mirror.tail.partition", "mirror.tail.offset")
 """Headers of records in a topic, in UTF-8, behind their own."""

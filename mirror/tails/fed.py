@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from mirror.config.schema import FlowConfig
     from mirror.offsets.progress import Position
     from mirror.relay.provenance import Bytes
-    from mirror.tails.survey import Offsets, TailPartition
+    from mirror.tails.tail import Offsets, TailPartition
 
 TopicPartition = tuple[str, int]
 

@@ -21,14 +21,14 @@ from mirror.policy.selection import GroupFilter
 from mirror.proving.locating import NO_STAMP
 from mirror.proving.log_stream import LogStream, Stretch
 from mirror.relay import provenance
-from mirror.tails.survey import NO_KEY
+from mirror.tails.tail import NO_KEY
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from mirror.clusters.cluster import Cluster
     from mirror.config.schema import FlowConfig
-    from mirror.tails.survey import Tail
+    from mirror.tails.tail import Tail
 
 TopicPartition = tuple[str, int]
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from mirror.proving.log_stream import Lister
     from mirror.proving.sides import ProofTerms
     from mirror.relay.provenance import Bytes
-    from mirror.tails.survey import Offsets, TailPartition
+    from mirror.tails.tail import Offsets, TailPartition
 
 _NOTHING = np.empty(0, np.uint8)
 _LETTER = np.frombuffer(bytearray(f"{dead_letters.PREFIX}offset".encode()), np.uint8)

@@ -32,7 +32,7 @@ from mirror.tails import exporting, fed
 from mirror.tails.choosing import Choice, chosen, consecutive
 from mirror.tails.packing import ahead
 from mirror.tails.replaying import Replay
-from mirror.tails.survey import Tail, survey
+from mirror.tails.survey import survey
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from mirror.proving.sides import ProofTerms
     from mirror.tails.exporting import TailFile
     from mirror.tails.fed import Fed
-    from mirror.tails.survey import Offsets, TailPartition
+    from mirror.tails.tail import Offsets, Tail, TailPartition
 
 TopicPartition = tuple[str, int]
 
@@ -86,7 +86,7 @@ class TailSettling:
     order: Order
     fed: Sequence[Fed] = ()
     """Clusters that may have records of the tail already."""
-    seen: Sequence[TailPartition] = ()
+    seen: Tail | None = None
     """What a survey has just found: only what is behind that is read."""
 
     @property
@@ -110,9 +110,7 @@ def settle(
     owner = ownership.take_over(flow, target)
     known = progress.read(target, progress.topic_name(flow.source))
     done: dict[TopicPartition, int] = {}
-    # Where nothing was left, only all of it says whether the position has to move.
-    before = Tail(partitions=tuple(each for each in settling.seen if each.records))
-    for part in survey(flow, source, target, seen=before).partitions:
+    for part in survey(flow, source, target, seen=settling.seen).partitions:
         behind = _behind(flow, part, known)
         if part.unmoved:
             _commit(target, owner, behind)

@@ -1,13 +1,13 @@
 """What a flow's source has and its target does not, after a failover to the target.
 
-Main function: `survey`, which reads the source from the flow's positions to its ends;
-main type: `Tail`. Left out is what came through the target, and what is settled: the
-offset map knows what was replayed, the loss ledger what was exported or skipped.
+Main function: `survey`, which reads the source from the flow's positions to its ends,
+or behind an earlier look; main type: `Tail`. Left out is what came through the target,
+and what is settled: the offset map knows what was replayed, the loss ledger what was
+exported or skipped.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 import uuid
@@ -32,7 +32,8 @@ from mirror.proving.results import Results
 from mirror.recovery import losses, risk
 from mirror.recovery.losses import Cause
 from mirror.relay import provenance
-from mirror.status.wording import some
+from mirror.tails.seen import still_there
+from mirror.tails.tail import NO_KEY, Tail, TailPartition
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -42,94 +43,9 @@ if TYPE_CHECKING:
     from mirror.metadata.topics import MirroredTopic
     from mirror.offsets.runs import Block
     from mirror.proving.log_stream import Lister
+    from mirror.tails.tail import Offsets
 
 TopicPartition = tuple[str, int]
-Offsets = npt.NDArray[np.int64]
-
-NO_KEY = 0
-"""Instead of the mark of a key: the record has none."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TailPartition:
-    """What is not settled of one source partition."""
-
-    topic: str
-    partition: int
-    target_topic: str
-    topic_id: uuid.UUID
-    """The source topic's."""
-    position: int
-    """Where the flow stands; what is below it is copied, or settled."""
-    end: int
-    """Where the tail ends."""
-    open: bool
-    """Whether a transaction is open on the source, and may hide more."""
-    replayed_to: int
-    """After the last record that is on the target; the position, if none is behind
-    it."""
-    replayed: int
-    """Records at or after the position that are on the target."""
-    written_off: int
-    """Records at or after the position that the loss ledger names."""
-    offsets: Offsets = field(repr=False)
-    """Those that are not settled, ascending."""
-    times: Offsets = field(repr=False)
-    """Theirs, epoch milliseconds."""
-    keys: Offsets = field(repr=False)
-    """A mark of each one's key; `NO_KEY`: it has none."""
-    sizes: Offsets = field(repr=False)
-    """Bytes of key, value and headers."""
-
-    @property
-    def key(self) -> TopicPartition:
-        return self.topic, self.partition
-
-    @property
-    def records(self) -> int:
-        return len(self.offsets)
-
-    @property
-    def bytes(self) -> int:
-        return int(self.sizes.sum())
-
-    @property
-    def unmoved(self) -> bool:
-        """Whether nothing is left, but the flow would copy again what is settled."""
-        return not self.records and bool(self.replayed or self.written_off)
-
-    @property
-    def settled(self) -> bool:
-        return not (self.open or self.records or self.unmoved)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tail:
-    """All partitions of a flow that have a tail, or had one."""
-
-    partitions: tuple[TailPartition, ...]
-
-    @property
-    def records(self) -> int:
-        return sum(each.records for each in self.partitions)
-
-    @property
-    def bytes(self) -> int:
-        return sum(each.bytes for each in self.partitions)
-
-    @property
-    def settled(self) -> bool:
-        return all(each.settled for each in self.partitions)
-
-    def left(self, flow: FlowConfig) -> str:
-        """What is left to settle, in words; empty if nothing is."""
-        if self.records:
-            return f"{flow.source} has {some(self.records, 'record')} not copied"
-        if any(each.open for each in self.partitions):
-            return f"a transaction is open on {flow.source}, and may hide more records"
-        if self.settled:
-            return ""
-        return f"the position of {flow.name} is not behind what was settled"
 
 
 def survey(
@@ -142,8 +58,9 @@ def survey(
 ) -> Tail:
     """Find what the target does not have; both clusters are connected. A
     transaction that a command has left open on the target settles nothing, and is not
-    waited for. `seen`: an earlier answer, behind which the source is read on. `most`:
-    how many offsets to read; a partition that is not read to its end is open.
+    waited for. `seen`: an earlier answer, behind which the source is read on, unless a
+    log has lost some of that. `most`: how many offsets to read; a partition that is not
+    read to its end is open.
 
     Raises:
         ClusterError: a cluster does not answer, or not for all partitions.
@@ -171,13 +88,13 @@ def survey(
         if each.flow == flow.name and each.cause is Cause.FAILOVER
     ]
     found: list[TailPartition] = []
-    before = {each.key: each for each in seen.partitions} if seen is not None else {}
+    before = {} if seen is None else still_there(source, seen.partitions, ends)
     for topic, number in behind:
         of = topics[topic]
         end, opening = ends[topic, number], (topic, number) in opened
         last = before.get((topic, number))
-        if last is not None and (last.topic_id.hex != of.topic_id or last.end > end):
-            last = None  # the topic is another one, or lost its end
+        if last is not None and begins[topic, number] < last.position:
+            last = None  # the position was moved back: that was not read yet
         if most is not None:
             first = max(begins[topic, number], 0 if last is None else last.end)
             opening |= end - first > most
@@ -335,10 +252,9 @@ def _partition(  # noqa: PLR0913  what is known of one partition
         isolation=fetch.READ_COMMITTED if committed else fetch.READ_UNCOMMITTED,
         lister=lister_of(flow, source, target, (of.topic, number)),
     )
-    rows = [np.empty((0, 4), np.int64)]
+    parts = [np.empty((4, 0), np.int64)]
     if last is not None:
-        kept = np.stack([last.offsets, last.times, last.keys, last.sizes], axis=1)
-        rows.append(kept[last.offsets >= begin])
+        parts.append(last.rows[:, last.rows[0] >= begin])
     for part in stream.listed():
         places = part.places
         marks, keys = np.empty((2, len(places)), np.int64)
@@ -346,16 +262,17 @@ def _partition(  # noqa: PLR0913  what is known of one partition
         alignment.describe(part.buffer, places, NO_STAMP, 0, marks, keys)
         keys[places[:, to_columns.KEY_SIZE] < 0] = NO_KEY
         sizes = places[:, to_columns.END] - places[:, to_columns.KEY_AT]
-        rows.append(
+        parts.append(
             np.stack(
-                [places[:, to_columns.OFFSET], places[:, to_columns.TIME], keys, sizes],
-                axis=1,
+                [places[:, to_columns.OFFSET], places[:, to_columns.TIME], keys, sizes]
             )
         )
-    all_rows = np.concatenate(rows)
-    replayed = within(all_rows[:, 0], known)
-    written_off = within(all_rows[:, 0], lost) & ~replayed
-    left = all_rows[~replayed & ~written_off]
+    rows = np.concatenate(parts, axis=1)
+    replayed = within(rows[0], known)
+    written_off = within(rows[0], lost) & ~replayed
+    settled = replayed | written_off
+    left = np.compress(~settled, rows, axis=1) if settled.any() else rows
+    offsets, times, keys, sizes = left
     return TailPartition(
         topic=of.topic,
         partition=number,
@@ -367,8 +284,10 @@ def _partition(  # noqa: PLR0913  what is known of one partition
         replayed_to=max((last for _, last in known), default=begin),
         replayed=int(replayed.sum()),
         written_off=int(written_off.sum()),
-        offsets=left[:, 0].copy(),
-        times=left[:, 1].copy(),
-        keys=left[:, 2].copy(),
-        sizes=left[:, 3].copy(),
+        offsets=offsets,
+        times=times,
+        keys=keys,
+        sizes=sizes,
+        rows=rows,
+        epoch=last.epoch if last is not None and stream.epoch < 0 else stream.epoch,
     )

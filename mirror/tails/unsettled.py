@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 from mirror.clusters.admin import topic_admin
 from mirror.offsets import progress, runs
 from mirror.recovery import losses, roles
-from mirror.tails.survey import Tail, survey, topics_of
+from mirror.tails.survey import survey, topics_of
+from mirror.tails.tail import Tail
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
 _MOST_READ = 200_000
 """Offsets that one look reads."""
 _MOST_KEPT = 1_000_000
-"""Records that are remembered, 32 bytes each; behind them nothing is counted."""
+"""Records that are remembered, 32 bytes each, or 64 in partitions of which some are
+settled; behind them nothing is counted."""
 
 
 class Unsettled:
@@ -42,7 +44,7 @@ class Unsettled:
         """
         ends = _ends(flow, source, target)
         if ends != self._ends or any(each.open for each in self._tail.partitions):
-            room = _MOST_KEPT - self._tail.records
+            room = _MOST_KEPT - self._tail.remembered
             most = max(min(_MOST_READ, room), 0)
             self._tail = survey(flow, source, target, seen=self._tail, most=most)
             self._ends = ends
@@ -50,17 +52,23 @@ class Unsettled:
 
 
 def unsettled(
-    flow: FlowConfig, source: Cluster, target: Cluster, entries: Sequence[Entry]
+    flow: FlowConfig,
+    source: Cluster,
+    target: Cluster,
+    entries: Sequence[Entry],
+    *,
+    seen: Tail | None = None,
 ) -> Tail:
     """What is not settled of the flow. Only a failover out of its source leaves a tail;
-    after anything else no log is read. `entries`: of both journals, about the pair.
+    after anything else no log is read. `entries`: of both journals, about the pair;
+    `seen`: as `survey`.
 
     Raises:
         ClusterError: a cluster does not answer, or not for all partitions.
     """
     if not roles.leaves_tail(entries, flow.source):
         return Tail(partitions=())
-    return survey(flow, source, target)
+    return survey(flow, source, target, seen=seen)
 
 
 def _ends(flow: FlowConfig, source: Cluster, target: Cluster) -> object:

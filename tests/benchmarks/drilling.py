@@ -3,7 +3,8 @@
 A pair with a steady trickle, and groups that each have read a part of it. Stretches
 without a drill, stretches in which the service drills again and again, and stretches
 beside `mirror drill`, which runs again and again in a process of its own, take turns:
-how long records take on their way, and how long each drill takes.
+how long records take on their way, how long each drill takes, and what it takes of the
+CPU in the brokers, the driver and its own process.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from datetime import UTC, datetime
 import json
 import os
 from pathlib import Path
+import resource
 import signal
 import subprocess
 import sys
@@ -22,6 +24,7 @@ import time
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
+import psutil
 from rich.console import Console
 from rich.table import Table
 import typer
@@ -38,7 +41,9 @@ from tests.harness.service import RunningMirror
 from tests.harness.switching import pair_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterable, Iterator
+
+    from mirror.playground.cluster import PlaygroundCluster
 
 _RESULTS = Path("artifacts/bench/drilling")
 _TOPIC = "drilling"
@@ -47,6 +52,9 @@ _FLOW = f"{_ONE}->{_OTHER}"
 _PARTITIONS = 16
 _NONE, _SERVICE, _COMMAND = "no drills", "the service drills", "the command drills"
 _STRETCHES = (_NONE, _SERVICE, _COMMAND)
+_PARTS = ("brokers", "driver", "rest of the service", "commands")
+_MOST_SECONDS = 60.0
+"""No drill takes longer."""
 
 
 def main(
@@ -110,11 +118,19 @@ def _measured(
                 )
                 delays: dict[str, list[float]] = {name: [] for name in _STRETCHES}
                 drills: list[dict[str, Any]] = []
+                used = _Used(made.values(), mirror)
                 for _ in range(repeats):
-                    delays[_NONE] += _stretch(consumer, seconds)
-                    with _service_drills(mirror):
+                    with used.in_stretch(_NONE, lambda: 0):
+                        delays[_NONE] += _stretch(consumer, seconds)
+                    with (
+                        used.in_stretch(_SERVICE, lambda: _drilled(mirror)),
+                        _service_drills(mirror),
+                    ):
                         delays[_SERVICE] += _stretch(consumer, seconds)
-                    with _drilling(folder, drills):
+                    with (
+                        used.in_stretch(_COMMAND, lambda: len(drills)),
+                        _drilling(folder, drills),
+                    ):
                         delays[_COMMAND] += _stretch(consumer, seconds)
     if short := [name for name, each in delays.items() if not each]:
         raise PeerError(f"no record arrived: {short[0]}")
@@ -125,7 +141,63 @@ def _measured(
         "p99_ms": {k: float(np.percentile(v, 99)) * 1000 for k, v in delays.items()},
         "records": {name: len(each) for name, each in delays.items()},
         "drills": drills,
+        "cpu": used.seconds,
+        "cpu_of_a_drill": {name: used.of_a_drill(name) for name in _STRETCHES[1:]},
     }
+
+
+class _Used:
+    """CPU seconds by stretch and part, and how long and how many drills they took."""
+
+    def __init__(
+        self, clusters: Iterable[PlaygroundCluster], mirror: RunningMirror
+    ) -> None:
+        self._brokers = [
+            psutil.Process(pid) for each in clusters for pid in each.pids().values()
+        ]
+        self._driver = psutil.Process(mirror.pids()[0])
+        self.seconds: dict[str, dict[str, float]] = {
+            name: dict.fromkeys((*_PARTS, "wall", "drills"), 0.0) for name in _STRETCHES
+        }
+
+    @contextmanager
+    def in_stretch(self, name: str, drills: Callable[[], int]) -> Iterator[None]:
+        """Add up what the block takes."""
+
+        def now() -> dict[str, float]:
+            return {**self._now(), "wall": time.monotonic(), "drills": drills()}
+
+        before = now()
+        yield
+        for part, after in now().items():
+            self.seconds[name][part] += after - before[part]
+
+    def of_a_drill(self, name: str) -> dict[str, float]:
+        """What each drill took, beyond what the same time takes without drills."""
+        found, usual = self.seconds[name], self.seconds[_NONE]
+        share = found["wall"] / usual["wall"]
+        return {
+            part: (found[part] - share * usual[part]) / found["drills"]
+            for part in _PARTS
+        }
+
+    def _now(self) -> dict[str, float]:
+        commands = resource.getrusage(resource.RUSAGE_CHILDREN)  # those that have ended
+        return dict(
+            zip(
+                _PARTS,
+                (
+                    sum(sum(each.cpu_times()[:2]) for each in self._brokers),
+                    sum(self._driver.cpu_times()[:2]),
+                    sum(
+                        sum(each.cpu_times()[:4])
+                        for each in self._driver.children(recursive=True)
+                    ),
+                    commands.ru_utime + commands.ru_stime,
+                ),
+                strict=True,
+            )
+        )
 
 
 def _stretch(consumer: Any, seconds: float) -> list[float]:
@@ -141,21 +213,26 @@ def _stretch(consumer: Any, seconds: float) -> list[float]:
 
 @contextmanager
 def _service_drills(mirror: RunningMirror) -> Iterator[None]:
-    """The service drills, a second after the last drill, while the block runs.
+    """The service drills, one drill after the other, while the block runs; the one
+    that has begun at its end is waited for.
 
     Raises:
         PeerError: it did not.
     """
-
-    def done() -> int:
-        return mirror.log.read_text().count('"event": "drill"')
-
-    before = done()
+    before = _drilled(mirror)
     _drill_every(mirror, 1)
     yield
     _drill_every(mirror, 0)
-    if done() == before:
+    begun, end = _drilled(mirror) + 1, time.monotonic() + _MOST_SECONDS
+    while _drilled(mirror) < begun and time.monotonic() < end:
+        time.sleep(0.1)
+    if _drilled(mirror) == before:
         raise PeerError(f"the service did not drill:\n{mirror.log_tail()}")
+
+
+def _drilled(mirror: RunningMirror) -> int:
+    """How many drills the service has made."""
+    return mirror.log.read_text().count('"event": "drill"')
 
 
 def _drill_every(mirror: RunningMirror, seconds: int) -> None:
@@ -227,6 +304,12 @@ def _show(results: dict[str, Any]) -> None:
         f"{len(taken)} drills of {results['groups']} groups, median "
         f"{np.median(taken):.1f} s, worst {max(taken):.1f} s"
     )
+    for name, used in results["cpu"].items():
+        cores = (f"{part} {used[part] / used['wall']:.3f}" for part in _PARTS)
+        console.print(f"cores, {name}: {', '.join(cores)}")
+    for name, of_a_drill in results["cpu_of_a_drill"].items():
+        figures = (f"{part} {seconds:.2f}" for part, seconds in of_a_drill.items())
+        console.print(f"CPU-s of a drill where {name}: {', '.join(figures)}")
     _RESULTS.mkdir(parents=True, exist_ok=True)
     file = _RESULTS / f"{datetime.now(UTC):%Y-%m-%dT%H%M%SZ}.json"
     file.write_text(json.dumps(results, indent=1, default=str))

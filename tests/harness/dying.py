@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from mirror.switching.stage import Notes
+    from mirror.switching.runner import Said
 
 
 def dies(
@@ -55,16 +55,17 @@ def dies(
 def dies_after(
     folder: Path, *words: str, step: str, source: str, host: str = "first"
 ) -> None:
-    """A command is killed right after this step of its switch from `source`."""
+    """A command is killed right after it has noted this step of its switch from
+    `source` as done, and with that the next one as begun, or the run's end.
+    """
 
     def run() -> None:
         note = Operator._note
 
-        def dying(
-            operator: Operator, name: str, state: StepState, notes: Notes
-        ) -> None:
-            note(operator, name, state, notes)
-            if (name, state, operator._ends[0]) == (step, StepState.DONE, source):
+        def dying(operator: Operator, *said: Said) -> None:
+            note(operator, *said)
+            done = [name for name, state, _ in said if state is StepState.DONE]
+            if step in done and operator._ends[0] == source:
                 os.kill(os.getpid(), signal.SIGKILL)
 
         setattr(Operator, "_note", dying)  # noqa: B010  of all runs

@@ -360,8 +360,9 @@ def test_killed_within_a_step(
 def test_killed_after_the_last_step(
     again_and_again: tuple[Pair, tuple[object, ...]], way: str
 ) -> None:
-    """So it is after the last step, before the run is closed. After any other step it
-    is as at the beginning of the next one.
+    """The last step is noted as done together with the end of the run, so a canary that
+    gets SIGKILL right after that leaves no open run; the next one passes, and begins
+    where the pair is. After any other step it is as at the beginning of the next one.
     """
     pair, before = again_and_again
     ends = (pair.one, pair.other) if way == "there" else (pair.other, pair.one)
@@ -369,7 +370,7 @@ def test_killed_after_the_last_step(
     assert pair.operator().due
     cleared = pair.passes_here().cleared
     assert pair.untouched() == before
-    assert f"SWITCH {ends[0]}->{ends[1]}: {STEPS[-1]} DONE is ended" in cleared
+    assert not [each for each in cleared if each.endswith("is ended")]
 
 
 @pytest.mark.full

@@ -31,6 +31,7 @@ from tests.harness.admin import (
     end_offsets,
 )
 from tests.harness.application import Application
+from tests.harness.counters import counter
 from tests.harness.drilling import Drilled
 from tests.harness.metadata import allow, remove_override
 from tests.harness.portraits import at_rest, portrait
@@ -309,6 +310,12 @@ def test_a_service_drills(
         wait_for(lambda: newest()["verdict"] == "READY", 60)
         ready = newest()
         assert ready["by"].startswith("service ")
+        ends = {"pair": "drillE<->drillF"}
+        wait_for(
+            lambda: counter(mirror, "mirror_readiness", **ends, state="READY") == 1
+        )
+        assert counter(mirror, "mirror_readiness_ratio", **ends) == 1
+        assert counter(mirror, "mirror_drill_timestamp_seconds", **ends) >= ready["at"]
         alter_topic(two, copy, segment_ms="1234567")
         wait_for(lambda: newest()["verdict"] not in ("", "READY"), 60)
         events = f"{mirror.url}/events?kind=readiness-fell"
@@ -321,6 +328,9 @@ def test_a_service_drills(
         (fell,) = told()
         assert fell["subject"] == "drillE<->drillF"
         assert "segment.ms" in str(fell["details"])
+        wait_for(
+            lambda: counter(mirror, "mirror_readiness", **ends, state="READY") == 0
+        )
         shown = json.loads(command(tmp_path, "pair", "-o", "json"))["pairs"][0]
         assert "READY" in {each["verdict"] for each in shown["drills"]}
         assert [run["kind"] for run in shown["runs"]] == ["START"]

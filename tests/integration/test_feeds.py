@@ -209,7 +209,8 @@ def test_the_third_cluster_is_away(topic_name: str, tmp_path: Path, kind: str) -
                 Switch(tmp_path, "failover", "FA/FB", "--yes").succeeds()
             with fed.application.writing(fed.ends["FB"]):
                 fed.written(100)
-            assert fed.mirror.status()["pairs"][0]["active"] == "FB"
+            # The service reads the journals beside that.
+            fed.mirror.wait_until(lambda seen: seen["pairs"][0]["active"] == "FB")
             fed.mirror.wait_until(
                 lambda _: (
                     "cluster FC: " in fed.mirror.flow("FB->FC")["reason"]

@@ -7,18 +7,23 @@ from __future__ import annotations
 
 from collections import Counter
 import contextlib
-from dataclasses import replace
+from dataclasses import fields, replace
 import json
 import os
 import signal
 from typing import TYPE_CHECKING, Any
 
+from confluent_kafka.admin import AdminClient, NewTopic
+import numpy as np
 import pytest
 import yaml
 
+from mirror.driver.ownership import rewrite_progress
 from mirror.driver.pairs import PairFollower
 from mirror.driver.passive import PassiveClusters
+from mirror.driver.rewriting import Rewriting
 from mirror.offsets.progress import Position
+from mirror.proving.log_stream import Meter
 from mirror.proving.of_flow import terms_of
 from mirror.proving.scope import Scope
 from mirror.recovery import losses
@@ -34,9 +39,10 @@ from mirror.tails.fed import Fed
 from mirror.tails.settling import Order, TailSettling, Way, settle
 from mirror.tails.survey import survey
 from mirror.tails.unsettled import Unsettled
-from tests.harness.admin import create_topic, delete_records
+from tests.harness.admin import create_topic, delete_records, delete_topic
 from tests.harness.application import Application
 from tests.harness.load import producer
+from tests.harness.metadata import Sides
 from tests.harness.portraits import at_rest, portrait
 from tests.harness.rehearsal import Rehearsal
 from tests.harness.slot_processes import exit_code_of
@@ -51,7 +57,7 @@ if TYPE_CHECKING:
 
     from mirror.playground.cluster import PlaygroundCluster
     from mirror.switching.stage import Stage
-    from mirror.tails.survey import Tail
+    from mirror.tails.tail import Tail
 
 pytestmark = pytest.mark.integration
 
@@ -93,11 +99,12 @@ class Play:
         self.rehearsal.carry_out(kind=Kind.FAILOVER)
         (folder / "mirror.yaml").write_text(yaml.safe_dump(self.rehearsal.document))
 
-    def tail(self) -> Tail:
+    def tail(self, *, seen: Tail | None = None) -> Tail:
         return survey(
             self.flow,
             self.rehearsal.cluster(self.one),
             self.rehearsal.cluster(self.other),
+            seen=seen,
         )
 
     def settle(self, way: Way, choice: Choice | None = None, **order: Any) -> int:
@@ -446,6 +453,102 @@ def test_the_count_goes_on(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
         shows(left)
         play.settle(Way.SKIP)
         shows(0)
+
+
+@pytest.mark.parametrize("play", [("taillooks", "identity")], indirect=True)
+def test_a_look_goes_on_behind_the_last_one(play: Play) -> None:
+    """A look after another one finds what a look at everything finds, and reads what is
+    new alone: when nothing is, after more records on A and others that came home from
+    B, after one was replayed and another skipped. It reads everything where positions
+    were moved back, and in a re-created topic, though that is longer now.
+    """
+
+    def read(seen: Tail | None) -> tuple[Tail, int]:
+        before = Meter.fetched_bytes
+        return play.tail(seen=seen), Meter.fetched_bytes - before
+
+    seen, size = read(None)
+
+    def look() -> int:
+        """How many bytes the next look reads; `size` is what a whole one reads then."""
+        nonlocal seen, size
+        (seen, new), (whole, all_of_it) = read(seen), read(None)
+        assert _plain(seen) == _plain(whole)
+        size = all_of_it
+        return new
+
+    assert look() == 0
+    play.application.write(play.b, 80)
+    play.rehearsal.copy(play.a, play.topic, _COPIED + _LEFT + 80, back=True)
+    assert play.application.write(play.a, 6)
+    assert 0 < look() < size
+    late = next(key for key in play.left if key.startswith(b"1"))
+    assert play.settle(Way.REPLAY, Choice(key=late)) == 1
+    assert look() == 0
+    assert [each.replayed for each in seen.partitions] == [0, 1]
+    first = next(key for key in play.left if key.startswith(b"0"))
+    assert play.settle(Way.SKIP, Choice(key=first)) == 1
+    assert look() == 0
+    assert [each.written_off for each in seen.partitions] == [1, 0]
+
+    back = {p.key: Position(offset=0, topic_id=p.topic_id) for p in seen.partitions}
+    target = play.rehearsal.cluster(play.other)
+    rewrite_progress(play.flow, target, lambda _: Rewriting(positions=back))
+    assert look() == size
+
+    delete_topic(play.a, play.topic)
+    create_topic(play.a, play.topic, _PARTITIONS)
+    assert play.application.write(play.a, 400)
+    assert look() == size
+
+
+@pytest.mark.full
+def test_a_log_that_lost_its_end_is_read_again(
+    make_clusters: Callable[..., dict[str, PlaygroundCluster]],
+    clusters: dict[str, PlaygroundCluster],
+    topic_name: str,
+) -> None:
+    """After an unclean election A's log has other records behind its first ones, and is
+    longer than before: the next look finds those, as a look at everything does.
+    """
+    three = make_clusters("a", nodes=3)["a"]
+    a, b = three.bootstrap, clusters["b"].bootstrap
+    new = NewTopic(
+        topic_name, num_partitions=1, replica_assignment=[[1, 2]],
+        config={"min.insync.replicas": "1", "unclean.leader.election.enable": "true"},
+    )  # fmt: skip
+    admin = AdminClient({"bootstrap.servers": a})
+    admin.create_topics([new])[topic_name].result(30)
+    settings = {"topics": [topic_name], "policy": "identity"}
+    with Sides({"CUT": a, "B": b}, {"CUT->B": settings}) as sides:
+
+        def look(seen: Tail | None = None) -> Tail:
+            source, target = sides.clusters("CUT->B")
+            return survey(sides.flow("CUT->B"), source, target, seen=seen)
+
+        application = Application(topic_name, 1, topic_name)
+        assert application.write(a, 10)
+        three.kill(2)
+        wait_for(lambda: application.write(a, 10))
+        seen = look()
+        assert seen.records == len(application.written)
+        three.kill(1)
+        three.start(2)
+        wait_for(lambda: application.write(a, 30))
+        found = look(seen)
+        assert _plain(found) == _plain(look())
+        assert found.records < len(application.written)
+
+
+def _plain(tail: Tail) -> object:
+    """All of it, so that two of them compare."""
+    values = [
+        [getattr(part, of.name) for of in fields(part)] for part in tail.partitions
+    ]
+    return [
+        [each.tolist() if isinstance(each, np.ndarray) else each for each in part]
+        for part in values
+    ]
 
 
 @pytest.mark.full

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from mirror.tails.choosing import Choice, chosen, key_mark
-from mirror.tails.survey import TailPartition
+from mirror.tails.tail import TailPartition
 
 pytestmark = pytest.mark.unit
 
@@ -24,6 +24,7 @@ def _part() -> TailPartition:
         position=5, end=9, open=False, replayed_to=5, replayed=0, written_off=0,
         offsets=offsets, times=np.array(_TIMES),
         keys=np.array([key_mark(key) for key in _KEYS]), sizes=np.ones(4, np.int64),
+        rows=np.empty((4, 0), np.int64), epoch=-1,
     )  # fmt: skip
 
 

@@ -24,7 +24,7 @@ from mirror.tails import fed
 from mirror.tails.fed import Fed
 
 if TYPE_CHECKING:
-    from mirror.tails.survey import TailPartition
+    from mirror.tails.tail import TailPartition
 
 pytestmark = pytest.mark.unit
 

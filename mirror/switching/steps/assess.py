@@ -268,7 +268,8 @@ def _require_settled(stage: Stage) -> None:
         return
     from mirror.tails.unsettled import unsettled  # noqa: PLC0415  loads kernels
 
-    if left := unsettled(reverse, *clusters, entries).left(reverse):
+    seen = stage.tails.get(reverse.name)
+    if left := unsettled(reverse, *clusters, entries, seen=seen).left(reverse):
         raise StepError(
             f"since the failover to {reverse.target}, {left}: replay, export or skip "
             f"that first, with `mirror tail replay {reverse.source}/{reverse.target}` "
