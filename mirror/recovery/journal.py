@@ -181,8 +181,7 @@ class JournalReader:
     ) -> tuple[Entry, ...]:
         """All entries in order; none while there is no journal. Without `wait` it stops
         before an operator's open transaction. A leader that moves or dies is waited for
-        so long, unless the whole cluster does not answer. `shown`: the journal as
-        the cluster has shown it.
+        so long, unless the whole cluster does not answer. `shown`: by the cluster.
 
         Raises:
             ClusterError: the cluster does not answer, or an entry cannot be read.
@@ -344,10 +343,8 @@ class JournalWriter:
     def _require_alone(self, entry: Entry) -> None:
         for each in self.entries():
             if each.run == entry.run and each.number >= entry.number:
-                raise FencedError(
-                    f"cluster {self.alias}: {each.by} goes on with "
-                    f"{entry.kind.lower()} {entry.source}->{entry.target}"
-                )
+                run = f"{entry.kind.lower()} {entry.source}->{entry.target}"
+                raise FencedError(f"cluster {self.alias}: {each.by} goes on with {run}")
 
     def _end_hanging(self) -> None:
         """A transaction that was left open would keep everyone from reading on.

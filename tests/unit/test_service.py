@@ -52,7 +52,6 @@ def test_without_java_nothing_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(module, "session", no_session)
     monkeypatch.setattr(Service, "_listen_to_signals", lambda _: None)
-    monkeypatch.setattr("mirror.driver.service.gc.set_threshold", lambda *_: None)
     before = set(threading.enumerate())
 
     with pytest.raises(JavaMissingError):
