@@ -275,7 +275,7 @@ class FlowStatus:
     """What its target's schema registry has of the source's."""
     gone: tuple[str, ...] = ()
     """Mirrored topics that no longer exist on the source, each with what is known
-    about it. Their copies stay."""
+    about it. Their copies stay; one whose copy is deleted, too, is left out."""
     jobs: tuple[JobStatus, ...] = ()
     """What runs beside the data: configs, ACLs, groups, heartbeats."""
     checkpoint_at: float = 0.0
