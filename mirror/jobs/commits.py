@@ -3,8 +3,8 @@
 Main type: `CommitReader`, over all partitions, from their ends on. It follows their
 leaders. What it cannot read (a leader that is down, a damaged batch, what came before
 the end) the next survey of the groups has. Open transactions hold up nothing:
-`offsets.commits` knows what counts; it and the
-kernels behind it load with the first commit, since a start need not wait for them.
+`offsets.commits` knows what counts; it and the kernels behind it load with the first
+commit, since a start need not wait for them.
 """
 
 from __future__ import annotations
