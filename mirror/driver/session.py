@@ -77,6 +77,12 @@ _SETTINGS = {
     "spark.python.sql.dataFrameDebugging.enabled": "false",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
+    # Without its page Spark still keeps a history, of a thousand leases by default: it
+    # fills for an hour, 11 KB by lease.
+    "spark.ui.retainedJobs": "20",
+    "spark.ui.retainedStages": "20",
+    "spark.ui.retainedTasks": "200",
+    "spark.sql.ui.retainedExecutions": "20",
     "spark.driver.memory": "512m",
     "spark.executor.memory": "512m",
     # Spark matches error texts with a regular expression that recurses per character,
