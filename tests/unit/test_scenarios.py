@@ -85,8 +85,13 @@ def _marker(producer, *, commit):
     return bytes(batch.header) + batch.body
 
 
-def test_pause_belongs_to_the_lease_around_which_it_lies():
-    """Of the arrivals between two leases' middles the longest pause counts."""
-    arrivals = [0.0, 0.9, 1.1, 2.0, 2.6, 2.7, 4.0, 4.1]
+def test_pauses_are_seen_around_a_lease_s_end_and_in_its_middle():
+    """A pause counts where it lies, by a lease's end or far from any; in both places
+    if it reaches from one to the other.
+    """
+    arrivals = [0.0, 0.3, 0.7, 0.9, 1.1, 2.2, 2.4, 2.45, 4.0, 4.1]
 
-    assert _pauses(arrivals, ends=[0.5, 1.5, 2.5, 3.5]) == pytest.approx([0.9, 1.3])
+    around, between = _pauses(arrivals, ends=[0.5, 1.5, 2.5, 3.5])
+
+    assert around == pytest.approx([0.4, 1.1, 1.55])
+    assert between == pytest.approx([1.1, 1.1, 1.55])
