@@ -30,6 +30,7 @@ from mirror.driver import class_data
 from mirror.driver.jvm_output import passed_on
 from mirror.driver.spark_security import protection
 from mirror.host import require_java
+from mirror.relay import daemon
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -199,7 +200,15 @@ def _launch(settings: Mapping[str, str]) -> None:
         hidden = environment.secrets(os.environ)
         with _surroundings(hidden, more), passed_on() as output:
             gateway = launch_gateway(conf, output)
+            if _has_our_workers(settings):
+                daemon.start_ahead(gateway.proc.pid, output["stderr"])
             SparkContext._ensure_initialized(gateway=gateway)
+
+
+def _has_our_workers(settings: Mapping[str, str]) -> bool:
+    """Whether workers run beside this process, with its Python."""
+    local = settings.get("spark.master", "").startswith("local[")
+    return local and os.environ["PYSPARK_PYTHON"] == sys.executable
 
 
 @contextlib.contextmanager

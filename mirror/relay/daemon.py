@@ -1,23 +1,25 @@
 """Spark's Python daemons: one per slot, all with our modules imported once.
 
 Spark runs `python -m mirror.relay.daemon` for each slot, so that a slot finds its
-worker again. Importing takes 1.5 s of CPU and 150 MB, hence a fork server: the first
-daemon starts it, each is forked from it and gets the pipes to Spark, and the process
-that Spark started waits for its end. Where Linux is missing each imports for itself.
+worker again. Importing takes 1.5 s of CPU and 150 MB, hence a fork server, which
+`start_ahead` or the first daemon starts. Each daemon is forked from it and gets the
+environment and the pipes of the process that Spark started, which waits for its end.
+Where Linux is missing each imports for itself.
 """
 
 from __future__ import annotations
 
 import contextlib
 import gc
-import hashlib
 import os
 from pathlib import Path
 import select
 import signal
 import socket
 import struct
+import subprocess
 import sys
+import threading
 import time
 from typing import TYPE_CHECKING, NoReturn
 
@@ -31,14 +33,33 @@ _LOOK_SECONDS = 1.0
 _UNUSED_SECONDS = 60.0
 """A fork server that no daemon has asked by then ends."""
 _BACKLOG = 128
+_AHEAD = "ahead"
 _PID = struct.Struct("i")
+_SIZE = struct.Struct("I")
 _OWNER = struct.Struct("3i")
 """SO_PEERCRED: process, user and group of the other end."""
-_LONGEST_SLOT = 4096
+
+
+def start_ahead(jvm: int, output: int) -> None:
+    """Start the fork server of a JVM, by its process id, before Spark asks for daemons:
+    it imports while Spark's context starts. `output`: where it prints to.
+    """
+    if hasattr(os, "pidfd_open"):
+        server = subprocess.Popen(
+            [sys.executable, "-m", "mirror.relay.daemon", _AHEAD, str(jvm)],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+        )
+        threading.Thread(target=server.wait, name="fork-server", daemon=True).start()
 
 
 def main() -> None:
-    """Carry on as a daemon until Spark closes stdin."""
+    """Carry on as a daemon until Spark closes stdin, or as a fork server."""
+    if sys.argv[1] == _AHEAD:
+        if (listener := _listener(_address(int(sys.argv[2])))) is not None:
+            _serve_daemons(listener)
+        return
     os.setpgid(0, 0)  # Ctrl-C is the service's to handle
     if not hasattr(os, "pidfd_open") or not _waited_for_daemon():
         _import()
@@ -81,7 +102,7 @@ def _serve_spark() -> None:
 
 def _waited_for_daemon() -> bool:
     """Wait for the end of a daemon that the fork server made; False: it made none."""
-    address = _address()
+    address = _address(os.getppid())
     if (listener := _listener(address)) is not None:
         with listener:
             if os.fork() == 0:
@@ -92,8 +113,9 @@ def _waited_for_daemon() -> bool:
             connection.connect(address)
             if not _is_ours(connection):
                 return False
-            slot = os.environ.get(SLOT, "").encode()
-            socket.send_fds(connection, [b"=" + slot], _PIPES)
+            ours = b"\0".join(b"=".join(each) for each in os.environb.items())
+            socket.send_fds(connection, [_SIZE.pack(len(ours))], _PIPES)
+            connection.sendall(ours)
             pid = connection.recv(_PID.size)
         except OSError:
             return False
@@ -115,13 +137,11 @@ def _listener(address: str) -> socket.socket | None:
     return listener
 
 
-def _address() -> str:
-    """In Linux's abstract namespace: gone with its process. Daemons share a server if
-    they come from one JVM with one environment.
+def _address(jvm: int) -> str:
+    """In Linux's abstract namespace: gone with its process. Containers may share that
+    one, but not the numbers of processes.
     """
-    shared = sorted((k, v) for k, v in os.environ.items() if k != SLOT)
-    digest = hashlib.sha256(repr((shared, sys.argv[1:])).encode()).hexdigest()
-    return f"\0mirror-{os.getppid()}-{digest[:32]}"
+    return f"\0mirror-{Path('/proc/self/ns/pid').readlink()}-{jvm}"
 
 
 def _is_ours(connection: socket.socket) -> bool:
@@ -174,11 +194,15 @@ def _has_children() -> bool:
 
 
 def _be_daemon(connection: socket.socket) -> NoReturn:
-    slot, pipes, _, _ = socket.recv_fds(connection, _LONGEST_SLOT, len(_PIPES))
+    size, pipes, _, _ = socket.recv_fds(connection, _SIZE.size, len(_PIPES))
     for pipe, own in zip(pipes, _PIPES, strict=True):
         os.dup2(pipe, own)
         os.close(pipe)
-    os.environ[SLOT] = slot.decode().removeprefix("=")
+    with connection.makefile("rb") as sent:
+        variables = sent.read(*_SIZE.unpack(size)).split(b"\0")
+    for each in variables:
+        name, _, value = each.partition(b"=")
+        os.environb[name] = value
     connection.send(_PID.pack(os.getpid()))
     connection.close()
     _serve_spark()

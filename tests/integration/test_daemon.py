@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 from dataclasses import dataclass
 import os
+from pathlib import Path
 import signal
 import socket
 import subprocess
@@ -20,7 +21,6 @@ from tests.harness.waiting import PATIENCE_SECONDS, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 pytestmark = [
     pytest.mark.integration,
@@ -72,6 +72,7 @@ def start() -> Iterator[Callable[[str], Daemon]]:
             return Daemon(process, process.stdout.read(length).decode())
 
         yield begin
+    wait_for(lambda: not _is_listening())
 
 
 def test_daemons_come_from_one_process_that_imported(
@@ -97,6 +98,26 @@ def test_daemons_come_from_one_process_that_imported(
     wait_for(lambda: not any(p.is_running() for p in (server, *made, *workers)))
     for connection in connections:
         connection.close()
+
+
+def test_the_fork_server_may_come_first(start: Callable[[str], Daemon]) -> None:
+    """One that was started ahead makes the daemons, with the environment that Spark
+    gives them: without it they would not know where to listen.
+    """
+    daemon.start_ahead(os.getpid(), output=2)
+    (ahead,) = psutil.Process().children()
+    wait_for(_is_listening)
+
+    connection, worker = start("f/0").worker()
+
+    assert worker.parent().parent() == ahead
+    connection.close()
+
+
+def _is_listening() -> bool:
+    """Whether a fork server is there for daemons that this process starts."""
+    address = daemon._address(os.getpid()).removeprefix("\0")
+    return address in Path("/proc/net/unix").read_text()
 
 
 def test_spark_ends_a_daemon(start: Callable[[str], Daemon]) -> None:
@@ -146,11 +167,7 @@ def test_another_user_is_not_asked(
 
     class Squatted(subprocess.Popen[bytes]):
         def __init__(self, command: list[str], **options: Any) -> None:
-            with monkeypatch.context() as patch:
-                patch.setattr(os, "environ", options["env"])
-                patch.setattr(sys, "argv", command[2:])
-                patch.setattr(os, "getppid", os.getpid)
-                address = daemon._address()
+            address = daemon._address(os.getpid())
             os.seteuid(_NOBODY)
             try:
                 squatter = socket.socket(socket.AF_UNIX)
