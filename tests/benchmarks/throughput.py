@@ -38,6 +38,7 @@ class ThroughputResult:
         Column("cpu_seconds_per_million", "CPU s/M records", ",.2f", "less"),
         Column("cpu_seconds_per_gb", "CPU s/GB", ",.2f"),
         Column("start_seconds", "start s", ",.1f"),
+        Column("fresh_rate", "of the rate at first", ",.2f"),
         Column("resident_mb", "RSS MB", ",.0f"),
     )
 
@@ -48,6 +49,10 @@ class ThroughputResult:
     """Whether the peer had time to copy everything, so that the count is a test."""
     start_seconds: float
     """From the start of the process to the first record on the target."""
+    fresh_rate: float
+    """From the first record until the clock starts, as a share of the rate that it
+    measures; 0 if it starts at once.
+    """
     copy_seconds: float
     """Of which the rates are taken."""
     records_per_second: float
@@ -95,7 +100,7 @@ def measure(
     """
     started = time.monotonic()
     try:
-        start_seconds = first_look(service, target).at - started
+        fresh = first_look(service, target)
         time.sleep(settle_seconds)
         first = _look(service, target)
         last, complete = _last_look(service, target, first, records, measure_seconds)
@@ -117,7 +122,8 @@ def measure(
         records=counted,
         expected=records,
         complete=complete,
-        start_seconds=start_seconds,
+        start_seconds=fresh.at - started,
+        fresh_rate=_rate(fresh, first) / _rate(first, last) if settle_seconds else 0.0,
         copy_seconds=seconds,
         records_per_second=copied / seconds,
         mb_per_second=copied_bytes / seconds / 1e6,
@@ -125,6 +131,10 @@ def measure(
         cpu_seconds_per_gb=cpu / (copied_bytes / 1e9),
         resident_mb=resident / 1e6,
     )
+
+
+def _rate(since: _Look, until: _Look) -> float:
+    return (until.offsets - since.offsets) / (until.at - since.at)
 
 
 def first_look(service: Service, target: Target) -> _Look:

@@ -37,6 +37,7 @@ def _copied(records_per_second: float, cpu: float = 1.0) -> ThroughputResult:
         records=1000,
         expected=1000,
         start_seconds=1.0,
+        fresh_rate=0.8,
         copy_seconds=1.0,
         records_per_second=records_per_second,
         mb_per_second=records_per_second / 1e4,
