@@ -187,10 +187,13 @@ prefetch: Any = intrinsic(_prefetch)
 
 
 @numba.njit(inline="always")
-def varint(buffer, at, end):
-    """A number and the position after it. If it does not end before `end`, the position
-    is `end + 1` and stays so in later reads: one check after the last read is enough.
-    """
+def _signed(value):
+    return np.int64(value >> np.uint64(1)) ^ -np.int64(value & np.uint64(1))
+
+
+@called
+def _long_varint(buffer, at, end):
+    """As `varint`, of any length."""
     value = np.uint64(0)
     shift = np.uint64(0)
     while at < end and shift < np.uint64(70):
@@ -198,9 +201,27 @@ def varint(buffer, at, end):
         at += 1
         value |= (byte & np.uint64(0x7F)) << shift
         if byte < np.uint64(0x80):
-            return np.int64(value >> np.uint64(1)) ^ -np.int64(value & np.uint64(1)), at
+            return _signed(value), at
         shift += np.uint64(7)
     return np.int64(_NO_NUMBER), end + 1
+
+
+@numba.njit(inline="always")
+def varint(buffer, at, end):
+    """A number and the position after it. If it does not end before `end`, the position
+    is `end + 1` and stays so in later reads: one check after the last read is enough.
+    """
+    # Nearly all are this short. An unsigned place saves asking whether it is negative.
+    if at < end:
+        low = np.uint64(buffer[np.uint64(at)])
+        if low < np.uint64(0x80):
+            return _signed(low), at + 1
+        if at + 1 < end:
+            high = np.uint64(buffer[np.uint64(at + 1)])
+            if high < np.uint64(0x80):
+                low &= np.uint64(0x7F)
+                return _signed(low | (high << np.uint64(7))), at + 2
+    return _long_varint(buffer, at, end)
 
 
 @numba.njit(inline="always")

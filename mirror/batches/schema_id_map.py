@@ -16,7 +16,7 @@ import numba
 import numpy as np
 
 from mirror.batches import to_columns
-from mirror.batches.compiled import called, compiled, equals, sized, varint
+from mirror.batches.compiled import compiled, equals, sized, varint
 from mirror.batches.schema_ids import ID_SIZE, KEY_HEADER, VALUE_HEADER
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ _IN_BUFFER = [
 ]
 
 
-@called
+@numba.njit(inline="always")
 def _put(buffer, at, sources, targets):
     """Replace the id behind this magic byte; whether the map has it."""
     number = np.uint32(0)

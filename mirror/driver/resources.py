@@ -31,7 +31,11 @@ class ResourceWatch:
     def __init__(self, spark: SparkSession, store: StatusStore) -> None:
         self._store = store
         gateway: Any = spark.sparkContext._gateway
-        self._beans = gateway.jvm.java.lang.management.ManagementFactory
+        beans = gateway.jvm.java.lang.management.ManagementFactory
+        # Once: each call to the JVM, and each object of it to forget, wakes both sides.
+        self._pid = int(beans.getRuntimeMXBean().getPid())
+        self._memory = beans.getMemoryMXBean()
+        self._collectors = list(beans.getGarbageCollectorMXBeans())
         self._looked_at = float("-inf")
 
     def look(self) -> None:
@@ -47,21 +51,19 @@ class ResourceWatch:
 
     def _jvm(self) -> JvmStatus | None:
         try:
-            pid = int(self._beans.getRuntimeMXBean().getPid())
-            heap = self._beans.getMemoryMXBean().getHeapMemoryUsage()
+            heap = self._memory.getHeapMemoryUsage()
             used, limit = int(heap.getUsed()), int(heap.getMax())
-            collectors = self._beans.getGarbageCollectorMXBeans()
-            gc_seconds = sum(each.getCollectionTime() for each in collectors) / 1000
+            spent = sum(each.getCollectionTime() for each in self._collectors)
         except (Py4JError, OSError) as error:
             # `supervisor` ends the service if the JVM is gone.
             log.debug("the JVM does not say what it uses", error=str(error))
             return None
-        if (use := process_use(pid)) is None:  # not Linux
+        if (use := process_use(self._pid)) is None:  # not Linux
             return None
         return JvmStatus(
             heap_bytes=used,
             heap_limit_bytes=limit,
-            gc_seconds=gc_seconds,
+            gc_seconds=spent / 1000,
             cpu_seconds=use.cpu_seconds,
             memory_bytes=use.memory_bytes,
             open_files=use.open_files,

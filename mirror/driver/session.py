@@ -45,8 +45,9 @@ _LOOPBACK = "127.0.0.1"
 _STOP_SECONDS = 10.0
 _LOG = f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties')}"
 # A JVM only places or starts tasks: compiling it well costs more CPU in the first
-# minute than it saves, and the gap between leases is no shorter.
-_LEAN = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+# minute than it saves, and the gap between leases is no shorter. Its own counters, for
+# tools that we do not have, would wake it twenty times a second.
+_LEAN = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData"
 # Java would begin with a heap by the size of the machine, and fill it. This one grows.
 _SMALL_HEAP = "-Xms96m"
 

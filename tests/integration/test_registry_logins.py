@@ -9,14 +9,7 @@ from __future__ import annotations
 import base64
 from typing import TYPE_CHECKING, Any
 
-from cryptography import x509
-from cryptography.hazmat.primitives.serialization import (
-    BestAvailableEncryption,
-    Encoding,
-    PublicFormat,
-    load_pem_private_key,
-    pkcs12,
-)
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 import pytest
 
 from mirror.clusters.registry.values import Mode, Subject
@@ -24,6 +17,7 @@ from mirror.errors import AuthenticationError, RegistryError
 from mirror.playground.certificates import CertificateAuthority
 from tests.harness.identity_provider import AUDIENCE, CLIENT, SECRET, IdentityProvider
 from tests.harness.registries import Witness, axonops_here, registry
+from tests.harness.stores import STORE_PASSWORD, Stores
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,7 +26,6 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.integration, pytest.mark.needs("registry")]
 
 USER, PASSWORD = "mirror", "Registry-secret-1: with \u00fc"
-STORE_PASSWORD = "store-secret"
 GLOBAL = Subject("", "")
 
 
@@ -131,10 +124,9 @@ def test_tokens_from_a_file_and_from_an_endpoint(tmp_path: Path) -> None:
                 client.mode(GLOBAL)
 
 
-def test_certificates_in_pem_and_in_a_store(tmp_path: Path) -> None:
-    """Mutual TLS with PEM files and with a PKCS12 store; a registry that is not trusted
-    is named, and a certificate that replaces the old one in its file serves the same
-    client.
+def test_certificates_in_pem(tmp_path: Path) -> None:
+    """Mutual TLS with PEM files; a registry that is not trusted is named, and a
+    certificate that replaces the old one in its file serves the same client.
     """
     ours, theirs = CertificateAuthority("ours"), CertificateAuthority("theirs")
     server, client_side = ours.issue("registry"), ours.issue("mirror")
@@ -147,11 +139,7 @@ def test_certificates_in_pem_and_in_a_store(tmp_path: Path) -> None:
     }
     for name, text in files.items():
         (tmp_path / name).write_text(text)
-    tls = {
-        "enabled": True, "cert_file": str(tmp_path / "server.pem"),
-        "key_file": str(tmp_path / "server.key"), "ca_file": str(tmp_path / "ca.pem"),
-        "client_auth": "verify",
-    }  # fmt: skip
+    tls = _tls(tmp_path, key="server.key")
     with axonops_here(tmp_path / "registry", tls=tls) as one:
         trusted = {"ssl_ca_file": tmp_path / "ca.pem"}
         own = tmp_path / "client.pem"
@@ -166,23 +154,46 @@ def test_certificates_in_pem_and_in_a_store(tmp_path: Path) -> None:
         ):
             client.mode(GLOBAL)
         assert not error.value.retriable
-        store = tmp_path / "client.p12"
-        store.write_bytes(_store(client_side.key_pem, client_side.chain_pem))
-        with registry(
-            one.url,
-            **trusted,
-            ssl_certificate_file=store,
-            ssl_certificate_password=STORE_PASSWORD,
-        ) as client:
+
+
+@pytest.mark.parametrize("kind", ["JKS", "PKCS12"])
+def test_certificates_in_stores(tmp_path: Path, kind: str) -> None:
+    """Mutual TLS with a trust store and a key store that keytool made; a wrong password
+    of either is refused, and a trust store of another authority names the setting.
+    """
+    stores = Stores(tmp_path)
+    trust, keys = stores.make(kind)
+    good = {
+        "ssl_ca_file": trust,
+        "ssl_ca_password": STORE_PASSWORD,
+        "ssl_certificate_file": keys,
+        "ssl_certificate_password": STORE_PASSWORD,
+    }
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    other, _ = Stores(elsewhere).make(kind)
+    tls = _tls(tmp_path, key="server.pem")
+    with axonops_here(tmp_path / "registry", tls=tls) as one:
+        with registry(one.url, **good) as client:
             assert client.mode(GLOBAL) is Mode.READWRITE
+        for wrong in ("ssl_ca_password", "ssl_certificate_password"):
+            with (
+                registry(one.url, **{**good, wrong: "wr0ng"}) as client,
+                pytest.raises(AuthenticationError, match="does not open") as caught,
+            ):
+                client.mode(GLOBAL)
+            assert "wr0ng" not in str(caught.value)
+        with (
+            registry(one.url, **{**good, "ssl_ca_file": other}) as client,
+            pytest.raises(RegistryError, match="ssl_ca_file must contain"),
+        ):
+            client.mode(GLOBAL)
 
 
-def _store(key: str, chain: str) -> bytes:
-    first, *others = x509.load_pem_x509_certificates(chain.encode())
-    return pkcs12.serialize_key_and_certificates(
-        b"mirror",
-        load_pem_private_key(key.encode(), None),
-        first,
-        others,
-        BestAvailableEncryption(STORE_PASSWORD.encode()),
-    )
+def _tls(folder: Path, *, key: str) -> dict[str, Any]:
+    """A registry that shows `server.pem` and asks for a certificate by `ca.pem`."""
+    return {
+        "enabled": True, "cert_file": str(folder / "server.pem"),
+        "key_file": str(folder / key), "ca_file": str(folder / "ca.pem"),
+        "client_auth": "verify",
+    }  # fmt: skip

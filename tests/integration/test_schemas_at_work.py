@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import struct
+import time
 from typing import TYPE_CHECKING, Any
 import uuid
 
@@ -22,6 +23,7 @@ from mirror.preflight.plan import plan
 from mirror.status.states import SchemaState
 from tests.harness import registries
 from tests.harness.admin import create_topic
+from tests.harness.counters import counter
 from tests.harness.load import producer, send
 from tests.harness.registry_proxy import RegistryProxy
 from tests.harness.schemas import Raw, SchemaSides, avro
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
 
     from mirror.playground.cluster import PlaygroundCluster
     from mirror.playground.registry.process import RegistryProcess
+    from tests.harness.service import RunningMirror
     from tests.harness.standing import StandingMirror
 
     Clusters = dict[str, PlaygroundCluster]
@@ -99,6 +102,12 @@ def test_a_service_keeps_them_in_step(
             timeout=PATIENCE_SECONDS,
         ).text
         assert f"theirs version 1 on {other}" in shown
+        assert _counted(mirror, "subjects", state="CONFLICT") == 1
+        assert _counted(mirror, "subjects", state="SYNCED") == 2
+        schemas = status["flows"][0]["schemas"]
+        assert _counted(mirror, "versions_copied_total") == schemas["versions_copied"]
+        assert _counted(mirror, "request_failures_total") > 0
+        assert time.time() - _counted(mirror, "sync_timestamp_seconds") < 60
         b.delete("theirs", 1)
         b.ask("DELETE", "/subjects/theirs/versions/1", permanent="true")
         wait_for(lambda: b.versions() == a.versions())
@@ -111,7 +120,8 @@ def test_a_service_holds_records_back(
     processes: tuple[RegistryProcess, RegistryProcess],
 ) -> None:
     """With `schemas: require` a service's records wait while the target's registry is
-    down: status and metrics tell of the partition and the schema; then it is copied.
+    down: status and metrics tell of the partition and the schema; then it is copied,
+    and a record with an id that neither registry knows is copied and counted.
     """
     a, b = Raw(processes[0].url), Raw(processes[1].url)
     mark = uuid.uuid4().hex[:6]
@@ -144,13 +154,21 @@ def test_a_service_holds_records_back(
         ]
         assert held["topic"] == topic
         assert held["reason"].startswith(f"schema {number} of o-value")
-        waits = f'schema_waiting_partitions{{source="{one}",target="{other}"}} 1'
-        asked = f"{mirror.url}/metrics"
-        wait_for(lambda: waits in httpx.get(asked, timeout=PATIENCE_SECONDS).text)
+        wait_for(lambda: _counted(mirror, "waiting_partitions") == 1)
         processes[1].start()
         [copied] = eventually(clusters["b"].bootstrap, f"{one}.{topic}", 1)[0]
         assert copied.value() == value
+        strange = struct.pack(">bI", 0, 1 << 30) + b"binary"
+        send(producer(clusters["a"].bootstrap), topic, {0: [b"k"]}, strange)
+        found = eventually(clusters["b"].bootstrap, f"{one}.{topic}", 2)[0]
+        assert [each.value() for each in found] == [value, strange]
+        wait_for(lambda: _counted(mirror, "unknown_ids_total", topic=topic) == 1)
+        wait_for(lambda: _counted(mirror, "waiting_partitions") == 0)
     assert b.versions() == a.versions()
+
+
+def _counted(mirror: RunningMirror, name: str, **labels: str) -> float:
+    return counter(mirror, f"mirror_schema_{name}", **labels)
 
 
 def _error(status: dict[str, Any]) -> str:

@@ -15,6 +15,7 @@ import pytest
 
 from tests.harness import registries
 from tests.harness.admin import create_topic
+from tests.harness.counters import counter
 from tests.harness.load import producer
 from tests.harness.registry_proxy import RegistryProxy
 from tests.harness.schema_load import Reader, evolve
@@ -73,7 +74,7 @@ def test_ids_are_translated(
 ) -> None:
     """While a producer's schemas evolve, a service with `schemas_ids: translate` copies
     into a registry that has given the ids to other schemas; a consumer there decodes
-    every record to what was written, the moment it has it.
+    every record to what was written, the moment it has it, and the metric counts each.
     """
     mark = uuid.uuid4().hex[:6]
     topics = [f"translated-{mark}-{name}" for name in ("a", "proto", "json")]
@@ -84,7 +85,7 @@ def test_ids_are_translated(
     reader = Reader(clusters["b"].bootstrap, topics, urls[1])
     reader.start()
     config = config_of(clusters, urls, topics, schemas_ids="translate")
-    with standing.hosting(config):
+    with standing.hosting(config) as mirror:
         source, registry = clusters["a"].bootstrap, Raw(urls[0])
         written = evolve(source, registry, topics, versions=5)
         wanted = sum(map(len, written.values()))
@@ -93,6 +94,8 @@ def test_ids_are_translated(
                 sum(map(len, reader.decoded.values())) + len(reader.failed) >= wanted
             )
         )
+        name = "mirror_schema_translated_records_total"
+        wait_for(lambda: counter(mirror, name) == wanted)
     reader.end()
     assert not reader.failed, reader.failed[:3]
     assert reader.decoded == written
