@@ -174,7 +174,8 @@ def restarted_in_turn(side: str) -> Strike:
         for node in cluster.nodes:
             cluster.stop(node)
             cluster.start(node)
-            wait_for(lambda: len(in_sync(cluster.bootstrap, topic)) == 3, pause=0.5)
+            at = cluster.admin_bootstrap
+            wait_for(lambda at=at: len(in_sync(at, topic)) == 3, pause=0.5)
         yield
 
     return strike
