@@ -468,7 +468,7 @@ def make_ends(
     ) -> tuple[PlaygroundCluster, PlaygroundCluster]:
         if cell.disk:
             stack.enter_context(strikes.small_disk(tmp_path / "own" / "t" / "node-3"))
-        target = {**cell.target, **doors.options} if doors else cell.target
+        target = {**(cell.target or {}), **doors.options} if doors else cell.target
         ends = cluster("s", cell.source), cluster("t", target)
         for each in ends:
             if each.client_config:

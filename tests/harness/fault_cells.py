@@ -315,8 +315,11 @@ def _missed(lab: Lab) -> set[bytes]:
 
 def _plain(reason: str, lab: Lab) -> str:
     """Without what differs from run to run."""
-    for name, word in ((lab.topic, "TOPIC"), (lab.alias, "S")):
+    named = ((str(lab.folder), "FOLDER"), (lab.topic, "TOPIC"), (lab.alias, "S"))
+    for name, word in named:
         reason = reason.replace(name, word)
+    reason = re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d UTC", "TIME", reason)
+    reason = re.sub(r"localhost:\d+", "PROVIDER", reason)
     return re.sub(r"127\.0\.0\.1:\d+", "BROKER", reason)
 
 
