@@ -319,32 +319,43 @@ FAULTS = [
             target=ALONE,
             way=way,
             reason=reason,
-            alert="MirrorClusterDown",
+            alert=alert,
         )
-        for what, strike, way, reason in (
+        for what, strike, way, reason, alert in (
             (
                 "mirror's certificate expires",
                 credentials.our_certificate_expired,
                 _CERTIFICATE,
                 "renew it",
+                "MirrorClusterDown",
             ),
             (
                 "its only broker's certificate expires",
                 credentials.brokers_certificate_expired,
                 _CERTIFICATE,
                 "its certificate is not valid now",
+                "MirrorClusterDown",
             ),
             (
                 "its only broker gets another password, and mirror does not",
                 credentials.password_unknown,
                 _PASSWORD,
                 "refused 'mirror' with SCRAM-SHA-256",
+                "MirrorClusterDown",
+            ),
+            (
+                "its only broker gets another password, and workers die",
+                credentials.password_unknown_to_workers,
+                "SASL_SSL SCRAM-SHA-512",
+                "refused 'mirror' with SCRAM-SHA-512",
+                "MirrorFlowDown",
             ),
             (
                 "tokens run out, and no one gives mirror others",
                 credentials.no_tokens,
                 _TOKEN,
                 "503",
+                "MirrorClusterDown",
             ),
         )
     ),

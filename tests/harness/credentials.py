@@ -102,6 +102,14 @@ def password_unknown(lab: Lab) -> Iterator[None]:
 
 
 @contextmanager
+def password_unknown_to_workers(lab: Lab) -> Iterator[None]:
+    """The same where open connections go on: workers die, and the next ones connect."""
+    with password_unknown(lab):
+        lab.mirror.kill_workers()
+        yield
+
+
+@contextmanager
 def short_lived(lab: Lab) -> Iterator[None]:
     """Tokens and sessions run out, and are replaced."""
     provider = _doors(lab).provider
@@ -133,7 +141,8 @@ def _password(doors: Doors) -> Path:
 
 
 def _change_password(lab: Lab) -> None:
-    set_password(lab.target, _NEXT, ScramMechanism.SCRAM_SHA_256)
+    for mechanism in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512):
+        set_password(lab.target, _NEXT, mechanism)
 
 
 def _restart(lab: Lab) -> None:
