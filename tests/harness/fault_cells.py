@@ -212,14 +212,14 @@ def trial(cell: Cell, lab: Lab, prometheus: Prometheus) -> Outcome:
         missed = _missed(lab) if cell.loses else set()
         with Witness(bootstrap) as witness:
             witness.begin(lab.copy)
-            counts = _without(missed | lab.gone.get(bootstrap, set()), sent)
+            counts = without(missed | lab.gone.get(bootstrap, set()), sent)
             witness.wait_each({p: len(keys) for p, keys in counts.items()})
         seconds = time.monotonic() - ended
         lab.mirror.wait_until(lambda _: _is_well(lab), _RECOVERED_SECONDS)
     for load in lab.loads:
         load.send(500)
     for each in lab.ends:
-        expected = _without(missed | lab.gone.get(each, set()), _sent(lab))
+        expected = without(missed | lab.gone.get(each, set()), _sent(lab))
         with Witness(each) as witness:
             witness.begin(lab.copy)
             witness.wait(sum(map(len, expected.values())), _RECOVERED_SECONDS)
@@ -243,7 +243,8 @@ def _sent(lab: Lab) -> Order:
     return {p: [key for each in orders for key in each.get(p, ())] for p in orders[0]}
 
 
-def _without(gone: set[bytes], order: Order) -> Order:
+def without(gone: set[bytes], order: Order) -> Order:
+    """What of it is not gone."""
     return {p: [key for key in keys if key not in gone] for p, keys in order.items()}
 
 
