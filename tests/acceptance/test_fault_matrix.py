@@ -524,28 +524,30 @@ def make_lab(
         doors = open_doors() if cell.way else None
         source, target = make_ends(cell, doors)
         alias, topic = f"S{CELLS.index(cell)}", f"cell-{CELLS.index(cell)}"
-        ends = {alias: source, "T": target}
-        flows = [f"{alias}->T"]
+        # Clusters that cells share remember which cluster an alias led to.
+        far = "T" if cell.target is None else f"T{CELLS.index(cell)}"
+        ends = {alias: source, far: target}
+        flows = [f"{alias}->{far}"]
         if cell.shape in {"chain", "merge"}:
             ends |= zip("UV", request.getfixturevalue("ones"), strict=True)
         if cell.shape == "both ways":
-            flows.append(f"T->{alias}")
+            flows.append(f"{far}->{alias}")
         elif cell.shape == "chain":
-            flows.append("T->U")
+            flows.append(f"{far}->U")
         elif cell.shape == "merge":
-            flows += ["U->T", "V->T"]
+            flows += [f"U->{far}", f"V->{far}"]
         addresses = {name: end.bootstrap for name, end in ends.items()}
         if cell.by_name:
-            addresses["T"] = reachable_at(
+            addresses[far] = reachable_at(
                 target, strikes.FIRST_ADDRESS, strikes.BROKER_NAME
             )
         noted: dict[bytes, int] = {}
         loads = []
         for name in (flow.partition("->")[0] for flow in flows):
-            if name != "T" or cell.shape == "both ways":
+            if name != far or cell.shape == "both ways":
                 at = ends[name].admin_bootstrap
                 create_topic(at, topic, PARTITIONS)
-                own = {"name": name.encode()} if loads else {"noted": noted}
+                own = {"name": name[0].encode()} if loads else {"noted": noted}
                 loads.append(NumberedLoad(at, topic, PARTITIONS, seed=1, **own))
         config = {
             "clusters": {
@@ -569,11 +571,11 @@ def make_lab(
         }
         if doors:
             way = credentials.way_in(doors, target, cell.way)
-            config["clusters"]["T"] = {"request_timeout_seconds": 5, **way}
+            config["clusters"][far] = {"request_timeout_seconds": 5, **way}
         if cell.pair:
-            config["flows"][f"T->{alias}"] = {}
+            config["flows"][f"{far}->{alias}"] = {}
             role = {"active": alias, "fence": "confirmed"}
-            config["recovery"] = {f"{alias}<->T": role}
+            config["recovery"] = {f"{alias}<->{far}": role}
         mirror = service(cell, config)
         for flow in flows:
             mirror.wait_running(flow)
@@ -584,15 +586,18 @@ def make_lab(
             source=source,
             target=target,
             alias=alias,
+            target_alias=far,
             topic=topic,
             load=loads[0],
             noted=noted,
             merged=tuple(loads[1:]),
             copy=f"{alias}.{topic}" if cell.shape == "one way" else topic,
             farther=tuple(
-                ends[flow[3:]].admin_bootstrap for flow in flows if flow[:3] == "T->"
+                ends[name].admin_bootstrap
+                for at, _, name in (flow.partition("->") for flow in flows)
+                if at == far
             ),
-            transactional_id=f"mirror.{alias}->T.0.0",
+            transactional_id=f"mirror.{flows[0]}.0.0",
             mirror=mirror,
             folder=tmp_path,
             doors=doors,

@@ -63,11 +63,13 @@ class Lab:
     source: PlaygroundCluster
     target: PlaygroundCluster
     alias: str
+    """The source's."""
     topic: str
     load: NumberedLoad
     copy: str
     transactional_id: str
     """One of those that write the copy."""
+    target_alias: str = "T"
     mirror: RunningMirror | None = None
     """None: MirrorMaker 2 copies."""
     folder: Path | None = None
@@ -89,7 +91,7 @@ class Lab:
 
     @property
     def flow(self) -> str:
-        return f"{self.alias}->T"
+        return f"{self.alias}->{self.target_alias}"
 
     @property
     def ends(self) -> tuple[str, ...]:
@@ -274,7 +276,7 @@ def _look(
 
 
 def _is_ours(labels: Mapping[str, str], lab: Lab) -> bool:
-    return not {lab.alias, "T"}.isdisjoint(labels.values())
+    return not {lab.alias, lab.target_alias}.isdisjoint(labels.values())
 
 
 def _told(lab: Lab) -> list[tuple[str, str]]:
@@ -316,8 +318,12 @@ def _missed(lab: Lab) -> set[bytes]:
 
 def _plain(reason: str, lab: Lab) -> str:
     """Without what differs from run to run."""
-    named = ((str(lab.folder), "FOLDER"), (lab.topic, "TOPIC"), (lab.alias, "S"))
-    for name, word in named:
+    for name, word in (
+        (str(lab.folder), "FOLDER"),
+        (lab.topic, "TOPIC"),
+        (lab.alias, "S"),
+        (lab.target_alias, "T"),
+    ):
         reason = reason.replace(name, word)
     reason = re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d UTC", "TIME", reason)
     reason = re.sub(r"localhost:\d+", "PROVIDER", reason)

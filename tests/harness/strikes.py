@@ -586,7 +586,7 @@ def journal_damaged(lab: Lab) -> Iterator[None]:
     up to that one are deleted, and the service brings back what the source's has.
     """
     place = (lab.target.admin_bootstrap, journal.TOPIC)
-    pair = f"{lab.alias}<->T".encode()
+    pair = f"{lab.alias}<->{lab.target_alias}".encode()
 
     def noted() -> list[bytes | None]:
         found = read_topic(*place).get(0, [])
