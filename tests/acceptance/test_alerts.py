@@ -104,6 +104,11 @@ class Prometheus:
         query = quote(f"count_over_time({pending}[10m])")
         return bool(self.ask(f"query?query={query}")["result"])
 
+    def fired(self) -> list[dict[str, str]]:
+        """The labels of all alerts that fired so far, however briefly."""
+        query = quote('count_over_time(ALERTS{alertstate="firing"}[1h])')
+        return [each["metric"] for each in self.ask(f"query?query={query}")["result"]]
+
     def value(self, name: str) -> float | None:
         """Of the flow from A: the service has another one."""
         query = quote(f'{name}{{source="A"}}')

@@ -16,16 +16,17 @@ import pytest
 
 from mirror.playground.brokers import playground
 from tests.acceptance.test_alerts import Prometheus
-from tests.harness import strikes
+from tests.harness import credentials, strikes
 from tests.harness.admin import create_topic
 from tests.harness.cases import cases
 from tests.harness.clocks import false_clock
 from tests.harness.fault_cells import PARTITIONS, SHAPES, Cell, Lab, trial
 from tests.harness.fault_mm2 import struck
+from tests.harness.identity_provider import IdentityProvider
 from tests.harness.load import NumberedLoad
 from tests.harness.mm2 import start_mm2
 from tests.harness.namespaces import MirrorWithHosts, reachable_at
-from tests.harness.security import admit
+from tests.harness.security import Doors, admit
 from tests.harness.service import RunningMirror
 
 if TYPE_CHECKING:
@@ -44,6 +45,11 @@ pytestmark = [
 
 _LATE = "MirrorReplicationLagHigh"
 ALONE: dict[str, Any] = {"nodes": 1}
+_CERTIFICATE, _PASSWORD, _TOKEN = (
+    "SSL mutual",
+    "SASL_SSL SCRAM-SHA-256",
+    "SASL_SSL OAUTHBEARER",
+)
 
 
 _FORGETFUL = {
@@ -273,6 +279,86 @@ FAULTS = [
             ("the offset map", strikes.map_of),
         )
     ),
+    *(
+        Cell(
+            fault=f"target: {what}",
+            strike=strike,
+            alone="same",
+            ours=True,
+            target=nodes,
+            way=way,
+            calm=True,
+        )
+        for what, strike, nodes, way in (
+            (
+                "its certificates and mirror's are replaced, in turn",
+                credentials.renewed_certificates,
+                {"nodes": 3},
+                _CERTIFICATE,
+            ),
+            (
+                "its only broker and mirror get another password at once",
+                credentials.renewed_password,
+                ALONE,
+                _PASSWORD,
+            ),
+            (
+                "sessions and tokens last seconds",
+                credentials.short_lived,
+                ALONE,
+                _TOKEN,
+            ),
+        )
+    ),
+    *(
+        Cell(
+            fault=f"target: {what}",
+            strike=strike,
+            alone="same",
+            ours=True,
+            target=ALONE,
+            way=way,
+            reason=reason,
+            alert=alert,
+        )
+        for what, strike, way, reason, alert in (
+            (
+                "mirror's certificate expires",
+                credentials.our_certificate_expired,
+                _CERTIFICATE,
+                "renew it",
+                "MirrorClusterDown",
+            ),
+            (
+                "its only broker's certificate expires",
+                credentials.brokers_certificate_expired,
+                _CERTIFICATE,
+                "its certificate is not valid now",
+                "MirrorClusterDown",
+            ),
+            (
+                "its only broker gets another password, and mirror does not",
+                credentials.password_unknown,
+                _PASSWORD,
+                "refused 'mirror' with SCRAM-SHA-256",
+                "MirrorClusterDown",
+            ),
+            (
+                "its only broker gets another password, and workers die",
+                credentials.password_unknown_to_workers,
+                "SASL_SSL SCRAM-SHA-512",
+                "refused 'mirror' with SCRAM-SHA-512",
+                "MirrorFlowDown",
+            ),
+            (
+                "tokens run out, and no one gives mirror others",
+                credentials.no_tokens,
+                _TOKEN,
+                "503",
+                "MirrorClusterDown",
+            ),
+        )
+    ),
     Cell(
         fault="mirror: workers are killed",
         strike=strikes.workers_killed,
@@ -379,8 +465,8 @@ def stack() -> Iterator[ExitStack]:
 @pytest.fixture
 def make_ends(
     threes: Clusters, stack: ExitStack, tmp_path: Path
-) -> Callable[[Cell], tuple[PlaygroundCluster, PlaygroundCluster]]:
-    """The source and the target of a cell."""
+) -> Callable[..., tuple[PlaygroundCluster, PlaygroundCluster]]:
+    """The source and the target of a cell, which opens the doors, if it has some."""
 
     def cluster(name: str, options: Mapping[str, Any] | None) -> PlaygroundCluster:
         if options is None:
@@ -388,10 +474,13 @@ def make_ends(
         own = playground((name,), root=tmp_path / "own", given=False, **options)
         return stack.enter_context(own)[name]
 
-    def make(cell: Cell) -> tuple[PlaygroundCluster, PlaygroundCluster]:
+    def make(
+        cell: Cell, doors: Doors | None = None
+    ) -> tuple[PlaygroundCluster, PlaygroundCluster]:
         if cell.disk:
             stack.enter_context(strikes.small_disk(tmp_path / "own" / "t" / "node-3"))
-        ends = cluster("s", cell.source), cluster("t", cell.target)
+        target = {**(cell.target or {}), **doors.options} if doors else cell.target
+        ends = cluster("s", cell.source), cluster("t", target)
         for each in ends:
             if each.client_config:
                 admit(each)
@@ -402,7 +491,7 @@ def make_ends(
 
 @pytest.fixture
 def make_lab(
-    make_ends: Callable[[Cell], tuple[PlaygroundCluster, PlaygroundCluster]],
+    make_ends: Callable[..., tuple[PlaygroundCluster, PlaygroundCluster]],
     standing: StandingMirror,
     request: pytest.FixtureRequest,
     stack: ExitStack,
@@ -425,31 +514,40 @@ def make_lab(
                 patch.setenv(name, value)
             return stack.enter_context(RunningMirror(config, tmp_path / "false"))
 
+    def open_doors() -> Doors:
+        lives = credentials.TOKEN_SECONDS
+        provider = stack.enter_context(IdentityProvider(lives=lives))
+        session = credentials.SESSION_SECONDS
+        return Doors(tmp_path / "doors", provider, session_seconds=session)
+
     def make(cell: Cell) -> tuple[Lab, Prometheus]:
-        source, target = make_ends(cell)
+        doors = open_doors() if cell.way else None
+        source, target = make_ends(cell, doors)
         alias, topic = f"S{CELLS.index(cell)}", f"cell-{CELLS.index(cell)}"
-        ends = {alias: source, "T": target}
-        flows = [f"{alias}->T"]
+        # Clusters that cells share remember which cluster an alias led to.
+        far = "T" if cell.target is None else f"T{CELLS.index(cell)}"
+        ends = {alias: source, far: target}
+        flows = [f"{alias}->{far}"]
         if cell.shape in {"chain", "merge"}:
             ends |= zip("UV", request.getfixturevalue("ones"), strict=True)
         if cell.shape == "both ways":
-            flows.append(f"T->{alias}")
+            flows.append(f"{far}->{alias}")
         elif cell.shape == "chain":
-            flows.append("T->U")
+            flows.append(f"{far}->U")
         elif cell.shape == "merge":
-            flows += ["U->T", "V->T"]
+            flows += [f"U->{far}", f"V->{far}"]
         addresses = {name: end.bootstrap for name, end in ends.items()}
         if cell.by_name:
-            addresses["T"] = reachable_at(
+            addresses[far] = reachable_at(
                 target, strikes.FIRST_ADDRESS, strikes.BROKER_NAME
             )
         noted: dict[bytes, int] = {}
         loads = []
         for name in (flow.partition("->")[0] for flow in flows):
-            if name != "T" or cell.shape == "both ways":
+            if name != far or cell.shape == "both ways":
                 at = ends[name].admin_bootstrap
                 create_topic(at, topic, PARTITIONS)
-                own = {"name": name.encode()} if loads else {"noted": noted}
+                own = {"name": name[0].encode()} if loads else {"noted": noted}
                 loads.append(NumberedLoad(at, topic, PARTITIONS, seed=1, **own))
         config = {
             "clusters": {
@@ -471,10 +569,13 @@ def make_lab(
             },
             "flows": {name: {} for name in flows},
         }
+        if doors:
+            way = credentials.way_in(doors, target, cell.way)
+            config["clusters"][far] = {"request_timeout_seconds": 5, **way}
         if cell.pair:
-            config["flows"][f"T->{alias}"] = {}
+            config["flows"][f"{far}->{alias}"] = {}
             role = {"active": alias, "fence": "confirmed"}
-            config["recovery"] = {f"{alias}<->T": role}
+            config["recovery"] = {f"{alias}<->{far}": role}
         mirror = service(cell, config)
         for flow in flows:
             mirror.wait_running(flow)
@@ -485,17 +586,21 @@ def make_lab(
             source=source,
             target=target,
             alias=alias,
+            target_alias=far,
             topic=topic,
             load=loads[0],
             noted=noted,
             merged=tuple(loads[1:]),
             copy=f"{alias}.{topic}" if cell.shape == "one way" else topic,
             farther=tuple(
-                ends[flow[3:]].admin_bootstrap for flow in flows if flow[:3] == "T->"
+                ends[name].admin_bootstrap
+                for at, _, name in (flow.partition("->") for flow in flows)
+                if at == far
             ),
-            transactional_id=f"mirror.{alias}->T.0.0",
+            transactional_id=f"mirror.{flows[0]}.0.0",
             mirror=mirror,
             folder=tmp_path,
+            doors=doors,
         )
         return lab, prometheus
 
@@ -504,7 +609,7 @@ def make_lab(
 
 @pytest.fixture
 def make_mm2(
-    make_ends: Callable[[Cell], tuple[PlaygroundCluster, PlaygroundCluster]],
+    make_ends: Callable[..., tuple[PlaygroundCluster, PlaygroundCluster]],
     stack: ExitStack,
     tmp_path: Path,
 ) -> Callable[[Cell], Lab]:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from mirror.playground.cluster import PlaygroundCluster
     from tests.acceptance.test_alerts import Prometheus
     from tests.harness.load import NumberedLoad
+    from tests.harness.security import Doors
     from tests.harness.service import RunningMirror
     from tests.harness.witness import Order
 
@@ -51,6 +52,8 @@ _SHOWN_SECONDS = 90.0
 _RECOVERED_SECONDS = 120.0
 _LEAST_SECONDS = 8.0
 """How long a fault lasts, whatever shows."""
+_CALM_SECONDS = 30.0
+"""How long one lasts that must not show: sessions and tokens end meanwhile."""
 
 
 @dataclass(kw_only=True)
@@ -60,15 +63,19 @@ class Lab:
     source: PlaygroundCluster
     target: PlaygroundCluster
     alias: str
+    """The source's."""
     topic: str
     load: NumberedLoad
     copy: str
     transactional_id: str
     """One of those that write the copy."""
+    target_alias: str = "T"
     mirror: RunningMirror | None = None
     """None: MirrorMaker 2 copies."""
     folder: Path | None = None
     """Where a service of the cell's own takes its clock or its hosts from."""
+    doors: Doors | None = None
+    """Certificates, passwords and tokens of a target that asks for them."""
     merged: tuple[NumberedLoad, ...] = ()
     """What others send to the topic, each at its cluster."""
     farther: tuple[str, ...] = ()
@@ -84,7 +91,7 @@ class Lab:
 
     @property
     def flow(self) -> str:
-        return f"{self.alias}->T"
+        return f"{self.alias}->{self.target_alias}"
 
     @property
     def ends(self) -> tuple[str, ...]:
@@ -113,9 +120,15 @@ class Cell:
     """Words of the reason that status gives. Empty: the fault need not show."""
     alert: str = ""
     """The alert that fires if the fault lasts as long as its rule waits."""
+    calm: bool = False
+    """Whether no alert may fire."""
     source: Mapping[str, Any] | None = None
     """Options of a source of its own; None: the three brokers that cells share."""
     target: Mapping[str, Any] | None = None
+    way: str = ""
+    """How mirror reaches the target, which then has certificates, a password and tokens
+    of the cell's own; see `Doors`.
+    """
     disk: bool = False
     """Whether the third broker of the target has a small disk."""
     loses: bool = False
@@ -173,6 +186,7 @@ def trial(cell: Cell, lab: Lab, prometheus: Prometheus) -> Outcome:
     bootstrap = lab.target.admin_bootstrap
     seen: _Seen = Counter()
     alerts: set[str] = set()
+    least_seconds = _CALM_SECONDS if cell.calm else _LEAST_SECONDS
     for load in lab.loads:
         load.send(200)
     lab.wait_level()
@@ -183,7 +197,7 @@ def trial(cell: Cell, lab: Lab, prometheus: Prometheus) -> Outcome:
                 sending.enter_context(load.streaming())
         with cell.strike(lab):
             deadline = deadline_in(_SHOWN_SECONDS)
-            least = time.monotonic() + _LEAST_SECONDS
+            least = time.monotonic() + least_seconds
             while (
                 not _look(cell, lab, prometheus, seen, alerts)
                 or time.monotonic() < least
@@ -200,18 +214,21 @@ def trial(cell: Cell, lab: Lab, prometheus: Prometheus) -> Outcome:
         missed = _missed(lab) if cell.loses else set()
         with Witness(bootstrap) as witness:
             witness.begin(lab.copy)
-            counts = _without(missed | lab.gone.get(bootstrap, set()), sent)
+            counts = without(missed | lab.gone.get(bootstrap, set()), sent)
             witness.wait_each({p: len(keys) for p, keys in counts.items()})
         seconds = time.monotonic() - ended
         lab.mirror.wait_until(lambda _: _is_well(lab), _RECOVERED_SECONDS)
     for load in lab.loads:
         load.send(500)
     for each in lab.ends:
-        expected = _without(missed | lab.gone.get(each, set()), _sent(lab))
+        expected = without(missed | lab.gone.get(each, set()), _sent(lab))
         with Witness(each) as witness:
             witness.begin(lab.copy)
             witness.wait(sum(map(len, expected.values())), _RECOVERED_SECONDS)
         assert_exactly_once(_by_source(order_of(each, lab.copy)), expected)
+    if cell.calm:
+        fired = [each for each in prometheus.fired() if _is_ours(each, lab)]
+        assert not fired, f"{fired}\n{lab.mirror.log_tail()}"
     state, reason = max(
         seen,
         key=lambda e: (cell.reason in e[1], e[0] != "", e[1] != "", seen[e]),
@@ -228,7 +245,8 @@ def _sent(lab: Lab) -> Order:
     return {p: [key for each in orders for key in each.get(p, ())] for p in orders[0]}
 
 
-def _without(gone: set[bytes], order: Order) -> Order:
+def without(gone: set[bytes], order: Order) -> Order:
+    """What of it is not gone."""
     return {p: [key for key in keys if key not in gone] for p, keys in order.items()}
 
 
@@ -250,11 +268,15 @@ def _look(
         if reason or state != "RUNNING":
             seen[state, _plain(reason, lab)] += 1
     for found in prometheus.ask("alerts")["alerts"]:
-        ours = {lab.alias, "T"} & set(found["labels"].values())
-        if found["state"] == "firing" and (ours or not lab.mirror.runs):
+        ours = _is_ours(found["labels"], lab) or not lab.mirror.runs
+        if found["state"] == "firing" and ours:
             alerts.add(found["labels"]["alertname"])
     shown = any(cell.reason in reason for _, reason in seen) or not cell.reason
     return shown and (not cell.alert or cell.alert in alerts)
+
+
+def _is_ours(labels: Mapping[str, str], lab: Lab) -> bool:
+    return not {lab.alias, lab.target_alias}.isdisjoint(labels.values())
 
 
 def _told(lab: Lab) -> list[tuple[str, str]]:
@@ -296,8 +318,15 @@ def _missed(lab: Lab) -> set[bytes]:
 
 def _plain(reason: str, lab: Lab) -> str:
     """Without what differs from run to run."""
-    for name, word in ((lab.topic, "TOPIC"), (lab.alias, "S")):
+    for name, word in (
+        (str(lab.folder), "FOLDER"),
+        (lab.topic, "TOPIC"),
+        (lab.alias, "S"),
+        (lab.target_alias, "T"),
+    ):
         reason = reason.replace(name, word)
+    reason = re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d UTC", "TIME", reason)
+    reason = re.sub(r"localhost:\d+", "PROVIDER", reason)
     return re.sub(r"127\.0\.0\.1:\d+", "BROKER", reason)
 
 

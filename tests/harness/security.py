@@ -59,11 +59,16 @@ class Doors:
         self.folder = folder
         self.provider = provider
         self.authority = CertificateAuthority("doors")
+        self.next = CertificateAuthority("next")
+        """Trusted as well, like before a change from one authority to the other."""
         self.ca = folder / "ca.pem"
+        self.trusted = folder / "trusted.pem"
+        """The authorities that brokers trust; `ca` has those that clients trust."""
         self.broker = folder / "broker.pem"
         self.client = folder / "client.pem"
         self.jwks = folder / "jwks.json"
-        self.ca.write_text(self.authority.pem)
+        for file in (self.ca, self.trusted):
+            file.write_text(self.authority.pem + self.next.pem)
         self.show()
         self.client.write_text(self.authority.issue(USER, hosts=(USER,)).bundle_pem)
         self._session_seconds = session_seconds
@@ -80,7 +85,7 @@ class Doors:
         """Arguments for `make_clusters`."""
         settings = {
             "ssl.keystore.location": str(self.broker),
-            "ssl.truststore.location": str(self.ca),
+            "ssl.truststore.location": str(self.trusted),
         }
         if self.provider is None:
             return {"secured": True, "settings": settings}

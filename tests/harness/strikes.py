@@ -174,7 +174,8 @@ def restarted_in_turn(side: str) -> Strike:
         for node in cluster.nodes:
             cluster.stop(node)
             cluster.start(node)
-            wait_for(lambda: len(in_sync(cluster.bootstrap, topic)) == 3, pause=0.5)
+            at = cluster.admin_bootstrap
+            wait_for(lambda at=at: len(in_sync(at, topic)) == 3, pause=0.5)
         yield
 
     return strike
@@ -585,7 +586,7 @@ def journal_damaged(lab: Lab) -> Iterator[None]:
     up to that one are deleted, and the service brings back what the source's has.
     """
     place = (lab.target.admin_bootstrap, journal.TOPIC)
-    pair = f"{lab.alias}<->T".encode()
+    pair = f"{lab.alias}<->{lab.target_alias}".encode()
 
     def noted() -> list[bytes | None]:
         found = read_topic(*place).get(0, [])
