@@ -54,6 +54,7 @@ TOPIC_CONFIGS = {
 _VALUE = struct.Struct(">hqi16s")
 _COUNT = struct.Struct(">16sqh")
 _NO_COUNT = _COUNT.pack(bytes(16), 0, 0)
+_UNSETTLED = struct.pack(">q", UNSETTLED)
 _INT32 = struct.Struct(">i")
 _INT16 = struct.Struct(">h")
 _LENGTH = struct.Struct(">H")
@@ -241,6 +242,9 @@ class ProgressReader:
         self._positions: dict[TopicPartition, Position] = {}
         self._unsettled: dict[TopicPartition, Position] = {}
         self._running: dict[TopicPartition, bytes] = {}
+        # Records by key, with their offsets; not decoded yet.
+        self._new: dict[bytes, tuple[int, bytes]] = {}
+        self._new_unsettled: dict[bytes, tuple[int, bytes]] = {}
 
     def read(self, *, at_least: int = 0, wait: bool = True) -> Progress:
         """As the function `read`; later calls do not change what it returned. It waits
@@ -259,22 +263,35 @@ class ProgressReader:
         )
 
     def _follow(self, *, at_least: int, wait: bool) -> None:
+        # A busy flow writes a record per partition and transaction: only the newest
+        # of each key is worth decoding.
         for offset, key, value in self._reader.read(at_least=at_least, wait=wait):
-            try:
-                found = decode(key, value)
-            except ClusterError as error:
-                place = f"{self._topic}, offset {offset}"
-                raise ClusterError(f"{place}: {error}") from error
+            if value.startswith(_UNSETTLED, _INT16.size):
+                self._new_unsettled[key] = offset, value
+            else:
+                self._new[key] = offset, value
+                self._new_unsettled.pop(key, None)
+        for key in [*self._new]:
+            found = self._decode(key, *self._new[key])
             if isinstance(found, str):
                 self._generation = found
-                continue
-            where, position, running = found
-            if position.offset == UNSETTLED:
-                self._unsettled[where] = position
-                continue
-            self._unsettled.pop(where, None)
-            self._positions[where] = position
-            self._running[where] = running
+            else:
+                where, self._positions[where], self._running[where] = found
+                self._unsettled.pop(where, None)
+            del self._new[key]
+        for key in [*self._new_unsettled]:
+            found = self._decode(key, *self._new_unsettled[key])
+            if not isinstance(found, str):
+                self._unsettled[found[0]] = found[1]
+            del self._new_unsettled[key]
+
+    def _decode(
+        self, key: bytes, offset: int, value: bytes
+    ) -> str | tuple[TopicPartition, Position, bytes]:
+        try:
+            return decode(key, value)
+        except ClusterError as error:
+            raise ClusterError(f"{self._topic}, offset {offset}: {error}") from error
 
 
 def _key(topic: str, partition: int) -> bytes:
