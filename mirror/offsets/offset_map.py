@@ -17,6 +17,7 @@ import numpy as np
 from mirror.batches.reading import TopicReader
 from mirror.errors import RecreatedError
 from mirror.offsets import logs, progress, runs, search
+from mirror.offsets.gathering import gather
 from mirror.offsets.index import Track, locate_all
 from mirror.offsets.late import LateRuns, next_late
 from mirror.offsets.places import PlaceQuery, PlaceReader
@@ -113,11 +114,12 @@ class OffsetMap:
     def _follow(self, *, wait: bool) -> None:
         keep = _TAIL_RUNS // max(len(self._tracks), 1)
         keep = min(max(keep, _LEAST_TAIL), _LARGEST_TAIL)
-        for at, key, value in self._reader.read(wait=wait):
-            for block in runs.decode(value):
-                self._take(block, at, keep)
-            for block in runs.decode(key) if key else ():
-                self._late.add(block)
+        for answer in self._reader.answers(wait=wait):
+            for at, block, is_late in gather(answer):
+                if is_late:
+                    self._late.add(block)
+                else:
+                    self._take(block, at, keep)
 
     def position(self, topic: str, partition: int) -> int:
         """The next source offset to copy, -1 while not known."""

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from mirror.errors import CorruptBatchError
-from mirror.offsets import index, offset_map, places, runs
+from mirror.offsets import gathering, index, offset_map, places, runs
 from mirror.offsets.index import Track
 from mirror.offsets.logs import Log
 from mirror.offsets.offset_map import OffsetMap
@@ -121,6 +121,11 @@ class Simulation:
                     yield at, simulation.keys.get(at, b""), value
                 self.position = stop
 
+            def answers(
+                self, **asked: Any
+            ) -> Iterator[Iterator[tuple[int, bytes, bytes]]]:
+                yield self.read(**asked)
+
         class Positions:
             def __init__(self, *_: Any) -> None: ...
 
@@ -161,6 +166,7 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     small that it keeps evicting places.
     """
     monkeypatch.setattr(index, "_MOST_STARTS", 4)
+    monkeypatch.setattr(gathering, "_AT_ONCE", 3)
     monkeypatch.setattr(offset_map, "_LEAST_TAIL", 1)
     monkeypatch.setattr(offset_map, "_LARGEST_TAIL", 1)
     monkeypatch.setattr(places, "_CACHED_RUNS", 12)
