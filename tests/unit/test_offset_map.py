@@ -386,6 +386,19 @@ def test_a_month_of_a_busy_partition_stays_small() -> None:
     assert sizes[0] < 200_000
 
 
+def test_of_a_large_block_the_newest_runs_are_kept() -> None:
+    """What stands together in the map may have more runs than are to be kept."""
+    track = Track(COPY)
+    rows = np.arange(1000, dtype=np.int64)[:, None] * (5, 6, 0) + (0, 0, 5)
+    for number, some in enumerate(np.split(rows, 2)):
+        block = Block(
+            topic=TOPIC, partition=0, target_topic=COPY, topic_id=FIRST_ID, runs=some
+        )
+        track.add(block, number, keep=64)
+        assert track.epochs[0].kept.tolist() == some[-64:].tolist()
+    assert track.epochs[0].nbytes < 10_000
+
+
 @pytest.mark.parametrize(
     ("topics", "kept"),
     [
