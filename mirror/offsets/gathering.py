@@ -22,25 +22,32 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from mirror.batches.reading import Record
-    from mirror.offsets.runs import Block, Entry
+    from mirror.offsets.runs import Block, MapEntry
 
 _AT_ONCE = 64
 """Batches of the map. A question about an old offset reads as many at least."""
 
-_Parts = dict[str, list[tuple[int, "Entry"]]]
+_Parts = dict[str, list[tuple[int, "MapEntry"]]]
 """By topic on the source, with the places in the map."""
 
 
 def gather(
-    found: Iterable[Record], *, only: Callable[[str], bool] | None = None
+    answers: Iterable[Iterable[Record]], *, only: Callable[[str], bool] | None = None
 ) -> Iterator[tuple[int, Block, bool]]:
-    """The blocks of these records, which are whole batches, with their places in the
-    map, and whether they are of late records. Those of a partition are in order.
-    `only` as for `runs.decode`.
+    """The blocks of these records of the map, with their places, and whether they are
+    of late records. Those of a partition are in order. `only` as for `runs.decode`.
 
     Raises:
         CorruptBatchError: as `runs.decode`.
     """
+    # A reader that breaks off goes on behind the last answer: so none waits here.
+    for answer in answers:
+        yield from _of_answer(answer, only)
+
+
+def _of_answer(
+    found: Iterable[Record], only: Callable[[str], bool] | None
+) -> Iterator[tuple[int, Block, bool]]:
     parts: _Parts = {}
     batches = 0
     for at, batch in itertools.groupby(found, key=itemgetter(0)):

@@ -114,12 +114,11 @@ class OffsetMap:
     def _follow(self, *, wait: bool) -> None:
         keep = _TAIL_RUNS // max(len(self._tracks), 1)
         keep = min(max(keep, _LEAST_TAIL), _LARGEST_TAIL)
-        for answer in self._reader.answers(wait=wait):
-            for at, block, is_late in gather(answer):
-                if is_late:
-                    self._late.add(block)
-                else:
-                    self._take(block, at, keep)
+        for at, block, is_late in gather(self._reader.answers(wait=wait)):
+            if is_late:
+                self._late.add(block)
+            else:
+                self._take(block, at, keep)
 
     def position(self, topic: str, partition: int) -> int:
         """The next source offset to copy, -1 while not known."""
@@ -300,11 +299,9 @@ class OffsetMap:
         if track is None:
             if position is None:
                 return UNKNOWN
-            return (
-                search.before_any(offset, position)
-                if column == UPSTREAM
-                else Translated(offset=position.offset, exactness=Exactness.TIP)
-            )
+            if column == UPSTREAM:
+                return search.before_any(offset, position)
+            return Translated(offset=position.offset, exactness=Exactness.TIP)
         if track.is_another(self._logs[key].topic_id):
             return self._of_another(track, key, offset, column)
         found = self._of_copy(track, key, offset, column)

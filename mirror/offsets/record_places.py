@@ -126,9 +126,8 @@ def blocks(
     Raises:
         ClusterError: the map cannot be read.
     """
-    for answer in reader.answers():
-        for _, block, late in gather(answer, only=only):
-            yield block, late
+    for _, block, late in gather(reader.answers(), only=only):
+        yield block, late
 
 
 def _pair(block: Block, row: int, into: int, *, late: bool = False) -> Pair:

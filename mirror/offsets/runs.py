@@ -81,7 +81,7 @@ class Block:
         )
 
 
-class Entry(NamedTuple):
+class MapEntry(NamedTuple):
     """Runs of one topic, as a value has them; ids are as of `Block`."""
 
     topic: str
@@ -188,7 +188,7 @@ def decode(
             yield from blocks(found, found.rows)
 
 
-def entries(value: bytes) -> Iterator[Entry]:
+def entries(value: bytes) -> Iterator[MapEntry]:
     """The same before the runs are sorted out.
 
     Raises:
@@ -215,7 +215,7 @@ def entries(value: bytes) -> Iterator[Entry]:
             if not topic:
                 copy, copy_id = target_topic, topic_id
                 continue
-            yield Entry(
+            yield MapEntry(
                 topic,
                 target_topic,
                 topic_id,
@@ -228,7 +228,7 @@ def entries(value: bytes) -> Iterator[Entry]:
         ) from error
 
 
-def blocks(of: Entry, rows: Rows) -> Iterator[Block]:
+def blocks(of: MapEntry, rows: Rows) -> Iterator[Block]:
     """Rows of one topic and copy, a block per partition; a further one where they do
     not ascend.
     """

@@ -41,7 +41,7 @@ def record(at: int, *blocks: Block) -> tuple[int, bytes, bytes]:
 def gathered(records: Iterable[tuple[int, bytes, bytes]]) -> Found:
     return [
         (at, each.topic, each.partition, each.runs.tolist(), late)
-        for at, each, late in gather(records)
+        for at, each, late in gather([records])
     ]
 
 
@@ -149,7 +149,7 @@ def test_nothing_is_lost_or_moved(written: list[list[Any]]) -> None:
             records.append(record(2 * number, *same))
 
     found: dict[tuple[str, int], list[tuple[int, uuid.UUID]]] = {}
-    for at, each, _ in gather(records):
+    for at, each, _ in gather([records]):
         key = (each.topic, each.partition)
         offsets = found.setdefault(key, [])
         assert at <= firsts[key, len(offsets)]
