@@ -212,13 +212,29 @@ def _from_checkpoints(
         ],
         both_ways,
     )
+    asked: dict[TopicPartition, set[int]] = {}
+    for found in known.values():
+        for (copy, partition), checkpoint in found.items():
+            if (name := sources.get((copy, partition))) is not None:
+                asked.setdefault((name, partition), set()).add(checkpoint.upstream)
+    answers = offset_map.translate_all(asked)
+    # Groups that stand at one place share it: 1,000 groups have 100,000 places.
+    places: dict[tuple[object, ...], GroupPosition] = {}
     recalled: dict[str, tuple[GroupPosition, ...]] = {}
     for group, found in known.items():
         cpu_share.rest()
-        recalled[group] = tuple(
-            _recalled(checkpoint, sources.get(key), flow, offset_map, joint)
-            for key, checkpoint in sorted(found.items())
-        )
+        standing = []
+        for key, checkpoint in sorted(found.items()):
+            if (place := places.get(checkpoint[1:])) is None:
+                name = sources.get(key)
+                now = UNKNOWN
+                if name is not None:
+                    now = answers[name, key[1]][checkpoint.upstream]
+                    now = joint.get(_known(checkpoint, name), now)
+                place = _recalled(checkpoint, name, now, flow, offset_map)
+                places[checkpoint[1:]] = place
+            standing.append(place)
+        recalled[group] = tuple(standing)
     return recalled
 
 
@@ -231,19 +247,15 @@ def _known(checkpoint: Checkpoint, topic: str) -> RecalledCheckpoint:
 def _recalled(
     checkpoint: Checkpoint,
     topic: str | None,
+    now: Translated,
     flow: FlowConfig,
     offset_map: OffsetMap,
-    joint: Mapping[RecalledCheckpoint, Translated],
 ) -> GroupPosition:
-    """A checkpoint, updated from the map: records copied after it was written may have
-    made it more exact.
+    """A checkpoint, updated from what the map answers `now`: records copied after it
+    was written may have made it more exact.
     """
     partition, upstream = checkpoint.partition, checkpoint.upstream
-    now, position = UNKNOWN, -1
-    if topic is not None:
-        now = offset_map.translate(topic, partition, upstream)
-        now = joint.get(_known(checkpoint, topic), now)
-        position = offset_map.position(topic, partition)
+    position = -1 if topic is None else offset_map.position(topic, partition)
     if (
         now.exactness in _VAGUE
         and now.offset < checkpoint.downstream
