@@ -21,6 +21,7 @@ class Sent:
 
     def __init__(self, version: int) -> None:
         self._newest = version
+        self.sent_as = -1
         self.body = b""
 
     def version(self, _request: Any, *, at_most: int) -> int:
@@ -28,10 +29,9 @@ class Sent:
 
     def send_buffers(
         self, key: int, version: int, buffers: Any, *, flexible: bool, **_: Any
-    ) -> Any:
+    ) -> None:
         assert (key, flexible) == (OffsetCommitRequest.API_KEY, True)
-        self.body = b"".join(buffers)
-        return version
+        self.sent_as, self.body = version, b"".join(buffers)
 
 
 @pytest.mark.parametrize(("newest", "version"), [(8, 8), (9, 9), (10, 9)])
@@ -64,5 +64,6 @@ def test_bytes_are_those_of_the_library(newest: int, version: int) -> None:
     ).encode(version=version)
     sent: Any = Sent(newest)
 
-    assert offset_commit.send(sent, "app", OFFSETS) == version
-    assert sent.body == theirs
+    offset_commit.send(sent, "app", OFFSETS)
+
+    assert (sent.sent_as, sent.body) == (version, theirs)

@@ -22,8 +22,8 @@ class Log:
         self.now = 100.0
         self._ends = iter(ends)
         monkeypatch.setattr(quiet, "_glance", self._glance)
-        monkeypatch.setattr(quiet.time, "monotonic", lambda: self.now)
-        monkeypatch.setattr(quiet.time, "sleep", self._sleep)
+        monkeypatch.setattr("time.monotonic", lambda: self.now)
+        monkeypatch.setattr("time.sleep", self._sleep)
 
     def look(self, **given: Any) -> quiet.Quiet:
         cluster: Any = None
