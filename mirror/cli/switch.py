@@ -9,6 +9,7 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
+import gc
 import sys
 import time
 from typing import TYPE_CHECKING, Annotated
@@ -48,6 +49,9 @@ if TYPE_CHECKING:
 
 _SWITCH_INTERVAL = 0.0005
 """Seconds for which a thread that compares holds up a step that has its answer."""
+_NEW_OBJECTS = 100_000
+"""After which Python looks for garbage in cycles, not after 700: a command that soon ends
+makes little, and looks among all modules, kernels and places of groups each time."""
 _FIRST = 10.0
 """How many seconds each of a cluster's bootstrap servers may take to answer at all."""
 
@@ -230,6 +234,7 @@ class _Asked:
 
 def _run(asked: _Asked) -> None:
     sys.setswitchinterval(_SWITCH_INTERVAL)
+    gc.set_threshold(_NEW_OBJECTS)
     kind = asked.kind
     if asked.force and kind is Kind.SWITCH and not asked.abort:
         raise MirrorError("--force of a switch goes with --abort")

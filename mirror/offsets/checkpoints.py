@@ -18,7 +18,12 @@ from mirror.batches.reading import TopicReader
 from mirror.batches.writing import TopicWriter, ensure_topic
 from mirror.clusters.admin import topic_admin
 from mirror.errors import CorruptBatchError
-from mirror.offsets.mm2_records import TOPIC_CONFIGS, Checkpoint, checkpoints_topic
+from mirror.offsets.mm2_records import (
+    TOPIC_CONFIGS,
+    Checkpoint,
+    checkpoints_topic,
+    group_of,
+)
 from mirror.offsets.translation import Exactness
 from mirror.offsets.withdrawals import Highest
 
@@ -250,9 +255,9 @@ def times(target: Cluster, topic: str) -> dict[str, float]:
     found: dict[str, float] = {}
     for buffer, rows in reader.batches(end):
         for number, at in enumerate(rows[:, scan.BASE_TIME].tolist()):
-            for _, key, value in records.decode(buffer, rows[number : number + 1]):
+            for _, key, _ in records.decode(buffer, rows[number : number + 1]):
                 with contextlib.suppress(CorruptBatchError):  # `_read` has said so
-                    group = Checkpoint.decode(key, value).group
+                    group = group_of(key)
                     found[group] = max(at / 1000, found.get(group, 0.0))
     return found
 

@@ -214,21 +214,28 @@ def _from_checkpoints(
     )
     asked: dict[TopicPartition, set[int]] = {}
     for found in known.values():
-        for key, checkpoint in found.items():
-            if (name := sources.get(key)) is not None:
-                asked.setdefault((name, key[1]), set()).add(checkpoint.upstream)
+        for (copy, partition), checkpoint in found.items():
+            if (name := sources.get((copy, partition))) is not None:
+                asked.setdefault((name, partition), set()).add(checkpoint.upstream)
     cpu_share.rest()
     answers = offset_map.translate_all(asked)
+    # Groups that stand at one place share it: 1,000 groups have 100,000 places.
+    places: dict[tuple[object, ...], GroupPosition] = {}
     recalled: dict[str, tuple[GroupPosition, ...]] = {}
     for group, found in known.items():
         cpu_share.rest()
-        recalled[group] = tuple(
-            _recalled(checkpoint, topic, flow, offset_map, now)
-            for checkpoint, topic, now in (
-                (each, sources.get(key), _now(each, sources.get(key), answers, joint))
-                for key, each in sorted(found.items())
-            )
-        )
+        standing = []
+        for key, checkpoint in sorted(found.items()):
+            if (place := places.get(checkpoint[1:])) is None:
+                name = sources.get(key)
+                now = UNKNOWN
+                if name is not None:
+                    now = answers[name, key[1]][checkpoint.upstream]
+                    now = joint.get(_known(checkpoint, name), now)
+                place = _recalled(checkpoint, name, now, flow, offset_map)
+                places[checkpoint[1:]] = place
+            standing.append(place)
+        recalled[group] = tuple(standing)
     return recalled
 
 
@@ -238,28 +245,16 @@ def _known(checkpoint: Checkpoint, topic: str) -> RecalledCheckpoint:
     )
 
 
-def _now(
-    checkpoint: Checkpoint,
-    topic: str | None,
-    answers: Mapping[TopicPartition, Mapping[int, Translated]],
-    joint: Mapping[RecalledCheckpoint, Translated],
-) -> Translated:
-    """What is known by now: records copied after it was written may have made it more
-    exact.
-    """
-    if topic is None:
-        return UNKNOWN
-    alone = answers[topic, checkpoint.partition][checkpoint.upstream]
-    return joint.get(_known(checkpoint, topic), alone)
-
-
 def _recalled(
     checkpoint: Checkpoint,
     topic: str | None,
+    now: Translated,
     flow: FlowConfig,
     offset_map: OffsetMap,
-    now: Translated,
 ) -> GroupPosition:
+    """A checkpoint, updated from what the map answers `now`: records copied after it
+    was written may have made it more exact.
+    """
     partition, upstream = checkpoint.partition, checkpoint.upstream
     position = -1 if topic is None else offset_map.position(topic, partition)
     if (

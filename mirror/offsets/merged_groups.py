@@ -8,7 +8,7 @@ flow's map is now. Without them nothing is set: that group may be further back.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 import time
 from typing import TYPE_CHECKING
 
@@ -100,7 +100,7 @@ class MergedGroups:
                         if self._is_new(group, key, copy):
                             continue
                         wanted = self._answer(group, key, own, copy, end).offset
-                made = replace(checkpoint, downstream=wanted)
+                made = checkpoint._replace(downstream=wanted)
                 found.setdefault(group, {})[key] = made
         return Settable(known=found, refused=refused)
 

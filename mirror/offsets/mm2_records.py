@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 import struct
+from typing import NamedTuple
 
 from mirror.errors import CorruptBatchError
 
@@ -72,8 +73,7 @@ class Heartbeat:
             raise CorruptBatchError(f"not a heartbeat: {error}") from error
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Checkpoint:
+class Checkpoint(NamedTuple):
     """A group's offsets on both sides, as of a look at the source."""
 
     group: str
@@ -103,18 +103,21 @@ class Checkpoint:
         try:
             group, at = read_string(key, 0)
             topic, at = read_string(key, at)
+            (partition,) = _INT32.unpack_from(key, at)
             _, upstream, downstream = _VERSIONED_OFFSETS.unpack_from(value)
             metadata, _ = read_string(value, _VERSIONED_OFFSETS.size)
-            return cls(
-                group=group,
-                topic=topic,
-                partition=_INT32.unpack_from(key, at)[0],
-                upstream=upstream,
-                downstream=downstream,
-                metadata=metadata,
-            )
+            # By position: a survey reads 100,000 of them.
+            return cls(group, topic, partition, upstream, downstream, metadata)
         except (struct.error, UnicodeDecodeError) as error:
             raise CorruptBatchError(f"not a checkpoint: {error}") from error
+
+
+def group_of(key: bytes) -> str:
+    """The group that a checkpoint is of, by its key. Raises CorruptBatchError."""
+    try:
+        return read_string(key, 0)[0]
+    except (struct.error, UnicodeDecodeError) as error:
+        raise CorruptBatchError(f"not a checkpoint: {error}") from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,6 @@ from mirror.clusters.admin import group_offsets, groups
 from mirror.config import scopes
 from mirror.metadata.merging import Merging
 from mirror.offsets import answers, group_survey, runs
-from mirror.offsets.repeats import OffsetMove
 from mirror.policy.selection import GroupFilter
 from mirror.status.wording import some
 
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
     from mirror.config.pair_settings import PairConfig
     from mirror.config.schema import FlowConfig, MirrorConfig
     from mirror.offsets.group_survey import KnownMaps, SurveyedGroup
+    from mirror.offsets.groups import GroupPosition
     from mirror.offsets.translation import Exactness
 
 TopicPartition = tuple[str, int]
@@ -43,8 +43,8 @@ class GroupPlace:
     """The next one to read; -1 if it is not known."""
     exactness: Exactness
     metadata: str = ""
-    along: OffsetMove | None = None
-    """The same as a move along the flow; not if it leads back to an original."""
+    along: GroupPosition | None = None
+    """The same along the flow; None if it leads back to an original."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,23 +97,25 @@ def survey(  # noqa: PLR0913  all that places depend on
     ends = () if source is None else (flow.name, reverse.name)
     writers = Merging(config.enabled_flows, pair=ends)
     found = group_survey.survey(flow, target, source, writers, maps=maps, wait=wait)
-    places: dict[str, dict[TopicPartition, GroupPlace]] = {
-        each.group: {
-            (p.target_topic, p.partition): GroupPlace(
-                came_from=f"{p.topic}-{p.partition}",
-                offset=p.downstream,
-                exactness=p.translated.exactness,
-                metadata=p.metadata,
-                along=OffsetMove(
-                    *(each.group, p.topic, p.partition, p.upstream),
-                    *(p.target_topic, p.downstream),
-                ),
-            )
-            for p in each.places
-            if scopes.has_topic(pair, p.topic, reverse)
-        }
+    moving = {
+        each.group: each.places
         for each in found.groups
         if scopes.has_group(pair, each.group)  # checkpoints are of all groups
+    }
+    # Groups that stand at one place share it: 1,000 groups have 100,000 places.
+    along = {id(place): place for places in moving.values() for place in places}
+    shared = {
+        number: _along(place)
+        for number, place in along.items()
+        if scopes.has_topic(pair, place.topic, reverse)
+    }
+    places: dict[str, dict[TopicPartition, GroupPlace]] = {
+        group: {
+            (each.target_topic, each.partition): shared[id(each)]
+            for each in found_there
+            if id(each) in shared
+        }
+        for group, found_there in moving.items()
     }
     unseen: tuple[str, ...] = ()
     partial = tuple(_partial(writers, flow, reverse, found.groups, places))
@@ -130,6 +132,16 @@ def survey(  # noqa: PLR0913  all that places depend on
         failures=found.failures,
         unseen=unseen,
         partial=partial,
+    )
+
+
+def _along(place: GroupPosition) -> GroupPlace:
+    return GroupPlace(
+        came_from=f"{place.topic}-{place.partition}",
+        offset=place.downstream,
+        exactness=place.translated.exactness,
+        metadata=place.metadata,
+        along=place,
     )
 
 

@@ -50,6 +50,9 @@ class Quiet:
     """The partitions that are not quiet."""
     open: tuple[OpenTransaction, ...] = ()
     """The transactions that are open in them."""
+    last: Glance | None = None
+    """The second glance, if all was quiet at that moment: the next look goes on from
+    there."""
 
     @property
     def text(self) -> str:
@@ -70,24 +73,33 @@ class Quiet:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Ends:
+class Glance:
     """One glance: where logs end, and what is not as it must be."""
 
+    at: float
+    """When the brokers had said where they end, monotonic."""
     ends: Mapping[TopicPartition, int]
     noise: Mapping[TopicPartition, Noise]
     open: tuple[OpenTransaction, ...]
 
 
 def look(
-    cluster: Cluster, topics: Collection[str], *, pause: float = _PAUSE_SECONDS
+    cluster: Cluster,
+    topics: Collection[str],
+    *,
+    pause: float = _PAUSE_SECONDS,
+    after: Quiet | None = None,
 ) -> Quiet:
-    """Look twice, with so many seconds in between.
+    """Look twice, with so many seconds between the ends of the logs. `after`: what an
+    earlier look at these topics found, whose last glance may be the first of this one.
 
     Raises:
         ClusterError: the cluster does not answer, or refuses.
     """
-    first = _glance(cluster, topics)
-    time.sleep(pause)
+    first = after.last if after is not None else None
+    if first is None:
+        first = _glance(cluster, topics)
+    time.sleep(max(first.at + pause - time.monotonic(), 0.0))
     last = _glance(cluster, topics)
     noise = {**first.noise, **last.noise}
     for key in first.ends.keys() | last.ends.keys():
@@ -98,6 +110,7 @@ def look(
         cuts={key: end for key, end in last.ends.items() if key not in noise},
         noise=dict(sorted(noise.items())),
         open=last.open,
+        last=None if last.noise else last,
     )
 
 
@@ -153,13 +166,14 @@ def abort(
     return tuple(sorted(fenced)), refused
 
 
-def _glance(cluster: Cluster, names: Collection[str]) -> _Ends:
+def _glance(cluster: Cluster, names: Collection[str]) -> Glance:
     views = cluster.views(names)
     topics = {t: topic for t in names if (topic := views.agreed(t)) is not None}
     noise = {(t, -1): Noise.UNKNOWN for t in names if t not in topics}
     keys = [(t, n) for t, topic in topics.items() for n in topic.leaders]
     # The log's end first: who answers the others leads, and did so before.
     ends = _offsets(cluster, keys, topics, replica=topic_admin.DEBUGGING)
+    at = time.monotonic()
     high = _offsets(cluster, keys, topics)
     stable = _offsets(cluster, keys, topics, committed=True)
     found = open_transactions.find(cluster, topics)
@@ -176,7 +190,7 @@ def _glance(cluster: Cluster, names: Collection[str]) -> _Ends:
             noise[key] = Noise.REPLICAS
         else:
             quiet[key] = ends[key]
-    return _Ends(ends=quiet, noise=noise, open=found.open)
+    return Glance(at=at, ends=quiet, noise=noise, open=found.open)
 
 
 def _offsets(

@@ -80,11 +80,17 @@ def instances_coordinator(lab: Lab) -> tuple[PlaygroundCluster, int]:
 def controller_of(side: str) -> Choice:
     def controller(lab: Lab) -> tuple[PlaygroundCluster, int]:
         cluster = getattr(lab, side)
-        with _admin(cluster) as admin:
-            (topic,) = admin.describe_metadata_quorum()["topics"]
-            return cluster, topic["partitions"][0]["leader_id"]
+        return cluster, active_controller(cluster)
 
     return controller
+
+
+def active_controller(cluster: PlaygroundCluster) -> int:
+    """The node that leads the quorum: clients are shown any broker as controller."""
+    with _admin(cluster) as admin:
+        (topic,) = admin.describe_metadata_quorum()["topics"]
+        found: int = topic["partitions"][0]["leader_id"]
+        return found
 
 
 def killed(choose: Choice) -> Strike:

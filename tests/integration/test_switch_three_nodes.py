@@ -22,11 +22,14 @@ from tests.harness.application import Application
 from tests.harness.metadata import allow, revoke
 from tests.harness.producers import add_users, all_acls, scram, write
 from tests.harness.rehearsal import Rehearsal
+from tests.harness.strikes import active_controller
 from tests.harness.switching import Played, secured_pair_of
 from tests.harness.waiting import wait_for
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from mirror.playground.cluster import PlaygroundCluster
 
 pytestmark = [pytest.mark.integration, pytest.mark.full]
 
@@ -40,26 +43,34 @@ SLOW_SECONDS, HUNG_SECONDS = 2.0, 12.0
 def test_a_broker_of_each_dies(
     make_clusters: Any, topic_name: str, tmp_path: Path, step: str
 ) -> None:
-    """A broker of each cluster is killed as a step begins, another one each time (so
-    also the controller and the coordinators): the switch goes through, or says why it
-    was undone and goes through once more; three times there and back the group reads
+    """A broker of each cluster is killed as a step begins, first the controller, then
+    one after the other (so also the coordinators): the switch goes through, or says why
+    it was undone and goes through once more; three times there and back the group reads
     every record once.
     """
     clusters = make_clusters("a", "b", nodes=NODES)
     made = tuple(clusters.values())
     with Played(clusters, topic_name, f"N{step[0]}", tmp_path) as played:
-        for node in range(1, NODES + 1):
+        rounds = zip(*(controller_first(each) for each in made), strict=True)
+        for nodes in rounds:
+            struck = tuple(zip(made, nodes, strict=True))
             played.application.write(played.ends[played.active], 20)
             switch = played.switch()
             switch.reaches(played.ends[played.other], step)
-            for cluster in made:
+            for cluster, node in struck:
                 cluster.kill(node)
             if switch.ends():
                 played.switch().succeeds()
-            for cluster in made:
+            for cluster, node in struck:
                 cluster.start(node)
             assert played.shown()["active"] == played.other
             played.go_on()
+
+
+def controller_first(cluster: PlaygroundCluster) -> list[int]:
+    """Its nodes, in the order in which they die."""
+    controller = active_controller(cluster)
+    return sorted(cluster.nodes, key=lambda node: node != controller)
 
 
 def stop(pid: int, seconds: float) -> threading.Timer:

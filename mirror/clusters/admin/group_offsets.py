@@ -11,10 +11,11 @@ from dataclasses import dataclass, field
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
-from kafka.protocol.consumer import OffsetCommitRequest, OffsetFetchRequest
+from kafka.protocol.consumer import OffsetFetchRequest
 
 from mirror.clusters import codes
 from mirror.clusters.admin.groups import by_coordinator
+from mirror.clusters.wire import offset_commit
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -26,7 +27,6 @@ TopicPartition = tuple[str, int]
 
 _MANY_GROUPS = 8
 """The version that can ask for many groups; newer ones require topic ids."""
-_COMMIT_AT_MOST = 9
 _PATIENCE_SECONDS = 10.0
 _IN_FLIGHT = 32
 _COMMIT_BYTES = 256 << 10
@@ -106,12 +106,7 @@ def commit(
     asked = [(name, part) for name in offsets for part in _parts(name, offsets[name])]
     for first in range(0, len(asked), _IN_FLIGHT):
         pending = [
-            (
-                group,
-                cluster.connection(nodes[group]).send(
-                    _commit_request(group, part), at_most=_COMMIT_AT_MOST
-                ),
-            )
+            (group, offset_commit.send(cluster.connection(nodes[group]), group, part))
             for group, part in asked[first : first + _IN_FLIGHT]
         ]
         for group, each in pending:
@@ -139,31 +134,6 @@ def _parts(
         size += more
     if part:
         yield part
-
-
-def _commit_request(
-    group: str, offsets: Mapping[TopicPartition, CommittedOffset]
-) -> OffsetCommitRequest:
-    topic_entry = OffsetCommitRequest.OffsetCommitRequestTopic
-    entry = topic_entry.OffsetCommitRequestPartition
-    topics: dict[str, list[Any]] = {}
-    for (topic, partition), committed in offsets.items():
-        topics.setdefault(topic, []).append(
-            entry(
-                partition_index=partition,
-                committed_offset=committed.offset,
-                committed_leader_epoch=-1,
-                committed_metadata=committed.metadata,
-            )
-        )
-    return OffsetCommitRequest(
-        group_id=group,
-        generation_id_or_member_epoch=-1,
-        member_id="",
-        group_instance_id=None,
-        retention_time_ms=-1,
-        topics=[topic_entry(name=n, partitions=p) for n, p in topics.items()],
-    )
 
 
 def _ask(

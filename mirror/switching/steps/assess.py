@@ -93,8 +93,15 @@ def _open_from(flow: FlowConfig, cluster: Cluster) -> set[tuple[tuple[str, int],
     which offset on.
     """
     name = progress.topic_name(flow.source)
+    topics = cluster.topics([name])
     ends, stable = (
-        list_offsets(cluster, [(name, 0)], timestamp=LATEST, committed=committed)
+        list_offsets(
+            cluster,
+            [(name, 0)],
+            timestamp=LATEST,
+            committed=committed,
+            topics=topics,
+        )
         for committed in (False, True)
     )
     return {(k, stable[k]) for k, end in ends.items() if stable.get(k, end) < end}

@@ -189,7 +189,10 @@ def _again(stage: Stage, found: GroupPlaces) -> dict[tuple[str, str, int], int]:
                 if place.exactness in _NONE_AGAIN:
                     counts[group, topic, number] = 0
             elif place.offset >= 0:
-                moves[group, topic, number] = move
+                moves[group, topic, number] = repeats.OffsetMove(
+                    *(group, move.topic, number, move.upstream),
+                    *(topic, place.offset),
+                )
                 backs.add(writers.back(stage.flow, move.topic) is not None)
     if moves:
         back = stage.reverse if True in backs else None

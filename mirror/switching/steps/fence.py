@@ -56,7 +56,7 @@ def _fence(stage: Stage) -> Done:
 
     def busy() -> str:
         nonlocal found
-        found = quiet.look(stage.source, topics)
+        found = quiet.look(stage.source, topics, after=found)
         text = found.text
         if stage.abort_transactions and time.monotonic() > patience:
             text = "; ".join(filter(None, (text, *_abort(stage, found, aborted))))
