@@ -239,10 +239,10 @@ def sized(buffer, at, end):
 def put_varint(out, at, value):
     rest = np.uint64((value << 1) ^ (value >> 63))
     while rest >= np.uint64(0x80):
-        out[at] = np.uint8((rest & np.uint64(0x7F)) | np.uint64(0x80))
+        out[np.uint64(at)] = np.uint8((rest & np.uint64(0x7F)) | np.uint64(0x80))
         at += 1
         rest >>= np.uint64(7)
-    out[at] = np.uint8(rest)
+    out[np.uint64(at)] = np.uint8(rest)
     return at + 1
 
 
