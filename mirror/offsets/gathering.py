@@ -25,7 +25,9 @@ if TYPE_CHECKING:
     from mirror.offsets.runs import Block, MapEntry
 
 _AT_ONCE = 64
-"""Batches of the map. A question about an old offset reads as many at least."""
+_MOST_RUNS = 4096
+"""Batches of the map, and their runs without the last batch's. A question about an old
+offset reads as many at least."""
 
 _Parts = dict[str, list[tuple[int, "MapEntry"]]]
 """By topic on the source, with the places in the map."""
@@ -49,7 +51,7 @@ def _of_answer(
     found: Iterable[Record], only: Callable[[str], bool] | None
 ) -> Iterator[tuple[int, Block, bool]]:
     parts: _Parts = {}
-    batches = 0
+    batches = count = 0
     for at, batch in itertools.groupby(found, key=itemgetter(0)):
         some = list(batch)
         entries = [
@@ -63,18 +65,20 @@ def _of_answer(
         if batches and (
             alone
             or batches == _AT_ONCE
+            or count >= _MOST_RUNS
             or any(
                 topic in parts and parts[topic][0][1].identity != identity
                 for topic, identity in topics.items()
             )
         ):
             yield from _together(parts)
-            parts, batches = {}, 0
+            parts, batches, count = {}, 0, 0
         if alone:
             yield from _one_by_one(at, some, only)
             continue
         batches += 1
         for each in entries:
+            count += len(each.rows)
             parts.setdefault(each.topic, []).append((at, each))
     yield from _together(parts)
 

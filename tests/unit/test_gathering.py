@@ -63,6 +63,19 @@ def test_transactions_in_a_row_are_one_block_of_each_partition() -> None:
     ]
 
 
+def test_long_records_stay_apart() -> None:
+    """A question about an old offset reads no more than two records of many runs."""
+    many = [(2 * n, 2 * n, 1) for n in range(3000)]
+    next_many = [(up + 6000, down + 6000, 1) for up, down, _ in many]
+    last = [(up + 12000, down + 12000, 1) for up, down, _ in many]
+
+    found = gathered(
+        record(at, block(*some)) for at, some in ((0, many), (2, next_many), (4, last))
+    )
+
+    assert [at for at, *_ in found] == [0, 4]
+
+
 @pytest.mark.parametrize(
     "other",
     [
