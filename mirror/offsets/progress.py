@@ -59,6 +59,12 @@ _INT16 = struct.Struct(">h")
 _LENGTH = struct.Struct(">H")
 _GENERATION_KEY = _INT16.pack(0) + _INT32.pack(-1)
 _PROOF_KEY = _INT16.pack(0) + _INT32.pack(-2)
+_OFFSET = slice(_INT16.size, _INT16.size + 8)
+"""Where a value has its next offset."""
+_UNSETTLED = struct.pack(">q", UNSETTLED)
+
+_Written = tuple[int, bytes]
+"""The offset of a record's batch, and its value."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -225,7 +231,10 @@ def read_proven(cluster: Cluster, topic: str, *, committed: bool = True) -> Prog
 
 
 class ProgressReader:
-    """Reads the topic once, and later only what was added."""
+    """Reads the topic once, and later only what was added. Of each partition the newest
+    record counts: what it replaces is not looked into, damaged or not, as compaction
+    may delete it any time.
+    """
 
     def __init__(self, cluster: Cluster, topic: str, *, committed: bool = True) -> None:
         self._cluster = cluster
@@ -237,6 +246,9 @@ class ProgressReader:
         self._reader = TopicReader(
             self._cluster, self._topic, committed=self._committed
         )
+        self._newest: dict[bytes, _Written] = {}
+        self._marks: dict[bytes, _Written] = {}
+        """`UNSETTLED`, of keys without a newer position."""
         self._generation = ""
         self._positions: dict[TopicPartition, Position] = {}
         self._unsettled: dict[TopicPartition, Position] = {}
@@ -259,22 +271,39 @@ class ProgressReader:
         )
 
     def _follow(self, *, at_least: int, wait: bool) -> None:
+        # Small transactions write thousands of records per partition: to decode them
+        # all takes most of the time.
         for offset, key, value in self._reader.read(at_least=at_least, wait=wait):
-            try:
-                found = decode(key, value)
-            except ClusterError as error:
-                place = f"{self._topic}, offset {offset}"
-                raise ClusterError(f"{place}: {error}") from error
-            if isinstance(found, str):
-                self._generation = found
-                continue
-            where, position, running = found
-            if position.offset == UNSETTLED:
-                self._unsettled[where] = position
-                continue
-            self._unsettled.pop(where, None)
-            self._positions[where] = position
-            self._running[where] = running
+            if value[_OFFSET] == _UNSETTLED and key != _GENERATION_KEY:
+                self._marks[key] = offset, value
+            else:
+                self._marks.pop(key, None)
+                self._newest[key] = offset, value
+        for key, written in self._newest.items():
+            self._keep(key, written)
+        for key, written in self._marks.items():
+            self._keep(key, written)
+        # Only now: what is damaged is so in the next read, too, unless replaced.
+        self._newest.clear()
+        self._marks.clear()
+
+    def _keep(self, key: bytes, written: _Written) -> None:
+        offset, value = written
+        try:
+            found = decode(key, value)
+        except ClusterError as error:
+            place = f"{self._topic}, offset {offset}"
+            raise ClusterError(f"{place}: {error}") from error
+        if isinstance(found, str):
+            self._generation = found
+            return
+        where, position, running = found
+        if position.offset == UNSETTLED:
+            self._unsettled[where] = position
+            return
+        self._unsettled.pop(where, None)
+        self._positions[where] = position
+        self._running[where] = running
 
 
 def _key(topic: str, partition: int) -> bytes:
