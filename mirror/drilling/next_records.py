@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from mirror.proving.continuous.step import ProofStep
 from mirror.proving.run_files import RunFiles
 from mirror.proving.runner import InProcess
+from mirror.proving.sides import keeping
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -68,7 +69,7 @@ def compare(
     wrong: dict[TopicPartition, dict[int, str]] = {}
     unread: dict[TopicPartition, str] = {}
     undecided: dict[TopicPartition, str] = {}
-    with RunFiles() as files:
+    with RunFiles() as files, keeping():
         found = step.survey(files, {}, ".*")
         chosen = {
             (of.topic, of.partition): ranges

@@ -21,7 +21,6 @@ from mirror.clusters.wire import fetch
 from mirror.errors import UnreachableError
 from mirror.proving.homecomers import Homecomers, by_stamp
 from mirror.proving.log_stream import PATIENCE_SECONDS, LogStream, Stretch
-from mirror.proving.results import Results
 from mirror.relay import provenance
 from mirror.retry import patiently
 
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
     from mirror.offsets.runs import RunArray
     from mirror.proving.copied_partition import CopiedPartition
     from mirror.proving.log_stream import Lister
+    from mirror.proving.results import Results
     from mirror.proving.translated_ids import TranslatedIds
 
 _kept: ContextVar[dict[str, Cluster] | None] = ContextVar("kept", default=None)
@@ -181,6 +181,8 @@ class Source:
                 runs, loops, most_unpacked=most, former=terms.former_loops
             ).listed
         if terms.transform is not None:
+            from mirror.proving.results import Results  # noqa: PLC0415  with Arrow
+
             key = (of.topic, of.partition)
             self._results = Results(terms.transform, key, seen)
             lister = self._results.listed

@@ -28,7 +28,6 @@ from mirror.policy.names import is_heartbeats
 from mirror.proving.locating import NO_STAMP
 from mirror.proving.log_stream import LogStream, Stretch
 from mirror.proving.logs import settled_ends
-from mirror.proving.results import Results
 from mirror.recovery import losses, risk
 from mirror.recovery.losses import Cause
 from mirror.relay import provenance
@@ -149,6 +148,8 @@ def lister_of(
         flow, source_id=source.cluster_id, target_id=target.cluster_id
     )
     if flow.transform is not None:
+        from mirror.proving.results import Results  # noqa: PLC0415  with Arrow
+
         return Results(flow, key, seen).listed
     return partial(
         listed,
