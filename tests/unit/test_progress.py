@@ -218,7 +218,7 @@ def test_damage_counts_until_a_newer_record_replaces_it(topic, written):
     reader = progress.ProgressReader(None, "progress")
     topic += [written(_POSITION, None), (_KEY, _FIRST_RELEASE[:-1])]
     for _ in range(2):
-        with pytest.raises(ClusterError, match="offset 2: .*damaged"):
+        with pytest.raises(ClusterError, match=r"offset 2: .*damaged"):
             reader.read()
 
     topic.append(written(replace(_POSITION, offset=7), None))
