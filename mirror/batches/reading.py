@@ -28,12 +28,14 @@ from mirror.errors import (
 from mirror.retry import patiently
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     import uuid
 
     from mirror.batches.batch import Batches, Buffer, Rows
     from mirror.clusters.cluster import Cluster
     from mirror.clusters.topics import Leader, Topic
+
+Record = tuple[int, bytes, bytes]
 
 _PURPOSE = "reading"
 _FETCH_BYTES = 8 << 20
@@ -82,7 +84,7 @@ class TopicReader:
         at_least: int = 0,
         wait: bool = True,
         shown: Topic | None = None,
-    ) -> Iterator[tuple[int, bytes, bytes]]:
+    ) -> Iterator[Record]:
         """The batch offset, key and value of every record up to `end`, or up to the
         topic's current end if None.
 
@@ -96,6 +98,20 @@ class TopicReader:
                 no longer valid; start with a new reader.
             ClusterError: the topic cannot be read, its leader does not reach
                 `at_least`, or a transaction on it stays open.
+        """
+        for some in self.answers(end=end, at_least=at_least, wait=wait, shown=shown):
+            yield from some
+
+    def answers(
+        self,
+        *,
+        end: int | None = None,
+        at_least: int = 0,
+        wait: bool = True,
+        shown: Topic | None = None,
+    ) -> Iterator[Iterable[Record]]:
+        """As `read`, but the records of one answer at a time, with whole batches. Where
+        it breaks off, the position is behind all those that were asked for before.
         """
         given = [] if shown is None else [shown]  # for the first attempt
 
@@ -114,12 +130,12 @@ class TopicReader:
         if self.position >= end:
             return
         try:
-            yield from self._records(end, leader)
+            yield from self._answers(end, leader)
         except CorruptBatchError as error:
             where = f"cluster {self._cluster.alias}: {self._topic}"
             raise ClusterError(f"{where} cannot be read: {error}") from error
 
-    def _records(self, end: int, leader: Leader) -> Iterator[tuple[int, bytes, bytes]]:
+    def _answers(self, end: int, leader: Leader) -> Iterator[Iterable[Record]]:
         for body, fetched in self._fetches(end, leader):
             found = None
             few = fetched.end - fetched.start <= _PLAIN_BYTES
@@ -132,11 +148,11 @@ class TopicReader:
                     aborted=fetched.aborted,
                 )
             if found is not None:
-                yield from found.records
+                yield found.records
                 self.position = found.next_offset
                 continue
             buffer, seen = self._judged(body, fetched)
-            yield from records.decode(buffer, seen.rows)
+            yield records.decode(buffer, seen.rows)
             self.position = seen.next_offset
 
     def batches(self, end: int) -> Iterator[tuple[Buffer, Rows]]:

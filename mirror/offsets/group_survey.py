@@ -212,12 +212,22 @@ def _from_checkpoints(
         ],
         both_ways,
     )
+    asked: dict[TopicPartition, set[int]] = {}
+    for found in known.values():
+        for key, checkpoint in found.items():
+            if (name := sources.get(key)) is not None:
+                asked.setdefault((name, key[1]), set()).add(checkpoint.upstream)
+    cpu_share.rest()
+    answers = offset_map.translate_all(asked)
     recalled: dict[str, tuple[GroupPosition, ...]] = {}
     for group, found in known.items():
         cpu_share.rest()
         recalled[group] = tuple(
-            _recalled(checkpoint, sources.get(key), flow, offset_map, joint)
-            for key, checkpoint in sorted(found.items())
+            _recalled(checkpoint, topic, flow, offset_map, now)
+            for checkpoint, topic, now in (
+                (each, sources.get(key), _now(each, sources.get(key), answers, joint))
+                for key, each in sorted(found.items())
+            )
         )
     return recalled
 
@@ -228,22 +238,30 @@ def _known(checkpoint: Checkpoint, topic: str) -> RecalledCheckpoint:
     )
 
 
+def _now(
+    checkpoint: Checkpoint,
+    topic: str | None,
+    answers: Mapping[TopicPartition, Mapping[int, Translated]],
+    joint: Mapping[RecalledCheckpoint, Translated],
+) -> Translated:
+    """What is known by now: records copied after it was written may have made it more
+    exact.
+    """
+    if topic is None:
+        return UNKNOWN
+    alone = answers[topic, checkpoint.partition][checkpoint.upstream]
+    return joint.get(_known(checkpoint, topic), alone)
+
+
 def _recalled(
     checkpoint: Checkpoint,
     topic: str | None,
     flow: FlowConfig,
     offset_map: OffsetMap,
-    joint: Mapping[RecalledCheckpoint, Translated],
+    now: Translated,
 ) -> GroupPosition:
-    """A checkpoint, updated from the map: records copied after it was written may have
-    made it more exact.
-    """
     partition, upstream = checkpoint.partition, checkpoint.upstream
-    now, position = UNKNOWN, -1
-    if topic is not None:
-        now = offset_map.translate(topic, partition, upstream)
-        now = joint.get(_known(checkpoint, topic), now)
-        position = offset_map.position(topic, partition)
+    position = -1 if topic is None else offset_map.position(topic, partition)
     if (
         now.exactness in _VAGUE
         and now.offset < checkpoint.downstream

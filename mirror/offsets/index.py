@@ -127,6 +127,8 @@ class Epoch:
         if self.tail and _continues(self._tail[self.tail - 1], runs[0]):
             self._tail[self.tail - 1, COUNT] += runs[0, COUNT]
             runs = runs[1:]
+        if len(runs) > keep:
+            self.tail, runs = 0, runs[-keep:]
         needed = self.tail + len(runs)
         if needed > len(self._tail):
             kept = self._tail[max(0, self.tail - keep) : self.tail]

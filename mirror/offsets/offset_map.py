@@ -17,6 +17,7 @@ import numpy as np
 from mirror.batches.reading import TopicReader
 from mirror.errors import RecreatedError
 from mirror.offsets import logs, progress, runs, search
+from mirror.offsets.gathering import gather
 from mirror.offsets.index import Track, locate_all
 from mirror.offsets.late import LateRuns, next_late
 from mirror.offsets.places import PlaceQuery, PlaceReader
@@ -113,11 +114,11 @@ class OffsetMap:
     def _follow(self, *, wait: bool) -> None:
         keep = _TAIL_RUNS // max(len(self._tracks), 1)
         keep = min(max(keep, _LEAST_TAIL), _LARGEST_TAIL)
-        for at, key, value in self._reader.read(wait=wait):
-            for block in runs.decode(value):
-                self._take(block, at, keep)
-            for block in runs.decode(key) if key else ():
+        for at, block, is_late in gather(self._reader.answers(wait=wait)):
+            if is_late:
                 self._late.add(block)
+            else:
+                self._take(block, at, keep)
 
     def position(self, topic: str, partition: int) -> int:
         """The next source offset to copy, -1 while not known."""
@@ -298,11 +299,9 @@ class OffsetMap:
         if track is None:
             if position is None:
                 return UNKNOWN
-            return (
-                search.before_any(offset, position)
-                if column == UPSTREAM
-                else Translated(offset=position.offset, exactness=Exactness.TIP)
-            )
+            if column == UPSTREAM:
+                return search.before_any(offset, position)
+            return Translated(offset=position.offset, exactness=Exactness.TIP)
         if track.is_another(self._logs[key].topic_id):
             return self._of_another(track, key, offset, column)
         found = self._of_copy(track, key, offset, column)

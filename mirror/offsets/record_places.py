@@ -14,6 +14,7 @@ import numpy as np
 
 from mirror.batches.reading import TopicReader
 from mirror.offsets import runs
+from mirror.offsets.gathering import gather
 from mirror.offsets.progress import NO_ID
 from mirror.offsets.runs import COUNT, DOWNSTREAM, UPSTREAM
 
@@ -125,12 +126,8 @@ def blocks(
     Raises:
         ClusterError: the map cannot be read.
     """
-    for _, appended, value in reader.read():
-        for block in runs.decode(value, only=only):
-            yield block, False
-        if appended:
-            for block in runs.decode(appended, only=only):
-                yield block, True
+    for _, block, late in gather(reader.answers(), only=only):
+        yield block, late
 
 
 def _pair(block: Block, row: int, into: int, *, late: bool = False) -> Pair:

@@ -24,7 +24,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 import itertools
 import struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 import uuid
 
 import numpy as np
@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from mirror.clusters.topics import Topic
 
 RunArray = npt.NDArray[np.int64]
+Rows = npt.NDArray[np.void]
+"""Runs as they are written, with their partitions."""
 
 UPSTREAM, DOWNSTREAM, COUNT = range(3)
 VERSION = 0
@@ -77,6 +79,21 @@ class Block:
         return self.target_topic == copy.name and (
             NO_ID in (self.copy_id, copy.topic_id) or self.copy_id == copy.topic_id
         )
+
+
+class MapEntry(NamedTuple):
+    """Runs of one topic, as a value has them; ids are as of `Block`."""
+
+    topic: str
+    target_topic: str
+    topic_id: bytes
+    copy_id: bytes
+    rows: Rows
+
+    @property
+    def identity(self) -> tuple[str, bytes, bytes]:
+        """What the rows are of, besides the topic on the source."""
+        return self[1:4]
 
 
 def topic_name(source_alias: str, separator: str = ".") -> str:
@@ -166,6 +183,17 @@ def decode(
     Raises:
         CorruptBatchError: it is of an unknown version, or does not end where it should.
     """
+    for found in entries(value):
+        if only is None or only(found.topic):
+            yield from blocks(found, found.rows)
+
+
+def entries(value: bytes) -> Iterator[MapEntry]:
+    """The same before the runs are sorted out.
+
+    Raises:
+        CorruptBatchError: as `decode`.
+    """
     version = _INT16.unpack_from(value)[0] if len(value) >= _INT16.size else -1
     if version != VERSION:
         raise CorruptBatchError(
@@ -173,7 +201,7 @@ def decode(
             f"version {VERSION}: use the newest mirror for this target"
         )
     at = _INT16.size
-    copy, copy_id = "", NO_ID
+    copy, copy_id = "", NO_ID.bytes
     try:
         while at < len(value):
             topic, at = _string(value, at)
@@ -185,24 +213,35 @@ def decode(
             rows = np.frombuffer(value, _RUN, count, at)
             at += rows.nbytes
             if not topic:
-                copy, copy_id = target_topic, uuid.UUID(bytes=topic_id)
+                copy, copy_id = target_topic, topic_id
                 continue
-            if only is not None and not only(topic):
-                continue
-            identity = uuid.UUID(bytes=topic_id)
-            for partition, runs in _by_partition(rows):
-                yield Block(
-                    topic=topic,
-                    partition=partition,
-                    target_topic=target_topic,
-                    topic_id=identity,
-                    copy_id=copy_id if copy == target_topic else NO_ID,
-                    runs=runs,
-                )
+            yield MapEntry(
+                topic,
+                target_topic,
+                topic_id,
+                copy_id if copy == target_topic else NO_ID.bytes,
+                rows,
+            )
     except (ValueError, struct.error) as error:
         raise CorruptBatchError(
             f"a record of the offset map is damaged: {error}"
         ) from error
+
+
+def blocks(of: MapEntry, rows: Rows) -> Iterator[Block]:
+    """Rows of one topic and copy, a block per partition; a further one where they do
+    not ascend.
+    """
+    topic_id, copy_id = uuid.UUID(bytes=of.topic_id), uuid.UUID(bytes=of.copy_id)
+    for partition, runs in _by_partition(rows):
+        yield Block(
+            topic=of.topic,
+            partition=partition,
+            target_topic=of.target_topic,
+            topic_id=topic_id,
+            copy_id=copy_id,
+            runs=runs,
+        )
 
 
 def _parts(blocks: list[Block]) -> Iterator[bytes]:
@@ -260,7 +299,7 @@ def _string(value: bytes, at: int) -> tuple[str, int]:
     return value[at : at + length].decode(), at + length
 
 
-def _by_partition(rows: npt.NDArray[np.void]) -> Iterator[tuple[int, RunArray]]:
+def _by_partition(rows: Rows) -> Iterator[tuple[int, RunArray]]:
     runs = np.empty((len(rows), 3), np.int64)
     runs[:, UPSTREAM] = rows["up"]
     runs[:, DOWNSTREAM] = rows["down"]

@@ -229,6 +229,9 @@ class _Reader:
             yield at, b"", value
         self.position = stop
 
+    def answers(self, **asked: Any) -> Iterator[Iterator[tuple[int, bytes, bytes]]]:
+        yield self.read(**asked)
+
 
 class _Positions:
     def __init__(self, side: Side, _topic: str) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from mirror.errors import CorruptBatchError
-from mirror.offsets import index, offset_map, places, runs
+from mirror.offsets import gathering, index, offset_map, places, runs
 from mirror.offsets.index import Track
 from mirror.offsets.logs import Log
 from mirror.offsets.offset_map import OffsetMap
@@ -121,6 +121,11 @@ class Simulation:
                     yield at, simulation.keys.get(at, b""), value
                 self.position = stop
 
+            def answers(
+                self, **asked: Any
+            ) -> Iterator[Iterator[tuple[int, bytes, bytes]]]:
+                yield self.read(**asked)
+
         class Positions:
             def __init__(self, *_: Any) -> None: ...
 
@@ -161,6 +166,7 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     small that it keeps evicting places.
     """
     monkeypatch.setattr(index, "_MOST_STARTS", 4)
+    monkeypatch.setattr(gathering, "_AT_ONCE", 3)
     monkeypatch.setattr(offset_map, "_LEAST_TAIL", 1)
     monkeypatch.setattr(offset_map, "_LARGEST_TAIL", 1)
     monkeypatch.setattr(places, "_CACHED_RUNS", 12)
@@ -378,6 +384,19 @@ def test_a_month_of_a_busy_partition_stays_small() -> None:
             sizes.append(track.epochs[0].nbytes)
     assert len(set(sizes)) == 1
     assert sizes[0] < 200_000
+
+
+def test_of_a_large_block_the_newest_runs_are_kept() -> None:
+    """What stands together in the map may have more runs than are to be kept."""
+    track = Track(COPY)
+    rows = np.arange(1000, dtype=np.int64)[:, None] * (5, 6, 0) + (0, 0, 5)
+    for number, some in enumerate(np.split(rows, 2)):
+        block = Block(
+            topic=TOPIC, partition=0, target_topic=COPY, topic_id=FIRST_ID, runs=some
+        )
+        track.add(block, number, keep=64)
+        assert track.epochs[0].kept.tolist() == some[-64:].tolist()
+    assert track.epochs[0].nbytes < 10_000
 
 
 @pytest.mark.parametrize(

@@ -56,6 +56,9 @@ def read(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Pairs]:
                 for appended, value in runs.encode_late(late):
                     yield len(blocks), appended, value
 
+            def answers(self) -> Iterator[Iterator[tuple[int, bytes, bytes]]]:
+                yield self.read()
+
         class Target:
             def topic(self, _name: str) -> Topic:
                 return COPY

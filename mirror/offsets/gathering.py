@@ -1,0 +1,104 @@
+"""Takes runs out of many records of the offset map at once.
+
+Main function: `gather`. A flow of small transactions writes some runs per partition and
+record, and to take each record by itself costs more than all else that a reader does.
+What stands together gets one place in the map, the first: a place begins there, and
+ends where the next one begins. So whatever could begin another epoch (`index.Track`)
+is taken record by record: ids that change, runs that fall.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+import itertools
+from operator import itemgetter
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from mirror.offsets import runs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from mirror.batches.reading import Record
+    from mirror.offsets.runs import Block, MapEntry
+
+_AT_ONCE = 64
+"""Batches of the map. A question about an old offset reads as many at least."""
+
+_Parts = dict[str, list[tuple[int, "MapEntry"]]]
+"""By topic on the source, with the places in the map."""
+
+
+def gather(
+    answers: Iterable[Iterable[Record]], *, only: Callable[[str], bool] | None = None
+) -> Iterator[tuple[int, Block, bool]]:
+    """The blocks of these records of the map, with their places, and whether they are
+    of late records. Those of a partition are in order. `only` as for `runs.decode`.
+
+    Raises:
+        CorruptBatchError: as `runs.decode`.
+    """
+    # A reader that breaks off goes on behind the last answer: so none waits here.
+    for answer in answers:
+        yield from _of_answer(answer, only)
+
+
+def _of_answer(
+    found: Iterable[Record], only: Callable[[str], bool] | None
+) -> Iterator[tuple[int, Block, bool]]:
+    parts: _Parts = {}
+    batches = 0
+    for at, batch in itertools.groupby(found, key=itemgetter(0)):
+        some = list(batch)
+        entries = [
+            each
+            for _, _, value in some
+            for each in runs.entries(value)
+            if only is None or only(each.topic)
+        ]
+        topics = {each.topic: each.identity for each in entries}
+        alone = len(topics) < len(entries) or any(key for _, key, _ in some)
+        if batches and (
+            alone
+            or batches == _AT_ONCE
+            or any(
+                topic in parts and parts[topic][0][1].identity != identity
+                for topic, identity in topics.items()
+            )
+        ):
+            yield from _together(parts)
+            parts, batches = {}, 0
+        if alone:
+            yield from _one_by_one(at, some, only)
+            continue
+        batches += 1
+        for each in entries:
+            parts.setdefault(each.topic, []).append((at, each))
+    yield from _together(parts)
+
+
+def _one_by_one(
+    at: int, some: Iterable[Record], only: Callable[[str], bool] | None
+) -> Iterator[tuple[int, Block, bool]]:
+    for _, key, value in some:
+        for block in runs.decode(value, only=only):
+            yield at, block, False
+        for block in runs.decode(key, only=only) if key else ():
+            yield at, block, True
+
+
+def _together(parts: _Parts) -> Iterator[tuple[int, Block, bool]]:
+    for each in parts.values():
+        first, of = each[0]
+        rows = np.concatenate([entry.rows for _, entry in each])
+        rows = rows[np.argsort(rows["partition"], kind="stable")]
+        blocks = list(runs.blocks(of, rows))
+        if len({block.partition for block in blocks}) == len(blocks):
+            for block in blocks:
+                yield first, replace(block, runs=runs.joined(block.runs)), False
+            continue
+        for at, entry in each:
+            for block in runs.blocks(entry, entry.rows):
+                yield at, block, False
