@@ -5,7 +5,7 @@ It is the same program as the command `mirror`; everything is in `mirror.cli`.
 
 from __future__ import annotations
 
-from mirror.cli.main import main
+from mirror.cli.start import main
 
 if __name__ == "__main__":
     main()

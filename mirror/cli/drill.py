@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -24,7 +23,6 @@ from mirror.cli.output import (
     document,
     table,
 )
-from mirror.clusters import cpu_share
 from mirror.config.section_names import scoped_flow
 from mirror.host import operator_name
 
@@ -41,8 +39,6 @@ FORMAT_VERSION = 1
 COLUMNS = ("LEVEL", "SUBJECT", "REASON", "CURE", "COMMAND")
 CANARY_COLUMNS = ("SWITCH", "BLOCK", "RTO", "RPO", "RPO-RECORDS")
 _STEP_SECONDS = 60.0
-_NICE = 10
-"""A rehearsal leaves the processor to what copies, on this machine."""
 
 
 def drill(
@@ -97,9 +93,7 @@ def drill(
     if canary:
         _canary(*_asked_for(config, flow), dry_run=dry_run, yes=yes, output=output)
         return
-    os.nice(_NICE)  # before it loads what takes most of its CPU time
-    with cpu_share.throughout():
-        _rehearse(*_asked_for(config, flow), records=records, output=output)
+    _rehearse(*_asked_for(config, flow), records=records, output=output)
 
 
 def _asked_for(config: Path, flow: str) -> tuple[MirrorConfig, PairConfig, FlowConfig]:
