@@ -1,7 +1,7 @@
-"""The command `mirror`: its help and its entry point.
+"""The command `mirror`: its help and what runs it.
 
-Main names: `app`, whose commands `commands` lists, and `main`, the entry point. A
-traceback is a bug in mirror.
+Main names: `app`, whose commands `commands` lists, and `main`, to which `start` comes
+first. A traceback is a bug in mirror.
 """
 
 from __future__ import annotations

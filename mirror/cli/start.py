@@ -12,6 +12,7 @@ import sys
 
 _NICE = 10
 _WAITED_FOR = {"--canary", "--help", "-h"}
+"""A canary measures how long a switch takes."""
 
 
 def main() -> None:

@@ -54,12 +54,17 @@ TOPIC_CONFIGS = {
 _VALUE = struct.Struct(">hqi16s")
 _COUNT = struct.Struct(">16sqh")
 _NO_COUNT = _COUNT.pack(bytes(16), 0, 0)
-_UNSETTLED = struct.pack(">q", UNSETTLED)
 _INT32 = struct.Struct(">i")
 _INT16 = struct.Struct(">h")
 _LENGTH = struct.Struct(">H")
 _GENERATION_KEY = _INT16.pack(0) + _INT32.pack(-1)
 _PROOF_KEY = _INT16.pack(0) + _INT32.pack(-2)
+_OFFSET = slice(_INT16.size, _INT16.size + 8)
+"""Where a value has its next offset."""
+_UNSETTLED = struct.pack(">q", UNSETTLED)
+
+_Written = tuple[int, bytes]
+"""The offset of a record's batch, and its value."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -226,7 +231,10 @@ def read_proven(cluster: Cluster, topic: str, *, committed: bool = True) -> Prog
 
 
 class ProgressReader:
-    """Reads the topic once, and later only what was added."""
+    """Reads the topic once, and later only what was added. Of each partition the newest
+    record counts: what it replaces is not looked into, damaged or not, as compaction
+    may delete it any time.
+    """
 
     def __init__(self, cluster: Cluster, topic: str, *, committed: bool = True) -> None:
         self._cluster = cluster
@@ -238,13 +246,13 @@ class ProgressReader:
         self._reader = TopicReader(
             self._cluster, self._topic, committed=self._committed
         )
+        self._newest: dict[bytes, _Written] = {}
+        self._marks: dict[bytes, _Written] = {}
+        """`UNSETTLED`, of keys without a newer position."""
         self._generation = ""
         self._positions: dict[TopicPartition, Position] = {}
         self._unsettled: dict[TopicPartition, Position] = {}
         self._running: dict[TopicPartition, bytes] = {}
-        # Records by key, with their offsets; not decoded yet.
-        self._new: dict[bytes, tuple[int, bytes]] = {}
-        self._new_unsettled: dict[bytes, tuple[int, bytes]] = {}
 
     def read(self, *, at_least: int = 0, wait: bool = True) -> Progress:
         """As the function `read`; later calls do not change what it returned. It waits
@@ -263,35 +271,39 @@ class ProgressReader:
         )
 
     def _follow(self, *, at_least: int, wait: bool) -> None:
-        # A busy flow writes a record per partition and transaction: only the newest
-        # of each key is worth decoding.
+        # Small transactions write thousands of records per partition: to decode them
+        # all takes most of the time.
         for offset, key, value in self._reader.read(at_least=at_least, wait=wait):
-            if value.startswith(_UNSETTLED, _INT16.size):
-                self._new_unsettled[key] = offset, value
+            if value[_OFFSET] == _UNSETTLED and key != _GENERATION_KEY:
+                self._marks[key] = offset, value
             else:
-                self._new[key] = offset, value
-                self._new_unsettled.pop(key, None)
-        for key in [*self._new]:
-            found = self._decode(key, *self._new[key])
-            if isinstance(found, str):
-                self._generation = found
-            else:
-                where, self._positions[where], self._running[where] = found
-                self._unsettled.pop(where, None)
-            del self._new[key]
-        for key in [*self._new_unsettled]:
-            found = self._decode(key, *self._new_unsettled[key])
-            if not isinstance(found, str):
-                self._unsettled[found[0]] = found[1]
-            del self._new_unsettled[key]
+                self._marks.pop(key, None)
+                self._newest[key] = offset, value
+        for key, written in self._newest.items():
+            self._keep(key, written)
+        for key, written in self._marks.items():
+            self._keep(key, written)
+        # Only now: what is damaged is so in the next read, too, unless replaced.
+        self._newest.clear()
+        self._marks.clear()
 
-    def _decode(
-        self, key: bytes, offset: int, value: bytes
-    ) -> str | tuple[TopicPartition, Position, bytes]:
+    def _keep(self, key: bytes, written: _Written) -> None:
+        offset, value = written
         try:
-            return decode(key, value)
+            found = decode(key, value)
         except ClusterError as error:
-            raise ClusterError(f"{self._topic}, offset {offset}: {error}") from error
+            place = f"{self._topic}, offset {offset}"
+            raise ClusterError(f"{place}: {error}") from error
+        if isinstance(found, str):
+            self._generation = found
+            return
+        where, position, running = found
+        if position.offset == UNSETTLED:
+            self._unsettled[where] = position
+            return
+        self._unsettled.pop(where, None)
+        self._positions[where] = position
+        self._running[where] = running
 
 
 def _key(topic: str, partition: int) -> bytes:

@@ -17,10 +17,12 @@ import yaml
 from mirror.batches.writing import append
 from mirror.clusters.admin import group_offsets
 from mirror.clusters.admin.group_offsets import CommittedOffset
+from mirror.clusters.cluster import Cluster
 from mirror.drilling.findings import FindingLevel
 from mirror.offsets import runs
 from mirror.offsets.runs import Block
 from mirror.playground.brokers import playground
+from mirror.proving import sides
 from mirror.recovery import proofs
 from mirror.recovery.journal import Kind
 from mirror.recovery.proofs import Proof
@@ -338,10 +340,13 @@ def test_a_service_drills(
 
 @pytest.mark.full
 def test_a_hundred_groups(
-    clusters: dict[str, PlaygroundCluster], topic_name: str
+    clusters: dict[str, PlaygroundCluster],
+    topic_name: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A drill of 100 groups at different places of 16 partitions takes less than 30
-    seconds, and each of them would go on exactly.
+    seconds, connects once to each side to compare what they would read, and each of
+    them would go on exactly.
     """
     one, two = clusters["a"].bootstrap, clusters["b"].bootstrap
     partitions, groups, records = 16, 100, 32_000
@@ -361,10 +366,18 @@ def test_a_hundred_groups(
         assert not group_offsets.fetch(pair.cluster("drillG"), wanted).refused
         assert not group_offsets.commit(pair.cluster("drillG"), wanted)
         pair.round()
+        connected: list[str] = []
+
+        def cluster(config: Any, **options: Any) -> Cluster:
+            connected.append(config.alias)
+            return Cluster(config, **options)
+
+        monkeypatch.setattr(sides, "Cluster", cluster)
 
         done = pair.drill()
 
         assert done.findings == ()
         assert (done.groups_exact, done.partitions_exact) == (groups, partitions)
+        assert sorted(connected) == ["drillG", "drillH"]
         assert done.seconds < 30 * crowd()
         print(f"a drill of {groups} groups took {done.seconds} s")

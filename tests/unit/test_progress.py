@@ -1,7 +1,8 @@
-"""Progress records across releases: what one wrote, the other one reads."""
+"""Progress records across releases, and which of them a reader decodes."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 import struct
 import uuid
 
@@ -133,3 +134,93 @@ def test_a_damaged_count_is_an_error():
     """A count that ends too early is refused."""
     with pytest.raises(ClusterError, match="damaged"):
         RunningCount.decode(_RUNNING.encoded()[:-1])
+
+
+@pytest.fixture
+def topic(monkeypatch):
+    """What the progress topic has that was not read yet, as key and value."""
+    added: list[tuple[bytes, bytes]] = []
+
+    class Reader:
+        def __init__(self, *_args, **_options):
+            self._next = 0
+
+        def read(self, **_options):
+            for key, value in added[self._next :]:
+                self._next += 1
+                yield self._next, key, value
+
+    monkeypatch.setattr(progress, "TopicReader", Reader)
+    return added
+
+
+def test_only_the_newest_record_of_a_partition_is_decoded(topic, written, monkeypatch):
+    """However long the topic is, each read decodes one record for each partition of
+    which it has something new, and the generation.
+    """
+    decoded: list[bytes] = []
+    decode = progress.decode
+    monkeypatch.setattr(
+        progress, "decode", lambda *each: decoded.append(each[0]) or decode(*each)
+    )
+    generations = bytes.fromhex("0000ffffffff")
+    for offset in range(100):
+        topic.append(written(replace(_POSITION, offset=offset), _RUNNING))
+        topic.append((generations, b"\0\0" + str(offset).encode()))
+    reader = progress.ProgressReader(None, "progress")
+
+    first = reader.read()
+    topic += [written(replace(_POSITION, offset=n), None) for n in (100, 101)]
+    second = reader.read()
+
+    assert decoded == [_KEY, generations, _KEY]
+    assert (first.generation, second.generation) == ("99", "99")
+    assert first.positions["orders", 3].offset == 99
+    assert first.running["orders", 3] == _RUNNING.encoded()
+    assert second.positions["orders", 3].offset == 101
+    assert not second.running["orders", 3]
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+@pytest.mark.parametrize(
+    ("offsets", "position", "unsettled"),
+    [
+        ([-1], None, True),
+        ([-1, 5], 5, False),
+        ([5, -1], 5, True),
+        ([5, -1, 6], 6, False),
+        ([5, -1, 6, -1], 6, True),
+    ],
+)
+def test_a_position_settles_what_was_unsettled(
+    topic, written, offsets, position, unsettled, at_once
+):
+    """A partition is unsettled if no position follows the mark, and keeps the position
+    from before it; whether one read finds both makes no difference.
+    """
+    reader = progress.ProgressReader(None, "progress")
+    for offset in offsets:
+        topic.append(written(replace(_POSITION, offset=offset), None))
+        if not at_once:
+            reader.read()
+
+    found = reader.read()
+
+    assert set(found.unsettled) == ({("orders", 3)} if unsettled else set())
+    known = found.positions.get(("orders", 3))
+    assert (known.offset if known else None) == position
+
+
+def test_damage_counts_until_a_newer_record_replaces_it(topic, written):
+    """A damaged record fails each read, not only the one that came upon it, until a
+    newer one of its partition follows.
+    """
+    reader = progress.ProgressReader(None, "progress")
+    topic += [written(_POSITION, None), (_KEY, _FIRST_RELEASE[:-1])]
+    for _ in range(2):
+        with pytest.raises(ClusterError, match=r"offset 2: .*damaged"):
+            reader.read()
+
+    topic.append(written(replace(_POSITION, offset=7), None))
+
+    assert reader.read().positions["orders", 3].offset == 7
