@@ -50,8 +50,8 @@ if TYPE_CHECKING:
 _SWITCH_INTERVAL = 0.0005
 """Seconds for which a thread that compares holds up a step that has its answer."""
 _NEW_OBJECTS = 100_000
-"""After which Python looks for garbage in cycles, not after 700: a command that soon ends
-makes little, and looks among all modules, kernels and places of groups each time."""
+"""After which Python looks for garbage in cycles, in place of 700: this command makes
+little, and each look goes through all modules, kernels and places of groups."""
 _FIRST = 10.0
 """How many seconds each of a cluster's bootstrap servers may take to answer at all."""
 
