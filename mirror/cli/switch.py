@@ -9,8 +9,6 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-import gc
-import sys
 import time
 from typing import TYPE_CHECKING, Annotated
 
@@ -27,6 +25,7 @@ from mirror.cli.options import (
     read_config,
 )
 from mirror.cli.output import Form, Output, complain
+from mirror.cli.pace import quicken
 from mirror.cli.switch_output import StepLines, show_end
 from mirror.clusters import patience
 from mirror.clusters.at_once import begun
@@ -47,11 +46,6 @@ if TYPE_CHECKING:
     from mirror.config.schema import FlowConfig, MirrorConfig
     from mirror.recovery.journal import Entry
 
-_SWITCH_INTERVAL = 0.0005
-"""Seconds for which a thread that compares holds up a step that has its answer."""
-_NEW_OBJECTS = 100_000
-"""After so many Python looks for garbage, not after 700: a command that soon ends makes
-little, and each look goes through all modules, kernels and places of groups."""
 _FIRST = 10.0
 """How many seconds each of a cluster's bootstrap servers may take to answer at all."""
 
@@ -233,8 +227,7 @@ class _Asked:
 
 
 def _run(asked: _Asked) -> None:
-    sys.setswitchinterval(_SWITCH_INTERVAL)
-    gc.set_threshold(_NEW_OBJECTS)
+    quicken()
     kind = asked.kind
     if asked.force and kind is Kind.SWITCH and not asked.abort:
         raise MirrorError("--force of a switch goes with --abort")

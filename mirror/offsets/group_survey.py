@@ -214,6 +214,7 @@ def _from_checkpoints(
     )
     asked: dict[TopicPartition, set[int]] = {}
     for found in known.values():
+        cpu_share.rest()
         for (copy, partition), checkpoint in found.items():
             if (name := sources.get((copy, partition))) is not None:
                 asked.setdefault((name, partition), set()).add(checkpoint.upstream)
