@@ -70,6 +70,7 @@ class Lab:
     transactional_id: str
     """One of those that write the copy."""
     target_alias: str = "T"
+    """Another one for each target of a cell's own."""
     mirror: RunningMirror | None = None
     """None: MirrorMaker 2 copies."""
     folder: Path | None = None
