@@ -130,7 +130,7 @@ def _apply(
             f"{target.alias} refuses to set group {group} in {key[0]}-{key[1]}: "
             f"{codes.name_of(code)}"
         )
-    now = group_offsets.fetch(target, wanted)
+    now = group_offsets.fetch(target, wanted) if steps else there
     for group, places in wanted.items():
         for key, value in places.items():
             found = now.groups.get(group, {}).get(key)
