@@ -125,7 +125,7 @@ def survey(  # noqa: PLR0913  all that places depend on
             places[group] = {**back, **places.get(group, {})}
     return GroupPlaces(
         places=places,
-        on_target=groups.list_groups(target),
+        on_target=found.on_target,
         not_covered=found.not_covered,
         failures=found.failures,
         unseen=unseen,
