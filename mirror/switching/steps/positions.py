@@ -121,16 +121,17 @@ def _apply(
         for key, value in changed.items()
         if (old := there.groups.get(group, {}).get(key)) and old.offset > value.offset
     ]
+    now = there
     if steps:
         stage.note({})
-    refused = group_offsets.commit(target, steps)
-    for group, answers in refused.items():
-        key, code = next(iter(answers.items()))
-        raise StepError(
-            f"{target.alias} refuses to set group {group} in {key[0]}-{key[1]}: "
-            f"{codes.name_of(code)}"
-        )
-    now = group_offsets.fetch(target, wanted) if steps else there
+        refused = group_offsets.commit(target, steps)
+        for group, answers in refused.items():
+            key, code = next(iter(answers.items()))
+            raise StepError(
+                f"{target.alias} refuses to set group {group} in {key[0]}-{key[1]}: "
+                f"{codes.name_of(code)}"
+            )
+        now = group_offsets.fetch(target, wanted)
     for group, places in wanted.items():
         for key, value in places.items():
             found = now.groups.get(group, {}).get(key)
