@@ -1,7 +1,8 @@
 """Answers questions of offset translation from the target alone.
 
-Main functions: `of_offset` for one offset, `of_group` for all that a group committed.
-Main type: `OffsetAnswer`. Both read the offset map of one flow; nothing is changed.
+Main functions: `of_offset` for one offset, `of_group` for all that a group committed,
+and `of_groups` for many groups. Main type: `OffsetAnswer`. All read the offset map of
+one flow; nothing is changed.
 """
 
 from __future__ import annotations
@@ -14,6 +15,9 @@ from mirror.errors import ClusterError
 from mirror.offsets.translation import Exactness, Translated
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from mirror.clusters.admin.group_offsets import CommittedOffset
     from mirror.clusters.cluster import Cluster
     from mirror.config.schema import FlowConfig
     from mirror.offsets.joint_map import JointMap
@@ -76,25 +80,62 @@ def of_group(
         raise ClusterError(
             f"cluster {cluster.alias}: group {group}: {found.refused[group]}"
         )
+    answers = of_groups(
+        flow, known, cluster, found.groups, reverse=reverse, joint=joint
+    )
+    return answers[group]
+
+
+def of_groups(
+    flow: FlowConfig,
+    known: OffsetMap,
+    cluster: Cluster,
+    committed: Mapping[str, Mapping[TopicPartition, CommittedOffset]],
+    *,
+    reverse: bool,
+    joint: JointMap | None = None,
+) -> dict[str, list[OffsetAnswer]]:
+    """As `of_group`, for what many groups have committed: the cluster is asked once for
+    all of them, and groups that stand at one offset share its answer.
+
+    Raises:
+        ClusterError: the cluster does not answer.
+    """
     names = _names(flow, known, reverse=reverse)
     offsets = {
-        key: committed.offset
-        for key, committed in found.groups[group].items()
-        if key[0] in names
+        group: {key: each.offset for key, each in found.items() if key[0] in names}
+        for group, found in committed.items()
     }
-    silent = _partitions(cluster, {topic for topic, _ in offsets}) - offsets.keys()
-    empty = topic_admin.empty(cluster, silent)
-    answers = []
-    for key, offset in sorted((offsets | empty).items()):
-        other = names[key[0]]
-        answer = _answer(known, key, offset, other, reverse=reverse, joint=joint)
-        if answer.translated.exactness is Exactness.UNKNOWN and (
-            offset == 0 or key in empty
-        ):
-            # Nothing was copied and nothing read: the group reads from the start.
-            first = Translated(offset=0, exactness=Exactness.TIP)
-            answer = replace(answer, translated=first)
-        answers.append(answer)
+    topics = {group: {topic for topic, _ in own} for group, own in offsets.items()}
+    there = _partitions(cluster, set().union(*topics.values()))
+    silent = {
+        group: set().union(*(there[topic] for topic in topics[group])) - own.keys()
+        for group, own in offsets.items()
+    }
+    empty = topic_admin.empty(cluster, set().union(*silent.values()))
+    shared: dict[tuple[TopicPartition, int, bool], OffsetAnswer] = {}
+
+    def answer(key: TopicPartition, offset: int, *, is_silent: bool) -> OffsetAnswer:
+        place = (key, offset, is_silent)
+        if place not in shared:
+            other = names[key[0]]
+            found = _answer(known, key, offset, other, reverse=reverse, joint=joint)
+            if found.translated.exactness is Exactness.UNKNOWN and (
+                offset == 0 or is_silent
+            ):
+                # Nothing was copied and nothing read: it reads from the start.
+                first = Translated(offset=0, exactness=Exactness.TIP)
+                found = replace(found, translated=first)
+            shared[place] = found
+        return shared[place]
+
+    answers = {}
+    for group, own in offsets.items():
+        filled = {key: empty[key] for key in silent[group] & empty.keys()}
+        answers[group] = [
+            answer(key, offset, is_silent=key in filled)
+            for key, offset in sorted((own | filled).items())
+        ]
     return answers
 
 
@@ -108,11 +149,11 @@ def _names(flow: FlowConfig, known: OffsetMap, *, reverse: bool) -> dict[str, st
     return {copy: topic for topic, copy in copies.items()} if reverse else copies
 
 
-def _partitions(cluster: Cluster, topics: set[str]) -> set[TopicPartition]:
+def _partitions(cluster: Cluster, topics: set[str]) -> dict[str, set[TopicPartition]]:
+    shown = cluster.topics(topics)
     return {
-        (name, partition)
-        for name, topic in cluster.topics(topics).items()
-        for partition in topic.leaders
+        name: {(name, partition) for partition in topic.leaders}
+        for name, topic in shown.items()
     }
 
 

@@ -7,7 +7,7 @@ For the command line, and for a failover without the source.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from mirror.clusters import cpu_share
@@ -72,6 +72,8 @@ class GroupSurvey:
     """Share groups."""
     failures: tuple[str, ...] = ()
     """Groups that could not be read, with the reason."""
+    on_target: Mapping[str, Group] = field(default_factory=dict)
+    """All groups that the target has."""
 
 
 def survey(
@@ -98,6 +100,7 @@ def survey(
             target=flow.target,
             from_source=False,
             groups=_grouped(found, {}, on_target),
+            on_target=on_target,
         )
     copied = copies(flow, source, writers)
     joint = JointMap(flow, offset_map, source, target, patient=True)
@@ -113,6 +116,7 @@ def survey(
         target=flow.target,
         from_source=True,
         groups=_grouped(standing.places, standing.groups, on_target),
+        on_target=on_target,
         not_covered=standing.not_covered,
         failures=(
             *(f"{group}: {why}" for group, why in (standing.refused or {}).items()),

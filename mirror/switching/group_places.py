@@ -127,7 +127,7 @@ def survey(  # noqa: PLR0913  all that places depend on
             places[group] = {**back, **places.get(group, {})}
     return GroupPlaces(
         places=places,
-        on_target=groups.list_groups(target),
+        on_target=found.on_target,
         not_covered=found.not_covered,
         failures=found.failures,
         unseen=unseen,
@@ -206,7 +206,12 @@ def _back(
     copies = {topic for topic, _ in known.origins()}
     wanted = GroupFilter(include=reverse.groups, exclude=reverse.groups_exclude)
     listed = [name for name in groups.list_groups(source) if wanted.matches(name)]
-    committed = group_offsets.fetch(source, listed).groups
+    committed = {
+        group: offsets
+        for group, offsets in group_offsets.fetch(source, listed).groups.items()
+        if any(topic in copies for topic, _ in offsets)
+    }
+    found = answers.of_groups(reverse, known, source, committed, reverse=True)
     return {
         group: {
             (each.other_topic, each.partition): GroupPlace(
@@ -217,8 +222,7 @@ def _back(
                 if (each.topic, each.partition) in offsets
                 else "",
             )
-            for each in answers.of_group(reverse, known, source, group, reverse=True)
+            for each in found[group]
         }
         for group, offsets in committed.items()
-        if any(topic in copies for topic, _ in offsets)
     }
