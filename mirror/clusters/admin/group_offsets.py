@@ -95,13 +95,33 @@ def fetch(
 def commit(
     cluster: Cluster, offsets: Mapping[str, Mapping[TopicPartition, CommittedOffset]]
 ) -> dict[str, dict[TopicPartition, int]]:
-    """Set offsets of groups from outside. Returns the refused partitions per group,
-    with their error codes: a coordinator refuses while a group has members.
+    """Set offsets of groups from outside; waits for coordinators that are moving.
+    Returns the refused partitions per group, with their error codes: a coordinator
+    refuses while a group has members.
 
     Raises:
         ClusterError: a coordinator does not answer; some offsets may be set.
     """
     refused: dict[str, dict[TopicPartition, int]] = {}
+    end = time.monotonic() + _PATIENCE_SECONDS
+    waiting = offsets
+    while waiting:
+        again: dict[str, dict[TopicPartition, CommittedOffset]] = {}
+        for group, key, code in _set(cluster, waiting):
+            if code in codes.WAIT_AND_ASK_AGAIN and time.monotonic() < end:
+                again.setdefault(group, {})[key] = waiting[group][key]
+            else:
+                refused.setdefault(group, {})[key] = code
+        if again:
+            time.sleep(0.05)
+        waiting = again
+    return refused
+
+
+def _set(
+    cluster: Cluster, offsets: Mapping[str, Mapping[TopicPartition, CommittedOffset]]
+) -> Iterator[tuple[str, TopicPartition, int]]:
+    """What is refused: group, partition and error code."""
     nodes = cluster.group_coordinators(offsets)
     asked = [(name, part) for name in offsets for part in _parts(name, offsets[name])]
     for first in range(0, len(asked), _IN_FLIGHT):
@@ -114,8 +134,7 @@ def commit(
                 for partition in topic.partitions:
                     if partition.error_code != codes.NONE:
                         key = (topic.name, partition.partition_index)
-                        refused.setdefault(group, {})[key] = partition.error_code
-    return refused
+                        yield group, key, partition.error_code
 
 
 def _parts(
