@@ -105,8 +105,8 @@ def test_the_fork_server_may_come_first(start: Callable[[str], Daemon]) -> None:
     gives them: without it they would not know where to listen.
     """
     daemon.start_ahead(os.getpid(), output=2)
-    (ahead,) = psutil.Process().children()
     wait_for(_is_listening)
+    (ahead,) = (c for c in psutil.Process().children() if "ahead" in c.cmdline())
 
     connection, worker = start("f/0").worker()
 
