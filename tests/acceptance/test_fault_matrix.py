@@ -45,6 +45,7 @@ pytestmark = [
 
 _LATE = "MirrorReplicationLagHigh"
 ALONE: dict[str, Any] = {"nodes": 1}
+_CALM: dict[str, Any] = {"calm": True}
 _CERTIFICATE, _PASSWORD, _TOKEN = (
     "SSL mutual",
     "SASL_SSL SCRAM-SHA-256",
@@ -287,75 +288,73 @@ FAULTS = [
             ours=True,
             target=nodes,
             way=way,
-            calm=True,
+            **seen,
         )
-        for what, strike, nodes, way in (
+        for what, strike, nodes, way, seen in (
             (
                 "its certificates and mirror's are replaced, in turn",
                 credentials.renewed_certificates,
                 {"nodes": 3},
                 _CERTIFICATE,
+                _CALM,
             ),
             (
                 "its only broker and mirror get another password at once",
                 credentials.renewed_password,
                 ALONE,
                 _PASSWORD,
+                _CALM,
             ),
             (
                 "sessions and tokens last seconds",
                 credentials.short_lived,
                 ALONE,
                 _TOKEN,
+                _CALM,
             ),
-        )
-    ),
-    *(
-        Cell(
-            fault=f"target: {what}",
-            strike=strike,
-            alone="same",
-            ours=True,
-            target=ALONE,
-            way=way,
-            reason=reason,
-            alert=alert,
-        )
-        for what, strike, way, reason, alert in (
             (
                 "mirror's certificate expires",
                 credentials.our_certificate_expired,
+                ALONE,
                 _CERTIFICATE,
-                "renew it",
-                "MirrorClusterDown",
+                {"reason": "renew it", "alert": "MirrorClusterDown"},
             ),
             (
                 "its only broker's certificate expires",
                 credentials.brokers_certificate_expired,
+                ALONE,
                 _CERTIFICATE,
-                "its certificate is not valid now",
-                "MirrorClusterDown",
+                {
+                    "reason": "its certificate is not valid now",
+                    "alert": "MirrorClusterDown",
+                },
             ),
             (
                 "its only broker gets another password, and mirror does not",
                 credentials.password_unknown,
+                ALONE,
                 _PASSWORD,
-                "refused 'mirror' with SCRAM-SHA-256",
-                "MirrorClusterDown",
+                {
+                    "reason": "refused 'mirror' with SCRAM-SHA-256",
+                    "alert": "MirrorClusterDown",
+                },
             ),
             (
                 "its only broker gets another password, and workers die",
                 credentials.password_unknown_to_workers,
+                ALONE,
                 "SASL_SSL SCRAM-SHA-512",
-                "refused 'mirror' with SCRAM-SHA-512",
-                "MirrorFlowDown",
+                {
+                    "reason": "refused 'mirror' with SCRAM-SHA-512",
+                    "alert": "MirrorFlowDown",
+                },
             ),
             (
                 "tokens run out, and no one gives mirror others",
                 credentials.no_tokens,
+                ALONE,
                 _TOKEN,
-                "503",
-                "MirrorClusterDown",
+                {"reason": "503", "alert": "MirrorClusterDown"},
             ),
         )
     ),

@@ -28,6 +28,8 @@ TopicPartition = tuple[str, int]
 _MANY_GROUPS = 8
 """The version that can ask for many groups; newer ones require topic ids."""
 _PATIENCE_SECONDS = 10.0
+_PAUSE_SECONDS = 0.05
+"""Before a coordinator that is moving is asked again."""
 _IN_FLIGHT = 32
 _COMMIT_BYTES = 256 << 10
 _OVERHEAD = 64
@@ -83,7 +85,7 @@ def fetch(
             read.refused.update({g: codes.name_of(c) for g, c in read.again.items()})
             break
         if waiting:
-            time.sleep(0.05)
+            time.sleep(_PAUSE_SECONDS)
     return GroupOffsets(
         groups=read.groups,
         unstable=frozenset(read.unstable),
@@ -113,7 +115,7 @@ def commit(
             else:
                 refused.setdefault(group, {})[key] = code
         if again:
-            time.sleep(0.05)
+            time.sleep(_PAUSE_SECONDS)
         waiting = again
     return refused
 
