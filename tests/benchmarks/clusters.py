@@ -25,10 +25,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-_JVM = (
+JVM = (
     *("-Xms1g", "-Xmx1g", "-XX:TieredStopAtLevel=4"),
     *("-XX:-UseSerialGC", "-XX:+UseG1GC"),
 )
+"""Over the playground's, whose brokers start quickly and work slowly."""
 _DELETE_AT_ONCE = {
     "log.segment.delete.delay.ms": "100",
     "log.initial.task.delay.ms": "100",
@@ -120,7 +121,7 @@ def _cluster(folder: Path, authority: CertificateAuthority) -> BenchCluster:
         settings=broker_settings(
             node=1, voters={1: control}, listeners=listeners, extra=settings
         ),
-        jvm=(*class_data_options(), *_JVM),
+        jvm=(*class_data_options(), *JVM),
     )
     return BenchCluster(
         node=JarNode(plan),

@@ -31,6 +31,7 @@ import typer
 
 from mirror.playground.brokers import playground
 from tests.benchmarks import latency
+from tests.benchmarks.clusters import JVM
 from tests.benchmarks.load import Pacer
 from tests.benchmarks.machine import describe
 from tests.benchmarks.processes import PeerError
@@ -91,7 +92,9 @@ def _measured(
     warm_up_seconds: float,
     repeats: int,
 ) -> dict[str, Any]:
-    with playground((_ONE, _OTHER), root=folder / "clusters", given=False) as made:
+    with playground(
+        (_ONE, _OTHER), root=folder / "clusters", given=False, jvm=JVM
+    ) as made:
         one, other = ((alias, each.bootstrap) for alias, each in made.items())
         create_topic(one[1], _TOPIC, _PARTITIONS)
         document = pair_of(one, other, _TOPIC)

@@ -32,6 +32,7 @@ from mirror.clusters.admin.group_offsets import CommittedOffset
 from mirror.clusters.cluster import Cluster
 from mirror.config.cluster_settings import ClusterConfig
 from mirror.playground.brokers import playground
+from tests.benchmarks.clusters import JVM
 from tests.benchmarks.machine import describe
 from tests.harness.admin import create_topic, end_offsets
 from tests.harness.metadata import allow
@@ -53,8 +54,6 @@ _TICK_SECONDS = 0.05
 _WRITING_SECONDS = 10.0
 """Between two switches."""
 _QUEUE_KB = 64 * 1024
-_JVM = ("-Xms1g", "-Xmx1g", "-XX:TieredStopAtLevel=4")
-"""The playground's own heap is too small for this load."""
 
 
 class Load:
@@ -191,7 +190,7 @@ def _switches(
         root=folder / "clusters",
         given=False,
         secured=True,
-        jvm=_JVM,
+        jvm=JVM,
     ) as made:
         one, other = made.items()
         document = secured_pair_of(one, other, _TOPIC)
@@ -221,7 +220,7 @@ def _failover(
 ) -> dict[str, Any]:
     folder.mkdir()
     with playground(
-        (_ONE, _OTHER), root=folder / "clusters", given=False, jvm=_JVM
+        (_ONE, _OTHER), root=folder / "clusters", given=False, jvm=JVM
     ) as made:
         ends = [(alias, cluster.bootstrap) for alias, cluster in made.items()]
         for _, bootstrap in ends:
