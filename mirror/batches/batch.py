@@ -40,8 +40,9 @@ _CRC_TABLES = scan.crc_tables()
 _OFFSET = struct.Struct(">q")
 _CRC = struct.Struct(">I")
 _EPOCH = struct.Struct(">i")
-_CONTROL_KEY = struct.Struct(">hh")
 ABORT_MARKER = 0
+UNREADABLE = -1
+"""What `markers` has for others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,35 +224,34 @@ def _visible(
     A producer's batches are hidden from the first offset of its aborted transaction to
     its abort marker. Source: Kafka's `CompletedFetch`.
     """
+    control = (rows[:, scan.ATTRIBUTES] & CONTROL) != 0
+    ended = markers(buffer, rows[control])
+    if (damaged := np.flatnonzero(ended == UNREADABLE)).size:
+        rows = rows[: np.flatnonzero(control)[damaged[0]]]
+        control = control[: len(rows)]
+    visible: npt.NDArray[np.bool_] = ~control
+    if not aborted:
+        return visible
+    endings = iter(ended.tolist())
     waiting = sorted(((first, producer) for producer, first in aborted), reverse=True)
     hidden: set[int] = set()
-    visible = np.ones(len(rows), np.bool_)
     columns = [scan.LAST, scan.ATTRIBUTES, scan.PRODUCER]
     for row, (last, attributes, producer) in enumerate(rows[:, columns].tolist()):
         while waiting and waiting[-1][0] <= last:
             hidden.add(waiting.pop()[1])
         if attributes & CONTROL:
-            visible[row] = False
-            ended = marker(buffer, rows[row])
-            if ended is None:
-                return visible[:row]
-            if ended == ABORT_MARKER:
+            if next(endings) == ABORT_MARKER:
                 hidden.discard(producer)
         elif attributes & TRANSACTIONAL and producer in hidden:
             visible[row] = False
     return visible
 
 
-def marker(buffer: Buffer, row: Rows) -> int | None:
-    """How a transaction ended, according to its control batch: the record's key is
-    (version INT16, type INT16), with type 0 for abort. None if unreadable.
+def markers(buffer: Buffer, rows: Rows) -> npt.NDArray[np.int64]:
+    """How transactions ended, according to these control batches: a record's key is
+    (version INT16, type INT16), with type 0 for abort.
     """
-    at, end = int(row[scan.AT]), int(row[scan.AT] + row[scan.SIZE])
-    fields = np.empty((1, 4), np.int64)
-    fitting = row[scan.ATTRIBUTES] & CODEC_MASK == 0 and (
-        merge_loop.fields(buffer, at + HEADER_SIZE, end, 1, fields) >= 0
-    )
-    key_at, key_size = fields[0, :2].tolist() if fitting else (0, -1)
-    if key_size < _CONTROL_KEY.size:
-        return None
-    return int(_CONTROL_KEY.unpack_from(buffer.data, key_at)[1])
+    ended = np.full(len(rows), UNREADABLE, np.int64)
+    merge_loop.endings(buffer, sections(rows), ended)
+    ended[(rows[:, scan.ATTRIBUTES] & CODEC_MASK) != 0] = UNREADABLE
+    return ended

@@ -34,6 +34,7 @@ from mirror.config.pair_settings import pair_name
 from mirror.config.section_names import scoped_flow
 from mirror.errors import ClusterError, ConfigError, MirrorError, UnreachableError
 from mirror.host import operator_name
+from mirror.offsets import progress
 from mirror.recovery.journal import JournalReader, Kind
 
 if TYPE_CHECKING:
@@ -226,6 +227,7 @@ class _Asked:
     restore: bool = False
 
 
+@progress.reading_once()
 def _run(asked: _Asked) -> None:
     quicken()
     kind = asked.kind

@@ -29,7 +29,6 @@ from mirror.metadata import comparing
 from mirror.metadata.portrait import ACLS
 from mirror.metadata.sides import Live
 from mirror.offsets import progress
-from mirror.offsets.progress import ProgressReader
 from mirror.recovery import access, ends, proofs, roles
 from mirror.recovery.looking import Looking
 from mirror.switching import fences, whole
@@ -54,6 +53,7 @@ _IN_SYNC = "min.insync.replicas"
 
 
 @cpu_share.gently()
+@progress.reading_once()
 def drill(
     stage: Stage,
     reach: Callable[[str], Cluster],
@@ -162,7 +162,7 @@ def _tail(stage: Stage, entries: Sequence[Entry]) -> Iterator[DrillFinding]:
 
 def _risk(looked: Looked, at: float) -> RiskStatus:
     stage = looked.stage
-    reader = ProgressReader(stage.target, progress.topic_name(looked.flow.source))
+    reader = progress.reader(stage.target, progress.topic_name(looked.flow.source))
     known = {} if looked.kept is None else ends.read(looked.kept, looked.flow.source)
     looking = Looking(known, lambda: reader.read(wait=False))
     names = [each.topic for each in looked.topics]

@@ -58,16 +58,17 @@ class CommitLog:
             for _, key, value in _records(buffer, data, position):
                 self._fresh[key] = value
             return
-        markers = rows[control].tolist()
+        ended = batch.markers(buffer, rows[control]).tolist()
+        markers = list(zip(rows[control].tolist(), ended, strict=True))
         for (offset, key, value), producer in _with_producers(buffer, data, position):
-            while markers and markers[0][scan.BASE] < offset:
-                self._end(buffer, markers.pop(0))
+            while markers and markers[0][0][scan.BASE] < offset:
+                self._end(*markers.pop(0))
             if producer < 0:
                 self._count(offset, key, value)
             else:
                 self._open.setdefault(producer, {})[key] = offset, value
-        for row in markers:
-            self._end(buffer, row)
+        for each in markers:
+            self._end(*each)
         if sum(map(len, self._open.values())) > _MOST_OPEN:
             self._open.clear()
 
@@ -77,9 +78,8 @@ class CommitLog:
             if key in waiting and waiting[key][0] < offset:
                 del waiting[key]
 
-    def _end(self, buffer: Buffer, row: list[int]) -> None:
-        ended = batch.marker(buffer, np.array(row))
-        if ended is None:
+    def _end(self, row: list[int], ended: int) -> None:
+        if ended == batch.UNREADABLE:
             raise CorruptBatchError(f"the marker at offset {row[scan.BASE]} is damaged")
         waiting = self._open.pop(row[scan.PRODUCER], {})
         if ended != batch.ABORT_MARKER:

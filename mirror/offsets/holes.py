@@ -247,13 +247,12 @@ class _Part:
             if any(self._within(row[None])):
                 self._others.add(int(row[scan.PRODUCER]))
         # What the cleaner left empty may have been such a marker as well.
-        for row in seen[~is_record & (seen[:, scan.COUNT] > 0)]:
+        markers = seen[~is_record & (seen[:, scan.COUNT] > 0)]
+        ended = batch.markers(buffer, markers) == batch.ABORT_MARKER
+        for row, aborts in zip(markers, ended.tolist(), strict=True):
             if any(self._within(row[None])):
                 # One that ends records in this hole ends nothing that the map names.
-                self._markers -= (
-                    int(row[scan.PRODUCER]) in self._others
-                    or batch.marker(buffer, row) == batch.ABORT_MARKER
-                )
+                self._markers -= int(row[scan.PRODUCER]) in self._others or aborts
 
     def cannot_be_read(self) -> None:
         """It is not known what stands there: perhaps a record."""

@@ -67,9 +67,7 @@ class OffsetMap:
         self._topic = runs.topic_name(source_alias, separator)
         self._lock = threading.RLock()
         self._begin()
-        self._progress = progress.ProgressReader(
-            target, progress.topic_name(source_alias)
-        )
+        self._progress = progress.reader(target, progress.topic_name(source_alias))
         self._positions: Mapping[TopicPartition, Position] = {}
         self._logs: dict[TopicPartition, Log] = {}
         """By source partition: its copy, if it was asked about since `refresh`."""

@@ -17,9 +17,12 @@ Tombstones with partition -2 mean nothing: a leader proves with them that it lea
 
 from __future__ import annotations
 
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 import json
 import struct
+import threading
 from typing import TYPE_CHECKING
 import uuid
 
@@ -31,7 +34,7 @@ from mirror.errors import MALFORMED, ClusterError, RecreatedError
 from mirror.status.counts import NOTHING, Counts
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from mirror.clusters.cluster import Cluster
     from mirror.clusters.wire.produce import EncodedBatch
@@ -214,7 +217,26 @@ def read(
         ClusterError: the topic cannot be read, or a foreign transaction on it stays
             open, or it contains a record that is not ours.
     """
-    return ProgressReader(cluster, topic, committed=committed).read(wait=wait)
+    return reader(cluster, topic, committed=committed).read(wait=wait)
+
+
+@contextmanager
+def reading_once() -> Iterator[None]:
+    """Within it this thread reads each topic once, and later only what was added: what
+    a switch or a drill does reads it five times, 100,000 records each.
+    """
+    before = _readers.set({})
+    try:
+        yield
+    finally:
+        _readers.reset(before)
+
+
+def reader(cluster: Cluster, topic: str, *, committed: bool = True) -> ProgressReader:
+    """A new one, or within `reading_once` the one that this thread has."""
+    made = ProgressReader(cluster, topic, committed=committed)
+    kept = _readers.get()
+    return made if kept is None else kept.setdefault((cluster, topic, committed), made)
 
 
 def read_proven(cluster: Cluster, topic: str, *, committed: bool = True) -> Progress:
@@ -233,10 +255,11 @@ def read_proven(cluster: Cluster, topic: str, *, committed: bool = True) -> Prog
 class ProgressReader:
     """Reads the topic once, and later only what was added. Of each partition the newest
     record counts: what it replaces is not looked into, damaged or not, as compaction
-    may delete it any time.
+    may delete it any time. Thread-safe.
     """
 
     def __init__(self, cluster: Cluster, topic: str, *, committed: bool = True) -> None:
+        self._lock = threading.Lock()
         self._cluster = cluster
         self._topic = topic
         self._committed = committed
@@ -258,17 +281,18 @@ class ProgressReader:
         """As the function `read`; later calls do not change what it returned. It waits
         until the leader shows the offsets below `at_least`.
         """
-        try:
-            self._follow(at_least=at_least, wait=wait)
-        except RecreatedError:
-            self._begin()
-            self._follow(at_least=at_least, wait=wait)
-        return Progress(
-            generation=self._generation,
-            positions=dict(self._positions),
-            unsettled=dict(self._unsettled),
-            running=dict(self._running),
-        )
+        with self._lock:
+            try:
+                self._follow(at_least=at_least, wait=wait)
+            except RecreatedError:
+                self._begin()
+                self._follow(at_least=at_least, wait=wait)
+            return Progress(
+                generation=self._generation,
+                positions=dict(self._positions),
+                unsettled=dict(self._unsettled),
+                running=dict(self._running),
+            )
 
     def _follow(self, *, at_least: int, wait: bool) -> None:
         # Small transactions write thousands of records per partition: to decode them
@@ -304,6 +328,12 @@ class ProgressReader:
         self._unsettled.pop(where, None)
         self._positions[where] = position
         self._running[where] = running
+
+
+_readers: ContextVar[dict[tuple[Cluster, str, bool], ProgressReader] | None] = (
+    ContextVar("readers", default=None)
+)
+"""By cluster, topic and `committed`, within `reading_once`."""
 
 
 def _key(topic: str, partition: int) -> bytes:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 from hypothesis import given
 from hypothesis import strategies as st
 import pytest
@@ -67,3 +69,23 @@ def test_the_newest_of_each_partition_counts(written, cut, broken):
 
     assert {w: p.offset for w, p in found.positions.items()} == positions
     assert {w: p.offset for w, p in found.unsettled.items()} == unsettled
+
+
+def test_a_thread_reads_each_topic_once():
+    """Within `reading_once` all who ask for one topic get one reader, which only reads
+    on; other topics, uncommitted records, other threads and later blocks get another.
+    """
+    with progress.reading_once(), ThreadPoolExecutor() as other_thread:
+        one = progress.reader(None, "a")
+        assert progress.reader(None, "a") is one
+        others = [
+            progress.reader(None, "b"),
+            progress.reader(None, "a", committed=False),
+            other_thread.submit(progress.reader, None, "a").result(),
+        ]
+    with progress.reading_once():
+        others.append(progress.reader(None, "a"))
+    others.append(progress.reader(None, "a"))
+
+    assert one not in others
+    assert progress.reader(None, "a") not in others

@@ -17,7 +17,7 @@ from mirror.driver.ownership import take_over
 from mirror.metadata.merging import Merging
 from mirror.metadata.topics import select
 from mirror.offsets import progress
-from mirror.offsets.progress import NO_ID, ProgressReader
+from mirror.offsets.progress import NO_ID
 from mirror.recovery import ends, roles, standby
 from mirror.recovery.looking import Looking, from_standby
 from mirror.status.wording import duration, named, some
@@ -194,7 +194,7 @@ def look(stage: Stage, *, waits: bool = True) -> RiskStatus:
         ClusterError: a cluster does not answer.
     """
     flow = stage.flow
-    reader = ProgressReader(stage.target, progress.topic_name(flow.source))
+    reader = progress.reader(stage.target, progress.topic_name(flow.source))
     if not stage.planned:
         return from_standby(
             stage.target,

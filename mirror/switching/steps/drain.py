@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from mirror.driver.ownership import take_over
 from mirror.offsets import progress
-from mirror.offsets.progress import NO_ID, Progress, ProgressReader
+from mirror.offsets.progress import NO_ID, Progress
 from mirror.recovery import risk
 from mirror.status.wording import some
 from mirror.switching import last_records, schemas, whole
@@ -33,7 +33,7 @@ def _drain(stage: Stage) -> Done:
 
 
 def _catch_up(stage: Stage) -> Done:
-    reader = ProgressReader(stage.target, progress.topic_name(stage.flow.source))
+    reader = progress.reader(stage.target, progress.topic_name(stage.flow.source))
     cut = {key: end for key, end in cut_of(stage).items() if end > 0}
     ids: Mapping[str, str] = stage.notes["fence"].get("ids", {})
 
