@@ -687,7 +687,10 @@ def _require_checks() -> None:
     """Exit unless loops look at every index."""
     nothing = np.empty(0, np.uint8)
     try:
-        merge_loop.fields(nothing, 0, 9, 1, np.empty((1, 4), np.int64))
+        sections = np.zeros((1, merge_loop.MERGE_COLUMNS), np.int64)
+        sections[0, [merge_loop.SOURCE_END, merge_loop.RECORDS]] = 9, 1
+        state = np.zeros(merge_loop.STATES, np.int64)
+        merge_loop.fields(nothing, sections, state, np.empty((1, 5), np.int64))
     except IndexError:
         return
     sys.exit("loops do not check their indices")

@@ -237,26 +237,45 @@ def merge(
     result[RUNS] = run + 1
 
 
-@compiled("int64(uint8[::1], int64, int64, int64, int64[:, ::1])")
-def fields(buffer, at, limit, count, rows):
-    """Find the keys and values of `count` records that end before `limit`.
+@compiled("int64(uint8[::1], int64[:, ::1], int64[::1], int64[:, ::1])")
+def fields(buffer, sections, state, places):
+    """Find keys and values of the records in these sections.
 
-    Writes (key start, key size, value start, value size) per record, a size of -1
-    for null, and returns the end of the last record; -1 if one does not fit.
+    state: where to begin (ROW, POSITION, DONE); updated, so that the next call
+      continues there.
+    places: receives (row of the section, key start, key size, value start, value size)
+      per record, a size of -1 for null, as many as there is room for.
+    Returns how many; n below zero: after ~n of them, a record of the section at ROW
+    does not fit.
     """
-    for i in range(count):
-        size, body = varint(buffer, at, limit)
-        if size < LEAST_RECORD or size > limit - body:
-            return -1
-        end = body + size
-        _, p = varint(buffer, body + 1, end)
-        _, p = varint(buffer, p, end)
-        rows[i, 1], rows[i, 0], p = sized(buffer, p, end)
-        rows[i, 3], rows[i, 2], p = sized(buffer, p, end)
-        if p >= end:
-            return -1
-        at = end
-    return at
+    row, at, done = state[ROW], state[POSITION], state[DONE]
+    count = 0
+    while row < sections.shape[0]:
+        state[ROW] = row
+        if done == 0:
+            at = sections[row, SOURCE_AT]
+        while done < sections[row, RECORDS]:
+            if count == places.shape[0]:
+                state[POSITION], state[DONE] = at, done
+                return count
+            size, body = varint(buffer, at, sections[row, SOURCE_END])
+            if size < LEAST_RECORD or size > sections[row, SOURCE_END] - body:
+                return ~count
+            end = body + size
+            _, p = varint(buffer, body + 1, end)
+            _, p = varint(buffer, p, end)
+            places[count, 0] = row
+            places[count, 2], places[count, 1], p = sized(buffer, p, end)
+            places[count, 4], places[count, 3], p = sized(buffer, p, end)
+            if p >= end:
+                return ~count
+            at = end
+            done += 1
+            count += 1
+        row += 1
+        done = 0
+    state[ROW], state[POSITION], state[DONE] = row, at, done
+    return count
 
 
 @compiled("void(uint8[::1], int64[:, ::1], int64[::1])")

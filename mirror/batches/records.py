@@ -12,6 +12,7 @@ import struct
 import time
 from typing import TYPE_CHECKING
 
+from mirror.clusters import cpu_share
 from mirror.clusters.wire.produce import HEADER_SIZE, EncodedBatch
 
 if TYPE_CHECKING:
@@ -29,8 +30,9 @@ _NULL = b"\1"
 _NO_HEADERS = b"\0"
 _OVERHEAD = 32
 """The most bytes that a record takes besides key and value."""
-_AT_ONCE = 1 << 13
-"""Records to look for at a time: a batch may claim more than fit in memory."""
+_AT_ONCE = 1 << 11
+"""Records to look for at a time: a batch may claim more than fit in memory, and work
+that gives way rests in between."""
 
 
 def header(
@@ -110,29 +112,47 @@ def decode(buffer: Buffer, rows: Rows) -> Iterator[tuple[int, bytes, bytes]]:
     import numpy as np  # noqa: PLC0415  see the module's first lines
 
     from mirror.batches import codecs, merge_loop, scan  # noqa: PLC0415
-    from mirror.batches.batch import CODEC_MASK, damaged_records  # noqa: PLC0415
+    from mirror.batches.batch import CODEC_MASK, sections  # noqa: PLC0415
 
-    places = np.empty((_AT_ONCE, 4), np.int64)
-    for row in rows:
-        at, end = int(row[scan.AT]) + HEADER_SIZE, int(row[scan.AT] + row[scan.SIZE])
-        source = buffer
-        codec = int(row[scan.ATTRIBUTES]) & CODEC_MASK
+    found = sections(rows)
+    if not (rows[:, scan.ATTRIBUTES] & CODEC_MASK).any():
+        yield from _decode(buffer, found)
+        return
+    for row, section in zip(rows, found, strict=True):
+        codec, source = int(row[scan.ATTRIBUTES]) & CODEC_MASK, buffer
         if codec != codecs.NONE:  # a topic's own compression.type may say so
+            at, end = section[[merge_loop.SOURCE_AT, merge_loop.SOURCE_END]].tolist()
             unpacked = bytearray(codecs.decompress(codec, buffer.data[at:end]))
-            source, at, end = np.frombuffer(unpacked, np.uint8), 0, len(unpacked)
-        data, base = source.data, int(row[scan.BASE])
-        for done in range(0, int(row[scan.COUNT]), _AT_ONCE):
-            count = min(int(row[scan.COUNT]) - done, _AT_ONCE)
-            at = merge_loop.fields(source, at, end, count, places)
-            if at < 0:
-                raise damaged_records(base)
-            for key_at, key_size, value_at, value_size in places[:count].tolist():
-                if key_size >= 0 and value_size >= 0:
-                    yield (
-                        base,
-                        bytes(data[key_at : key_at + key_size]),
-                        bytes(data[value_at : value_at + value_size]),
-                    )
+            source = np.frombuffer(unpacked, np.uint8)
+            section[[merge_loop.SOURCE_AT, merge_loop.SOURCE_END]] = 0, len(unpacked)
+        yield from _decode(source, section[np.newaxis])
+
+
+def _decode(source: Buffer, found: Rows) -> Iterator[tuple[int, bytes, bytes]]:
+    """The same of sections that are not compressed."""
+    import numpy as np  # noqa: PLC0415
+
+    from mirror.batches import merge_loop  # noqa: PLC0415
+    from mirror.batches.batch import damaged_records  # noqa: PLC0415
+
+    data, bases = source.data, found[:, merge_loop.FIRST_OFFSET].tolist()
+    places = np.empty((_AT_ONCE, 5), np.int64)
+    state = np.zeros(merge_loop.STATES, np.int64)
+    while True:
+        count = merge_loop.fields(source, found, state, places)
+        whole = places[: count if count >= 0 else ~count].tolist()
+        for row, key_at, key_size, value_at, value_size in whole:
+            if key_size >= 0 and value_size >= 0:
+                yield (
+                    bases[row],
+                    bytes(data[key_at : key_at + key_size]),
+                    bytes(data[value_at : value_at + value_size]),
+                )
+        if count < 0:
+            raise damaged_records(bases[state[merge_loop.ROW]])
+        if count < _AT_ONCE:
+            return
+        cpu_share.rest()
 
 
 def varint(value: int) -> bytes:

@@ -14,8 +14,6 @@ import itertools
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from mirror.offsets import runs
 
 if TYPE_CHECKING:
@@ -24,7 +22,7 @@ if TYPE_CHECKING:
     from mirror.batches.reading import Record
     from mirror.offsets.runs import Block, MapEntry
 
-_AT_ONCE = 64
+_AT_ONCE = 256
 _MOST_RUNS = 4096
 """Batches of the map, and their runs without the last batch's. A question about an old
 offset reads as many at least."""
@@ -52,12 +50,13 @@ def _of_answer(
 ) -> Iterator[tuple[int, Block, bool]]:
     parts: _Parts = {}
     batches = count = 0
+    values = _Values()
     for at, batch in itertools.groupby(found, key=itemgetter(0)):
         some = list(batch)
         entries = [
             each
             for _, _, value in some
-            for each in runs.entries(value)
+            for each in values.entries(value)
             if only is None or only(each.topic)
         ]
         topics = {each.topic: each.identity for each in entries}
@@ -78,9 +77,28 @@ def _of_answer(
             continue
         batches += 1
         for each in entries:
-            count += len(each.rows)
+            count += each.row_count
             parts.setdefault(each.topic, []).append((at, each))
     yield from _together(parts)
+
+
+class _Values:
+    """Takes values apart. One that differs from the value before in its rows alone, as
+    from one small transaction to the next, is not looked through again.
+    """
+
+    def __init__(self) -> None:
+        self._before: tuple[MapEntry, bytes] | None = None
+
+    def entries(self, value: bytes) -> list[MapEntry]:
+        """As `runs.entries`."""
+        if self._before is not None:
+            entry, before = self._before
+            if (following := entry.following(before, value)) is not None:
+                return [following]
+        found = list(runs.entries(value))
+        self._before = (found[0], value) if len(found) == 1 else None
+        return found
 
 
 def _one_by_one(
@@ -95,14 +113,11 @@ def _one_by_one(
 
 def _together(parts: _Parts) -> Iterator[tuple[int, Block, bool]]:
     for each in parts.values():
-        first, of = each[0]
-        rows = np.concatenate([entry.rows for _, entry in each])
-        rows = rows[np.argsort(rows["partition"], kind="stable")]
-        blocks = list(runs.blocks(of, rows))
+        blocks = list(runs.blocks(runs.together([entry for _, entry in each])))
         if len({block.partition for block in blocks}) == len(blocks):
             for block in blocks:
-                yield first, replace(block, runs=runs.joined(block.runs)), False
+                yield each[0][0], replace(block, runs=runs.joined(block.runs)), False
             continue
         for at, entry in each:
-            for block in runs.blocks(entry, entry.rows):
+            for block in runs.blocks(entry):
                 yield at, block, False

@@ -35,14 +35,11 @@ from mirror.errors import CorruptBatchError
 from mirror.offsets.progress import NO_ID
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from mirror.clusters.topics import Topic
 
 RunArray = npt.NDArray[np.int64]
-Rows = npt.NDArray[np.void]
-"""Runs as they are written, with their partitions."""
-
 UPSTREAM, DOWNSTREAM, COUNT = range(3)
 VERSION = 0
 
@@ -88,12 +85,30 @@ class MapEntry(NamedTuple):
     target_topic: str
     topic_id: bytes
     copy_id: bytes
-    rows: Rows
+    rows: bytes
+    """As they are written, with their partitions."""
 
     @property
     def identity(self) -> tuple[str, bytes, bytes]:
         """What the rows are of, besides the topic on the source."""
         return self[1:4]
+
+    @property
+    def row_count(self) -> int:
+        """How many rows there are."""
+        return len(self.rows) // _RUN.itemsize
+
+    def following(self, before: bytes, value: bytes) -> MapEntry | None:
+        """The entry of `value`, if that differs in its rows alone from the value
+        `before`, whose only entry this is.
+        """
+        head = len(before) - len(self.rows) - _LENGTH.size
+        at = head + _LENGTH.size
+        if value[:head] != before[:head] or len(value) < at:
+            return None
+        if _LENGTH.unpack_from(value, head)[0] * _RUN.itemsize != len(value) - at:
+            return None
+        return MapEntry(*self[:4], value[at:])
 
 
 def topic_name(source_alias: str, separator: str = ".") -> str:
@@ -185,7 +200,7 @@ def decode(
     """
     for found in entries(value):
         if only is None or only(found.topic):
-            yield from blocks(found, found.rows)
+            yield from blocks(found)
 
 
 def entries(value: bytes) -> Iterator[MapEntry]:
@@ -210,8 +225,7 @@ def entries(value: bytes) -> Iterator[MapEntry]:
             at += _ID_SIZE
             count = _LENGTH.unpack_from(value, at)[0]
             at += _LENGTH.size
-            rows = np.frombuffer(value, _RUN, count, at)
-            at += rows.nbytes
+            rows, at = _rows_at(value, at, count)
             if not topic:
                 copy, copy_id = target_topic, topic_id
                 continue
@@ -228,12 +242,19 @@ def entries(value: bytes) -> Iterator[MapEntry]:
         ) from error
 
 
-def blocks(of: MapEntry, rows: Rows) -> Iterator[Block]:
-    """Rows of one topic and copy, a block per partition; a further one where they do
-    not ascend.
+def together(entries: Sequence[MapEntry]) -> MapEntry:
+    """The rows of several entries of one topic and copy, by partition, in their order
+    within each.
     """
+    rows = np.frombuffer(b"".join([each.rows for each in entries]), _RUN)
+    ordered = rows[np.argsort(rows["partition"], kind="stable")]
+    return MapEntry(*entries[0][:4], ordered.tobytes())
+
+
+def blocks(of: MapEntry) -> Iterator[Block]:
+    """A block per partition; a further one where its runs do not ascend."""
     topic_id, copy_id = uuid.UUID(bytes=of.topic_id), uuid.UUID(bytes=of.copy_id)
-    for partition, runs in _by_partition(rows):
+    for partition, runs in _by_partition(np.frombuffer(of.rows, _RUN)):
         yield Block(
             topic=of.topic,
             partition=partition,
@@ -291,6 +312,13 @@ def _rows(partition: int, runs: RunArray) -> bytes:
     return rows.tobytes()
 
 
+def _rows_at(value: bytes, at: int, count: int) -> tuple[bytes, int]:
+    end = at + count * _RUN.itemsize
+    if end > len(value):
+        raise ValueError(f"{count} runs in {len(value) - at} bytes")
+    return value[at:end], end
+
+
 def _string(value: bytes, at: int) -> tuple[str, int]:
     length = _INT16.unpack_from(value, at)[0]
     at += _INT16.size
@@ -299,7 +327,7 @@ def _string(value: bytes, at: int) -> tuple[str, int]:
     return value[at : at + length].decode(), at + length
 
 
-def _by_partition(rows: Rows) -> Iterator[tuple[int, RunArray]]:
+def _by_partition(rows: npt.NDArray[np.void]) -> Iterator[tuple[int, RunArray]]:
     runs = np.empty((len(rows), 3), np.int64)
     runs[:, UPSTREAM] = rows["up"]
     runs[:, DOWNSTREAM] = rows["down"]

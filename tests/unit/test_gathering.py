@@ -170,3 +170,30 @@ def test_nothing_is_lost_or_moved(written: list[list[Any]]) -> None:
             offsets += [(up + n, each.topic_id) for n in range(count)]
 
     assert found == wanted
+
+
+@given(
+    runs_before=st.integers(1, 3),
+    runs_after=st.integers(1, 3),
+    cut=st.integers(0, 30),
+    more=st.binary(max_size=30),
+    flip=st.integers(0, 200),
+    bits=st.integers(0, 255),
+)
+def test_a_value_that_begins_alike_is_read_as_any_other(
+    runs_before: int, runs_after: int, cut: int, more: bytes, flip: int, bits: int
+) -> None:
+    """What is taken from a value because the one before began like it is what reading
+    all of it gives; also if it is cut off, goes on, or has a changed byte.
+    """
+    _, _, before = record(0, block(*((n, n, 1) for n in range(runs_before))))
+    _, _, plain = record(1, block(*((n, n, 1) for n in range(9, 9 + runs_after))))
+    (entry,) = runs.entries(before)
+    after = bytearray(plain[: len(plain) - cut] + more)
+    if flip < len(after):
+        after[flip] ^= bits
+
+    found = entry.following(before, bytes(after))
+
+    assert found is None or [found] == list(runs.entries(bytes(after)))
+    assert bytes(after) != plain or found is not None

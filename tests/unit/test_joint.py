@@ -234,7 +234,7 @@ class _Reader:
 
 
 class _Positions:
-    def __init__(self, side: Side, _topic: str) -> None:
+    def __init__(self, side: Side, _topic: str, **_terms: bool) -> None:
         self._side = side
 
     def read(self, **_: object) -> Progress:

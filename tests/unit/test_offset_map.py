@@ -127,7 +127,7 @@ class Simulation:
                 yield self.read(**asked)
 
         class Positions:
-            def __init__(self, *_: Any) -> None: ...
+            def __init__(self, *_: Any, **_terms: Any) -> None: ...
 
             def read(self, **_: object) -> Progress:
                 position = Position(
