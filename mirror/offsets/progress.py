@@ -222,8 +222,8 @@ def read(
 
 @contextmanager
 def reading_once() -> Iterator[None]:
-    """Within it this thread reads each topic once, and later only what was added: what
-    a switch or a drill does reads it five times, 100,000 records each.
+    """Within it this thread reads each topic once, and later only what was added: a
+    switch or a drill asks five times for what may be 100,000 records.
     """
     before = _readers.set({})
     try:
