@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _WRITES = frozenset(
     {"Produce", "EndTxn", "InitProducerId", "AddPartitionsToTxn", "CreateTopics"}
 )
-_UNCLEAR = frozenset({-1, 7, 13, 15, 20})
+UNCLEAR = frozenset({-1, 7, 13, 15, 20})
 """After these errors a broker may have done it all the same."""
 _AT_REQUESTS = (
     "slow", "break before", "break after", "hang", "late", "late work", "throttle",
@@ -165,7 +165,7 @@ class Faults:
             request.spoil = lambda answer: _spoil(answer, code, random)
             serving.handle(request)
             return
-        done = code in _UNCLEAR and random.random() < 0.5
+        done = code in UNCLEAR and random.random() < 0.5
         if request.api == "Produce":
             parts = [
                 (topic.name, part.index)

@@ -14,10 +14,10 @@ from unittest import mock
 import numpy as np
 
 from mirror.batches import batch, scan
-from mirror.clusters import hanging
+from mirror.clusters import codes, hanging
 from mirror.clusters.hanging import HangingLook
 from mirror.clusters.topics import Views
-from mirror.clusters.wire import fetch, fetch_by_id, write
+from mirror.clusters.wire import fetch, fetch_by_id, produce, write
 from mirror.driver import former_runs, ownership
 from mirror.driver.credit import Credit
 from mirror.offsets import progress
@@ -30,6 +30,7 @@ from mirror.relay.intake import Intake
 from mirror.relay.slot import Slot
 from mirror.relay.take_over import Found
 from mirror.relay.transaction_path import PathStage, TransactionPath
+from tests.simulation.faults import UNCLEAR
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -46,6 +47,8 @@ _real: dict[str, Any] = {
     "standing": Found.standing,
     "jump": Intake._jump,
     "drop": target.TargetWriter._drop_uncommitted,
+    "check": produce.check,
+    "send": write._Channel._send,
 }
 
 
@@ -245,14 +248,27 @@ def runs_are_shifted() -> AbstractContextManager[Any]:
     return _patched(transaction_records, "_blocks", blocks)
 
 
-def sequences_start_again() -> AbstractContextManager[Any]:
-    """A batch is sent again under a new sequence, so that it is written twice."""
-    real = write._Channel._send
+@contextlib.contextmanager
+def sequences_start_again() -> Iterator[None]:
+    """A batch that may have been written is sent again under a new sequence, so that it
+    may stand there twice.
+    """
+
+    def check(answer: Any) -> Any:
+        for topic in answer.responses:
+            for result in topic.partition_responses:
+                if result.error_code in UNCLEAR:
+                    result.error_code = codes.CONCURRENT_TRANSACTIONS
+        return _real["check"](answer)
 
     def send(self: Any, part: Any, *, stamp: bool) -> None:
-        real(self, part, stamp=True)
+        _real["send"](self, part, stamp=True)
 
-    return _patched(write._Channel, "_send", send)
+    with (
+        _patched(produce, "check", check),
+        _patched(write._Channel, "_send", send),
+    ):
+        yield
 
 
 def aborts_are_forgotten() -> AbstractContextManager[Any]:
