@@ -40,6 +40,8 @@ _CRC_TABLES = scan.crc_tables()
 _OFFSET = struct.Struct(">q")
 _CRC = struct.Struct(">I")
 _EPOCH = struct.Struct(">i")
+_MARKER_KEY = 4
+"""Bytes."""
 ABORT_MARKER = 0
 UNREADABLE = -1
 """What `markers` has for others."""
@@ -249,9 +251,18 @@ def _visible(
 
 def markers(buffer: Buffer, rows: Rows) -> npt.NDArray[np.int64]:
     """How transactions ended, according to these control batches: a record's key is
-    (version INT16, type INT16), with type 0 for abort.
+    (version INT16, type INT16), with type 0 for abort. What follows a damaged one is
+    not looked at.
     """
+    first = sections(rows)
+    first[:, merge_loop.RECORDS] = 1
+    places = np.empty((len(rows), merge_loop.PLACES), np.int64)
+    state = np.zeros(merge_loop.STATES, np.int64)
+    count = merge_loop.fields(buffer, first, state, places)
+    found = places[: count if count >= 0 else ~count]
+    keyed = np.flatnonzero(found[:, 2] >= _MARKER_KEY)
+    at = found[keyed, 1]
     ended = np.full(len(rows), UNREADABLE, np.int64)
-    merge_loop.endings(buffer, sections(rows), ended)
+    ended[keyed] = buffer[at + 2].astype(np.int64) << 8 | buffer[at + 3]
     ended[(rows[:, scan.ATTRIBUTES] & CODEC_MASK) != 0] = UNREADABLE
     return ended

@@ -1,10 +1,10 @@
 """Compiled loops over the records of batches.
 
 `merge` copies records into one output, leaving out those that `looped` names, adding
-the provenance header, and renumbering; `fields` finds keys and values, `endings` how
-transactions end. Bytes in, bytes out: no allocation, no Python object, no I/O. Any
-producer may have written the bytes, so every number is read by `varint` or `sized` of
-`compiled`. `scan` lists the batches. Format: Kafka's message format v2.
+the provenance header, and renumbering; `fields` finds keys and values. Bytes in, bytes
+out: no allocation, no Python object, no I/O. Any producer may have written the bytes,
+so every number is read by `varint` or `sized` of `compiled`. `scan` lists the batches.
+Format: Kafka's message format v2.
 """
 
 from __future__ import annotations
@@ -28,6 +28,9 @@ SOURCE_AT, SOURCE_END, RECORDS, FIRST_TIME, FIRST_OFFSET, LAST_DELTA, FIXED_TIME
 )
 MERGE_COLUMNS = 7
 
+PLACES = 5
+"""Columns that `fields` writes."""
+
 # Slots of `merge`'s state: its position in the rows, so that it can be resumed.
 ROW, POSITION, DONE, REACHED = range(4)
 STATES = 4
@@ -37,7 +40,6 @@ END, COPIED, NEWEST, LOOPED, BROKEN, OLDEST, RUNS, UNEXPLAINED, AWAY = range(9)
 RESULTS = 9
 
 _HEADER = 61
-_MARKER_KEY = 4  # bytes
 _SLACK = 32  # varints of a record may grow by this much when it is renumbered
 
 LEAST_RECORD = 6
@@ -276,22 +278,3 @@ def fields(buffer, sections, state, places):
         done = 0
     state[ROW], state[POSITION], state[DONE] = row, at, done
     return count
-
-
-@compiled("void(uint8[::1], int64[:, ::1], int64[::1])")
-def endings(buffer, sections, types):
-    """How the transactions end whose markers are in these sections, each of which is
-    one record: writes the second INT16 of its key, where it has one and fits.
-    """
-    for i in range(sections.shape[0]):
-        at, limit = sections[i, SOURCE_AT], sections[i, SOURCE_END]
-        size, body = varint(buffer, at, limit)
-        if size < LEAST_RECORD or size > limit - body:
-            continue
-        end = body + size
-        _, p = varint(buffer, body + 1, end)
-        _, p = varint(buffer, p, end)
-        key_size, key_at, p = sized(buffer, p, end)
-        _, _, p = sized(buffer, p, end)
-        if key_size >= _MARKER_KEY and p < end:
-            types[i] = np.int64(buffer[key_at + 2]) << 8 | np.int64(buffer[key_at + 3])

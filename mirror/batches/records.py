@@ -136,7 +136,7 @@ def _decode(source: Buffer, found: Rows) -> Iterator[tuple[int, bytes, bytes]]:
     from mirror.batches.batch import damaged_records  # noqa: PLC0415
 
     data, bases = source.data, found[:, merge_loop.FIRST_OFFSET].tolist()
-    places = np.empty((_AT_ONCE, 5), np.int64)
+    places = np.empty((_AT_ONCE, merge_loop.PLACES), np.int64)
     state = np.zeros(merge_loop.STATES, np.int64)
     while True:
         count = merge_loop.fields(source, found, state, places)
