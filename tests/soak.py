@@ -1,11 +1,11 @@
 """A flow under faults for hours: what the service uses must not grow.
 
 `python -m tests.soak HOURS`, or `make soak HOURS=2`. Between two clusters of three
-brokers it copies a topic with a load, sizes and codecs mixed, and topics that come and
-go, while workers and brokers are killed in turn. A group commits on the source. An
-ordinary consumer of the copy holds every record against the one before. After each
-round it notes what the service's processes use; at the end lines are fitted to that,
-and one that rises fails.
+brokers it copies a topic with a load, sizes, codecs and rates mixed, and topics that
+come and go, while workers and brokers are killed in turn. Ordinary consumers of source
+and copy hold every record against the one before, and its time against the clock. After
+each round it notes what the service's processes use; at the end lines are fitted to
+that. One that rises fails, and so does a pause beyond its goal.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import tempfile
 import time
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, Message
 import psutil
 
 from mirror.offsets import progress
@@ -40,6 +40,12 @@ if TYPE_CHECKING:
 
 TOPIC, PARTITIONS = "load", 4
 _ROUND_SECONDS = 20.0
+_RATES = ((5, 0.1), (100, 0.1), (5000, 2.0))
+"""Records and the seconds between them: a trickle, a stream, bursts; in turn."""
+_RATE_SECONDS = 7.0
+_STRIKES = ("nothing", "workers", "a broker of the source", "a broker of the target")
+_MAY_WAIT = {"workers": 3.0}
+"""For how many seconds records may be late, in the median, after a strike."""
 _TOPICS_A_ROUND = 10
 _LONGEST_SILENCE = 120.0
 _MAY_GROW = {
@@ -57,26 +63,35 @@ differs from the next. The progress topic is cleaned segment by segment, of 8 MB
 
 @dataclass
 class Followed:
-    """What a consumer finds in the copy; records have consecutive numbers."""
+    """What a consumer finds in a topic; records have consecutive numbers."""
 
+    topic: str
     next: Counter[int] = field(default_factory=Counter)
     wrong: str = ""
+    latest: float = 0.0
+    """For how many seconds a record was on its way, the longest since it was reset."""
 
     def has(self, count: int) -> bool:
         return self.next.total() >= count
 
     def follow(self, bootstrap: str, stop: threading.Event) -> None:
-        with contextlib.closing(_consumer(bootstrap, "witness")) as consumer:
-            consumer.subscribe([f"A.{TOPIC}"])
+        with contextlib.closing(_consumer(bootstrap, f"{self.topic}-readers")) as consumer:
+            consumer.subscribe([self.topic])
             while not stop.is_set():
-                for message in consumer.consume(1000, 1.0):
-                    if message.error() is not None:
-                        continue
-                    partition = message.partition() or 0
-                    expected = b"%d:%d" % (partition, self.next[partition])
-                    if message.key() != expected and not self.wrong:
-                        self.wrong = f"{message.key()!r} instead of {expected!r}"
-                    self.next[partition] += 1
+                messages = consumer.consume(1000, 0.05)
+                for message in messages:
+                    if message.error() is None:
+                        self._take(message)
+                if messages:
+                    consumer.commit(asynchronous=True)
+
+    def _take(self, message: Message) -> None:
+        partition = message.partition() or 0
+        expected = b"%d:%d" % (partition, self.next[partition])
+        if message.key() != expected and not self.wrong:
+            self.wrong = f"{message.key()!r} instead of {expected!r}"
+        self.next[partition] += 1
+        self.latest = max(self.latest, time.time() - message.timestamp()[1] / 1000)
 
 
 def main() -> int:
@@ -97,64 +112,79 @@ def main() -> int:
         )  # fmt: skip
         mirror = stack.enter_context(RunningMirror(config, root / "mirror"))
         load = NumberedLoad(a.bootstrap, TOPIC, PARTITIONS, seed=1)
-        followed = Followed()
-        for work in (
-            lambda stop: followed.follow(b.bootstrap, stop),
-            lambda stop: _commit(a.bootstrap, stop),
-        ):
-            stack.enter_context(beside(work))
-        with load.streaming(chunk=100, pause=1.0):
-            series = _rounds(hours * 3600, mirror, (a, b), root, followed, load)
-        wait_for(partial(followed.has, load.total))
-        print(f"{load.total} records, {followed.wrong or 'each once and in order'}")
-    return 1 if _grown(series) or followed.wrong else 0
+        source, copy = Followed(TOPIC), Followed(f"A.{TOPIC}")
+        stack.enter_context(beside(partial(source.follow, a.bootstrap)))
+        stack.enter_context(beside(partial(copy.follow, b.bootstrap)))
+        with beside(partial(_send, load)):
+            soak = Soak(mirror, a, b, root, source, copy, load)
+            soak.run(hours * 3600)
+        wait_for(partial(copy.has, load.total))
+        print(f"{load.total} records, {copy.wrong or 'each once and in order'}")
+    failed = [bool(copy.wrong), _grown(soak.used), _waited(soak.late)]
+    return int(any(failed))
 
 
-def _rounds(
-    seconds: float,
-    mirror: RunningMirror,
-    clusters: tuple[PlaygroundCluster, PlaygroundCluster],
-    root: Path,
-    followed: Followed,
-    load: NumberedLoad,
-) -> list[dict[str, float]]:
-    """Strike, let it recover, and note what is used, until the time is over."""
-    series: list[dict[str, float]] = []
-    a, b = clusters
-    end = time.monotonic() + seconds
-    for number in itertools.count():
-        began = time.monotonic()
-        if began > end and len(series) > 2:
-            return series
-        _strike(number, mirror, clusters)
+def _send(load: NumberedLoad, stop: threading.Event) -> None:
+    for count, pause in itertools.cycle(_RATES):
+        end = time.monotonic() + _RATE_SECONDS
+        while time.monotonic() < end:
+            if stop.wait(pause):
+                return
+            load.send(count)
+
+
+@dataclass
+class Soak:
+    """Rounds: strike, let the flow recover, note what is used and how late it was."""
+
+    mirror: RunningMirror
+    a: PlaygroundCluster
+    b: PlaygroundCluster
+    root: Path
+    source: Followed
+    copy: Followed
+    load: NumberedLoad
+    used: list[dict[str, float]] = field(default_factory=list)
+    late: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
+    """By strike, for each round: seconds on the source and in the copy."""
+
+    def run(self, seconds: float) -> None:
+        end = time.monotonic() + seconds
+        for number in itertools.count():
+            began = time.monotonic()
+            if began > end and len(self.used) > len(_STRIKES):
+                return
+            self.source.latest = self.copy.latest = 0.0
+            strike = _STRIKES[number % len(_STRIKES)]
+            self._strike(strike, number // len(_STRIKES))
+            self._churn(number)
+            wait_for(partial(self.copy.has, self.load.total), _LONGEST_SILENCE)
+            time.sleep(max(0.0, began + _ROUND_SECONDS - time.monotonic()))
+            late = self.source.latest, self.copy.latest
+            self.late.setdefault(strike, []).append(late)
+            self.used.append(_used(self.mirror, self.root))
+            print(f"round {number}: {self.used[-1]}")
+            print(f"late by {late[0]:.3f} and {late[1]:.3f} s: {strike}", flush=True)
+
+    def _strike(self, strike: str, number: int) -> None:
+        if strike == "workers":
+            self.mirror.kill_workers()
+        elif strike != "nothing":
+            cluster = self.a if strike.endswith("source") else self.b
+            node = cluster.nodes[number % len(cluster.nodes)]
+            cluster.kill(node)
+            cluster.start(node)
+
+    def _churn(self, number: int) -> None:
         names = {f"churn-{number}-{n}" for n in range(_TOPICS_A_ROUND)}
         for name in names:
-            create_topic(a.bootstrap, name, 1)
-        mirror.wait_until(partial(_copies, names))
+            create_topic(self.a.bootstrap, name, 1)
+        self.mirror.wait_until(partial(_copies, names))
         for name in names:
-            delete_topic(a.bootstrap, name)
-        mirror.wait_until(partial(_has_left, names))
+            delete_topic(self.a.bootstrap, name)
+        self.mirror.wait_until(partial(_has_left, names))
         for name in names:
-            delete_topic(b.bootstrap, f"A.{name}")
-        wait_for(partial(followed.has, load.total), _LONGEST_SILENCE)
-        time.sleep(max(0.0, began + _ROUND_SECONDS - time.monotonic()))
-        series.append(_used(mirror, root))
-        print(f"round {number}: {series[-1]}", flush=True)
-    raise AssertionError
-
-
-def _strike(
-    number: int,
-    mirror: RunningMirror,
-    clusters: tuple[PlaygroundCluster, PlaygroundCluster],
-) -> None:
-    if number % 3 == 0:
-        mirror.kill_workers()
-        return
-    cluster = clusters[number % 3 - 1]
-    node = cluster.nodes[number // 3 % len(cluster.nodes)]
-    cluster.kill(node)
-    cluster.start(node)
+            delete_topic(self.b.bootstrap, f"A.{name}")
 
 
 def _copies(names: set[str], status: dict[str, Any]) -> bool:
@@ -209,13 +239,21 @@ def _grown(series: list[dict[str, float]]) -> list[str]:
     return grown
 
 
-def _commit(bootstrap: str, stop: threading.Event) -> None:
-    """A group that reads the source and commits."""
-    with contextlib.closing(_consumer(bootstrap, "readers")) as consumer:
-        consumer.subscribe([TOPIC])
-        while not stop.is_set():
-            if consumer.consume(1000, 1.0):
-                consumer.commit(asynchronous=True)
+def _waited(late: dict[str, list[tuple[float, float]]]) -> list[str]:
+    """The strikes after which records were late for longer than their goal."""
+    waited = []
+    for strike, rounds in late.items():
+        source, copy = ([*values] for values in zip(*rounds, strict=True))
+        median = statistics.median(copy)
+        over = median > _MAY_WAIT.get(strike, float("inf"))
+        print(
+            f"{strike}: {len(rounds)} times, records late by {median:.2f} s in the"
+            f" median, {max(copy):.2f} at worst; on the source"
+            f" {statistics.median(source):.2f} and {max(source):.2f}"
+            f"{' TOO LATE' if over else ''}"
+        )
+        waited += [strike] * over
+    return waited
 
 
 def _consumer(bootstrap: str, group: str) -> Consumer:
