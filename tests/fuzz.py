@@ -42,9 +42,9 @@ from mirror.batches import (
 from mirror.clusters.wire import fetch, fetch_by_id
 from mirror.errors import ClusterError, CorruptBatchError
 from mirror.metadata import acl_notes, acl_ownership, schema_claims
-from mirror.offsets import progress, runs
+from mirror.offsets import progress, runs, standby
 from mirror.offsets.mm2_records import Checkpoint, Heartbeat, OffsetSync
-from mirror.recovery import journal, proofs, rebuilds, standby
+from mirror.recovery import journal, proofs, rebuilds
 from mirror.recovery.audit import AuditReader
 from mirror.recovery.journal import Entry, Kind, StepState
 from mirror.recovery.losses import Cause, Loss

@@ -75,7 +75,9 @@ class Followed:
         return self.next.total() >= count
 
     def follow(self, bootstrap: str, stop: threading.Event) -> None:
-        with contextlib.closing(_consumer(bootstrap, f"{self.topic}-readers")) as consumer:
+        with contextlib.closing(
+            _consumer(bootstrap, f"{self.topic}-readers")
+        ) as consumer:
             consumer.subscribe([self.topic])
             while not stop.is_set():
                 messages = consumer.consume(1000, 0.05)

@@ -2,10 +2,11 @@
 
 Main type: `TopicReader`, over the single partition of a topic such as progress or the
 offset map. It keeps its position, so that the next call returns what is new. If the
-topic was re-created meanwhile it raises, since what was read is no longer valid. User
-topics are never copied this way (see `relay.source`), but migration from MirrorMaker 2
-reads their last batches with `batches`. A process without compiled kernels loads them
-only for what is large or not usual (see `plain`).
+topic was re-created meanwhile, or a new leader lacks some of what was read, it raises,
+since what was read is no longer valid. User topics are never copied this way (see
+`relay.source`), but migration from MirrorMaker 2 reads their last batches with
+`batches`. A process without compiled kernels loads them only for what is large or not
+usual (see `plain`).
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from mirror.batches import plain, records
 from mirror.clusters import codes
-from mirror.clusters.admin import log_edges
+from mirror.clusters.admin import log_edges, topic_admin
 from mirror.clusters.wire import fetch
 from mirror.errors import (
     BrokerError,
@@ -67,6 +68,8 @@ class TopicReader:
         """
         self.position = position
         """The next offset to read."""
+        self.epoch = -1
+        """Of the newest leader that was read from; -1 before the first read."""
         self.topic_id = topic_id
         """The topic that is read; None until the first read."""
         self.start = 0
@@ -116,10 +119,10 @@ class TopicReader:
         given = [] if shown is None else [shown]  # for the first attempt
 
         def ask() -> tuple[Leader, int, int]:
-            return self._edges(
-                given.pop() if given else self._shown(),
-                committed=self._committed and not wait,
-            )
+            shown = given.pop() if given else self._shown()
+            found = self._edges(shown, committed=self._committed and not wait)
+            self._hold_against(shown)
+            return found
 
         leader, self.start, latest = patiently(ask, seconds=_PATIENCE_SECONDS)
         self.position = max(self.position, self.start)
@@ -262,6 +265,20 @@ class TopicReader:
         if found is None:
             raise self._no_leader()
         return leader, *found
+
+    def _hold_against(self, shown: Topic) -> None:
+        """Whether the log of the leader that is `shown` has what others have shown."""
+        leader = shown.leaders[self._partition]
+        if 0 <= self.epoch < leader.epoch and self.position:
+            where = (self._topic, self._partition)
+            ends = topic_admin.epoch_ends(
+                self._cluster, {where: self.epoch}, {self._topic: shown}
+            )
+            if where not in ends:
+                raise self._no_leader()
+            if ends[where].offset < self.position:
+                raise self._recreated()
+        self.epoch = max(self.epoch, leader.epoch)
 
     def _recreated(self) -> RecreatedError:
         return RecreatedError(

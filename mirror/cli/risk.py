@@ -185,7 +185,8 @@ class _TargetError(ClusterError):
 
 def _from_source(flow: FlowConfig, source: Cluster, target: Cluster) -> RiskStatus:
     from mirror.metadata.topics import select
-    from mirror.recovery import ends, standby
+    from mirror.offsets import standby
+    from mirror.recovery import ends
     from mirror.recovery.looking import Looking, with_copies
 
     def copied() -> Progress:

@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING
 from mirror.clusters.cpu_share import SHARE, gently
 from mirror.metadata import comparing, portrait
 from mirror.metadata.topics import select
-from mirror.recovery import access, ends, standby
+from mirror.offsets import standby
+from mirror.recovery import access, ends
 
 if TYPE_CHECKING:
     from mirror.config.schema import FlowConfig, MirrorConfig
     from mirror.metadata.portrait import Portrait
     from mirror.metadata.topics import MirroredTopic
-    from mirror.recovery.standby import Standby
+    from mirror.offsets.standby import Standby
     from mirror.switching.stage import Stage
 
 

@@ -13,8 +13,8 @@ from mirror.driver.generation import Generation, Part
 from mirror.driver.ownership import rewrite_progress
 from mirror.driver.rewriting import Rewriting
 from mirror.errors import FencedError
-from mirror.offsets import progress
-from mirror.recovery import ends, standby
+from mirror.offsets import progress, standby
+from mirror.recovery import ends
 
 if TYPE_CHECKING:
     from mirror.clusters.cluster import Cluster

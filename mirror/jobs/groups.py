@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from mirror.errors import MirrorError
 from mirror.jobs.following import Following
 from mirror.jobs.group_statuses import positioned, status_of, trouble
 from mirror.jobs.scheduler import Job
@@ -24,6 +25,7 @@ from mirror.offsets.group_sync import GroupSyncResult
 from mirror.offsets.groups import GroupsStanding, look, translated
 from mirror.offsets.heartbeats import Heartbeats
 from mirror.offsets.joint_map import JointMap
+from mirror.offsets.kept_index import IndexKeeper
 from mirror.offsets.merged_groups import MergedGroups, problems
 from mirror.offsets.offset_map import OffsetMap
 from mirror.offsets.offset_syncs import OffsetSyncs
@@ -81,6 +83,7 @@ class GroupJobs:
         self._filter = GroupFilter(include=flow.groups, exclude=exclude)
         self._following = Following(flow, self._filter, store=store, tell=tell)
         self._maps: tuple[tuple[Cluster, Cluster], JointMap, MergedGroups] | None = None
+        self._keeper = IndexKeeper(flow)
         self._synced_at = -float("inf")
         self._group_sync = GroupSyncResult()
         self._throttle = LogThrottle()
@@ -171,6 +174,16 @@ class GroupJobs:
             self._offset_syncs.sync(
                 source if on_source else target, known, known.partitions()
             )
+        self._keep_index(joint.known)
+
+    def _keep_index(self, known: OffsetMap) -> None:
+        """Without it, all else goes on: a failover only has more to read."""
+        told = []
+        try:
+            known.keep_index(self._keeper)
+        except MirrorError as error:
+            told = [f"no index of the offset map is written: {error}"]
+        self._tell(OFFSET_MAP, told)
 
     def _write(
         self,

@@ -18,10 +18,10 @@ from mirror.errors import MirrorError
 from mirror.jobs.scheduler import Job
 from mirror.metadata import topics
 from mirror.offsets.progress import ProgressReader, topic_name
+from mirror.offsets.standby import StandbyWriter
 from mirror.recovery import access, ends
 from mirror.recovery.looking import Looking, with_copies
 from mirror.recovery.source_ends import SourceEnds
-from mirror.recovery.standby import StandbyWriter
 from mirror.status.states import PartitionState
 
 if TYPE_CHECKING:

@@ -3,7 +3,7 @@
 Main function: `gather`. A flow of small transactions writes some runs per partition and
 record, and to take each record by itself costs more than all else that a reader does.
 What stands together gets one place in the map, the first: a place begins there, and
-ends where the next one begins. So whatever could begin another epoch (`index.Track`)
+ends where the next one begins. So whatever could begin another epoch (`track.Track`)
 is taken record by record: ids that change, runs that fall.
 """
 

@@ -1,14 +1,16 @@
-"""An index over the runs of one partition that stays small however many there are.
+"""An index over ascending runs that stays small however many there are.
 
-Main type: `Track`. It keeps the newest runs in full, and of the older ones every n-th
+Main type: `Epoch`. It keeps the newest runs in full, and of the older ones every n-th
 with its place in the offset map, from which the others can be read. No I/O: if a
-question needs those, the answer is a `MapPlace` to read.
+question needs those, the answer is a `MapPlace` to read. `track` has the epochs of one
+partition.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 import numpy as np
 import numpy.typing as npt
@@ -17,16 +19,13 @@ from mirror.offsets.progress import NO_ID
 from mirror.offsets.runs import COUNT, DOWNSTREAM, UPSTREAM, RunArray, cut_at, falls
 
 if TYPE_CHECKING:
-    import uuid
-
-    from mirror.offsets.runs import Block
+    from collections.abc import Mapping
 
 Offsets = npt.NDArray[np.int64]
 
 _AT = 2
 """The third column of an epoch's starts: an offset in the map."""
 _MOST_STARTS = 4096
-_MOST_EPOCHS = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +74,7 @@ class Epoch:
         *("copy_id", "starts", "tail", "topic_id"),
     )
 
-    def __init__(self, topic_id: uuid.UUID, copy_id: uuid.UUID = NO_ID) -> None:
+    def __init__(self, topic_id: UUID, copy_id: UUID = NO_ID) -> None:
         self.topic_id = topic_id
         self.copy_id = copy_id
         self.starts = 0
@@ -191,6 +190,43 @@ class Epoch:
         until, after = max(int(following[_AT]), at + 1), int(following[1 - column])
         return MapPlace(at, until, after, (up, down), below)
 
+    def document(self, most: int) -> dict[str, Any]:
+        """What JSON can say of it, with at most so many starts, and so many runs."""
+        starts = self._starts[: self.starts]
+        step = -(-self.starts // most) or 1
+        return {
+            "topic_id": self.topic_id.hex,
+            "copy_id": self.copy_id.hex,
+            "starts": _differences(starts[::step]),
+            "runs": _differences(self.kept[-most:]),
+            "stride": self._stride * step,
+            "due": self._due,
+            "added_at": self._added_at,
+            "closed_at": self._closed_at,
+            "cut": self._cut,
+        }
+
+    @classmethod
+    def of(cls, document: Mapping[str, Any]) -> Epoch:
+        """The reverse. Raises one of `errors.MALFORMED` if it is damaged."""
+        made = cls(UUID(document["topic_id"]), UUID(document["copy_id"]))
+        made._starts, made._tail = (
+            _sums(document[name]) for name in ("starts", "runs")
+        )
+        made.starts, made.tail = len(made._starts), len(made._tail)
+        made._stride, made._due = int(document["stride"]), int(document["due"])
+        made._added_at = int(document["added_at"])
+        if (closed_at := document["closed_at"]) is not None:
+            made._closed_at = int(closed_at)
+        if (cut := document["cut"]) is not None:
+            upstream, downstream = map(int, cut)
+            made._cut = upstream, downstream
+        elif not made.tail:
+            raise ValueError("an epoch without runs has no end")
+        if not made.starts:
+            raise ValueError("an epoch without starts")
+        return made
+
     def _add_start(self, runs: RunArray, at: int) -> None:
         if self.starts == _MOST_STARTS:
             self.starts //= 2
@@ -205,126 +241,17 @@ class Epoch:
         self._due = self._stride
 
 
-@dataclass(slots=True)
-class Track:
-    """Everything known about one source partition and its current copy."""
+def _differences(rows: Offsets) -> list[list[int]]:
+    """By column, each value as what it has more than the one before: that is short."""
+    found: list[list[int]] = np.diff(rows, axis=0, prepend=0).T.tolist()
+    return found
 
-    target_topic: str
-    epochs: list[Epoch] = field(default_factory=list)
-    """Oldest first. A re-created topic begins one, and so does a source that was
-    truncated, a copy that lost its end, or a flow without exactly-once that copied
-    records again. If writers are fenced, each begins after all that is left of the
-    earlier ones."""
-    copy_id: uuid.UUID = NO_ID
-    """The target topic's; NO_ID while it is not known."""
-    earlier_ids: set[uuid.UUID] = field(default_factory=set)
-    """Of deleted topics that had the copy's name before."""
-    cut: bool = False
-    """Whether the copy lost its end once."""
-    dropped: dict[uuid.UUID, tuple[int, int]] = field(default_factory=dict)
-    """The source topics whose oldest epochs are forgotten, and where these ended."""
 
-    @property
-    def renewed(self) -> bool:
-        """Whether offsets that were true once need not be so any more."""
-        return self.cut or bool(self.earlier_ids)
-
-    def add(self, block: Block, at: int, *, keep: int, fenced: bool = True) -> None:
-        """Runs at the map's offset `at`; `keep` at least the newest. Those of writers
-        that are not `fenced` may come late, and then say nothing about others.
-        """
-        if block.copy_id not in (NO_ID, self.copy_id):
-            if self.copy_id != NO_ID:
-                self.earlier_ids.add(self.copy_id)
-                if fenced:
-                    self._begin_again()
-                else:
-                    self.cut = True
-            self.copy_id = block.copy_id
-        newest = self.epochs[-1] if self.epochs else None
-        if (
-            newest is None
-            or newest.topic_id != block.topic_id
-            or (not fenced and newest.copy_id != block.copy_id)
-            or not newest.follows(block.runs)
-        ):
-            if newest is not None:
-                newest.close(at)
-                self._cut(int(block.runs[0, DOWNSTREAM]), block, fenced=fenced)
-            newest = Epoch(block.topic_id, block.copy_id)
-            self.epochs.append(newest)
-            if len(self.epochs) > _MOST_EPOCHS:
-                self._drop(self.epochs.pop(0))
-        newest.add(block.runs, at, keep=keep)
-
-    def _begin_again(self) -> None:
-        self.epochs.clear()
-        self.cut = False
-        self.dropped.clear()
-
-    def _drop(self, epoch: Epoch) -> None:
-        up, down = self.dropped.get(epoch.topic_id, (0, 0))
-        up, down = max(up, epoch.end(UPSTREAM)), max(down, epoch.end(DOWNSTREAM))
-        self.dropped[epoch.topic_id] = up, down
-
-    def _cut(self, downstream: int, block: Block, *, fenced: bool) -> None:
-        """Everything from an offset of the copy on is gone, if there was anything."""
-        if downstream >= self.epochs[-1].end(DOWNSTREAM):
-            return
-        self.cut = True
-        self.copy_id = block.copy_id
-        if not fenced:
-            return
-        while self.epochs and self.epochs[-1].first(DOWNSTREAM) >= downstream:
-            self.epochs.pop()
-        if self.epochs and downstream < self.epochs[-1].end(DOWNSTREAM):
-            self.epochs[-1].cut(downstream)
-
-    def forget(self, before: int) -> None:
-        for epoch in self.epochs:
-            epoch.forget(before)
-
-    @property
-    def oldest(self) -> tuple[int, int] | None:
-        """The first offsets known, on both sides; None if anything was re-created, lost
-        its end, or is forgotten.
-        """
-        topics = {epoch.topic_id for epoch in self.epochs}
-        if self.renewed or self.dropped or len(topics) > 1:
-            return None
-        first = self.epochs[0]
-        return first.first(UPSTREAM), first.first(DOWNSTREAM)
-
-    @property
-    def source_id(self) -> uuid.UUID:
-        """The id of the source topic that was copied last; NO_ID if that is gone."""
-        return self.epochs[-1].topic_id if self.epochs else NO_ID
-
-    def is_another(self, topic_id: uuid.UUID | None) -> bool:
-        """Whether nothing is known about the copy with this id; None: there is none.
-
-        An earlier copy does not come back: a broker that names it is out of date.
-        """
-        if topic_id is None:
-            return True
-        return (
-            NO_ID not in (topic_id, self.copy_id)
-            and topic_id != self.copy_id
-            and topic_id not in self.earlier_ids
-        )
-
-    def forgotten(self, topic_id: uuid.UUID, column: int, log_start: int) -> int:
-        """The end of what is forgotten of a source topic, -1 if nothing of it can be in
-        a log that starts there.
-        """
-        ends = self.dropped.get(topic_id, (-1, -1))
-        return ends[column] if ends[DOWNSTREAM] > log_start else -1
-
-    def there(self, copy_id: uuid.UUID | None) -> list[Epoch]:
-        """Those that may be of the copy with this id, oldest first."""
-        if copy_id != self.copy_id:
-            return self.epochs
-        return [each for each in self.epochs if each.copy_id in (NO_ID, copy_id)]
+def _sums(columns: list[list[int]]) -> Offsets:
+    rows = np.array(columns, np.int64)
+    if rows.ndim != 2 or len(rows) != 3:
+        raise ValueError("these are not rows of three offsets")
+    return np.ascontiguousarray(rows.cumsum(axis=1).T)
 
 
 def locate(runs: RunArray, offset: int, column: int) -> FoundOffset | None:

@@ -41,6 +41,10 @@ class LateRuns:
     def add(self, block: Block) -> None:
         self._blocks.setdefault((block.topic, block.partition), []).append(block)
 
+    def blocks(self) -> list[Block]:
+        """All of them; those of a partition in the map's order."""
+        return [block for blocks in self._blocks.values() for block in blocks]
+
     def heed(self, block: Block) -> None:
         """Runs of other records that the map names after these: what stood there, and
         behind it, the copy has lost.

@@ -1,9 +1,9 @@
 """The offset map of a flow: exact translation both ways, as of the last `refresh`.
 
-Main type: `OffsetMap`, which follows the map's topic on the target and keeps an index
-over it; it looks up old offsets by seeking. Answers apply to the current copies: it
-checks them (`logs`) before the first answer after each `refresh`. It needs neither the
-source nor a running service. `relay` writes the runs; `checkpoints` uses the answers.
+Main type: `OffsetMap`. It follows the map's topic on the target (`map_follower`), and
+looks up old offsets by seeking. Answers apply to the current copies: it checks them
+(`logs`) before the first answer after each `refresh`. It needs neither the source nor
+a running service. `relay` writes the runs; `checkpoints` uses the answers.
 """
 
 from __future__ import annotations
@@ -14,13 +14,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mirror.batches.reading import TopicReader
-from mirror.errors import RecreatedError
-from mirror.offsets import logs, progress, runs, search
-from mirror.offsets.gathering import gather
-from mirror.offsets.index import Track, locate_all
-from mirror.offsets.late import LateRuns, next_late
-from mirror.offsets.places import PlaceQuery, PlaceReader
+from mirror.offsets import logs, progress, search
+from mirror.offsets.index import locate_all
+from mirror.offsets.late import next_late
+from mirror.offsets.map_follower import MapFollower
 from mirror.offsets.progress import NO_ID
 from mirror.offsets.runs import DOWNSTREAM, UPSTREAM
 from mirror.offsets.translation import UNKNOWN, Exactness, Translated
@@ -32,16 +29,16 @@ if TYPE_CHECKING:
 
     from mirror.clusters.cluster import Cluster
     from mirror.config.schema import FlowConfig
+    from mirror.offsets.kept_index import IndexKeeper
     from mirror.offsets.logs import Log
+    from mirror.offsets.places import PlaceQuery
     from mirror.offsets.progress import Position
     from mirror.offsets.runs import RunArray
     from mirror.offsets.search import Older
+    from mirror.offsets.track import Track
 
 TopicPartition = tuple[str, int]
 
-_TAIL_RUNS = 2_000_000
-"""The newest runs kept, over all partitions: at most 96 MB."""
-_LEAST_TAIL, _LARGEST_TAIL = 64, 8192
 _NOT_LOOKED_AT = logs.Log()
 
 
@@ -64,20 +61,12 @@ class OffsetMap:
         self._from_first = from_first
         self._fenced = exactly_once
         self._target = target
-        self._topic = runs.topic_name(source_alias, separator)
         self._lock = threading.RLock()
-        self._begin()
+        self._map = MapFollower(target, source_alias, separator, fenced=exactly_once)
         self._progress = progress.reader(target, progress.topic_name(source_alias))
         self._positions: Mapping[TopicPartition, Position] = {}
         self._logs: dict[TopicPartition, Log] = {}
         """By source partition: its copy, if it was asked about since `refresh`."""
-
-    def _begin(self) -> None:
-        """Forget everything; read the map from its start."""
-        self._reader = TopicReader(self._target, self._topic)
-        self._places = PlaceReader(self._target, self._topic)
-        self._tracks: dict[TopicPartition, Track] = {}
-        self._late = LateRuns()
 
     @classmethod
     def of(cls, flow: FlowConfig, target: Cluster) -> OffsetMap:
@@ -100,23 +89,19 @@ class OffsetMap:
         with self._lock:
             # First: then the map has all runs up to these positions when it is read.
             positions = self._progress.read(wait=wait).positions
-            try:
-                self._follow(wait=wait)
-            except RecreatedError:
-                self._begin()
-                self._follow(wait=wait)
+            self._map.follow(wait=wait)
             self._positions = positions
             self._logs.clear()
-            self._forget()
 
-    def _follow(self, *, wait: bool) -> None:
-        keep = _TAIL_RUNS // max(len(self._tracks), 1)
-        keep = min(max(keep, _LEAST_TAIL), _LARGEST_TAIL)
-        for at, block, is_late in gather(self._reader.answers(wait=wait)):
-            if is_late:
-                self._late.add(block)
-            else:
-                self._take(block, at, keep)
+    def keep_index(self, keeper: IndexKeeper) -> bool:
+        """Have the next reader begin where this one is, if that is far enough from
+        where the last one is to begin; returns whether that was written.
+
+        Raises:
+            MirrorError: it could not be written.
+        """
+        with self._lock:
+            return keeper.keep(self._target, self._map.index())
 
     def position(self, topic: str, partition: int) -> int:
         """The next source offset to copy, -1 while not known."""
@@ -127,7 +112,7 @@ class OffsetMap:
     def source_id(self, topic: str, partition: int) -> uuid.UUID:
         """The id of the topic that the newest runs are of; NO_ID while not known."""
         with self._lock:
-            track = self._tracks.get((topic, partition))
+            track = self._map.tracks.get((topic, partition))
             return track.source_id if track is not None else NO_ID
 
     def oldest(self, topic: str, partition: int) -> tuple[int, int] | None:
@@ -138,7 +123,7 @@ class OffsetMap:
             ClusterError: the target does not answer.
         """
         with self._lock:
-            if (track := self._tracks.get((topic, partition))) is None:
+            if (track := self._map.tracks.get((topic, partition))) is None:
                 return None
             self._look_for((topic, partition))
             copy_id = self._logs[topic, partition].topic_id
@@ -147,7 +132,7 @@ class OffsetMap:
     def partitions(self) -> dict[TopicPartition, str]:
         """The target topic of every source partition of which something was copied."""
         with self._lock:
-            return {key: track.target_topic for key, track in self._tracks.items()}
+            return {key: track.target_topic for key, track in self._map.tracks.items()}
 
     def followed(self) -> set[TopicPartition]:
         """The source partitions that have a position, copied from or still empty."""
@@ -198,11 +183,11 @@ class OffsetMap:
         """
         key = (topic, partition)
         with self._lock:
-            if (track := self._tracks.get(key)) is None:
+            if (track := self._map.tracks.get(key)) is None:
                 return np.empty((0, 3), np.int64)
             self._look_for(key)
             copy_id = self._logs[key].topic_id
-            return self._late.of(key, track.there(copy_id)[-1].topic_id, copy_id)
+            return self._map.late.of(key, track.there(copy_id)[-1].topic_id, copy_id)
 
     def translate_all(
         self, questions: Mapping[TopicPartition, AbstractSet[int]]
@@ -225,7 +210,7 @@ class OffsetMap:
                         answers[key][offset] = found
                     else:
                         older.setdefault(found.wanted, []).append((offset, found))
-            for wanted, part in self._places.read(older, self._reader):
+            for wanted, part in self._map.places.read(older, self._map.reader):
                 for offset, found in older[wanted]:
                     answer = found.among(part, offset, UPSTREAM)
                     answers[wanted.key][offset] = self._there(wanted.key, answer)
@@ -234,16 +219,16 @@ class OffsetMap:
     def _look_for(self, key: TopicPartition) -> None:
         """Questions rarely come alone: ask about all copies at once."""
         if key not in self._logs:
-            self._look(self._tracks)
+            self._look(self._map.tracks)
 
     def _look(self, partitions: Iterable[TopicPartition]) -> None:
         """Ask about the copies of these, unless that was done since the last time that
         the map was read: what is copied later is not to be taken for another copy.
         """
         copies = {
-            key: (self._tracks[key].target_topic, key[1])
+            key: (self._map.tracks[key].target_topic, key[1])
             for key in partitions
-            if key in self._tracks and key not in self._logs
+            if key in self._map.tracks and key not in self._logs
         }
         if copies:
             found = logs.look(self._target, set(copies.values()))
@@ -254,7 +239,7 @@ class OffsetMap:
         self, key: TopicPartition, offsets: AbstractSet[int]
     ) -> dict[int, Translated]:
         """Answers for those offsets that need neither map nor position."""
-        track = self._tracks.get(key)
+        track = self._map.tracks.get(key)
         position = self._positions.get(key)
         if track is None or track.cut or track.is_another(self._logs[key].topic_id):
             return {}
@@ -281,18 +266,20 @@ class OffsetMap:
         found = self._search(key, offset, column)
         if isinstance(found, Translated):
             return found
-        ((_, part),) = self._places.read([found.wanted], self._reader)
+        ((_, part),) = self._map.places.read([found.wanted], self._map.reader)
         answer = found.among(part, offset, column)
         return self._there(key, answer) if column == UPSTREAM else answer
 
     def _there(self, key: TopicPartition, answer: Translated) -> Translated:
-        return search.there(answer, self._logs[key], renewed=self._tracks[key].renewed)
+        return search.there(
+            answer, self._logs[key], renewed=self._map.tracks[key].renewed
+        )
 
     def _search(
         self, key: TopicPartition, offset: int, column: int
     ) -> Translated | Older:
         """An offset of either side, given by its column."""
-        track = self._tracks.get(key)
+        track = self._map.tracks.get(key)
         position = self._positions.get(key)
         if track is None:
             if position is None:
@@ -369,7 +356,7 @@ class OffsetMap:
         there = track.there(self._logs[key].topic_id)
         epochs = search.of_newest_topic(there)
         # With the oldest part of the map its oldest runs are gone too.
-        whole = self._from_first and self._reader.start == 0 and not track.renewed
+        whole = self._from_first and self._map.reader.start == 0 and not track.renewed
         first = min(epoch.first(1 - column) for epoch in epochs)
         before = 0 if column == DOWNSTREAM else self._logs[key].start
         begins_it = not track.dropped and there[0] is epochs[0]
@@ -381,17 +368,3 @@ class OffsetMap:
         return Translated(
             offset=first, exactness=Exactness.EXACT if whole else Exactness.BEFORE
         )
-
-    def _take(self, block: runs.Block, at: int, keep: int) -> None:
-        key = (block.topic, block.partition)
-        track = self._tracks.get(key)
-        if track is None:
-            track = self._tracks[key] = Track(block.target_topic)
-        track.target_topic = block.target_topic
-        if self._fenced:
-            self._late.heed(block)
-        track.add(block, at, keep=keep, fenced=self._fenced)
-
-    def _forget(self) -> None:
-        for track in self._tracks.values():
-            track.forget(self._reader.start)

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 from mirror.clusters.admin.topic_admin import NewTopic
 from mirror.metadata import acl_ownership, schema_claims
-from mirror.offsets import mm2_records, progress, runs
+from mirror.offsets import mm2_records, progress, runs, standby
 from mirror.policy.names import HEARTBEATS
-from mirror.recovery import losses, standby
+from mirror.recovery import losses
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -17,13 +17,13 @@ from mirror.clusters.admin import access, writers
 from mirror.clusters.admin.acls import Acl, NoAuthorizerError
 from mirror.errors import MALFORMED, AuthorizationError, UnsupportedBrokerError
 from mirror.metadata.acl_notes import AclNotes, steady
-from mirror.recovery import standby
+from mirror.offsets import standby
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from mirror.clusters.cluster import Cluster
-    from mirror.recovery.standby import Fields, Standby
+    from mirror.offsets.standby import Fields, Standby
 
 KINDS = ACLS, QUOTAS, USERS, PRODUCERS = ("acls", "quotas", "users", "producers")
 UNSEEN = "unseen"

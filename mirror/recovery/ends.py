@@ -14,12 +14,12 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from mirror.errors import MALFORMED
-from mirror.recovery import standby
+from mirror.offsets import standby
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from mirror.recovery.standby import Fields, Standby, StandbyEntry
+    from mirror.offsets.standby import Fields, Standby, StandbyEntry
 
 KIND = "ends"
 NOT_KNOWN = -1

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 from mirror.clusters import codes
 from mirror.errors import ClusterError
-from mirror.recovery import ends, risk, standby
+from mirror.offsets import standby
+from mirror.recovery import ends, risk
 from mirror.recovery.ends import KIND, NOT_KNOWN, PartitionEnd, TopicEnds
 from mirror.recovery.source_ends import SourceEnds
 

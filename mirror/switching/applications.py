@@ -10,7 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mirror.clusters.admin import groups
-from mirror.recovery import access, standby
+from mirror.offsets import standby
+from mirror.recovery import access
 from mirror.status.wording import named
 
 if TYPE_CHECKING:

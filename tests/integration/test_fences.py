@@ -22,11 +22,11 @@ from mirror.config.schema import FlowConfig, MirrorConfig
 from mirror.errors import BrokerError, FencedError, FenceError
 from mirror.jobs.standby import AccessJob
 from mirror.metadata.acl_notes import AclNotes, AclPlan
+from mirror.offsets.standby import read as read_standby
+from mirror.offsets.standby import topic_name as topic_name_of
 from mirror.playground.brokers import playground
 from mirror.playground.secured import PASSWORDS, USER
 from mirror.recovery import access
-from mirror.recovery.standby import read as read_standby
-from mirror.recovery.standby import topic_name as topic_name_of
 from mirror.switching import fences, fencing, quiet, rights
 from mirror.switching.quiet import Noise
 from tests.harness.admin import create_topic

@@ -14,8 +14,8 @@ from mirror.batches import reading
 from mirror.cli.risk import read_progress
 from mirror.errors import ClusterError, MirrorError
 from mirror.jobs.standby import StandbyJob
+from mirror.offsets.standby import topic_name
 from mirror.recovery.looking import from_standby
-from mirror.recovery.standby import topic_name
 from mirror.status.store import StatusStore
 from tests.harness.admin import create_topic, delete_topic, topic_exists
 from tests.harness.load import keys, producer, send

@@ -24,12 +24,12 @@ from mirror.jobs.standby import AccessJob
 from mirror.jobs.topics import CONFIGS, TopicJobs
 from mirror.metadata.topics import select
 from mirror.offsets.heartbeats import Heartbeats
+from mirror.offsets.standby import StandbyWriter
 from mirror.preflight import held_rights
 from mirror.preflight.finding import State
 from mirror.recovery import ends
 from mirror.recovery.ends import PartitionEnd, TopicEnds
 from mirror.recovery.journal import Kind
-from mirror.recovery.standby import StandbyWriter
 from mirror.status.states import PartitionState
 from mirror.status.store import StatusStore
 from mirror.switching.stage import StepError

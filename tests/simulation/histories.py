@@ -9,10 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 import traceback
 from typing import TYPE_CHECKING
+from unittest import mock
 
 import structlog
 
 from mirror.clusters.cluster import Cluster
+from mirror.errors import MirrorError
+from mirror.offsets import kept_index
+from mirror.offsets.kept_index import IndexKeeper
 from mirror.offsets.offset_map import OffsetMap
 from tests.simulation import mapping
 from tests.simulation.faults import Faults
@@ -29,6 +33,8 @@ if TYPE_CHECKING:
 
 _STEPS = 60
 _HEALING_SECONDS = 180.0
+_WITH_AN_INDEX = 3
+"""Of so many seeds, one has an index of the offset map."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,9 +57,14 @@ def run(seed: int, *, faults: bool = True) -> Verdict:
     wrong = ""
     records = 0
     structlog.configure(processors=[lambda _, level, event: _log(world, level, event)])
-    with simulated(network):
+    with (
+        simulated(network),
+        mock.patch.object(kept_index, "_SECONDS", 0.0),
+        mock.patch.object(kept_index, "_LEAST_GROWTH", 1),
+        mock.patch.object(kept_index, "_GROWTH_OF_PARTITION", 0),
+    ):
         try:
-            records = _history(world, network, faults=faults)
+            records = _history(seed, network, faults=faults)
         except (WrongError, StuckError) as error:
             wrong = str(error) or type(error).__name__
         except Exception:  # noqa: BLE001  a verdict as well
@@ -75,7 +86,8 @@ def _log(world: World, level: str, event: MutableMapping[str, Any]) -> Any:
     raise structlog.DropEvent
 
 
-def _history(world: World, network: Network, *, faults: bool) -> int:
+def _history(seed: int, network: Network, *, faults: bool) -> int:
+    world = network.world
     random = world.random
     v2, by_id = random.random() < 0.6, random.random() < 0.7
     source = ModelCluster(
@@ -116,6 +128,8 @@ def _history(world: World, network: Network, *, faults: bool) -> int:
     flow.begin()
     if faults:
         trouble.begin()
+    if not seed % _WITH_AN_INDEX:
+        _keep_index(world, flow)
 
     def write() -> None:
         if world.now < _STEPS * 0.1:
@@ -143,6 +157,27 @@ def _history(world: World, network: Network, *, faults: bool) -> int:
         if not (waits and forgets and flow.beyond_help):  # until a person ends it
             _check_map(world, flow, judge, source)
     return len(writer.records)
+
+
+def _keep_index(world: World, flow: SimulatedFlow) -> None:
+    """Follow the map and keep its index, as a service does, while the writer writes."""
+
+    def body() -> None:
+        target = Cluster(flow.config.clusters[TARGET])
+        known, keeper = OffsetMap.of(flow.flow, target), IndexKeeper(flow.flow)
+        while world.now < _STEPS * 0.1:
+            try:
+                if not target.cluster_id:
+                    target.connect()
+                known.refresh(wait=False)
+                if known.keep_index(keeper):
+                    world.note("an index of the map is kept")
+            except MirrorError as error:
+                world.note(f"no index of the map: {error}")
+            world.sleep(0.5)
+
+    process = Process("index")
+    world.start(process, body, process.name)
 
 
 def _check_map(

@@ -21,8 +21,8 @@ from mirror.clusters.wire import fetch, fetch_by_id, produce, write
 from mirror.driver import former_runs, ownership
 from mirror.driver.credit import Credit
 from mirror.offsets import progress
-from mirror.offsets.index import Track
 from mirror.offsets.progress import NO_ID
+from mirror.offsets.track import Track
 from mirror.recovery.losses import Loss
 from mirror.relay import gaps, take_over, target, transaction_records
 from mirror.relay.endings import Endings

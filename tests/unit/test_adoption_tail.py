@@ -12,8 +12,9 @@ import pytest
 
 from mirror.adoption.tail import CopyTail, compare
 from mirror.adoption.window import Window
-from mirror.offsets.index import FoundOffset, Track, locate, locate_all
+from mirror.offsets.index import FoundOffset, locate, locate_all
 from mirror.offsets.runs import DOWNSTREAM, UPSTREAM, Block
+from mirror.offsets.track import Track
 
 pytestmark = pytest.mark.unit
 

@@ -12,8 +12,8 @@ from mirror.clusters.topics import NO_ID, Topic
 from mirror.config.schema import MirrorConfig
 from mirror.errors import ClusterError, NoLeaderError, UnreachableError
 from mirror.metadata.merging import Merging
-from mirror.offsets import group_survey
-from mirror.recovery import looking, standby
+from mirror.offsets import group_survey, standby
+from mirror.recovery import looking
 from mirror.status.risk import RiskStatus, TopicRisk
 
 if TYPE_CHECKING:

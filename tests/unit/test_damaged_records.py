@@ -11,7 +11,8 @@ import pytest
 from mirror.adoption import connect_offsets
 from mirror.errors import MirrorError
 from mirror.metadata import acl_notes, acl_ownership
-from mirror.recovery import proofs, repairs, standby
+from mirror.offsets import standby
+from mirror.recovery import proofs, repairs
 from mirror.recovery.losses import Loss
 from mirror.recovery.pauses import Pauses
 

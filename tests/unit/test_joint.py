@@ -18,7 +18,16 @@ import numpy as np
 import pytest
 
 from mirror.config.schema import MirrorConfig
-from mirror.offsets import covers, holes, joint_map, offset_map, places, repeats
+from mirror.offsets import (
+    covers,
+    holes,
+    joint_map,
+    kept_index,
+    map_follower,
+    offset_map,
+    places,
+    repeats,
+)
 from mirror.offsets.covers import Edges
 from mirror.offsets.groups import Copy
 from mirror.offsets.joint import again, merged
@@ -160,9 +169,10 @@ class Pair:
         """The answers for groups of a side, from maps as the service reads them."""
         target = self.other(source)
         with pytest.MonkeyPatch.context() as patch:
-            for module in (offset_map, places, covers, repeats):
+            for module in (map_follower, places, covers, repeats):
                 patch.setattr(module, "TopicReader", _Reader)
             patch.setattr(offset_map.progress, "ProgressReader", _Positions)
+            patch.setattr(kept_index, "read", lambda *_, **_terms: None)
             patch.setattr(
                 offset_map,
                 "logs",

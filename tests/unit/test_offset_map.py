@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from dataclasses import dataclass, field
+import json
 from typing import TYPE_CHECKING, Any
 import uuid
 
@@ -13,13 +14,22 @@ import numpy as np
 import pytest
 
 from mirror.errors import CorruptBatchError
-from mirror.offsets import gathering, index, offset_map, places, runs
-from mirror.offsets.index import Track
+from mirror.offsets import (
+    gathering,
+    index,
+    kept_index,
+    map_follower,
+    offset_map,
+    places,
+    runs,
+)
+from mirror.offsets.kept_index import MapIndex
 from mirror.offsets.logs import Log
 from mirror.offsets.offset_map import OffsetMap
 from mirror.offsets.progress import Position, Progress
 from mirror.offsets.retention import longest
 from mirror.offsets.runs import Block
+from mirror.offsets.track import Track
 from mirror.offsets.translation import Exactness
 
 if TYPE_CHECKING:
@@ -30,7 +40,7 @@ pytestmark = pytest.mark.unit
 TOPIC = "orders"
 COPY = "A.orders"
 FIRST_ID, SECOND_ID = uuid.UUID(int=1), uuid.UUID(int=2)
-COPY_ID = uuid.UUID(int=100)
+COPY_ID, MAP_ID = uuid.UUID(int=100), uuid.UUID(int=300)
 
 
 @dataclass
@@ -48,6 +58,14 @@ class Simulation:
     values: list[tuple[int, bytes]] = field(default_factory=list)
     keys: dict[int, bytes] = field(default_factory=dict)
     """Of those records of the map that have one."""
+    kept: MapIndex | None = None
+    """At which readers of the map begin."""
+
+    def keep(self, known: OffsetMap) -> None:
+        """Have readers begin where this one is: by what the target keeps of it."""
+        fields = known._map.index().fields()
+        parts, look = json.loads(json.dumps(fields))
+        self.kept = MapIndex.of(look, [parts[str(n)] for n in range(look["parts"])])
 
     def transaction(self, parts: list[tuple[int, int]]) -> None:
         """Parts are (source offsets without a copy, records copied after them)."""
@@ -107,7 +125,7 @@ class Simulation:
         class Reader:
             def __init__(self, *_: Any, position: int = 0, **__: Any) -> None:
                 self.position, self.start = position, 0
-                self.topic_id = None
+                self.topic_id, self.epoch = MAP_ID, 0
 
             def read(
                 self, *, end: int | None = None, **_: object
@@ -141,7 +159,8 @@ class Simulation:
                 return dict.fromkeys(asked, simulation.log())
 
         monkeypatch.setattr(offset_map, "logs", Logs)
-        monkeypatch.setattr(offset_map, "TopicReader", Reader)
+        monkeypatch.setattr(map_follower, "TopicReader", Reader)
+        monkeypatch.setattr(kept_index, "read", lambda *_, **_terms: self.kept)
         monkeypatch.setattr(places, "TopicReader", Reader)
         monkeypatch.setattr(offset_map.progress, "ProgressReader", Positions)
         return OffsetMap(None, "A", **terms)
@@ -167,8 +186,10 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     monkeypatch.setattr(index, "_MOST_STARTS", 4)
     monkeypatch.setattr(gathering, "_AT_ONCE", 3)
-    monkeypatch.setattr(offset_map, "_LEAST_TAIL", 1)
-    monkeypatch.setattr(offset_map, "_LARGEST_TAIL", 1)
+    monkeypatch.setattr(map_follower, "_LEAST_TAIL", 1)
+    monkeypatch.setattr(map_follower, "_LARGEST_TAIL", 1)
+    monkeypatch.setattr(kept_index, "_LARGEST_ROWS", 2)
+    monkeypatch.setattr(kept_index, "_PART_ROWS", 1)
     monkeypatch.setattr(places, "_CACHED_RUNS", 12)
 
 
@@ -247,6 +268,38 @@ def test_following_equals_reading_from_the_start(
         restarted.refresh()
         every = {(TOPIC, 0): set(range(simulation.upstream + 2))}
         assert followed.translate_all(every) == restarted.translate_all(every)
+
+
+@given(TRANSACTIONS, TRANSACTIONS)
+@settings(deadline=None)
+def test_an_index_goes_on_as_the_map_that_was_read(
+    earlier: list[list[tuple[int, int]]], later: list[list[tuple[int, int]]]
+) -> None:
+    """A reader that begins at the index of another one answers like one that reads the
+    whole map, both ways.
+    """
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        _small(monkeypatch)
+        simulation = _simulated(earlier)
+        copied, _ = simulation.sides()
+        holes = {*range(simulation.upstream)}.difference(copied)
+        if holes:
+            simulation.repair(sorted(holes)[:3])
+        first = simulation.map(monkeypatch)
+        first.refresh()
+        simulation.keep(first)
+        for parts in later:
+            simulation.transaction(parts)
+        began_there = simulation.map(monkeypatch)
+        began_there.refresh()
+        simulation.kept = None
+        whole = simulation.map(monkeypatch)
+        whole.refresh()
+        every = {(TOPIC, 0): set(range(simulation.upstream + 2))}
+        assert began_there.translate_all(every) == whole.translate_all(every)
+        for offset in range(simulation.downstream + 2):
+            answer = began_there.reverse(TOPIC, 0, offset)
+            assert answer == whole.reverse(TOPIC, 0, offset)
 
 
 def test_a_recreated_topic_starts_over(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -371,7 +424,7 @@ def test_a_month_of_a_busy_partition_stays_small() -> None:
     stay below 200 MB, even after a month.
     """
     track = Track(COPY)
-    keep = max(offset_map._LEAST_TAIL, offset_map._TAIL_RUNS // 1000)
+    keep = max(map_follower._LEAST_TAIL, map_follower._TAIL_RUNS // 1000)
     rows = np.arange(40_000, dtype=np.int64)[:, None] * (5, 6, 0) + (0, 0, 5)
     sizes = []
     for number, row in enumerate(rows):  # thinned every time when it would grow

@@ -26,10 +26,11 @@ from mirror.errors import ClusterError, DividedError, MirrorError
 from mirror.metadata import topics
 from mirror.metadata.topics import MirroredTopic, TopicsResult
 from mirror.metrics.exposition import exposition
+from mirror.offsets import standby
 from mirror.offsets.progress import Position, Progress
 from mirror.preflight.permissions import names
 from mirror.preflight.permissions.extent import Extent, beginning
-from mirror.recovery import ends, standby
+from mirror.recovery import ends
 from mirror.relay.target import owner_id, transactional_ids
 from mirror.status.states import FlowState
 from mirror.status.store import StatusStore

@@ -20,7 +20,7 @@ from mirror.clusters.topics import Leader, Topic
 from mirror.clusters.wire.produce import EncodedBatch
 from mirror.clusters.wire.write import Placed
 from mirror.errors import ClusterError
-from mirror.offsets import index, runs
+from mirror.offsets import runs, track
 from mirror.offsets.checkpoints import decide
 from mirror.offsets.group_sync import forward
 from mirror.offsets.groups import GroupPosition, GroupsStanding
@@ -224,7 +224,9 @@ def test_a_map_that_was_followed_knows_the_same(
     later: list[tuple[str, object]],
     tagged: bool,
 ) -> None:
-    """A reader that followed the map answers no worse than one that reads it later."""
+    """A reader that followed the map answers no worse than one that reads it later, and
+    so does one that begins at the index of another.
+    """
     with pytest.MonkeyPatch.context() as monkeypatch:
         _small(monkeypatch)
         fate = Fate(tagged=tagged)
@@ -233,6 +235,10 @@ def test_a_map_that_was_followed_knows_the_same(
             _live(fate, steps)
             known.refresh()
             _check(fate, known, exactly=tagged and not fate.rewound)
+            began_there = fate.map(monkeypatch)
+            began_there.refresh()
+            _check(fate, began_there, exactly=tagged and not fate.rewound)
+            fate.keep(began_there)
 
 
 @given(STEPS)
@@ -256,21 +262,28 @@ def test_the_way_back_knows_what_is_gone(steps: list[tuple[str, object]]) -> Non
                 assert answer.offset <= following[0]
 
 
-@given(UNFENCED_STEPS, st.booleans(), st.booleans(), st.integers(1, 32))
+@given(
+    UNFENCED_STEPS, st.booleans(), st.booleans(), st.integers(1, 32), st.integers(0, 12)
+)
 @settings(deadline=None, max_examples=500)
 def test_records_of_the_map_that_come_late_hide_nothing(
-    steps: list[tuple[str, object]], tagged: bool, small: bool, epochs: int
+    steps: list[tuple[str, object]], tagged: bool, small: bool, epochs: int, kept: int
 ) -> None:
     """Without fencing, a task that was believed dead reports late where its records
     are: no answer goes too far because of that, however few breaks are remembered,
-    whether or not the copy lost its end, and neither on the way back.
+    whether or not the copy lost its end, and neither on the way back, wherever the
+    index ends at which the reader begins.
     """
     with pytest.MonkeyPatch.context() as monkeypatch:
         if small:
             _small(monkeypatch)
-        monkeypatch.setattr(index, "_MOST_EPOCHS", epochs)
+        monkeypatch.setattr(track, "_MOST_EPOCHS", epochs)
         fate = Unfenced(tagged=tagged)
-        _live(fate, steps)
+        _live(fate, steps[:kept])
+        earlier = fate.map(monkeypatch, exactly_once=False)
+        earlier.refresh()
+        fate.keep(earlier)
+        _live(fate, steps[kept:])
         fate.wake_up(len(fate.late))
         known = fate.map(monkeypatch, exactly_once=False)
         known.refresh()
@@ -432,7 +445,7 @@ def test_breaks_that_are_forgotten_hide_nothing(
     answer goes too far, since the only copy left may be a forgotten one.
     """
     with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.setattr(index, "_MOST_EPOCHS", epochs)
+        monkeypatch.setattr(track, "_MOST_EPOCHS", epochs)
         fate = Fate(tagged=tagged)
         _live(fate, steps)
         known = fate.map(monkeypatch, exactly_once=exactly_once)

@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 import pytest
 
 from mirror.errors import ClusterError
+from mirror.offsets import standby
 from mirror.offsets.progress import NO_ID, Position, Progress, RunningCount
-from mirror.recovery import ends, risk, standby
+from mirror.offsets.standby import StandbyEntry
+from mirror.recovery import ends, risk
 from mirror.recovery.ends import UNHEARD, PartitionEnd, TopicEnds
 from mirror.recovery.looking import Sightings
-from mirror.recovery.standby import StandbyEntry
 from mirror.status.counts import Counts
 
 if TYPE_CHECKING:

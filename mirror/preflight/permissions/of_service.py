@@ -7,7 +7,7 @@ tasks, which may log in as another user.
 from __future__ import annotations
 
 from mirror.metadata import acl_notes, acl_ownership
-from mirror.offsets import commit_records, progress, runs
+from mirror.offsets import commit_records, progress, runs, standby
 from mirror.offsets.mm2_records import checkpoints_topic, offset_syncs_topic
 from mirror.policy.names import HEARTBEATS
 from mirror.preflight.permissions import names
@@ -20,7 +20,7 @@ from mirror.preflight.permissions.need import (
     ResourceKind,
     Who,
 )
-from mirror.recovery import journal, losses, pauses, proofs, standby
+from mirror.recovery import journal, losses, pauses, proofs
 
 _READ, _WRITE, _CREATE = Operation.READ, Operation.WRITE, Operation.CREATE
 _DESCRIBE = Operation.DESCRIBE

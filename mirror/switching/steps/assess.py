@@ -16,9 +16,9 @@ from mirror.config import scopes
 from mirror.driver.ownership import take_over
 from mirror.metadata.merging import Merging
 from mirror.metadata.topics import select
-from mirror.offsets import progress
+from mirror.offsets import progress, standby
 from mirror.offsets.progress import NO_ID
-from mirror.recovery import ends, roles, standby
+from mirror.recovery import ends, roles
 from mirror.recovery.looking import Looking, from_standby
 from mirror.status.wording import duration, named, some
 from mirror.switching import (

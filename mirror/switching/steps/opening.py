@@ -20,9 +20,9 @@ from mirror.driver.way_back import behind_copies, both_write, pass_copies
 from mirror.errors import MirrorError
 from mirror.metadata.acl_notes import AclNotes
 from mirror.metadata.topics import select
-from mirror.offsets import progress, starting
+from mirror.offsets import progress, standby, starting
 from mirror.policy.names import CANARY
-from mirror.recovery import access, ends, roles, standby
+from mirror.recovery import access, ends, roles
 from mirror.recovery.beginnings import BEGINS, noted
 from mirror.status.wording import some
 from mirror.switching import arrivals, fences, fencing, rights, whole
