@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from mirror.clusters.admin.groups import Group
     from mirror.drilling.looked import Looked
+    from mirror.offsets.group_survey import KnownMaps
 
 TopicPartition = tuple[str, int]
 
@@ -53,7 +54,8 @@ def judge(looked: Looked, *, records: int, at: float) -> JudgedGroups:
     committed, listed, refused = _committed(looked)
     _wait_for_checkpoints(looked, committed)
     # Without the source: as a failover does.
-    survey = group_survey.survey(flow, stage.target, None, writers)
+    maps: KnownMaps = {}
+    survey = group_survey.survey(flow, stage.target, None, writers, maps=maps)
     stands: dict[str, Mapping[TopicPartition, Stand]] = {
         each.group: {
             (place.topic, place.partition): Stand(
@@ -70,8 +72,9 @@ def judge(looked: Looked, *, records: int, at: float) -> JudgedGroups:
         for key, stand in stands.get(name, {}).items():
             asked.setdefault(key, set()).add(stand.upstream)
     compared = next_records.compare(
-        looked.config, flow, stage.source, stage.target, asked, records=records
-    )
+        looked.config, flow, stage.source, stage.target, asked,
+        maps[flow.name, stage.target], records=records,
+    )  # fmt: skip
     known = positions.KnownPositions(
         source=flow.source,
         target=flow.target,

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from mirror.clusters.cluster import Cluster
     from mirror.config.schema import FlowConfig, MirrorConfig
+    from mirror.offsets.offset_map import OffsetMap
     from mirror.proving.copied_partition import CopiedPartition
     from mirror.proving.ranges import Range
     from mirror.proving.survey import ProofSurvey
@@ -51,16 +52,18 @@ class ComparedNext:
     """Where the source's logs begin."""
 
 
-def compare(
+def compare(  # noqa: PLR0917  what to compare, and where
     config: MirrorConfig,
     flow: FlowConfig,
     source: Cluster,
     target: Cluster,
     positions: Mapping[TopicPartition, Iterable[int]],
+    offset_map: OffsetMap,
     *,
     records: int,
 ) -> ComparedNext:
-    """Compare so many source offsets from each of these positions on.
+    """Compare so many source offsets from each of these positions on. `offset_map`: the
+    flow's; it is read on.
 
     Raises:
         MirrorError: a cluster does not answer, or the flow never ran.
@@ -70,22 +73,25 @@ def compare(
     unread: dict[TopicPartition, str] = {}
     undecided: dict[TopicPartition, str] = {}
     with RunFiles() as files, keeping():
-        found = step.survey(files, {}, ".*")
+        found = step.survey(files, {}, ".*", offset_map)
+        wanted = {
+            (of.topic, of.partition): windows(
+                positions.get((of.topic, of.partition), ()),
+                records,
+                of.source_first,
+                of.source_end,
+            )
+            for of in found.partitions
+        }
+        if not found.has_runs:
+            for key, runs in offset_map.runs_around(wanted).items():
+                files.add(key, runs)
         chosen = {
             (of.topic, of.partition): ranges
             for of in found.partitions
             if (
                 ranges := _ranges(
-                    step,
-                    found,
-                    files,
-                    of,
-                    windows(
-                        positions.get((of.topic, of.partition), ()),
-                        records,
-                        of.source_first,
-                        of.source_end,
-                    ),
+                    step, found, files, of, wanted[of.topic, of.partition]
                 )
             )
         }

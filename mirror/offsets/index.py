@@ -19,7 +19,7 @@ from mirror.offsets.progress import NO_ID
 from mirror.offsets.runs import COUNT, DOWNSTREAM, UPSTREAM, RunArray, cut_at, falls
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 Offsets = npt.NDArray[np.int64]
 
@@ -189,6 +189,37 @@ class Epoch:
         following = starts[index + 1]
         until, after = max(int(following[_AT]), at + 1), int(following[1 - column])
         return MapPlace(at, until, after, (up, down), below)
+
+    def around(self, windows: Iterable[tuple[int, int]]) -> RunArray | list[MapPlace]:
+        """The runs of these windows of source offsets, with one before and one behind
+        each of them at least, if there are any; if they are not kept, where the map has
+        them.
+        """
+        windows = list(windows)
+        tail, starts = self.kept, self._starts[: self.starts]
+        low = min((first for first, _ in windows), default=self.end(UPSTREAM))
+        if len(tail) and tail[0, UPSTREAM] < low:
+            return tail[int(np.searchsorted(tail[:, UPSTREAM], low)) - 1 :].copy()
+        ups, ats = starts[:, UPSTREAM], starts[:, _AT]
+        # A start that stands in one record of the map with the next ends behind it.
+        ends = np.maximum(np.append(ats[1:], -1), ats + 1).tolist()
+        chosen: list[tuple[int, int]] = []
+        for first, end in sorted(windows):
+            begin = max(int(np.searchsorted(ups, first)) - 1, 0)
+            last = min(int(np.searchsorted(ups, end)), len(ups) - 1)
+            if chosen and ats[begin] < ends[chosen[-1][1]]:
+                chosen[-1] = chosen[-1][0], max(chosen[-1][1], last)
+            else:
+                chosen.append((begin, last))
+        return [
+            MapPlace(
+                at=int(ats[begin]),
+                until=ends[last] if last + 1 < len(starts) else self._closed_at,
+                after=None,
+                first=(int(ups[begin]), int(starts[begin, DOWNSTREAM])),
+            )
+            for begin, last in chosen
+        ]
 
     def document(self, most: int) -> dict[str, Any]:
         """What JSON can say of it, with at most so many starts, and so many runs."""

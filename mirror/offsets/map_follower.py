@@ -9,19 +9,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from mirror.batches.reading import TopicReader
 from mirror.errors import RecreatedError
 from mirror.offsets import kept_index, runs
 from mirror.offsets.gathering import gather
 from mirror.offsets.kept_index import MapIndex
 from mirror.offsets.late import LateRuns
-from mirror.offsets.places import PlaceReader
+from mirror.offsets.places import PlaceQuery, PlaceReader
 from mirror.offsets.progress import NO_ID
 from mirror.offsets.track import Track
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
     from mirror.clusters.cluster import Cluster
-    from mirror.offsets.runs import Block
+    from mirror.offsets.runs import Block, RunArray
 
 TopicPartition = tuple[str, int]
 
@@ -81,6 +85,25 @@ class MapFollower:
             tracks=self.tracks,
             late=self.late,
         )
+
+    def runs_around(
+        self, windows: Mapping[TopicPartition, Iterable[tuple[int, int]]]
+    ) -> dict[TopicPartition, RunArray]:
+        """As `OffsetMap.runs_around`."""
+        found: dict[TopicPartition, list[RunArray]] = {}
+        places = []
+        for key, some in windows.items():
+            if (track := self.tracks.get(key)) is None:
+                continue
+            (epoch,) = track.epochs
+            part = epoch.around(some)
+            if isinstance(part, list):
+                places += [PlaceQuery(key, epoch.topic_id, place) for place in part]
+            else:
+                found[key] = [part]
+        for query, part in self.places.read(places, self.reader):
+            found.setdefault(query.key, []).append(part)
+        return {key: np.concatenate(parts) for key, parts in found.items()}
 
     def _recall(self) -> None:
         index = kept_index.read(

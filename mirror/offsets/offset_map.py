@@ -189,6 +189,41 @@ class OffsetMap:
             copy_id = self._logs[key].topic_id
             return self._map.late.of(key, track.there(copy_id)[-1].topic_id, copy_id)
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether the map still has its oldest part."""
+        with self._lock:
+            return self._map.reader.start == 0
+
+    def ascends(self, topic: str, partition: int) -> bool:
+        """Whether all that it says of a partition is of the present copy, and ascends
+        on both sides: nothing was re-created, copied again, lost or repaired.
+
+        Raises:
+            ClusterError: the target does not answer.
+        """
+        with self._lock:
+            track = self._map.tracks.get((topic, partition))
+            return (
+                self._fenced
+                and track is not None
+                and len(track.epochs) == 1
+                and self.oldest(topic, partition) is not None
+                and not len(self.late(topic, partition))
+            )
+
+    def runs_around(
+        self, windows: Mapping[TopicPartition, Iterable[tuple[int, int]]]
+    ) -> dict[TopicPartition, RunArray]:
+        """The runs of these windows of source offsets, with the last one before and the
+        first one behind each; of partitions that ascend. There may be more than these.
+
+        Raises:
+            ClusterError: the target does not answer.
+        """
+        with self._lock:
+            return self._map.runs_around(windows)
+
     def translate_all(
         self, questions: Mapping[TopicPartition, AbstractSet[int]]
     ) -> dict[TopicPartition, dict[int, Translated]]:
@@ -288,33 +323,11 @@ class OffsetMap:
                 return search.before_any(offset, position)
             return Translated(offset=position.offset, exactness=Exactness.TIP)
         if track.is_another(self._logs[key].topic_id):
-            return self._of_another(track, key, offset, column)
+            return search.of_another(track, position, self._logs[key], offset, column)
         found = self._of_copy(track, key, offset, column)
         if column == UPSTREAM and isinstance(found, Translated):
             return self._there(key, found)
         return found
-
-    def _of_another(
-        self, track: Track, key: TopicPartition, offset: int, column: int
-    ) -> Translated:
-        """The copy is gone, and nothing is known about its replacement: everything that
-        will be copied is still to be read. What is in it already, a slot has written
-        that took it for the copy before, or somebody else.
-        """
-        position, log = self._positions.get(key), self._logs[key]
-        newest, filled = track.epochs[-1], log.end or log.start
-        end = newest.end(UPSTREAM)
-        if column == DOWNSTREAM and offset < filled:
-            first = newest.first(UPSTREAM)
-            return Translated(offset=first, exactness=Exactness.BEFORE)
-        if column == DOWNSTREAM:
-            following = end if position is None else position.offset
-            return Translated(offset=following, exactness=Exactness.TIP)
-        exactness = search.at_the_end(offset, position)
-        if offset < end or log.start < filled:
-            exactness = Exactness.BEFORE
-        known = log.topic_id is not None
-        return Translated(offset=log.start, exactness=exactness, renewed=known)
 
     def _of_copy(
         self, track: Track, key: TopicPartition, offset: int, column: int

@@ -1,8 +1,8 @@
 """Finds an answer of the offset map among the epochs of one partition.
 
 Main functions: `last_of` and `lowest_of`, which differ in which copy wins where records
-were copied more than once. No I/O: what is not in memory comes back as an `Older`,
-whose place `places` reads.
+were copied more than once, and `of_another`, where nothing is known of the copy. No
+I/O: what is not in memory comes back as an `Older`, whose place `places` reads.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from mirror.offsets.index import FoundOffset, MapPlace, locate
 from mirror.offsets.places import PlaceQuery
+from mirror.offsets.runs import DOWNSTREAM, UPSTREAM
 from mirror.offsets.translation import Exactness, Translated
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from mirror.offsets.logs import Log
     from mirror.offsets.progress import Position
     from mirror.offsets.runs import RunArray
+    from mirror.offsets.track import Track
 
 TopicPartition = tuple[str, int]
 
@@ -135,3 +137,25 @@ def before_any(offset: int, position: Position) -> Translated:
 def at_the_end(offset: int, position: Position | None) -> Exactness:
     behind = position is not None and offset > position.offset
     return Exactness.BEHIND if behind else Exactness.TIP
+
+
+def of_another(
+    track: Track, position: Position | None, log: Log, offset: int, column: int
+) -> Translated:
+    """The copy is gone, and nothing is known about its replacement: everything that
+    will be copied is still to be read. What is in it already, a slot has written that
+    took it for the copy before, or somebody else.
+    """
+    newest, filled = track.epochs[-1], log.end or log.start
+    end = newest.end(UPSTREAM)
+    if column == DOWNSTREAM and offset < filled:
+        first = newest.first(UPSTREAM)
+        return Translated(offset=first, exactness=Exactness.BEFORE)
+    if column == DOWNSTREAM:
+        following = end if position is None else position.offset
+        return Translated(offset=following, exactness=Exactness.TIP)
+    exactness = at_the_end(offset, position)
+    if offset < end or log.start < filled:
+        exactness = Exactness.BEFORE
+    known = log.topic_id is not None
+    return Translated(offset=log.start, exactness=exactness, renewed=known)

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from mirror.clusters.cluster import Cluster
     from mirror.config.schema import FlowConfig
     from mirror.metadata.topics import MirroredTopic
+    from mirror.offsets.offset_map import OffsetMap
     from mirror.offsets.progress import Position
     from mirror.offsets.runs import RunArray
     from mirror.proving.copied_partition import CopiedPartition
@@ -55,6 +56,8 @@ class ProofSurvey:
     """Off: the oldest part of the offset map is gone."""
     unproven: Mapping[str, str] = field(default_factory=dict)
     """Topics of which nothing can be compared, and why."""
+    has_runs: bool = True
+    """Off: the runs are not in the files, but in the map that was given."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +69,7 @@ class _KnownRuns:
     firsts: Mapping[TopicPartition, int] = field(default_factory=dict)
     """The first source offsets that were ever copied, to deleted copies too."""
     whole: bool = True
+    has_runs: bool = True
 
 
 def survey(
@@ -76,11 +80,13 @@ def survey(
     scope: Scope,
     *,
     proofs: Mapping[TopicPartition, Proof],
+    offset_map: OffsetMap | None = None,
 ) -> ProofSurvey:
     """Look at the topics of the scope. Their runs go to `files`, except by content:
     then the flow need not have run.
 
-    `proofs`: where earlier proofs ended.
+    `proofs`: where earlier proofs ended. `offset_map`: the flow's, for who needs few of
+    its runs. It is read on, and if all that it says ascends, it keeps its runs.
 
     Raises:
         NothingChosenError: no topic matches.
@@ -100,7 +106,9 @@ def survey(
     logs = Logs(flow, chosen, copies, source, target, since=scope.since)
     known = _KnownRuns()
     if not scope.by_content:
-        known = _read_map(flow, target, chosen, logs, files)
+        known = _know(offset_map, chosen) or _read_map(
+            flow, target, chosen, logs, files
+        )
     found = []
     unproven: dict[str, str] = {}
     for topic in chosen:
@@ -148,6 +156,7 @@ def survey(
             for of in found
         },
         whole_map=known.whole,
+        has_runs=known.has_runs,
         excuses=excuses.read(flow, target, {t.topic: t.topic_id for t in chosen}),
         unproven=unproven,
     )
@@ -164,6 +173,32 @@ def _positions(
             f"flow {flow.name} has never run: there is no {name} on {flow.target}"
         )
     return progress.read(target, name).positions
+
+
+def _know(
+    offset_map: OffsetMap | None, chosen: list[MirroredTopic]
+) -> _KnownRuns | None:
+    """What the map says besides its runs; None if only all of these say it."""
+    if offset_map is None:
+        return None
+    offset_map.refresh()
+    copies = offset_map.partitions()
+    firsts: dict[TopicPartition, int] = {}
+    for topic in chosen:
+        topic_id = uuid.UUID(topic.topic_id)
+        for key in ((topic.topic, number) for number in range(topic.partitions)):
+            if key not in copies:
+                continue
+            oldest = offset_map.oldest(*key)
+            if (
+                oldest is None
+                or copies[key] != topic.target_topic
+                or topic_id not in (NO_ID, offset_map.source_id(*key))
+                or not offset_map.ascends(*key)
+            ):
+                return None
+            firsts[key], _ = oldest
+    return _KnownRuns(firsts=firsts, whole=offset_map.is_whole, has_runs=False)
 
 
 def _read_map(

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from mirror.clusters.cluster import Cluster
     from mirror.config.schema import FlowConfig, MirrorConfig
+    from mirror.offsets.offset_map import OffsetMap
     from mirror.proving.account import ProofFinding
     from mirror.proving.copied_partition import CopiedPartition
     from mirror.proving.ranges import Range
@@ -74,9 +75,14 @@ class ProofStep:
         self._runner = runner
 
     def survey(
-        self, files: RunFiles, proofs: Mapping[TopicPartition, Proof], pattern: str
+        self,
+        files: RunFiles,
+        proofs: Mapping[TopicPartition, Proof],
+        pattern: str,
+        offset_map: OffsetMap | None = None,
     ) -> ProofSurvey:
-        """What there is to prove of these topics, after these proofs.
+        """What there is to prove of these topics, after these proofs; `offset_map` as
+        for `survey.survey`.
 
         Raises:
             MirrorError: as `survey.survey`.
@@ -85,7 +91,7 @@ class ProofStep:
         try:
             return survey(
                 self.flow, self.source, self.target, files, Scope(pattern=pattern),
-                proofs=proofs,
+                proofs=proofs, offset_map=offset_map,
             )  # fmt: skip
         finally:
             self.surveying += time.monotonic() - began
