@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 SHARE = 0.2
-"""Of a core. A drill of 100 groups has the 30 s that it may take by far."""
+"""Of a core, for somebody who waits."""
 _LEAST_SECONDS = 0.0005
 """Of work: shorter ones count with the next."""
 
@@ -39,11 +39,18 @@ class _Thread(threading.local):
 _thread = _Thread()
 
 
+def current() -> float:
+    """The share of a core that this thread may take; 1 where nothing limits it."""
+    return 1 / (_thread.rests + 1)
+
+
 @contextlib.contextmanager
 def gently(share: float = SHARE) -> Iterator[None]:
-    """Take at most this share of a core, in this thread, while the block runs."""
+    """Take at most this share of a core, in this thread, while the block runs; less if
+    the thread may take only less.
+    """
     before = _thread.rests
-    _thread.begin(share)
+    _thread.begin(min(share, current()))
     try:
         yield
     finally:

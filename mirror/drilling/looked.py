@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from mirror.clusters.cpu_share import SHARE, gently
+from mirror.clusters import cpu_share
 from mirror.metadata import comparing, portrait
 from mirror.metadata.topics import select
 from mirror.offsets import standby
@@ -51,7 +51,7 @@ def look(stage: Stage) -> Looked:
     """
     flow, flows = stage.flow, stage.config.enabled_flows
     clusters = (stage.source, stage.target)
-    gentle = gently(SHARE / len(clusters))
+    gentle = cpu_share.gently(cpu_share.current() / len(clusters))
     with ThreadPoolExecutor(len(clusters)) as pool:
         one, other = pool.map(gentle(portrait.take), clusters)
         one, other = pool.map(

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import structlog
 
+from mirror.clusters import cpu_share
 from mirror.clusters.reach import Reach
 from mirror.errors import MirrorError
 from mirror.host import process_name
@@ -32,6 +33,8 @@ log = structlog.get_logger()
 _PAUSE_SECONDS = 1.0
 _FIRST_SECONDS = 300.0
 """A service that has just started copies first what it has missed."""
+_SHARE = cpu_share.SHARE / 2
+"""Of a core: nobody waits for these drills."""
 _AGAIN_SECONDS = 60.0
 """After a drill that could not be carried out."""
 
@@ -119,7 +122,10 @@ class Drills:
     def _drill(self, pair: PairConfig, flow: FlowConfig) -> None:
         config = self._config()
         self._tried[pair.name] = time.time()
-        with Reach(config.clusters, client_id="mirror.drill") as reach:
+        with (
+            cpu_share.gently(_SHARE),
+            Reach(config.clusters, client_id="mirror.drill") as reach,
+        ):
             done, not_kept = self._rehearse(config, pair, flow, reach, by=self._by)
         log.info("drill", pair=pair.name, verdict=str(done.text))
         if not_kept:

@@ -65,12 +65,13 @@ def test_nothing_else_rests(rests: list[float]) -> None:
 
 
 def test_a_share_within_a_share(rests: list[float]) -> None:
-    """A function may be gentle within gentle work; the outer share holds after it."""
+    """The smaller share counts, and the outer one holds again after the inner one."""
+    work = lambda: (_work(0.01), cpu_share.rest())  # noqa: E731
     with cpu_share.gently(0.5):
-        cpu_share.gently(0.1)(lambda: (_work(0.01), cpu_share.rest()))()
-        _work(0.01)
-        cpu_share.rest()
-    assert rests == pytest.approx([0.09, 0.01])
+        cpu_share.gently(0.1)(work)()
+        cpu_share.gently(0.9)(work)()
+        work()
+    assert rests == pytest.approx([0.09, 0.01, 0.01])
 
 
 def test_a_process_that_has_to_end(
