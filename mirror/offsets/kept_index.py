@@ -19,8 +19,6 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 import zlib
 
-import structlog
-
 from mirror.errors import MALFORMED, ClusterError, CorruptBatchError
 from mirror.offsets import runs, standby
 from mirror.offsets.late import LateRuns
@@ -34,8 +32,6 @@ if TYPE_CHECKING:
     from mirror.clusters.cluster import Cluster
     from mirror.config.schema import FlowConfig
     from mirror.offsets.standby import Fields
-
-log = structlog.get_logger()
 
 TopicPartition = tuple[str, int]
 
@@ -106,7 +102,8 @@ class MapIndex:
             if rows >= _PART_ROWS:
                 yield {"tracks": tracks, "late": late}
                 tracks, late, rows = [], [], 0
-        yield {"tracks": tracks, "late": late}
+        if tracks or late:
+            yield {"tracks": tracks, "late": late}
 
     @classmethod
     def of(cls, look: Fields, parts: Sequence[Fields]) -> MapIndex:
@@ -151,8 +148,10 @@ def read(
             return None  # the next one is being written
         index = MapIndex.of(told, parts)
     except (ClusterError, CorruptBatchError, zlib.error, *MALFORMED) as error:
+        import structlog  # noqa: PLC0415  takes a command a twentieth of a second
+
         where = standby.topic_name(source_alias)
-        log.warning(
+        structlog.get_logger().warning(
             "the offset map is read whole, since its index cannot be read",
             cluster=target.alias, topic=where, reason=str(error),
         )  # fmt: skip

@@ -14,12 +14,13 @@ from unittest import mock
 import numpy as np
 
 from mirror.batches import batch, scan
-from mirror.clusters import codes, hanging
+from mirror.clusters import hanging
 from mirror.clusters.hanging import HangingLook
 from mirror.clusters.topics import Views
-from mirror.clusters.wire import fetch, fetch_by_id, produce, write
+from mirror.clusters.wire import fetch, fetch_by_id, write
 from mirror.driver import former_runs, ownership
 from mirror.driver.credit import Credit
+from mirror.errors import UnreachableError
 from mirror.offsets import progress
 from mirror.offsets.progress import NO_ID
 from mirror.offsets.track import Track
@@ -30,7 +31,6 @@ from mirror.relay.intake import Intake
 from mirror.relay.slot import Slot
 from mirror.relay.take_over import Found
 from mirror.relay.transaction_path import PathStage, TransactionPath
-from tests.simulation.faults import UNCLEAR
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -47,8 +47,7 @@ _real: dict[str, Any] = {
     "standing": Found.standing,
     "jump": Intake._jump,
     "drop": target.TargetWriter._drop_uncommitted,
-    "check": produce.check,
-    "send": write._Channel._send,
+    "read": write._Channel._read,
 }
 
 
@@ -248,27 +247,18 @@ def runs_are_shifted() -> AbstractContextManager[Any]:
     return _patched(transaction_records, "_blocks", blocks)
 
 
-@contextlib.contextmanager
-def sequences_start_again() -> Iterator[None]:
-    """A batch that may have been written is sent again under a new sequence, so that it
-    may stand there twice.
+def sequences_start_again() -> AbstractContextManager[Any]:
+    """A batch whose answer is lost is sent again under a new sequence, so that it may
+    stand there twice.
     """
 
-    def check(answer: Any) -> Any:
-        for topic in answer.responses:
-            for result in topic.partition_responses:
-                if result.error_code in UNCLEAR:
-                    result.error_code = codes.CONCURRENT_TRANSACTIONS
-        return _real["check"](answer)
+    def read(self: Any, sent: Any) -> None:
+        try:
+            _real["read"](self, sent)
+        except UnreachableError:
+            self._send(sent.batches, stamp=True)
 
-    def send(self: Any, part: Any, *, stamp: bool) -> None:
-        _real["send"](self, part, stamp=True)
-
-    with (
-        _patched(produce, "check", check),
-        _patched(write._Channel, "_send", send),
-    ):
-        yield
+    return _patched(write._Channel, "_read", read)
 
 
 def aborts_are_forgotten() -> AbstractContextManager[Any]:

@@ -96,7 +96,9 @@ class Strikes:
         nodes = cluster.working()
         if len(nodes) < 2:
             return
-        node = self._world.random.choice(nodes)
+        self._cut_off(cluster, self._world.random.choice(nodes))
+
+    def _cut_off(self, cluster: ModelCluster, node: int) -> None:
         self._world.note(f"broker {cluster.name}{node} is cut off from its cluster")
         cluster.isolate(node)
 
@@ -134,7 +136,9 @@ class Strikes:
         return self._world.random.choice(found) if found else None
 
     def lose(self) -> None:
-        """An unclean election on the source."""
+        """An unclean election on the source; of a leader that is cut off, and goes on
+        to show what is lost, or of one that is gone.
+        """
         where, nodes = self._some(self._source), self._source.working()
         if where is None or not nodes:
             return
@@ -143,6 +147,9 @@ class Strikes:
         end = max(partition.log.end - self._world.random.randrange(40), 0)
         self._world.note(f"a {where} loses what is from {end} on")
         self._judge.truncated(where)
+        if end % 2 and len(nodes) > 1 and partition.leader in nodes:
+            nodes.remove(partition.leader)
+            self._cut_off(self._source, partition.leader)
         markers = [b for b in partition.log.batches if b.control and b.last >= end]
         self._source.elect(where, self._world.random.choice(nodes), lose_from=end)
         # Without them nobody could read on, until somebody ends these transactions.
