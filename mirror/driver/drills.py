@@ -34,7 +34,7 @@ _PAUSE_SECONDS = 1.0
 _FIRST_SECONDS = 300.0
 """A service that has just started copies first what it has missed."""
 _SHARE = cpu_share.SHARE / 2
-"""Of a core: nobody waits for these drills."""
+"""Of a core: no one waits for these drills."""
 _AGAIN_SECONDS = 60.0
 """After a drill that could not be carried out."""
 

@@ -46,6 +46,9 @@ class Lossy:
 
     def refresh(self, *, wait: bool = True) -> None: ...
 
+    def keep_index(self, _: object) -> bool:
+        return False
+
     def position(self, topic: str, partition: int) -> int:
         return COPIED
 

@@ -35,6 +35,7 @@ def test_ended_queries_leave_nothing_behind(tmp_path: Path) -> None:
     )
     assert ended.returncode == 0, ended.stderr[-3000:]
     threads, files, alive = zip(*json.loads(ended.stdout), strict=True)
-    assert max(threads) <= threads[1] + _OTHERS, threads
-    assert max(files) <= files[1] + _OTHERS, files
+    # The first query may meet what Spark's start has still open.
+    assert max(threads[1:]) <= threads[1] + _OTHERS, threads
+    assert max(files[1:]) <= files[1] + _OTHERS, files
     assert set(alive) == {0}, alive
