@@ -154,14 +154,15 @@ class SourceReader:
     def offset(self, key: TopicPartition) -> int | None:
         return self._offsets.get(key)
 
+    def leader(self, key: TopicPartition) -> Leader | None:
+        return self._leaders.get(key)
+
     def last_epoch(self, key: TopicPartition) -> int:
         """The leader epoch of the record before the offset; -1 if unknown."""
         return self._epochs.get(key, -1)
 
     def answered(self, key: TopicPartition) -> float:
-        """When the broker that it is read from last answered, with or without news of
-        it; monotonic, 0 if it has not answered or is not asked.
-        """
+        """When its broker last answered, with news of it or without; 0: not yet."""
         channel = self._channel_of.get(key)
         return channel.answered if channel is not None and key in self._offsets else 0.0
 
@@ -259,10 +260,10 @@ class SourceReader:
         """Whether there is anything to ask for: a broker would keep us waiting for
         nothing, and what is read next with it.
         """
-        if any(self._is_read(k, channel) for k in chain(channel.moved, channel.asked)):
-            return True
-        channel.forget()
-        return False
+        keys = chain(channel.moved, channel.asked)
+        if not (reads := any(self._is_read(key, channel) for key in keys)):
+            channel.forget()
+        return reads
 
     def _ask(self, channel: FetchChannel) -> None:
         moved: dict[TopicPartition, int] = {}
@@ -299,11 +300,8 @@ class SourceReader:
 
     def connections(self) -> list[Connection]:
         """Connections with a Fetch in flight."""
-        return [
-            channel.pending.connection
-            for channel in self._channels.values()
-            if channel.pending is not None
-        ]
+        pending = (channel.pending for channel in self._channels.values())
+        return [each.connection for each in pending if each is not None]
 
     def read_on(self) -> None:
         """Receive what has arrived meanwhile, so that leaders can keep sending."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from mirror.errors import UnreachableError
 from mirror.recovery.losses import Cause
 from mirror.relay.gaps import Suspect
 from mirror.relay.jumps import Jump, loss_of
@@ -105,7 +106,12 @@ class Suspicions:
         self._reader.leave_out(key)
 
     def verdicts(self) -> list[Verdict]:
-        """What has been found out since the last call; never waits."""
+        """What has been found out since the last call; never waits.
+
+        Raises:
+            UnreachableError: a partition is led by another broker than the one that it
+                is read from.
+        """
         found = []
         for finding in self._inquiry.findings():
             suspect = finding.suspect
@@ -120,6 +126,13 @@ class Suspicions:
         if finding.leader is not None:
             topic_id = gap.to.topic_id if gap else suspect.position.topic_id
             self._source.learn_leader(topic_id, key[1], finding.leader)
+            if self._reader.leader(key) != finding.leader:
+                # The one that is read from is cut off, and may go on to show what is
+                # lost (found by simulation, seed 315).
+                raise UnreachableError(
+                    f"source partition {key[0]}-{key[1]} is led by broker "
+                    f"{finding.leader.node} now, under epoch {finding.leader.epoch}"
+                )
         if gap is None:
             stays = None if finding.reason else suspect.position
             return Verdict(key=key, reason=finding.reason, stays=stays)

@@ -8,6 +8,8 @@ import uuid
 
 import pytest
 
+from mirror.clusters.topics import Leader
+from mirror.errors import UnreachableError
 from mirror.offsets.progress import Position
 from mirror.recovery.losses import Cause
 from mirror.relay.gaps import Gap, GapFinding, Suspect
@@ -19,6 +21,7 @@ from mirror.relay.tally import Tally
 pytestmark = pytest.mark.unit
 
 _KEY = ("t", 0)
+_LEADER = Leader(node=1, epoch=5)
 _ID, _LATER_ID = uuid.uuid4(), uuid.uuid4()
 _POSITION = Position(offset=10, topic_id=_ID)
 _DELETED = Gap(
@@ -38,14 +41,15 @@ class Raised:
     def __init__(self, *, setting: str = "stop", shown: uuid.UUID = _ID) -> None:
         self.findings: list[GapFinding] = []
         self.left_out: list[Any] = []
+        self.learned: list[Any] = []
         assignment = Assignment(
             topic="t", partition=0, target_topic="A.t", topic_id=_ID.hex
         )
         self._begin_with = ({_KEY: assignment}, {"t": shown})
         self.suspicions = Suspicions(
             SimpleNamespace(name="A->B", on_loss=setting, on_recreated_topic=setting),
-            None,
-            SimpleNamespace(leave_out=self.left_out.append),
+            SimpleNamespace(learn_leader=lambda *found: self.learned.append(found)),
+            SimpleNamespace(leave_out=self.left_out.append, leader=lambda _: _LEADER),
             SimpleNamespace(open=lambda _: None, findings=lambda: self.findings),
             tally=Tally(slot=0, bounds=bounds(60), service=uuid.uuid4()),
         )
@@ -55,9 +59,13 @@ class Raised:
         self.suspicions.begin(*self._begin_with)
         self.suspicions.look_into(_KEY, position)
 
-    def found(self, gap: Gap | None, reason: str = "") -> list[Any]:
+    def found(
+        self, gap: Gap | None, reason: str = "", leader: Leader | None = None
+    ) -> list[Any]:
         suspect = Suspect(topic="t", partition=0, position=_POSITION)
-        self.findings = [GapFinding(suspect=suspect, gap=gap, reason=reason)]
+        self.findings = [
+            GapFinding(suspect=suspect, gap=gap, reason=reason, leader=leader)
+        ]
         return self.suspicions.verdicts()
 
 
@@ -70,6 +78,19 @@ def test_not_read_until_there_is_a_verdict() -> None:
     (verdict,) = raised.found(None, "no leader")
     assert (verdict.key, verdict.jump, verdict.reason) == (_KEY, None, "no leader")
     assert not raised.suspicions.pending
+
+
+def test_another_leader_is_a_reason_to_take_over() -> None:
+    """The broker that is read from no longer leads, so it may be cut off and show what
+    is lost: nothing is decided before the slot reads from the one that leads.
+    """
+    raised, leader = Raised(setting="continue"), Leader(node=2, epoch=6)
+    with pytest.raises(UnreachableError, match="broker 2 now, under epoch 6"):
+        raised.found(_DELETED, leader=leader)
+    assert raised.learned == [(_ID, 0, leader)]
+    raised.take_over()
+    (verdict,) = raised.found(_DELETED, leader=_LEADER)
+    assert verdict.jump.to == _DELETED.to
 
 
 def test_a_position_that_is_still_there_is_read_on() -> None:
