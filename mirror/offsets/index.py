@@ -222,7 +222,7 @@ class Epoch:
         ]
 
     def document(self, most: int) -> dict[str, Any]:
-        """What JSON can say of it, with at most so many starts, and so many runs."""
+        """What JSON can say of it, with at most `most` starts and as many runs."""
         starts = self._starts[: self.starts]
         step = -(-self.starts // most) or 1
         return {

@@ -94,36 +94,36 @@ def begins(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     return found
 
 
-def test_readers_begin_at_it(
+@pytest.fixture
+def kept(
     clusters: dict[str, PlaygroundCluster], topic_name: str, begins: list[int]
-) -> None:
-    """A reader reads what came after the index, and knows everything all the same."""
+) -> Iterator[KeptMap]:
+    """A map of twenty records, with an index of all."""
     b = clusters["b"].bootstrap
     with connected(b) as cluster:
-        kept = KeptMap(cluster, b, topic_name)
-        kept.copy(20)
-        kept.keep()
-        kept.copy(40)
+        made = KeptMap(cluster, b, topic_name)
+        made.copy(20)
+        made.keep()
         begins.clear()
-        assert kept.answers() == right_answers(40)
-        assert begins == [20]
+        yield made
+
+
+def test_readers_begin_at_it(kept: KeptMap, begins: list[int]) -> None:
+    """A reader reads what came after the index, and knows everything all the same."""
+    kept.copy(40)
+    assert kept.answers() == right_answers(40)
+    assert begins == [20]
 
 
 def test_it_says_nothing_about_another_map(
-    clusters: dict[str, PlaygroundCluster], topic_name: str, begins: list[int]
+    clusters: dict[str, PlaygroundCluster], kept: KeptMap, begins: list[int]
 ) -> None:
     """After the map was deleted and written again, it is read from its start."""
-    b = clusters["b"].bootstrap
-    with connected(b) as cluster:
-        kept = KeptMap(cluster, b, topic_name)
-        kept.copy(20)
-        kept.keep()
-        create_again(b, kept.topic)
-        kept.copied = 0
-        kept.copy(30)
-        begins.clear()
-        assert kept.answers() == right_answers(30)
-        assert begins[-1] == 0
+    create_again(clusters["b"].bootstrap, kept.topic)
+    kept.copied = 0
+    kept.copy(30)
+    assert kept.answers() == right_answers(30)
+    assert begins[-1] == 0
 
 
 def test_it_says_nothing_about_what_the_map_lost(
@@ -164,24 +164,15 @@ def test_it_says_nothing_about_what_the_map_lost(
     ids=["no base64", "no tracks", "no zlib", "nothing"],
 )
 def test_a_damaged_one_is_left_out(
-    clusters: dict[str, PlaygroundCluster],
-    topic_name: str,
-    begins: list[int],
-    damage: dict[str, str],
+    kept: KeptMap, begins: list[int], damage: dict[str, str]
 ) -> None:
     """Whoever damaged it: the whole map is read, and the log says why."""
-    b = clusters["b"].bootstrap
-    with connected(b) as cluster:
-        kept = KeptMap(cluster, b, topic_name)
-        kept.copy(20)
-        kept.keep()
-        entry = StandbyEntry(at=0.0, fields={"until": 20, **damage})
-        damaged = [standby.encode(KIND, "0", entry)]
-        writing.append(cluster, standby.topic_name(topic_name), damaged)
-        begins.clear()
-        with capture_logs() as logs:
-            assert kept.answers() == right_answers(20)
-        assert begins == [0]
-        (told,) = logs
-        assert "index cannot be read" in told["event"]
-        assert told["topic"] == standby.topic_name(topic_name)
+    topic = standby.topic_name(kept.alias)
+    entry = StandbyEntry(at=0.0, fields={"until": 20, **damage})
+    writing.append(kept.cluster, topic, [standby.encode(KIND, "0", entry)])
+    with capture_logs() as logs:
+        assert kept.answers() == right_answers(20)
+    assert begins == [0]
+    (told,) = logs
+    assert "index cannot be read" in told["event"]
+    assert told["topic"] == topic

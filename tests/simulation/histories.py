@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 _STEPS = 60
 _HEALING_SECONDS = 180.0
 _WITH_AN_INDEX = 6
-"""Of so many seeds, one has an index of the offset map."""
+"""Every n-th seed has an index of the offset map."""
 
 
 @dataclass(frozen=True, kw_only=True)
