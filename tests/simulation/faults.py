@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from tests.simulation import serving, writing
 from tests.simulation.requests import Request
-from tests.simulation.strikes import STRIKES, Strikes
+from tests.simulation.strikes import KILLING, STRIKES, Strikes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _WRITES = frozenset(
     {"Produce", "EndTxn", "InitProducerId", "AddPartitionsToTxn", "CreateTopics"}
 )
-UNCLEAR = frozenset({-1, 7, 13, 15, 20})
+UNCLEAR = (-1, 7, 13, 15, 20)
 """After these errors a broker may have done it all the same."""
 _AT_REQUESTS = (
     "slow", "break before", "break after", "hang", "late", "late work", "throttle",
@@ -66,7 +66,7 @@ class Faults:
     @property
     def kill(self) -> bool:
         """Whether this history kills processes."""
-        return any(name.startswith("kill") for name in self.chosen)
+        return bool(self.chosen & KILLING)
 
     def begin(self) -> None:
         self._world.note(f"faults: {', '.join(sorted(self.chosen))}")
@@ -159,7 +159,8 @@ class Faults:
 
     def _fail(self, request: Request, where: str) -> None:
         random = self._world.random
-        code = random.choice(_CODES)
+        unclear = request.api in _WRITES and random.random() < 0.3
+        code = random.choice(UNCLEAR if unclear else _CODES)
         self._world.note(f"{where}: error {code}")
         if request.api not in _WRITES:
             request.spoil = lambda answer: _spoil(answer, code, random)

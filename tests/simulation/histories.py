@@ -14,8 +14,8 @@ from unittest import mock
 import structlog
 
 from mirror.clusters.cluster import Cluster
-from mirror.errors import MirrorError
-from mirror.offsets import kept_index
+from mirror.errors import BrokerError, MirrorError
+from mirror.offsets import kept_index, runs
 from mirror.offsets.kept_index import IndexKeeper
 from mirror.offsets.offset_map import OffsetMap
 from tests.simulation import mapping
@@ -151,9 +151,10 @@ def _history(seed: int, network: Network, *, faults: bool) -> int:
     judge.look()
     if once:  # else positions may lag behind what is copied
         judge.check_ledger()
-    progress = target.partition((judge.progress_topic, 0))
-    if once and progress is not None:  # else it never got to run
-        waits = progress.log.stable < progress.log.end
+    names = judge.progress_topic, runs.topic_name(SOURCE, flow.flow.separator)
+    kept = [each for name in names if (each := target.partition((name, 0)))]
+    if once and kept:  # else it never got to run
+        waits = any(each.log.stable < each.log.end for each in kept)
         if not (waits and forgets and flow.beyond_help):  # until a person ends it
             _check_map(world, flow, judge, source)
     return len(writer.records)
@@ -183,14 +184,21 @@ def _keep_index(world: World, flow: SimulatedFlow) -> None:
 def _check_map(
     world: World, flow: SimulatedFlow, judge: Judge, source: ModelCluster
 ) -> None:
-    """Ask the map about every offset, as a command would."""
+    """Ask the map about every offset, as a command would; again, if a slot that died
+    has left a transaction open that its successor has still to end.
+    """
     process = Process("reader")
     done = []
 
     def body() -> None:
         target = Cluster(flow.config.clusters[TARGET]).connect()
         offset_map = OffsetMap.of(flow.flow, target)
-        done.append(mapping.check(offset_map, judge, source, f"{SOURCE}."))
+        while not done:
+            try:
+                done.append(mapping.check(offset_map, judge, source, f"{SOURCE}."))
+            except BrokerError as error:
+                world.note(f"the map cannot be read: {error}")
+                world.sleep(0.5)
 
     world.start(process, body, process.name)
     end = world.now + _HEALING_SECONDS

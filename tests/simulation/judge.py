@@ -182,7 +182,7 @@ class Judge:
         assert partition is not None
         log = partition.log
         end = log.end if until is None else until
-        key = (self._writer.cluster.topics[where[0]].id.hex, where[1])
+        key = self._key(where)
         watched = key in self._begun and key not in self._truncated
         for batch in log.batches if watched else ():
             for offset, name, _ in () if batch.control else records_of(batch):
@@ -193,7 +193,7 @@ class Judge:
         """A source partition is about to lose its end: what is written there now and
         deleted before the flow comes to see it, the flow cannot know.
         """
-        self._truncated.add((self._writer.cluster.topics[where[0]].id.hex, where[1]))
+        self._truncated.add(self._key(where))
 
     def check_ledger(self) -> None:
         """Hold the ledger against what was really lost.
@@ -235,12 +235,16 @@ class Judge:
             and record.where == where
         )
 
+    def has_begun(self, where: TopicPartition) -> bool:
+        """Whether anything of the topic that is there now was ever copied."""
+        return self._key(where) in self._begun
+
     def is_truncated(self, where: TopicPartition) -> bool:
         """Whether the topic that is there now ever lost its end."""
-        return (
-            self._writer.cluster.topics[where[0]].id.hex,
-            where[1],
-        ) in self._truncated
+        return self._key(where) in self._truncated
+
+    def _key(self, where: TopicPartition) -> tuple[str, int]:
+        return self._writer.cluster.topics[where[0]].id.hex, where[1]
 
     def missing(self, excused: set[TopicPartition]) -> str:
         """The first record that was or is on the source and is not on the target,
@@ -263,6 +267,7 @@ class Judge:
         for record in self._deleted:
             if (
                 record.committed
+                and record.where not in excused
                 and record.name not in self.copies
                 and record.name not in self._went
                 and not self._too_early(record)

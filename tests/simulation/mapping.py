@@ -39,17 +39,16 @@ def check(
             where = (name, number)
             if judge.is_truncated(where):
                 continue  # the same offsets were copied more than once
-            pairs = judge.pairs(where)
             copy = judge.target.partition((prefix + name, number))
-            if not pairs or copy is None:
-                continue
+            if copy is None or not judge.has_begun(where):
+                continue  # nothing, or what the map knows is of a topic before it
             visible = [offset for offset, _, _ in committed(copy.log, 0)]
-            first = max(partition.log.start, pairs[0][0])
-            pairs = [each for each in pairs if each[0] >= first]
-            for offset in range(first, partition.log.end + 1):
+            first, end = partition.log.start, partition.log.end
+            pairs = [each for each in judge.pairs(where) if each[0] >= first]
+            for offset in range(first, end + 1):
                 count += 1
                 _forth(offset_map, where, offset, pairs, visible)
-            for at, (offset, placed) in enumerate(pairs):
+            for at, (offset, placed) in enumerate([*pairs, (end, copy.log.end)]):
                 count += 1
                 before = pairs[at - 1][0] if at else -1
                 answer = offset_map.reverse(name, number, placed)
@@ -57,8 +56,8 @@ def check(
                     before = -1
                 if not before < answer.offset <= offset:
                     raise WrongError(
-                        f"{where}: the copy at {placed} is of {offset}, the map says "
-                        f"{answer}"
+                        f"{where}: {placed} in the copy is {offset} on the source, "
+                        f"the map says {answer}"
                     )
     return count
 

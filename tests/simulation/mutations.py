@@ -20,7 +20,6 @@ from mirror.clusters.topics import Views
 from mirror.clusters.wire import fetch, fetch_by_id, write
 from mirror.driver import former_runs, ownership
 from mirror.driver.credit import Credit
-from mirror.errors import UnreachableError
 from mirror.offsets import progress
 from mirror.offsets.progress import NO_ID
 from mirror.offsets.track import Track
@@ -31,6 +30,7 @@ from mirror.relay.intake import Intake
 from mirror.relay.slot import Slot
 from mirror.relay.take_over import Found
 from mirror.relay.transaction_path import PathStage, TransactionPath
+from tests.simulation.faults import UNCLEAR
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -248,15 +248,20 @@ def runs_are_shifted() -> AbstractContextManager[Any]:
 
 
 def sequences_start_again() -> AbstractContextManager[Any]:
-    """A batch whose answer is lost is sent again under a new sequence, so that it may
-    stand there twice.
+    """A batch is sent again under a new sequence after an error that does not say
+    whether it was written, so that it may stand there twice.
     """
 
     def read(self: Any, sent: Any) -> None:
-        try:
-            _real["read"](self, sent)
-        except UnreachableError:
-            self._send(sent.batches, stamp=True)
+        again = {}
+        for topic in sent.pending.result().responses:
+            for part in tuple(topic.partition_responses):
+                if part.error_code in UNCLEAR:
+                    where = topic.name, part.index
+                    again[where] = sent.batches[where]
+                    topic.partition_responses.remove(part)
+        _real["read"](self, sent)
+        self._send(again, stamp=True)
 
     return _patched(write._Channel, "_read", read)
 
@@ -333,13 +338,18 @@ def losses_forget_the_leader() -> AbstractContextManager[Any]:
     return _patched(progress, "_split", lambda written: (written, b""))
 
 
-def copies_are_for_ever() -> AbstractContextManager[Any]:
+@contextlib.contextmanager
+def copies_are_for_ever() -> Iterator[None]:
     """The map goes on to name copies that were deleted with their topic; part 1, A4."""
 
     def add(self: Track, block: Any, at: int, **options: Any) -> None:
         _real["add"](self, replace(block, copy_id=NO_ID), at, **options)
 
-    return _patched(Track, "add", add)
+    with (
+        _patched(Track, "add", add),
+        _patched(Track, "_cut", lambda *_, **__: None),
+    ):
+        yield
 
 
 MUTATIONS: dict[str, Callable[[], AbstractContextManager[Any]]] = {

@@ -22,6 +22,12 @@ if TYPE_CHECKING:
     from tests.simulation.world import World
 
 
+KILLING = frozenset(
+    {"kill worker", "kill worker at send", "kill driver", "lose", "skip markers"}
+)
+"""Those after which processes may be dead."""
+
+
 class Strikes:
     """The faults of one history that need no request."""
 
@@ -49,11 +55,17 @@ class Strikes:
             self._world.note(f"{process.name} is killed")
             self._world.kill(process)
 
-    def kill_worker_at_send(self) -> None:
+    def kill_worker_at_send(self, most: int = 60) -> None:
+        random = self._world.random
         if alive := [w.process for w in self._flow.workers if w.process.alive]:
-            self._world.random.choice(
-                alive
-            ).kill_at_send = self._world.random.randrange(60)
+            random.choice(alive).kill_at_send = random.randrange(most)
+
+    def _may_kill_worker_soon(self) -> None:
+        """A machine that dies may have a worker beside its broker."""
+        random = self._world.random
+        if random.random() < 0.5:
+            seconds = random.choice((0.0, 0.02, 0.2, 1.0))
+            self._world.after(seconds, lambda: self.kill_worker_at_send(10))
 
     def kill_driver(self) -> None:
         process = self._flow.driver
@@ -150,6 +162,7 @@ class Strikes:
         if end % 2 and len(nodes) > 1 and partition.leader in nodes:
             nodes.remove(partition.leader)
             self._cut_off(self._source, partition.leader)
+            self._may_kill_worker_soon()
         markers = [b for b in partition.log.batches if b.control and b.last >= end]
         self._source.elect(where, self._world.random.choice(nodes), lose_from=end)
         # Without them nobody could read on, until somebody ends these transactions.
@@ -272,6 +285,7 @@ class Strikes:
         that is fenced for a moment leaves such partitions, and no other trace.
         """
         self._target.transactions.skips_leaderless = True
+        self._may_kill_worker_soon()
         random = self._world.random
         if random.random() < 0.5 or not self._target.working():
             self.elect()
