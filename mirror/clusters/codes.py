@@ -16,6 +16,7 @@ from mirror.errors import (
     BrokerError,
     ClusterError,
     FencedError,
+    PartitionError,
 )
 
 NONE = 0
@@ -97,3 +98,25 @@ def error_of(result: Any, what: str) -> ClusterError:
             retriable=error.retriable,
         )
     return error
+
+
+def worst_of(answer: Any) -> int:
+    """The error code of an answer, wherever this kind of answer keeps it.
+
+    Raises:
+        PartitionError: a topic refuses us; the broker did not try the others.
+    """
+    worst = int(getattr(answer, "error_code", None) or NONE)
+    for topic in getattr(answer, "results_by_topic_v3_and_below", None) or ():
+        for result in topic.results_by_partition:
+            code = result.partition_error_code
+            if code in GUILTY_PARTITION:
+                name = name_of(code)
+                raise PartitionError(
+                    topic=topic.name, partition=result.partition_index, reason=name,
+                    error=name,
+                )  # fmt: skip
+            # The neighbours of a refused partition only say "not attempted".
+            if code not in (NONE, OPERATION_NOT_ATTEMPTED):
+                worst = code
+    return worst

@@ -25,7 +25,7 @@ from kafka.protocol.producer import (
 from mirror.clusters import codes, unended
 from mirror.clusters.known_ends import COMMITTED, KnownEnds
 from mirror.clusters.wire.fields import Fields
-from mirror.errors import FencedError, PartitionError, UnreachableError
+from mirror.errors import BrokerError, FencedError, UnreachableError
 from mirror.retry import patiently
 
 if TYPE_CHECKING:
@@ -210,7 +210,9 @@ class Producer:
 
     def begin_commit(self) -> Pending:
         """Ask for the commit without waiting; `committed` reads the answer."""
-        connection = self._cluster.connection(self._coordinator, _PURPOSE)
+        return self._end(self._cluster.connection(self._coordinator, _PURPOSE))
+
+    def _end(self, connection: Connection) -> Pending:
         version = connection.version(
             EndTxnRequest, at_most=None if self.v2 else _V1_AT_MOST
         )
@@ -301,13 +303,26 @@ class Producer:
             self.add_partitions(keys)
             self.take_over()
             return
-        # Both in flight at once: if we died in between, the transaction would abort.
         connection = self._cluster.connection(self._coordinator, _PURPOSE)
-        added = connection.send(self._adding(keys), at_most=_V1_AT_MOST)
-        ending = self.begin_commit()
-        if (error := _code(added.result())) != codes.NONE:
-            raise codes.error_for(error, f"ending {self.transactional_id}")
-        self.commit(ending)
+        # If we died in between, the transaction would abort.
+        connection.together = True
+        try:
+            added = connection.send(self._adding(keys), at_most=_V1_AT_MOST)
+        finally:
+            connection.together = False
+        ending = self._end(connection)
+        try:
+            if (error := codes.worst_of(added.result())) != codes.NONE:
+                raise codes.error_for(error, f"ending {self.transactional_id}")
+            self.commit(ending)
+        except (BrokerError, UnreachableError):
+            # Perhaps they are added: a take-over would abort what was committed.
+            patiently(self._commit_again, also=UnreachableError)
+            raise
+
+    def _commit_again(self) -> None:
+        self._find_coordinator()
+        self.commit()
 
     def _ask_for_state(self, connection: Connection) -> Pending | None:
         """Ask how the last transaction ended; after the take-over it is forgotten."""
@@ -339,7 +354,7 @@ class Producer:
                 if shown is not None:
                     self._learn_state(shown.result())
                 answer = asked.result()
-            self._check(_code(answer), doing)
+            self._check(codes.worst_of(answer), doing)
             return answer
 
         return patiently(ask)
@@ -372,25 +387,3 @@ class Producer:
         self._coordinator = self._cluster.transaction_coordinator(
             self.transactional_id or ""
         )
-
-
-def _code(answer: Any) -> int:
-    """The error code of an answer, wherever this kind of answer keeps it.
-
-    Raises:
-        PartitionError: a topic refuses us; the broker did not try the others.
-    """
-    worst = int(getattr(answer, "error_code", None) or codes.NONE)
-    for topic in getattr(answer, "results_by_topic_v3_and_below", None) or ():
-        for result in topic.results_by_partition:
-            code = result.partition_error_code
-            if code in codes.GUILTY_PARTITION:
-                name = codes.name_of(code)
-                raise PartitionError(
-                    topic=topic.name, partition=result.partition_index, reason=name,
-                    error=name,
-                )  # fmt: skip
-            # The neighbours of a refused partition only say "not attempted".
-            if code not in (codes.NONE, codes.OPERATION_NOT_ATTEMPTED):
-                worst = code
-    return worst

@@ -61,13 +61,21 @@ class Transactions:
         self.v2 = v2
         self.skips_leaderless = False
         """Brokers 4.x forget the marker of a partition that has no leader."""
-        self.delay: Callable[[], float] = lambda: 0.001
         self.states: dict[str, Transaction] = {}
         self.ended: list[tuple[int, int, bool]] = []
         """Producer id and epoch of each transaction, and whether it is committed."""
+        self.calm()
         self._world = world
         self._mark = mark
         self._next = _FIRST_PRODUCER
+
+    def calm(self) -> None:
+        """Markers come soon, and nothing happens because of them."""
+        self.delay: Callable[[], float] = lambda: 0.001
+        self.ending: Callable[[], None] = lambda: None
+        """Called when a transaction is about to get its markers."""
+        self.skipped: Callable[[], None] = lambda: None
+        """Called when a partition does not get its marker."""
 
     def new_producer(self) -> int:
         self._next += 1
@@ -162,6 +170,7 @@ class Transactions:
         known.state = PREPARE_COMMIT if commit else PREPARE_ABORT
         self.ended.append((known.producer, known.epoch, commit))
         left = set(known.partitions)
+        self.ending()
         for where in sorted(left):
             self._mark_later(known, where, left, commit=commit)
         if not left:
@@ -178,7 +187,10 @@ class Transactions:
         producer, epoch = known.producer, known.epoch
 
         def mark() -> None:
-            if self._mark(where, producer, epoch, commit) or self.skips_leaderless:
+            marked = self._mark(where, producer, epoch, commit)
+            if not marked and self.skips_leaderless:
+                self.skipped()
+            if marked or self.skips_leaderless:
                 left.discard(where)
                 if not left:
                     self._complete(known, commit=commit)

@@ -88,7 +88,7 @@ class Faults:
         self._strikes.cut_off.clear()
         for cluster in self._clusters:
             cluster.view_delay = lambda: 0.001
-            cluster.transactions.delay = lambda: 0.001
+            cluster.transactions.calm()
             for broker in cluster.brokers:
                 if broker.isolated:
                     cluster.rejoin(broker.node)

@@ -60,11 +60,11 @@ class Strikes:
         if alive := [w.process for w in self._flow.workers if w.process.alive]:
             random.choice(alive).kill_at_send = random.randrange(most)
 
-    def _may_kill_worker_soon(self) -> None:
+    def _may_kill_worker_soon(self, chance: float = 0.5) -> None:
         """A machine that dies may have a worker beside its broker."""
         random = self._world.random
-        if random.random() < 0.5:
-            seconds = random.choice((0.0, 0.02, 0.2, 1.0))
+        if random.random() < chance:
+            seconds = random.choice((0.0, 0.2, 0.5, 1.0))
             self._world.after(seconds, lambda: self.kill_worker_at_send(10))
 
     def kill_driver(self) -> None:
@@ -284,13 +284,21 @@ class Strikes:
         """Brokers 4.x: a partition without a leader never gets its marker. A broker
         that is fenced for a moment leaves such partitions, and no other trace.
         """
-        self._target.transactions.skips_leaderless = True
-        self._may_kill_worker_soon()
-        random = self._world.random
-        if random.random() < 0.5 or not self._target.working():
+        transactions = self._target.transactions
+        transactions.skips_leaderless = True
+        transactions.skipped = lambda: self._may_kill_worker_soon(0.1)
+        if self._world.random.random() < 0.5:
             self.elect()
+        else:
+            transactions.ending = self._fence
+
+    def _fence(self) -> None:
+        """The next transaction to end may miss some of its markers."""
+        self._target.transactions.ending = lambda: None
+        random, nodes = self._world.random, self._target.working()
+        if not nodes:
             return
-        node = random.choice(self._target.working())
+        node = random.choice(nodes)
         self._world.note(f"b{node} is fenced")
         theirs = [
             (name, number)
@@ -307,7 +315,7 @@ class Strikes:
                 if partition is not None and partition.leader < 0:
                     self._target.elect(where, node)
 
-        self._world.after(random.choice((0.002, 0.02, 0.2)), back)
+        self._world.after(random.choice((0.002, 0.002, 0.02, 0.2)), back)
 
 
 STRIKES: dict[str, Callable[[Strikes], None]] = {

@@ -81,6 +81,8 @@ class Connection:
         self._cluster_id = cluster_id
         self._identity: Pending | None = None
         self._held_until = 0.0
+        self.together = False
+        """While it is set, requests wait for the next one, to be sent in one piece."""
         with error_counts.connecting(config.alias):
             self._line = handshake.open_line(config, host, port)
         self._outgoing = Outgoing(self._line)
@@ -223,7 +225,8 @@ class Connection:
         self._pending.append(pending)
         try:
             self._outgoing.put(buffers)
-            self._send_some()
+            if not self.together:
+                self._send_some()
         except OSError as error:
             self._break(error)
         if len(self._pending) == 1:
