@@ -9,7 +9,7 @@ away at that moment, and comes back.
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 import signal
 from typing import TYPE_CHECKING
 import uuid
@@ -24,6 +24,7 @@ from mirror.batches.writing import write
 from mirror.clusters import hanging
 from mirror.clusters.hanging import HangingLook
 from mirror.clusters.transactions import Producer
+from mirror.errors import ClusterError
 from mirror.offsets import runs
 from mirror.playground.brokers import playground
 from mirror.relay.target import MAX_IN_FLIGHT
@@ -32,6 +33,8 @@ from tests.harness.cases import cases
 from tests.harness.connections import connected
 from tests.harness.cut_off import leader_of
 from tests.harness.load import NumberedLoad
+from tests.harness.mishaps import Mishap, Rule
+from tests.harness.proxy import BrokerProxy
 from tests.harness.slot_processes import Point, SignalAt, SlotProcess
 from tests.harness.slots import SparklessFlow
 from tests.harness.waiting import wait_for
@@ -438,3 +441,37 @@ def test_what_a_later_owner_has_open_is_its_own(
         second.commit()
     with Witness(bootstrap) as witness:
         witness.assert_exactly(topic_name, {0: [b"k"]})
+
+
+@pytest.mark.parametrize(
+    "mishaps",
+    [
+        [Rule(api="EndTxn", mishap=Mishap.LOST)],
+        [
+            Rule(api="AddPartitionsToTxn", mishap=Mishap.ERROR, code=7),
+            Rule(api="EndTxn", mishap=Mishap.LOST),
+        ],
+    ],
+    ids=["request lost", "timed out and lost"],
+)
+def test_a_commit_that_is_lost_on_the_way_is_asked_for_again(
+    clusters: dict[str, PlaygroundCluster], topic_name: str, mishaps: list[Rule]
+) -> None:
+    """A partition that was added to be committed is not left to the next take-over,
+    which would abort the records there, although the request to commit was lost.
+    """
+    bootstrap = clusters["b"].bootstrap
+    create_topic(bootstrap, topic_name)
+    with BrokerProxy(bootstrap) as proxy, connected(proxy.bootstrap) as cluster:
+        producer = Producer(
+            cluster, transactional_id=topic_name, transaction_timeout_ms=30_000
+        )
+        producer.take_over()
+        rules = [replace(each) for each in mishaps]
+        with proxy.rules(*rules), pytest.raises(ClusterError):
+            producer.end_also([(topic_name, 0)], committed=True)
+    assert all(each.hits == 1 for each in rules)
+    wait_for(
+        lambda: _described(bootstrap, topic_name).state.name == "COMPLETE_COMMIT",
+        pause=_ASKING_SECONDS,
+    )
