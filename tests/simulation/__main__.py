@@ -61,7 +61,9 @@ def _found(name: str, arguments: argparse.Namespace) -> bool:
     with ProcessPoolExecutor(arguments.jobs) as pool:
         part = functools.partial(mutated, name)
         for verdict in pool.map(part, seeds, chunksize=2):
-            if verdict.wrong:
+            if verdict.wrong and histories.judged(verdict.seed).wrong:
+                print(f"seed {verdict.seed} is wrong without {name}", flush=True)
+            elif verdict.wrong:
                 took = time.perf_counter() - began
                 wrong = verdict.wrong.strip().splitlines()[-1]
                 print(f"{name}: seed {verdict.seed}, {took:.1f} s: {wrong}", flush=True)

@@ -286,7 +286,7 @@ class Strikes:
         """
         transactions = self._target.transactions
         transactions.skips_leaderless = True
-        transactions.skipped = lambda: self._may_kill_worker_soon(0.1)
+        transactions.skipped = lambda: self._may_kill_worker_soon(0.4)
         if self._world.random.random() < 0.5:
             self.elect()
         else:

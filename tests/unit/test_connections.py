@@ -137,6 +137,25 @@ def test_a_good_connection_is_kept(ends: tuple[Broker, Cluster]) -> None:
     assert len(broker.taken) == 2
 
 
+def test_what_must_not_arrive_alone_waits_for_the_next(
+    ends: tuple[Broker, Cluster],
+) -> None:
+    """Requests that belong together leave with the last of them: a process that dies
+    before it leaves none of them behind.
+    """
+    broker, cluster = ends
+    used = _used(cluster)
+    used.together = True
+    first = used.send(_find())
+    poller = select.poll()
+    poller.register(used, select.POLLIN)
+    assert not poller.poll(100)
+    assert broker.taken[-1].asked.count("FindCoordinator") == 1
+    used.together = False
+    second = used.send(_find())
+    assert [each.result().node_id for each in (first, second)] == [1, 1]
+
+
 @pytest.mark.parametrize("ends", ["tls"], indirect=True)
 def test_words_of_tls_itself_do_not_end_a_line(
     ends: tuple[Broker, Cluster],
