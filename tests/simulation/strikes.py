@@ -60,12 +60,13 @@ class Strikes:
         if alive := [w.process for w in self._flow.workers if w.process.alive]:
             random.choice(alive).kill_at_send = random.randrange(most)
 
-    def _may_kill_worker_soon(self, chance: float = 0.5) -> None:
+    def _may_kill_worker(self, chance: float, seconds: tuple[float, ...]) -> None:
         """A machine that dies may have a worker beside its broker."""
         random = self._world.random
         if random.random() < chance:
-            seconds = random.choice((0.0, 0.2, 0.5, 1.0))
-            self._world.after(seconds, lambda: self.kill_worker_at_send(10))
+            self._world.after(
+                random.choice(seconds), lambda: self.kill_worker_at_send(10)
+            )
 
     def kill_driver(self) -> None:
         process = self._flow.driver
@@ -162,7 +163,7 @@ class Strikes:
         if end % 2 and len(nodes) > 1 and partition.leader in nodes:
             nodes.remove(partition.leader)
             self._cut_off(self._source, partition.leader)
-            self._may_kill_worker_soon()
+            self._may_kill_worker(0.5, (0.0, 0.02, 0.2))
         markers = [b for b in partition.log.batches if b.control and b.last >= end]
         self._source.elect(where, self._world.random.choice(nodes), lose_from=end)
         # Without them nobody could read on, until somebody ends these transactions.
@@ -286,7 +287,7 @@ class Strikes:
         """
         transactions = self._target.transactions
         transactions.skips_leaderless = True
-        transactions.skipped = lambda: self._may_kill_worker_soon(0.4)
+        transactions.skipped = lambda: self._may_kill_worker(0.4, (0.0, 0.2, 0.5, 1.0))
         if self._world.random.random() < 0.5:
             self.elect()
         else:
