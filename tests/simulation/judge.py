@@ -253,27 +253,22 @@ class Judge:
         """
         self.look()
         lost = self._lost()
+
+        def is_missing(record: Written) -> bool:
+            return bool(
+                record.committed
+                and record.where not in excused
+                and record.name not in self.copies
+                and record.name not in self._went
+                and not self._too_early(record)
+                and not _explained(record, lost)
+            )
+
         for record in self._writer.records.values():
-            if (
-                record.committed
-                and record.where not in excused
-                and record.name not in self.copies
-                and record.name not in self._went
-                and not self._too_early(record)
-                and self._is_there(record)
-                and not _explained(record, lost)
-            ):
+            if is_missing(record) and self._is_there(record):
                 return f"{record.name!r} at {record.where}@{record.offset}"
-        for record in self._deleted:
-            if (
-                record.committed
-                and record.where not in excused
-                and record.name not in self.copies
-                and record.name not in self._went
-                and not self._too_early(record)
-                and not _explained(record, lost)
-            ):
-                return f"deleted {record.name!r} at {record.where}@{record.offset}"
+        for record in filter(is_missing, self._deleted):
+            return f"deleted {record.name!r} at {record.where}@{record.offset}"
         return ""
 
     def _too_early(self, record: Written) -> bool:
