@@ -28,6 +28,15 @@ class TrafficSettings(Section):
         "source's brokers names it. Records are then read from a replica there, if the "
         "brokers' replica.selector.class chooses by rack. Null: from leaders.",
     )
+    linger_ms: Whole = setting(
+        default=6,
+        ge=0,
+        le=1000,
+        description="While few records come, how long the source's brokers wait for "
+        "more of them, so that one transaction copies what would need several. It "
+        "costs that much latency and saves most of a small flow's CPU; a record that "
+        "comes alone, and a load that fills transactions, does not wait. 0: never.",
+    )
     max_bytes_per_second: Whole | None = setting(
         default=None,
         ge=10_000,

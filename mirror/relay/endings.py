@@ -3,8 +3,9 @@
 Main type: `Endings`. Brokers 4.x skip a partition that has no leader when a transaction
 is committed (`clusters.hanging`), and a slot need not notice. If the same id wrote
 there again and then had to abort, the abort would take the committed records with it.
-So a slot uses an id again only when the leaders say that nothing of it is open. If that
-takes too long, it takes over, which gets the missing markers written.
+So a slot uses an id again only when the leaders say that nothing of it is open. Small
+transactions are asked about together, once the next one needs the id of one of them. If
+that takes too long, the slot takes over, which gets the missing markers written.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ TopicPartition = tuple[str, int]
 
 _FIRST_SECONDS = 0.001
 """On a near cluster, markers usually arrive within this time."""
+_COMPANY_SECONDS = 0.05
+"""How long the ending of an id that is not needed yet waits to be asked with others."""
 _LONGEST_SECONDS = 0.1
 _PATIENCE_SECONDS = 5.0
 """A take-over before all markers are written waits for them, so this may be short."""
@@ -38,10 +41,9 @@ class _Ending:
     """A transaction, and where it may be open."""
 
     producer_id: int
-    asked: dict[int, dict[str, list[int]]]
-    """Its partitions by leader."""
+    partitions: tuple[TopicPartition, ...]
     at: float
-    """When to ask, monotonic; while `pending` is empty."""
+    """From when on to ask, monotonic; while `pending` is empty."""
     patience: float
     pause: float = _FIRST_SECONDS
     pending: list[Pending] = field(default_factory=list)
@@ -53,6 +55,9 @@ class Endings:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._endings: dict[str, _Ending] = {}
+        self._topics: Mapping[str, Topic] = {}
+        self.next_id: str | None = None
+        """The id of the next transaction: whether its last one ended is asked first."""
 
     def begin(self) -> None:
         """Forget them all: the slot is taking over."""
@@ -65,11 +70,14 @@ class Endings:
         partitions: Iterable[TopicPartition],
         topics: Mapping[str, Topic],
     ) -> None:
-        """Find out when this id's transaction has ended in these partitions."""
+        """Find out when this id's transaction has ended in these partitions. Until the
+        next take-over, `topics` tell of each partition the same leader.
+        """
         now = time.monotonic()
+        self._topics = topics
         self._endings[transactional_id] = _Ending(
             producer_id=producer_id,
-            asked=hanging.by_leader(topics, partitions),
+            partitions=tuple(partitions),
             at=now + _FIRST_SECONDS,
             patience=now + _PATIENCE_SECONDS,
         )
@@ -90,8 +98,16 @@ class Endings:
     @property
     def again_in(self) -> float | None:
         """Seconds until `advance` has something to do even without an answer."""
-        due = [each.at for each in self._endings.values() if not each.pending]
+        due = [
+            self._alone_at(name, each)
+            for name, each in self._endings.items()
+            if not each.pending
+        ]
         return max(0.0, min(due) - time.monotonic()) if due else None
+
+    def _alone_at(self, transactional_id: str, ending: _Ending) -> float:
+        """When to ask about it even if there is nothing else to ask."""
+        return ending.at + (0 if transactional_id == self.next_id else _COMPANY_SECONDS)
 
     def advance(self) -> None:
         """Ask leaders, and read what they answered, without waiting.
@@ -103,26 +119,36 @@ class Endings:
         for transactional_id, ending in tuple(self._endings.items()):
             if ending.pending and all(each.answered for each in ending.pending):
                 self._read(transactional_id, ending)
-            elif not ending.pending and time.monotonic() >= ending.at:
-                self._ask(transactional_id, ending)
+        if self.again_in == 0:
+            self._ask()
 
     def finish(self) -> None:
         """Wait until all have ended. Raises as `advance` does."""
         while self._endings:
+            self.next_id = next(iter(self._endings))
             time.sleep(self.again_in or 0.0)
             self.advance()
             for ending in self._endings.values():
                 for pending in ending.pending:
                     pending.result()
 
-    def _ask(self, transactional_id: str, ending: _Ending) -> None:
-        sent = (
+    def _ask(self) -> None:
+        """Ask about all that may have ended, together."""
+        now = time.monotonic()
+        due = {
+            name: each
+            for name, each in self._endings.items()
+            if not each.pending and now >= each.at
+        }
+        where = dict.fromkeys(key for each in due.values() for key in each.partitions)
+        sent = [
             hanging.ask(self._cluster, leader, names)
-            for leader, names in ending.asked.items()
-        )
-        ending.pending = [each for each in sent if each is not None]
-        if not ending.pending:
-            del self._endings[transactional_id]
+            for leader, names in hanging.by_leader(self._topics, where).items()
+        ]
+        for name, ending in due.items():
+            ending.pending = [each for each in sent if each is not None]
+            if not ending.pending:
+                del self._endings[name]
 
     def _read(self, transactional_id: str, ending: _Ending) -> None:
         left = []

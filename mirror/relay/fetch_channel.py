@@ -31,6 +31,8 @@ Place = tuple[int, int, str]
 
 MAX_WAIT_MS = 500
 """How long a broker waits for news before it answers that there are none."""
+LINGER_BYTES = 64 << 10
+"""A broker that lingers answers at once when it has so many."""
 _LAST_EPOCH = (1 << 31) - 1
 
 
@@ -56,6 +58,8 @@ class FetchChannel:
     number: int
     rack: str = ""
     """Where we are, if the broker may name a replica there instead of answering."""
+    linger_ms: int = 0
+    """How long the broker waits for more records when few come."""
     session: int = 0
     epoch: int = 0
     asked: dict[TopicPartition, int] = field(default_factory=dict)
@@ -72,6 +76,10 @@ class FetchChannel:
     """When it last answered, monotonic; 0 if it has not."""
     size: int = 0
     """Of its last answer, in bytes: what the next one may bring."""
+    lingers: bool = False
+    """Whether records come so fast that waiting for more of them is worth it."""
+    served: float = 0.0
+    """When its last records came, monotonic; 0 if none have."""
     looked: float = field(default_factory=time.monotonic)
     """When its partitions' replicas were last chosen, monotonic."""
 
@@ -85,8 +93,9 @@ class FetchChannel:
         it: brokers keep only so many.
         """
         return FetchChannel(
-            self.node, self.number, self.rack, self.session, answered=self.answered
-        )
+            self.node, self.number, self.rack, self.linger_ms,
+            session=self.session, answered=self.answered,
+        )  # fmt: skip
 
     def forget(self) -> None:
         """Begin a new session with the next request."""
@@ -110,7 +119,8 @@ class FetchChannel:
             self.by_id = spoken >= fetch_by_id.VERSION and NO_ID not in ids.values()
         all_terms: dict[str, Any] = {
             **terms,
-            "max_wait_ms": MAX_WAIT_MS,
+            "max_wait_ms": self.linger_ms if self.lingers else MAX_WAIT_MS,
+            "min_bytes": LINGER_BYTES if self.lingers else 1,
             "session": fetch.Session(self.session, self.epoch),
             "forgotten": forgotten if goes_on else (),
             "rack": self.rack,
@@ -150,4 +160,15 @@ class FetchChannel:
         self.session = session
         self.epoch = self.epoch % _LAST_EPOCH + 1 if session else 0
         decoded = fetch_by_id.decode(body, names) if self.by_id else fetch.decode(body)
-        return list(error_counts.noting(cluster, decoded))
+        found = list(error_counts.noting(cluster, decoded))
+        self._learn_linger(now, any(part.start < part.end for part in found))
+        return found
+
+    def _learn_linger(self, now: float, served: bool) -> None:
+        """Let the broker linger from the second of two answers on that come faster
+        than it would, until it waits in vain: a lone record does not wait.
+        """
+        soon = now - self.served < self.linger_ms / 2000
+        self.lingers = served and (self.lingers or soon)
+        if served:
+            self.served = now

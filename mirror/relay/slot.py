@@ -76,10 +76,9 @@ class Slot:
             isolation=fetch.READ_COMMITTED
             if flow.isolation_level == "read_committed"
             else fetch.READ_UNCOMMITTED,
-            max_bytes=FETCH_BYTES,
-            partition_max_bytes=PARTITION_BYTES,
-            rack=flow.rack or "",
-        )
+            max_bytes=FETCH_BYTES, partition_max_bytes=PARTITION_BYTES,
+            rack=flow.rack or "", linger_ms=flow.linger_ms,
+        )  # fmt: skip
         records = TransactionRecords.of(flow.source, flow.separator)
         self._writer = TargetWriter(
             self._target,

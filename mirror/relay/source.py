@@ -63,10 +63,12 @@ class SourceReader:
         max_bytes: int,
         partition_max_bytes: int,
         rack: str = "",
+        linger_ms: int = 0,
     ) -> None:
         self.pace = Pace()
         """How much to read per second."""
         self._nearest = Nearest(rack)
+        self._linger_ms = linger_ms
         self._cluster = cluster
         self._isolation = isolation
         self._max_bytes = max_bytes
@@ -119,7 +121,7 @@ class SourceReader:
         rack = self._nearest.rack_for(key)
         at = (node, number % self._channels_each, rack)
         if at not in self._channels:
-            self._channels[at] = FetchChannel(*at)
+            self._channels[at] = FetchChannel(*at, self._linger_ms)
         if (last := self._channel_of.get(key)) is not None:
             last.moved[key] = None
         self._channel_of[key] = self._channels[at]

@@ -103,6 +103,7 @@ class TargetWriter:
             cluster=cluster, records=records, copies=self._copies, quota=self.quota
         )
         self._next = 0
+        self._endings.next_id = self._producers[0].transactional_id
         self._under_way: deque[TransactionPath] = deque()
         self._events: list[Committed] = []
         self._channels = _in_turn()
@@ -189,6 +190,7 @@ class TargetWriter:
         """
         producer = self._producers[self._next]
         self._next = (self._next + 1) % len(self._producers)
+        self._endings.next_id = self._producers[self._next].transactional_id
         # Changing connections could let this one overtake those in flight.
         if not self._under_way:
             self._divided = self._worth_dividing(producer, transaction)

@@ -103,10 +103,10 @@ def _key(request: Request, topic: Any, number: int) -> tuple[Any, int]:
 def _parts(
     request: Request, asked: Any, session: Session | None, *, full: bool
 ) -> tuple[list[tuple[Any, Any]], bool]:
-    """What to answer of each partition, and whether any of it is news."""
+    """What to answer of each partition, and whether it is news enough."""
     entry = request.kind.FetchableTopicResponse.PartitionData
     names = {seen.id: name for name, seen in request.broker.view.items()}
-    found, news = [], False
+    found, news, size = [], False, 0
     room = request.body.max_bytes
     for (key, number), part in asked.items():
         name = key if isinstance(key, str) else names.get(key)
@@ -166,10 +166,11 @@ def _parts(
                     epoch=diverging[0], end_offset=diverging[1]
                 )
             found.append((key, made))
-            news = news or bool(records) or bool(error) or diverging is not None
+            news = news or bool(error) or diverging is not None
+            size += len(records)
             if session is not None:
                 session.told[key, number] = state
-    return found, news
+    return found, news or size >= request.body.min_bytes
 
 
 def list_offsets(request: Request) -> bool:

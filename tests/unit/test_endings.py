@@ -59,6 +59,7 @@ def _expecting(*nodes: int) -> Endings:
     made = Endings(SimpleNamespace(alias="B"))
     partitions = [("t", number) for number in range(len(nodes))]
     made.expect("id", _PID, partitions, _topics(*nodes))
+    made.next_id = "id"
     return made
 
 
@@ -120,3 +121,36 @@ def test_brokers_that_cannot_be_asked_skip_no_marker(
     made = _expecting(1)
     _pass(leaders, made)
     assert not made.awaits("id")
+
+
+def test_one_question_asks_about_several_transactions(leaders: Leaders) -> None:
+    """Small transactions are asked about when the next one needs the id of one of them,
+    all of them together; one that stays open does not keep the others.
+    """
+    made = _expecting(1, 1)
+    made.next_id = "third"
+    made.expect("other", _PID + 1, [("t", 1), ("t", 2)], _topics(1, 1, 1))
+    leaders.now += 0.01
+    made.advance()
+    assert not leaders.asked
+
+    leaders.open_in = {("t", 1): _PID + 1}
+    made.next_id = "id"
+    made.advance()
+    made.advance()
+    assert leaders.asked == [(1, {"t": [0, 1, 2]})]
+    assert not made.awaits("id")
+    assert made.awaits("other")
+
+
+def test_an_id_that_is_not_needed_is_asked_about_all_the_same(leaders: Leaders) -> None:
+    """A partition whose marker is missing hides what follows from its readers, however
+    long the next transaction is away.
+    """
+    leaders.open_in = {("t", 0): _PID}
+    made = _expecting(1)
+    made.next_id = "another"
+    assert 0 < (made.again_in or 0.0) < 0.1
+    _pass(leaders, made)
+    assert leaders.asked == [(1, {"t": [0]})]
+    assert made.awaits("id")

@@ -105,7 +105,7 @@ class _Cluster:
 
 
 def _reader(
-    cluster: _Cluster, leaders: Sequence[int], *, rack: str = ""
+    cluster: _Cluster, leaders: Sequence[int], *, rack: str = "", linger_ms: int = 0
 ) -> SourceReader:
     """Reads one partition of each of these leaders, numbered in this order."""
     reader = SourceReader(
@@ -114,6 +114,7 @@ def _reader(
         max_bytes=16 * _MIB,
         partition_max_bytes=4 * _MIB,
         rack=rack,
+        linger_ms=linger_ms,
     )
     topic = Topic(
         name="t",
@@ -224,6 +225,42 @@ def _came(reader: SourceReader, connection: _Connection) -> list[int]:
     """The partitions that have records in the answer read now."""
     answer = next(reader.read(cast("Any", {connection})))
     return [part.partition for part in answer.fetched]
+
+
+def _terms(connection: _Connection) -> tuple[int, int]:
+    """Of the last request: how long the broker waits, and for how many bytes."""
+    request = FetchRequest.decode(connection.requests[-1], version=fetch.VERSION)
+    return request.max_wait_ms, request.min_bytes
+
+
+@pytest.mark.parametrize("linger_ms", [6, 0])
+def test_a_leader_lingers_while_records_come_fast(
+    monkeypatch: pytest.MonkeyPatch, linger_ms: int
+) -> None:
+    """It is asked to wait for more records once two answers with records come within
+    half of the time, and for the first record again when it has waited in vain; with a
+    linger of 0, never.
+    """
+    cluster = _Cluster(far=False)
+    reader = _reader(cluster, [1], linger_ms=linger_ms)
+    reader.ask()
+    connection = cluster.made[1, "fetch 0"]
+    at_once, lingering = (500, 1), (6, 64 << 10) if linger_ms else (500, 1)
+    now = 100.0
+    for after_ms, answer, then in (
+        (0, _news(0), at_once),
+        (4, _news(0), at_once),
+        (2, _news(0), lingering),
+        (7, _news(0), lingering),
+        (7, _NO_NEWS, at_once),
+        (7, _news(0), at_once),
+    ):
+        now += after_ms / 1000
+        monkeypatch.setattr(time, "monotonic", lambda now=now: now)
+        connection.answer = answer
+        list(reader.read(cast("Any", {connection})))
+        reader.ask()
+        assert _terms(connection) == then
 
 
 def _with_news_of(partitions: int) -> tuple[SourceReader, _Connection]:

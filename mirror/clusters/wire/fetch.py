@@ -89,6 +89,7 @@ def encode(  # noqa: PLR0913  a request has that many fields
     *,
     isolation: int,
     max_wait_ms: int,
+    min_bytes: int = 1,
     max_bytes: int,
     partition_max_bytes: int,
     session: Session = NO_SESSION,
@@ -111,7 +112,9 @@ def encode(  # noqa: PLR0913  a request has that many fields
             )
         )
     parts = [
-        _HEAD.pack(-1, max_wait_ms, 1, max_bytes, isolation, session.id, session.epoch),
+        _HEAD.pack(
+            -1, max_wait_ms, min_bytes, max_bytes, isolation, session.id, session.epoch
+        ),
         _INT32.pack(len(topics)),
     ]
     for name, partitions in topics:

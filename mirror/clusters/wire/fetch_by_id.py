@@ -43,6 +43,7 @@ def encode(  # noqa: PLR0913  a request has that many fields
     ids: Mapping[str, uuid.UUID],
     isolation: int,
     max_wait_ms: int,
+    min_bytes: int = 1,
     max_bytes: int,
     partition_max_bytes: int,
     session: Session,
@@ -66,7 +67,9 @@ def encode(  # noqa: PLR0913  a request has that many fields
             + _NO_TAGS
         )
     parts = [
-        _HEAD.pack(-1, max_wait_ms, 1, max_bytes, isolation, session.id, session.epoch),
+        _HEAD.pack(
+            -1, max_wait_ms, min_bytes, max_bytes, isolation, session.id, session.epoch
+        ),
         uvarint(len(topics) + 1),
     ]
     for name, partitions in topics:
