@@ -72,6 +72,8 @@ class FetchChannel:
     """Whether requests name topics by id."""
     rests_until: float = 0.0
     """Until when the broker throttles us and reads no requests; monotonic."""
+    sent: float = 0.0
+    """When its last request was sent, monotonic."""
     answered: float = 0.0
     """When it last answered, monotonic; 0 if it has not."""
     size: int = 0
@@ -131,6 +133,7 @@ class FetchChannel:
         else:
             version = fetch.VERSION
             request = fetch.encode(wanted, **all_terms)
+        self.sent = time.monotonic()
         self.pending = connection.send_buffers(
             fetch.API_KEY, version, [request], flexible=self.by_id
         )

@@ -27,6 +27,7 @@ from mirror.errors import (
     LeaderError,
     UnreachableError,
 )
+from mirror.relay.by_name import require_same_topics
 from mirror.relay.fetch_channel import MAX_WAIT_MS, FetchAnswer, FetchChannel
 from mirror.relay.nearest import LOOK_SECONDS, PATIENCE_SECONDS, Nearest
 from mirror.relay.pace import Pace
@@ -227,6 +228,7 @@ class SourceReader:
                     continue
                 if self.again_in:
                     return
+                require_same_topics(self._cluster, channel, self._ids)
                 try:
                     self._ask(channel)
                 except ClusterError as error:
@@ -248,8 +250,7 @@ class SourceReader:
                         self._ask_leader(key)
 
     def _ask_leader(self, key: TopicPartition) -> None:
-        channel = self._channel_of[key]
-        self._read_from(self._leaders[key].node, key, channel.number)
+        self._read_from(self._leaders[key].node, key, self._channel_of[key].number)
 
     def _is_read(self, key: TopicPartition, channel: FetchChannel) -> bool:
         return key in self._offsets and self._channel_of.get(key) is channel
@@ -382,9 +383,8 @@ class SourceReader:
     def _is_answer(self, part: Fetched, channel: FetchChannel) -> bool:
         """Whether it belongs to what we ask now, and is to be believed."""
         key = (part.topic, part.partition)
-        if not self._is_read(key, channel):
-            return False
-        if self._offsets[key] != channel.asked.get(key):
+        asked = channel.asked.get(key)
+        if not self._is_read(key, channel) or self._offsets[key] != asked:
             return False
         if channel.rack and 0 <= part.nearer != channel.node:
             self._read_from(part.nearer, key, channel.number)

@@ -6,6 +6,7 @@ from collections import Counter
 import math
 import struct
 import time
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 import uuid
 
@@ -25,7 +26,7 @@ from mirror.offsets.progress import Position
 from mirror.relay.source import SourceReader
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from mirror.clusters.cluster import Cluster
 
@@ -92,6 +93,9 @@ class _Cluster:
         self.why = why
         self.made: dict[tuple[int, str], _Connection] = {}
         self.patience: dict[int, float] = {}
+        self.ids: dict[str, uuid.UUID] = {}
+        self.named: list[int] = []
+        """The brokers that were asked for the ids of topics."""
 
     def connection(self, node: int, purpose: str, *, seconds: float) -> _Connection:
         # Only a follower, which others can stand in for, is waited for in seconds.
@@ -99,6 +103,10 @@ class _Cluster:
         if node == 3 and self.why is not None:
             raise self.why
         return self.made.setdefault((node, purpose), _Connection())
+
+    def topics(self, names: Collection[str], *, node: int) -> dict[str, Any]:
+        self.named.append(node)
+        return {name: SimpleNamespace(topic_id=self.ids[name]) for name in names}
 
     def drop(self, purpose: str) -> None:
         self.made = {key: each for key, each in self.made.items() if key[1] != purpose}
@@ -123,6 +131,7 @@ def _reader(
         error=0,
         replication_factor=1,
     )
+    cluster.ids["t"] = topic.topic_id
     positions = {("t", p): Position(offset=7) for p in topic.leaders}
     reader.assign(positions, {"t": topic})
     return reader
@@ -261,6 +270,30 @@ def test_a_leader_lingers_while_records_come_fast(
         list(reader.read(cast("Any", {connection})))
         reader.ask()
         assert _terms(connection) == then
+
+
+@pytest.mark.parametrize("seconds", [0.9, 1.1])
+@pytest.mark.parametrize("again", [False, True])
+def test_after_a_pause_a_leader_that_is_asked_by_name_names_its_topics(
+    monkeypatch: pytest.MonkeyPatch, seconds: float, again: bool
+) -> None:
+    """While no fetch waits at a broker before 3.1, a topic may be deleted and created
+    again there: to go on reading at the same offset would skip its first records. While
+    fetches follow each other, the broker itself tells.
+    """
+    monkeypatch.setattr(time, "monotonic", lambda: 100.0)
+    reader, connection = _with_news_of(1)
+    cluster = cast("_Cluster", reader._cluster)
+    if again:
+        cluster.ids["t"] = uuid.uuid4()
+    monkeypatch.setattr(time, "monotonic", lambda: 100.0 + seconds)
+    if again and seconds > 1:
+        with pytest.raises(UnreachableError, match="t was deleted or created again"):
+            reader.ask()
+    else:
+        reader.ask()
+    assert cluster.named == ([1] if seconds > 1 else [])
+    assert len(connection.requests) == (1 if again and seconds > 1 else 2)
 
 
 def _with_news_of(partitions: int) -> tuple[SourceReader, _Connection]:

@@ -41,8 +41,8 @@ _CLIENT: dict[str, str] = {
     **dict.fromkeys(
         ("buffer.memory", "max.in.flight.requests.per.connection"), _MEMORY
     ),
-    "linger.ms": "what was read is written at once; linger_ms of a flow says how long the "
-    "source's brokers wait for more when few records come",
+    "linger.ms": "what was read is written at once; linger_ms of a flow says how long "
+    "the source's brokers wait for more when few records come",
     "config.providers": _PROVIDERS,
     "bootstrap.servers": "A.bootstrap.servers names a cluster's brokers",
     "acks": "mirror always waits until all replicas in sync have a record, as acks = "
