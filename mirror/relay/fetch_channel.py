@@ -90,6 +90,14 @@ class FetchChannel:
         """Of its connection: one for requests with a rack, one for those without."""
         return f"fetch {self.number}" + (" nearest" if self.rack else "")
 
+    def rests(self, *, together: bool) -> bool:
+        """Whether it is not to be asked now. `together`: later, if it lingers. But only
+        a fetch by name that waits hears that a topic was deleted.
+        """
+        if together and self.lingers and self.by_id:
+            return True
+        return time.monotonic() < self.rests_until
+
     def renewed(self) -> FetchChannel:
         """The same without partitions. It replaces the old session instead of adding to
         it: brokers keep only so many.
@@ -171,7 +179,7 @@ class FetchChannel:
         """Let the broker linger from the second of two answers on that come faster
         than it would, until it waits in vain: a lone record does not wait.
         """
-        soon = now - self.served < self.linger_ms / 2000
+        soon = now - self.served < self.linger_ms / 1000
         self.lingers = served and (self.lingers or soon)
         if served:
             self.served = now

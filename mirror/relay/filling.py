@@ -7,10 +7,13 @@ transaction being filled or written (`rewriters_for`). It writes nothing.
 
 from __future__ import annotations
 
+import math
+import time
 from typing import TYPE_CHECKING
 
 from mirror.batches import codecs
 from mirror.relay import provenance
+from mirror.relay.fetch_channel import LINGER_BYTES
 from mirror.relay.pending_transaction import PendingTransaction
 from mirror.relay.rewrite import Rewriter
 from mirror.relay.target import MAX_IN_FLIGHT
@@ -37,6 +40,8 @@ _LEAST_BYTES = 1 << 20
 _TELLING_BYTES = 64 << 10
 _LOOK_BYTES = 1 << 20
 _GROWTH_WEIGHT = 0.3
+_ANSWER_MS = 1
+"""What an answer of a near leader takes, beyond the time for which it lingers."""
 
 
 class Filling:
@@ -59,6 +64,8 @@ class Filling:
         self._rewriters = rewriters_for(plan, MAX_IN_FLIGHT + 1, schemas)
         self._free = list(self._rewriters)
         self._growth = 1.0
+        self._apart_seconds = (plan.flow.linger_ms + _ANSWER_MS) / 1000
+        self._taken = -math.inf
         self.transaction: PendingTransaction | None = None
         """The one being filled, until it can be written."""
 
@@ -98,15 +105,41 @@ class Filling:
                     meanwhile()
             self._measure(transaction)
             # Ask now, not after the next answer: a leader may be far away.
-            self._reader.ask()
+            self._reader.ask(together=self._is_small)
             if transaction.worked_bytes >= self._most_bytes:
                 break
         if not transaction.moved:
             self.transaction = None
             self.give_back(transaction)
 
+    @property
+    def again_in(self) -> float:
+        """Seconds until the transaction being filled is to be written; infinite if it
+        cannot be, or there is none. A small one takes what all leaders have that linger.
+        """
+        if self.transaction is None or not self._writer.ready:
+            return math.inf
+        if not (self._is_small and self._reader.lingers):
+            return 0.0
+        return max(0.0, self._taken + self._apart_seconds - time.monotonic())
+
+    @property
+    def _is_small(self) -> bool:
+        filled = self.transaction
+        return filled is not None and filled.fetched_bytes < LINGER_BYTES
+
+    def ask(self) -> None:
+        """Ask leaders for more. Those that linger are asked at the same time, when what
+        they sent is being written.
+
+        Raises:
+            LeaderError: as `SourceReader.ask`.
+        """
+        self._reader.ask(together=0 < self.again_in < math.inf)
+
     def take(self) -> PendingTransaction | None:
         """Hand over the filled transaction, to write it now."""
+        self._taken = time.monotonic()
         transaction, self.transaction = self.transaction, None
         return transaction
 

@@ -226,12 +226,13 @@ class Slot:
         """One round: read, fill, write. True if woken."""
         for each in self._inquiring:
             self._intake.heed(each.verdicts())
-        self._reader.ask()
+        self._filling.ask()
         room = self._filling.room
         of_target = self._writer.connections()
         of_source = self._reader.connections() if room else []
         again_in = self._writer.again_in
         longest = 1.0 if again_in is None else again_in
+        longest = min(longest, self._filling.again_in)
         longest = min(longest, self._reader.again_in or longest)
         if any(each.pending for each in self._inquiring):
             longest = min(longest, _HEAR_SECONDS)
@@ -245,7 +246,7 @@ class Slot:
         self._go_on_writing(set(of_target).intersection(ready))
         if of_source or (room and self._intake.jumps_wait):
             self._filling.fill(set(of_source).intersection(ready), self._meanwhile)
-        if self._writer.ready:
+        if not self._filling.again_in:
             self._write_next()
         return woken
 

@@ -96,9 +96,8 @@ class SourceReader:
         """Read exactly these partitions, from these positions; forget all others."""
         for purpose in {channel.purpose for channel in self._channels.values()}:
             self._cluster.drop(purpose)
-        self._channels_each = (
-            _HIGH_LATENCY_CHANNELS if self._cluster.high_latency else 1
-        )
+        far = self._cluster.high_latency
+        self._channels_each = _HIGH_LATENCY_CHANNELS if far else 1
         self._offsets = {key: each.offset for key, each in positions.items()}
         self._epochs = {key: each.leader_epoch for key, each in positions.items()}
         self._ids = {topic: topics[topic].topic_id for topic, _ in positions}
@@ -208,8 +207,9 @@ class SourceReader:
                 self._has_moved(key)
             self._ask_all()
 
-    def ask(self) -> None:
-        """Send a Fetch on every channel that has none in flight.
+    def ask(self, *, together: bool = False) -> None:
+        """Send a Fetch on every channel that has none in flight. `together`: leaders
+        that linger are asked later, at the same time.
 
         Raises:
             LeaderError: one of them cannot be reached, or refuses us.
@@ -217,14 +217,14 @@ class SourceReader:
         for key in self._foreseen:
             self._has_moved(key)
         self._foreseen = {}
-        self._ask_all()
+        self._ask_all(together=together)
 
-    def _ask_all(self) -> None:
+    def _ask_all(self, *, together: bool = False) -> None:
         if self._nearest.rack:
             self._look_again()
         for channel in sorted(self._channels.values(), key=_by_answer):
             if channel.pending is None and self._reads(channel):
-                if time.monotonic() < channel.rests_until:
+                if channel.rests(together=together):
                     continue
                 if self.again_in:
                     return
@@ -233,7 +233,7 @@ class SourceReader:
                     self._ask(channel)
                 except ClusterError as error:
                     self._lost(channel, error)
-                    self._ask_all()  # what it served, perhaps on new channels
+                    self._ask_all(together=together)  # perhaps on new channels
                     return
 
     def _look_again(self) -> None:
@@ -306,6 +306,11 @@ class SourceReader:
         pending = (channel.pending for channel in self._channels.values())
         return [each.connection for each in pending if each is not None]
 
+    @property
+    def lingers(self) -> bool:
+        """Whether a leader that was asked lingers."""
+        return any(each.pending and each.lingers for each in self._channels.values())
+
     def read_on(self) -> None:
         """Receive what has arrived meanwhile, so that leaders can keep sending."""
         for connection in self.connections():
@@ -319,11 +324,8 @@ class SourceReader:
             LeaderError: a connection failed, or an answer is overdue.
             ClusterError: a leader refused the request.
         """
-        waiting = [
-            (channel, channel.pending)
-            for channel in sorted(self._channels.values(), key=_by_answer)
-            if channel.pending is not None
-        ]
+        each = sorted(self._channels.values(), key=_by_answer)
+        waiting = [(at, at.pending) for at in each if at.pending is not None]
         for channel, pending in waiting:
             connection = pending.connection
             patience = MAX_WAIT_MS / 1000 + connection.timeout_seconds
@@ -347,11 +349,8 @@ class SourceReader:
             LeaderError: it is a leader, and not to be reached.
             ClusterError: it is a leader, and refused the request.
         """
-        theirs = [
-            key
-            for key, its in self._channel_of.items()
-            if its.node == channel.node and key in self._offsets
-        ]
+        of = self._channel_of.items()
+        theirs = [k for k, its in of if its.node == channel.node and k in self._offsets]
         near = [key for key in theirs if self._is_near(key, channel)]
         for key in near:
             self.distrust(key)

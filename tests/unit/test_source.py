@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 import math
 import struct
 import time
@@ -23,6 +24,7 @@ from mirror.errors import (
     UnreachableError,
 )
 from mirror.offsets.progress import Position
+from mirror.relay.fetch_channel import FetchChannel
 from mirror.relay.source import SourceReader
 
 if TYPE_CHECKING:
@@ -247,8 +249,8 @@ def test_a_leader_lingers_while_records_come_fast(
     monkeypatch: pytest.MonkeyPatch, linger_ms: int
 ) -> None:
     """It is asked to wait for more records once two answers with records come within
-    half of the time, and for the first record again when it has waited in vain; with a
-    linger of 0, never.
+    that time, and for the first record again when it has waited in vain; with a linger
+    of 0, never.
     """
     cluster = _Cluster(far=False)
     reader = _reader(cluster, [1], linger_ms=linger_ms)
@@ -258,8 +260,8 @@ def test_a_leader_lingers_while_records_come_fast(
     now = 100.0
     for after_ms, answer, then in (
         (0, _news(0), at_once),
-        (4, _news(0), at_once),
-        (2, _news(0), lingering),
+        (7, _news(0), at_once),
+        (5, _news(0), lingering),
         (7, _news(0), lingering),
         (7, _NO_NEWS, at_once),
         (7, _news(0), at_once),
@@ -270,6 +272,17 @@ def test_a_leader_lingers_while_records_come_fast(
         list(reader.read(cast("Any", {connection})))
         reader.ask()
         assert _terms(connection) == then
+
+
+def test_leaders_that_linger_are_asked_together_if_that_is_safe() -> None:
+    """So that one transaction takes what all of them have; but before 3.1, only a fetch
+    that waits hears that a topic was deleted.
+    """
+    lingering = FetchChannel(1, 0, linger_ms=6, lingers=True, by_id=True)
+    assert lingering.rests(together=True)
+    assert not lingering.rests(together=False)
+    assert not replace(lingering, by_id=False).rests(together=True)
+    assert not replace(lingering, lingers=False).rests(together=True)
 
 
 @pytest.mark.parametrize("seconds", [0.9, 1.1])
