@@ -115,7 +115,7 @@ class Filling:
     @property
     def again_in(self) -> float:
         """Seconds until the transaction being filled is to be written; infinite if it
-        cannot be, or there is none. A small one takes what all leaders have that linger.
+        cannot be, or there is none. A small one waits for the leaders that linger.
         """
         if self.transaction is None or not self._writer.ready:
             return math.inf
