@@ -70,8 +70,8 @@ class Endings:
         partitions: Iterable[TopicPartition],
         topics: Mapping[str, Topic],
     ) -> None:
-        """Find out when this id's transaction has ended in these partitions. Until the
-        next take-over, `topics` tell of each partition the same leader.
+        """Find out when this id's transaction has ended in these partitions. `topics`
+        are those that the last take-over found.
         """
         now = time.monotonic()
         self._topics = topics
