@@ -213,6 +213,7 @@ class SourceReader:
 
         Raises:
             LeaderError: one of them cannot be reached, or refuses us.
+            UnreachableError: one that is asked by name means another topic now.
         """
         for key in self._foreseen:
             self._has_moved(key)
