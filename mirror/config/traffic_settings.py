@@ -34,8 +34,8 @@ class TrafficSettings(Section):
         le=1000,
         description="While few records come, how long the source's brokers wait for "
         "more of them, so that one transaction copies what would need several. It "
-        "costs that much latency and saves most of a small flow's CPU; a record that "
-        "comes alone, and a load that fills transactions, does not wait. 0: never.",
+        "costs that much latency and saves most of a small flow's CPU; neither a "
+        "record that comes alone nor a load that fills transactions waits. 0: never.",
     )
     max_bytes_per_second: Whole | None = setting(
         default=None,

@@ -56,8 +56,6 @@ class Endings:
         self._cluster = cluster
         self._endings: dict[str, _Ending] = {}
         self._topics: Mapping[str, Topic] = {}
-        self.next_id: str | None = None
-        """The id of the next transaction: whether its last one ended is asked first."""
 
     def begin(self) -> None:
         """Forget them all: the slot is taking over."""
@@ -95,22 +93,18 @@ class Endings:
             if not pending.answered
         ]
 
-    @property
-    def again_in(self) -> float | None:
+    def again_in(self, next_id: str | None) -> float | None:
         """Seconds until `advance` has something to do even without an answer."""
         due = [
-            self._alone_at(name, each)
+            each.at + (0 if name == next_id else _COMPANY_SECONDS)
             for name, each in self._endings.items()
             if not each.pending
         ]
         return max(0.0, min(due) - time.monotonic()) if due else None
 
-    def _alone_at(self, transactional_id: str, ending: _Ending) -> float:
-        """When to ask about it even if there is nothing else to ask."""
-        return ending.at + (0 if transactional_id == self.next_id else _COMPANY_SECONDS)
-
-    def advance(self) -> None:
-        """Ask leaders, and read what they answered, without waiting.
+    def advance(self, next_id: str | None) -> None:
+        """Ask leaders, and read what they answered, without waiting. `next_id`: the id
+        of the next transaction, which does not wait to be asked about with others.
 
         Raises:
             ClusterError: a leader cannot be asked or refuses, or a transaction stays
@@ -119,15 +113,15 @@ class Endings:
         for transactional_id, ending in tuple(self._endings.items()):
             if ending.pending and all(each.answered for each in ending.pending):
                 self._read(transactional_id, ending)
-        if self.again_in == 0:
+        if self.again_in(next_id) == 0:
             self._ask()
 
     def finish(self) -> None:
         """Wait until all have ended. Raises as `advance` does."""
         while self._endings:
-            self.next_id = next(iter(self._endings))
-            time.sleep(self.again_in or 0.0)
-            self.advance()
+            first = next(iter(self._endings))
+            time.sleep(self.again_in(first) or 0.0)
+            self.advance(first)
             for ending in self._endings.values():
                 for pending in ending.pending:
                     pending.result()

@@ -32,7 +32,7 @@ Place = tuple[int, int, str]
 MAX_WAIT_MS = 500
 """How long a broker waits for news before it answers that there are none."""
 LINGER_BYTES = 64 << 10
-"""A broker that lingers answers at once when it has so many."""
+"""A broker that lingers answers as soon as it has this much."""
 _LAST_EPOCH = (1 << 31) - 1
 
 

@@ -325,8 +325,8 @@ class SourceReader:
             LeaderError: a connection failed, or an answer is overdue.
             ClusterError: a leader refused the request.
         """
-        each = sorted(self._channels.values(), key=_by_answer)
-        waiting = [(at, at.pending) for at in each if at.pending is not None]
+        channels = sorted(self._channels.values(), key=_by_answer)
+        waiting = [(at, at.pending) for at in channels if at.pending is not None]
         for channel, pending in waiting:
             connection = pending.connection
             patience = MAX_WAIT_MS / 1000 + connection.timeout_seconds

@@ -103,7 +103,6 @@ class TargetWriter:
             cluster=cluster, records=records, copies=self._copies, quota=self.quota
         )
         self._next = 0
-        self._endings.next_id = self._producers[0].transactional_id
         self._under_way: deque[TransactionPath] = deque()
         self._events: list[Committed] = []
         self._channels = _in_turn()
@@ -146,7 +145,11 @@ class TargetWriter:
     @property
     def _next_is_open(self) -> bool:
         """Whether the next id's last transaction may still be open somewhere."""
-        return self._endings.awaits(self._producers[self._next].transactional_id)
+        return self._endings.awaits(self._next_id)
+
+    @property
+    def _next_id(self) -> str | None:
+        return self._producers[self._next].transactional_id
 
     @property
     def room(self) -> bool:
@@ -168,7 +171,7 @@ class TargetWriter:
     def again_in(self) -> float | None:
         """Seconds until `advance` has something to do even without an answer."""
         pauses = [path.again_in for path in self._under_way]
-        pauses.append(self._endings.again_in)
+        pauses.append(self._endings.again_in(self._next_id))
         return min((pause for pause in pauses if pause is not None), default=None)
 
     def connections(self) -> list[Connection]:
@@ -190,7 +193,6 @@ class TargetWriter:
         """
         producer = self._producers[self._next]
         self._next = (self._next + 1) % len(self._producers)
-        self._endings.next_id = self._producers[self._next].transactional_id
         # Changing connections could let this one overtake those in flight.
         if not self._under_way:
             self._divided = self._worth_dividing(producer, transaction)
@@ -227,7 +229,7 @@ class TargetWriter:
             for connection in ready:
                 connection.read_answer()
             self._advance_each()
-            self._endings.advance()
+            self._endings.advance(self._next_id)
             for connection in self.connections():
                 connection.require_answer(connection.timeout_seconds)
         except MirrorError:

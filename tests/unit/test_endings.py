@@ -59,22 +59,21 @@ def _expecting(*nodes: int) -> Endings:
     made = Endings(SimpleNamespace(alias="B"))
     partitions = [("t", number) for number in range(len(nodes))]
     made.expect("id", _PID, partitions, _topics(*nodes))
-    made.next_id = "id"
     return made
 
 
-def _pass(leaders: Leaders, made: Endings) -> None:
+def _pass(leaders: Leaders, made: Endings, next_id: str = "id") -> None:
     """Wait as long as it says, ask, and read."""
-    leaders.now += made.again_in or 0.0
-    made.advance()
-    made.advance()
+    leaders.now += made.again_in(next_id) or 0.0
+    made.advance(next_id)
+    made.advance(next_id)
 
 
 def test_each_leader_is_asked_until_nothing_is_open(leaders: Leaders) -> None:
     """Markers need a moment; other producers' transactions do not matter."""
     leaders.open_in = {("t", 0): _PID, ("t", 2): _PID + 1}
     made = _expecting(1, 2, 1)
-    made.advance()
+    made.advance("id")
     assert not leaders.asked
 
     _pass(leaders, made)
@@ -84,7 +83,7 @@ def test_each_leader_is_asked_until_nothing_is_open(leaders: Leaders) -> None:
     _pass(leaders, made)
     assert not made.awaits("id")
     assert not made.awaits("another")
-    assert made.again_in is None
+    assert made.again_in("id") is None
 
 
 def test_what_stays_open_needs_a_take_over(leaders: Leaders) -> None:
@@ -92,7 +91,7 @@ def test_what_stays_open_needs_a_take_over(leaders: Leaders) -> None:
     leaders.open_in = {("t", 1): _PID}
     made = _expecting(1, 1)
     end = leaders.now + 5
-    while leaders.now + (made.again_in or 0.0) <= end:
+    while leaders.now + (made.again_in("id") or 0.0) <= end:
         _pass(leaders, made)
     assert len(leaders.asked) < 100
     with pytest.raises(ClusterError, match="of id has ended, but not in t-1"):
@@ -128,16 +127,14 @@ def test_one_question_asks_about_several_transactions(leaders: Leaders) -> None:
     all of them together; one that stays open does not keep the others.
     """
     made = _expecting(1, 1)
-    made.next_id = "third"
     made.expect("other", _PID + 1, [("t", 1), ("t", 2)], _topics(1, 1, 1))
     leaders.now += 0.01
-    made.advance()
+    made.advance("third")
     assert not leaders.asked
 
     leaders.open_in = {("t", 1): _PID + 1}
-    made.next_id = "id"
-    made.advance()
-    made.advance()
+    made.advance("id")
+    made.advance("id")
     assert leaders.asked == [(1, {"t": [0, 1, 2]})]
     assert not made.awaits("id")
     assert made.awaits("other")
@@ -149,8 +146,7 @@ def test_an_id_that_is_not_needed_is_asked_about_all_the_same(leaders: Leaders) 
     """
     leaders.open_in = {("t", 0): _PID}
     made = _expecting(1)
-    made.next_id = "another"
-    assert 0 < (made.again_in or 0.0) < 0.1
-    _pass(leaders, made)
+    assert 0 < (made.again_in("another") or 0.0) < 0.1
+    _pass(leaders, made, "another")
     assert leaders.asked == [(1, {"t": [0]})]
     assert made.awaits("id")

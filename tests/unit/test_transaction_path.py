@@ -91,8 +91,6 @@ class Copies:
 class Endings:
     """Transactions that may still be open in some partition."""
 
-    again_in = None
-
     def __init__(self, *_: Any) -> None:
         self.open: set[str] = set()
 
@@ -105,7 +103,10 @@ class Endings:
     def connections(self) -> list[Any]:
         return []
 
-    def advance(self) -> None:
+    def again_in(self, _: str | None) -> None:
+        pass
+
+    def advance(self, _: str | None) -> None:
         pass
 
 
