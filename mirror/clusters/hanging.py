@@ -6,8 +6,9 @@ never written. The transaction stays open there and hides everything after it fr
 records as well.
 Main function: `complete`, which gets the missing markers written. A transaction that is
 still open after its producer id was taken over is such a one. Its partitions are added
-to one more transaction, which writes nothing and ends as the first one did. `ask` and
-`read` find out what is open without waiting.
+to one more transaction, which writes nothing and ends as the first one did: the
+producer knows how, or a `Witness` does. `ask` and `read` find out what is open without
+waiting.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 import struct
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from kafka.protocol.admin import (
     DescribeProducersRequest,
@@ -28,7 +29,7 @@ from mirror.clusters.wire.fields import Fields
 from mirror.errors import NoLeaderError, PartitionError, UnreachableError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Collection, Iterable, Iterator
 
     from mirror.clusters.cluster import Cluster
     from mirror.clusters.topics import Topic
@@ -85,18 +86,30 @@ class HangingLook:
     """Partitions whose leader did not tell what is open there, with the reason."""
 
 
+class Witness(Protocol):
+    """Tells how a transaction ended that its own producer does not know about."""
+
+    def was_committed(
+        self, producer_id: int, epoch: int, left_open: Collection[TopicPartition]
+    ) -> bool | None:
+        """Of a v2 transaction, whose epoch is its own; None if unknown."""
+
+
 def complete(
     cluster: Cluster,
     producers: Sequence[Producer],
     topics: Mapping[str, Topic],
     partitions: Iterable[TopicPartition],
+    *,
+    witness: Witness | None = None,
 ) -> HangingLook:
     """End what the producers' transactions left open in these partitions; call it right
     after taking over. Partitions that we may not read are left out, and so are
     transactions of an owner that took over after us.
 
     Raises:
-        ClusterError: a coordinator does not answer, or refuses.
+        ClusterError: a coordinator does not answer, or refuses, or the witness cannot
+            look.
     """
     left_open, unseen = open_in(cluster, by_leader(topics, partitions))
     found = []
@@ -104,9 +117,7 @@ def complete(
         ends: defaultdict[bool | None, list[TopicPartition]] = defaultdict(list)
         for (pid, epoch), where in left_open.items():
             if pid in producer.ids and not producer.is_later(pid, epoch):
-                # Markers of the current id do not end what an earlier id left open.
-                ours = pid == producer.producer_id
-                ends[producer.was_committed(pid, epoch) if ours else None] += where
+                ends[_outcome(producer, pid, epoch, where, witness)] += where
         for committed, where in ends.items():
             refused = ""
             if committed is not None:
@@ -123,6 +134,23 @@ def complete(
                 )
             )
     return HangingLook(hanging=tuple(found), unseen=unseen)
+
+
+def _outcome(
+    producer: Producer,
+    producer_id: int,
+    epoch: int,
+    left_open: Collection[TopicPartition],
+    witness: Witness | None,
+) -> bool | None:
+    """Whether to commit there; None if unknown, or if we cannot end it."""
+    if producer_id != producer.producer_id:
+        # Markers of the current id do not end what an earlier id left open.
+        return None
+    known = producer.was_committed(producer_id, epoch)
+    if known is None and witness is not None and producer.v2:
+        return witness.was_committed(producer_id, epoch, left_open)
+    return known
 
 
 def ask(cluster: Cluster, leader: int, names: Numbers) -> Pending | None:

@@ -261,7 +261,7 @@ class Flow:
         found = self._topics.look(source, target)
         dead_letters.prepare(target, self.config)
         slots = self._sizing.begin(found.partitions, most_slots())
-        generation = self._beginning.own(
+        owned = self._beginning.own(
             self._whole_config, self.config, source, target, slots=slots, found=found,
             leave=self._topics.leave, over=lambda: self.stopping or self.resting,
         )  # fmt: skip
@@ -272,7 +272,7 @@ class Flow:
         self._topics.remember(known.positions)
         found = self._topics.look(source, target)
         ends = _ends(source, found) if self._once else None
-        return RunTerms(generation=generation, slots=slots, ends=ends), found
+        return RunTerms(owned=owned, slots=slots, ends=ends), found
 
     def _lease(
         self,

@@ -14,6 +14,7 @@ from mirror.clusters import hanging
 from mirror.clusters.transactions import Producer
 from mirror.driver import parts
 from mirror.errors import UnreachableError
+from mirror.offsets.map_witness import MapWitness
 from mirror.recovery import pauses
 from mirror.relay.target import transactional_ids
 from mirror.relay.transaction_records import TransactionRecords
@@ -38,15 +39,16 @@ def fence_slots(
     made: Generation,
     owner: Producer | None,
     known: Progress,
-) -> None:
+) -> dict[int, str]:
     """Take over every id that a run of the flow, or of its part, may hold; without
     exactly-once there is no `owner`, and nothing to fence. `known`: what was copied.
+    Returns the producer ids, with their transactional ids.
 
     Raises:
         ClusterError: the target does not answer, or refuses.
     """
     if owner is None:
-        return
+        return {}
     fenced = [
         take_over_id(flow, target, transactional_id)
         for part, slots in parts.held(flow, made)
@@ -55,6 +57,7 @@ def fence_slots(
     ]
     # The owner writes to copies as well, for repairs.
     complete_transactions(flow, target, [owner, *fenced], known.positions)
+    return {pid: str(each.transactional_id) for each in fenced for pid in each.ids}
 
 
 def complete_transactions(
@@ -71,15 +74,21 @@ def complete_transactions(
     """
     name = flow.replication_policy.target_topic
     own = TransactionRecords.of(flow.source, flow.separator)
-    partitions = {*own.partitions, *((name(topic), n) for topic, n in copied)}
+    others = set(own.partitions)
     if (dead := flow.dead_letter_topic) is not None:
-        partitions |= {(dead, n) for n in target.topics([dead])[dead].leaders}
+        others |= {(dead, n) for n in target.topics([dead])[dead].leaders}
     control = pauses.topic_name(flow.source)  # there once something was paused
-    partitions |= {(control, n) for n in target.topics([control])[control].leaders}
+    others |= {(control, n) for n in target.topics([control])[control].leaders}
+    partitions = others | {(name(topic), n) for topic, n in copied}
+    witness = MapWitness(
+        target=target, offset_map=own.offset_map, no_copies=frozenset(others)
+    )
     deadline = time.monotonic() + _PATIENCE_SECONDS
     while True:
         topics = target.topics({topic for topic, _ in partitions})
-        looked = hanging.complete(target, producers, topics, partitions)
+        looked = hanging.complete(
+            target, producers, topics, partitions, witness=witness
+        )
         for each in looked.hanging:
             import structlog  # noqa: PLC0415  a switch need not wait for it
 

@@ -11,7 +11,7 @@ do those of its parts, which begin one after the other.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from mirror.batches import records
@@ -32,7 +32,7 @@ from mirror.offsets import progress, runs, starting
 from mirror.offsets.progress import Position
 from mirror.recovery import losses, pauses
 from mirror.relay.endings import Endings
-from mirror.relay.target import owner_id
+from mirror.relay.target import owner_id, transactional_ids
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -48,14 +48,25 @@ if TYPE_CHECKING:
 TopicPartition = tuple[str, int]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Owned:
+    """A flow that a run owns, or its part."""
+
+    run: str
+    """Names the run, as `Lease.generation`."""
+    generation: Generation
+    former_ids: Mapping[int, str]
+    """As of `LeasePlan`: what they left open, slots end where the driver could not."""
+
+
 def take_ownership(  # noqa: PLR0913  all that a run begins with
     flow: FlowConfig, source: Cluster, target: Cluster, *, slots: int,
     partitions: Mapping[TopicPartition, str],
     begins: Mapping[TopicPartition, Position] | None = None,
     epoch: int | None = None, instance: Instance | None = None,
-) -> Generation:  # fmt: skip
-    """Return the new generation; from now on only this run writes for the flow, or for
-    its part. `instance`: the service's; None for a command.
+) -> Owned:  # fmt: skip
+    """Begin a generation; from now on only this run writes for the flow, or for its
+    part. `instance`: the service's; None for a command.
 
     `partitions` maps source partitions to their topic ids in hex. If the flow does not
     `start` at the earliest offset, its very first run writes down here where they
@@ -70,7 +81,7 @@ def take_ownership(  # noqa: PLR0913  all that a run begins with
         DividedError: another service copies the same; nothing changed.
     """
     make_topics(flow, target)
-    made, owner = _fence(
+    made, owner, fenced = _fence(
         flow,
         target,
         slots=slots,
@@ -79,20 +90,31 @@ def take_ownership(  # noqa: PLR0913  all that a run begins with
         epoch=epoch,
         instance=instance,
     )
+    ours = {
+        each
+        for slot in range(slots)
+        for each in transactional_ids(flow.name, slot, flow.part)
+    }
+    former = {pid: name for pid, name in fenced.items() if name not in ours}
+
+    def owned(generation: Generation) -> Owned:
+        run = generation.run_of(flow.part)
+        return Owned(run=run, generation=generation, former_ids=former)
+
     if parts.has_begun(flow, made):
-        return made
+        return owned(made)
 
     # One transaction for the positions and the note that they are settled: a driver
     # that dies before its commit has settled nothing.
     known = _still_ours(flow, target, made)
     begun = parts.begun(flow, made)
     batches = [begun.encoded()]
-    ours = parts.without(flow, parts.before(flow, made)).topic_filter.matches
+    selects = parts.without(flow, parts.before(flow, made)).topic_filter.matches
     # Partitions that have a position got it before the flow ever ran.
     new = {
         key: each
         for key, each in partitions.items()
-        if key not in known.positions and ours(key[0])
+        if key not in known.positions and selects(key[0])
     }
     found = (
         starting.begin(source, new, starting.start_point(flow.start))
@@ -106,7 +128,7 @@ def take_ownership(  # noqa: PLR0913  all that a run begins with
     if found:
         batches = [*progress.encode(found), *batches]
     _write(target, {progress.topic_name(flow.source): batches}, owner)
-    return begun
+    return owned(begun)
 
 
 def rewrite_progress(
@@ -129,7 +151,7 @@ def rewrite_progress(
         ClusterError: the target refuses. Nothing was written, or everything.
     """
     make_topics(flow, target)
-    made, owner = _fence(flow, target, slots=1)
+    made, owner, _ = _fence(flow, target, slots=1)
     known = _still_ours(flow, target, made)
     ours = parts.without(flow, parts.before(flow, made))
     decided = decide(parts.own(ours, known.positions))
@@ -196,7 +218,7 @@ def take_over(flow: FlowConfig, target: Cluster) -> Producer:
         ClusterError: the target does not answer, or refuses.
     """
     make_topics(flow, target)
-    made, owner = _fence(flow, target, slots=1)
+    made, owner, _ = _fence(flow, target, slots=1)
     assert owner is not None, "without exactly-once nothing is fenced"
     _still_ours(flow, target, made)
     return owner
@@ -261,12 +283,13 @@ def _fence(
     copies_from: str = "",
     epoch: int | None = None,
     instance: Instance | None = None,
-) -> tuple[Generation, Producer | None]:
+) -> tuple[Generation, Producer | None, Mapping[int, str]]:
     """Write a new generation, then fence every run with an earlier one.
 
-    Returns the generation, and the owner to write with; without exactly-once there is
-    none, and nothing is fenced. `copies_from` is the source's cluster id, which must be
-    the same as in earlier runs; of a later role than `epoch` there may be no note.
+    Returns the generation, the owner to write with, and the producer ids of slots that
+    are fenced, with their transactional ids; without exactly-once there is no owner,
+    and nothing is fenced. `copies_from` is the source's cluster id, which must be the
+    same as in earlier runs; of a later role than `epoch` there may be no note.
     """
     owner, topic = None, progress.topic_name(flow.source)
     if instance is not None:  # before it disturbs who may be writing
@@ -308,13 +331,13 @@ def _fence(
         source_id=copies_from or committed.source_id,
     )
     _write(target, {topic: [made.encoded()]}, owner)
-    fence_slots(flow, target, made, owner, known)
+    fenced = fence_slots(flow, target, made, owner, known)
     if instance is not None:
         reselected = parts.reselected(instance.flow, made)
         if reselected is not made:
             _write(target, {topic: [reselected.encoded()]}, owner)
         made = reselected
-    return made, owner
+    return made, owner, fenced
 
 
 def _committed(target: Cluster, topic: str) -> Generation:

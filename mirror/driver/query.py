@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from mirror.config.schema import FlowConfig
     from mirror.driver.assignment import Placement, Spread
     from mirror.driver.executors import PreferredExecutors
+    from mirror.driver.ownership import Owned
     from mirror.log import Settings
     from mirror.metadata.topics import TopicsResult
     from mirror.recovery.pauses import Pauses
@@ -69,7 +70,7 @@ _PYTHON_ERROR = re.compile(r"(\w+\.)*\w+(Error|Exception): .")
 class RunTerms:
     """What is fixed for one run of a flow."""
 
-    generation: str
+    owned: Owned
     slots: int
     ends: dict[tuple[str, int], int] | None
     """The query ends once it has reached these source positions; None: never."""
@@ -131,13 +132,13 @@ class LeaseQuery:
         self._spark = spark
         self._flow = plan.flow
         self._took = took
+        self._owned = terms.owned
         self._task = RelayTask(
-            plan=plan,
+            plan=replace(plan, former_ids=terms.owned.former_ids),
             wakeup=self.wakeup.address,
             wakeup_token=self.wakeup.token,
             log_settings=log_settings,
         )
-        self._generation = terms.generation
         self._slots = terms.slots
         self._rates = Rates(terms.slots)
         self._ends = terms.ends
@@ -189,6 +190,7 @@ class LeaseQuery:
     def go_by(self, plan: LeasePlan, log_settings: Settings) -> None:
         """Use this plan from now on: slots restart under the same generation."""
         self._flow = plan.flow
+        plan = replace(plan, former_ids=self._owned.former_ids)
         self._task = replace(self._task, plan=plan, log_settings=log_settings)
         self.wakeup.send()
 
@@ -346,7 +348,7 @@ class LeaseQuery:
         union = slot_frames(
             self._spark,
             self._flow.name,
-            {slot: to_row(slot, self._generation, p) for slot, p in spread.items()},
+            {slot: to_row(slot, self._owned.run, p) for slot, p in spread.items()},
             places,
             work=task,
             schema=SCHEMA,

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
     from mirror.clusters.cluster import Cluster
     from mirror.config.schema import FlowConfig, MirrorConfig
-    from mirror.driver.generation import Generation, Part
+    from mirror.driver.generation import Part
+    from mirror.driver.ownership import Owned
     from mirror.driver.pairs import PairFollower
     from mirror.driver.parts import Instance
     from mirror.metadata.topics import TopicsResult
@@ -48,10 +49,10 @@ class Beginning:
         self, config: MirrorConfig, flow: FlowConfig, source: Cluster, target: Cluster,
         *, slots: int, found: TopicsResult, leave: Callable[[Sequence[Part]], None],
         over: Callable[[], bool],
-    ) -> str:  # fmt: skip
-        """Become the only writer, as `take_ownership`, which says what it raises; what
-        names the run. `leave` gets the parts whose topics are not this one's; `over`:
-        whether the run ends anyway.
+    ) -> Owned:  # fmt: skip
+        """Become the only writer, as `take_ownership`, which says what it raises.
+        `leave` gets the parts whose topics are not this one's; `over`: whether the run
+        ends anyway.
         """
         from mirror.driver.feeding import take_turn  # noqa: PLC0415  no switch needs it
 
@@ -64,7 +65,7 @@ class Beginning:
         }
         begins = self._pairs.begins(flow.source, flow.target)
 
-        def take() -> Generation:
+        def take() -> Owned:
             return take_ownership(
                 *(flow, source, target),
                 slots=slots,
@@ -74,11 +75,11 @@ class Beginning:
                 instance=self._instance,
             )
 
-        generation = take()
+        owned = take()
         if self._pass_copies(config, flow, source, target):
-            generation = take()
-        leave(parts.before(flow, generation))
-        return generation.run_of(flow.part)
+            owned = take()
+        leave(parts.before(flow, owned.generation))
+        return owned
 
     def _pass_copies(
         self, config: MirrorConfig, flow: FlowConfig, source: Cluster, target: Cluster

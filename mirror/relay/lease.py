@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from mirror.clusters.topics import NO_ID
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     import uuid
 
     from mirror.config.cluster_settings import ClusterConfig
@@ -31,6 +32,9 @@ class LeasePlan:
     """Aliases of the clusters that the configured flows copy to the source."""
     service: uuid.UUID = NO_ID
     """Identifies the service process whose counters the flow's records add to."""
+    former_ids: Mapping[int, str] = field(default_factory=dict)
+    """Producer ids of slots that earlier runs had and this one does not, with their
+    transactional ids."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -81,13 +81,7 @@ class Slot:
         )  # fmt: skip
         records = TransactionRecords.of(flow.source, flow.separator)
         self._writer = TargetWriter(
-            self._target,
-            records,
-            flow=flow.name,
-            part=flow.part,
-            slot=number,
-            exactly_once=flow.exactly_once,
-            transaction_timeout_ms=int(flow.transaction_timeout_seconds * 1000),
+            self._target, records, flow, slot=number, former_ids=plan.former_ids
         )
         self._faults = Faults()
         self._tally = Tally(

@@ -15,11 +15,13 @@ from mirror.clusters.admin import topic_admin
 from mirror.clusters.wire import fetch, fetch_by_id
 from mirror.errors import SupersededError, UnreachableError
 from mirror.offsets import progress
+from mirror.offsets.map_witness import MapWitness
 from mirror.relay.faults import obstacle
 from mirror.relay.gaps import remade
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Collection, Mapping
+    from collections.abc import Set as AbstractSet
     import uuid
 
     import structlog
@@ -165,7 +167,7 @@ class TakeOverSurvey:
         dead_letters = set()
         if dead is not None:
             dead_letters = {(dead, number) for number in target_topics[dead].leaders}
-        self._complete_transactions(target_topics, partitions | dead_letters)
+        self._complete_transactions(target_topics, partitions, dead_letters)
         known = progress.read_proven(self._target, self._records.progress[0])
         if known.run_of(self._flow.part) != lease.generation:
             raise SupersededError(
@@ -182,10 +184,18 @@ class TakeOverSurvey:
         )
 
     def _complete_transactions(
-        self, topics: Mapping[str, Topic], partitions: Iterable[TopicPartition]
+        self,
+        topics: Mapping[str, Topic],
+        partitions: AbstractSet[TopicPartition],
+        dead_letters: AbstractSet[TopicPartition],
     ) -> None:
         """End earlier transactions in partitions that still have them open."""
-        looked = self._writer.complete(topics, partitions)
+        witness = MapWitness(
+            target=self._target,
+            offset_map=self._records.offset_map,
+            no_copies=dead_letters | set(self._records.partitions),
+        )
+        looked = self._writer.complete(topics, partitions | dead_letters, witness)
         known, self._closed = set(self._closed.values()), dict(looked.unseen)
         for each in looked.hanging:
             if each.text not in known:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from itertools import cycle
 import math
 import time
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from mirror.clusters import hanging
@@ -28,11 +29,13 @@ from mirror.relay.transaction_path import Destination, PathStage, TransactionPat
 from mirror.relay.waiting import wait
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from mirror.clusters.cluster import Cluster
+    from mirror.clusters.hanging import Witness
     from mirror.clusters.topics import Topic
     from mirror.clusters.wire.connection import Connection
+    from mirror.config.schema import FlowConfig
     from mirror.relay.pending_transaction import PendingTransaction
     from mirror.relay.transaction_records import TransactionRecords
 
@@ -76,25 +79,19 @@ class TargetWriter:
         self,
         cluster: Cluster,
         records: TransactionRecords,
+        flow: FlowConfig,
         *,
-        flow: str,
-        part: str | None = None,
         slot: int,
-        exactly_once: bool,
-        transaction_timeout_ms: int,
+        former_ids: Mapping[int, str] = MappingProxyType({}),
     ) -> None:
-        ids: Sequence[str | None] = (
-            transactional_ids(flow, slot, part) if exactly_once else (None,)
-        )
+        """`former_ids`: as of `LeasePlan`."""
+        ids: Sequence[str | None] = (None,)
+        if flow.exactly_once:
+            ids = transactional_ids(flow.name, slot, flow.part)
         self._cluster = cluster
-        self._producers = [
-            Producer(
-                cluster,
-                transactional_id=transactional_id,
-                transaction_timeout_ms=transaction_timeout_ms,
-            )
-            for transactional_id in ids
-        ]
+        self._timeout_ms = int(flow.transaction_timeout_seconds * 1000)
+        self._former_ids = former_ids
+        self._producers = [self._producer(each) for each in ids]
         self.quota = Quota()
         """How much to write at a time."""
         self._copies = Copies(cluster)
@@ -120,20 +117,51 @@ class TargetWriter:
             producer.take_over()
 
     def complete(
-        self, topics: Mapping[str, Topic], partitions: Iterable[TopicPartition]
+        self,
+        topics: Mapping[str, Topic],
+        partitions: Collection[TopicPartition],
+        witness: Witness,
     ) -> HangingLook:
         """After a take-over, end transactions left open in these partitions; see
         `clusters.hanging`.
         """
         if self._producers[0].transactional_id is None:
             return HangingLook()
-        looked = hanging.complete(self._cluster, self._producers, topics, partitions)
-        ids = {each.transactional_id: each.producer_id for each in self._producers}
+        producers = [*self._producers, *self._former(topics, partitions)]
+        looked = hanging.complete(
+            self._cluster, producers, topics, partitions, witness=witness
+        )
+        ids = {each.transactional_id: each.producer_id for each in producers}
         for each in looked.hanging:
             if each.ended:
                 name = each.transactional_id
                 self._endings.expect(name, ids[name], each.partitions, topics)
         return looked
+
+    def _former(
+        self, topics: Mapping[str, Topic], partitions: Collection[TopicPartition]
+    ) -> list[Producer]:
+        """Those of slots that the run no longer has that left something open here. The
+        driver fenced them, but not every partition had a leader then.
+        """
+        if not self._former_ids:
+            return []
+        asked = hanging.by_leader(topics, partitions)
+        left_open, _ = hanging.open_in(self._cluster, asked)
+        ids = {pid for pid, _ in left_open} & self._former_ids.keys()
+        producers = [
+            self._producer(name) for name in {self._former_ids[pid] for pid in ids}
+        ]
+        for each in producers:
+            each.take_over()
+        return producers
+
+    def _producer(self, transactional_id: str | None) -> Producer:
+        return Producer(
+            self._cluster,
+            transactional_id=transactional_id,
+            transaction_timeout_ms=self._timeout_ms,
+        )
 
     @property
     def ready(self) -> bool:

@@ -117,12 +117,12 @@ class SparklessFlow:
         ):
             yield source, target
 
-    def own(self, *, slots: int = 1) -> Self:
-        """Do what a driver does before its first lease."""
+    def own(self, *, slots: int = 1, led: bool = True) -> Self:
+        """Do what a driver does before its first lease. `led`: until each copy is."""
         with self.connected() as (source, target):
             found = topics.sync(source, target, self.config().flows[self.name])
             assert not found.problems
-            self.own_copies(found, source, target, slots=slots)
+            self.own_copies(found, source, target, slots=slots, led=led)
         return self
 
     def own_copies(
@@ -132,8 +132,9 @@ class SparklessFlow:
         target: Cluster,
         *,
         slots: int = 1,
+        led: bool = True,
     ) -> None:
-        """Become the only writer to the copies of these topics."""
+        """Become the only writer to the copies of these topics; `led` as for `own`."""
         config = self.config()
         flow = config.flows[self.name]
         dead_letters.prepare(target, flow)
@@ -148,9 +149,9 @@ class SparklessFlow:
             for partition in range(each.partitions)
         )
         ids = {(a.topic, a.partition): a.topic_id for a in self.assignments}
-        made = take_ownership(flow, source, target, slots=slots, partitions=ids)
-        self.generation = made.run_of(flow.part)
-        for each in found.topics:
+        owned = take_ownership(flow, source, target, slots=slots, partitions=ids)
+        self.generation = owned.run
+        for each in found.topics if led else ():
             target.wait_for_topic(each.target_topic)
         reads, writes = for_tasks(config, flow)
         self.plan = LeasePlan(
@@ -159,6 +160,7 @@ class SparklessFlow:
             target=writes,
             source_id=source.cluster_id,
             target_id=target.cluster_id,
+            former_ids=owned.former_ids,
         )
 
     def lease(

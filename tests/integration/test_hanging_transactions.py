@@ -24,8 +24,10 @@ from mirror.batches.writing import write
 from mirror.clusters import hanging
 from mirror.clusters.hanging import HangingLook
 from mirror.clusters.transactions import Producer
+from mirror.driver import former_runs
 from mirror.errors import ClusterError
-from mirror.offsets import runs
+from mirror.offsets import map_witness, runs
+from mirror.offsets.map_witness import MapWitness
 from mirror.playground.brokers import playground
 from mirror.relay.target import MAX_IN_FLIGHT
 from tests.harness.admin import create_topic
@@ -98,6 +100,8 @@ class Stage:
     """The only broker of these partitions; not the slot's coordinator."""
     missed: str
     """One of their topics."""
+    slot: int = 0
+    """Whose transactions matter."""
 
     def copied(self) -> bool:
         return order_of(self.target.bootstrap, self.flow.copy) == self.load.order
@@ -115,7 +119,25 @@ class Stage:
 
     def described(self) -> TransactionDescription:
         """The slot's first transactional id, as the coordinator says."""
-        return _described(self.target.bootstrap, f"mirror.{self.flow.name}.0.0")
+        name = f"mirror.{self.flow.name}.{self.slot}.0"
+        return _described(self.target.bootstrap, name)
+
+    def leave_open(self, slot: SlotProcess, *, committed: bool) -> None:
+        """Have the slot, made to `_stop_late`, end a transaction that its partition
+        misses, and die. With `committed` it commits; else its next owner aborts.
+        """
+        for _ in range(MAX_IN_FLIGHT):
+            before = self.written(0)
+            self.load.send(50, partition=0)
+            wait_for(lambda b=before: self.written(0) > b or slot.suspended)
+        wait_for(lambda: slot.suspended)
+        self.take_the_leader()
+        if committed:
+            slot.resume()
+            wait_for(lambda: not slot.alive)
+            wait_for(lambda: self.state() == "COMPLETE_COMMIT")
+        else:
+            slot.kill()
 
     def written(self, partition: int) -> int:
         """How far a partition of the copy reaches, committed or not."""
@@ -196,6 +218,18 @@ def stage(
 
 
 _STOP = SignalAt(point=Point.AFTER_WRITE, number=signal.SIGSTOP)
+
+
+def _stop_late(*, committed: bool) -> list[SignalAt]:
+    """Stop when an id that has committed before is about to do so again, and die when
+    it has asked for that.
+    """
+    again = 1 + MAX_IN_FLIGHT
+    stop = replace(_STOP, passes=again)
+    die = SignalAt(
+        point=Point.AFTER_COMMIT_REQUEST, number=signal.SIGKILL, passes=again
+    )
+    return [stop, die] if committed else [stop]
 
 
 @pytest.mark.parametrize(
@@ -336,6 +370,54 @@ def test_how_it_ended_is_forgotten(
     on.check()
 
 
+@pytest.mark.parametrize("committed", [True, False])
+def test_the_map_tells_how_it_ended(
+    stage: Callable[[set[str]], Stage],
+    start_slot: Callable[..., SlotProcess],
+    committed: bool,
+) -> None:
+    """If every process that knew how a transaction ended is dead, and the coordinator
+    has forgotten it, the offset map still tells: no person needs to end it.
+    """
+    on = stage({"copy"})
+    slot = start_slot(on.flow, signal_at=_stop_late(committed=committed))
+    on.leave_open(slot, committed=committed)
+    second = start_slot(on.flow)
+    on.wait_state("EMPTY")
+    second.kill()
+    on.target.start(on.victim)
+    start_slot(on.flow)
+    on.load.send(100)
+    wait_for(on.copied, pause=0.5)
+    on.check()
+
+
+@pytest.mark.parametrize("committed", [True, False])
+def test_a_slot_that_the_flow_no_longer_has(
+    stage: Callable[[set[str]], Stage],
+    start_slot: Callable[..., SlotProcess],
+    monkeypatch: pytest.MonkeyPatch,
+    committed: bool,
+) -> None:
+    """What a slot has left open that no later run has is ended, too, although its
+    partition has no leader when that run begins.
+    """
+    monkeypatch.setattr(former_runs, "_PATIENCE_SECONDS", 0.5)
+    on = replace(stage({"copy"}), slot=1)
+    on.flow.own(slots=2)
+    slot = start_slot(
+        on.flow, slot=1, partitions=[0], signal_at=_stop_late(committed=committed)
+    )
+    on.leave_open(slot, committed=committed)
+    on.flow.own(led=False)
+    assert on.state() == "EMPTY"
+    start_slot(on.flow)
+    on.load.send(100, partition=1)
+    on.target.start(on.victim)
+    wait_for(on.copied, pause=0.5)
+    on.check()
+
+
 @pytest.mark.full
 def test_a_later_transaction_does_not_decide(
     stage: Callable[[set[str]], Stage], start_slot: Callable[..., SlotProcess]
@@ -412,6 +494,53 @@ def test_how_a_transaction_ended_is_known_by_its_epoch(
         second.take_over()
         assert second.was_committed(*left) is False
         assert second.was_committed(*committed[0]) is None
+
+
+def test_what_the_map_says_of_a_transaction(
+    clusters: dict[str, PlaygroundCluster],
+    topic_name: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A transaction that the map shows was committed; one that it does not show was
+    aborted, if the map reaches back that far, and if it had to be there.
+    """
+    monkeypatch.setattr(map_witness, "_FIRST_OFFSETS", 1)
+    bootstrap, copy, dead = clusters["b"].bootstrap, ("copy", 0), ("dead", 0)
+    create_topic(bootstrap, topic_name)
+    with connected(bootstrap) as cluster:
+        witness = MapWitness(
+            target=cluster,
+            offset_map=(topic_name, 0),
+            no_copies={(topic_name, 0), dead},
+        )
+        producer = Producer(
+            cluster, transactional_id=topic_name, transaction_timeout_ms=30_000
+        )
+
+        def write_one() -> tuple[int, int]:
+            """Id and epoch of its transaction."""
+            write(cluster, {topic_name: [records.encode([(b"", b"v")])]}, producer)
+            shown = _described(bootstrap, topic_name)
+            return shown.producer_id, shown.producer_epoch
+
+        producer.take_over()
+        unknown = write_one()
+        producer.take_over()
+        committed = []
+        for _ in range(3):
+            committed.append(write_one())
+            producer.commit()
+        aborted = write_one()
+        producer.take_over()
+        committed.append(write_one())
+        producer.commit()
+        for each in committed:
+            assert witness.was_committed(*each, [copy]) is True
+            assert witness.was_committed(*each, [copy, (topic_name, 0)]) is None
+        assert witness.was_committed(*aborted, [copy]) is False
+        assert witness.was_committed(*aborted, [dead]) is None
+        assert witness.was_committed(*unknown, [copy]) is None
+        assert witness.was_committed(1 << 40, 0, [copy]) is None
 
 
 def test_what_a_later_owner_has_open_is_its_own(

@@ -139,14 +139,7 @@ def test_a_transaction_with_ten_thousand_losses(
     bootstrap = clusters["b"].bootstrap
     take_ownership(flow, cluster, cluster, slots=1, partitions={})
     records = TransactionRecords.of(flow.source, flow.separator)
-    writer = TargetWriter(
-        cluster,
-        records,
-        flow=flow.name,
-        slot=0,
-        exactly_once=True,
-        transaction_timeout_ms=60_000,
-    )
+    writer = TargetWriter(cluster, records, flow, slot=0)
     writer.take_over()
     rewriter: Any = None
     transaction = PendingTransaction(rewriter, moved=_positions(), losses=_losses(flow))

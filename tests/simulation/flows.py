@@ -189,13 +189,13 @@ class SimulatedFlow:
         ):
             assignments = self._assignments(source, target)
             slots = self.world.random.randint(1, self._most_slots)
-            generation = take_ownership(
+            owned = take_ownership(
                 self.flow,
                 source,
                 target,
                 slots=slots,
                 partitions={(a.topic, a.partition): a.topic_id for a in assignments},
-            ).text
+            )
             self.world.note(f"{self.world.process.name} owns the flow")
             plan = LeasePlan(
                 flow=self.flow,
@@ -203,6 +203,7 @@ class SimulatedFlow:
                 target=self.config.clusters[TARGET],
                 source_id=source.cluster_id,
                 target_id=target.cluster_id,
+                former_ids=owned.former_ids,
             )
             workers: dict[int, _Worker] = {}
             credit = Credit(possible=self.flow.exactly_once)
@@ -216,7 +217,7 @@ class SimulatedFlow:
                 lease = Lease(
                     slot=0,
                     number=number,
-                    generation=generation,
+                    generation=owned.run,
                     seconds=0.0 if closes else self._lease_seconds,
                     assignments=assignments,
                     credit=credit.possible and not closes,

@@ -187,7 +187,7 @@ _advance = TransactionPath.advance
 
 def markers_are_not_missed() -> AbstractContextManager[Any]:
     """Transactions that brokers leave open are not looked for."""
-    return _patched(hanging, "complete", lambda *_: HangingLook())
+    return _patched(hanging, "complete", lambda *_, **__: HangingLook())
 
 
 def ids_are_used_at_once() -> AbstractContextManager[Any]:

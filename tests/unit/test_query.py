@@ -12,6 +12,8 @@ import pytest
 
 from mirror.config.cluster_settings import ClusterConfig
 from mirror.config.schema import FlowConfig
+from mirror.driver.generation import Generation
+from mirror.driver.ownership import Owned
 from mirror.driver.query import LeaseQuery, RunTerms
 from mirror.relay.lease import LeasePlan
 
@@ -40,11 +42,12 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Iterator[LeaseQuery]:
         flow=FlowConfig(source="A", target="B"),
         source=sides[0], target=sides[1], source_id="a", target_id="b",
     )  # fmt: skip
+    owned = Owned(run="g", generation=Generation(), former_ids={})
     nothing = cast("Any", None)
     made = LeaseQuery(
         cast("Any", SimpleNamespace(conf={"spark.driver.host": "127.0.0.1"})),
         plan,
-        RunTerms(generation="g", slots=1, ends=None),
+        RunTerms(owned=owned, slots=1, ends=None),
         placement=nothing, preferred=nothing, log_settings=nothing, took=nothing,
     )  # fmt: skip
 

@@ -9,6 +9,7 @@ import uuid
 
 import pytest
 
+from mirror.config.schema import FlowConfig
 from mirror.errors import UnreachableError
 from mirror.offsets import progress
 from mirror.offsets.progress import Position, RunningCount
@@ -115,14 +116,8 @@ class Writing:
 
     def __init__(self, *, exactly_once: bool = True) -> None:
         cluster: Any = SimpleNamespace(alias="B", high_latency=False)
-        self.writer = TargetWriter(
-            cluster,
-            RECORDS,
-            flow="A->B",
-            slot=0,
-            exactly_once=exactly_once,
-            transaction_timeout_ms=1000,
-        )
+        flow = FlowConfig(source="A", target="B", exactly_once=exactly_once)
+        self.writer = TargetWriter(cluster, RECORDS, flow, slot=0)
         self.producers: list[Any] = self.writer._producers
         self.endings: Any = self.writer._endings
 

@@ -59,11 +59,12 @@ class WayHome:
         )
         for each in found.topics:
             target.wait_for_topic(each.target_topic)
-        self._generation = take_ownership(
+        owned = take_ownership(
             *(stage.flow, source, target),
             slots=1,
             partitions={(a.topic, a.partition): a.topic_id for a in self._assignments},
-        ).text
+        )
+        self._generation = owned.run
         clusters = stage.config.clusters
         self._plan = LeasePlan(
             flow=stage.flow,
@@ -71,6 +72,7 @@ class WayHome:
             target=clusters[stage.flow.target],
             source_id=source.cluster_id,
             target_id=target.cluster_id,
+            former_ids=owned.former_ids,
         )
         self._wakeup, self._waker = os.pipe()
         self._thread.start()
