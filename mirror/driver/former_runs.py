@@ -14,7 +14,7 @@ from mirror.clusters import hanging
 from mirror.clusters.transactions import Producer
 from mirror.driver import parts
 from mirror.errors import UnreachableError
-from mirror.offsets.map_witness import MapWitness
+from mirror.offsets.witness import FlowWitness
 from mirror.recovery import pauses
 from mirror.relay.target import transactional_ids
 from mirror.relay.transaction_records import TransactionRecords
@@ -74,14 +74,15 @@ def complete_transactions(
     """
     name = flow.replication_policy.target_topic
     own = TransactionRecords.of(flow.source, flow.separator)
-    others = set(own.partitions)
+    others = {own.losses}
     if (dead := flow.dead_letter_topic) is not None:
         others |= {(dead, n) for n in target.topics([dead])[dead].leaders}
     control = pauses.topic_name(flow.source)  # there once something was paused
     others |= {(control, n) for n in target.topics([control])[control].leaders}
-    partitions = others | {(name(topic), n) for topic, n in copied}
-    witness = MapWitness(
-        target=target, offset_map=own.offset_map, no_copies=frozenset(others)
+    copies = {(name(topic), n) for topic, n in copied}
+    partitions = others | copies | set(own.partitions)
+    witness = FlowWitness(
+        target=target, progress=own.progress, offset_map=own.offset_map, others=others
     )
     deadline = time.monotonic() + _PATIENCE_SECONDS
     while True:

@@ -64,7 +64,7 @@ _INT32 = struct.Struct(">i")
 _INT16 = struct.Struct(">h")
 _LENGTH = struct.Struct(">H")
 _GENERATION_KEY = _INT16.pack(0) + _INT32.pack(-1)
-_PROOF_KEY = _INT16.pack(0) + _INT32.pack(-2)
+PROOF_KEY = _INT16.pack(0) + _INT32.pack(-2)
 _OFFSET = slice(_INT16.size, _INT16.size + 8)
 """Where a value has its next offset."""
 _UNSETTLED = struct.pack(">q", UNSETTLED)
@@ -251,7 +251,7 @@ def read_proven(cluster: Cluster, topic: str, *, committed: bool = True) -> Prog
     Raises:
         MirrorError: as `read`, or the leader cannot prove it.
     """
-    proof = prove_leader(cluster, topic, _PROOF_KEY)
+    proof = prove_leader(cluster, topic, PROOF_KEY)
     return ProgressReader(cluster, topic, committed=committed).read(at_least=proof + 1)
 
 

@@ -15,7 +15,7 @@ from mirror.clusters.admin import topic_admin
 from mirror.clusters.wire import fetch, fetch_by_id
 from mirror.errors import SupersededError, UnreachableError
 from mirror.offsets import progress
-from mirror.offsets.map_witness import MapWitness
+from mirror.offsets.witness import FlowWitness
 from mirror.relay.faults import obstacle
 from mirror.relay.gaps import remade
 
@@ -190,10 +190,11 @@ class TakeOverSurvey:
         dead_letters: AbstractSet[TopicPartition],
     ) -> None:
         """End earlier transactions in partitions that still have them open."""
-        witness = MapWitness(
+        witness = FlowWitness(
             target=self._target,
+            progress=self._records.progress,
             offset_map=self._records.offset_map,
-            no_copies=dead_letters | set(self._records.partitions),
+            others=dead_letters | {self._records.losses},
         )
         looked = self._writer.complete(topics, partitions | dead_letters, witness)
         known, self._closed = set(self._closed.values()), dict(looked.unseen)

@@ -231,7 +231,7 @@ def leave_open(bootstrap: str, source: str, target: str) -> None:
     killed.init_transactions(30)
     killed.begin_transaction()
     # As a proof is, which readers pass over.
-    killed.produce(progress.topic_name(source), key=progress._PROOF_KEY)
+    killed.produce(progress.topic_name(source), key=progress.PROOF_KEY)
     assert killed.flush(30) == 0
 
 

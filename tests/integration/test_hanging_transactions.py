@@ -17,20 +17,22 @@ import uuid
 from confluent_kafka.admin import AdminClient, NewTopic
 from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
 from kafka.admin import AbortTransactionSpec
+import numpy as np
 import pytest
 
 from mirror.batches import records
 from mirror.batches.writing import write
 from mirror.clusters import hanging
 from mirror.clusters.hanging import HangingLook
+from mirror.clusters.topics import NO_ID
 from mirror.clusters.transactions import Producer
 from mirror.driver import former_runs
 from mirror.errors import ClusterError
-from mirror.offsets import map_witness, runs
-from mirror.offsets.map_witness import MapWitness
+from mirror.offsets import runs, witness
+from mirror.offsets.witness import FlowWitness
 from mirror.playground.brokers import playground
 from mirror.relay.target import MAX_IN_FLIGHT
-from tests.harness.admin import create_topic
+from tests.harness.admin import create_topic, end_offsets
 from tests.harness.cases import cases
 from tests.harness.connections import connected
 from tests.harness.cut_off import leader_of
@@ -325,10 +327,26 @@ def test_what_was_committed_is_not_aborted_later(
     on.check()
 
 
+@pytest.fixture
+def transactions_v1(brokers: PlaygroundCluster) -> Iterator[None]:
+    """Without an epoch for each transaction, as clusters from before 4.0 go on."""
+
+    def set_version(level: int, how: str) -> None:
+        with _admin(brokers.bootstrap) as admin:
+            said = admin.update_features({"transaction.version": (how, level)})
+        assert set(said.values()) == {"OK"}
+
+    set_version(1, "SAFE_DOWNGRADE")
+    yield
+    set_version(2, "UPGRADE")
+
+
 def test_how_it_ended_is_forgotten(
-    stage: Callable[[set[str]], Stage], start_slot: Callable[..., SlotProcess]
+    transactions_v1: None,
+    stage: Callable[[set[str]], Stage],
+    start_slot: Callable[..., SlotProcess],
 ) -> None:
-    """If every process that knew how the transaction ended is dead too, the partition
+    """If every process that knew how a v1 transaction ended is dead too, the partition
     waits until a person ends it by hand: nothing is written after it, which would
     commit it.
     """
@@ -370,16 +388,29 @@ def test_how_it_ended_is_forgotten(
     on.check()
 
 
-@pytest.mark.parametrize("committed", [True, False])
-def test_the_map_tells_how_it_ended(
+@pytest.mark.parametrize(
+    ("away", "committed"),
+    cases(
+        [
+            (away, committed)
+            for away in ({"copy"}, {"progress"}, {"map"}, {"copy", "progress", "map"})
+            for committed in (True, False)
+        ],
+        some=[({"copy"}, False), ({"copy", "progress", "map"}, True)],
+    ),
+    ids=lambda value: "-".join(sorted(value)) if isinstance(value, set) else str(value),
+)
+def test_other_partitions_tell_how_it_ended(
     stage: Callable[[set[str]], Stage],
     start_slot: Callable[..., SlotProcess],
+    away: set[str],
     committed: bool,
 ) -> None:
     """If every process that knew how a transaction ended is dead, and the coordinator
-    has forgotten it, the offset map still tells: no person needs to end it.
+    has forgotten it, its other partitions tell; if it ended nowhere, it is undone. No
+    person needs to end it.
     """
-    on = stage({"copy"})
+    on = stage(away)
     slot = start_slot(on.flow, signal_at=_stop_late(committed=committed))
     on.leave_open(slot, committed=committed)
     second = start_slot(on.flow)
@@ -392,7 +423,7 @@ def test_the_map_tells_how_it_ended(
     on.check()
 
 
-@pytest.mark.parametrize("committed", [True, False])
+@pytest.mark.parametrize("committed", cases([True, False], some=[True]))
 def test_a_slot_that_the_flow_no_longer_has(
     stage: Callable[[set[str]], Stage],
     start_slot: Callable[..., SlotProcess],
@@ -423,7 +454,7 @@ def test_a_later_transaction_does_not_decide(
     stage: Callable[[set[str]], Stage], start_slot: Callable[..., SlotProcess]
 ) -> None:
     """A commit that a partition missed does not become an abort because of a later,
-    aborted transaction without that partition: the partition waits instead.
+    aborted transaction without that partition.
     """
     on = stage({"copy"})
     killed = SignalAt(point=Point.AFTER_COMMIT, number=signal.SIGKILL)
@@ -439,18 +470,10 @@ def test_a_later_transaction_does_not_decide(
     assert on.state() == "ONGOING"
     second.kill()
     on.target.start(on.victim)
-    before = on.described().producer_epoch
     start_slot(on.flow)
     on.load.send(50)
-    on.wait_epoch_after(before + 3)
-    with _admin(on.target.bootstrap) as admin:
-        where = TopicPartition(on.flow.copy, 0)
-        (shown,) = admin.describe_producers([where]).values()
-    assert [
-        each
-        for each in shown.active_producers
-        if each.current_transaction_start_offset >= 0
-    ]
+    wait_for(on.copied, pause=0.5)
+    on.check()
 
 
 def test_how_a_transaction_ended_is_known_by_its_epoch(
@@ -496,51 +519,78 @@ def test_how_a_transaction_ended_is_known_by_its_epoch(
         assert second.was_committed(*committed[0]) is None
 
 
-def test_what_the_map_says_of_a_transaction(
+@pytest.mark.parametrize("how", ["committed", "aborted", "open"])
+def test_what_other_partitions_say_of_a_transaction(
     clusters: dict[str, PlaygroundCluster],
     topic_name: str,
     monkeypatch: pytest.MonkeyPatch,
+    how: str,
 ) -> None:
-    """A transaction that the map shows was committed; one that it does not show was
-    aborted, if the map reaches back that far, and if it had to be there.
+    """How a transaction ended anywhere is how it ended; one that ended nowhere may be
+    aborted, unless it may have ended where nobody looks.
     """
-    monkeypatch.setattr(map_witness, "_FIRST_OFFSETS", 1)
-    bootstrap, copy, dead = clusters["b"].bootstrap, ("copy", 0), ("dead", 0)
-    create_topic(bootstrap, topic_name)
+    monkeypatch.setattr(witness, "_FIRST_OFFSETS", 1)
+    bootstrap = clusters["b"].bootstrap
+    progress, offset_map, ledger, copy = (
+        (f"{topic_name}-{name}", 0) for name in ("progress", "map", "ledger", "copy")
+    )
+    for topic, _ in (progress, offset_map, ledger, copy):
+        create_topic(bootstrap, topic)
     with connected(bootstrap) as cluster:
-        witness = MapWitness(
-            target=cluster,
-            offset_map=(topic_name, 0),
-            no_copies={(topic_name, 0), dead},
+        told = FlowWitness(
+            target=cluster, progress=progress, offset_map=offset_map, others={ledger}
         )
         producer = Producer(
             cluster, transactional_id=topic_name, transaction_timeout_ms=30_000
         )
 
-        def write_one() -> tuple[int, int]:
-            """Id and epoch of its transaction."""
-            write(cluster, {topic_name: [records.encode([(b"", b"v")])]}, producer)
+        def write_one(*where: tuple[str, int]) -> tuple[int, int]:
+            """Id and epoch of a transaction with a record in each of these."""
+            run = [[0, end_offsets(bootstrap, copy[0])[0], 1]]
+            block = runs.Block(
+                topic="t", partition=0, target_topic=copy[0],
+                topic_id=NO_ID, runs=np.array(run),
+            )  # fmt: skip
+            (value,) = runs.encode([block])
+            batches = {each[0]: [records.encode([(b"", value)])] for each in where}
+            write(cluster, batches, producer)
             shown = _described(bootstrap, topic_name)
             return shown.producer_id, shown.producer_epoch
 
+        def end_one(*where: tuple[str, int]) -> tuple[int, int]:
+            which = write_one(*where)
+            if how == "committed":
+                producer.commit()
+            elif how == "aborted":
+                producer.take_over()
+            return which
+
         producer.take_over()
-        unknown = write_one()
-        producer.take_over()
-        committed = []
-        for _ in range(3):
-            committed.append(write_one())
-            producer.commit()
-        aborted = write_one()
-        producer.take_over()
-        committed.append(write_one())
+        write_one(copy, offset_map, progress)
         producer.commit()
-        for each in committed:
-            assert witness.was_committed(*each, [copy]) is True
-            assert witness.was_committed(*each, [copy, (topic_name, 0)]) is None
-        assert witness.was_committed(*aborted, [copy]) is False
-        assert witness.was_committed(*aborted, [dead]) is None
-        assert witness.was_committed(*unknown, [copy]) is None
-        assert witness.was_committed(1 << 40, 0, [copy]) is None
+        which = end_one(copy, offset_map, progress)
+        ended = {"committed": True, "aborted": False, "open": None}[how]
+        for left_open in (
+            [copy], [progress], [offset_map], [copy, progress], [copy, offset_map],
+            [progress, offset_map], [progress, ledger],
+        ):  # fmt: skip
+            said = told.was_committed(*which, left_open)
+            assert said is (
+                ended if ended is not None or ledger in left_open else False
+            )
+        everywhere = [copy, progress, offset_map]
+        assert told.was_committed(*which, everywhere) is False
+        assert told.was_committed(*which, [*everywhere, ledger]) is None
+        # One that is on no other partition has ended nowhere.
+        producer.take_over()
+        which = end_one(copy)
+        assert told.was_committed(*which, [copy]) is False
+        producer.take_over()
+        which = end_one(copy, ledger)
+        assert told.was_committed(*which, [copy]) is bool(ended)
+        assert told.was_committed(*which, [ledger]) is None
+        monkeypatch.setattr(witness, "_MOST_OFFSETS", 0)
+        assert told.was_committed(*which, [copy]) is None
 
 
 def test_what_a_later_owner_has_open_is_its_own(

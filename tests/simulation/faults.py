@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from tests.simulation import serving, writing
 from tests.simulation.requests import Request
-from tests.simulation.strikes import KILLING, STRIKES, Strikes
+from tests.simulation.strikes import STRIKES, Strikes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -62,11 +62,6 @@ class Faults:
         self._rates = {name: random.choice((0.3, 1.0, 3.0)) for name in self.chosen}
         network.delay = self._delay
         network.cut = self._cut
-
-    @property
-    def kill(self) -> bool:
-        """Whether this history kills processes."""
-        return bool(self.chosen & KILLING)
 
     def begin(self) -> None:
         self._world.note(f"faults: {', '.join(sorted(self.chosen))}")

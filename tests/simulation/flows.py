@@ -141,8 +141,7 @@ class SimulatedFlow:
     @property
     def beyond_help(self) -> set[tuple[str, int]]:
         """Partitions of which the flow says that only a person can end a transaction
-        there. With v1, epochs do not tell a producer's transactions apart; with v2, a
-        process that fences an id and dies takes along how its transaction ended.
+        there: with v1, epochs do not tell a producer's transactions apart.
         """
         return {
             (report.topic, report.partition)

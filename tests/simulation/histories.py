@@ -141,16 +141,15 @@ def _history(seed: int, network: Network, *, faults: bool) -> int:
     trouble.end()
     writer.end_all()
     end = world.now + _HEALING_SECONDS
-    forgets = not v2 or trouble.kill
     names = judge.progress_topic, runs.topic_name(SOURCE, flow.flow.separator)
 
     def waits_for_a_person() -> bool:
         """Whether a transaction in a topic that all slots read needs one to end it."""
         kept = [each.log for name in names if (each := target.partition((name, 0)))]
         is_open = any(log.stable < log.end for log in kept)
-        return is_open and forgets and bool(flow.beyond_help)
+        return is_open and not v2 and bool(flow.beyond_help)
 
-    while missing := judge.missing(flow.beyond_help if forgets else set()):
+    while missing := judge.missing(set() if v2 else flow.beyond_help):
         if world.now > end:
             if waits_for_a_person():
                 break

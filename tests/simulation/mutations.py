@@ -20,9 +20,10 @@ from mirror.clusters.topics import Views
 from mirror.clusters.wire import fetch, fetch_by_id, write
 from mirror.driver import former_runs, ownership
 from mirror.driver.credit import Credit
-from mirror.offsets import progress
+from mirror.offsets import progress, witness
 from mirror.offsets.progress import NO_ID
 from mirror.offsets.track import Track
+from mirror.offsets.witness import FlowWitness
 from mirror.recovery.losses import Loss
 from mirror.relay import gaps, take_over, target, transaction_records
 from mirror.relay.endings import Endings
@@ -188,6 +189,21 @@ _advance = TransactionPath.advance
 def markers_are_not_missed() -> AbstractContextManager[Any]:
     """Transactions that brokers leave open are not looked for."""
     return _patched(hanging, "complete", lambda *_, **__: HangingLook())
+
+
+def forgotten_transactions_are_undone() -> AbstractContextManager[Any]:
+    """Of one whose end no process knows, no marker is looked for."""
+    return _patched(FlowWitness, "was_committed", lambda *_: False)
+
+
+def later_transactions_do_not_count() -> AbstractContextManager[Any]:
+    """One that ended nowhere is undone, although a later one was committed."""
+    return _patched(witness, "_is_followed", lambda *_: False)
+
+
+def former_slots_are_forgotten() -> AbstractContextManager[Any]:
+    """What slots have left open that a run no longer has is not looked for."""
+    return _patched(target.TargetWriter, "_former", lambda *_: [])
 
 
 def ids_are_used_at_once() -> AbstractContextManager[Any]:
@@ -360,6 +376,8 @@ MUTATIONS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
         positions_stay_behind, positions_run_ahead, positions_come_from_memory,
         open_transactions_are_read, aborted_one_too_late,
         commits_before_the_records, markers_are_not_missed, ids_are_used_at_once,
+        forgotten_transactions_are_undone, later_transactions_do_not_count,
+        former_slots_are_forgotten,
         losses_are_silent, losses_reach_too_far, losses_forget_the_epoch,
         old_leaders_are_trusted, topic_ids_do_not_matter,
         runs_are_shifted, sequences_start_again, aborts_are_forgotten,

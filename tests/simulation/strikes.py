@@ -22,12 +22,6 @@ if TYPE_CHECKING:
     from tests.simulation.world import World
 
 
-KILLING = frozenset(
-    {"kill worker", "kill worker at send", "kill driver", "lose", "skip markers"}
-)
-"""Those after which processes may be dead."""
-
-
 class Strikes:
     """The faults of one history that need no request."""
 
