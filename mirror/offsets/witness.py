@@ -18,7 +18,7 @@ from mirror.batches import records
 from mirror.batches.reading import TopicReader
 from mirror.batches.writing import prove_leader
 from mirror.clusters.admin import topic_admin
-from mirror.errors import NoLeaderError
+from mirror.errors import AuthorizationError, NoLeaderError
 from mirror.offsets import progress, runs
 from mirror.offsets.progress import PROOF_KEY
 
@@ -62,9 +62,10 @@ class FlowWitness:
             MirrorError: a leader does not answer, or does not prove that it leads.
         """
         look = _Look(self.target, producer_id, epoch)
-        # Without others' markers its position tells, unless compaction took it.
-        sure = self.progress in left_open or self.others.isdisjoint(left_open)
-        for where in (self.progress, self.offset_map, *self.others):
+        sure, where_else = True, [self.progress, self.offset_map]
+        if self.progress in left_open:  # without copies it is in others at most
+            where_else += self.others
+        for where in where_else:
             if where in left_open:
                 continue
             steps = look.back(where, proven=where not in self.others)
@@ -82,6 +83,8 @@ class FlowWitness:
             sure &= steps is not None
             if steps and _is_followed(steps, look.of_all(self.progress, steps)):
                 return True
+        # Compaction may have taken the position of one without copies.
+        sure &= self.progress in left_open or self.others.isdisjoint(left_open)
         return False if sure else None
 
     def _told_by(
@@ -137,9 +140,17 @@ class _Look:
         self, where: TopicPartition, *, proven: bool = False, reading: bool = False
     ) -> list[_Step] | None:
         """What the producer wrote from this transaction on, as it stands in the log;
-        empty if the transaction is not there, None if it may be further back. `proven`:
-        by a leader that is not cut off, and shows what came last.
+        empty if the transaction is not there, None if it may be further back, or we may
+        not read. `proven`: by a leader that is not cut off, and shows what came last.
         """
+        try:
+            return self._back(where, proven=proven, reading=reading)
+        except AuthorizationError:
+            return None
+
+    def _back(
+        self, where: TopicPartition, *, proven: bool, reading: bool
+    ) -> list[_Step] | None:
         proof = prove_leader(self._target, where[0], PROOF_KEY) if proven else -1
         end = max(proof + 1, self._offset(where, topic_admin.LATEST))
         start = self._offset(where, topic_admin.EARLIEST)

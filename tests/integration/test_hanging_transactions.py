@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 from dataclasses import dataclass, replace
 import signal
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 import uuid
 
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -21,14 +21,16 @@ import numpy as np
 import pytest
 
 from mirror.batches import records
+from mirror.batches.reading import TopicReader
 from mirror.batches.writing import write
-from mirror.clusters import hanging
+from mirror.clusters import codes, hanging
 from mirror.clusters.hanging import HangingLook
 from mirror.clusters.topics import NO_ID
 from mirror.clusters.transactions import Producer
 from mirror.driver import former_runs
 from mirror.errors import ClusterError
 from mirror.offsets import runs, witness
+from mirror.offsets.progress import Position, encode
 from mirror.offsets.witness import FlowWitness
 from mirror.playground.brokers import playground
 from mirror.relay.target import MAX_IN_FLIGHT
@@ -49,6 +51,7 @@ if TYPE_CHECKING:
 
     from kafka.admin import TransactionDescription
 
+    from mirror.clusters.cluster import Cluster
     from mirror.playground.cluster import PlaygroundCluster
 
 pytestmark = pytest.mark.integration
@@ -519,78 +522,145 @@ def test_how_a_transaction_ended_is_known_by_its_epoch(
         assert second.was_committed(*committed[0]) is None
 
 
-@pytest.mark.parametrize("how", ["committed", "aborted", "open"])
-def test_what_other_partitions_say_of_a_transaction(
+@dataclass(frozen=True, kw_only=True)
+class Logs:
+    """What transactions of a flow write to, and who reads there."""
+
+    bootstrap: str
+    cluster: Cluster
+    progress: tuple[str, int]
+    offset_map: tuple[str, int]
+    ledger: tuple[str, int]
+    copy: tuple[str, int]
+
+    @property
+    def witness(self) -> FlowWitness:
+        return FlowWitness(
+            target=self.cluster,
+            progress=self.progress,
+            offset_map=self.offset_map,
+            others={self.ledger},
+        )
+
+    def producer(self, number: int) -> Producer:
+        """It has taken over."""
+        made = Producer(
+            self.cluster,
+            transactional_id=f"{self.copy[0]}-{number}",
+            transaction_timeout_ms=30_000,
+        )
+        made.take_over()
+        return made
+
+    def write(self, producer: Producer, *where: tuple[str, int]) -> tuple[int, int]:
+        """Id and epoch of a transaction with a record in each of these, which stays
+        open.
+        """
+        block = runs.Block(
+            topic="t", partition=0, target_topic=self.copy[0], topic_id=NO_ID,
+            runs=np.array([[0, end_offsets(self.bootstrap, self.copy[0])[0], 1]]),
+        )  # fmt: skip
+        (value,) = runs.encode([block])
+        batches = {topic: [records.encode([(b"", value)])] for topic, _ in where}
+        if self.progress in where:
+            batches[self.progress[0]] = encode({("t", 0): Position(offset=0)})
+        write(self.cluster, batches, producer)
+        shown = _described(self.bootstrap, producer.transactional_id or "")
+        return shown.producer_id, shown.producer_epoch
+
+
+@pytest.fixture
+def logs(
     clusters: dict[str, PlaygroundCluster],
     topic_name: str,
     monkeypatch: pytest.MonkeyPatch,
-    how: str,
-) -> None:
-    """How a transaction ended anywhere is how it ended; one that ended nowhere may be
-    aborted, unless it may have ended where nobody looks.
-    """
+) -> Iterator[Logs]:
     monkeypatch.setattr(witness, "_FIRST_OFFSETS", 1)
     bootstrap = clusters["b"].bootstrap
-    progress, offset_map, ledger, copy = (
-        (f"{topic_name}-{name}", 0) for name in ("progress", "map", "ledger", "copy")
-    )
-    for topic, _ in (progress, offset_map, ledger, copy):
+    names = ("progress", "offset_map", "ledger", "copy")
+    where = {name: (f"{topic_name}-{name}", 0) for name in names}
+    for topic, _ in where.values():
         create_topic(bootstrap, topic)
     with connected(bootstrap) as cluster:
-        told = FlowWitness(
-            target=cluster, progress=progress, offset_map=offset_map, others={ledger}
-        )
-        producer = Producer(
-            cluster, transactional_id=topic_name, transaction_timeout_ms=30_000
-        )
+        yield Logs(bootstrap=bootstrap, cluster=cluster, **where)
 
-        def write_one(*where: tuple[str, int]) -> tuple[int, int]:
-            """Id and epoch of a transaction with a record in each of these."""
-            run = [[0, end_offsets(bootstrap, copy[0])[0], 1]]
-            block = runs.Block(
-                topic="t", partition=0, target_topic=copy[0],
-                topic_id=NO_ID, runs=np.array(run),
-            )  # fmt: skip
-            (value,) = runs.encode([block])
-            batches = {each[0]: [records.encode([(b"", value)])] for each in where}
-            write(cluster, batches, producer)
-            shown = _described(bootstrap, topic_name)
-            return shown.producer_id, shown.producer_epoch
 
-        def end_one(*where: tuple[str, int]) -> tuple[int, int]:
-            which = write_one(*where)
-            if how == "committed":
-                producer.commit()
-            elif how == "aborted":
-                producer.take_over()
-            return which
+@pytest.mark.parametrize("committed", [True, False])
+def test_how_a_transaction_ended_anywhere_is_how_it_ended(
+    logs: Logs, monkeypatch: pytest.MonkeyPatch, committed: bool
+) -> None:
+    """One marker is enough, whichever partitions missed theirs."""
+    copy, progress, offset_map = logs.copy, logs.progress, logs.offset_map
+    producer = logs.producer(1)
 
-        producer.take_over()
-        write_one(copy, offset_map, progress)
-        producer.commit()
-        which = end_one(copy, offset_map, progress)
-        ended = {"committed": True, "aborted": False, "open": None}[how]
-        for left_open in (
-            [copy], [progress], [offset_map], [copy, progress], [copy, offset_map],
-            [progress, offset_map], [progress, ledger],
-        ):  # fmt: skip
-            said = told.was_committed(*which, left_open)
-            assert said is (
-                ended if ended is not None or ledger in left_open else False
-            )
-        everywhere = [copy, progress, offset_map]
-        assert told.was_committed(*which, everywhere) is False
-        assert told.was_committed(*which, [*everywhere, ledger]) is None
-        # One that is on no other partition has ended nowhere.
-        producer.take_over()
-        which = end_one(copy)
-        assert told.was_committed(*which, [copy]) is False
-        producer.take_over()
-        which = end_one(copy, ledger)
-        assert told.was_committed(*which, [copy]) is bool(ended)
-        assert told.was_committed(*which, [ledger]) is None
-        monkeypatch.setattr(witness, "_MOST_OFFSETS", 0)
-        assert told.was_committed(*which, [copy]) is None
+    def end(*where: tuple[str, int]) -> tuple[int, int]:
+        which = logs.write(producer, *where)
+        if committed:
+            producer.commit()
+        else:
+            producer.take_over()
+        return which
+
+    logs.write(producer, copy, offset_map, progress)
+    producer.commit()
+    which = end(copy, offset_map, progress)
+    end(copy, offset_map, progress)
+    for left_open in (
+        [copy], [progress], [offset_map], [copy, progress], [copy, offset_map],
+        [progress, offset_map], [progress, logs.ledger],
+    ):  # fmt: skip
+        assert logs.witness.was_committed(*which, left_open) is committed
+    which = end(progress, logs.ledger)
+    assert logs.witness.was_committed(*which, [progress]) is committed
+    assert logs.witness.was_committed(*which, [logs.ledger]) is committed
+    _forbid_reading(monkeypatch, logs.ledger[0])
+    assert logs.witness.was_committed(*which, [progress]) is None
+
+
+def _forbid_reading(monkeypatch: pytest.MonkeyPatch, topic: str) -> None:
+    def read(cluster: Cluster, name: str, **options: Any) -> TopicReader:
+        if name == topic:
+            raise codes.error_for(codes.TOPIC_AUTHORIZATION_FAILED, name)
+        return TopicReader(cluster, name, **options)
+
+    monkeypatch.setattr(witness, "TopicReader", read)
+
+
+def test_a_transaction_that_ended_nowhere(
+    logs: Logs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is undone, unless later positions of the same partitions were committed: then
+    it was committed before them.
+    """
+    progress, everywhere = logs.progress, [logs.copy, logs.offset_map, logs.progress]
+    first, later = logs.producer(1), logs.producer(2)
+    which = logs.write(first, *everywhere)
+    assert logs.witness.was_committed(*which, everywhere) is False
+    logs.write(later, progress)
+    assert logs.witness.was_committed(*which, everywhere) is False
+    later.take_over()  # which aborts it
+    assert logs.witness.was_committed(*which, everywhere) is False
+    logs.write(later, progress)
+    later.commit()
+    assert logs.witness.was_committed(*which, everywhere) is True
+    # Its position is known even where compaction has taken the record.
+    first.take_over()
+    which = logs.write(first, logs.copy, logs.offset_map)
+    left_open = [logs.copy, logs.offset_map]
+    assert logs.witness.was_committed(*which, left_open) is False
+    position = {("t", 0): Position(offset=1)}
+    write(logs.cluster, {progress[0]: encode(position)}, later)
+    later.commit()
+    assert logs.witness.was_committed(*which, left_open) is True
+    # It died before it wrote more than copies, or records that go without.
+    first.take_over()
+    which = logs.write(first, logs.copy)
+    assert logs.witness.was_committed(*which, [logs.copy]) is False
+    monkeypatch.setattr(witness, "_MOST_OFFSETS", 1)
+    assert logs.witness.was_committed(*which, [logs.copy]) is None
+    first.take_over()
+    which = logs.write(first, logs.ledger)
+    assert logs.witness.was_committed(*which, [logs.ledger]) is None
 
 
 def test_what_a_later_owner_has_open_is_its_own(

@@ -201,11 +201,6 @@ def later_transactions_do_not_count() -> AbstractContextManager[Any]:
     return _patched(witness, "_is_followed", lambda *_: False)
 
 
-def former_slots_are_forgotten() -> AbstractContextManager[Any]:
-    """What slots have left open that a run no longer has is not looked for."""
-    return _patched(target.TargetWriter, "_former", lambda *_: [])
-
-
 def ids_are_used_at_once() -> AbstractContextManager[Any]:
     """A slot uses an id again although its last transaction is still open somewhere."""
     return _patched(Endings, "awaits", lambda *_: False)
@@ -377,7 +372,6 @@ MUTATIONS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
         open_transactions_are_read, aborted_one_too_late,
         commits_before_the_records, markers_are_not_missed, ids_are_used_at_once,
         forgotten_transactions_are_undone, later_transactions_do_not_count,
-        former_slots_are_forgotten,
         losses_are_silent, losses_reach_too_far, losses_forget_the_epoch,
         old_leaders_are_trusted, topic_ids_do_not_matter,
         runs_are_shifted, sequences_start_again, aborts_are_forgotten,
