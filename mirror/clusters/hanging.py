@@ -7,8 +7,8 @@ records as well.
 Main function: `complete`, which gets the missing markers written. A transaction that is
 still open after its producer id was taken over is such a one. Its partitions are added
 to one more transaction, which writes nothing and ends as the first one did: the
-producer knows how, or a `Witness` does. `ask` and `read` find out what is open without
-waiting.
+producer knows how, or an `OutcomeSearch` finds out. `ask` and `read` look for what is
+open without waiting.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class HangingLook:
     """Partitions whose leader did not tell what is open there, with the reason."""
 
 
-class Witness(Protocol):
+class OutcomeSearch(Protocol):
     """Tells how a transaction ended that its own producer does not know about."""
 
     def was_committed(
@@ -101,14 +101,14 @@ def complete(
     topics: Mapping[str, Topic],
     partitions: Iterable[TopicPartition],
     *,
-    witness: Witness | None = None,
+    search: OutcomeSearch | None = None,
 ) -> HangingLook:
     """End what the producers' transactions left open in these partitions; call it right
     after taking over. Partitions that we may not read are left out, and so are
     transactions of an owner that took over after us.
 
     Raises:
-        ClusterError: a coordinator does not answer, or refuses, or the witness cannot
+        ClusterError: a coordinator does not answer, or refuses, or the search cannot
             look.
     """
     left_open, unseen = open_in(cluster, by_leader(topics, partitions))
@@ -117,7 +117,7 @@ def complete(
         ends: defaultdict[bool | None, list[TopicPartition]] = defaultdict(list)
         for (pid, epoch), where in left_open.items():
             if pid in producer.ids and not producer.is_later(pid, epoch):
-                ends[_outcome(producer, pid, epoch, where, witness)] += where
+                ends[_outcome(producer, pid, epoch, where, search)] += where
         for committed, where in ends.items():
             refused = ""
             if committed is not None:
@@ -141,15 +141,15 @@ def _outcome(
     producer_id: int,
     epoch: int,
     left_open: Collection[TopicPartition],
-    witness: Witness | None,
+    search: OutcomeSearch | None,
 ) -> bool | None:
     """Whether to commit there; None if unknown, or if we cannot end it."""
     if producer_id != producer.producer_id:
         # Markers of the current id do not end what an earlier id left open.
         return None
     known = producer.was_committed(producer_id, epoch)
-    if known is None and witness is not None and producer.v2:
-        return witness.was_committed(producer_id, epoch, left_open)
+    if known is None and search is not None and producer.v2:
+        return search.was_committed(producer_id, epoch, left_open)
     return known
 
 

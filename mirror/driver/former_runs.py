@@ -14,7 +14,7 @@ from mirror.clusters import hanging
 from mirror.clusters.transactions import Producer
 from mirror.driver import parts
 from mirror.errors import UnreachableError
-from mirror.offsets.witness import FlowWitness
+from mirror.offsets.markers import MarkerSearch
 from mirror.recovery import pauses
 from mirror.relay.target import transactional_ids
 from mirror.relay.transaction_records import TransactionRecords
@@ -81,15 +81,13 @@ def complete_transactions(
     others |= {(control, n) for n in target.topics([control])[control].leaders}
     copies = {(name(topic), n) for topic, n in copied}
     partitions = others | copies | set(own.partitions)
-    witness = FlowWitness(
+    search = MarkerSearch(
         target=target, progress=own.progress, offset_map=own.offset_map, others=others
     )
     deadline = time.monotonic() + _PATIENCE_SECONDS
     while True:
         topics = target.topics({topic for topic, _ in partitions})
-        looked = hanging.complete(
-            target, producers, topics, partitions, witness=witness
-        )
+        looked = hanging.complete(target, producers, topics, partitions, search=search)
         for each in looked.hanging:
             import structlog  # noqa: PLC0415  a switch need not wait for it
 

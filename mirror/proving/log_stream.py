@@ -278,7 +278,7 @@ class LogStream:
         reader.seek(self._key, offset, epoch)
         if offset < self._stretch.end:
             size = self._size()
-            reader.ask_for(size, size)
+            reader.pace.ask_for(size, size)
             reader.ask()
 
     def _pass(

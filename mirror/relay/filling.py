@@ -167,7 +167,7 @@ class Filling:
             self._growth += _GROWTH_WEIGHT * (growth - self._growth)
         share = max(int(PARTITION_BYTES / self._growth), _LEAST_BYTES // 4)
         allowed = self._writer.quota.most_bytes
-        self._reader.ask_for(
+        self._reader.pace.ask_for(
             min(max(int(FETCH_BYTES / self._growth), _LEAST_BYTES), allowed),
             min(share, allowed),
         )

@@ -204,7 +204,7 @@ class Intake:
             key,
             end_offset=end_offset,
             size=size,
-            behind=size > self._reader.partition_max_bytes // 2,
+            behind=size > self._reader.pace.partition_most_bytes // 2,
         )
         if position == end_offset:
             self._faults.clear(key)  # readable, and nothing is left to write

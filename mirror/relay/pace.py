@@ -1,8 +1,9 @@
-"""How many bytes per second a slot reads, if the flow has a limit.
+"""How much a slot reads: at a time, and per second if the flow has a limit.
 
 Main type: `Pace`. What has arrived counts, so that it is exact however large an answer
 turns out: after an answer that was more than allowed, nothing is asked until the time
-has made up for it. Pure: `source` asks and counts, the driver divides the limit.
+has made up for it. Pure: `source` asks and counts, `filling` says what there is room
+for, the driver divides the limit.
 """
 
 from __future__ import annotations
@@ -21,9 +22,21 @@ _LEAST_BYTES = 16 << 10
 
 
 class Pace:
-    """The limit of one slot."""
+    """What one slot may ask for."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        max_bytes: int,
+        partition_max_bytes: int,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """As `ask_for` takes them."""
+        self.channels_each = 1
+        """Channels per leader. A partition is in one request at a time, so each fetches
+        as many times more of it."""
+        self._max_bytes = max_bytes
+        self._partition_max_bytes = partition_max_bytes
         self._clock = clock
         self._rate = 0.0
         self._saved = 0.0
@@ -42,12 +55,23 @@ class Pace:
             self._saved *= bytes_per_second / self._rate
         self._rate = bytes_per_second
 
+    def ask_for(self, max_bytes: int, partition_max_bytes: int) -> None:
+        """Set how much to fetch at a time from a leader, and of one partition."""
+        self._max_bytes = max_bytes
+        self._partition_max_bytes = partition_max_bytes
+
     @property
-    def most_bytes(self) -> int | None:
-        """The most to ask for at a time; None: no limit."""
+    def most_bytes(self) -> int:
+        """The most to ask a leader for at a time."""
         if not self._rate:
-            return None
-        return max(int(self._rate * _AT_ONCE_SECONDS), _LEAST_BYTES)
+            return self._max_bytes
+        allowed = max(int(self._rate * _AT_ONCE_SECONDS), _LEAST_BYTES)
+        return min(self._max_bytes, allowed)
+
+    @property
+    def partition_most_bytes(self) -> int:
+        """The most that a broker returns of one partition."""
+        return min(self._partition_max_bytes * self.channels_each, self.most_bytes)
 
     def waits(self, on_the_way: int) -> float:
         """Seconds until more may be asked for; 0: now. `on_the_way`: what has been

@@ -66,17 +66,11 @@ class SourceReader:
         rack: str = "",
         linger_ms: int = 0,
     ) -> None:
-        self.pace = Pace()
-        """How much to read per second."""
+        self.pace = Pace(max_bytes, partition_max_bytes)
         self._nearest = Nearest(rack)
         self._linger_ms = linger_ms
         self._cluster = cluster
         self._isolation = isolation
-        self._max_bytes = max_bytes
-        self._partition_max_bytes = partition_max_bytes
-        self._channels_each = 1
-        """Channels per leader. A partition is in one request at a time, so each fetches
-        as many times more of it."""
         self._offsets: dict[TopicPartition, int] = {}
         self._epochs: dict[TopicPartition, int] = {}
         self._leaders: dict[TopicPartition, Leader] = {}
@@ -97,7 +91,7 @@ class SourceReader:
         for purpose in {channel.purpose for channel in self._channels.values()}:
             self._cluster.drop(purpose)
         far = self._cluster.high_latency
-        self._channels_each = _HIGH_LATENCY_CHANNELS if far else 1
+        self.pace.channels_each = _HIGH_LATENCY_CHANNELS if far else 1
         self._offsets = {key: each.offset for key, each in positions.items()}
         self._epochs = {key: each.leader_epoch for key, each in positions.items()}
         self._ids = {topic: topics[topic].topic_id for topic, _ in positions}
@@ -119,28 +113,13 @@ class SourceReader:
     def _read_from(self, node: int, key: TopicPartition, number: int) -> None:
         """Read a partition on the channel with this number, in turn, of a broker."""
         rack = self._nearest.rack_for(key)
-        at = (node, number % self._channels_each, rack)
+        at = (node, number % self.pace.channels_each, rack)
         if at not in self._channels:
             self._channels[at] = FetchChannel(*at, self._linger_ms)
         if (last := self._channel_of.get(key)) is not None:
             last.moved[key] = None
         self._channel_of[key] = self._channels[at]
         self._has_moved(key)
-
-    def ask_for(self, max_bytes: int, partition_max_bytes: int) -> None:
-        """Set how much to fetch at a time from a leader, and of one partition."""
-        self._max_bytes = max_bytes
-        self._partition_max_bytes = partition_max_bytes
-
-    @property
-    def partition_max_bytes(self) -> int:
-        """The most that a broker returns of one partition."""
-        return min(self._partition_max_bytes * self._channels_each, self._most_bytes)
-
-    @property
-    def _most_bytes(self) -> int:
-        allowed = self.pace.most_bytes
-        return self._max_bytes if allowed is None else min(self._max_bytes, allowed)
 
     @property
     def again_in(self) -> float:
@@ -298,8 +277,8 @@ class SourceReader:
             forgotten,
             self._ids,
             isolation=self._isolation,
-            max_bytes=self._most_bytes,
-            partition_max_bytes=self.partition_max_bytes,
+            max_bytes=self.pace.most_bytes,
+            partition_max_bytes=self.pace.partition_most_bytes,
         )
 
     def connections(self) -> list[Connection]:
@@ -350,8 +329,11 @@ class SourceReader:
             LeaderError: it is a leader, and not to be reached.
             ClusterError: it is a leader, and refused the request.
         """
-        of = self._channel_of.items()
-        theirs = [k for k, its in of if its.node == channel.node and k in self._offsets]
+        theirs = [
+            key
+            for key, its in self._channel_of.items()
+            if its.node == channel.node and key in self._offsets
+        ]
         near = [key for key in theirs if self._is_near(key, channel)]
         for key in near:
             self.distrust(key)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from mirror.clusters.cluster import Cluster
-    from mirror.clusters.hanging import Witness
+    from mirror.clusters.hanging import OutcomeSearch
     from mirror.clusters.topics import Topic
     from mirror.clusters.wire.connection import Connection
     from mirror.config.schema import FlowConfig
@@ -120,7 +120,7 @@ class TargetWriter:
         self,
         topics: Mapping[str, Topic],
         partitions: Collection[TopicPartition],
-        witness: Witness,
+        search: OutcomeSearch,
     ) -> HangingLook:
         """After a take-over, end transactions left open in these partitions; see
         `clusters.hanging`.
@@ -129,7 +129,7 @@ class TargetWriter:
             return HangingLook()
         producers = [*self._producers, *self._former(topics, partitions)]
         looked = hanging.complete(
-            self._cluster, producers, topics, partitions, witness=witness
+            self._cluster, producers, topics, partitions, search=search
         )
         ids = {each.transactional_id: each.producer_id for each in producers}
         for each in looked.hanging:

@@ -29,9 +29,9 @@ from mirror.clusters.topics import NO_ID
 from mirror.clusters.transactions import Producer
 from mirror.driver import former_runs
 from mirror.errors import ClusterError
-from mirror.offsets import runs, witness
+from mirror.offsets import log_search, runs
+from mirror.offsets.markers import MarkerSearch
 from mirror.offsets.progress import Position, encode
-from mirror.offsets.witness import FlowWitness
 from mirror.playground.brokers import playground
 from mirror.relay.target import MAX_IN_FLIGHT
 from tests.harness.admin import create_topic, end_offsets
@@ -523,7 +523,7 @@ def test_how_a_transaction_ended_is_known_by_its_epoch(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Logs:
+class FlowLogs:
     """What transactions of a flow write to, and who reads there."""
 
     bootstrap: str
@@ -534,8 +534,8 @@ class Logs:
     copy: tuple[str, int]
 
     @property
-    def witness(self) -> FlowWitness:
-        return FlowWitness(
+    def search(self) -> MarkerSearch:
+        return MarkerSearch(
             target=self.cluster,
             progress=self.progress,
             offset_map=self.offset_map,
@@ -574,20 +574,20 @@ def logs(
     clusters: dict[str, PlaygroundCluster],
     topic_name: str,
     monkeypatch: pytest.MonkeyPatch,
-) -> Iterator[Logs]:
-    monkeypatch.setattr(witness, "_FIRST_OFFSETS", 1)
+) -> Iterator[FlowLogs]:
+    monkeypatch.setattr(log_search, "_FIRST_OFFSETS", 1)
     bootstrap = clusters["b"].bootstrap
     names = ("progress", "offset_map", "ledger", "copy")
     where = {name: (f"{topic_name}-{name}", 0) for name in names}
     for topic, _ in where.values():
         create_topic(bootstrap, topic)
     with connected(bootstrap) as cluster:
-        yield Logs(bootstrap=bootstrap, cluster=cluster, **where)
+        yield FlowLogs(bootstrap=bootstrap, cluster=cluster, **where)
 
 
 @pytest.mark.parametrize("committed", [True, False])
 def test_how_a_transaction_ended_anywhere_is_how_it_ended(
-    logs: Logs, monkeypatch: pytest.MonkeyPatch, committed: bool
+    logs: FlowLogs, monkeypatch: pytest.MonkeyPatch, committed: bool
 ) -> None:
     """One marker is enough, whichever partitions missed theirs."""
     copy, progress, offset_map = logs.copy, logs.progress, logs.offset_map
@@ -609,12 +609,12 @@ def test_how_a_transaction_ended_anywhere_is_how_it_ended(
         [copy], [progress], [offset_map], [copy, progress], [copy, offset_map],
         [progress, offset_map], [progress, logs.ledger],
     ):  # fmt: skip
-        assert logs.witness.was_committed(*which, left_open) is committed
+        assert logs.search.was_committed(*which, left_open) is committed
     which = end(progress, logs.ledger)
-    assert logs.witness.was_committed(*which, [progress]) is committed
-    assert logs.witness.was_committed(*which, [logs.ledger]) is committed
+    assert logs.search.was_committed(*which, [progress]) is committed
+    assert logs.search.was_committed(*which, [logs.ledger]) is committed
     _forbid_reading(monkeypatch, logs.ledger[0])
-    assert logs.witness.was_committed(*which, [progress]) is None
+    assert logs.search.was_committed(*which, [progress]) is None
 
 
 def _forbid_reading(monkeypatch: pytest.MonkeyPatch, topic: str) -> None:
@@ -623,11 +623,11 @@ def _forbid_reading(monkeypatch: pytest.MonkeyPatch, topic: str) -> None:
             raise codes.error_for(codes.TOPIC_AUTHORIZATION_FAILED, name)
         return TopicReader(cluster, name, **options)
 
-    monkeypatch.setattr(witness, "TopicReader", read)
+    monkeypatch.setattr(log_search, "TopicReader", read)
 
 
 def test_a_transaction_that_ended_nowhere(
-    logs: Logs, monkeypatch: pytest.MonkeyPatch
+    logs: FlowLogs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is undone, unless later positions of the same partitions were committed: then
     it was committed before them.
@@ -635,32 +635,32 @@ def test_a_transaction_that_ended_nowhere(
     progress, everywhere = logs.progress, [logs.copy, logs.offset_map, logs.progress]
     first, later = logs.producer(1), logs.producer(2)
     which = logs.write(first, *everywhere)
-    assert logs.witness.was_committed(*which, everywhere) is False
+    assert logs.search.was_committed(*which, everywhere) is False
     logs.write(later, progress)
-    assert logs.witness.was_committed(*which, everywhere) is False
+    assert logs.search.was_committed(*which, everywhere) is False
     later.take_over()  # which aborts it
-    assert logs.witness.was_committed(*which, everywhere) is False
+    assert logs.search.was_committed(*which, everywhere) is False
     logs.write(later, progress)
     later.commit()
-    assert logs.witness.was_committed(*which, everywhere) is True
+    assert logs.search.was_committed(*which, everywhere) is True
     # Its position is known even where compaction has taken the record.
     first.take_over()
     which = logs.write(first, logs.copy, logs.offset_map)
     left_open = [logs.copy, logs.offset_map]
-    assert logs.witness.was_committed(*which, left_open) is False
+    assert logs.search.was_committed(*which, left_open) is False
     position = {("t", 0): Position(offset=1)}
     write(logs.cluster, {progress[0]: encode(position)}, later)
     later.commit()
-    assert logs.witness.was_committed(*which, left_open) is True
+    assert logs.search.was_committed(*which, left_open) is True
     # It died before it wrote more than copies, or records that go without.
     first.take_over()
     which = logs.write(first, logs.copy)
-    assert logs.witness.was_committed(*which, [logs.copy]) is False
-    monkeypatch.setattr(witness, "_MOST_OFFSETS", 1)
-    assert logs.witness.was_committed(*which, [logs.copy]) is None
+    assert logs.search.was_committed(*which, [logs.copy]) is False
+    monkeypatch.setattr(log_search, "_MOST_OFFSETS", 1)
+    assert logs.search.was_committed(*which, [logs.copy]) is None
     first.take_over()
     which = logs.write(first, logs.ledger)
-    assert logs.witness.was_committed(*which, [logs.ledger]) is None
+    assert logs.search.was_committed(*which, [logs.ledger]) is None
 
 
 def test_what_a_later_owner_has_open_is_its_own(

@@ -20,10 +20,10 @@ from mirror.clusters.topics import Views
 from mirror.clusters.wire import fetch, fetch_by_id, write
 from mirror.driver import former_runs, ownership
 from mirror.driver.credit import Credit
-from mirror.offsets import progress, witness
+from mirror.offsets import markers, progress
+from mirror.offsets.markers import MarkerSearch
 from mirror.offsets.progress import NO_ID
 from mirror.offsets.track import Track
-from mirror.offsets.witness import FlowWitness
 from mirror.recovery.losses import Loss
 from mirror.relay import gaps, take_over, target, transaction_records
 from mirror.relay.endings import Endings
@@ -193,12 +193,12 @@ def markers_are_not_missed() -> AbstractContextManager[Any]:
 
 def forgotten_transactions_are_undone() -> AbstractContextManager[Any]:
     """Of one whose end no process knows, no marker is looked for."""
-    return _patched(FlowWitness, "was_committed", lambda *_: False)
+    return _patched(MarkerSearch, "was_committed", lambda *_: False)
 
 
 def later_transactions_do_not_count() -> AbstractContextManager[Any]:
     """One that ended nowhere is undone, although a later one was committed."""
-    return _patched(witness, "_is_followed", lambda *_: False)
+    return _patched(markers, "_is_followed", lambda *_: False)
 
 
 def ids_are_used_at_once() -> AbstractContextManager[Any]:

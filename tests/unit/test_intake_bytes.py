@@ -18,6 +18,7 @@ from mirror.relay.faults import Faults
 from mirror.relay.intake import Intake
 from mirror.relay.latency import bounds
 from mirror.relay.lease import Assignment
+from mirror.relay.pace import Pace
 from mirror.relay.pending_transaction import PendingTransaction
 from mirror.relay.rewrite import Rewriter
 from mirror.relay.source import FetchAnswer
@@ -40,7 +41,7 @@ _FLOW = SimpleNamespace(
 class Reader:
     """A source at a given position."""
 
-    partition_max_bytes = 4 << 20
+    pace = Pace(16 << 20, 4 << 20)
 
     def __init__(self, partitions: int) -> None:
         self.at: dict[Any, tuple[int, int]] = {

@@ -147,7 +147,7 @@ def test_a_near_leader_has_one_question_at_a_time() -> None:
         reader.ask()
     assert Counter(node for node, _ in cluster.made) == {1: 1, 2: 1}
     assert [len(each.requests) for each in cluster.made.values()] == [1, 1]
-    assert reader.partition_max_bytes == 4 * _MIB
+    assert reader.pace.partition_most_bytes == 4 * _MIB
 
 
 def test_a_far_leader_has_four_for_a_share_each() -> None:
@@ -162,7 +162,7 @@ def test_a_far_leader_has_four_for_a_share_each() -> None:
     assert {len(each.requests) for each in cluster.made.values()} == {1}
     assert len(reader.connections()) == 6
     # No answer is larger, however much of it is of one partition.
-    assert reader.partition_max_bytes == 16 * _MIB
+    assert reader.pace.partition_most_bytes == 16 * _MIB
 
 
 @pytest.mark.parametrize(
@@ -521,7 +521,7 @@ def test_a_limit_holds_requests_back() -> None:
     cluster = _Cluster(far=False)
     reader = _reader(cluster, [1, 2])
     reader.pace.allow(1_000_000)
-    assert reader.partition_max_bytes == 500_000
+    assert reader.pace.partition_most_bytes == 500_000
     reader.ask()
     first = cluster.made[1, "fetch 0"]
     first.answer = _news(0)
