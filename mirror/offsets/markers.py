@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from mirror.errors import ClusterError, CorruptBatchError
 from mirror.offsets import progress, runs
 from mirror.offsets.log_search import LogSearch
 
@@ -46,8 +47,18 @@ class MarkerSearch:
         it; None if that is not known. Call it once its id is taken over.
 
         Raises:
-            MirrorError: a leader does not answer, or does not prove that it leads.
+            ClusterError: a leader does not answer, does not prove that it leads, or has
+                a damaged batch.
         """
+        try:
+            return self._found(producer_id, epoch, left_open)
+        except CorruptBatchError as error:
+            what = f"cluster {self.target.alias}: looking for a transaction's end"
+            raise ClusterError(f"{what}: {error}") from error
+
+    def _found(
+        self, producer_id: int, epoch: int, left_open: Collection[TopicPartition]
+    ) -> bool | None:
         search = LogSearch(self.target, producer_id, epoch)
         sure, where_else = True, [self.progress, self.offset_map]
         if self.progress in left_open:  # without copies it is in others at most
