@@ -14,7 +14,6 @@ from mirror.clusters import hanging
 from mirror.clusters.transactions import Producer
 from mirror.driver import parts
 from mirror.errors import UnreachableError
-from mirror.offsets.markers import MarkerSearch
 from mirror.recovery import pauses
 from mirror.relay.target import transactional_ids
 from mirror.relay.transaction_records import TransactionRecords
@@ -74,16 +73,14 @@ def complete_transactions(
     """
     name = flow.replication_policy.target_topic
     own = TransactionRecords.of(flow.source, flow.separator)
-    others = {own.losses}
+    others: set[TopicPartition] = set()
     if (dead := flow.dead_letter_topic) is not None:
         others |= {(dead, n) for n in target.topics([dead])[dead].leaders}
     control = pauses.topic_name(flow.source)  # there once something was paused
     others |= {(control, n) for n in target.topics([control])[control].leaders}
     copies = {(name(topic), n) for topic, n in copied}
     partitions = others | copies | set(own.partitions)
-    search = MarkerSearch(
-        target=target, progress=own.progress, offset_map=own.offset_map, others=others
-    )
+    search = own.search(target, others)
     deadline = time.monotonic() + _PATIENCE_SECONDS
     while True:
         topics = target.topics({topic for topic, _ in partitions})

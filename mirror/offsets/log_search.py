@@ -7,13 +7,13 @@ name it. The end of a log is looked through first.
 
 from __future__ import annotations
 
-import struct
 from typing import TYPE_CHECKING, NamedTuple
 
 from mirror.batches import records
 from mirror.batches.reading import TopicReader
 from mirror.batches.writing import prove_leader
 from mirror.clusters.admin import topic_admin
+from mirror.clusters.wire.produce import PRODUCER, PRODUCER_AT
 from mirror.errors import AuthorizationError, NoLeaderError
 from mirror.offsets.progress import PROOF_KEY
 
@@ -28,9 +28,6 @@ _FIRST_OFFSETS = 10_000
 """How far back to look at first; each further time twice as far."""
 _MOST_OFFSETS = 2_000_000
 """How far back at most: a take-over waits meanwhile."""
-_EPOCH = struct.Struct(">h")
-_EPOCH_AT = 51
-"""Where a batch of message format v2 has its producer's epoch."""
 
 
 class LogEntry(NamedTuple):
@@ -98,9 +95,7 @@ class LogSearch:
     def of_all(
         self, where: TopicPartition, entries: Sequence[LogEntry]
     ) -> Iterator[LogEntry]:
-        """What all producers wrote from these entries on."""
-        if not entries:
-            return iter(())
+        """What all producers wrote from these entries on, of which there are some."""
         end = max(entries[-1].offset + 1, self._offset(where, topic_admin.LATEST))
         return self._entries(where, entries[0].offset, end, reading=True)
 
@@ -155,7 +150,7 @@ class LogSearch:
             is_marker = (rows[:, scan.ATTRIBUTES] & batch.CONTROL) != 0
             ends = iter(batch.markers(buffer, rows[is_marker]).tolist())
             for n, (offset, pid, at) in enumerate(rows[:, columns].tolist()):
-                epoch = _EPOCH.unpack_from(buffer.data, at + _EPOCH_AT)[0]
+                _, epoch, _ = PRODUCER.unpack_from(buffer.data, at + PRODUCER_AT)
                 if is_marker[n]:
                     committed = next(ends) != batch.ABORT_MARKER
                     yield LogEntry(offset, pid, epoch, committed)

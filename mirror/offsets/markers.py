@@ -73,7 +73,7 @@ class MarkerSearch:
         if self.offset_map in left_open:
             entries = search.back(self.offset_map, reading=True)
             sure &= entries is not None
-            for block in _blocks(entries or ()):
+            for block in _blocks(entries or []):
                 if (ended := self._told_by(block, search, left_open)) is not None:
                     return ended
         if self.progress in left_open:
@@ -118,13 +118,16 @@ def _first_end(entries: Iterable[LogEntry]) -> bool | None:
 
 def _parts(entries: Sequence[LogEntry]) -> list[LogEntry]:
     """The batches of the transaction with which these begin."""
-    first = entries[0].transaction
-    return [e for e in entries if e.transaction == first and e.committed is None]
+    return [
+        each
+        for each in entries
+        if each.transaction == entries[0].transaction and each.committed is None
+    ]
 
 
 def _blocks(entries: Sequence[LogEntry]) -> Iterator[Block]:
     """What the transaction with which these begin wrote to the map."""
-    for entry in _parts(entries) if entries else ():
+    for entry in _parts(entries):
         for key, value in entry.records:
             for text in filter(None, (key, value)):
                 yield from runs.decode(text)

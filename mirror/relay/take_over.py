@@ -15,7 +15,6 @@ from mirror.clusters.admin import topic_admin
 from mirror.clusters.wire import fetch, fetch_by_id
 from mirror.errors import SupersededError, UnreachableError
 from mirror.offsets import progress
-from mirror.offsets.markers import MarkerSearch
 from mirror.relay.faults import obstacle
 from mirror.relay.gaps import remade
 
@@ -190,12 +189,7 @@ class TakeOverSurvey:
         dead_letters: AbstractSet[TopicPartition],
     ) -> None:
         """End earlier transactions in partitions that still have them open."""
-        search = MarkerSearch(
-            target=self._target,
-            progress=self._records.progress,
-            offset_map=self._records.offset_map,
-            others=dead_letters | {self._records.losses},
-        )
+        search = self._records.search(self._target, dead_letters)
         looked = self._writer.complete(topics, partitions | dead_letters, search)
         known, self._closed = set(self._closed.values()), dict(looked.unseen)
         for each in looked.hanging:

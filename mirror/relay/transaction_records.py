@@ -14,11 +14,14 @@ import numpy as np
 
 from mirror.batches import records
 from mirror.offsets import progress, runs
+from mirror.offsets.markers import MarkerSearch
 from mirror.recovery import losses
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+    from collections.abc import Set as AbstractSet
 
+    from mirror.clusters.cluster import Cluster
     from mirror.clusters.topics import Topic
     from mirror.clusters.wire.produce import EncodedBatch
     from mirror.clusters.wire.write import Placed
@@ -51,6 +54,17 @@ class TransactionRecords:
     @property
     def topics(self) -> set[str]:
         return {topic for topic, _ in self.partitions}
+
+    def search(
+        self, target: Cluster, others: AbstractSet[TopicPartition]
+    ) -> MarkerSearch:
+        """For how transactions ended that may have written to `others` as well."""
+        return MarkerSearch(
+            target=target,
+            progress=self.progress,
+            offset_map=self.offset_map,
+            others=others | {self.losses},
+        )
 
     def written_by(self, transaction: PendingTransaction) -> list[TopicPartition]:
         """The partitions that this transaction's records go to."""

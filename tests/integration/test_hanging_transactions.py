@@ -127,14 +127,20 @@ class Stage:
         name = f"mirror.{self.flow.name}.{self.slot}.0"
         return _described(self.target.bootstrap, name)
 
+    def use_each_id(self, slot: SlotProcess) -> None:
+        """One transaction after the other, as long as the slot goes on."""
+        for _ in range(MAX_IN_FLIGHT):
+            before = self.written(0)
+            self.load.send(50, partition=0)
+            wait_for(
+                lambda b=before: self.written(0) > b or slot.suspended or not slot.alive
+            )
+
     def leave_open(self, slot: SlotProcess, *, committed: bool) -> None:
         """Have the slot, made to `_stop_late`, end a transaction that its partition
         misses, and die. With `committed` it commits; else its next owner aborts.
         """
-        for _ in range(MAX_IN_FLIGHT):
-            before = self.written(0)
-            self.load.send(50, partition=0)
-            wait_for(lambda b=before: self.written(0) > b or slot.suspended)
+        self.use_each_id(slot)
         wait_for(lambda: slot.suspended)
         self.take_the_leader()
         if committed:
@@ -225,6 +231,10 @@ def stage(
 _STOP = SignalAt(point=Point.AFTER_WRITE, number=signal.SIGSTOP)
 
 
+def _case_id(value: object) -> str:
+    return "-".join(sorted(value)) if isinstance(value, set) else str(value)
+
+
 def _stop_late(*, committed: bool) -> list[SignalAt]:
     """Stop when an id that has committed before is about to do so again, and die when
     it has asked for that.
@@ -250,9 +260,7 @@ def _stop_late(*, committed: bool) -> list[SignalAt]:
         ],
         some=[({"copy"}, False)],
     ),
-    ids=lambda value: (
-        "-".join(sorted(value)) if isinstance(value, set) else f"killed-{value}"
-    ),
+    ids=_case_id,
 )
 def test_a_partition_without_a_leader_at_the_commit(
     stage: Callable[[set[str]], Stage],
@@ -320,10 +328,7 @@ def test_what_was_committed_is_not_aborted_later(
     slot.resume()
     on.wait_state("COMPLETE_COMMIT", "EMPTY")
     on.target.start(on.victim)
-    for _ in range(MAX_IN_FLIGHT):
-        before = on.written(0)
-        on.load.send(50, partition=0)
-        wait_for(lambda b=before: on.written(0) > b or not slot.alive)
+    on.use_each_id(slot)
     wait_for(lambda: not slot.alive)
     start_slot(on.flow)
     wait_for(on.copied, pause=0.5)
@@ -401,7 +406,7 @@ def test_how_it_ended_is_forgotten(
         ],
         some=[({"copy"}, False), ({"copy", "progress", "map"}, True)],
     ),
-    ids=lambda value: "-".join(sorted(value)) if isinstance(value, set) else str(value),
+    ids=_case_id,
 )
 def test_other_partitions_tell_how_it_ended(
     stage: Callable[[set[str]], Stage],

@@ -45,7 +45,9 @@ HEADER_SIZE = 61
 _TRANSACTIONAL = 0x10
 _ALL_REPLICAS = -1
 _ATTRIBUTES = struct.Struct(">h")
-_PRODUCER = struct.Struct(">qhi")
+PRODUCER = struct.Struct(">qhi")
+"""Producer id, epoch and first sequence in the header of a batch of format v2."""
+PRODUCER_AT = 43
 _CRC = struct.Struct(">I")
 
 
@@ -75,7 +77,7 @@ class EncodedBatch:
         _ATTRIBUTES.pack_into(
             self.header, 21, attributes | (_TRANSACTIONAL if transactional else 0)
         )
-        _PRODUCER.pack_into(self.header, 43, producer_id, epoch, sequence)
+        PRODUCER.pack_into(self.header, PRODUCER_AT, producer_id, epoch, sequence)
         checksum = crc32c(memoryview(self.header)[21:])
         if self.body_sum is None:
             checksum = crc32c(self.body, checksum)
