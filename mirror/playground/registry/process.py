@@ -107,6 +107,8 @@ class RegistryProcess:
         """Let it accept connections and answer nothing, until `thaw`."""
         assert self._process is not None
         self._process.send_signal(signal.SIGSTOP)
+        # On a busy machine its threads go on for a while.
+        os.waitid(os.P_PID, self._process.pid, os.WSTOPPED)
 
     def thaw(self) -> None:
         assert self._process is not None
