@@ -1,7 +1,7 @@
 """Settings of a flow about what its bytes cost: where it reads them, and how fast.
 
-Main type: `TrafficSettings`, a part of `FlowConfig`. `relay.nearest` and `driver.rates`
-apply them.
+Main type: `TrafficSettings`, a part of `FlowConfig`. `relay.nearest`,
+`relay.fetch_channel` and `driver.rates` apply them.
 """
 
 from __future__ import annotations
@@ -10,6 +10,9 @@ from typing import ClassVar
 
 from mirror.config.section import Section, Text, Whole
 from mirror.config.traits import Effect, Where, keys, setting
+
+LINGER_MS = 6
+AT_LEAST_ONCE_LINGER_MS = 3
 
 
 class TrafficSettings(Section):
@@ -28,14 +31,16 @@ class TrafficSettings(Section):
         "source's brokers names it. Records are then read from a replica there, if the "
         "brokers' replica.selector.class chooses by rack. Null: from leaders.",
     )
-    linger_ms: Whole = setting(
-        default=6,
+    linger_ms: Whole | None = setting(
+        default=None,
         ge=0,
         le=1000,
         description="While few records come, how long the source's brokers wait for "
         "more of them, so that one transaction copies what would need several. It "
         "costs that much latency and saves most of a small flow's CPU; neither a "
-        "record that comes alone nor a load that fills transactions waits. 0: never.",
+        "record that comes alone nor a load that fills transactions waits. 0: never. "
+        f"Null: {LINGER_MS}, or {AT_LEAST_ONCE_LINGER_MS} without exactly_once, "
+        "where a small transaction costs less.",
     )
     max_bytes_per_second: Whole | None = setting(
         default=None,

@@ -1,8 +1,9 @@
 """Which slots of a run may copy between its leases, and what that forbids.
 
-Main type: `Credit`. A slot on credit is fenced by its own successor, but not by another
-slot that gets one of its partitions. So assignments change only after a lease at whose
-end no slot copies on: `must_end` asks for one. It knows neither Spark nor brokers.
+Main type: `Credit`. A slot on credit is fenced by its own successor (at least once it
+is its own successor, in the same process), but not by another slot that gets one of its
+partitions. So assignments change only after a lease at whose end no slot copies on:
+`must_end` asks for one. It knows neither Spark nor brokers.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ class Credit:
     """The credit of all slots of one run."""
 
     def __init__(self, *, possible: bool) -> None:
-        """`possible`: whether a slot is fenced by its successor."""
+        """`possible`: whether a slot stops once its successor copies."""
         self.possible = possible
         self.given = False
         """Whether a slot may copy between the last lease and the next one."""

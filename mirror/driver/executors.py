@@ -74,14 +74,14 @@ class PreferredExecutors:
 
     def __init__(self, spark: SparkSession) -> None:
         self._context = spark.sparkContext._jsc.sc()
-        # In local mode there is one executor, and tasks cannot ask for it.
-        self._alone = str(spark.sparkContext.master).startswith("local")
+        self.alone = str(spark.sparkContext.master).startswith("local")
+        """Whether there is one executor, the driver, for which tasks cannot ask."""
         self._lock = threading.Lock()
         self._warming: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
         self._preferred: dict[Slot, str] = {}
         self._slots: dict[str, int] = {}
         self._known = ""
-        self._tasks = {"driver": cores(spark)} if self._alone else {}
+        self._tasks = {"driver": cores(spark)} if self.alone else {}
         self._places: dict[str, str] = {}
 
     def of(self, flow: str, slots: int) -> list[str | None]:
@@ -89,7 +89,7 @@ class PreferredExecutors:
         wanted = [(flow, number) for number in range(slots)]
         with self._lock:
             self._slots[flow] = slots
-            if self._alone:
+            if self.alone:
                 return [None] * slots
             self._look()
             gone = {s for s in self._preferred if s[0] == flow and s[1] >= slots}
@@ -113,7 +113,7 @@ class PreferredExecutors:
     def beside(self) -> tuple[bool, str | None]:
         """Whether a core is free that no slot needs, and its place; None: anywhere."""
         with self._lock:
-            if not self._alone:
+            if not self.alone:
                 self._look()
             if sum(self._tasks.values()) <= sum(self._slots.values()):
                 return False, None

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from mirror.clusters import codes, error_counts
 from mirror.clusters.wire import fetch, fetch_by_id
+from mirror.config.traffic_settings import AT_LEAST_ONCE_LINGER_MS, LINGER_MS
 from mirror.offsets.progress import NO_ID
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from mirror.clusters.wire.connection import Connection
     from mirror.clusters.wire.fetch import Fetched, Wanted
     from mirror.clusters.wire.pending_response import Pending
+    from mirror.config.schema import FlowConfig
 
 TopicPartition = tuple[str, int]
 Place = tuple[int, int, str]
@@ -34,6 +36,13 @@ MAX_WAIT_MS = 500
 LINGER_BYTES = 64 << 10
 """A broker that lingers answers as soon as it has this much."""
 _LAST_EPOCH = (1 << 31) - 1
+
+
+def longest_linger_ms(flow: FlowConfig) -> int:
+    """For how long brokers wait for more records while few come; 0: they do not."""
+    if flow.linger_ms is not None:
+        return flow.linger_ms
+    return LINGER_MS if flow.exactly_once else AT_LEAST_ONCE_LINGER_MS
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from mirror.batches import codecs
 from mirror.relay import provenance
-from mirror.relay.fetch_channel import LINGER_BYTES
+from mirror.relay.fetch_channel import LINGER_BYTES, longest_linger_ms
 from mirror.relay.pending_transaction import PendingTransaction
 from mirror.relay.rewrite import Rewriter
 from mirror.relay.target import MAX_IN_FLIGHT
@@ -64,7 +64,7 @@ class Filling:
         self._rewriters = rewriters_for(plan, MAX_IN_FLIGHT + 1, schemas)
         self._free = list(self._rewriters)
         self._growth = 1.0
-        self._apart_seconds = (plan.flow.linger_ms + _ANSWER_MS) / 1000
+        self._apart_seconds = (longest_linger_ms(plan.flow) + _ANSWER_MS) / 1000
         self._taken = -math.inf
         self.transaction: PendingTransaction | None = None
         """The one being filled, until it can be written."""

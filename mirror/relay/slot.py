@@ -30,6 +30,7 @@ from mirror.errors import (
 from mirror.log import LogThrottle
 from mirror.offsets import starting
 from mirror.relay.faults import Faults, blamed
+from mirror.relay.fetch_channel import longest_linger_ms
 from mirror.relay.filling import FETCH_BYTES, PARTITION_BYTES, Filling
 from mirror.relay.inquiry import Inquiry
 from mirror.relay.intake import Intake
@@ -77,7 +78,7 @@ class Slot:
             if flow.isolation_level == "read_committed"
             else fetch.READ_UNCOMMITTED,
             max_bytes=FETCH_BYTES, partition_max_bytes=PARTITION_BYTES,
-            rack=flow.rack or "", linger_ms=flow.linger_ms,
+            rack=flow.rack or "", linger_ms=longest_linger_ms(flow),
         )  # fmt: skip
         records = TransactionRecords.of(flow.source, flow.separator)
         self._writer = TargetWriter(

@@ -28,15 +28,19 @@ pytestmark = pytest.mark.integration
 _HANDOVERS = 8
 
 
+@pytest.mark.parametrize("exactly_once", [True, False])
 def test_slots_copy_on_between_leases(
     clusters: Clusters,
     standing: StandingMirror,
     topic_name: str,
     record_property: Callable[[str, object], None],
+    *,
+    exactly_once: bool,
 ) -> None:
     """Slots copy from lease to lease without a pause and without taking over, until
     a new partition asks for another assignment: that ends the credit, and no run. Each
-    record is there exactly once. How long an ordinary consumer waits at most for the
+    record is there exactly once, also without transactions: one process after the other
+    copies, never two. How long an ordinary consumer waits at most for the
     next records is noted.
     """
     source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
@@ -45,7 +49,7 @@ def test_slots_copy_on_between_leases(
     load = NumberedLoad(source, topic_name, 3, seed=12)
     config = config_for(
         source, target, topics=[topic_name], tasks=1, lease_seconds=1,
-        refresh_topics_seconds=1,
+        refresh_topics_seconds=1, exactly_once=exactly_once,
     )  # fmt: skip
     config["clusters"] = {
         f"{alias}{mark}": cluster for alias, cluster in config["clusters"].items()

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from mirror.config.schema import FlowConfig
 from mirror.relay import filling
 from mirror.relay.fetch_channel import LINGER_BYTES
 from mirror.relay.filling import Filling
@@ -29,7 +30,7 @@ class Filled:
             lingers=True, ask=lambda *, together: self.asked.append(together)
         )
         self.writer = SimpleNamespace(ready=True)
-        plan: Any = SimpleNamespace(flow=SimpleNamespace(linger_ms=6))
+        plan: Any = SimpleNamespace(flow=FlowConfig(source="A", target="B"))
         given: list[Any] = [self.reader, None, self.writer, None]
         self.filling = Filling(plan, *given)
         self.filling.take()

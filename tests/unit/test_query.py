@@ -34,30 +34,60 @@ class _Query:
         self.stopped.set()
 
 
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch) -> Iterator[LeaseQuery]:
-    """After a lease that gave credit."""
+def _query(
+    *, exactly_once: bool = True, alone: bool = False, once: bool = False
+) -> LeaseQuery:
+    """One that has not started. `alone`: Spark has one executor. `once`: it ends when
+    it has caught up.
+    """
     sides = [ClusterConfig(alias=alias, bootstrap_servers="h:1") for alias in "AB"]
     plan = LeasePlan(
-        flow=FlowConfig(source="A", target="B"),
+        flow=FlowConfig(source="A", target="B", exactly_once=exactly_once),
         source=sides[0], target=sides[1], source_id="a", target_id="b",
     )  # fmt: skip
     owned = Owned(run="g", generation=Generation(), former_ids={})
     nothing = cast("Any", None)
-    made = LeaseQuery(
+    return LeaseQuery(
         cast("Any", SimpleNamespace(conf={"spark.driver.host": "127.0.0.1"})),
         plan,
-        RunTerms(owned=owned, slots=1, ends=None),
-        placement=nothing, preferred=nothing, log_settings=nothing, took=nothing,
+        RunTerms(owned=owned, slots=1, ends={} if once else None),
+        placement=nothing, log_settings=nothing, took=nothing,
+        preferred=cast("Any", SimpleNamespace(alone=alone)),
     )  # fmt: skip
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch) -> Iterator[LeaseQuery]:
+    """After a lease that gave credit."""
+    made = _query()
 
     def carry_out() -> None:
         made._credit.given = True
 
     monkeypatch.setattr(made, "_carry_out", carry_out)
-    made._lease(nothing, 1)
+    made._lease(cast("Any", None), 1)
     with closing(made):
         yield made
+
+
+@pytest.mark.parametrize(
+    ("exactly_once", "alone", "once", "possible"),
+    [
+        (True, False, False, True),
+        (False, False, False, False),
+        (False, True, False, True),
+        (True, True, True, False),
+    ],
+)
+def test_where_slots_may_copy_on(
+    *, exactly_once: bool, alone: bool, once: bool, possible: bool
+) -> None:
+    """With exactly-once a successor fences; without, it must be the same process, and
+    only a single executor makes that certain. A run that ends itself gives no credit.
+    """
+    made = _query(exactly_once=exactly_once, alone=alone, once=once)
+    with closing(made):
+        assert made._credit.possible == possible
 
 
 def test_stopping_a_query_that_failed_between_leases(run: LeaseQuery):
