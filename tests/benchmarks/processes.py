@@ -97,6 +97,16 @@ class Service:
                 continue
         return total
 
+    def proportional_bytes(self) -> int:
+        """Shared pages count in parts (PSS)."""
+        total = 0
+        for pid in self.pids():
+            try:
+                total += psutil.Process(pid).memory_full_info().pss
+            except psutil.NoSuchProcess:
+                continue
+        return total
+
     def worker_bytes(self) -> dict[int, int]:
         """What each process that holds data has in memory, by pid."""
         found = {}
@@ -140,6 +150,16 @@ class Service:
     def log_tail(self, lines: int = 30) -> str:
         text = self.log.read_text(encoding="utf-8", errors="replace")
         return "\n".join(text.splitlines()[-lines:])
+
+    def kill_workers(self) -> None:
+        """SIGKILL for the processes that hold data."""
+        for pid in self.worker_bytes():
+            _kill(pid)
+
+    def kill(self) -> None:
+        """SIGKILL for all of them, the command first: it must not see others end."""
+        for pid in sorted(self.pids(), key=lambda pid: pid != self._process.pid):
+            _kill(pid)
 
     def stop(self) -> None:
         """Ask the command to end; then kill what is left."""

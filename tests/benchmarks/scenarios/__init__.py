@@ -21,6 +21,7 @@ from tests.benchmarks.scenarios.full_topics import BYTES, JSON, KILOBYTE, SMALL
 from tests.benchmarks.scenarios.gap import GAP
 from tests.benchmarks.scenarios.holes import HOLES, LONG_MAP
 from tests.benchmarks.scenarios.hot_partition import HOT
+from tests.benchmarks.scenarios.idle import IDLE
 from tests.benchmarks.scenarios.many_partitions import MANY
 from tests.benchmarks.scenarios.paced import AT_LEAST_ONCE, PACED
 from tests.benchmarks.scenarios.proving import (
@@ -32,6 +33,7 @@ from tests.benchmarks.scenarios.proving import (
 from tests.benchmarks.scenarios.proving_beside import BESIDE
 from tests.benchmarks.scenarios.registered import REQUIRE, REQUIRE_SMALL
 from tests.benchmarks.scenarios.reread import REREAD
+from tests.benchmarks.scenarios.restart import RESTART, WORKERS
 from tests.benchmarks.scenarios.start import START
 from tests.benchmarks.scenarios.tiny_batches import TINY
 
@@ -42,7 +44,8 @@ if TYPE_CHECKING:
 
 _ALL: Iterable[Scenario] = (
     *(SMALL, KILOBYTE, JSON, BYTES, TINY),
-    *(START, PACED, AT_LEAST_ONCE, GAP),
+    *(START, IDLE, RESTART, WORKERS),
+    *(PACED, AT_LEAST_ONCE, GAP),
     *(MANY, HOT, BACKLOG, REREAD),
     *(FAR_SOURCE, FAR_TARGET, SMALL_FAR_SOURCE, SMALL_FAR_TARGET, TLS),
     *(PROVE_SMALL, PROVE_KILOBYTE, PROVE_JSON, PROVE_FAR),
