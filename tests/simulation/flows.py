@@ -205,7 +205,7 @@ class SimulatedFlow:
                 former_ids=owned.former_ids,
             )
             workers: dict[int, _Worker] = {}
-            credit = Credit(possible=self.flow.exactly_once)
+            credit = Credit(possible=True)  # at least once: see `_lease`
             newest = assignments
             number = 0
             while True:
@@ -262,7 +262,8 @@ class SimulatedFlow:
         random = self.world.random
         for slot in range(slots):
             worker = workers.get(slot)
-            elsewhere = random.random() < _ELSEWHERE
+            # At least once has one executor, as where it gives credit.
+            elsewhere = random.random() < _ELSEWHERE and self.flow.exactly_once
             if worker is None or not worker.process.alive or elsewhere:
                 self._serial += 1
                 worker = workers[slot] = _Worker(self.world, slot, self._serial)

@@ -48,6 +48,7 @@ _real: dict[str, Any] = {
     "standing": Found.standing,
     "jump": Intake._jump,
     "drop": target.TargetWriter._drop_uncommitted,
+    "take_over": target.TargetWriter.take_over,
     "read": write._Channel._read,
 }
 
@@ -277,16 +278,25 @@ def sequences_start_again() -> AbstractContextManager[Any]:
     return _patched(write._Channel, "_read", read)
 
 
-def aborts_are_forgotten() -> AbstractContextManager[Any]:
-    """After an error, transactions count as under way although they are aborted."""
+@contextlib.contextmanager
+def aborts_are_forgotten() -> Iterator[None]:
+    """What a take-over aborts, and what was ready to commit, counts as under way."""
 
     def drop(self: Any) -> None:
-        for path in self._under_way:
-            if path.stage >= PathStage.WRITTEN:
-                path.stage = PathStage.COMMITTING
+        kept = [p for p in self._under_way if p.stage == PathStage.RECORDED]
         _real["drop"](self)
+        self._under_way.extend(kept)
 
-    return _patched(target.TargetWriter, "_drop_uncommitted", drop)
+    def take_over(self: Any) -> None:
+        kept = tuple(self._under_way)
+        _real["take_over"](self)
+        self._under_way.extend(kept)
+
+    with (
+        _patched(target.TargetWriter, "_drop_uncommitted", drop),
+        _patched(target.TargetWriter, "take_over", take_over),
+    ):
+        yield
 
 
 def losses_are_counted_twice() -> AbstractContextManager[Any]:

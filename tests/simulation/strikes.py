@@ -157,7 +157,7 @@ class Strikes:
         if end % 2 and len(nodes) > 1 and partition.leader in nodes:
             nodes.remove(partition.leader)
             self._cut_off(self._source, partition.leader)
-            self._may_kill_worker(0.5, (0.0, 0.02, 0.2))
+            self._may_kill_worker(0.5, (0.0, 0.02, 0.2, 1.5))
         markers = [b for b in partition.log.batches if b.control and b.last >= end]
         self._source.elect(where, self._world.random.choice(nodes), lose_from=end)
         # Without them nobody could read on, until somebody ends these transactions.
