@@ -22,7 +22,7 @@ from mirror.clusters import codes
 from mirror.errors import ClusterError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from mirror.clusters.cluster import Cluster
 
@@ -111,23 +111,29 @@ class Membership:
 
     def leave(self) -> None:
         """Leave the group at once instead of when the session times out."""
-        if not self.member_id:
-            return
+        if self.member_id:
+            self.remove([self.member_id], reason="stopped")
+            self.member_id = ""
+
+    def remove(self, members: Iterable[str], *, reason: str) -> None:
+        """Take members out of the group before their session times out, others too:
+        brokers do not ask whose request it is (KIP-345). Those that are out already are
+        no error.
+
+        Raises:
+            ClusterError: the cluster does not answer.
+        """
         entry = LeaveGroupRequest.MemberIdentity
         self._call(
             LeaveGroupRequest(
                 group_id=self._group,
                 member_id=self.member_id,
                 members=[
-                    entry(
-                        member_id=self.member_id,
-                        group_instance_id=None,
-                        reason="stopped",
-                    )
+                    entry(member_id=each, group_instance_id=None, reason=reason)
+                    for each in members
                 ],
             )
         )
-        self.member_id = ""
 
     def _learn(self, error: int, answer: Any) -> None:
         """Adapt to an error before the next attempt.

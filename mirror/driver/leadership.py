@@ -2,8 +2,9 @@
 
 Main type: `Leadership`. Main function: `share`, which spreads flows evenly and moves as
 few as possible. Instances meet in a consumer group on each flow's target; one that is
-silent there for six seconds loses its flows. Leadership only avoids wasted work:
-fencing (`ownership`) keeps a second writer from doing harm, and does not rely on it.
+silent there for six seconds loses its flows, one that is seen to die (`lifelines`) at
+once. Leadership only avoids wasted work: fencing (`ownership`) keeps a second writer
+from doing harm, and does not rely on it.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import structlog
 
 from mirror.clusters.cluster import Cluster
 from mirror.clusters.membership import SESSION_SECONDS, Membership
+from mirror.driver.lifelines import Lifelines, address_in, host_towards
 from mirror.driver.rivalry import ROLLING_SECONDS, fingerprint, rivalry, rivals
 from mirror.errors import AuthorizationError, ClusterError
 from mirror.host import process_name
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 
     from mirror.config.cluster_settings import ClusterConfig
     from mirror.config.schema import FlowConfig
+    from mirror.driver.lifelines import Address
 
 log = structlog.get_logger()
 
@@ -53,6 +56,8 @@ class Wish:
     can lead."""
     selects: Mapping[str, str] = field(default_factory=dict)
     """By flow, a fingerprint of what it selects; earlier releases say nothing."""
+    lifeline: Address | None = None
+    """Where others see that it lives; None: nowhere, as in earlier releases."""
 
 
 def share(wishes: Mapping[str, Wish]) -> dict[str, str]:
@@ -234,6 +239,7 @@ class Leadership:
         config = self._clusters[target]
         cluster = Cluster(config, client_id=f"mirror.{self.name}")
         membership = Membership(cluster, group, share=self._share)
+        lifelines: Lifelines | None = None
         while not known.leaving.is_set():
             pause = _PAUSE_SECONDS
             try:
@@ -244,7 +250,8 @@ class Leadership:
                     membership.go_on(cluster)
                 if not cluster.cluster_id:
                     cluster.connect()
-                self._take_part(target, known, membership, config)
+                lifelines = lifelines or _lifelines(cluster)
+                self._take_part(target, known, membership, lifelines, config)
                 continue
             except AuthorizationError as error:
                 known.alone = True
@@ -266,6 +273,8 @@ class Leadership:
         # An unreachable coordinator notices by itself, when the session times out.
         with contextlib.suppress(ClusterError):
             membership.leave()
+        if lifelines is not None:
+            lifelines.close()  # not before: others would see a death
         cluster.close()
 
     def _take_part(
@@ -273,13 +282,14 @@ class Leadership:
         target: str,
         known: _KnownFlows,
         membership: Membership,
+        lifelines: Lifelines | None,
         config: ClusterConfig,
     ) -> None:
         """Take part until it must leave, or until the cluster's settings change."""
         while not known.leaving.is_set() and config == self._clusters[target]:
             ready, flows = self._ready.is_set(), self._flows_of(target)
             selects = _selects(flows)
-            wish = self._wish(flows, ready=ready)
+            wish = self._wish(flows, lifelines, ready=ready)
             got = json.loads(membership.join(wish))
             before = known.leaders
             known.leaders = got["leaders"]
@@ -287,6 +297,8 @@ class Leadership:
             known.hear(got.get("others", {}))
             known.heard_at = time.monotonic()
             known.trouble, known.alone = "", False
+            if lifelines is not None:
+                lifelines.hold(_addresses(got.get("lifelines", {})))
             if known.leaders != before:
                 log.info("leaders", cluster=target, **known.leaders)
             while not known.leaving.wait(_HEARTBEAT_SECONDS):
@@ -294,6 +306,10 @@ class Leadership:
                 if not membership.heartbeat():
                     break
                 known.heard_at = began
+                if lifelines is not None and (dead := lifelines.dead()):
+                    log.warning("instances have died", members=sorted(dead))
+                    membership.remove(dead, reason="died")
+                    break
                 if (
                     ready != self._ready.is_set()
                     or selects != _selects(self._flows_of(target))
@@ -306,13 +322,16 @@ class Leadership:
     def _flows_of(self, target: str) -> list[FlowConfig]:
         return [flow for flow in self._flows.values() if flow.target == target]
 
-    def _wish(self, flows: list[FlowConfig], *, ready: bool) -> bytes:
+    def _wish(
+        self, flows: list[FlowConfig], lifelines: Lifelines | None, *, ready: bool
+    ) -> bytes:
         wish = Wish(
             name=self.name,
             flows=tuple(flow.label for flow in flows),
             leads=tuple(flow.label for flow in flows if self.leads(flow.name)),
             ready=ready,
             selects=_selects(flows),
+            lifeline=lifelines.address if lifelines is not None else None,
         )
         return json.dumps(asdict(wish)).encode()
 
@@ -327,6 +346,11 @@ class Leadership:
                     "leaders": names,
                     "yours": [f for f, leader in leaders.items() if leader == member],
                     "others": rivals(wishes, member),
+                    "lifelines": {
+                        other: wish.lifeline
+                        for other, wish in wishes.items()
+                        if other != member and wish.lifeline
+                    },
                 }
             ).encode()
             for member in wishes
@@ -345,4 +369,20 @@ def _parse(text: bytes) -> Wish:
         leads=tuple(said["leads"]),
         ready=said["ready"],
         selects=said.get("selects", {}),
+        lifeline=address_in(said.get("lifeline")),
     )
+
+
+def _addresses(said: Mapping[str, Any]) -> dict[str, Address]:
+    found = ((member, address_in(each)) for member, each in said.items())
+    return {member: address for member, address in found if address is not None}
+
+
+def _lifelines(cluster: Cluster) -> Lifelines | None:
+    try:
+        return Lifelines(host_towards(cluster.any_connection()))
+    except OSError as error:
+        log.warning(
+            "other instances will not see at once if this one dies", error=str(error)
+        )
+        return None

@@ -74,8 +74,8 @@ def test_instances_hang_are_restarted_and_die(
     """The leader hangs: another instance copies within ten seconds, and still leads
     when the first is back. Both are replaced as a rollout does it, with new settings: a
     new one is ready before an old one gets SIGTERM, and the copy never stands still for
-    five seconds. The leader is killed: the other copies within ten seconds. Every
-    record is there once, in order.
+    five seconds. The leader is killed: the other sees it die and copies within ten
+    seconds. Every record is there once, in order.
     """
     source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
     create_topic(source, topic_name, 2)
@@ -126,6 +126,7 @@ def test_instances_hang_are_restarted_and_die(
             with taken_over(target, copy):
                 signal_all(leader.pids(), signal.SIGKILL)
             wait_for(lambda: leads(other, flow))
+            assert "instances have died" in other.log_tail(10_000)
         other.wait_copied(source, topic_name, flow=flow)
     assert_exactly_once(order_of(target, copy), load.order)
 

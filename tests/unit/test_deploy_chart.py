@@ -566,7 +566,8 @@ def test_references_in_properties_are_no_secrets(helm: str, tmp_path: Path) -> N
 
 def test_network_policy(helm: str, tmp_path: Path) -> None:
     """By default only the status port can be reached, and pods reach anything; with
-    the brokers' places they reach only these and names.
+    the brokers' places they reach only these and names. Several instances also reach
+    each other.
     """
     few = render(helm, CHART / "ci" / "small.yaml")
     values = working()
@@ -576,14 +577,22 @@ def test_network_policy(helm: str, tmp_path: Path) -> None:
     file.write_text(json.dumps(values))
     strict = one(render(helm, file), "NetworkPolicy")["spec"]
     free = one(few, "NetworkPolicy")["spec"]
+    alone = tmp_path / "alone.yaml"
+    alone.write_text(json.dumps(working() | {"replicas": 1}))
+    single = one(render(helm, alone), "NetworkPolicy")["spec"]
+    status = {"ports": [{"port": 8083, "protocol": "TCP"}]}
+    selected = {"matchLabels": free["podSelector"]["matchLabels"]}
+    ours = [{"podSelector": selected}]
 
     assert free["policyTypes"] == ["Ingress"]
-    assert free["ingress"] == [{"ports": [{"port": 8083, "protocol": "TCP"}]}]
+    assert free["ingress"] == [status, {"from": ours}]
+    assert single["ingress"] == [status]
     assert "egress" not in free
     assert strict["policyTypes"] == ["Ingress", "Egress"]
     assert strict["egress"] == [
         {"ports": [{"port": 53, "protocol": each} for each in ("UDP", "TCP")]},
         {"ports": [{"port": 9094, "protocol": "TCP"}], "to": brokers},
+        {"to": ours},
     ]
 
 

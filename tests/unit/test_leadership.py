@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+from dataclasses import asdict
 import json
 import time
 from typing import TYPE_CHECKING, Any
@@ -13,9 +15,12 @@ import pytest
 from mirror.config.schema import MirrorConfig
 from mirror.driver import leadership
 from mirror.driver.leadership import Leadership, Wish, share
-from tests.harness.waiting import deadline_in
+from mirror.driver.lifelines import Lifelines
+from tests.harness.waiting import deadline_in, wait_for
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from mirror.config.cluster_settings import ClusterConfig
 
 pytestmark = pytest.mark.unit
@@ -97,6 +102,9 @@ class _Group:
         self.said: list[tuple[str, dict[str, Any]]] = []
         """By the password of the connection, what each joining said."""
         self.left: list[str] = []
+        self.others: dict[str, bytes] = {}
+        """What other members say, by their ids."""
+        self.removed: list[str] = []
         group = self
 
         class FakeCluster:
@@ -104,6 +112,8 @@ class _Group:
                 self.config = config
                 self.alias = config.alias
                 self.cluster_id = "id"
+
+            def any_connection(self) -> None: ...
 
             def close(self) -> None: ...
 
@@ -120,17 +130,24 @@ class _Group:
                 password = self.cluster.config.sasl_password
                 key = password.get_secret_value() if password else ""
                 group.said.append((f"{self.cluster.alias}{key}", json.loads(says)))
-                answers: dict[str, bytes] = self.share({"me": says})
+                answers: dict[str, bytes] = self.share({"me": says, **group.others})
                 return answers["me"]
 
             def heartbeat(self) -> bool:
                 return True
+
+            def remove(self, members: Iterable[str], *, reason: str) -> None:
+                assert reason == "died"
+                group.removed += members
+                for each in members:
+                    del group.others[each]
 
             def leave(self) -> None:
                 group.left.append(self.cluster.alias)
 
         monkeypatch.setattr(leadership, "Cluster", FakeCluster)
         monkeypatch.setattr(leadership, "Membership", FakeMembership)
+        monkeypatch.setattr(leadership, "host_towards", lambda _: "127.0.0.1")
         monkeypatch.setattr(leadership, "_HEARTBEAT_SECONDS", 0.01)
         monkeypatch.setattr(leadership, "_PAUSE_SECONDS", 0.5)
 
@@ -200,6 +217,29 @@ def test_flows_and_logins_may_change(monkeypatch: pytest.MonkeyPatch) -> None:
     finally:
         found.close()
     assert group.left == ["C", "B"]
+
+
+def test_a_dead_instance_is_put_out_of_the_group(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its flows are led here as soon as its connection ends, and is refused."""
+    group = _Group(monkeypatch)
+    config = _config("A->B")
+    found = Leadership(config.flows.values(), config.clusters, group="g")
+    with closing(Lifelines("127.0.0.1")) as other:
+        wish = Wish(name="a", flows=("A->B",), leads=("A->B",), lifeline=other.address)
+        group.others["other"] = json.dumps(asdict(wish)).encode()
+        found.start()
+        try:
+            found.ready()
+            wait_for(lambda: found.leader("A->B") == "a", pause=0.005)
+            wait_for(lambda: other.dead() or other._held, pause=0.005)
+            assert group.removed == []
+            other.close()
+            wait_for(lambda: found.leads("A->B"), pause=0.005)
+            assert group.removed == ["other"]
+        finally:
+            found.close()
 
 
 def test_each_flow_has_its_own_time_of_disagreement() -> None:

@@ -63,6 +63,11 @@ app.kubernetes.io/component: {{ .role }}
 {{- ternary (default 2 .Values.replicas) 1 (eq .Values.mode "deployment") -}}
 {{- end -}}
 
+{{/* Not empty if pods talk to each other. */}}
+{{- define "mirror.severalPods" -}}
+{{- if or (include "mirror.onSpark" .) (gt (include "mirror.replicas" . | int) 1) }}true{{ end -}}
+{{- end -}}
+
 {{/* Not empty if instances do not share the flows: two must never run at once. */}}
 {{- define "mirror.alone" -}}
 {{- $service := default dict .Values.config.service -}}

@@ -1,0 +1,54 @@
+"""The group in which instances meet, on real brokers."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+import pytest
+
+from mirror.clusters.cluster import Cluster
+from mirror.clusters.membership import Membership
+from mirror.config.cluster_settings import ClusterConfig
+from tests.harness.waiting import wait_for
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tests.conftest import Clusters
+
+pytestmark = pytest.mark.integration
+
+
+def test_a_member_puts_another_one_out(clusters: Clusters, topic_name: str) -> None:
+    """The one that is put out hears of it at its next heartbeat, the others can meet
+    without it at once; to put it out a second time does nothing.
+    """
+    config = ClusterConfig(alias="B", bootstrap_servers=clusters["b"].bootstrap)
+
+    def share(said: Mapping[str, bytes]) -> Mapping[str, bytes]:
+        return dict.fromkeys(said, b",".join(sorted(said.values())))
+
+    with (
+        closing(Cluster(config).connect()) as one,
+        closing(Cluster(config).connect()) as two,
+        ThreadPoolExecutor(1) as beside,
+    ):
+        first = Membership(one, topic_name, share=share)
+        second = Membership(two, topic_name, share=share)
+        assert first.join(b"first") == b"first"
+        joining = beside.submit(second.join, b"second")
+        wait_for(lambda: not first.heartbeat(), pause=0.05)
+        assert first.join(b"first") == b"first,second"
+        assert joining.result() == b"first,second"
+        assert second.heartbeat()
+
+        second.remove([first.member_id], reason="died")
+        second.remove([first.member_id, "never-there"], reason="died")
+        assert not first.heartbeat()
+        assert first.member_id == ""
+        assert not second.heartbeat()
+        assert second.join(b"second") == b"second"
+        assert second.heartbeat()
+        second.leave()
