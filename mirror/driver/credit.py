@@ -1,9 +1,9 @@
 """Which slots of a run may copy between its leases, and what that forbids.
 
-Main type: `Credit`. A slot on credit is fenced by its own successor (at least once it
-is its own successor, in the same process), but not by another slot that gets one of its
-partitions. So assignments change only after a lease at whose end no slot copies on:
-`must_end` asks for one. It knows neither Spark nor brokers.
+Main type: `Credit`. The successor of a slot on credit fences it, or is the same process
+where nothing fences; another slot that gets one of its partitions does neither. So
+assignments change only after a lease at whose end no slot copies on: `must_end` asks
+for one. It knows neither Spark nor brokers.
 """
 
 from __future__ import annotations

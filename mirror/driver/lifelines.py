@@ -29,6 +29,7 @@ _MOST_HELD = 100
 _ANSWER_MS = 20
 """How long a host that has just ended a connection has to take or refuse another one.
 Later its answer is seen at the next look."""
+_LAST_PORT = (1 << 16) - 1
 _UNDER_WAY = frozenset({0, errno.EINPROGRESS})
 
 
@@ -109,7 +110,10 @@ class _Line:
     def _connect(self) -> None:
         self.close()
         family = socket.AF_INET6 if ":" in self._address[0] else socket.AF_INET
-        self._socket = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            self._socket = socket.socket(family, socket.SOCK_STREAM)
+        except OSError:  # too many open files: nothing can be told of this member
+            return
         self._socket.setblocking(False)
         self._error = self._socket.connect_ex(self._address)
 
@@ -145,9 +149,10 @@ def address_in(said: Any) -> Address | None:
     """What another instance says, if that is an address."""
     try:
         host, port = said
-        return str(ipaddress.ip_address(host)), int(port) & 0xFFFF
+        found = str(ipaddress.ip_address(host)), int(port)
     except (TypeError, ValueError):
         return None
+    return found if 0 < found[1] <= _LAST_PORT else None
 
 
 def host_towards(connection: Connection) -> str:

@@ -150,8 +150,8 @@ class LeaseQuery:
         self._behind = False
         self._number = 0
         self._planned: _Planned | None = None
-        one_successor = plan.flow.exactly_once or preferred.alone
-        self._credit = Credit(possible=one_successor and terms.ends is None)
+        hands_over = plan.flow.exactly_once or preferred.alone
+        self._credit = Credit(possible=hands_over and terms.ends is None)
         self._finished_at: float | None = None
         self._query: StreamingQuery | None = None
         self._callback: Callback | None = None

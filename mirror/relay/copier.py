@@ -5,7 +5,8 @@ Between two leases the slot copies on credit, if its report says so: at most for
 second, while Spark commits one micro-batch and plans the next one. The next lease, or
 the driver, ends the credit by the wake-up connection of the lease before it. Fencing
 makes that safe: a successor in another process takes the slot's ids over, and what this
-one has not committed is copied by that one. Without it there is no other process.
+one has not committed is copied by that one. Where nothing fences, the driver gives
+credit only if there can be no other process.
 """
 
 from __future__ import annotations

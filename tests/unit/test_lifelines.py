@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import closing
+import errno
 import socket
 from typing import TYPE_CHECKING
 
@@ -146,6 +147,25 @@ def test_strangers_are_few(mine: Lifelines, monkeypatch: pytest.MonkeyPatch) -> 
         each.close()
 
 
+def test_a_shortage_of_files_is_no_death(
+    mine: Lifelines, other: Other, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a socket nothing can be told, and the thread that asks goes on."""
+
+    def refused(*_: object) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    address = other.address
+    mine.hold({"other": address})
+    other.take()
+    assert not mine.dead()
+    other.close()
+    monkeypatch.setattr(lifelines.socket, "socket", refused)
+    assert not mine.dead()
+    mine.hold({"other": address, "third": (HOST, 1)})
+    assert not mine.dead()
+
+
 @pytest.mark.parametrize(
     ("said", "means"),
     [
@@ -154,6 +174,8 @@ def test_strangers_are_few(mine: Lifelines, monkeypatch: pytest.MonkeyPatch) -> 
         (["host.example.com", 4711], None),
         (["10.0.0.7"], None),
         (["10.0.0.7", "x"], None),
+        (["10.0.0.7", 0], None),
+        (["10.0.0.7", 70_000], None),
         ([None, None], None),
         (None, None),
         (7, None),
