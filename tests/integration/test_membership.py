@@ -11,27 +11,33 @@ import pytest
 from mirror.clusters.cluster import Cluster
 from mirror.clusters.membership import Membership
 from mirror.config.cluster_settings import ClusterConfig
+from tests.harness.cases import cases
+from tests.harness.releases import RELEASES, release
 from tests.harness.waiting import wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
-    from tests.conftest import Clusters
+    from mirror.playground.cluster import PlaygroundCluster
 
 pytestmark = pytest.mark.integration
 
 
-def test_a_member_puts_another_one_out(clusters: Clusters, topic_name: str) -> None:
+@pytest.mark.parametrize("version", cases(RELEASES, some=RELEASES[:1]))
+def test_a_member_puts_another_one_out(
+    version: str, topic_name: str, tmp_path: Path
+) -> None:
     """The one that is put out hears of it at its next heartbeat, the others can meet
-    without it at once; to put it out a second time does nothing.
+    without it at once; to put it out a second time does nothing. All releases do that.
     """
-    config = ClusterConfig(alias="B", bootstrap_servers=clusters["b"].bootstrap)
 
     def share(said: Mapping[str, bytes]) -> Mapping[str, bytes]:
         return dict.fromkeys(said, b",".join(sorted(said.values())))
 
     with (
-        closing(Cluster(config).connect()) as one,
+        release(version, tmp_path) as running,
+        closing(Cluster(config := _config(running)).connect()) as one,
         closing(Cluster(config).connect()) as two,
         ThreadPoolExecutor(1) as beside,
     ):
@@ -52,3 +58,7 @@ def test_a_member_puts_another_one_out(clusters: Clusters, topic_name: str) -> N
         assert second.join(b"second") == b"second"
         assert second.heartbeat()
         second.leave()
+
+
+def _config(cluster: PlaygroundCluster) -> ClusterConfig:
+    return ClusterConfig(alias="B", bootstrap_servers=cluster.bootstrap)
