@@ -17,6 +17,8 @@ import select
 import socket
 from typing import TYPE_CHECKING, Any
 
+from mirror.driver.wakeup import ended
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -73,12 +75,9 @@ class Lifelines:
         with contextlib.suppress(OSError):
             while True:
                 self._held.append(self._listener.accept()[0])
-        ended = {each for each in self._held if _ended(each)}
-        kept = [each for each in self._held if each not in ended]
-        too_many = max(0, len(kept) - _MOST_HELD)
-        for each in (*ended, *kept[:too_many]):
-            each.close()
-        self._held = kept[too_many:]
+        self._held = [each for each in self._held if not ended(each)]
+        while len(self._held) > _MOST_HELD:
+            self._held.pop(0).close()
 
 
 class _Line:
@@ -96,7 +95,7 @@ class _Line:
         """Whether it was open, has ended, and is refused now."""
         if not self._is_open:
             return self._is_refused(0)
-        if self._socket is None or not _ended(self._socket):
+        if self._socket is None or not ended(self._socket):
             return False
         self._is_open = False
         self._connect()
@@ -133,16 +132,6 @@ class _Line:
             return False
         self.close()
         return self._was_open and error == errno.ECONNREFUSED
-
-
-def _ended(connection: socket.socket) -> bool:
-    """Whether the other side has ended it; nothing is ever sent."""
-    try:
-        return not connection.recv(1, socket.MSG_DONTWAIT)
-    except BlockingIOError:
-        return False
-    except OSError:
-        return True
 
 
 def address_in(said: Any) -> Address | None:

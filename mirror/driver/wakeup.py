@@ -140,7 +140,7 @@ class Wakeup:
             if self._sent:
                 stranger.close()
                 return
-            self._listening = [c for c in self._listening if not _ended(c)]
+            self._listening = [c for c in self._listening if not ended(c)]
             self._listening.append(stranger)
 
     def _forget(self, stranger: socket.socket) -> socket.socket:
@@ -149,8 +149,10 @@ class Wakeup:
         return stranger
 
 
-def _ended(connection: socket.socket) -> bool:
-    """Whether a task has hung up (it sends nothing after the token)."""
+def ended(connection: socket.socket) -> bool:
+    """Whether the other side, which sends nothing (more), has hung up; then it is
+    closed here, too.
+    """
     try:
         waiting = connection.recv(1, socket.MSG_DONTWAIT)
     except BlockingIOError:

@@ -21,7 +21,7 @@ import psutil
 from mirror.playground.leash import Leash
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 _STOP_SECONDS = 30
@@ -89,20 +89,17 @@ class Service:
 
     def resident_bytes(self) -> int:
         """Shared pages count once per process that maps them."""
-        total = 0
-        for pid in self.pids():
-            try:
-                total += psutil.Process(pid).memory_info().rss
-            except psutil.NoSuchProcess:
-                continue
-        return total
+        return self._sum(lambda process: int(process.memory_info().rss))
 
     def proportional_bytes(self) -> int:
         """Shared pages count in parts (PSS)."""
+        return self._sum(lambda process: int(process.memory_full_info().pss))
+
+    def _sum(self, size: Callable[[psutil.Process], int]) -> int:
         total = 0
         for pid in self.pids():
             try:
-                total += psutil.Process(pid).memory_full_info().pss
+                total += size(psutil.Process(pid))
             except psutil.NoSuchProcess:
                 continue
         return total
