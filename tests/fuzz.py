@@ -591,12 +591,25 @@ class Decoders:
 
     def decoded(self, log: bytes) -> None:
         buffer, found = self.read(log)
-        for _, key, value in records.decode(buffer, found.rows):
+        whole = list(records.decode(buffer, found.rows))
+        mark = progress.MARK
+        newest = list(records.decode(buffer, found.rows, newest=mark))
+        assert _last_ones(newest, mark) == _last_ones(whole, mark)
+        for _, key, value in whole:
             try:
                 progress.decode(key, value)
                 list(runs.decode(value))
             except (ClusterError, CorruptBatchError):
                 continue
+
+
+def _last_ones(found: list[Any], mark: records.Mark) -> dict[Any, Any]:
+    """The last record of each key, of those with a mark and of those without."""
+    at, what = mark
+    return {
+        (key, value[at : at + len(what)] == what): (offset, value)
+        for offset, key, value in found
+    }
 
 
 def _fetched(data: bytes, parts: Any) -> None:

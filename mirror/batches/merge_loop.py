@@ -1,10 +1,11 @@
 """Compiled loops over the records of batches.
 
 `merge` copies records into one output, leaving out those that `looped` names, adding
-the provenance header, and renumbering; `fields` finds keys and values. Bytes in, bytes
-out: no allocation, no Python object, no I/O. Any producer may have written the bytes,
-so every number is read by `varint` or `sized` of `compiled`. `scan` lists the batches.
-Format: Kafka's message format v2.
+the provenance header, and renumbering; `fields` finds keys and values, and `newest`
+those that no later record replaces. Bytes in, bytes out: no allocation, no Python
+object, no I/O. Any producer may have written the bytes, so every number is read by
+`varint` or `sized` of `compiled`. `scan` lists the batches. Format: Kafka's message
+format v2.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from mirror.batches.compiled import (
     compiled,
     copy_bytes,
     put_varint,
+    same_bytes,
     sized,
     varint,
     varint_size,
@@ -28,8 +30,9 @@ SOURCE_AT, SOURCE_END, RECORDS, FIRST_TIME, FIRST_OFFSET, LAST_DELTA, FIXED_TIME
 )
 MERGE_COLUMNS = 7
 
+# Columns that `fields` writes.
+SECTION, KEY_AT, KEY_SIZE, VALUE_AT, VALUE_SIZE = range(5)
 PLACES = 5
-"""Columns that `fields` writes."""
 
 # Slots of `merge`'s state: its position in the rows, so that it can be resumed.
 ROW, POSITION, DONE, REACHED = range(4)
@@ -40,6 +43,7 @@ END, COPIED, NEWEST, LOOPED, BROKEN, OLDEST, RUNS, UNEXPLAINED, AWAY = range(9)
 RESULTS = 9
 
 _HEADER = 61
+_BASIS, _PRIME, _BITS = 0x811C9DC5, 0x01000193, 0xFFFFFFFF  # FNV-1a
 _SLACK = 32  # varints of a record may grow by this much when it is renumbered
 
 LEAST_RECORD = 6
@@ -245,8 +249,8 @@ def fields(buffer, sections, state, places):
 
     state: where to begin (ROW, POSITION, DONE); updated, so that the next call
       continues there.
-    places: receives (row of the section, key start, key size, value start, value size)
-      per record, a size of -1 for null, as many as there is room for.
+    places: receives a row per record (see PLACES), a size of -1 for null, as many as
+      there is room for.
     Returns how many; n below zero: after ~n of them, a record of the section at ROW
     does not fit.
     """
@@ -266,9 +270,11 @@ def fields(buffer, sections, state, places):
             end = body + size
             _, p = varint(buffer, body + 1, end)
             _, p = varint(buffer, p, end)
-            places[count, 0] = row
-            places[count, 2], places[count, 1], p = sized(buffer, p, end)
-            places[count, 4], places[count, 3], p = sized(buffer, p, end)
+            places[count, SECTION] = row
+            places[count, KEY_SIZE], places[count, KEY_AT], p = sized(buffer, p, end)
+            places[count, VALUE_SIZE], places[count, VALUE_AT], p = sized(
+                buffer, p, end
+            )
             if p >= end:
                 return ~count
             at = end
@@ -278,3 +284,46 @@ def fields(buffer, sections, state, places):
         done = 0
     state[ROW], state[POSITION], state[DONE] = row, at, done
     return count
+
+
+@compiled("int64(uint8[::1], int64[:, ::1], int64, uint8[::1], int64, int64[::1])")
+def newest(buffer, places, count, mark, mark_at, table):
+    """Keep the last record of each key, and none with a null key or value.
+
+    places: `count` rows of `fields`. Those that are kept move to the end, in order.
+    mark, mark_at: records whose values have these bytes at this place only replace each
+      other, and no other record replaces them.
+    table: room to work in: a power of two, more than `count`.
+    Returns the first row that is kept.
+    """
+    table[:] = -1
+    last = table.size - 1
+    first = count
+    for index in range(count - 1, -1, -1):
+        key_at, size = places[index, KEY_AT], places[index, KEY_SIZE]
+        if size < 0 or places[index, VALUE_SIZE] < 0:
+            continue
+        marked = 0
+        if places[index, VALUE_SIZE] >= mark_at + mark.size and same_bytes(
+            buffer, places[index, VALUE_AT] + mark_at, mark, 0, mark.size
+        ):
+            marked = 1
+        slot = _BASIS
+        for at in range(key_at, key_at + size):
+            slot = ((slot ^ buffer[at]) * _PRIME) & _BITS
+        slot &= last
+        while table[slot] >= 0:
+            later = table[slot] >> 1
+            if (
+                table[slot] & 1 == marked
+                and places[later, KEY_SIZE] == size
+                and same_bytes(buffer, places[later, KEY_AT], buffer, key_at, size)
+            ):
+                break
+            slot = (slot + 1) & last
+        if table[slot] < 0:
+            first -= 1
+            table[slot] = first << 1 | marked
+            for column in range(PLACES):
+                places[first, column] = places[index, column]
+    return first

@@ -50,7 +50,7 @@ loaded yet."""
 class TopicReader:
     """One reader of one partition of a topic. Not thread-safe, like its cluster."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  what to read, and how
         self,
         cluster: Cluster,
         topic: str,
@@ -60,11 +60,12 @@ class TopicReader:
         partition: int = 0,
         fetch_bytes: int = _FETCH_BYTES,
         topic_id: uuid.UUID | None = None,
+        newest: records.Mark | None = None,
     ) -> None:
         """`committed`: leave out records of open and aborted transactions.
 
         `fetch_bytes`: the size of one answer, unless a batch is larger. `topic_id`: the
-        only topic to read; None: the one found first.
+        only topic to read; None: the one found first. `newest`: as of `records.decode`.
         """
         self.position = position
         """The next offset to read."""
@@ -79,6 +80,7 @@ class TopicReader:
         self._partition = partition
         self._committed = committed
         self._fetch_bytes = fetch_bytes
+        self._newest = newest
 
     def read(
         self,
@@ -155,7 +157,7 @@ class TopicReader:
                 self.position = found.next_offset
                 continue
             buffer, seen = self._judged(body, fetched)
-            yield records.decode(buffer, seen.rows)
+            yield records.decode(buffer, seen.rows, newest=self._newest)
             self.position = seen.next_offset
 
     def batches(self, end: int) -> Iterator[tuple[Buffer, Rows]]:

@@ -30,6 +30,9 @@ _NULL = b"\1"
 _NO_HEADERS = b"\0"
 _OVERHEAD = 32
 """The most bytes that a record takes besides key and value."""
+Mark = tuple[int, bytes]
+"""A place in a value, and what is there."""
+
 _AT_ONCE = 1 << 11
 """Records to look for at a time: a batch may claim more than fit in memory, and work
 that gives way rests in between."""
@@ -102,9 +105,14 @@ def encode_all(
     return batches
 
 
-def decode(buffer: Buffer, rows: Rows) -> Iterator[tuple[int, bytes, bytes]]:
+def decode(
+    buffer: Buffer, rows: Rows, *, newest: Mark | None = None
+) -> Iterator[tuple[int, bytes, bytes]]:
     """The base offset of the batch, the key and the value of each record in the listed
     batches; records with a null key or value are left out.
+
+    With `newest`, so are most that a later one with their key replaces; records with
+    this mark only replace each other.
 
     Raises:
         CorruptBatchError: records do not fit their batch.
@@ -116,7 +124,7 @@ def decode(buffer: Buffer, rows: Rows) -> Iterator[tuple[int, bytes, bytes]]:
 
     found = sections(rows)
     if not (rows[:, scan.ATTRIBUTES] & CODEC_MASK).any():
-        yield from _decode(buffer, found)
+        yield from _decode(buffer, found, newest)
         return
     for row, section in zip(rows, found, strict=True):
         codec, source = int(row[scan.ATTRIBUTES]) & CODEC_MASK, buffer
@@ -125,10 +133,12 @@ def decode(buffer: Buffer, rows: Rows) -> Iterator[tuple[int, bytes, bytes]]:
             unpacked = bytearray(codecs.decompress(codec, buffer.data[at:end]))
             source = np.frombuffer(unpacked, np.uint8)
             section[[merge_loop.SOURCE_AT, merge_loop.SOURCE_END]] = 0, len(unpacked)
-        yield from _decode(source, section[np.newaxis])
+        yield from _decode(source, section[np.newaxis], newest)
 
 
-def _decode(source: Buffer, found: Rows) -> Iterator[tuple[int, bytes, bytes]]:
+def _decode(
+    source: Buffer, found: Rows, newest: Mark | None
+) -> Iterator[tuple[int, bytes, bytes]]:
     """The same of sections that are not compressed."""
     import numpy as np  # noqa: PLC0415
 
@@ -140,8 +150,9 @@ def _decode(source: Buffer, found: Rows) -> Iterator[tuple[int, bytes, bytes]]:
     state = np.zeros(merge_loop.STATES, np.int64)
     while True:
         count = merge_loop.fields(source, found, state, places)
-        whole = places[: count if count >= 0 else ~count].tolist()
-        for row, key_at, key_size, value_at, value_size in whole:
+        whole = count if count >= 0 else ~count
+        first = 0 if newest is None else _first_kept(source, places, whole, newest)
+        for row, key_at, key_size, value_at, value_size in places[first:whole].tolist():
             if key_size >= 0 and value_size >= 0:
                 yield (
                     bases[row],
@@ -153,6 +164,16 @@ def _decode(source: Buffer, found: Rows) -> Iterator[tuple[int, bytes, bytes]]:
         if count < _AT_ONCE:
             return
         cpu_share.rest()
+
+
+def _first_kept(source: Buffer, places: Rows, count: int, mark: Mark) -> int:
+    import numpy as np  # noqa: PLC0415
+
+    from mirror.batches import merge_loop  # noqa: PLC0415
+
+    at, what = mark[0], np.array(list(mark[1]), np.uint8)
+    table = np.empty(2 * _AT_ONCE, np.int64)
+    return int(merge_loop.newest(source, places, count, what, at, table))
 
 
 def varint(value: int) -> bytes:

@@ -2,8 +2,8 @@
 
 Pure parts: `share` divides Spark's cores among flows, `slots_for` gives the number of
 slots to start with, `wanted_slots` the number that the last leases call for. Main type:
-`Sizing`, which uses both. A change needs a new run of the flow, which stops copying
-for a few seconds: so flows grow soon, but not at once, and shrink late.
+`Sizing`, which uses both. A change needs a new run of the flow, which stops copying for
+a third of a second: so flows grow soon, but not at once, and shrink late.
 """
 
 from __future__ import annotations
@@ -113,22 +113,23 @@ class Sizing:
             self._slots = min(self._slots, most)  # executors may have gone
         return self._slots
 
-    def outgrown(self, partitions: int, most: int) -> bool:
-        """Whether this many partitions need a new run with more slots."""
+    def outgrown(self, partitions: int, most: int) -> int:
+        """How many slots this many partitions need, in a new run; 0: as many as now."""
         self._partitions, self._most = partitions, most
         first = slots_for(partitions, self._tasks, self._most)
-        return first > max(self._first, self._slots)
+        return first if first > max(self._first, self._slots) else 0
 
-    def outdated(self, samples: Sequence[Sample]) -> bool:
-        """Whether these samples of the current run call for another number of slots."""
+    def outdated(self, samples: Sequence[Sample]) -> int:
+        """How many slots these samples of the current run call for; 0: as many as
+        now.
+        """
         if self._tasks is not None:
-            return False
+            return 0
         wanted = wanted_slots(
             samples,
             slots=self._slots,
             partitions=self._partitions,
             most=self._most,
         )
-        changes = wanted != self._slots
-        self._slots = wanted
-        return changes
+        before, self._slots = self._slots, wanted
+        return wanted if wanted != before else 0

@@ -9,7 +9,7 @@ the slots of all flows; Spark runs a slot elsewhere when its executor is busy or
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 import contextlib
 from functools import reduce
 from pickle import dumps
@@ -73,13 +73,16 @@ class PreferredExecutors:
     """The preferred executors of all flows' slots in a session. Thread-safe."""
 
     def __init__(self, spark: SparkSession) -> None:
+        self.spark = spark
         self._context = spark.sparkContext._jsc.sc()
         self.alone = str(spark.sparkContext.master).startswith("local")
         """Whether there is one executor, the driver, for which tasks cannot ask."""
         self._lock = threading.Lock()
-        self._warming: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
+        self._starting: dict[str, threading.Thread] = {}
         self._preferred: dict[Slot, str] = {}
         self._slots: dict[str, int] = {}
+        self._started: dict[str, int] = {}
+        """For how many slots of a flow processes were started."""
         self._known = ""
         self._tasks = {"driver": cores(spark)} if self.alone else {}
         self._places: dict[str, str] = {}
@@ -99,16 +102,27 @@ class PreferredExecutors:
             self._preferred = place(preferred, wanted, self._tasks)
             return [self._places.get(self._preferred.get(slot, "")) for slot in wanted]
 
-    def warm_up(self, spark: SparkSession, flow: str, slots: int) -> None:
-        """Start the processes of a flow's slots, unless they had places before. It
-        waits for an earlier run that does: a process in use would get a second one
-        beside it. A failure is left to the first lease, which says why.
+    def start_processes(self, flow: str, slots: int) -> None:
+        """Begin to start the processes of a flow's slots that never had one. A failure
+        is left to the first lease, which says why.
         """
-        with self._warming[flow], contextlib.suppress(Exception):
-            with self._lock:
-                known = self._slots.get(flow, 0)
-            if known < slots:
-                warm_up(spark, flow, self.of(flow, slots))
+        with self._lock:
+            earlier, known = self._starting.get(flow), self._started.get(flow, 0)
+            self._started[flow] = max(slots, known)
+
+            def start() -> None:
+                if earlier is not None:
+                    earlier.join()  # or a slot would get a second process
+                if known < slots:
+                    with contextlib.suppress(Exception):
+                        warm_up(self.spark, flow, self.of(flow, slots))
+
+            self._starting[flow] = threading.Thread(target=start, daemon=True)
+            self._starting[flow].start()
+
+    def await_processes(self, flow: str, seconds: float) -> None:
+        """Wait until those are started, at most this long."""
+        self._starting[flow].join(seconds)
 
     def beside(self) -> tuple[bool, str | None]:
         """Whether a core is free that no slot needs, and its place; None: anywhere."""
@@ -125,6 +139,8 @@ class PreferredExecutors:
         """The flow no longer runs here: free the room of its slots."""
         with self._lock:
             self._slots.pop(flow, None)
+            self._started.pop(flow, None)
+            self._starting.pop(flow, None)
             self._preferred = {
                 s: executor for s, executor in self._preferred.items() if s[0] != flow
             }

@@ -17,19 +17,20 @@ from typing import TYPE_CHECKING
 import structlog
 
 from mirror.clusters.admin import topic_admin
-from mirror.clusters.cluster import Cluster
 from mirror.config.login_settings import for_tasks
 from mirror.config.traits import Effect
 from mirror.driver.assignment import Placement
 from mirror.driver.autoscale import Sizing
+from mirror.driver.both_clusters import both_clusters
 from mirror.driver.copied_topics import TOPICS, CopiedTopics
 from mirror.driver.feeding import refuse_if_rested
 from mirror.driver.flow_jobs import FlowJobs
 from mirror.driver.flow_status import INSTANCES, Problems, StatusWriter, described
+from mirror.driver.leases import LeaseResult, Leases, RunTerms
 from mirror.driver.parts import Instance
-from mirror.driver.query import LeaseQuery, LeaseResult, RunTerms, short
+from mirror.driver.query import lease_query
 from mirror.driver.reload import PendingConfig
-from mirror.driver.spark_checkpoint import own, state_folder
+from mirror.driver.spark_checkpoint import state_folder
 from mirror.driver.way_back import Beginning
 from mirror.errors import ClusterError, FlowError
 from mirror.jobs.groups import not_looked_at
@@ -39,22 +40,24 @@ from mirror.relay import dead_letters
 from mirror.relay.lease import LeasePlan
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
-    from pyspark.sql import SparkSession
-    from pyspark.sql.streaming import StreamingQuery
-
+    from mirror.clusters.cluster import Cluster
     from mirror.config.pair_settings import PairConfig
     from mirror.config.schema import FlowConfig, MirrorConfig
     from mirror.driver.executors import PreferredExecutors
     from mirror.driver.pairs import PairFollower
     from mirror.driver.proofs import ServiceProofs
+    from mirror.driver.query import LeaseQuery
     from mirror.log import Settings
     from mirror.metadata.topics import TopicsResult
     from mirror.recovery.pauses import Pauses
     from mirror.status.store import StatusStore
 
 log = structlog.get_logger()
+
+_ALONE_SECONDS = 5.0
+"""How long the jobs of a run wait for its first lease."""
 
 
 class Flow:
@@ -102,7 +105,7 @@ class Flow:
             proofs=None if proofs is None else proofs.of(flow, config, store),
         )
         self._placement = Placement()
-        self._run: LeaseQuery | None = None
+        self._run: Leases | None = None
         self._pending = PendingConfig()
         self._sizing = Sizing(flow.tasks)
         self._beginning = Beginning(pairs, Instance.of(flow, config, once=once))
@@ -189,29 +192,43 @@ class Flow:
             self._jobs.close()
 
     def run(
-        self,
-        spark: SparkSession,
-        *,
-        preferred: PreferredExecutors,
-        most_slots: Callable[[], int],
+        self, *, preferred: PreferredExecutors, most_slots: Callable[[], int]
     ) -> bool:
         """Mirror until stopped, or with `once` until caught up.
 
-        Flows share `preferred`. `most_slots` limits the slots if `tasks` is not set.
-        Returns whether to run again at once, for example with another number of slots.
+        Flows share `preferred`, a session's. `most_slots` limits the slots if `tasks`
+        is not set. Returns whether to run again at once.
 
         Raises:
             MirrorError: the flow cannot continue; run it again to recover.
+        """
+        with lease_query(preferred.spark, self.name, self._state) as query:
+            again = True
+            while again and query.waits and not (self.stopping or self.resting):
+                again = self._run_once(query, preferred, most_slots)
+        return again
+
+    def _run_once(
+        self,
+        query: LeaseQuery,
+        preferred: PreferredExecutors,
+        most_slots: Callable[[], int],
+    ) -> bool:
+        """One run, under one generation. Whether to begin another one at once, for
+        example with another number of slots.
         """
         self._stirred.clear()
         self._take_up()
         self._go_by(self._whole_config)  # with the roles as they are now
         self._status_writer.begin(self.config)
         refuse_if_rested(self._whole_config, self.config, self._pairs)
-        with self._connected() as (source, target):
-            terms, found = self._take_over(source, target, most_slots)
-            run = LeaseQuery(
-                spark,
+        with both_clusters(self._whole_config, self.config, self._ids) as clusters:
+            source, target = clusters
+            self._ids = {each.alias: each.cluster_id for each in clusters}
+            with progress.reading_once():
+                terms, found = self._take_over(source, target, preferred, most_slots)
+            run = Leases(
+                query,
                 self._plan(source, target),
                 terms,
                 placement=self._placement,
@@ -226,41 +243,22 @@ class Flow:
                     run.nudge()
                 if self.stopping or self.resting:
                     return False
-                self._lease(run, (source, target), most_slots)
+                self._lease(query, run, clusters, most_slots)
         return run.again
 
-    @contextlib.contextmanager
-    def _connected(self) -> Iterator[tuple[Cluster, Cluster]]:
-        """Connections to both clusters, which must be the same as in earlier runs."""
-        with contextlib.ExitStack() as stack:
-            source, target = (
-                Cluster(
-                    self._whole_config.clusters[alias],
-                    client_id=f"mirror.{self.name}",
-                    cluster_id=self._ids.get(alias, ""),
-                )
-                for alias in (self.config.source, self.config.target)
-            )
-            stack.callback(source.close)
-            stack.callback(target.close)
-            source.connect()
-            target.connect()
-            if source.cluster_id == target.cluster_id:
-                raise FlowError(
-                    f"flow {self.name}: {source.alias} and {target.alias} are the same "
-                    f"cluster ({source.cluster_id}); it would copy its own copies"
-                )
-            self._ids = {each.alias: each.cluster_id for each in (source, target)}
-            yield source, target
-
     def _take_over(
-        self, source: Cluster, target: Cluster, most_slots: Callable[[], int]
+        self,
+        source: Cluster,
+        target: Cluster,
+        preferred: PreferredExecutors,
+        most_slots: Callable[[], int],
     ) -> tuple[RunTerms, TopicsResult]:
         """Become the only writer; returns this run's terms and its first topics."""
         self._topics.begin(target)
         found = self._topics.look(source, target)
         dead_letters.prepare(target, self.config)
         slots = self._sizing.begin(found.partitions, most_slots())
+        preferred.start_processes(self.name, slots)
         owned = self._beginning.own(
             self._whole_config, self.config, source, target, slots=slots, found=found,
             leave=self._topics.leave, over=lambda: self.stopping or self.resting,
@@ -276,24 +274,26 @@ class Flow:
 
     def _lease(
         self,
-        run: LeaseQuery,
+        query: LeaseQuery,
+        run: Leases,
         clusters: tuple[Cluster, Cluster],
         most_slots: Callable[[], int],
     ) -> None:
-        """Copy, and run the jobs, until the query ends."""
-        with own(self._state, self.name) as folder:
-            query = run.start(folder)
+        """Copy, and run the jobs, until the run ends."""
+        run.begin()
+        try:
+            # All jobs begin with a turn: it would hold up Spark's plan of a lease.
+            run.copies.wait(_ALONE_SECONDS)
             self._jobs.begin(self._ids)
-            try:
-                self._watch(query, run, clusters, most_slots)
-            finally:
-                self._run = None
-                asked = run.ended.is_set()
-                run.stop(query)
-                self._jobs.close(wait=asked)  # what failed may hold them up
-                self._status_writer.rest()
-            if self._once:
-                self._jobs.turn()
+            self._watch(query, run, clusters, most_slots)
+        finally:
+            self._run = None
+            asked = run.ended.is_set()
+            run.stop()
+            self._jobs.close(wait=asked)  # what failed may hold them up
+            self._status_writer.rest()
+        if self._once:
+            self._jobs.turn()
 
     def _take_up(self) -> Effect:
         """Apply the newest configuration; returns what it changes."""
@@ -324,10 +324,10 @@ class Flow:
         service = self._whole_config.service
         return service.log_level, service.log_format
 
-    def _follow(self, run: LeaseQuery, source: Cluster, target: Cluster) -> None:
+    def _follow(self, run: Leases, source: Cluster, target: Cluster) -> None:
         """Apply another configuration, if there is one, during a run."""
         if Effect.RUN in self._pending.effect:
-            run.begin_again()  # the next run applies it
+            run.begin_again(self._pending.tasks(self.name))  # the next run applies it
             return
         if Effect.JOBS in self._pending.effect:
             self._jobs.close()  # or they would report the forgotten problems again
@@ -354,23 +354,25 @@ class Flow:
     def _took(self, lease: LeaseResult) -> None:
         """Report what one lease did, and check whether the number of slots fits."""
         self._status_writer.add(lease, self.config)
-        if self._run is not None and self._sizing.outdated(self._status_writer.samples):
+        if (run := self._run) is None:
+            return
+        if slots := self._sizing.outdated(self._status_writer.samples):
             log.info(
                 "flow needs more or fewer slots", flow=self.name, slots=lease.slots,
                 busy=round(self._status_writer.samples[-1].busy, 2),
             )  # fmt: skip
-            self._run.begin_again()
+            run.begin_again(slots)
 
     def _watch(
         self,
-        query: StreamingQuery,
-        run: LeaseQuery,
+        query: LeaseQuery,
+        run: Leases,
         clusters: tuple[Cluster, Cluster],
         most_slots: Callable[[], int],
     ) -> None:
         """Look for new topics until the query ends, fails or must end."""
         while not run.wait(self.config.refresh_topics_seconds):
-            if not query.isActive:
+            if not query.active:
                 break
             self._follow(run, *clusters)
             if run.over.is_set():
@@ -378,8 +380,8 @@ class Flow:
             try:
                 found = self._topics.look(*clusters)
                 self._topics.go_by(found)
-                if self._sizing.outgrown(found.partitions, most_slots()):
-                    run.begin_again()
+                if slots := self._sizing.outgrown(found.partitions, most_slots()):
+                    run.begin_again(slots)
                 self._throttle.clear()
             except ClusterError as error:
                 # Leases continue, and report by themselves if they cannot copy.
@@ -387,9 +389,7 @@ class Flow:
                     log.warning("looking for topics failed", flow=self.name,
                                 error=str(error))  # fmt: skip
         if not run.ended.is_set():
-            failed = query.exception()
-            cause = "its streaming query ended" if failed is None else short(failed)
-            raise FlowError(f"flow {self.name}: {run.failure or cause}")
+            raise FlowError(f"flow {self.name}: {run.failure or query.failure}")
 
 
 def _ends(source: Cluster, found: TopicsResult) -> dict[tuple[str, int], int]:

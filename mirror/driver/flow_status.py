@@ -20,7 +20,7 @@ import structlog
 from mirror.driver.autoscale import LONGEST_SECONDS
 from mirror.driver.kernels_ahead import KernelsAhead
 from mirror.driver.lease_totals import LeaseTotals, common_reason, slot_loads
-from mirror.driver.query import report_seconds
+from mirror.driver.leases import report_seconds
 from mirror.driver.throughput import measured, recent, sample
 from mirror.relay.latency import bounds
 from mirror.status.states import FlowState
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from mirror.config.schema import FlowConfig
-    from mirror.driver.query import LeaseResult
+    from mirror.driver.leases import LeaseResult
     from mirror.driver.throughput import Sample, Throughput
     from mirror.status.store import StatusStore
     from mirror.status.values import FlowStatus

@@ -1,382 +1,122 @@
 """The streaming query of a flow: its micro-batches are leases.
 
-Main type: `LeaseQuery`, one run of a flow under one generation. It passes assignments
-to tasks as rows, waits for their reports, gives up on a task that hangs, and ends the
-running lease early on request. `flow` decides what to mirror, and what happens after a
-failure.
+Main function: `lease_query`. A query goes on from one run of the flow to the next,
+since nothing is copied while Spark ends one and begins another; its micro-batch waits
+until the next run takes over. What a lease does: `leases`. If one fails, so does the
+query.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from dataclasses import dataclass, replace
+import contextlib
 import re
 import threading
-import time
 from typing import TYPE_CHECKING
 
 from pyspark.errors import PySparkException
 import structlog
 
-from mirror.driver.assignment import LONGEST_SECONDS, Assignments, lease_length
 from mirror.driver.callback import Callback
-from mirror.driver.credit import Credit
-from mirror.driver.executors import slot_frames
-from mirror.driver.rates import Rates
-from mirror.driver.throughput import behind
-from mirror.driver.wakeup import Wakeup
-from mirror.errors import FlowError
-from mirror.relay.report import SCHEMA, PartitionReport, from_row
-from mirror.relay.task import TERM, RelayTask, to_row, to_term
-from mirror.status.states import PartitionState
+from mirror.driver.spark_checkpoint import own
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming import StreamingQuery
-
-    from mirror.config.schema import FlowConfig
-    from mirror.driver.assignment import Placement, Spread
-    from mirror.driver.executors import PreferredExecutors
-    from mirror.driver.ownership import Owned
-    from mirror.log import Settings
-    from mirror.metadata.topics import TopicsResult
-    from mirror.recovery.pauses import Pauses
-    from mirror.relay.lease import Assignment, LeasePlan
 
 log = structlog.get_logger()
 
-_GRACE_SECONDS = 10.0
-"""How long a lease may overrun before it is given up."""
-_COLD_SECONDS = 60.0
-"""The same for the first lease, which waits for workers to start."""
-_OVERDUE = "a slot did not come back after its lease: it waits, or its process hangs"
-_STOP_SECONDS = 4.0
-"""How long running transactions have to finish when a flow stops."""
-_TURN_SECONDS = 1.0
-"""The longest lease while slots take turns, as there are fewer cores than slots."""
-_GAPS = 20
-"""The length of a lease depends on this many of the last gaps, and the time on credit
-in them: Spark's work for a lease costs the same."""
-_WARM_UP_LEASES = 5
-_WARM_UP_SECONDS = 0.5
 _OUR_ERROR = re.compile(r"^mirror\.errors\.\w+: ")
 _PYTHON_ERROR = re.compile(r"(\w+\.)*\w+(Error|Exception): .")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunTerms:
-    """What is fixed for one run of a flow."""
+@contextlib.contextmanager
+def lease_query(spark: SparkSession, flow: str, state: Path) -> Iterator[LeaseQuery]:
+    """A query that has begun, with its checkpoint in the folder `state`.
 
-    owned: Owned
-    slots: int
-    ends: dict[tuple[str, int], int] | None
-    """The query ends once it has reached these source positions; None: never."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeaseResult:
-    """What one lease did."""
-
-    number: int
-    slots: int
-    seconds: float
-    """Since the end of the previous lease; for the first one, since its own start."""
-    gap_seconds: float
-    """The part of it in which no slot worked; -1 while unknown."""
-    reports: list[PartitionReport]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Planned:
-    """A frame that Spark has planned, and what it was planned for."""
-
-    task: RelayTask
-    spread: Spread
-    places: Sequence[str | None]
-    frame: DataFrame
+    Raises:
+        MirrorError: the folder cannot be used.
+    """
+    with own(state, flow) as checkpoint:
+        query = LeaseQuery(spark, flow, checkpoint)
+        try:
+            yield query
+        finally:
+            query.close()
 
 
 class LeaseQuery:
-    """A streaming query that carries out leases until it is asked to end, or fails."""
+    """A streaming query that carries out the leases of one run after another."""
 
-    def __init__(
-        self,
-        spark: SparkSession,
-        plan: LeasePlan,
-        terms: RunTerms,
-        *,
-        placement: Placement,
-        preferred: PreferredExecutors,
-        log_settings: Settings,
-        took: Callable[[LeaseResult], None],
-    ) -> None:
-        """Nothing runs before `start`.
-
-        `placement` and `preferred` outlive this run; `took` is called after every
-        lease.
-        """
-        self.ended = threading.Event()
-        """Set once it is asked to end."""
-        self.over = threading.Event()
-        """Set once it is asked to end, or has failed."""
-        self._nudged = threading.Event()
-        self.failure = ""
-        self.again = False
-        self.wakeup = Wakeup(
-            spark.conf.get("spark.driver.host") or "127.0.0.1",
-            bind=spark.conf.get("spark.driver.bindAddress", None),
-        )
+    def __init__(self, spark: SparkSession, flow: str, checkpoint: Path) -> None:
         self._spark = spark
-        self._flow = plan.flow
-        self._took = took
-        self._owned = terms.owned
-        self._task = RelayTask(
-            plan=replace(plan, former_ids=terms.owned.former_ids),
-            wakeup=self.wakeup.address,
-            wakeup_token=self.wakeup.token,
-            log_settings=log_settings,
-        )
-        self._slots = terms.slots
-        self._rates = Rates(terms.slots)
-        self._ends = terms.ends
-        self._placement = placement
-        self._preferred = preferred
-        self._made = Assignments()
-        self._assignments: tuple[Assignment, ...] = ()
-        self._gaps: deque[float] = deque(maxlen=_GAPS)
-        self._behind = False
-        self._number = 0
-        self._planned: _Planned | None = None
-        hands_over = plan.flow.exactly_once or preferred.alone
-        self._credit = Credit(possible=hands_over and terms.ends is None)
-        self._finished_at: float | None = None
-        self._query: StreamingQuery | None = None
-        self._callback: Callback | None = None
-        self._warming = threading.Thread(target=self._warm_up, daemon=True)
-        self._idle = threading.Event()
-        self._idle.set()
-
-    def start(self, checkpoint: Path) -> StreamingQuery:
-        self._warming.start()  # while Spark plans the first micro-batch
+        self._flow = flow
+        self._turn = threading.Condition()
+        self._lease: Callable[[], None] | None = None
+        self._closed = False
+        self._callback = Callback(spark, self._micro_batch)
         ticks = (
-            self._spark.readStream.format("rate-micro-batch")
+            spark.readStream.format("rate-micro-batch")
             .option("rowsPerBatch", 1)
             .option("numPartitions", 1)
             .load()
         )
-        self._callback = Callback(self._spark, self._lease)
         self._query = (
-            ticks.writeStream.queryName(self._flow.name)
+            ticks.writeStream.queryName(flow)
             .foreachBatch(self._callback)
             # Not on the cluster's file system: only this process uses it.
             .option("checkpointLocation", f"file://{checkpoint}")
             .start()
         )
-        return self._query
 
-    def update(self, found: TopicsResult, pauses: Pauses) -> None:
-        """Mirror these topics from the next lease on; if they have changed, it starts
-        now. Paused topics keep their slots.
-        """
-        assignments = self._made.of(found, pauses)
-        if assignments == self._assignments:
-            return
-        self._assignments = assignments
-        if self._query is not None:
-            self.wakeup.send()
+    @property
+    def active(self) -> bool:
+        return bool(self._query.isActive)
 
-    def go_by(self, plan: LeasePlan, log_settings: Settings) -> None:
-        """Use this plan from now on: slots restart under the same generation."""
-        self._flow = plan.flow
-        plan = replace(plan, former_ids=self._owned.former_ids)
-        self._task = replace(self._task, plan=plan, log_settings=log_settings)
-        self.wakeup.send()
+    @property
+    def failure(self) -> str:
+        """Why it is no longer active."""
+        failed = self._query.exception()
+        return "its streaming query ended" if failed is None else short(failed)
 
-    def nudge(self) -> None:
-        """Let `wait` return now."""
-        self._nudged.set()
+    def carry_out(self, lease: Callable[[], None]) -> None:
+        """From now on each micro-batch calls `lease`; a `FlowError` ends the query."""
+        with self._turn:
+            self._lease = lease
+            self._turn.notify_all()
 
-    def wait(self, seconds: float) -> bool:
-        """Wait at most this long; returns whether it is asked to end, or has failed."""
-        self._nudged.wait(seconds)
-        self._nudged.clear()
-        return self.over.is_set()
+    @property
+    def waits(self) -> bool:
+        """Whether it waits for a run."""
+        return self._lease is None
 
-    def begin_again(self) -> None:
-        """End, to be followed by a new run, which gets a new generation."""
-        self.again = True
-        self.end()
+    def pause(self) -> None:
+        """The run has ended: wait for the next call of `carry_out`."""
+        with self._turn:
+            self._lease = None
 
-    def end(self) -> None:
-        """Start no more leases; the running one ends with its current transaction."""
-        self.ended.set()
-        self.over.set()
-        self.nudge()
-        self.wakeup.send()
-
-    def stop(self, query: StreamingQuery) -> None:
-        """End the query after its lease, or without waiting for it after a while."""
-        self.end()
-        # A query that failed after a lease with credit began no other one.
-        if query.isActive and not self._idle.wait(_STOP_SECONDS):
-            log.warning("lease does not end: stopping it", flow=self._flow.name)
-        try:
-            query.stop()
-        except PySparkException as error:
-            log.warning("query does not stop", flow=self._flow.name,
-                        error=short(error))  # fmt: skip
+    def cancel(self) -> None:
+        """Abandon the tasks of the running lease, which fails."""
+        self._spark.sparkContext.cancelJobGroup(str(self._query.runId))
 
     def close(self) -> None:
-        self.wakeup.close()
-        if self._callback is not None:
-            self._callback.close()
-
-    def _lease(self, _ticks: DataFrame, _batch: int) -> None:
-        """One lease: this is the streaming query's micro-batch."""
-        self._idle.clear()
+        """End the query. A lease that runs is abandoned."""
+        with self._turn:
+            self._lease, self._closed = None, True
+            self._turn.notify_all()
         try:
-            self.wakeup.mute()
-            # Check after muting: `end` sets this before it sends the wake-up.
-            if self._credit.given or not self.ended.is_set():
-                self._carry_out()
-        finally:
-            if not self._credit.given:
-                self._idle.set()
+            self._query.stop()
+        except PySparkException as error:
+            log.warning("query does not stop", flow=self._flow, error=short(error))
+        self._callback.close()
 
-    def _warm_up(self) -> None:
-        self._preferred.warm_up(self._spark, self._flow.name, self._slots)
-
-    def _carry_out(self) -> None:
-        # A slot whose process is in use would get a second one.
-        self._warming.join(_COLD_SECONDS)
-        before = self._finished_at or time.monotonic()
-        self._number += 1
-        places = self._preferred.of(self._flow.name, self._slots)
-        turns = self._preferred.turns()
-        seconds = self._seconds() if turns == 1 else min(self._seconds(), _TURN_SECONDS)
-        task = self._task
-        spread = self._placement.spread(self._assignments, self._slots)
-        last = self._planned
-        same = last is not None and last.task is task and last.spread == spread
-        closes = self._credit.must_end(before=self.ended.is_set() or not same)
-        if closes and last is not None:
-            seconds, frame = 0.0, last.frame
-        else:
-            frame = self._frame(task, spread, places)
-        # Slots that take turns read in a part of the time only.
-        limit = (self._flow.max_bytes_per_second or 0) * turns
-        rates = self._rates.parts(limit)
-        term = to_term(
-            self._number,
-            seconds,
-            rates,
-            takes_turns=turns > 1,
-            credit=self._credit.possible and turns == 1 and not closes,
-        )
-        self._spark.sparkContext.setLocalProperty(TERM, term)
-        grace = _GRACE_SECONDS if self._number > 1 else _COLD_SECONDS
-        overdue = threading.Timer(seconds * turns + grace, self._give_up)
-        overdue.start()
-        try:
-            reports = [from_row(row) for row in frame.collect()]
-        except Exception as error:  # noqa: BLE001  whatever Spark raises for a job
-            self._credit.given = False  # the next run fences
-            if self.ended.is_set():
-                return
-            # Short, and without its cause: see spark.driver.extraJavaOptions.
-            self.failure = self.failure or short(error)
-            self.over.set()
-            self.nudge()
-            raise FlowError(self.failure) from None
-        finally:
-            overdue.cancel()
-            self._finished_at = time.monotonic()
-        took = self._finished_at - before
-        gap = self._gap(took, reports) if turns == 1 else -1.0
-        self._placement.learn(reports)
-        self._rates.learn(reports)
-        self._credit.learn(reports)
-        if closes and self._credit.given:
-            self._credit.given = False  # the next run fences
-            if not self.ended.is_set():
-                self.begin_again()
-        self._behind = behind(reports)
-        self._took(
-            LeaseResult(
-                number=self._number, slots=self._slots, seconds=took,
-                gap_seconds=gap, reports=reports,
-            )
-        )  # fmt: skip
-        if self._ends is not None and self._caught_up(reports):
-            self.end()
-
-    def _gap(self, took: float, reports: list[PartitionReport]) -> float:
-        """How long nothing was copied in the `took` seconds since the last lease."""
-        worked = max((report.slot_seconds for report in reports), default=0.0)
-        if self._number == 1 or not worked:
-            return -1.0
-        on_credit = max(report.slot_credit_seconds for report in reports)
-        if self._number > _WARM_UP_LEASES:
-            self._gaps.append(max(took - worked + on_credit, 0.0))
-        return max(took - worked, 0.0)
-
-    def _seconds(self) -> float:
-        longest = self._flow.lease_seconds or lease_length(
-            self._gaps, catching_up=self._behind
-        )
-        if self._ends is not None:
-            longest = min(longest, 1.0)
-        if self._number <= _WARM_UP_LEASES:
-            return min(longest, _WARM_UP_SECONDS)
-        return longest
-
-    def _frame(
-        self, task: RelayTask, spread: Spread, places: Sequence[str | None]
-    ) -> DataFrame:
-        """One single-partition frame per slot, each with its own worker.
-
-        Building and planning it takes 10 ms or more per slot, while no slot works, so
-        it is reused as long as nothing in it changes.
-        """
-        last = self._planned
-        same = last is not None and last.task is task and last.spread == spread
-        assert same or not self._credit.given, "a slot may copy what another one gets"
-        if last and same and last.places == places:
-            return last.frame
-        union = slot_frames(
-            self._spark,
-            self._flow.name,
-            {slot: to_row(slot, self._owned.run, p) for slot, p in spread.items()},
-            places,
-            work=task,
-            schema=SCHEMA,
-        )
-        self._planned = _Planned(task=task, spread=spread, places=places, frame=union)
-        return union
-
-    def _give_up(self) -> None:
-        """A task hangs: end the query, so that the next run of the flow fences it."""
-        log.error("lease overdue: abandoning it", flow=self._flow.name,
-                  lease=self._number)  # fmt: skip
-        self.failure = _OVERDUE
-        if self._query is not None:
-            self._spark.sparkContext.cancelJobGroup(str(self._query.runId))
-
-    def _caught_up(self, reports: list[PartitionReport]) -> bool:
-        assert self._ends is not None
-        return all(
-            report.state in {PartitionState.FAULTED, PartitionState.PAUSED}
-            or report.position >= self._ends.get((report.topic, report.partition), 0)
-            for report in reports
-        )
-
-
-def report_seconds(flow: FlowConfig) -> float:
-    """The longest time from one lease's report to the next one, or to giving it up."""
-    return (flow.lease_seconds or LONGEST_SECONDS) + _GRACE_SECONDS
+    def _micro_batch(self, _ticks: DataFrame, _number: int) -> None:
+        with self._turn:
+            self._turn.wait_for(lambda: self._lease is not None or self._closed)
+            lease = self._lease
+        if lease is not None:
+            lease()
 
 
 def short(error: BaseException) -> str:

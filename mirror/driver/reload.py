@@ -184,6 +184,11 @@ class PendingConfig:
         with self._lock:
             return self._next.effect if self._next else Effect.NONE
 
+    def tasks(self, flow: str) -> int:
+        """How many slots the waiting configuration sets for a flow; 0: it does not."""
+        with self._lock:
+            return self._next.config.flows[flow].tasks or 0 if self._next else 0
+
     def take(self) -> NextConfig | None:
         with self._lock:
             found, self._next = self._next, None

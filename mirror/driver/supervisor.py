@@ -168,9 +168,7 @@ class Supervisor:
     def _attempt(self, flow: Flow) -> str | None:
         """Run a flow; returns why it failed, "" to run it again now, None to end."""
         try:
-            again = flow.run(
-                self._spark, preferred=self.preferred, most_slots=self._most_slots
-            )
+            again = flow.run(preferred=self.preferred, most_slots=self._most_slots)
         except OutdatedRoleError as error:
             self._pairs.rests(flow.config.source, flow.config.target, error.epoch)
             return ""

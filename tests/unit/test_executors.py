@@ -62,11 +62,14 @@ def test_slots_are_started_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(executors, "cores", lambda _spark: 4)
     monkeypatch.setattr(executors, "warm_up", warm_up)
     preferred = executors.PreferredExecutors(spark)
-    first = threading.Thread(target=preferred.warm_up, args=(spark, "A->B", 2))
-    first.start()
+    preferred.start_processes("A->B", 2)
     assert begun.wait(10)
+    preferred.start_processes("A->B", 2)
     threading.Timer(0.2, may_go_on.set).start()
-    preferred.warm_up(spark, "A->B", 2)
+    preferred.await_processes("A->B", 10)
     assert started == [2]
-    preferred.warm_up(spark, "A->B", 3)
+    preferred.of("A->B", 1)  # a run with fewer between them
+    preferred.start_processes("A->B", 2)
+    preferred.start_processes("A->B", 3)
+    preferred.await_processes("A->B", 10)
     assert started == [2, 3]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import closing
 import functools
 import select
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 from kafka.protocol.metadata import FindCoordinatorRequest
@@ -21,6 +22,7 @@ from mirror.errors import ClusterChangedError
 from mirror.jobs.scheduler import Job, Jobs
 from mirror.status.store import StatusStore
 from tests.harness.fake_broker import Broker
+from tests.harness.micro_batches import MicroBatches
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -204,8 +206,7 @@ def test_a_flow_does_not_run_with_another_cluster(
         flow = Flow(config.flows["A->B"], config, store=store, pairs=pairs)
         run = functools.partial(
             flow.run,
-            cast("Any", None),
-            preferred=cast("Any", None),
+            preferred=cast("Any", SimpleNamespace(spark=MicroBatches())),
             most_slots=lambda: 1,
         )
         # A broker that has no topics is as far as this one gets.

@@ -38,7 +38,7 @@ class _Flow:
         self.outcomes = list(outcomes)
         self.paused: list[float] = []
 
-    def run(self, _spark: object, **_: object) -> bool:
+    def run(self, **_: object) -> bool:
         outcome = self.outcomes.pop(0)
         if isinstance(outcome, Exception):
             raise outcome
