@@ -33,7 +33,7 @@ class Effect(Flag):
     LEASES = auto()
     """Give its slots a new plan; the running lease ends early, within transactions."""
     RUN = auto()
-    """End within its transactions and run again, which takes a second or two."""
+    """End within its transactions and run again, which takes a third of a second."""
     RESTART = auto()
     """Only a restart of the service can do it: the change is refused."""
 

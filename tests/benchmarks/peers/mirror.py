@@ -1,7 +1,7 @@
 """This project, started as its users start it: `mirror run -c FILE`.
 
-Main type: `Mirror`. Settings are the defaults but for what the name of the peer
-says; nothing is tuned for the benchmark.
+Main type: `Mirror`; `set_tasks` changes one that runs. Settings are the defaults but
+for what the name of the peer says; nothing is tuned for the benchmark.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from mirror.playground.ports import LOOPBACK, free_ports
 from tests.benchmarks.processes import Service
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.benchmarks.peers.peer import Task
 
 _WORKERS = "mirror.relay.daemon"
@@ -42,7 +44,7 @@ class Mirror:
         """Nothing: kernels are compiled by the first run and kept."""
 
     def start(self, task: Task) -> Service:
-        config = task.folder / "mirror.yaml"
+        config = _file(task)
         (port,) = free_ports(1)
         config.write_text(yaml.safe_dump(self._config(task, port)))
         return Service(
@@ -86,3 +88,18 @@ class Mirror:
                 "log_level": "warning",
             },
         }
+
+
+def set_tasks(task: Task, tasks: int) -> None:
+    """Change the number of slots in the file of a service that runs."""
+    file = _file(task)
+    config = yaml.safe_load(file.read_text())
+    for flow in config["flows"].values():
+        flow["tasks"] = tasks
+    new = file.with_suffix(".new")
+    new.write_text(yaml.safe_dump(config))
+    new.rename(file)  # a reader finds the one or the other
+
+
+def _file(task: Task) -> Path:
+    return task.folder / "mirror.yaml"

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
+from tests.benchmarks.scenarios.again import AGAIN
 from tests.benchmarks.scenarios.backlog import BACKLOG
 from tests.benchmarks.scenarios.encrypted import TLS
 from tests.benchmarks.scenarios.faraway import (
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
 
 _ALL: Iterable[Scenario] = (
     *(SMALL, KILOBYTE, JSON, BYTES, TINY),
-    *(START, IDLE, RESTART, WORKERS),
+    *(START, IDLE, RESTART, WORKERS, AGAIN),
     *(PACED, AT_LEAST_ONCE, GAP),
     *(MANY, HOT, BACKLOG, REREAD),
     *(FAR_SOURCE, FAR_TARGET, SMALL_FAR_SOURCE, SMALL_FAR_TARGET, TLS),
