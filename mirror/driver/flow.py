@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from mirror.clusters.admin import topic_admin
 from mirror.config.login_settings import for_tasks
 from mirror.config.traits import Effect
 from mirror.driver.assignment import Placement
@@ -26,7 +25,7 @@ from mirror.driver.copied_topics import TOPICS, CopiedTopics
 from mirror.driver.feeding import refuse_if_rested
 from mirror.driver.flow_jobs import FlowJobs
 from mirror.driver.flow_status import INSTANCES, Problems, StatusWriter, described
-from mirror.driver.leases import LeaseResult, Leases, RunTerms
+from mirror.driver.leases import LeaseResult, Leases, RunTerms, ends_of
 from mirror.driver.parts import Instance
 from mirror.driver.query import lease_query
 from mirror.driver.reload import PendingConfig
@@ -203,10 +202,15 @@ class Flow:
             MirrorError: the flow cannot continue; run it again to recover.
         """
         with lease_query(preferred.spark, self.name, self._state) as query:
-            again = True
-            while again and query.waits and not (self.stopping or self.resting):
+            again = self._run_once(query, preferred, most_slots)
+            while again and query.waits and self._may_go_on:
                 again = self._run_once(query, preferred, most_slots)
         return again
+
+    @property
+    def _may_go_on(self) -> bool:
+        ends = self.config.source, self.config.target
+        return not (self.stopping or self.resting) and bool(self._pairs.may_copy(*ends))
 
     def _run_once(
         self,
@@ -223,13 +227,12 @@ class Flow:
         self._status_writer.begin(self.config)
         refuse_if_rested(self._whole_config, self.config, self._pairs)
         with both_clusters(self._whole_config, self.config, self._ids) as clusters:
-            source, target = clusters
             self._ids = {each.alias: each.cluster_id for each in clusters}
             with progress.reading_once():
-                terms, found = self._take_over(source, target, preferred, most_slots)
+                terms, found = self._take_over(*clusters, preferred, most_slots)
             run = Leases(
                 query,
-                self._plan(source, target),
+                self._plan(*clusters),
                 terms,
                 placement=self._placement,
                 preferred=preferred,
@@ -269,7 +272,7 @@ class Flow:
         known = progress.read(target, progress.topic_name(self.config.source))
         self._topics.remember(known.positions)
         found = self._topics.look(source, target)
-        ends = _ends(source, found) if self._once else None
+        ends = ends_of(source, found) if self._once else None
         return RunTerms(owned=owned, slots=slots, ends=ends), found
 
     def _lease(
@@ -283,7 +286,7 @@ class Flow:
         run.begin()
         try:
             # All jobs begin with a turn: it would hold up Spark's plan of a lease.
-            run.copies.wait(_ALONE_SECONDS)
+            run.first_over.wait(_ALONE_SECONDS)
             self._jobs.begin(self._ids)
             self._watch(query, run, clusters, most_slots)
         finally:
@@ -390,11 +393,3 @@ class Flow:
                                 error=str(error))  # fmt: skip
         if not run.ended.is_set():
             raise FlowError(f"flow {self.name}: {run.failure or query.failure}")
-
-
-def _ends(source: Cluster, found: TopicsResult) -> dict[tuple[str, int], int]:
-    return topic_admin.list_offsets(
-        source,
-        [(t.topic, p) for t in found.topics for p in range(t.partitions)],
-        timestamp=topic_admin.LATEST,
-    )

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from mirror.clusters.admin import topic_admin
 from mirror.driver.assignment import LONGEST_SECONDS, Assignments, lease_length
 from mirror.driver.credit import Credit
 from mirror.driver.executors import slot_frames
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
+    from mirror.clusters.cluster import Cluster
     from mirror.config.schema import FlowConfig
     from mirror.driver.assignment import Placement, Spread
     from mirror.driver.executors import PreferredExecutors
@@ -119,7 +121,7 @@ class Leases:
         """Set once it is asked to end."""
         self.over = threading.Event()
         """Set once it is asked to end, or has failed."""
-        self.copies = threading.Event()
+        self.first_over = threading.Event()
         """Set after the first lease, or once there will be none."""
         self._nudged = threading.Event()
         self.failure = ""
@@ -204,7 +206,7 @@ class Leases:
         """Start no more leases; the running one ends with its current transaction."""
         self.ended.set()
         self.over.set()
-        self.copies.set()
+        self.first_over.set()
         self.nudge()
         self.wakeup.send()
 
@@ -279,7 +281,7 @@ class Leases:
         finally:
             overdue.cancel()
             self._finished_at = time.monotonic()
-            self.copies.set()
+            self.first_over.set()
         took = self._finished_at - before
         gap = self._gap(took, reports) if turns == 1 else -1.0
         self._placement.learn(reports)
@@ -357,6 +359,16 @@ class Leases:
             or report.position >= self._ends.get((report.topic, report.partition), 0)
             for report in reports
         )
+
+
+def ends_of(source: Cluster, found: TopicsResult) -> dict[tuple[str, int], int]:
+    """Where a query ends that copies what is there now: `RunTerms.ends`.
+
+    Raises:
+        ClusterError: the source does not answer.
+    """
+    partitions = [(t.topic, p) for t in found.topics for p in range(t.partitions)]
+    return topic_admin.list_offsets(source, partitions, timestamp=topic_admin.LATEST)
 
 
 def report_seconds(flow: FlowConfig) -> float:

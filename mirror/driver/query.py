@@ -88,8 +88,8 @@ class LeaseQuery:
 
     @property
     def waits(self) -> bool:
-        """Whether it waits for a run."""
-        return self._lease is None
+        """Whether it can carry out another run's leases."""
+        return self._lease is None and self.active
 
     def pause(self) -> None:
         """The run has ended: wait for the next call of `carry_out`."""

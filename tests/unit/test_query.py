@@ -72,5 +72,6 @@ def test_a_lease_that_fails_ends_it(query: LeaseQuery, spark: MicroBatches):
     query.carry_out(lease)
     assert failed.wait(10)
     spark.thread.join(10)
-    assert not query.active
+    query.pause()
+    assert not query.waits
     assert query.failure == "a slot did not come back"

@@ -7,7 +7,7 @@ partition, as an ordinary consumer of the copy sees it.
 
 from __future__ import annotations
 
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 import statistics
 import time
@@ -15,12 +15,11 @@ from typing import TYPE_CHECKING, ClassVar
 
 from tests.benchmarks.bench import PARTITIONS
 from tests.benchmarks.columns import Column
-from tests.benchmarks.latency import discard, sent_at
+from tests.benchmarks.latency import sent_at
 from tests.benchmarks.peers.mirror import set_tasks
 from tests.benchmarks.processes import PeerError
-from tests.benchmarks.scenarios.paced import PRIMERS_BYTES, paced, primed
+from tests.benchmarks.scenarios.paced import PRIMERS_BYTES, paced, primed, watched
 from tests.benchmarks.target import Target
-from tests.benchmarks.throughput import first_look
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -77,13 +76,10 @@ class Again:
                     bench.target.near, task.target_topic, partitions=PARTITIONS
                 )
                 service = start(task)
-                try:
-                    first_look(service, copy)
-                    with closing(copy.consumer()) as consumer:
-                        discard(consumer, until=time.time() + self.warm_up_seconds)
-                        return self._change(service, task, consumer)
-                finally:
-                    service.stop()
+                with watched(
+                    service, copy, warm_up_seconds=self.warm_up_seconds
+                ) as consumer:
+                    return self._change(service, task, consumer)
 
         yield measure
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 import threading
@@ -22,11 +22,9 @@ import numpy as np
 
 from tests.benchmarks.bench import PARTITIONS
 from tests.benchmarks.columns import Column
-from tests.benchmarks.latency import discard
 from tests.benchmarks.processes import PeerError
-from tests.benchmarks.scenarios.paced import paced, primed
+from tests.benchmarks.scenarios.paced import paced, primed, watched
 from tests.benchmarks.target import Target
-from tests.benchmarks.throughput import first_look
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -100,13 +98,8 @@ class Gap:
         yield measure
 
     def _watch(self, service: Service, copy: Target) -> GapResult:
-        try:
-            first_look(service, copy)
-            with closing(copy.consumer()) as consumer:
-                discard(consumer, until=time.time() + self.warm_up_seconds)
-                arrivals, leases = self._collect(service, consumer)
-        finally:
-            service.stop()
+        with watched(service, copy, warm_up_seconds=self.warm_up_seconds) as consumer:
+            arrivals, leases = self._collect(service, consumer)
         ends = [at for at, _ in leases]
         if len(ends) < _FEWEST_LEASES:
             raise PeerError(f"too few leases to see a gap:\n{service.log_tail()}")

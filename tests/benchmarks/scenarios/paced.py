@@ -1,20 +1,27 @@
-"""A steady trickle, and how long each record takes on its way."""
+"""A steady trickle, and how long each record takes on its way.
+
+`primed`, `paced` and `watched` are parts of other scenarios with such a load, too.
+"""
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
+import time
 from typing import TYPE_CHECKING
 
-from tests.benchmarks import latency, load
+from tests.benchmarks import latency, load, throughput
 from tests.benchmarks.bench import PARTITIONS
 from tests.benchmarks.target import Target
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from confluent_kafka import Consumer
+
     from tests.benchmarks.bench import Bench, Measure, Start
     from tests.benchmarks.latency import LatencyResult
+    from tests.benchmarks.processes import Service
 
 _PRIMERS = 10_000
 PRIMERS_BYTES = _PRIMERS * len(load.PRIMER)
@@ -68,6 +75,22 @@ def paced(bench: Bench, topic: str, *, per_second: int) -> load.Pacer:
     """Over all partitions of such a topic."""
     places = [(topic, number) for number in range(PARTITIONS)]
     return load.Pacer(bench.source.near, places, per_second=per_second)
+
+
+@contextmanager
+def watched(
+    service: Service, target: Target, *, warm_up_seconds: float
+) -> Iterator[Consumer]:
+    """A consumer of what a peer copies that was just started, once both are warm; stops
+    the peer.
+    """
+    try:
+        throughput.first_look(service, target)
+        with closing(target.consumer()) as consumer:
+            latency.discard(consumer, until=time.time() + warm_up_seconds)
+            yield consumer
+    finally:
+        service.stop()
 
 
 PACED = Paced(name="latency", title="1000 records/s", peers=("mm2", "mirror"))
