@@ -239,7 +239,7 @@ class Leadership:
         config = self._clusters[target]
         cluster = Cluster(config, client_id=f"mirror.{self.name}")
         membership = Membership(cluster, group, share=self._share)
-        lifelines: Lifelines | None = None
+        lifelines = Lifelines()
         while not known.leaving.is_set():
             pause = _PAUSE_SECONDS
             try:
@@ -250,7 +250,8 @@ class Leadership:
                     membership.go_on(cluster)
                 if not cluster.cluster_id:
                     cluster.connect()
-                lifelines = lifelines or _lifelines(cluster)
+                if lifelines.address is None:
+                    _listen(lifelines, cluster)
                 self._take_part(target, known, membership, lifelines, config)
                 continue
             except AuthorizationError as error:
@@ -273,8 +274,7 @@ class Leadership:
         # An unreachable coordinator notices by itself, when the session times out.
         with contextlib.suppress(ClusterError):
             membership.leave()
-        if lifelines is not None:
-            lifelines.close()  # not before: others would see a death
+        lifelines.close()  # not before: others would see a death
         cluster.close()
 
     def _take_part(
@@ -282,14 +282,14 @@ class Leadership:
         target: str,
         known: _KnownFlows,
         membership: Membership,
-        lifelines: Lifelines | None,
+        lifelines: Lifelines,
         config: ClusterConfig,
     ) -> None:
         """Take part until it must leave, or until the cluster's settings change."""
         while not known.leaving.is_set() and config == self._clusters[target]:
             ready, flows = self._ready.is_set(), self._flows_of(target)
             selects = _selects(flows)
-            wish = self._wish(flows, lifelines, ready=ready)
+            wish = self._wish(flows, lifelines.address, ready=ready)
             got = json.loads(membership.join(wish))
             before = known.leaders
             known.leaders = got["leaders"]
@@ -297,8 +297,7 @@ class Leadership:
             known.hear(got.get("others", {}))
             known.heard_at = time.monotonic()
             known.trouble, known.alone = "", False
-            if lifelines is not None:
-                lifelines.hold(_addresses(got.get("lifelines", {})))
+            lifelines.hold(_addresses(got.get("lifelines", {})))
             if known.leaders != before:
                 log.info("leaders", cluster=target, **known.leaders)
             while not known.leaving.wait(_HEARTBEAT_SECONDS):
@@ -306,7 +305,7 @@ class Leadership:
                 if not membership.heartbeat():
                     break
                 known.heard_at = began
-                if lifelines is not None and (dead := lifelines.dead()):
+                if dead := lifelines.dead():
                     log.warning("instances have died", members=sorted(dead))
                     membership.remove(dead, reason="died")
                     break
@@ -323,7 +322,7 @@ class Leadership:
         return [flow for flow in self._flows.values() if flow.target == target]
 
     def _wish(
-        self, flows: list[FlowConfig], lifelines: Lifelines | None, *, ready: bool
+        self, flows: list[FlowConfig], lifeline: Address | None, *, ready: bool
     ) -> bytes:
         wish = Wish(
             name=self.name,
@@ -331,7 +330,7 @@ class Leadership:
             leads=tuple(flow.label for flow in flows if self.leads(flow.name)),
             ready=ready,
             selects=_selects(flows),
-            lifeline=lifelines.address if lifelines is not None else None,
+            lifeline=lifeline,
         )
         return json.dumps(asdict(wish)).encode()
 
@@ -378,11 +377,10 @@ def _addresses(said: Mapping[str, Any]) -> dict[str, Address]:
     return {member: address for member, address in found if address is not None}
 
 
-def _lifelines(cluster: Cluster) -> Lifelines | None:
+def _listen(lifelines: Lifelines, cluster: Cluster) -> None:
     try:
-        return Lifelines(host_towards(cluster.any_connection()))
+        lifelines.listen(host_towards(cluster.any_connection()))
     except OSError as error:
         log.warning(
             "other instances will not see at once if this one dies", error=str(error)
         )
-        return None

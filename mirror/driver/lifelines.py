@@ -38,8 +38,15 @@ _UNDER_WAY = frozenset({0, errno.EINPROGRESS})
 class Lifelines:
     """The connections of one instance to the others, and theirs to it."""
 
-    def __init__(self, host: str) -> None:
-        """Listen on a free port of `host`, an address of this machine.
+    def __init__(self) -> None:
+        self.address: Address | None = None
+        """Where it listens; None: the others cannot watch this instance."""
+        self._listener: socket.socket | None = None
+        self._held: list[socket.socket] = []
+        self._lines: dict[str, _Line] = {}
+
+    def listen(self, host: str) -> Address:
+        """Listen on a free port of `host`, an address of this machine; returns both.
 
         Raises:
             OSError: it cannot.
@@ -47,9 +54,8 @@ class Lifelines:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._listener = socket.create_server((host, 0), family=family)
         self._listener.setblocking(False)
-        self.address: Address = (host, self._listener.getsockname()[1])
-        self._held: list[socket.socket] = []
-        self._lines: dict[str, _Line] = {}
+        self.address = (host, self._listener.getsockname()[1])
+        return self.address
 
     def hold(self, addresses: Mapping[str, Address]) -> None:
         """Hold connections to these members, and to no others."""
@@ -64,13 +70,16 @@ class Lifelines:
         return frozenset(m for m, line in self._lines.items() if line.is_dead())
 
     def close(self) -> None:
-        self._listener.close()
+        if self._listener is not None:
+            self._listener.close()
         for stranger in self._held:
             stranger.close()
         for line in self._lines.values():
             line.close()
 
     def _accept(self) -> None:
+        if self._listener is None:
+            return
         # The system takes connections for us, so this may be late.
         with contextlib.suppress(OSError):
             while True:

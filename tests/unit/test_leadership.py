@@ -226,8 +226,9 @@ def test_a_dead_instance_is_put_out_of_the_group(
     group = _Group(monkeypatch)
     config = _config("A->B")
     found = Leadership(config.flows.values(), config.clusters, group="g")
-    with closing(Lifelines("127.0.0.1")) as other:
-        wish = Wish(name="a", flows=("A->B",), leads=("A->B",), lifeline=other.address)
+    with closing(Lifelines()) as other:
+        lifeline = other.listen("127.0.0.1")
+        wish = Wish(name="a", flows=("A->B",), leads=("A->B",), lifeline=lifeline)
         group.others["other"] = json.dumps(asdict(wish)).encode()
         found.start()
         try:

@@ -54,8 +54,18 @@ def other() -> Iterator[Other]:
 
 @pytest.fixture
 def mine() -> Iterator[Lifelines]:
-    with closing(Lifelines(HOST)) as made:
+    with closing(Lifelines()) as made:
         yield made
+
+
+def test_one_that_cannot_listen_sees_others(mine: Lifelines, other: Other) -> None:
+    """Without a port of its own an instance still sees another one die."""
+    mine.hold({"other": other.address})
+    other.take()
+    assert not mine.dead()
+    assert mine.address is None
+    other.close()
+    assert mine.dead() == {"other"}
 
 
 def test_a_death_is_told_once(mine: Lifelines, other: Other) -> None:
@@ -122,15 +132,16 @@ def test_two_instances_hold_each_other(mine: Lifelines) -> None:
     """Both sides of a connection are ours: one that dies is seen, one that closed its
     own end is forgotten.
     """
-    with closing(Lifelines(HOST)) as second:
-        mine.hold({"second": second.address})
-        second.hold({"mine": mine.address})
+    with closing(Lifelines()) as second:
+        address = second.listen(HOST)
+        mine.hold({"second": address})
+        second.hold({"mine": mine.listen(HOST)})
         assert not mine.dead()
         assert not second.dead()
         assert len(second._held) == 1
         mine.hold({})
         wait_for(lambda: not second.dead() and not second._held, timeout=10, pause=0.01)
-        mine.hold({"second": second.address})
+        mine.hold({"second": address})
         assert not mine.dead()
     assert mine.dead() == {"second"}
 
@@ -138,7 +149,8 @@ def test_two_instances_hold_each_other(mine: Lifelines) -> None:
 def test_strangers_are_few(mine: Lifelines, monkeypatch: pytest.MonkeyPatch) -> None:
     """Connections of strangers cost no more than a few files; the oldest go first."""
     monkeypatch.setattr(lifelines, "_MOST_HELD", 3)
-    strangers = [socket.create_connection(mine.address) for _ in range(5)]
+    address = mine.listen(HOST)
+    strangers = [socket.create_connection(address) for _ in range(5)]
     for each in strangers:
         each.sendall(b"GET / HTTP/1.1\r\n\r\n")
     mine.dead()
