@@ -18,6 +18,7 @@ from mirror.driver.credit import Credit
 from mirror.driver.ownership import take_ownership
 from mirror.errors import ClusterError, MirrorError
 from mirror.metadata import topics
+from mirror.offsets import progress
 from mirror.relay.lease import Assignment, Lease, LeasePlan
 from mirror.relay.slot import Slot
 from tests.simulation.world import Process, World
@@ -188,13 +189,16 @@ class SimulatedFlow:
         ):
             assignments = self._assignments(source, target)
             slots = self.world.random.randint(1, self._most_slots)
-            owned = take_ownership(
-                self.flow,
-                source,
-                target,
-                slots=slots,
-                partitions={(a.topic, a.partition): a.topic_id for a in assignments},
-            )
+            with progress.reading_once():
+                owned = take_ownership(
+                    self.flow,
+                    source,
+                    target,
+                    slots=slots,
+                    partitions={
+                        (a.topic, a.partition): a.topic_id for a in assignments
+                    },
+                )
             self.world.note(f"{self.world.process.name} owns the flow")
             plan = LeasePlan(
                 flow=self.flow,
