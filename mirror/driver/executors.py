@@ -81,48 +81,61 @@ class PreferredExecutors:
         self._starting: dict[str, threading.Thread] = {}
         self._preferred: dict[Slot, str] = {}
         self._slots: dict[str, int] = {}
-        self._started: dict[str, int] = {}
-        """For how many slots of a flow processes were started."""
+        self._prepared: dict[str, int] = {}
+        """How many slots the next run of a flow has, if they are more than now."""
         self._known = ""
         self._tasks = {"driver": cores(spark)} if self.alone else {}
         self._places: dict[str, str] = {}
 
     def of(self, flow: str, slots: int) -> list[str | None]:
         """The place of each of a flow's slots; None: anywhere."""
-        wanted = [(flow, number) for number in range(slots)]
         with self._lock:
             self._slots[flow] = slots
-            if self.alone:
-                return [None] * slots
-            self._look()
-            gone = {s for s in self._preferred if s[0] == flow and s[1] >= slots}
-            preferred = {
-                s: executor for s, executor in self._preferred.items() if s not in gone
-            }
-            self._preferred = place(preferred, wanted, self._tasks)
-            return [self._places.get(self._preferred.get(slot, "")) for slot in wanted]
+            if slots >= self._prepared.get(flow, 0):
+                self._prepared.pop(flow, None)
+            return self._placed(flow, slots)
+
+    def _placed(self, flow: str, slots: int) -> list[str | None]:
+        if self.alone:
+            return [None] * slots
+        self._look()
+        kept = max(slots, self._prepared.get(flow, 0))
+        preferred = {
+            s: executor
+            for s, executor in self._preferred.items()
+            if s[0] != flow or s[1] < kept
+        }
+        wanted = [(flow, number) for number in range(slots)]
+        self._preferred = place(preferred, wanted, self._tasks)
+        return [self._places.get(self._preferred.get(slot, "")) for slot in wanted]
 
     def start_processes(self, flow: str, slots: int) -> None:
-        """Begin to start the processes of a flow's slots that never had one. A failure
-        is left to the first lease, which says why.
+        """Begin to start the processes of those of a flow's next slots that it does not
+        have now: one that works would get a second process beside it. A failure is left
+        to the first lease, which says why.
         """
         with self._lock:
-            earlier, known = self._starting.get(flow), self._started.get(flow, 0)
-            self._started[flow] = max(slots, known)
+            now = self._slots.get(flow, 0)
+            first = max(now, self._prepared.pop(flow, 0))
+            if slots > now:
+                self._prepared[flow] = slots
+            if slots <= first:
+                return
+            earlier, places = self._starting.get(flow), self._placed(flow, slots)
 
             def start() -> None:
                 if earlier is not None:
-                    earlier.join()  # or a slot would get a second process
-                if known < slots:
-                    with contextlib.suppress(Exception):
-                        warm_up(self.spark, flow, self.of(flow, slots))
+                    earlier.join()
+                with contextlib.suppress(Exception):
+                    warm_up(self.spark, flow, places, first=first)
 
             self._starting[flow] = threading.Thread(target=start, daemon=True)
             self._starting[flow].start()
 
     def await_processes(self, flow: str, seconds: float) -> None:
         """Wait until those are started, at most this long."""
-        self._starting[flow].join(seconds)
+        if (starting := self._starting.get(flow)) is not None:
+            starting.join(seconds)
 
     def beside(self) -> tuple[bool, str | None]:
         """Whether a core is free that no slot needs, and its place; None: anywhere."""
@@ -139,7 +152,7 @@ class PreferredExecutors:
         """The flow no longer runs here: free the room of its slots."""
         with self._lock:
             self._slots.pop(flow, None)
-            self._started.pop(flow, None)
+            self._prepared.pop(flow, None)
             self._starting.pop(flow, None)
             self._preferred = {
                 s: executor for s, executor in self._preferred.items() if s[0] != flow
@@ -233,9 +246,13 @@ def _mapped(frame: DataFrame, work: Work, kind: StructType) -> DataFrame:
     return DataFrame(java._jdf.mapInArrow(column._jc, False, None), frame.sparkSession)
 
 
-def warm_up(spark: SparkSession, flow: str, places: Sequence[str | None]) -> None:
-    """Start the processes of the slots that have these places; takes seconds."""
-    texts = dict.fromkeys(range(len(places)), "")
+def warm_up(
+    spark: SparkSession, flow: str, places: Sequence[str | None], *, first: int = 0
+) -> None:
+    """Start the processes of the slots that have these places, from the `first` slot
+    on; takes seconds.
+    """
+    texts = dict.fromkeys(range(first, len(places)), "")
     slot_frames(spark, flow, texts, places, work=nothing, schema=_NOTHING).collect()
 
 

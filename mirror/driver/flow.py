@@ -1,9 +1,9 @@
 """A flow from top to bottom: one source, one target, one streaming query.
 
-Main type: `Flow`. It connects to both clusters, finds topics and creates their copies,
-becomes the only writer, then runs one streaming query whose micro-batches are leases,
-and looks for new topics meanwhile. Any failure ends `run`; `supervisor` decides when
-to run again. `relay` carries out the leases.
+Main type: `Flow`. Each of its runs connects to both clusters, finds topics and creates
+their copies, becomes the only writer, then lets the query carry out its leases, and
+looks for new topics meanwhile. Any failure ends `run`; `supervisor` decides when to run
+again. `relay` carries out the leases.
 """
 
 from __future__ import annotations
@@ -201,10 +201,14 @@ class Flow:
         Raises:
             MirrorError: the flow cannot continue; run it again to recover.
         """
+        self._stirred.clear()
         with lease_query(preferred.spark, self.name, self._state) as query:
             again = self._run_once(query, preferred, most_slots)
-            while again and query.waits and self._may_go_on:
+            while again and query.can_go_on and self._may_go_on:
+                self._stirred.clear()
                 again = self._run_once(query, preferred, most_slots)
+        if self._once:
+            self._jobs.turn()
         return again
 
     @property
@@ -221,7 +225,6 @@ class Flow:
         """One run, under one generation. Whether to begin another one at once, for
         example with another number of slots.
         """
-        self._stirred.clear()
         self._take_up()
         self._go_by(self._whole_config)  # with the roles as they are now
         self._status_writer.begin(self.config)
@@ -286,8 +289,9 @@ class Flow:
         run.begin()
         try:
             # All jobs begin with a turn: it would hold up Spark's plan of a lease.
-            run.first_over.wait(_ALONE_SECONDS)
-            self._jobs.begin(self._ids)
+            run.first_done.wait(_ALONE_SECONDS)
+            if self._once or not run.over.is_set():
+                self._jobs.begin(self._ids)
             self._watch(query, run, clusters, most_slots)
         finally:
             self._run = None
@@ -295,8 +299,6 @@ class Flow:
             run.stop()
             self._jobs.close(wait=asked)  # what failed may hold them up
             self._status_writer.rest()
-        if self._once:
-            self._jobs.turn()
 
     def _take_up(self) -> Effect:
         """Apply the newest configuration; returns what it changes."""
@@ -374,9 +376,7 @@ class Flow:
         most_slots: Callable[[], int],
     ) -> None:
         """Look for new topics until the query ends, fails or must end."""
-        while not run.wait(self.config.refresh_topics_seconds):
-            if not query.active:
-                break
+        while query.active and not run.wait(self.config.refresh_topics_seconds):
             self._follow(run, *clusters)
             if run.over.is_set():
                 break

@@ -72,7 +72,7 @@ class RunTerms:
     owned: Owned
     slots: int
     ends: dict[tuple[str, int], int] | None
-    """The query ends once it has reached these source positions; None: never."""
+    """The run ends once it has reached these source positions; None: never."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,7 +121,7 @@ class Leases:
         """Set once it is asked to end."""
         self.over = threading.Event()
         """Set once it is asked to end, or has failed."""
-        self.first_over = threading.Event()
+        self.first_done = threading.Event()
         """Set after the first lease, or once there will be none."""
         self._nudged = threading.Event()
         self.failure = ""
@@ -149,7 +149,7 @@ class Leases:
         self._assignments: tuple[Assignment, ...] = ()
         self._gaps: deque[float] = deque(maxlen=_GAPS)
         self._behind = False
-        self._number = 0
+        self._number = self._carried_out = 0
         self._planned: _Planned | None = None
         hands_over = plan.flow.exactly_once or preferred.alone
         self._credit = Credit(possible=hands_over and terms.ends is None)
@@ -188,25 +188,29 @@ class Leases:
         return self.over.is_set()
 
     def begin_again(self, slots: int = 0) -> None:
-        """End, to be followed by a new run, which gets a new generation; if it is known
-        to have more `slots`, only once their processes are there, while this copies on.
+        """End, to be followed by a new run, which gets a new generation. If that has
+        more `slots`, this one copies on until their processes have started.
         """
+
+        def end() -> None:
+            self.again = True
+            self.end()
+
+        def end_later() -> None:
+            self._preferred.await_processes(self._flow.name, _AHEAD_SECONDS)
+            end()
+
         if slots <= self._slots:
-            self._end_to_go_on()
+            end()
             return
         self._preferred.start_processes(self._flow.name, slots)
-        threading.Thread(target=self._end_to_go_on, daemon=True).start()
-
-    def _end_to_go_on(self) -> None:
-        self._preferred.await_processes(self._flow.name, _AHEAD_SECONDS)
-        self.again = True
-        self.end()
+        threading.Thread(target=end_later, daemon=True).start()
 
     def end(self) -> None:
         """Start no more leases; the running one ends with its current transaction."""
         self.ended.set()
         self.over.set()
-        self.first_over.set()
+        self.first_done.set()
         self.nudge()
         self.wakeup.send()
 
@@ -228,6 +232,9 @@ class Leases:
         """One lease: this is the streaming query's micro-batch."""
         self._idle.clear()
         try:
+            if not self._number:
+                # A slot whose process still starts would get a second one.
+                self._preferred.await_processes(self._flow.name, _COLD_SECONDS)
             self.wakeup.mute()
             # Check after muting: `end` sets this before it sends the wake-up.
             if self._credit.given or not self.ended.is_set():
@@ -237,8 +244,6 @@ class Leases:
                 self._idle.set()
 
     def _carry_out(self) -> None:
-        # A slot whose process is in use would get a second one.
-        self._preferred.await_processes(self._flow.name, _COLD_SECONDS)
         before = self._finished_at or time.monotonic()
         self._number += 1
         places = self._preferred.of(self._flow.name, self._slots)
@@ -265,7 +270,9 @@ class Leases:
         )
         self._preferred.spark.sparkContext.setLocalProperty(TERM, term)
         grace = _GRACE_SECONDS if self._number > 1 else _COLD_SECONDS
-        overdue = threading.Timer(seconds * turns + grace, self._give_up)
+        overdue = threading.Timer(
+            seconds * turns + grace, self._give_up, [self._number]
+        )
         overdue.start()
         try:
             reports = [from_row(row) for row in frame.collect()]
@@ -279,9 +286,10 @@ class Leases:
             self.nudge()
             raise FlowError(self.failure) from None
         finally:
+            self._carried_out = self._number
             overdue.cancel()
             self._finished_at = time.monotonic()
-            self.first_over.set()
+            self.first_done.set()
         took = self._finished_at - before
         gap = self._gap(took, reports) if turns == 1 else -1.0
         self._placement.learn(reports)
@@ -345,10 +353,11 @@ class Leases:
         self._planned = _Planned(task=task, spread=spread, places=places, frame=union)
         return union
 
-    def _give_up(self) -> None:
+    def _give_up(self, number: int) -> None:
         """A task hangs: end the query, so that the next run of the flow fences it."""
-        log.error("lease overdue: abandoning it", flow=self._flow.name,
-                  lease=self._number)  # fmt: skip
+        if self._carried_out == number:  # just in time
+            return
+        log.error("lease overdue: abandoning it", flow=self._flow.name, lease=number)
         self.failure = _OVERDUE
         self._query.cancel()
 
@@ -362,7 +371,7 @@ class Leases:
 
 
 def ends_of(source: Cluster, found: TopicsResult) -> dict[tuple[str, int], int]:
-    """Where a query ends that copies what is there now: `RunTerms.ends`.
+    """Where a run ends that copies what is there now: `RunTerms.ends`.
 
     Raises:
         ClusterError: the source does not answer.

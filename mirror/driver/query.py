@@ -18,6 +18,7 @@ import structlog
 
 from mirror.driver.callback import Callback
 from mirror.driver.spark_checkpoint import own
+from mirror.errors import FlowError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -55,6 +56,7 @@ class LeaseQuery:
         self._turn = threading.Condition()
         self._lease: Callable[[], None] | None = None
         self._closed = False
+        """It carries out no more leases."""
         self._callback = Callback(spark, self._micro_batch)
         ticks = (
             spark.readStream.format("rate-micro-batch")
@@ -87,9 +89,9 @@ class LeaseQuery:
             self._turn.notify_all()
 
     @property
-    def waits(self) -> bool:
-        """Whether it can carry out another run's leases."""
-        return self._lease is None and self.active
+    def can_go_on(self) -> bool:
+        """Whether the run has ended, and another one's leases can be carried out."""
+        return self._lease is None and not self._closed and self.active
 
     def pause(self) -> None:
         """The run has ended: wait for the next call of `carry_out`."""
@@ -115,8 +117,13 @@ class LeaseQuery:
         with self._turn:
             self._turn.wait_for(lambda: self._lease is not None or self._closed)
             lease = self._lease
-        if lease is not None:
+        if lease is None:
+            return
+        try:
             lease()
+        except FlowError:
+            self._closed = True
+            raise
 
 
 def short(error: BaseException) -> str:

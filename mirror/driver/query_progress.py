@@ -75,7 +75,7 @@ class QueryListener(StreamingQueryListener):
         )
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
-        """Never happens: one lease follows another without a pause."""
+        """Never happens: one micro-batch follows another, and waits by itself."""
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
         with self._lock:

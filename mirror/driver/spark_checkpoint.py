@@ -1,8 +1,8 @@
-"""A folder for Spark's checkpoint that no other run uses at the same time.
+"""A folder for Spark's checkpoint that no other query uses at the same time.
 
 Main functions: `state_folder`, the parent of all such folders, and `own`, which
-reserves one for a run of a flow. The checkpoint counts a run's leases from zero, so
-`own` removes what an earlier run left. Several services of one user may have flows of
+reserves one for a flow's query. The checkpoint counts its leases from zero, so `own`
+removes what an earlier query left. Several services of one user may have flows of
 the same name: a kernel lock on the folder marks it as taken, and ends with the process
 that holds it.
 """

@@ -280,9 +280,9 @@ def test_topics_come_and_go(
 def test_flows_come_go_and_run_again(
     clusters: dict[str, PlaygroundCluster], topic_name: str, standing: StandingMirror
 ) -> None:
-    """Under load one flow restarts for another number of tasks, slots get another plan,
-    and a flow is added, removed and added again: the other flow does not stand still,
-    and no record of any flow is lost or doubled.
+    """Under load one flow runs again for another number of tasks, and each slot keeps
+    its process; slots get another plan, and a flow is added, removed and added again:
+    the other flow does not stand still, and no record of any flow is lost or doubled.
     """
     source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
     create_topic(source, topic_name, 2)
@@ -315,6 +315,10 @@ def test_flows_come_go_and_run_again(
                 reloaded(mirror, times + 1)
                 mirror.wait_until(lambda _: mirror.flow("R1->T")["slots"] == 2)
                 wait_led("R1->T", takes=2)
+                taken = takeovers(mirror, "R1->T")
+                leases = mirror.flow("R1->T")["leases"]
+                mirror.wait_until(lambda _: mirror.flow("R1->T")["leases"] > leases + 2)
+                assert takeovers(mirror, "R1->T") == taken, "a slot has two processes"
 
                 def another_plan(document: Document) -> None:
                     document["flows"]["R1->T"].update(

@@ -44,17 +44,17 @@ def test_no_executor_without_room() -> None:
     assert place({A0: "0"}, [A0], {}) == {}
 
 
-def test_slots_are_started_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run that begins while an earlier one starts the slots' processes waits for that
-    and starts none; one with more slots does. A failure is left to the lease.
+def test_further_slots_are_started_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each slot's process is started once, and none of a slot that works: it would get
+    a second one. A failure is left to the lease.
     """
-    started: list[int] = []
+    started: list[range] = []
     begun, may_go_on = threading.Event(), threading.Event()
 
-    def warm_up(_spark: Any, _flow: str, places: list[None]) -> None:
+    def warm_up(_spark: Any, _flow: str, places: list[None], *, first: int) -> None:
         begun.set()
         assert may_go_on.wait(10)
-        started.append(len(places))
+        started.append(range(first, len(places)))
         raise OSError("no Python there")
 
     context = SimpleNamespace(_jsc=SimpleNamespace(sc=lambda: None), master="local[4]")
@@ -64,12 +64,47 @@ def test_slots_are_started_once(monkeypatch: pytest.MonkeyPatch) -> None:
     preferred = executors.PreferredExecutors(spark)
     preferred.start_processes("A->B", 2)
     assert begun.wait(10)
-    preferred.start_processes("A->B", 2)
+    preferred.start_processes("A->B", 2)  # a run that failed before its first lease
     threading.Timer(0.2, may_go_on.set).start()
     preferred.await_processes("A->B", 10)
-    assert started == [2]
-    preferred.of("A->B", 1)  # a run with fewer between them
-    preferred.start_processes("A->B", 2)
+    assert started == [range(2)]
+    preferred.of("A->B", 2)  # its leases
+
     preferred.start_processes("A->B", 3)
+    preferred.of("A->B", 2)  # the run with fewer goes on meanwhile
+    preferred.start_processes("A->B", 3)  # and the next one begins
     preferred.await_processes("A->B", 10)
-    assert started == [2, 3]
+    assert started == [range(2), range(2, 3)]
+    preferred.of("A->B", 3)
+    preferred.of("A->B", 1)
+    preferred.start_processes("A->B", 2)
+    preferred.await_processes("A->B", 10)
+    assert started == [range(2), range(2, 3), range(1, 2)]
+
+
+def test_places_are_kept_for_further_slots(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until the run with more slots begins, no other flow gets the executor on which
+    their processes were started.
+    """
+    executor = SimpleNamespace(
+        id=lambda: "1", maxTasks=lambda: 2, hostPort=lambda: "h:1"
+    )
+    listed = SimpleNamespace(size=lambda: 1, apply=lambda _: executor)
+    context = SimpleNamespace(
+        getExecutorIds=lambda: SimpleNamespace(mkString=lambda _: "1"),
+        statusStore=lambda: SimpleNamespace(executorList=lambda _: listed),
+    )
+    spark = SimpleNamespace(
+        sparkContext=SimpleNamespace(
+            _jsc=SimpleNamespace(sc=lambda: context), master="spark://h:1"
+        )
+    )
+    monkeypatch.setattr(executors, "warm_up", lambda *_, **__: None)
+    preferred = executors.PreferredExecutors(cast("Any", spark))
+    assert preferred.of("A->B", 1) == ["executor_h_1"]
+    preferred.start_processes("A->B", 2)
+    assert preferred.of("A->B", 1) == ["executor_h_1"]
+    assert preferred.of("B->C", 1) == [None]
+    assert preferred.of("A->B", 2) == ["executor_h_1"] * 2
+    preferred.of("A->B", 1)
+    assert preferred.of("B->C", 1) == ["executor_h_1"]

@@ -85,6 +85,8 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Iterator[Leases]:
     """After a lease that gave credit."""
     made = _leases()
 
+    made._number = 1
+
     def carry_out() -> None:
         made._credit.given = True
 
@@ -158,9 +160,10 @@ def test_the_first_lease_waits_for_the_slots_processes(
     """A slot whose process is still being started would get a second one."""
     places = _places_of(run)
     monkeypatch.delattr(run, "_carry_out")
+    run._number = 0
     threading.Timer(0.2, places.may_start.set).start()
     with pytest.raises(LookupError, match="no further"):
-        run._carry_out()
+        run._lease()
     assert places.order == ["processes", "places"]
 
 

@@ -37,13 +37,13 @@ def test_it_waits_between_runs(query: LeaseQuery, spark: MicroBatches):
         begun.set()
         assert may_end.wait(10)
 
-    assert query.waits
+    assert query.can_go_on
     query.carry_out(lease)
     assert begun.wait(10)
-    assert not query.waits
+    assert not query.can_go_on
     query.pause()
     may_end.set()
-    assert query.waits
+    assert query.can_go_on
     query.carry_out(after.set)
 
     assert after.wait(10)
@@ -73,5 +73,5 @@ def test_a_lease_that_fails_ends_it(query: LeaseQuery, spark: MicroBatches):
     assert failed.wait(10)
     spark.thread.join(10)
     query.pause()
-    assert not query.waits
+    assert not query.can_go_on
     assert query.failure == "a slot did not come back"
