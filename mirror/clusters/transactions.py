@@ -112,16 +112,17 @@ class Producer:
         self._begin(answer.producer_id, answer.producer_epoch)
         self._sequences = {}
 
-    def retake(self) -> None:
+    def retake(self, *, seconds: float = _PATIENCE_SECONDS) -> None:
         """As `take_over`, but only if no other owner did since: for one that
-        lost an answer, or whose coordinator moved.
+        lost an answer, or whose coordinator moved. `seconds`: how long it waits for a
+        coordinator that says "not yet".
 
         Raises:
             FencedError: another owner took over.
             ClusterError: the coordinator does not answer, or refuses.
         """
         self._find_coordinator()
-        answer = patiently(self._retake)
+        answer = patiently(self._retake, seconds=seconds)
         self._asked = None
         self._begin(answer.producer_id, answer.producer_epoch)
         self._sequences = {}

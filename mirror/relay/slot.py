@@ -267,7 +267,9 @@ class Slot:
             self._go_on_writing(ready)
 
     def finish(self, unless: Callable[[], bool] = lambda: False) -> None:
-        """End what is being written, and start nothing; `unless` it may go on."""
+        """End what is being written, start nothing, and leave nothing open; `unless`
+        the slot may go on.
+        """
         end = time.monotonic() + _FINISH_SECONDS
         try:
             if self._owner and self._filling.transaction is not None:
@@ -278,6 +280,9 @@ class Slot:
         except (ClusterError, PartitionError) as error:
             self._set_aside(error)
         self._count_committed()
+        if not (self._owner or unless()):
+            with contextlib.suppress(MirrorError):  # the next take-over does it
+                self._writer.let_go(max(0.0, end - time.monotonic()))
 
     def _look_at_resting(self) -> None:
         """Look up the source's end of paused partitions: their lag is shown, too."""

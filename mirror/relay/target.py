@@ -11,13 +11,14 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from dataclasses import dataclass
+from functools import partial
 from itertools import cycle
 import math
 import time
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from mirror.clusters import hanging
+from mirror.clusters import hanging, patience
 from mirror.clusters.hanging import HangingLook
 from mirror.clusters.transactions import Producer
 from mirror.clusters.wire import write
@@ -27,6 +28,7 @@ from mirror.relay.endings import Endings
 from mirror.relay.quota import Quota
 from mirror.relay.transaction_path import Destination, PathStage, TransactionPath
 from mirror.relay.waiting import wait
+from mirror.retry import patiently
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -101,13 +103,15 @@ class TargetWriter:
         )
         self._next = 0
         self._under_way: deque[TransactionPath] = deque()
+        self._left_open: list[Producer] = []
+        """Of transactions that failed."""
         self._events: list[Committed] = []
         self._channels = _in_turn()
         self._divided = False
 
     def take_over(self) -> None:
         """Fence earlier owners of this slot's ids and abort what they left open."""
-        self._under_way.clear()
+        self._give_up()
         self._copies.begin()
         self._endings.begin()
         for purpose in write.PURPOSES:
@@ -115,6 +119,32 @@ class TargetWriter:
         self._channels = _in_turn()
         for producer in self._producers:
             producer.take_over()
+        self._left_open.clear()
+
+    def let_go(self, within: float) -> None:
+        """Abort what failed: those who read progress would wait for it until the next
+        take-over. It fences no other owner, and waits `within` seconds or little more.
+
+        Raises:
+            MirrorError: something may still be open.
+        """
+        self._give_up()
+        ends = time.monotonic() + within
+        with patience.until(ends):
+            for producer in self._left_open:
+                left = ends - time.monotonic()
+                retake = partial(producer.retake, seconds=left)
+                patiently(retake, seconds=left, also=UnreachableError)
+        self._left_open.clear()
+
+    def _give_up(self, *, but: PathStage | None = None) -> None:
+        """Go no further with what is under way, `but` for what has come so far."""
+        paths, self._under_way = self._under_way, deque()
+        for path in paths:
+            if path.stage == but:
+                self._under_way.append(path)
+            elif path.exactly_once and path.producer not in self._left_open:
+                self._left_open.append(path.producer)
 
     def complete(
         self,
@@ -281,9 +311,7 @@ class TargetWriter:
                 )
 
     def _drop_uncommitted(self) -> None:
-        self._under_way = deque(
-            path for path in self._under_way if path.stage == PathStage.COMMITTING
-        )
+        self._give_up(but=PathStage.COMMITTING)
 
     def take_events(self) -> list[Committed]:
         """The commits since the last call, in order."""

@@ -90,13 +90,13 @@ class TransactionPath:
         # A commit may use it up and bring another one.
         self._producer_id = producer.producer_id
         self._partitions: set[TopicPartition] = set()
-        self._producer = producer
+        self.producer = producer
         self._to = to
         self._topics = topics
         self._channels = channels
-        self._exactly_once = producer.transactional_id is not None
+        self.exactly_once = producer.transactional_id is not None
         data: Batches = dict(transaction.batches)
-        if self._exactly_once:
+        if self.exactly_once:
             data |= to.records.positions(transaction)
         self._write = self._writing(data)
         self._records: deque[Batches] = deque()
@@ -149,7 +149,7 @@ class TransactionPath:
 
     def expect_ending(self, endings: Endings) -> None:
         """Once committed: find out when it has ended in all its partitions."""
-        if (name := self._producer.transactional_id) is not None:
+        if (name := self.producer.transactional_id) is not None:
             endings.expect(name, self._producer_id, self._partitions, self._topics)
 
     @property
@@ -167,14 +167,14 @@ class TransactionPath:
     def _writing(self, batches: Batches) -> Write:
         self._partitions.update(batches)
         return Write(
-            self._to.cluster, self._producer, batches, self._topics, self._channels
+            self._to.cluster, self.producer, batches, self._topics, self._channels
         )
 
     def _open(self) -> None:
         """Add the partitions; in transactions v2 the first write to each does that."""
-        if self._exactly_once and not self._producer.v2:
+        if self.exactly_once and not self.producer.v2:
             records = self._to.records.written_by(self.transaction)
-            self._producer.add_partitions([*self.transaction.batches, *records])
+            self.producer.add_partitions([*self.transaction.batches, *records])
         self.stage = PathStage.WRITING
 
     def _learn_quota(self, *, written: bool) -> None:
@@ -190,7 +190,7 @@ class TransactionPath:
         self._to.copies.check(placed, self._topics)
         records = self._to.records
         self._records.append(records.placement(placed, self.transaction, self._topics))
-        if not self._exactly_once:
+        if not self.exactly_once:
             self._records.append(records.positions(self.transaction))
         self._write_records()
 
@@ -203,20 +203,20 @@ class TransactionPath:
         self.stage = PathStage.RECORDING
 
     def _ask_for_commit(self) -> None:
-        if not self._exactly_once:
+        if not self.exactly_once:
             self.stage = PathStage.COMMITTED
         elif time.monotonic() >= self._commit_at:
-            self._commit = self._producer.begin_commit()
+            self._commit = self.producer.begin_commit()
             self.stage = PathStage.COMMITTING
 
     def _read_commit(self, answer: Pending) -> None:
-        if self._producer.committed(said := answer.result()):
+        if self.producer.committed(said := answer.result()):
             self.stage = PathStage.COMMITTED
             return
         if time.monotonic() > self._patience:
             raise UnreachableError(
                 f"cluster {self._to.cluster.alias}: a transaction of "
-                f"{self._producer.transactional_id}"
+                f"{self.producer.transactional_id}"
                 f"{unended.hint(said.error_code, '')} was not committed: "
                 f"{codes.name_of(said.error_code)}"
             )

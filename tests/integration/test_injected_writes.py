@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from mirror.batches.writing import TopicWriter
-from tests.harness.admin import create_topic
+from tests.harness.admin import create_topic, end_offsets
 from tests.harness.connections import connected
 from tests.harness.injected_errors import (
     COPY,
@@ -30,6 +30,7 @@ pytestmark = pytest.mark.integration
 
 _TRANSIENT = (6, 7, 19, 20, 45, 46, 47, 48, 51, 59, 90, -1)
 _GUILTY = (10, 29, 87)
+_ALL = "read_uncommitted"
 
 
 @pytest.mark.parametrize("code", _TRANSIENT, ids=error_id)
@@ -122,6 +123,34 @@ def test_commit_fails(
 ) -> None:
     """A commit that has failed, or only seems to, loses and repeats nothing."""
     errors.check_recovers(Rule(api="EndTxn", mishap=mishap, code=code, skip=skip))
+
+
+def test_a_lease_that_ends_after_an_error_leaves_nothing_open(
+    errors: InjectedErrors, clusters: dict[str, PlaygroundCluster]
+) -> None:
+    """A transaction that could not be committed is aborted when the lease ends, not by
+    the next lease's take-over: another slot that reads progress would wait for it, and
+    the next lease for that slot.
+    """
+    target = clusters["b"].bootstrap
+
+    def is_open() -> bool:
+        topics = errors.flow.copy, errors.flow.progress
+        ends = ({"isolation.level": level} for level in ("read_committed", _ALL))
+        stable, last = (
+            [end_offsets(target, topic, **settings) for topic in topics]
+            for settings in ends
+        )
+        return stable != last
+
+    with errors.case(SlotState.AT_WORK) as slot:
+        with errors.rules(Rule(api="EndTxn", mishap=Mishap.LOST, times=None)):
+            errors.send()
+            slot.run(errors.flow.lease(1))
+            assert not slot._owner
+            wait_for(lambda: not is_open(), timeout=10)
+        lease = errors.flow.lease(300)
+        copy_until(errors.witness, slot, lease, count=EACH * PARTITIONS)
 
 
 def test_a_leader_is_asked_for_when_it_moves(
