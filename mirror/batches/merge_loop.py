@@ -308,22 +308,22 @@ def newest(buffer, places, count, mark, mark_at, table):
             buffer, places[index, VALUE_AT] + mark_at, mark, 0, mark.size
         ):
             marked = 1
-        slot = _BASIS
+        place = _BASIS
         for at in range(key_at, key_at + size):
-            slot = ((slot ^ buffer[at]) * _PRIME) & _BITS
-        slot &= last
-        while table[slot] >= 0:
-            later = table[slot] >> 1
+            place = ((place ^ buffer[at]) * _PRIME) & _BITS
+        place &= last
+        while table[place] >= 0:
+            later = table[place] >> 1
             if (
-                table[slot] & 1 == marked
+                table[place] & 1 == marked
                 and places[later, KEY_SIZE] == size
                 and same_bytes(buffer, places[later, KEY_AT], buffer, key_at, size)
             ):
                 break
-            slot = (slot + 1) & last
-        if table[slot] < 0:
+            place = (place + 1) & last
+        if table[place] < 0:
             first -= 1
-            table[slot] = first << 1 | marked
+            table[place] = first << 1 | marked
             for column in range(PLACES):
                 places[first, column] = places[index, column]
     return first
