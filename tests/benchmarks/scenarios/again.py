@@ -13,13 +13,17 @@ import statistics
 import time
 from typing import TYPE_CHECKING, ClassVar
 
-from tests.benchmarks.bench import PARTITIONS
 from tests.benchmarks.columns import Column
 from tests.benchmarks.latency import sent_at
 from tests.benchmarks.peers.mirror import set_tasks
 from tests.benchmarks.processes import PeerError
-from tests.benchmarks.scenarios.paced import PRIMERS_BYTES, paced, primed, watched
-from tests.benchmarks.target import Target
+from tests.benchmarks.scenarios.paced import (
+    PRIMERS_BYTES,
+    copy_of,
+    paced,
+    primed,
+    watched,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -72,9 +76,7 @@ class Again:
                 bench.task(topic, tasks=1) as task,
                 paced(bench, topic, per_second=self.per_second),
             ):
-                copy = Target(
-                    bench.target.near, task.target_topic, partitions=PARTITIONS
-                )
+                copy = copy_of(task, bench)
                 service = start(task)
                 with watched(
                     service, copy, warm_up_seconds=self.warm_up_seconds

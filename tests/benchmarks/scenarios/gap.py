@@ -20,11 +20,9 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from tests.benchmarks.bench import PARTITIONS
 from tests.benchmarks.columns import Column
 from tests.benchmarks.processes import PeerError
-from tests.benchmarks.scenarios.paced import paced, primed, watched
-from tests.benchmarks.target import Target
+from tests.benchmarks.scenarios.paced import copy_of, paced, primed, watched
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -33,6 +31,7 @@ if TYPE_CHECKING:
 
     from tests.benchmarks.bench import Bench, Measure, Start
     from tests.benchmarks.processes import Service
+    from tests.benchmarks.target import Target
 
 _ASK_SECONDS = 0.1
 _FEWEST_LEASES = 3
@@ -90,9 +89,7 @@ class Gap:
                 bench.task(topic, lease_seconds=self.lease_seconds) as task,
                 paced(bench, topic, per_second=self.per_second),
             ):
-                copy = Target(
-                    bench.target.near, task.target_topic, partitions=PARTITIONS
-                )
+                copy = copy_of(task, bench)
                 return self._watch(start(task), copy)
 
         yield measure

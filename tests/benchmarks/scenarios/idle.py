@@ -11,10 +11,8 @@ from dataclasses import dataclass
 import time
 from typing import TYPE_CHECKING, ClassVar
 
-from tests.benchmarks.bench import PARTITIONS
 from tests.benchmarks.columns import Column
-from tests.benchmarks.scenarios.paced import PRIMERS_BYTES, primed
-from tests.benchmarks.target import Target
+from tests.benchmarks.scenarios.paced import PRIMERS_BYTES, copy_of, primed
 from tests.benchmarks.throughput import first_look
 
 if TYPE_CHECKING:
@@ -54,9 +52,7 @@ class Idle:
     def ready(self, bench: Bench) -> Iterator[Measure]:
         def measure(start: Start) -> IdleResult:
             with primed(bench, self.name) as topic, bench.task(topic) as task:
-                copy = Target(
-                    bench.target.near, task.target_topic, partitions=PARTITIONS
-                )
+                copy = copy_of(task, bench)
                 service = start(task)
                 try:
                     first_look(service, copy)

@@ -1,6 +1,6 @@
 """A steady trickle, and how long each record takes on its way.
 
-`primed`, `paced` and `watched` are parts of other scenarios with such a load, too.
+`primed`, `paced`, `copy_of` and `watched` are parts of other scenarios, too.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from tests.benchmarks.bench import Bench, Measure, Start
     from tests.benchmarks.latency import LatencyResult
+    from tests.benchmarks.peers.peer import Task
     from tests.benchmarks.processes import Service
 
 _PRIMERS = 10_000
@@ -47,7 +48,7 @@ class Paced:
             with primed(bench, self.name) as topic, bench.task(topic) as task:
                 return latency.measure(
                     start(task),
-                    Target(bench.target.near, task.target_topic, partitions=PARTITIONS),
+                    copy_of(task, bench),
                     paced(bench, topic, per_second=self.per_second),
                     per_second=self.per_second,
                     warm_up_seconds=self.warm_up_seconds,
@@ -75,6 +76,11 @@ def paced(bench: Bench, topic: str, *, per_second: int) -> load.Pacer:
     """Over all partitions of such a topic."""
     places = [(topic, number) for number in range(PARTITIONS)]
     return load.Pacer(bench.source.near, places, per_second=per_second)
+
+
+def copy_of(task: Task, bench: Bench) -> Target:
+    """Where a peer copies such a topic to."""
+    return Target(bench.target.near, task.target_topic, partitions=PARTITIONS)
 
 
 @contextmanager

@@ -14,12 +14,10 @@ from typing import TYPE_CHECKING, ClassVar, Self
 import numpy as np
 
 from tests.benchmarks import latency
-from tests.benchmarks.bench import PARTITIONS
 from tests.benchmarks.columns import Column
 from tests.benchmarks.latency import LatencyResult
 from tests.benchmarks.processes import PeerError
-from tests.benchmarks.scenarios.paced import Paced, paced, primed
-from tests.benchmarks.target import Target
+from tests.benchmarks.scenarios.paced import Paced, copy_of, paced, primed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -103,7 +101,7 @@ class Beside(Paced):
                 watch = stack.enter_context(_Watch(service))
                 found = latency.measure(
                     service,
-                    Target(bench.target.near, task.target_topic, partitions=PARTITIONS),
+                    copy_of(task, bench),
                     paced(bench, topic, per_second=self.per_second),
                     per_second=self.per_second,
                     warm_up_seconds=self.warm_up_seconds,

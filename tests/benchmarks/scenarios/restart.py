@@ -12,12 +12,10 @@ from dataclasses import dataclass, replace
 import time
 from typing import TYPE_CHECKING, ClassVar
 
-from tests.benchmarks.bench import PARTITIONS
 from tests.benchmarks.columns import Column
 from tests.benchmarks.latency import discard, sent_at
 from tests.benchmarks.processes import PeerError
-from tests.benchmarks.scenarios.paced import PRIMERS_BYTES, paced, primed
-from tests.benchmarks.target import Target
+from tests.benchmarks.scenarios.paced import PRIMERS_BYTES, copy_of, paced, primed
 from tests.benchmarks.throughput import first_look
 
 if TYPE_CHECKING:
@@ -28,6 +26,7 @@ if TYPE_CHECKING:
     from tests.benchmarks.bench import Bench, Measure, Start
     from tests.benchmarks.peers.peer import Task
     from tests.benchmarks.processes import Service
+    from tests.benchmarks.target import Target
 
 _LOOK_SECONDS = 5.0
 _LONGEST_SECONDS = 120.0
@@ -70,9 +69,7 @@ class Restart:
                 bench.task(topic) as task,
                 paced(bench, topic, per_second=self.per_second),
             ):
-                copy = Target(
-                    bench.target.near, task.target_topic, partitions=PARTITIONS
-                )
+                copy = copy_of(task, bench)
                 services: list[Service] = []
                 try:
                     for each in self._tasks(task):

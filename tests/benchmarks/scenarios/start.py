@@ -12,10 +12,8 @@ from dataclasses import dataclass
 import time
 from typing import TYPE_CHECKING, ClassVar
 
-from tests.benchmarks.bench import PARTITIONS
 from tests.benchmarks.columns import Column
-from tests.benchmarks.scenarios.paced import PRIMERS_BYTES, primed
-from tests.benchmarks.target import Target
+from tests.benchmarks.scenarios.paced import PRIMERS_BYTES, copy_of, primed
 from tests.benchmarks.throughput import first_look
 
 if TYPE_CHECKING:
@@ -52,9 +50,7 @@ class FirstRecord:
     def ready(self, bench: Bench) -> Iterator[Measure]:
         def measure(start: Start) -> StartResult:
             with primed(bench, self.name) as topic, bench.task(topic) as task:
-                copy = Target(
-                    bench.target.near, task.target_topic, partitions=PARTITIONS
-                )
+                copy = copy_of(task, bench)
                 began = time.monotonic()
                 service = start(task)
                 try:
