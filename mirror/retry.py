@@ -37,7 +37,7 @@ class Backoff:
 
 RUN = Backoff(0.5, 30.0)
 """Of a flow, or a job of one, that failed."""
-SLOT = Backoff(0.05, 5.0)
+SLOT = Backoff(0.05, 1.0)
 """Of a slot, after an error of a broker or a connection."""
 PARTITION = Backoff(1.0, 60.0)
 """Of a partition that is set aside."""

@@ -1,7 +1,8 @@
 """Partitions set aside: why, since when, and when to try again.
 
 Main type: `Faults`. Each retry waits longer (`retry.PARTITION`) until the partition is
-copied again. Pauses use the monotonic clock; only what people read is a time of day.
+copied again, unless `elections` hastens it. Pauses use the monotonic clock; only what
+people read is a time of day.
 Two pure functions: `obstacle` says why metadata and progress rule out copying a
 partition, `blamed` which partitions an error of the slot sets aside.
 """
@@ -57,6 +58,11 @@ class Faults:
             pause=pause,
             retry_at=time.monotonic() + pause,
         )
+
+    def hasten(self, keys: Iterable[TopicPartition]) -> None:
+        """Retry these next: what was wrong with them has changed."""
+        for key in self._faults.keys() & set(keys):
+            self._faults[key] = replace(self._faults[key], retry_at=time.monotonic())
 
     def due(self) -> bool:
         """Whether it is time to retry any partition."""

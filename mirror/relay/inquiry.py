@@ -1,22 +1,22 @@
 """Asks the source about gaps while the slot keeps copying.
 
-Main type: `Inquiry`. It has its own connections and a thread that asks about all
-suspects that came up since it last asked, so that a lost partition, a distant source or
-an unresponsive broker holds up no other partition. `gaps` interprets the answers;
-`suspicions` decides what follows from them.
+Main type: `Inquiry`. It asks about all suspects that came up since it last asked, so
+that many lost partitions cost no more round trips than one. `gaps` interprets the
+answers; `suspicions` decides what follows from them.
 """
 
 from __future__ import annotations
 
-import queue
-import threading
 from typing import TYPE_CHECKING
 
 from mirror.errors import MirrorError
 from mirror.relay import gaps
+from mirror.relay.beside import Beside
 from mirror.relay.gaps import GapFinding
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from mirror.clusters.cluster import Cluster
     from mirror.relay.gaps import Suspect
 
@@ -30,11 +30,7 @@ class Inquiry:
         """Takes over `source`, which need not be connected yet."""
         self._cluster = source
         self._waiting: dict[TopicPartition, Suspect] = {}
-        self._answers: queue.SimpleQueue[list[GapFinding] | Exception] = (
-            queue.SimpleQueue()
-        )
-        self._thread: threading.Thread | None = None
-        self._closing = threading.Event()
+        self._beside = Beside("gaps", self._look, source.close)
 
     def open(self, suspect: Suspect) -> None:
         """Queue a suspect; it is investigated as soon as possible."""
@@ -44,38 +40,22 @@ class Inquiry:
         """What is known by now, without waiting; starts the next round if suspects are
         queued.
         """
-        found: list[GapFinding] = []
-        while not self._answers.empty():
-            answer = self._answers.get()
-            if isinstance(answer, Exception):
-                raise answer
-            found += answer
-        if self._waiting and (self._thread is None or not self._thread.is_alive()):
+        found = self._beside.answers()
+        if self._waiting and not self._beside.asks:
             suspects, self._waiting = list(self._waiting.values()), {}
-            # A daemon: an unresponsive broker must not keep a worker from exiting.
-            self._thread = threading.Thread(
-                target=self._look, args=(suspects,), name="gaps", daemon=True
-            )
-            self._thread.start()
+            self._beside.start(suspects)
         return found
 
     def close(self) -> None:
         """Close the connections, at once or when the last round ends."""
         self._waiting.clear()
-        self._closing.set()
-        if self._thread is None or not self._thread.is_alive():
-            self._cluster.close()
+        self._beside.close()
 
-    def _look(self, suspects: list[Suspect]) -> None:
+    def _look(self, suspects: list[Suspect]) -> Iterable[GapFinding]:
         try:
             if not self._cluster.cluster_id:
                 self._cluster.connect()
-            self._answers.put(gaps.look(self._cluster, suspects))
+            return gaps.look(self._cluster, suspects)
         except MirrorError as error:
             reason = str(error)
-            self._answers.put([GapFinding(suspect=s, reason=reason) for s in suspects])
-        except Exception as error:  # noqa: BLE001  `findings` raises it in the slot
-            self._answers.put(error)
-        finally:
-            if self._closing.is_set():
-                self._cluster.close()
+            return [GapFinding(suspect=s, reason=reason) for s in suspects]

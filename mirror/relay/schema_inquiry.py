@@ -1,8 +1,7 @@
 """Asks the registries about ids of schemas while the slot keeps copying.
 
-Main type: `SchemaInquiry`. It has connections of its own and a thread that settles all
-ids that came up since it last asked (`metadata.schema_need`), so that a slow registry
-holds up no other partition. `schemas` interprets the answers. It writes to the target's
+Main type: `SchemaInquiry`. It settles all ids that came up since it last asked
+(`metadata.schema_need`). `schemas` interprets the answers. It writes to the target's
 registry only for the run that the target names as the one that may write: a switch that
 has fenced it may have opened that registry to applications.
 """
@@ -10,8 +9,6 @@ has fenced it may have opened that registry to applications.
 from __future__ import annotations
 
 import contextlib
-import queue
-import threading
 from typing import TYPE_CHECKING
 import uuid
 
@@ -22,9 +19,10 @@ from mirror.errors import MirrorError
 from mirror.metadata import schema_claims, schema_need
 from mirror.metadata.schema_need import SettledId
 from mirror.offsets.progress import ProgressReader, topic_name
+from mirror.relay.beside import Beside
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from mirror.metadata.schema_need import Sides
     from mirror.relay.lease import LeasePlan
@@ -38,11 +36,7 @@ class SchemaInquiry:
         self._target = Cluster(plan.target, client_id=client, cluster_id=plan.target_id)
         self._waiting: dict[int, bytes] = {}
         self._asked: set[int] = set()
-        self._answers: queue.SimpleQueue[tuple[int, SettledId] | Exception] = (
-            queue.SimpleQueue()
-        )
-        self._thread: threading.Thread | None = None
-        self._closing = threading.Event()
+        self._beside = Beside("schemas", self._ask, self._target.close)
         self._generation = ""
         rate = plan.flow.schemas_requests_per_second
         self._paces = (RequestPace(rate), RequestPace(rate))
@@ -62,60 +56,46 @@ class SchemaInquiry:
         """What is known by now, without waiting; starts the next round if any are
         queued.
         """
-        found: dict[int, SettledId] = {}
-        while not self._answers.empty():
-            answer = self._answers.get()
-            if isinstance(answer, Exception):
-                self._asked.clear()
-                raise answer
-            found[answer[0]] = answer[1]
-            self._asked.discard(answer[0])
-        if self._waiting and (self._thread is None or not self._thread.is_alive()):
+        try:
+            found = dict(self._beside.answers())
+        except Exception:
+            self._asked.clear()
+            raise
+        self._asked -= found.keys()
+        if self._waiting and not self._beside.asks:
             waiting, self._waiting = self._waiting, {}
             self._asked = set(waiting)
-            # A daemon: an unresponsive registry must not keep a worker from exiting.
-            self._thread = threading.Thread(
-                target=self._ask, args=(waiting,), name="schemas", daemon=True
-            )
-            self._thread.start()
+            self._beside.start(waiting)
         return found
 
     def close(self) -> None:
         """Close the connections, at once or when the last round ends."""
         self._waiting.clear()
-        self._closing.set()
-        if self._thread is None or not self._thread.is_alive():
-            self._target.close()
+        self._beside.close()
 
-    def _ask(self, waiting: dict[int, bytes]) -> None:
+    def _ask(self, waiting: dict[int, bytes]) -> Iterator[tuple[int, SettledId]]:
         flow = self._plan.flow
         self._copied = None
         known = ProgressReader(self._target, topic_name(flow.source))
         of_source, of_target = self._paces
-        try:
-            with (
-                Registry(self._plan.source, pace=of_source) as source,
-                Registry(self._plan.target, pace=of_target) as target,
-            ):
-                sides = schema_need.Sides(
-                    flow=flow, source=source, target=target, cluster=self._connected,
-                    going_on=lambda: self._may_write(known),
-                )  # fmt: skip
-                for number, guid in waiting.items():
-                    if self._closing.is_set():
-                        return
-                    found = _settled(sides, number, guid)
-                    if found.unanswered and number in (noted := self._noted()):
-                        found = SettledId(target_id=noted[number])
-                    self._answers.put((number, found))
-        except Exception as error:  # noqa: BLE001  `findings` raises it in the slot
-            self._answers.put(error)
-        finally:
-            if self._closing.is_set():
-                self._target.close()
+        with (
+            Registry(self._plan.source, pace=of_source) as source,
+            Registry(self._plan.target, pace=of_target) as target,
+        ):
+            sides = schema_need.Sides(
+                flow=flow, source=source, target=target, cluster=self._connected,
+                going_on=lambda: self._may_write(known),
+            )  # fmt: skip
+            for number, guid in waiting.items():
+                if self._beside.closing:
+                    return
+                found = _settled(sides, number, guid)
+                if found.unanswered and number in (noted := self._noted()):
+                    found = SettledId(target_id=noted[number])
+                yield number, found
 
     def _may_write(self, known: ProgressReader) -> bool:
-        if self._closing.is_set():
+        if self._beside.closing:
             return False
         self._connected()
         return known.read(wait=False).run_of(self._plan.flow.part) == self._generation

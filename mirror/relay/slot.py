@@ -11,24 +11,26 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import replace
+from functools import partial
 import time
 from typing import TYPE_CHECKING
 
 import structlog
 
 from mirror import retry
-from mirror.clusters.admin import topic_admin
 from mirror.clusters.cluster import Cluster
 from mirror.clusters.wire import fetch
 from mirror.errors import (
     ClusterError,
     FencedError,
+    LeaderError,
     MirrorError,
     PartitionError,
     SupersededError,
 )
 from mirror.log import LogThrottle
 from mirror.offsets import starting
+from mirror.relay.elections import Elections
 from mirror.relay.faults import Faults, blamed
 from mirror.relay.fetch_channel import longest_linger_ms
 from mirror.relay.filling import FETCH_BYTES, PARTITION_BYTES, Filling
@@ -70,7 +72,10 @@ class Slot:
         flow = plan.flow
         self._plan = plan
         client = f"mirror.{flow.label}.{number}"
-        self._source = Cluster(plan.source, client_id=client, cluster_id=plan.source_id)
+        to_source = partial(
+            Cluster, plan.source, client_id=client, cluster_id=plan.source_id
+        )
+        self._source = to_source()
         self._target = Cluster(plan.target, client_id=client, cluster_id=plan.target_id)
         self._reader = SourceReader(
             self._source,
@@ -85,6 +90,7 @@ class Slot:
             self._target, records, flow, slot=number, former_ids=plan.former_ids
         )
         self._faults = Faults()
+        self._elections = Elections(to_source())
         self._tally = Tally(
             slot=number, bounds=bounds(flow.sla_seconds), service=plan.service
         )
@@ -106,11 +112,7 @@ class Slot:
             flow, self._source, self._target, self._writer, records, log=self._log
         )
         self._suspicions = Suspicions(
-            flow,
-            self._source,
-            self._reader,
-            Inquiry(Cluster(plan.source, client_id=client, cluster_id=plan.source_id)),
-            tally=self._tally,
+            flow, self._source, self._reader, Inquiry(to_source()), tally=self._tally
         )
         self._schemas = _barrier(plan, client)
         self._inquiring: list[Suspicions | SchemaBarrier] = [self._suspicions]
@@ -139,11 +141,12 @@ class Slot:
         self.on_credit = goes_on and bool(self._wanted)
         if not self.on_credit:
             self.finish()
-        self._look_at_resting()
+        if self._owner:
+            resting = [key for key, a in self._wanted.items() if a.paused_since]
+            self._tally.ends(self._reader.ends_of(resting))
         reports = self._tally.reports(
-            self._wanted, self._positions, self._faults,
-            answered=self._reader.answered,
-        )  # fmt: skip
+            self._wanted, self._positions, self._faults, answered=self._reader.answered
+        )
         copies_on = self.on_credit or not self._alone
         return [replace(report, slot_copies_on=copies_on) for report in reports]
 
@@ -192,6 +195,7 @@ class Slot:
     def close(self) -> None:
         for each in self._inquiring:
             each.close()
+        self._elections.close()
         self._source.close()
         self._target.close()
 
@@ -221,13 +225,14 @@ class Slot:
         """One round: read, fill, write. True if woken."""
         for each in self._inquiring:
             self._intake.heed(each.verdicts())
+        self._faults.hasten(self._elections.held())
         self._filling.ask()
         room = self._filling.room
         of_target = self._writer.connections()
         of_source = self._reader.connections() if room else []
         again_in = self._writer.again_in
         longest = 1.0 if again_in is None else again_in
-        longest = min(longest, self._filling.again_in)
+        longest = min(longest, self._filling.again_in, self._elections.again_in)
         longest = min(longest, self._reader.again_in or longest)
         if any(each.pending for each in self._inquiring):
             longest = min(longest, _HEAR_SECONDS)
@@ -284,17 +289,6 @@ class Slot:
             with contextlib.suppress(MirrorError):  # the next take-over does it
                 self._writer.let_go(max(0.0, end - time.monotonic()))
 
-    def _look_at_resting(self) -> None:
-        """Look up the source's end of paused partitions: their lag is shown, too."""
-        resting = [key for key, a in self._wanted.items() if a.paused_since]
-        if resting and self._owner:
-            # Only for display: problems show when the partition is read again.
-            with contextlib.suppress(ClusterError):
-                latest = topic_admin.LATEST
-                self._tally.ends(
-                    topic_admin.list_offsets(self._source, resting, timestamp=latest)
-                )
-
     def _count_committed(self) -> None:
         """Count committed transactions and take over their positions."""
         for event in self._writer.take_events():
@@ -332,6 +326,7 @@ class Slot:
         """Continue from the progress with the partitions that can be copied now."""
         aside = self._faults.start_retry(after_error=self._after_error)
         self._after_error = True
+        self._elections.keep_only(aside)
         wanted = {
             key: assignment
             for key, assignment in self._wanted.items()
@@ -361,6 +356,9 @@ class Slot:
         )
         for key, reason in standing.obstacles.items():
             self._intake.set_aside(key, reason)
+            leader = found.source_topics[key[0]].leaders.get(key[1])
+            if leader is not None and leader.node < 0:
+                self._elections.wait_for(key, leader.epoch)
         for key, position in standing.first.items():
             self._intake.commit_first(key, position)
         for key, position in standing.doubtful.items():
@@ -383,6 +381,8 @@ class Slot:
         for key, (reason, name) in guilty.items():
             at = self._positions.get(key)
             self._intake.set_aside(key, reason, failed=name, at=at)
+            if isinstance(error, LeaderError) and (led := self._reader.leader(key)):
+                self._elections.wait_for(key, led.epoch)
         if not guilty:
             self._tally.slot_failed(str(error))
             if self._throttle.due(str(error)):

@@ -11,6 +11,7 @@ and does not decode what it fetches (see `batches.batch`).
 from __future__ import annotations
 
 from collections import Counter
+import contextlib
 from itertools import chain
 import math
 from operator import attrgetter
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mirror.clusters import codes
+from mirror.clusters.admin import topic_admin
 from mirror.clusters.wire import fetch
 from mirror.errors import (
     AuthenticationError,
@@ -33,7 +35,7 @@ from mirror.relay.nearest import LOOK_SECONDS, PATIENCE_SECONDS, Nearest
 from mirror.relay.pace import Pace
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
     from collections.abc import Set as AbstractSet
     import uuid
 
@@ -137,6 +139,18 @@ class SourceReader:
 
     def leader(self, key: TopicPartition) -> Leader | None:
         return self._leaders.get(key)
+
+    def ends_of(self, keys: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """The end offsets of partitions that are not read; empty if the source does not
+        answer, which shows once they are read.
+        """
+        if not keys:
+            return {}
+        with contextlib.suppress(ClusterError):
+            return topic_admin.list_offsets(
+                self._cluster, keys, timestamp=topic_admin.LATEST
+            )
+        return {}
 
     def last_epoch(self, key: TopicPartition) -> int:
         """The leader epoch of the record before the offset; -1 if unknown."""

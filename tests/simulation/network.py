@@ -22,7 +22,7 @@ import uuid
 from mirror.clusters.wire import connection, handshake
 from mirror.clusters.wire.line import Line
 from mirror.errors import UnreachableError
-from mirror.relay import inquiry, waiting
+from mirror.relay import beside, waiting
 from tests.simulation.world import NOON, World, sent
 
 if TYPE_CHECKING:
@@ -281,7 +281,7 @@ class _Select:
 
 
 class _Thread:
-    """In place of `threading.Thread`, where a slot asks about gaps."""
+    """In place of `threading.Thread`, where a slot asks beside its work."""
 
     world: World
 
@@ -332,7 +332,7 @@ def simulated(network: Network) -> Iterator[None]:
             # Sets of connections have the same order in every run.
             (connection.Connection, "__hash__", lambda self: self._line.number),
             (waiting, "select", _Select(world)),
-            (inquiry, "threading", _Threading(world)),
+            (beside, "threading", _Threading(world)),
             (time, "monotonic", lambda: world.now),
             (time, "time", lambda: NOON + world.now + world.process.clock),
             (time, "sleep", world.sleep),

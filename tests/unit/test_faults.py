@@ -107,3 +107,19 @@ def test_retries_get_longer(clocks: Clocks) -> None:
         lasted.append(clocks.running - began)
         assert held.start_retry(after_error=False) == set()
     assert lasted == [1, 1, 2, 4]
+
+
+def test_what_has_changed_is_retried_at_once(clocks: Clocks) -> None:
+    """A partition that is hastened is due, and no other one; if it fails again, its
+    pause is the one that it would have been. One that is not set aside stays so.
+    """
+    held = Faults()
+    held.set_aside(_KEY, "its leader is gone")
+    held.set_aside(_OTHER, "too large")
+    held.hasten([_KEY, ("t", 2)])
+    assert held.due()
+    assert held.start_retry(after_error=True) == {_OTHER}
+    held.set_aside(_KEY, "the next one is gone, too")
+    assert (fault := held.get(_KEY)) is not None
+    assert fault.pause == 2
+    assert held.get(("t", 2)) is None
