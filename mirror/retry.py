@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import time
 from typing import TYPE_CHECKING, TypeVar
 
+from mirror import patience
 from mirror.errors import BrokerError, NoLeaderError
 
 if TYPE_CHECKING:
@@ -53,7 +54,8 @@ def patiently(
     also: type[ClusterError] = NoLeaderError,
 ) -> T:
     """What `ask` returns, once the cluster no longer says "not yet". `also`: what else
-    is no answer; `UnreachableError`: that no broker gives any.
+    is no answer; `UnreachableError`: that no broker gives any. It waits so many
+    `seconds`, or as long as `patience` allows.
 
     Raises:
         ClusterError: what `ask` raised: at once, or as "not yet" when time was up.
@@ -64,7 +66,7 @@ def patiently(
             return error.retriable
         return isinstance(error, also)
 
-    ends = time.monotonic() + seconds
+    ends = time.monotonic() + patience.left(seconds)
     try:
         return ask()
     except Exception as error:

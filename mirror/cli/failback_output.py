@@ -8,9 +8,9 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
+from mirror import patience
 from mirror.cli.output import Form, complain, table
 from mirror.cli.switch_output import show_plan
-from mirror.clusters import patience
 from mirror.status.wording import some
 
 if TYPE_CHECKING:

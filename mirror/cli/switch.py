@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from mirror import patience
 from mirror.cli.failback_output import Home
 from mirror.cli.options import (
     ConfigFile,
@@ -27,7 +28,6 @@ from mirror.cli.options import (
 from mirror.cli.output import Form, Output, complain
 from mirror.cli.pace import quicken
 from mirror.cli.switch_output import StepLines, show_end
-from mirror.clusters import patience
 from mirror.clusters.at_once import begun
 from mirror.clusters.reach import Reach
 from mirror.config.pair_settings import pair_name

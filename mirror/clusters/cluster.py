@@ -19,6 +19,7 @@ from kafka.protocol.metadata import FindCoordinatorRequest, MetadataRequest
 from mirror.clusters import codes
 from mirror.clusters.topics import NO_ID, Leaders, Views, topic_of
 from mirror.clusters.wire.connection import Connection
+from mirror.clusters.wire.handshake import authenticate_again
 from mirror.clusters.wire.identity import QUESTIONS
 from mirror.errors import AuthenticationError, NoLeaderError, UnreachableError
 from mirror.retry import patiently
@@ -127,7 +128,7 @@ class Cluster:
         if existing is not None:
             existing.notice_end()
             if existing.session_ends:
-                _authenticate_again(existing)
+                authenticate_again(existing)
             if not existing.closed:
                 return existing
         if (address := self._brokers.get(node)) is None:
@@ -172,7 +173,10 @@ class Cluster:
             for node in self._in_turn():
                 try:
                     return self.connection(node)
-                except (UnreachableError, AuthenticationError) as error:
+                except UnreachableError as error:
+                    self.doubt(node)
+                    refusal = error
+                except AuthenticationError as error:
                     refusal = error
         raise refusal
 
@@ -192,8 +196,14 @@ class Cluster:
         try:
             return connection.calls(requests)
         except UnreachableError:
-            # A broker may close an idle connection just as the request is on its way.
-            if not (connection.hung_up and {e.API_KEY for e in requests} <= QUESTIONS):
+            # A broker may close an idle connection just as the request is on its way;
+            # and where any may be asked, another one may answer.
+            if not (again := connection.hung_up):
+                known = self._connections.items()
+                asked = next(node for (node, _), each in known if each is connection)
+                self.doubt(asked)
+                again = node is None and self._in_turn()[0] != asked
+            if not (again and {e.API_KEY for e in requests} <= QUESTIONS):
                 raise
         return self._ours(node).calls(requests)
 
@@ -376,17 +386,6 @@ class Cluster:
         self.controller = answer.controller_id
         if answer.brokers:
             self._brokers = {b.node_id: (b.host, b.port) for b in answer.brokers}
-
-
-def _authenticate_again(connection: Connection) -> None:
-    """On the same connection, so that nothing overtakes the requests in flight."""
-    idle = connection.idle
-    try:
-        connection.authenticate()
-    except UnreachableError:
-        if not idle:
-            raise
-        # The broker closed it while it was idle: the caller opens a new one.
 
 
 def _metadata_request(names: Iterable[str] | None) -> MetadataRequest:

@@ -14,7 +14,7 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from mirror.clusters import patience
+from mirror import patience
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -33,6 +33,8 @@ _REBALANCE_SECONDS = 3.0
 _PROTOCOL_TYPE = "mirror"
 _PROTOCOL = "share"
 _PURPOSE = "membership"
+_ANSWER_SECONDS = 4.0
+"""For one answer: longer than a rebalance takes, and shorter than a session."""
 _PATIENCE_SECONDS = 30.0
 
 _ILLEGAL_GENERATION = 22
@@ -156,7 +158,10 @@ class Membership:
             if self._node is None:
                 found = self._cluster.group_coordinators([self._group])
                 self._node = found[self._group]
-            return self._cluster.connection(self._node, _PURPOSE).call(request)
+            connection = self._cluster.connection(
+                self._node, _PURPOSE, seconds=_ANSWER_SECONDS
+            )
+            return connection.call(request)
         except ClusterError:
             self._node = None
             raise

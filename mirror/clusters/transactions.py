@@ -112,17 +112,18 @@ class Producer:
         self._begin(answer.producer_id, answer.producer_epoch)
         self._sequences = {}
 
-    def retake(self, *, seconds: float = _PATIENCE_SECONDS) -> None:
+    def retake(self) -> None:
         """As `take_over`, but only if no other owner did since: for one that
-        lost an answer, or whose coordinator moved. `seconds`: how long it waits for a
-        coordinator that says "not yet".
+        lost an answer, or whose coordinator moved.
 
         Raises:
             FencedError: another owner took over.
             ClusterError: the coordinator does not answer, or refuses.
         """
-        self._find_coordinator()
-        answer = patiently(self._retake, seconds=seconds)
+        self._coordinator = self._cluster.transaction_coordinator(
+            self.transactional_id or ""
+        )
+        answer = patiently(self._retake)
         self._asked = None
         self._begin(answer.producer_id, answer.producer_epoch)
         self._sequences = {}

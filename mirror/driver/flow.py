@@ -119,8 +119,7 @@ class Flow:
         """Finish the running transactions and end `run`. Returns at once."""
         self._stopping.set()
         self._stirred.set()
-        if self._run is not None:
-            self._run.end()
+        self._end_run()
 
     def rest(self, *, rest: bool) -> None:
         """End `run`, because another instance leads or may lead, or because the flow
@@ -130,8 +129,11 @@ class Flow:
             self._resting.clear()
         elif not self._resting.is_set():
             self._resting.set()
-            if self._run is not None:
-                self._run.end()
+            self._end_run()
+
+    def _end_run(self) -> None:
+        if (run := self._run) is not None:
+            run.end()
 
     @property
     def resting(self) -> bool:
@@ -297,7 +299,10 @@ class Flow:
             self._run = None
             asked = run.ended.is_set()
             run.stop()
-            self._jobs.close(wait=asked)  # what failed may hold them up
+            # What failed may hold them up, and they would hold up another run, but
+            # would report problems that a change of theirs makes it forget.
+            goes_on = run.again and Effect.JOBS not in self._pending.effect
+            self._jobs.close(wait=asked and not goes_on)
             self._status_writer.rest()
 
     def _take_up(self) -> Effect:
@@ -359,7 +364,7 @@ class Flow:
     def _took(self, lease: LeaseResult) -> None:
         """Report what one lease did, and check whether the number of slots fits."""
         self._status_writer.add(lease, self.config)
-        if (run := self._run) is None:
+        if (run := self._run) is None or run.again:
             return
         if slots := self._sizing.outdated(self._status_writer.samples):
             log.info(

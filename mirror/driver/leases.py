@@ -56,6 +56,8 @@ _STOP_SECONDS = 4.0
 """How long running transactions have to finish when a flow stops."""
 _AHEAD_SECONDS = 5.0
 """How long processes of more slots may take to start before a run ends for them."""
+_LOOK_SECONDS = 5.0
+"""How soon the end of a query is noticed that fails between two leases."""
 _TURN_SECONDS = 1.0
 """The longest lease while slots take turns, as there are fewer cores than slots."""
 _GAPS = 20
@@ -126,6 +128,7 @@ class Leases:
         self._nudged = threading.Event()
         self.failure = ""
         self.again = False
+        """Whether another run is to follow."""
         self.wakeup = Wakeup(
             preferred.spark.conf.get("spark.driver.host") or "127.0.0.1",
             bind=preferred.spark.conf.get("spark.driver.bindAddress", None),
@@ -182,8 +185,13 @@ class Leases:
         self._nudged.set()
 
     def wait(self, seconds: float) -> bool:
-        """Wait at most this long; returns whether it is asked to end, or has failed."""
-        self._nudged.wait(seconds)
+        """Wait at most this long, and not much longer than the query is active; returns
+        whether it is asked to end, or has failed.
+        """
+        until = time.monotonic() + seconds
+        while (left := until - time.monotonic()) > 0 and self._query.active:
+            if self._nudged.wait(min(left, _LOOK_SECONDS)):
+                break
         self._nudged.clear()
         return self.over.is_set()
 
@@ -192,16 +200,13 @@ class Leases:
         more `slots`, this one copies on until their processes have started.
         """
 
-        def end() -> None:
-            self.again = True
-            self.end()
-
         def end_later() -> None:
             self._preferred.await_processes(self._flow.name, _AHEAD_SECONDS)
-            end()
+            self.end()
 
+        self.again = True
         if slots <= self._slots:
-            end()
+            self.end()
             return
         self._preferred.start_processes(self._flow.name, slots)
         threading.Thread(target=end_later, daemon=True).start()

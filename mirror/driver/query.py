@@ -13,6 +13,7 @@ import re
 import threading
 from typing import TYPE_CHECKING
 
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 import structlog
 
@@ -109,9 +110,10 @@ class LeaseQuery:
             self._turn.notify_all()
         try:
             self._query.stop()
-        except PySparkException as error:
+        except (PySparkException, Py4JError) as error:  # a time-out is not translated
             log.warning("query does not stop", flow=self._flow, error=short(error))
-        self._callback.close()
+        finally:
+            self._callback.close()
 
     def _micro_batch(self, _ticks: DataFrame, _number: int) -> None:
         with self._turn:

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from mirror import __version__
-from mirror.clusters import error_counts, patience
+from mirror import __version__, patience
+from mirror.clusters import error_counts
 from mirror.driver.answering import Answering
 from mirror.driver.autoscale import share
 from mirror.driver.config_follower import ConfigFollower

@@ -142,6 +142,7 @@ class Supervisor:
                 self._show_resting(flow, leader, known=may is not None, beats=beats)
                 if beats:
                     flow.keep_beating()
+                self.preferred.forget(flow.name)
                 flow.wait_for_news(_WAIT_SECONDS if may is None else _REST_SECONDS)
                 continue
             if self._leadership.leads(flow.name):
@@ -151,6 +152,7 @@ class Supervisor:
                 return True
             warm = flow.name in self._warm
             self._show_waiting(flow, leader, warm=warm)
+            self.preferred.forget(flow.name)
             if leader and not warm:
                 self._warm_up(flow)
             flow.wait_for_news(_WAIT_SECONDS)

@@ -12,7 +12,7 @@ from functools import partial
 import time
 from typing import TYPE_CHECKING
 
-from mirror.clusters import patience
+from mirror import patience
 from mirror.clusters.at_once import at_once
 from mirror.errors import FencedError, MirrorError, UnreachableError
 from mirror.recovery.journal import JournalReader, JournalWriter

@@ -148,17 +148,17 @@ class Copier:
         ]
 
     def _copy_on(self, order: _Order) -> None:
-        if not self._slot.on_credit:
-            return
         with self._measured():
-            before = self._seconds
-            goes_on = self._slot.copy_on(CREDIT_SECONDS, wakeup=order.descriptor)
+            before, goes_on = self._seconds, False
+            if self._slot.on_credit:
+                goes_on = self._slot.copy_on(CREDIT_SECONDS, wakeup=order.descriptor)
             if not self._orders.empty():
                 self._handovers = int(goes_on)
             else:
                 # A lease that comes meanwhile goes on with what is in flight.
                 self._slot.finish(lambda: not self._orders.empty())
-        self._on_credit = self._seconds - before
+        if self._slot.on_credit:
+            self._on_credit = self._seconds - before
 
     @contextlib.contextmanager
     def _measured(self) -> Iterator[None]:

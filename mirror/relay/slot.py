@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from mirror import retry
+from mirror import patience, retry
 from mirror.clusters.cluster import Cluster
 from mirror.clusters.wire import fetch
 from mirror.errors import (
@@ -114,9 +114,13 @@ class Slot:
         self._suspicions = Suspicions(
             flow, self._source, self._reader, Inquiry(to_source()), tally=self._tally
         )
-        self._schemas = _barrier(plan, client)
+        self._schemas: SchemaBarrier | None = None
         self._inquiring: list[Suspicions | SchemaBarrier] = [self._suspicions]
-        if self._schemas is not None:
+        if flow.requires_schemas:
+            # Other flows need neither an HTTP client nor one more compiled loop.
+            from mirror.relay.schemas import barrier_of  # noqa: PLC0415
+
+            self._schemas = barrier_of(plan, client)
             self._inquiring.append(self._schemas)
         self._intake = Intake(
             flow, self._reader, self._suspicions, tally=self._tally,
@@ -130,20 +134,22 @@ class Slot:
     def run(self, lease: Lease, *, wakeup: int | None = None) -> list[PartitionReport]:
         """Copy until the lease ends or the wakeup (a file descriptor) is readable.
 
-        Leaves no transaction open, unless a quota of the target delays its commit.
+        Leaves no transaction open, unless a quota of the target delays its commit, or
+        there was an error: `finish` if no lease follows at once.
 
         Raises:
             FencedError: a newer owner is active; this one did no harm.
         """
-        self._begin(lease)
-        woken = self._copy(lease, wakeup)
-        goes_on = lease.credit and self._owner and not woken
-        self.on_credit = goes_on and bool(self._wanted)
-        if not self.on_credit:
-            self.finish()
-        if self._owner:
-            resting = [key for key, a in self._wanted.items() if a.paused_since]
-            self._tally.ends(self._reader.ends_of(resting))
+        with patience.until(time.monotonic() + lease.seconds + _FINISH_SECONDS):
+            self._begin(lease)
+            woken = self._copy(lease, wakeup)
+            goes_on = lease.credit and self._owner and not woken
+            self.on_credit = goes_on and bool(self._wanted)
+            if not self.on_credit:
+                self._end_writing()
+            if self._owner:
+                resting = [key for key, a in self._wanted.items() if a.paused_since]
+                self._tally.ends(self._reader.ends_of(resting))
         reports = self._tally.reports(
             self._wanted, self._positions, self._faults, answered=self._reader.answered
         )
@@ -206,6 +212,8 @@ class Slot:
         assert same or not (follows and self.on_credit), "another slot may copy these"
         self._wanted = {(a.topic, a.partition): a for a in lease.assignments}
         self._faults.keep_only(set(self._wanted))
+        if not same:
+            self._writer.drop_uncommitted()  # another slot may have its partitions now
         self._owner = self._owner and same
         self._alone = lease.number == 1 or (follows and self._alone)
         self._tally.begin(owner=self._owner)
@@ -272,22 +280,24 @@ class Slot:
             self._go_on_writing(ready)
 
     def finish(self, unless: Callable[[], bool] = lambda: False) -> None:
-        """End what is being written, start nothing, and leave nothing open; `unless`
-        the slot may go on.
+        """After a lease: end what is being written, start nothing, and leave nothing
+        open; `unless` the slot may go on.
         """
-        end = time.monotonic() + _FINISH_SECONDS
+        with patience.until(time.monotonic() + _FINISH_SECONDS):
+            self._end_writing(unless)
+        if not self._owner:
+            with contextlib.suppress(MirrorError):  # the next take-over does it
+                self._writer.let_go(unless)
+
+    def _end_writing(self, unless: Callable[[], bool] = lambda: False) -> None:
+        ended = partial(self._writer.finish, _FINISH_SECONDS, unless=unless)
         try:
-            if self._owner and self._filling.transaction is not None:
-                self._writer.finish(_FINISH_SECONDS, one_more=True, unless=unless)
-                if not self._writer.held_up and not unless():
-                    self._write_next()
-            self._writer.finish(max(0.0, end - time.monotonic()), unless=unless)
+            if self._owner and self._filling.transaction and ended(one_more=True):
+                self._write_next()
+            ended()
         except (ClusterError, PartitionError) as error:
             self._set_aside(error)
         self._count_committed()
-        if not (self._owner or unless()):
-            with contextlib.suppress(MirrorError):  # the next take-over does it
-                self._writer.let_go(max(0.0, end - time.monotonic()))
 
     def _count_committed(self) -> None:
         """Count committed transactions and take over their positions."""
@@ -388,13 +398,3 @@ class Slot:
             if self._throttle.due(str(error)):
                 self._log.warning("slot takes over again", error=str(error))
         return bool(guilty)
-
-
-def _barrier(plan: LeasePlan, client: str) -> SchemaBarrier | None:
-    if not plan.flow.requires_schemas:
-        return None
-
-    # Other flows need neither an HTTP client nor one more compiled loop.
-    from mirror.relay.schemas import barrier_of  # noqa: PLC0415
-
-    return barrier_of(plan, client)

@@ -11,24 +11,23 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from dataclasses import dataclass
-from functools import partial
 from itertools import cycle
 import math
 import time
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from mirror.clusters import hanging, patience
+from mirror import patience, retry
+from mirror.clusters import hanging
 from mirror.clusters.hanging import HangingLook
 from mirror.clusters.transactions import Producer
 from mirror.clusters.wire import write
-from mirror.errors import MirrorError, UnreachableError
+from mirror.errors import ClusterError, MirrorError, UnreachableError
 from mirror.relay.copies import Copies
 from mirror.relay.endings import Endings
 from mirror.relay.quota import Quota
 from mirror.relay.transaction_path import Destination, PathStage, TransactionPath
 from mirror.relay.waiting import wait
-from mirror.retry import patiently
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -121,21 +120,26 @@ class TargetWriter:
             producer.take_over()
         self._left_open.clear()
 
-    def let_go(self, within: float) -> None:
-        """Abort what failed: those who read progress would wait for it until the next
-        take-over. It fences no other owner, and waits `within` seconds or little more.
+    def let_go(self, unless: Callable[[], bool]) -> None:
+        """Abort what failed, until the slot may take over instead, which `unless` says:
+        those who read progress would wait for it. It fences no other owner.
 
         Raises:
-            MirrorError: something may still be open.
+            MirrorError: another owner took over, or a broker refuses.
         """
         self._give_up()
-        ends = time.monotonic() + within
-        with patience.until(ends):
-            for producer in self._left_open:
-                left = ends - time.monotonic()
-                retake = partial(producer.retake, seconds=left)
-                patiently(retake, seconds=left, also=UnreachableError)
-        self._left_open.clear()
+        pause = 0.0
+        while self._left_open and not unless():
+            try:
+                with patience.until(time.monotonic()):  # the next lease may come
+                    self._left_open[0].retake()
+            except ClusterError as error:
+                if not error.retriable:
+                    raise
+                pause = retry.SLOT.after(pause)
+                time.sleep(pause)
+            else:
+                del self._left_open[0]
 
     def _give_up(self, *, but: PathStage | None = None) -> None:
         """Go no further with what is under way, `but` for what has come so far."""
@@ -291,7 +295,7 @@ class TargetWriter:
             for connection in self.connections():
                 connection.require_answer(connection.timeout_seconds)
         except MirrorError:
-            self._drop_uncommitted()
+            self.drop_uncommitted()
             raise
 
     def _advance_each(self) -> None:
@@ -310,7 +314,8 @@ class TargetWriter:
                     Committed(transaction=path.transaction, seconds=seconds)
                 )
 
-    def _drop_uncommitted(self) -> None:
+    def drop_uncommitted(self) -> None:
+        """Commit nothing more of what is under way."""
         self._give_up(but=PathStage.COMMITTING)
 
     def take_events(self) -> list[Committed]:
@@ -324,23 +329,23 @@ class TargetWriter:
         *,
         one_more: bool = False,
         unless: Callable[[], bool] = lambda: False,
-    ) -> None:
+    ) -> bool:
         """Wait until nothing is in flight; with `one_more`, until one more transaction
-        could be sent; or until `unless` says that the slot may go on with them. If a
-        quota delays them, it does so in its next lease.
+        could be sent. Returns False if a quota delays that, or `unless` says that the
+        slot may go on: it does so in its next lease, if that has the same partitions.
 
         Raises:
             UnreachableError: it is not so far after `within` seconds.
             MirrorError: as `advance`.
         """
         self.advance()
-        end = time.monotonic() + within
+        end = time.monotonic() + patience.left(within)
         most = MAX_IN_FLIGHT - 1 if one_more else 0
-        while not (self.held_up or unless()) and (
-            len(self._under_way) > most or (one_more and self._next_is_open)
-        ):
+        while not (self.held_up or unless()):
+            if len(self._under_way) <= most and not (one_more and self._next_is_open):
+                return True
             if time.monotonic() > end:
-                self._drop_uncommitted()
+                self.drop_uncommitted()
                 raise UnreachableError(
                     f"cluster {self._cluster.alias}: a transaction did not end "
                     f"within {within:.0f} s after its lease"
@@ -348,6 +353,7 @@ class TargetWriter:
             pause = min(self.again_in or _ASK_SECONDS, _ASK_SECONDS, within)
             ready, _ = wait(self.connections(), None, pause)
             self.advance(ready)
+        return False
 
 
 def _in_turn() -> defaultdict[TopicPartition, int]:

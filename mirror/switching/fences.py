@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, TypeVar
 from mirror.clusters.admin import abilities, access, acls, allowed
 from mirror.clusters.admin.acls import NoAuthorizerError
 from mirror.clusters.at_once import at_once
-from mirror.clusters.patience import left
 from mirror.config.login_settings import principals
 from mirror.errors import (
     AuthorizationError,
@@ -26,6 +25,7 @@ from mirror.errors import (
 )
 from mirror.metadata.acl_notes import AclNotes, AclPlan, steady
 from mirror.metadata.acl_ownership import AclOwnership
+from mirror.patience import left
 from mirror.policy.names import is_heartbeats, is_internal
 from mirror.switching import fencing
 from mirror.switching.fencing import KnownGrants

@@ -13,7 +13,7 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from mirror.clusters import patience
+from mirror import patience
 from mirror.clusters.reach import Reach
 from mirror.errors import MirrorError
 

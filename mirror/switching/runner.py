@@ -18,7 +18,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 import uuid
 
-from mirror.clusters import patience
+from mirror import patience
 from mirror.errors import FencedError, MirrorError, UnreachableError
 from mirror.host import operator_name
 from mirror.policy.names import CANARY

@@ -13,7 +13,7 @@ import math
 import time
 from typing import TYPE_CHECKING
 
-from mirror.clusters import patience
+from mirror import patience
 from mirror.clusters.registry.pace import RequestPace
 from mirror.clusters.registry.values import Mode
 from mirror.config import scopes

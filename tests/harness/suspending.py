@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mirror.clusters import patience
-from mirror.clusters.patience import left
+from mirror import patience
 from mirror.clusters.wire import handshake
+from mirror.patience import left
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator

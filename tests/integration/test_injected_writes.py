@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING
 
 import pytest
 
 from mirror.batches.writing import TopicWriter
+from mirror.relay.slot import Slot
+from mirror.relay.target import TargetWriter
 from tests.harness.admin import create_topic, end_offsets
 from tests.harness.connections import connected
 from tests.harness.injected_errors import (
@@ -128,9 +131,9 @@ def test_commit_fails(
 def test_a_lease_that_ends_after_an_error_leaves_nothing_open(
     errors: InjectedErrors, clusters: dict[str, PlaygroundCluster]
 ) -> None:
-    """A transaction that could not be committed is aborted when the lease ends, not by
-    the next lease's take-over: another slot that reads progress would wait for it, and
-    the next lease for that slot.
+    """A transaction that could not be committed is aborted after the lease, not by the
+    next lease's take-over: another slot that reads progress would wait for it, and the
+    next lease for that slot.
     """
     target = clusters["b"].bootstrap
 
@@ -148,9 +151,42 @@ def test_a_lease_that_ends_after_an_error_leaves_nothing_open(
             errors.send()
             slot.run(errors.flow.lease(1))
             assert not slot._owner
+            slot.finish()  # as soon as the task has its report
             wait_for(lambda: not is_open(), timeout=10)
         lease = errors.flow.lease(300)
         copy_until(errors.witness, slot, lease, count=EACH * PARTITIONS)
+
+
+def test_what_is_held_up_does_not_follow_its_partitions(
+    errors: InjectedErrors, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Because of a quota, a broker reads nothing from a slot when its lease ends, and
+    the driver gives its partitions to another slot: what the first one had under way is
+    not committed later, which would copy it twice.
+    """
+    muted = Rule(api="Produce", mishap=Mishap.LATE_REQUEST, topic=PROGRESS, seconds=8)
+    one_round = PARTITIONS * EACH
+    with (
+        errors.case(SlotState.AT_WORK) as slot,
+        contextlib.closing(Slot(errors.flow.plan, 1)) as other,
+    ):
+        held = {slot._writer}
+        monkeypatch.setattr(TargetWriter, "held_up", property(held.__contains__))
+        with errors.rules(muted):
+            errors.send()
+            slot.run(errors.flow.lease(2))
+            assert muted.hits
+            lease = RunningLease(other, errors.flow.lease(300, slot=1))
+            try:
+                errors.witness.wait(one_round, 30, lease)
+                assert not muted.served
+                held.clear()
+                slot.run(errors.flow.lease(3, partitions=()))
+                wait_for(lambda: muted.served)
+                errors.send()
+                errors.witness.wait(2 * one_round, 30, lease)
+            finally:
+                lease.end()
 
 
 def test_a_leader_is_asked_for_when_it_moves(

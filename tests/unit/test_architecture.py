@@ -50,7 +50,7 @@ ROWS: tuple[set[str], ...] = (
     {"config"},
     {"policy"},
     {"host", "log", "retry"},
-    {"errors"},
+    {"errors", "patience"},
 )
 # The playground stands beside the rows: only the demo's command knows of it.
 PLAYGROUND_MAY_IMPORT = {"config", "policy", "host", "errors"}

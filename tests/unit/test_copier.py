@@ -29,8 +29,10 @@ _LEASE = Lease(slot=0, number=1, generation="g", seconds=1, assignments=(), cred
 class _Slot:
     """Copies on until its wakeup is readable, or fails there."""
 
-    def __init__(self, failure: Exception | None = None) -> None:
-        self.on_credit = True
+    def __init__(
+        self, failure: Exception | None = None, *, on_credit: bool = True
+    ) -> None:
+        self.on_credit = on_credit
         self.begun = threading.Event()
         self.finished = threading.Event()
         self._failure = failure
@@ -74,6 +76,16 @@ def test_a_lease_takes_a_copying_slot_over():
         assert not slot.finished.is_set()
         driver.close()  # as when it wakes its tasks, or dies
         assert slot.finished.wait(10)
+
+
+def test_a_slot_without_credit_finishes_after_its_report():
+    """The task has the report while the slot still looks for what it left open."""
+    slot = _Slot(on_credit=False)
+    wakeup, driver = socket.socketpair()
+    with closing(driver), closing(Copier(lambda: cast("Any", slot))) as copier:
+        assert len(copier.run(_LEASE, wakeup)) == 1
+        assert slot.finished.wait(10)
+        assert not slot.begun.is_set()
 
 
 def test_what_fails_on_credit_fails_the_next_lease():

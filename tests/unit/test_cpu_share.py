@@ -10,7 +10,8 @@ import time
 
 import pytest
 
-from mirror.clusters import cpu_share, patience
+from mirror import patience
+from mirror.clusters import cpu_share
 
 pytestmark = pytest.mark.unit
 

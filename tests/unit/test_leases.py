@@ -175,7 +175,7 @@ def test_a_run_copies_until_the_next_ones_processes_are_there(run: Leases):
     run.begin_again(2)
     assert places.wanted.wait(10)
     assert places.order == ["2 wanted"]
+    assert run.again, "or a lease meanwhile would ask for still more"
     assert not run.ended.is_set()
     places.may_start.set()
     assert run.ended.wait(10)
-    assert run.again

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mirror.clusters import patience
+from mirror import patience
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -74,6 +74,14 @@ class _Woken(_Flow):
         self.news.wait(seconds)
 
 
+class _Preferred:
+    def __init__(self) -> None:
+        self.forgotten: set[str] = set()
+
+    def forget(self, flow: str) -> None:
+        self.forgotten.add(flow)
+
+
 class _Leadership:
     def __init__(self, leader: str = "me") -> None:
         self._leader = leader
@@ -126,24 +134,31 @@ def supervised(flow: _Flow, *, may: bool | None = True, **settings: Any) -> Stat
 
 
 @pytest.fixture(autouse=True)
+def preferred(monkeypatch: pytest.MonkeyPatch) -> _Preferred:
+    made = _Preferred()
+    monkeypatch.setattr(module, "PreferredExecutors", lambda _: made)
+    return made
+
+
+@pytest.fixture(autouse=True)
 def spark(monkeypatch: pytest.MonkeyPatch) -> dict[str, bool]:
     """Whether the JVM lives."""
     state = {"alive": True}
-    monkeypatch.setattr(module, "PreferredExecutors", lambda _: None)
     monkeypatch.setattr(module, "is_alive", lambda _: state["alive"])
     monkeypatch.setattr(module, "warm_up", lambda *_: None)
     return state
 
 
-def test_a_failed_flow_runs_again_after_growing_pauses() -> None:
+def test_a_failed_flow_runs_again_after_growing_pauses(preferred: _Preferred) -> None:
     """Known and unknown errors end one run; a new number of slots needs no pause, nor
-    does the first failure.
+    does the first failure. The executors keep its slots.
     """
     flow = _Flow(ClusterError("no leader"), True, ValueError("odd"), False)
 
     status = supervised(flow).flow(NAME)
 
     assert flow.paused == [0.0, 0.5]
+    assert not preferred.forgotten
     assert status.state is FlowState.STOPPED
     assert status.restarts == 2
     assert status.reason == "ValueError: odd"
@@ -176,8 +191,12 @@ def test_without_a_jvm_the_service_ends(spark: dict[str, bool]) -> None:
 @pytest.mark.parametrize(
     ("leader", "reason"), [("other", ""), ("", "no broker answers")]
 )
-def test_a_flow_that_another_leads_waits(leader: str, reason: str) -> None:
-    """Its status has the leader, or why there is none, and it never runs."""
+def test_a_flow_that_another_leads_waits(
+    preferred: _Preferred, leader: str, reason: str
+) -> None:
+    """Its status has the leader, or why there is none, it never runs, and its slots
+    take no other flow's cores.
+    """
     flow = _Flow()
     flow.config = cast("Any", SimpleNamespace(source="A", target="B", tasks=1))
 
@@ -186,6 +205,7 @@ def test_a_flow_that_another_leads_waits(leader: str, reason: str) -> None:
     assert store.flow(NAME).leader == leader
     assert store.flow(NAME).reason == reason
     assert store.flow(NAME).state is FlowState.STOPPED
+    assert preferred.forgotten == {NAME}
 
 
 @pytest.mark.parametrize(
@@ -193,10 +213,10 @@ def test_a_flow_that_another_leads_waits(leader: str, reason: str) -> None:
     [("me", False, True), ("other", False, False), ("me", None, False)],
 )
 def test_a_flow_that_rests_beats_where_it_is_led(
-    leader: str, may: bool | None, beats: bool
+    preferred: _Preferred, leader: str, may: bool | None, beats: bool
 ) -> None:
     """The jobs of a flow that may not copy run on the instance that leads it, not
-    before the roles are known, and end with it.
+    before the roles are known, and end with it. Its slots take no other flow's cores.
     """
     flow = _Flow()
 
@@ -204,6 +224,7 @@ def test_a_flow_that_rests_beats_where_it_is_led(
 
     assert flow.has_beaten is beats
     assert not flow.beating
+    assert preferred.forgotten == {NAME}
 
 
 def test_a_flow_that_rests_is_woken() -> None:

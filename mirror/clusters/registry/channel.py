@@ -16,10 +16,10 @@ import ssl
 import time
 from typing import TYPE_CHECKING, Any, Literal
 
-from mirror.clusters.patience import left
 from mirror.clusters.registry import login
 from mirror.clusters.registry.http_line import BROKEN, HttpLine
 from mirror.errors import MALFORMED, RegistryError, system_error
+from mirror.patience import left
 from mirror.retry import Backoff
 
 if TYPE_CHECKING:

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from kafka.protocol.api_header import ResponseClassRegistry
 
-from mirror.clusters import cpu_share, error_counts, patience
+from mirror import patience
+from mirror.clusters import cpu_share, error_counts
 from mirror.clusters.wire import handshake, identity
 from mirror.clusters.wire.pending_response import Pending
 from mirror.clusters.wire.receiving import Incoming

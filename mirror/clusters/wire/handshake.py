@@ -21,9 +21,9 @@ from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 from mirror.clusters import codes
 from mirror.clusters.auth import kerberos, refusals
 from mirror.clusters.auth.security import sasl_client, tls_context, uses_sasl, uses_tls
-from mirror.clusters.patience import left
 from mirror.clusters.wire.line import Line, TlsLine
 from mirror.errors import MALFORMED, AuthenticationError, UnreachableError
+from mirror.patience import left
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -229,3 +229,14 @@ def _words(answer: bytes) -> str:
             if said.get(key)
         )
     return " ".join(text.split())[:_MOST_WORDS] or "without a reason"
+
+
+def authenticate_again(connection: Connection) -> None:
+    """On the same connection, so that nothing overtakes the requests in flight."""
+    idle = connection.idle
+    try:
+        connection.authenticate()
+    except UnreachableError:
+        if not idle:
+            raise
+        # The broker closed it while it was idle: the caller opens a new one.

@@ -15,7 +15,7 @@ import socket
 import ssl
 from typing import TYPE_CHECKING, Any, cast
 
-from mirror.clusters import patience
+from mirror import patience
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
