@@ -144,7 +144,7 @@ class Faults:
             self._world.note(f"{where}: done {seconds} s late")
             self._world.after(seconds, lambda: broker.up and serving.handle(request))
         elif request.api in _LIMITED and self.strikes("throttle", 0.05):
-            request.throttle = self._world.random.choice((0.1, 1.0, 4.0))
+            request.throttle = self._world.random.choice((0.1, 1.2, 4.0))
             self._world.note(f"{where}: throttled for {request.throttle} s")
             serving.handle(request)
         elif self.strikes("errors", 0.02):

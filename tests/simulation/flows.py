@@ -231,8 +231,11 @@ class SimulatedFlow:
                 if closes and credit.given:
                     raise ClusterError("a slot on credit may not be fenced")
                 if number % 3 == 0:
-                    # Topics grow, and are made again under the same name.
+                    # Topics grow, and are made again under the same name, and
+                    # partitions move from slot to slot.
                     newest = self._assignments(source, target)
+                    first = self.world.random.randrange(slots)
+                    newest = newest[first:] + newest[:first]
                 self.world.sleep(self.world.random.choice(_GAPS))
 
     def _assignments(self, source: Cluster, target: Cluster) -> tuple[Assignment, ...]:
