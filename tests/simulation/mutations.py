@@ -47,7 +47,7 @@ _real: dict[str, Any] = {
     "blocks": transaction_records._blocks,
     "standing": Found.standing,
     "jump": Intake._jump,
-    "drop": target.TargetWriter._drop_uncommitted,
+    "drop": target.TargetWriter.drop_uncommitted,
     "take_over": target.TargetWriter.take_over,
     "read": write._Channel._read,
 }
@@ -293,7 +293,7 @@ def aborts_are_forgotten() -> Iterator[None]:
         self._under_way.extend(kept)
 
     with (
-        _patched(target.TargetWriter, "_drop_uncommitted", drop),
+        _patched(target.TargetWriter, "drop_uncommitted", drop),
         _patched(target.TargetWriter, "take_over", take_over),
     ):
         yield
