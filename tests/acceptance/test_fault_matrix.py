@@ -138,7 +138,6 @@ FAULTS = [
     Cell(
         fault="target: a leader is silent (half-open connections)",
         strike=strikes.silent(strikes.target_leader),
-        reason="no answer in time",
     ),
     Cell(
         fault="target: the transaction coordinator is killed",
