@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import closing
+import random
 import select
 import ssl
 import time
@@ -212,6 +213,28 @@ def test_silence_is_not_asked_again(ends: tuple[Broker, Cluster]) -> None:
         cluster.group_coordinators(["g"])
     assert time.monotonic() - began < 0.9 * crowd()
     assert broker.asked.count("FindCoordinator") == 1
+
+
+def test_a_silent_broker_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of several brokers that could answer, one is silent: the question goes to another
+    one, and so do later ones, until a minute has passed.
+    """
+    monkeypatch.setattr(random, "sample", lambda nodes, count: list(nodes)[:count])
+    with Broker(node=1) as silent, Broker(node=2) as other:
+        silent.names = other.names = [silent, other]
+        config = ClusterConfig.model_validate(
+            {
+                "alias": "A",
+                "bootstrap_servers": other.address,
+                "request_timeout_seconds": 0.5,
+            }
+        )
+        with closing(Cluster(config).connect()) as cluster:
+            silent.silent_on = {"FindCoordinator"}
+            for _ in range(3):
+                assert cluster.group_coordinators(["g"]) == {"g": 2}
+    assert silent.asked.count("FindCoordinator") == 1
+    assert other.asked.count("FindCoordinator") == 3
 
 
 def test_a_session_that_ends_on_a_dead_connection_is_no_error(

@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from mirror import patience
 from mirror.errors import BrokerError, NoLeaderError, UnreachableError
 from mirror.retry import Backoff, patiently
 
@@ -50,6 +51,17 @@ def test_a_cluster_is_asked_until_it_answers(
     caplog.set_level(logging.DEBUG)
     assert patiently(_answers(error, error, error, 7)) == 7
     assert (*capfd.readouterr(), caplog.text) == ("", "", "")
+
+
+def test_patience_ends_with_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Work that has a deadline does not ask for longer than that leaves, as if for the
+    last time.
+    """
+    monkeypatch.setattr(patience, "_LEAST_SECONDS", 0.2)
+    began = time.monotonic()
+    with patience.until(began), pytest.raises(NoLeaderError):
+        patiently(_answers(*[_NOT_YET[1]] * 1000), seconds=20.0)
+    assert time.monotonic() - began < 5
 
 
 @pytest.mark.parametrize("error", _NOT_YET)
