@@ -33,7 +33,7 @@ _REBALANCE_SECONDS = 3.0
 _PROTOCOL_TYPE = "mirror"
 _PROTOCOL = "share"
 _PURPOSE = "membership"
-_ANSWER_SECONDS = 4.0
+_ANSWER_SECONDS = 5.0
 """For one answer: longer than a rebalance takes, and shorter than a session."""
 _PATIENCE_SECONDS = 30.0
 
@@ -163,6 +163,8 @@ class Membership:
             )
             return connection.call(request)
         except ClusterError:
+            if self._node is not None:
+                self._cluster.doubt(self._node)
             self._node = None
             raise
 

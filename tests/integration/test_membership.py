@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from mirror.clusters.cluster import Cluster
-from mirror.clusters.membership import Membership
+from mirror.clusters.membership import SESSION_SECONDS, Membership
 from mirror.config.cluster_settings import ClusterConfig
+from mirror.errors import UnreachableError
 from tests.harness.cases import cases
 from tests.harness.releases import RELEASES, release
+from tests.harness.suspending import granted, suspended
 from tests.harness.waiting import wait_for
 
 if TYPE_CHECKING:
@@ -58,6 +60,26 @@ def test_a_member_puts_another_one_out(
         assert second.join(b"second") == b"second"
         assert second.heartbeat()
         second.leave()
+
+
+def test_a_silent_coordinator_costs_no_session(
+    clusters: dict[str, PlaygroundCluster], topic_name: str
+) -> None:
+    """A member does not wait as long for its coordinator as for other brokers, or it
+    would be out before it asks another one who coordinates the group now.
+    """
+    cluster = clusters["b"]
+    with closing(Cluster(_config(cluster)).connect()) as target:
+        member = Membership(target, topic_name, share=dict)
+        member.join(b"")
+        with (
+            suspended(cluster.pids().values()),
+            granted() as waits,
+            pytest.raises(UnreachableError),
+        ):
+            member.heartbeat()
+        assert max(waits) < SESSION_SECONDS
+        member.leave()
 
 
 def _config(cluster: PlaygroundCluster) -> ClusterConfig:
