@@ -47,7 +47,7 @@ _real: dict[str, Any] = {
     "blocks": transaction_records._blocks,
     "standing": Found.standing,
     "jump": Intake._jump,
-    "drop": target.TargetWriter.drop_uncommitted,
+    "give_up": target.TargetWriter._give_up,
     "take_over": target.TargetWriter.take_over,
     "read": write._Channel._read,
 }
@@ -282,18 +282,18 @@ def sequences_start_again() -> AbstractContextManager[Any]:
 def aborts_are_forgotten() -> Iterator[None]:
     """What a take-over aborts, and what was ready to commit, counts as under way."""
 
-    def drop(self: Any) -> None:
+    def give_up(self: Any, *, but: Any = None) -> None:
         kept = [p for p in self._under_way if p.stage == PathStage.RECORDED]
-        _real["drop"](self)
+        _real["give_up"](self, but=but)
         self._under_way.extend(kept)
 
     def take_over(self: Any) -> None:
-        kept = tuple(self._under_way)
+        kept = self._under_way
         _real["take_over"](self)
-        self._under_way.extend(kept)
+        self._under_way = kept
 
     with (
-        _patched(target.TargetWriter, "drop_uncommitted", drop),
+        _patched(target.TargetWriter, "_give_up", give_up),
         _patched(target.TargetWriter, "take_over", take_over),
     ):
         yield
