@@ -54,8 +54,8 @@ def patiently(
     also: type[ClusterError] = NoLeaderError,
 ) -> T:
     """What `ask` returns, once the cluster no longer says "not yet". `also`: what else
-    is no answer; `UnreachableError`: that no broker gives any. It waits so many
-    `seconds`, or as long as `patience` allows.
+    is no answer; `UnreachableError`: that no broker gives any. It waits for `seconds`,
+    or less if `patience` allows less.
 
     Raises:
         ClusterError: what `ask` raised: at once, or as "not yet" when time was up.

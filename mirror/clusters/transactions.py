@@ -103,9 +103,7 @@ class Producer:
         """
         if self.transactional_id is not None:
             self.v2 = self._cluster.feature("transaction.version") >= 2
-            self._coordinator = self._cluster.transaction_coordinator(
-                self.transactional_id
-            )
+            self._find_coordinator()
         answer = self._ask(
             self._init(), "taking over", at_most=_INIT_AT_MOST, state=True
         )
@@ -120,9 +118,7 @@ class Producer:
             FencedError: another owner took over.
             ClusterError: the coordinator does not answer, or refuses.
         """
-        self._coordinator = self._cluster.transaction_coordinator(
-            self.transactional_id or ""
-        )
+        self._find_coordinator()
         answer = patiently(self._retake)
         self._asked = None
         self._begin(answer.producer_id, answer.producer_epoch)
@@ -233,7 +229,7 @@ class Producer:
                 find out.
         """
         if answer.error_code in codes.COORDINATOR_MOVED:
-            self._find_coordinator()
+            self._find_another_coordinator()
         if answer.error_code in codes.WAIT_AND_ASK_AGAIN:
             return False
         if answer.error_code != codes.NONE:
@@ -323,7 +319,7 @@ class Producer:
             raise
 
     def _commit_again(self) -> None:
-        self._find_coordinator()
+        self._find_another_coordinator()
         self.commit()
 
     def _ask_for_state(self, connection: Connection) -> Pending | None:
@@ -372,7 +368,7 @@ class Producer:
 
     def _check(self, error: int, doing: str) -> None:
         if error in codes.COORDINATOR_MOVED and self.transactional_id is not None:
-            self._find_coordinator()
+            self._find_another_coordinator()
         if error != codes.NONE:
             who = f"{doing} {self.transactional_id or ''}".rstrip()
             who += unended.hint(error, self._waits)
@@ -383,9 +379,12 @@ class Producer:
             return self._cluster.any_connection()
         return self._cluster.connection(self._coordinator, _PURPOSE)
 
-    def _find_coordinator(self) -> None:
+    def _find_another_coordinator(self) -> None:
         """Ask a broker other than the one that refused: it knows better."""
         self._cluster.doubt(self._coordinator)
+        self._find_coordinator()
+
+    def _find_coordinator(self) -> None:
         self._coordinator = self._cluster.transaction_coordinator(
             self.transactional_id or ""
         )

@@ -299,8 +299,8 @@ class Flow:
             self._run = None
             asked = run.ended.is_set()
             run.stop()
-            # What failed may hold them up, and they would hold up another run, but
-            # would report problems that a change of theirs makes it forget.
+            # After a failure they may wait for what the next run ends, and a run that
+            # follows need not wait for them, unless their own settings change.
             goes_on = run.again and Effect.JOBS not in self._pending.effect
             self._jobs.close(wait=asked and not goes_on)
             self._status_writer.rest()
@@ -381,7 +381,7 @@ class Flow:
         most_slots: Callable[[], int],
     ) -> None:
         """Look for new topics until the query ends, fails or must end."""
-        while query.active and not run.wait(self.config.refresh_topics_seconds):
+        while not run.wait(self.config.refresh_topics_seconds):
             self._follow(run, *clusters)
             if run.over.is_set():
                 break

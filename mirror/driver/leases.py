@@ -185,15 +185,15 @@ class Leases:
         self._nudged.set()
 
     def wait(self, seconds: float) -> bool:
-        """Wait at most this long, and not much longer than the query is active; returns
-        whether it is asked to end, or has failed.
+        """Wait at most this long; returns whether it is asked to end, or has failed, or
+        its query has.
         """
         until = time.monotonic() + seconds
-        while (left := until - time.monotonic()) > 0 and self._query.active:
+        while (active := self._query.active) and (left := until - time.monotonic()) > 0:
             if self._nudged.wait(min(left, _LOOK_SECONDS)):
                 break
         self._nudged.clear()
-        return self.over.is_set()
+        return self.over.is_set() or not active
 
     def begin_again(self, slots: int = 0) -> None:
         """End, to be followed by a new run, which gets a new generation. If that has

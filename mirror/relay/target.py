@@ -17,7 +17,7 @@ import time
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from mirror import patience, retry
+from mirror import patience
 from mirror.clusters import hanging
 from mirror.clusters.hanging import HangingLook
 from mirror.clusters.transactions import Producer
@@ -46,7 +46,7 @@ MAX_IN_FLIGHT = 3
 writing, one committing."""
 _HELD_SECONDS = 1.0
 _ASK_SECONDS = 0.1
-"""How soon `finish` notices that it need not wait."""
+"""How soon `finish` and `let_go` notice that they need not wait."""
 _WORTH_OVERLAPPING = 256 << 10
 """From this size on, fill the next transaction while this one is in flight."""
 
@@ -128,7 +128,6 @@ class TargetWriter:
             MirrorError: another owner took over, or a broker refuses.
         """
         self._give_up()
-        pause = 0.0
         while self._left_open and not unless():
             try:
                 with patience.until(time.monotonic()):  # the next lease may come
@@ -136,8 +135,7 @@ class TargetWriter:
             except ClusterError as error:
                 if not error.retriable:
                     raise
-                pause = retry.SLOT.after(pause)
-                time.sleep(pause)
+                time.sleep(_ASK_SECONDS)
             else:
                 del self._left_open[0]
 

@@ -1,10 +1,10 @@
 """The steps before a connection can be used: TCP, TLS, versions, SASL.
 
-Functions, in that order: `open_line`, `negotiate`, `authenticate`. Each raises one
-clear error that names the cluster and the address. `Bearer` is SASL OAUTHBEARER (RFC
-7628) with the interface of kafka-python's mechanisms: a broker that refuses a token
-gives the reason in a response that looks like a success, and expects one more byte
-before it sends the error.
+Functions, in that order: `open_line`, `negotiate`, `authenticate`, and later
+`authenticate_again`. Each raises one clear error that names the cluster and the
+address. `Bearer` is SASL OAUTHBEARER (RFC 7628) with the interface of kafka-python's
+mechanisms: a broker that refuses a token gives the reason in a response that looks like
+a success, and expects one more byte before it sends the error.
 """
 
 from __future__ import annotations
@@ -174,6 +174,17 @@ def authenticate(
     return time.monotonic() + max(lifetime / 1000 * _RENEW_AT, _AGAIN_SECONDS)
 
 
+def authenticate_again(connection: Connection) -> None:
+    """On the same connection, so that nothing overtakes the requests in flight."""
+    idle = connection.idle
+    try:
+        connection.authenticate()
+    except UnreachableError:
+        if not idle:
+            raise
+        # The broker closed it while it was idle: the caller opens a new one.
+
+
 def _refused(config: ClusterConfig, where: str, said: str) -> AuthenticationError:
     if config.sasl_mechanism == "OAUTHBEARER":
         from mirror.clusters.auth import tokens  # noqa: PLC0415  rarely needed
@@ -229,14 +240,3 @@ def _words(answer: bytes) -> str:
             if said.get(key)
         )
     return " ".join(text.split())[:_MOST_WORDS] or "without a reason"
-
-
-def authenticate_again(connection: Connection) -> None:
-    """On the same connection, so that nothing overtakes the requests in flight."""
-    idle = connection.idle
-    try:
-        connection.authenticate()
-    except UnreachableError:
-        if not idle:
-            raise
-        # The broker closed it while it was idle: the caller opens a new one.
