@@ -12,6 +12,7 @@ import contextlib
 from dataclasses import dataclass, field, replace
 import os
 from typing import TYPE_CHECKING, Any, Self
+import uuid
 
 from mirror.clusters.cluster import Cluster
 from mirror.config.login_settings import for_tasks
@@ -31,9 +32,7 @@ if TYPE_CHECKING:
     from tests.harness.witness import Witness
 
 TARGET = "B"
-"""The target's alias; the source's is the caller's, and no other test's: flows of one
-source share their progress.
-"""
+"""The target's alias."""
 
 
 @dataclass(kw_only=True)
@@ -47,7 +46,10 @@ class SparklessFlow:
     target: str | Mapping[str, Any]
     topic: str
     """May be a pattern."""
-    alias: str
+    alias: str = field(default_factory=lambda: f"L{uuid.uuid4().hex[:6]}")
+    """The source's. No other test's, unless a test names one: flows of one source share
+    their progress.
+    """
     timeout: float = 30.0
     """For one request, in seconds."""
     settings: dict[str, Any] = field(default_factory=dict)

@@ -70,7 +70,6 @@ def _flow(source: str, target: str, topic: str) -> SparklessFlow:
         source=source,
         target=target,
         topic=topic,
-        alias=f"D{uuid.uuid4().hex[:6]}",
         timeout=5.0,
         settings={"on_recreated_topic": "continue", "on_loss": "continue"},
     )

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
-import uuid
 
 import pytest
 
@@ -84,7 +83,6 @@ def test_one_of_two_ways_is_slow_or_breaks(
             source=source,
             target=proxy.bootstrap,
             topic=topic_name,
-            alias=f"L{uuid.uuid4().hex[:6]}",
             timeout=5.0,
             settings={"exactly_once": exactly_once},
         ).own()

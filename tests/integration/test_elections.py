@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
-import uuid
 
 from confluent_kafka.admin import AdminClient, NewTopic
 import pytest
@@ -55,7 +54,6 @@ def test_the_retry_comes_with_the_election(
         source=cluster.bootstrap,
         target=target,
         topic=topic_name,
-        alias=f"L{uuid.uuid4().hex[:6]}",
     ).own()
     with Witness(target) as witness, flow.slot() as slot:
         witness.begin(flow.copy)

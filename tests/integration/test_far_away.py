@@ -5,7 +5,6 @@ from __future__ import annotations
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-import uuid
 
 import pytest
 
@@ -69,7 +68,6 @@ def _distance(
             source=far_source,
             target=far_target,
             topic=topic,
-            alias=f"W{uuid.uuid4().hex[:6]}",
             settings=settings,
         ).own()
         witness.begin(flow.copy)

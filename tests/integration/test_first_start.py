@@ -7,7 +7,6 @@ from dataclasses import dataclass
 import signal
 import time
 from typing import TYPE_CHECKING
-import uuid
 
 from confluent_kafka.admin import AdminClient, NewTopic
 import pytest
@@ -72,7 +71,6 @@ def flow(clusters: dict[str, PlaygroundCluster], topic_name: str) -> SparklessFl
         target=clusters["b"].bootstrap,
         topic=topic_name,
         # An alias of its own: the progress topic shows whether a flow ever ran.
-        alias=f"F{uuid.uuid4().hex[:8]}",
         settings={"start": "latest"},
     )
     create_topic(clusters["a"].bootstrap, topic_name, _PARTITIONS)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from typing import TYPE_CHECKING
-import uuid
 
 import pytest
 import structlog
@@ -50,7 +49,6 @@ def test_copies_re_created_behind_a_take_over_are_noticed(
         source=source,
         target=target,
         topic=topic_name,
-        alias=f"W{uuid.uuid4().hex[:6]}",
     ).own()
     with (
         Witness(target) as witness,

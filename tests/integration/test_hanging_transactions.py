@@ -12,7 +12,6 @@ import contextlib
 from dataclasses import dataclass, replace
 import signal
 from typing import TYPE_CHECKING, Any
-import uuid
 
 from confluent_kafka.admin import AdminClient, NewTopic
 from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
@@ -201,7 +200,6 @@ def stage(
             source=source,
             target=target,
             topic=topic_name,
-            alias=f"H{uuid.uuid4().hex[:6]}",
         )
         topics = {
             "copy": flow.copy,

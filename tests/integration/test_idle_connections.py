@@ -10,7 +10,6 @@ import contextlib
 from dataclasses import dataclass
 import time
 from typing import TYPE_CHECKING
-import uuid
 
 import psutil
 import pytest
@@ -74,7 +73,6 @@ def quiet(impatient: tuple[str, str], topic_name: str) -> Iterator[_Quiet]:
         source=source,
         target=target,
         topic=topic_name,
-        alias=f"I{uuid.uuid4().hex[:6]}",
     ).own()
     client = producer(source)
     with (

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import threading
 from typing import TYPE_CHECKING
-import uuid
 
 from confluent_kafka.admin import AdminClient, NewTopic
 import pytest
@@ -99,7 +98,6 @@ def test_a_leader_dies_while_a_loss_is_looked_into(
         source=cluster.bootstrap,
         target=target,
         topic=topic_name,
-        alias=f"L{uuid.uuid4().hex[:6]}",
     ).own()
     with (
         Witness(target) as witness,

@@ -6,7 +6,6 @@ from contextlib import closing
 import struct
 import time
 from typing import TYPE_CHECKING
-import uuid
 
 from confluent_kafka import Producer
 import pytest
@@ -91,9 +90,7 @@ def test_a_control_batch_without_records_ends_no_flow(
         segment_bytes=str(1 << 20),
         min_cleanable_dirty_ratio="0.0001",
     )
-    flow = SparklessFlow(
-        source=source, target=target, topic=topic_name, alias=f"C{uuid.uuid4().hex[:6]}"
-    ).own()
+    flow = SparklessFlow(source=source, target=target, topic=topic_name).own()
     client = Producer({"bootstrap.servers": source})
     sent: list[bytes] = []
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import time
 from typing import TYPE_CHECKING
-import uuid
 
 import pytest
 
@@ -52,7 +51,6 @@ def test_lost_beginnings_hold_up_no_neighbour(
             source=address,
             target=target,
             topic=topic_name,
-            alias=f"L{uuid.uuid4().hex[:6]}",
         ).own()
         witness.begin(flow.copy)
         with flow.slot() as slot:

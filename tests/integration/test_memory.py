@@ -5,7 +5,6 @@ from __future__ import annotations
 from contextlib import closing
 import struct
 from typing import TYPE_CHECKING, Any
-import uuid
 
 import pytest
 import zstandard
@@ -46,9 +45,7 @@ def test_worker_stays_below_one_gib(
     and never holds 1 GiB.
     """
     source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
-    flow = SparklessFlow(
-        source=source, target=target, topic=topic_name, alias=f"M{uuid.uuid4().hex[:6]}"
-    )
+    flow = SparklessFlow(source=source, target=target, topic=topic_name)
     create_topic(source, topic_name, partitions, **_LARGE)
     create_topic(target, flow.copy, partitions, **_LARGE)
     size = 1 << 20 if partitions == 4 else 100
@@ -104,9 +101,7 @@ def test_a_bomb_takes_no_gigabyte(
     neighbour continues. One within the bound is copied. The worker never holds 1 GiB.
     """
     source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
-    flow = SparklessFlow(
-        source=source, target=target, topic=topic_name, alias=f"M{uuid.uuid4().hex[:6]}"
-    )
+    flow = SparklessFlow(source=source, target=target, topic=topic_name)
     create_topic(source, topic_name, 2, max_message_bytes=str(1 << 20))
     create_topic(target, flow.copy, 2, max_message_bytes=str(256 << 20))
     flow.own()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from contextlib import closing
 from typing import TYPE_CHECKING
-import uuid
 
 from confluent_kafka.admin import AdminClient, NewTopic
 import pytest
@@ -59,7 +58,6 @@ def test_a_follower_in_the_rack_serves_until_it_dies(
         source=cluster.bootstrap,
         target=target,
         topic=topic_name,
-        alias=f"N{uuid.uuid4().hex[:6]}",
         timeout=10.0,
         settings={"rack": f"rack-{_NEAR}"},
     ).own()

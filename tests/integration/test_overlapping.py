@@ -12,7 +12,6 @@ import struct
 import threading
 import time
 from typing import TYPE_CHECKING
-import uuid
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
 import pytest
@@ -129,7 +128,6 @@ def test_one_of_several_transactions_fails(
             source=source,
             target=proxy.bootstrap,
             topic=topic_name,
-            alias=f"O{uuid.uuid4().hex[:6]}",
             timeout=2.0,
         ).own()
         names = {COPY: flow.copy, PROGRESS: flow.progress}

@@ -149,9 +149,11 @@ def test_listed_it_is_copied_byte_for_byte(clusters: Clusters) -> None:
     client.commit_transaction()
 
     flow = SparklessFlow(
-        source=a, target=b, topic=SCHEMAS, alias=f"A{uuid.uuid4().hex[:6]}",
+        source=a,
+        target=b,
+        topic=SCHEMAS,
         settings={"policy": "identity", "provenance": False, "least_partitions": 3},
-    ).own()  # fmt: skip
+    ).own()
     with Witness(b) as witness, flow.slot() as slot:
         witness.begin(SCHEMAS)
         copy_until(witness, slot, flow.lease(60), count=len(records), timeout=60)
@@ -184,7 +186,6 @@ def test_a_follower_answers_the_same(
         registry.delete(f"{topic_name}-value", 1)
         flow = SparklessFlow(
             source=source, target=target, topic=SCHEMAS,
-            alias=f"A{uuid.uuid4().hex[:6]}",
             settings={"policy": "identity", "provenance": False},
         ).own()  # fmt: skip
         lease = RunningLease(stack.enter_context(flow.slot()), flow.lease(300))
