@@ -176,7 +176,13 @@ def clusters(
 ) -> Iterator[Clusters]:
     """Clusters a and b, one node each, shared by the whole session."""
     running = pytestconfig.stash[_RUNNING]
-    with playground(("a", "b"), root=tmp_path_factory.mktemp("clusters")) as made:
+    # A stall of the machine must not fence brokers that no test restarts.
+    settings = {"broker.session.timeout.ms": "60000"}
+    with playground(
+        ("a", "b"),
+        root=tmp_path_factory.mktemp("clusters"),
+        settings=None if "MIRROR_TEST_BOOTSTRAP_A" in os.environ else settings,
+    ) as made:
         running.extend(made.values())
         yield made
         running.clear()

@@ -3,8 +3,8 @@
 Seeds are real ones of all kinds; a case is some mutations of one of them, its checksum
 made right again, and one decoder that has to find it right or damaged. A case follows
 from the run's seed and its own number alone, so `--seed S --first N --cases 1` repeats
-it. What is decoded ends at a page that cannot be read. Number and time of the case that
-is under way stand in the file `--state`, for a watchdog that sees crashes and hangs.
+it. What is decoded ends at a page that cannot be read. The number of the case that is
+under way stands in the file `--state`, for a watchdog that sees crashes and hangs.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 STATE = struct.Struct(">qd")
-"""The case under way, and when it was begun, monotonic seconds."""
+"""The case under way, and the seconds of CPU that the process had used before it."""
 MOST_GROWTH = 256 << 20
 """Bytes of memory that a run may take beside what its first cases took."""
 
@@ -736,7 +736,7 @@ def main() -> None:
     for number in range(chosen.first, chosen.first + chosen.cases):
         if number == chosen.first + _WARM_UP:
             before = _memory()
-        STATE.pack_into(state, 0, number, time.monotonic())
+        STATE.pack_into(state, 0, number, time.process_time())
         cases.run(number)
     growth = _memory() - (before or _memory())
     if growth > MOST_GROWTH:

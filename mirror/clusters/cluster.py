@@ -70,7 +70,7 @@ class Cluster:
         """Reach any broker and learn about the others.
 
         Raises:
-            UnreachableError: no bootstrap server answers.
+            UnreachableError: no bootstrap server answers, or none names a broker.
             AuthenticationError: one answered and refused us.
             ClusterChangedError: one answered that belongs to another cluster.
         """
@@ -164,9 +164,7 @@ class Cluster:
         """A connection to any broker that answers, doubted ones last. If no known
         broker answers, the bootstrap servers are asked again.
         """
-        refusal: ClusterError = UnreachableError(
-            f"cluster {self.alias}: no broker is known"
-        )
+        refusals: list[ClusterError] = []
         for again in (False, True):
             if again:
                 self.connect()
@@ -175,10 +173,10 @@ class Cluster:
                     return self.connection(node)
                 except UnreachableError as error:
                     self.doubt(node)
-                    refusal = error
+                    refusals.append(error)
                 except AuthenticationError as error:
-                    refusal = error
-        raise refusal
+                    refusals.append(error)
+        raise refusals[-1]
 
     def _in_turn(self) -> list[int]:
         """All brokers, shuffled; doubted ones last."""
@@ -386,6 +384,10 @@ class Cluster:
         self.controller = answer.controller_id
         if answer.brokers:
             self._brokers = {b.node_id: (b.host, b.port) for b in answer.brokers}
+        if not self._brokers:
+            raise UnreachableError(
+                f"cluster {self.alias} answers but counts no broker as alive"
+            )
 
 
 def _metadata_request(names: Iterable[str] | None) -> MetadataRequest:

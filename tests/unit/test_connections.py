@@ -249,3 +249,19 @@ def test_a_session_that_ends_on_a_dead_connection_is_no_error(
     broker.hang_up()
     _end_has_come(used)
     assert cluster.connection(1) is not used
+
+
+def test_a_cluster_that_names_no_broker_is_not_reached() -> None:
+    """Brokers that its controller does not count as alive are in no answer: the error
+    says so, and once one is named the same cluster connects.
+    """
+    with Broker() as broker:
+        config = ClusterConfig.model_validate(
+            {"alias": "A", "bootstrap_servers": broker.address}
+        )
+        with closing(Cluster(config)) as cluster:
+            broker.names = []
+            with pytest.raises(UnreachableError, match="A answers but"):
+                cluster.connect()
+            broker.names = [broker]
+            assert cluster.connect().nodes == (1,)
