@@ -140,6 +140,12 @@ class SupersededError(FencedError):
     """A newer run of the flow is active; this one must stop for good."""
 
 
+class LeftOpenError(MirrorError):
+    """A transaction of another slot is open in a copy; a new run has to end it."""
+
+    retriable = True
+
+
 class OutdatedRoleError(FencedError):
     """The flow rests since a later role of the pair that feeds its target."""
 

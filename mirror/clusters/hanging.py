@@ -7,8 +7,8 @@ records as well.
 Main function: `complete`, which gets the missing markers written. A transaction that is
 still open after its producer id was taken over is such a one. Its partitions are added
 to one more transaction, which writes nothing and ends as the first one did: the
-producer knows how, or an `OutcomeSearch` finds out. `ask` and `read` look for what is
-open without waiting.
+producer knows how, or an `OutcomeSearch` finds out. `has_ended` asks about one of
+another producer; `ask` and `read` look for what is open without waiting.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from kafka.protocol.admin import (
     DescribeProducersRequest,
     DescribeProducersResponse,
+    DescribeTransactionsRequest,
 )
 
 from mirror.clusters import codes
@@ -84,6 +85,10 @@ class HangingLook:
     hanging: tuple[Hanging, ...] = ()
     unseen: Mapping[TopicPartition, str] = field(default_factory=dict)
     """Partitions whose leader did not tell what is open there, with the reason."""
+    others: Mapping[tuple[int, int], Sequence[TopicPartition]] = field(
+        default_factory=dict
+    )
+    """What other producers have open there, by producer id and epoch."""
 
 
 class OutcomeSearch(Protocol):
@@ -133,7 +138,12 @@ def complete(
                     refused=refused,
                 )
             )
-    return HangingLook(hanging=tuple(found), unseen=unseen)
+    ids = {each for producer in producers for each in producer.ids}
+    return HangingLook(
+        hanging=tuple(found),
+        unseen=unseen,
+        others={of: where for of, where in left_open.items() if of[0] not in ids},
+    )
 
 
 def _outcome(
@@ -151,6 +161,34 @@ def _outcome(
     if known is None and search is not None and producer.v2:
         return search.was_committed(producer_id, epoch, left_open)
     return known
+
+
+def has_ended(cluster: Cluster, name: str, producer_id: int, epoch: int) -> bool:
+    """Whether the coordinator has done with a transaction, so that what is open of it
+    stays so; without transactions v2 perhaps only once it has none under way.
+
+    Raises:
+        ClusterError: the coordinator does not answer, or refuses.
+    """
+    if not cluster.speaks(DescribeTransactionsRequest.API_KEY, 0):
+        return False
+    answer = cluster.call(
+        DescribeTransactionsRequest(transactional_ids=[name]),
+        node=cluster.transaction_coordinator(name),
+    )
+    (shown,) = answer.transaction_states
+    if shown.error_code == codes.TRANSACTIONAL_ID_NOT_FOUND:
+        return True
+    if shown.error_code != codes.NONE:
+        what = f"cluster {cluster.alias}: asking about {name}"
+        raise codes.error_for(shown.error_code, what)
+    if shown.producer_id != producer_id:
+        return True
+    ends = shown.transaction_state.startswith("Prepare")
+    if ends or shown.transaction_state == "Ongoing":
+        # The end of a transaction may have raised its epoch already.
+        return bool(shown.producer_epoch > epoch + ends)
+    return bool(shown.producer_epoch >= epoch)
 
 
 def ask(cluster: Cluster, leader: int, names: Numbers) -> Pending | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from mirror.clusters import hanging
+from mirror.clusters import codes, hanging
 from mirror.clusters.transactions import Producer
 from mirror.driver import parts
 from mirror.errors import UnreachableError
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from mirror.clusters.cluster import Cluster
     from mirror.config.schema import FlowConfig
     from mirror.driver.generation import Generation
-    from mirror.offsets.progress import Progress
 
 TopicPartition = tuple[str, int]
 
 _PATIENCE_SECONDS = 10.0
+_GONE = codes.UNKNOWN_TOPIC_OR_PARTITION
 _PAUSE_SECONDS = 0.2
 
 
@@ -37,10 +37,10 @@ def fence_slots(
     target: Cluster,
     made: Generation,
     owner: Producer | None,
-    known: Progress,
+    copied: Iterable[TopicPartition],
 ) -> dict[int, str]:
     """Take over every id that a run of the flow, or of its part, may hold; without
-    exactly-once there is no `owner`, and nothing to fence. `known`: what was copied.
+    exactly-once there is no `owner`, and nothing to fence. `copied`: source partitions.
     Returns the producer ids, with their transactional ids.
 
     Raises:
@@ -55,7 +55,7 @@ def fence_slots(
         for transactional_id in transactional_ids(flow.name, slot, part)
     ]
     # The owner writes to copies as well, for repairs.
-    complete_transactions(flow, target, [owner, *fenced], known.positions)
+    complete_transactions(flow, target, [owner, *fenced], copied)
     return {pid: str(each.transactional_id) for each in fenced for pid in each.ids}
 
 
@@ -66,7 +66,7 @@ def complete_transactions(
     copied: Iterable[TopicPartition] = (),
 ) -> None:
     """End what earlier transactions left open, right after fencing: the cluster forgets
-    how the last transaction of a fenced id ended.
+    how the last transaction of a fenced id ended. A copy that is not there is left out.
 
     Raises:
         UnreachableError: something may be open where the flow keeps its state.
@@ -84,6 +84,7 @@ def complete_transactions(
     deadline = time.monotonic() + _PATIENCE_SECONDS
     while True:
         topics = target.topics({topic for topic, _ in partitions})
+        partitions = {each for each in partitions if topics[each[0]].error != _GONE}
         looked = hanging.complete(target, producers, topics, partitions, search=search)
         for each in looked.hanging:
             import structlog  # noqa: PLC0415  a switch need not wait for it

@@ -138,7 +138,7 @@ class Leases:
         self._took = took
         self._owned = terms.owned
         self._task = RelayTask(
-            plan=replace(plan, former_ids=terms.owned.former_ids),
+            plan=replace(plan, slot_ids=terms.owned.slot_ids),
             wakeup=self.wakeup.address,
             wakeup_token=self.wakeup.token,
             log_settings=log_settings,
@@ -176,7 +176,7 @@ class Leases:
     def go_by(self, plan: LeasePlan, log_settings: Settings) -> None:
         """Use this plan from now on: slots restart under the same generation."""
         self._flow = plan.flow
-        plan = replace(plan, former_ids=self._owned.former_ids)
+        plan = replace(plan, slot_ids=self._owned.slot_ids)
         self._task = replace(self._task, plan=plan, log_settings=log_settings)
         self.wakeup.send()
 

@@ -32,10 +32,10 @@ from mirror.offsets import progress, runs, starting
 from mirror.offsets.progress import Position
 from mirror.recovery import losses, pauses
 from mirror.relay.endings import Endings
-from mirror.relay.target import owner_id, transactional_ids
+from mirror.relay.target import owner_id
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from mirror.clusters.cluster import Cluster
     from mirror.clusters.transactions import Producer
@@ -55,8 +55,8 @@ class Owned:
     run: str
     """Names the run, as `Lease.generation`."""
     generation: Generation
-    former_ids: Mapping[int, str]
-    """As of `LeasePlan`: what they left open, slots end where the driver could not."""
+    slot_ids: Mapping[int, str]
+    """As of `LeasePlan`."""
 
 
 def take_ownership(  # noqa: PLR0913  all that a run begins with
@@ -89,17 +89,12 @@ def take_ownership(  # noqa: PLR0913  all that a run begins with
         copies_from=source.cluster_id,
         epoch=epoch,
         instance=instance,
+        partitions=partitions,
     )
-    ours = {
-        each
-        for slot in range(slots)
-        for each in transactional_ids(flow.name, slot, flow.part)
-    }
-    former = {pid: name for pid, name in fenced.items() if name not in ours}
 
     def owned(generation: Generation) -> Owned:
         run = generation.run_of(flow.part)
-        return Owned(run=run, generation=generation, former_ids=former)
+        return Owned(run=run, generation=generation, slot_ids=fenced)
 
     if parts.has_begun(flow, made):
         return owned(made)
@@ -274,7 +269,7 @@ def make_topics(flow: FlowConfig, target: Cluster) -> None:
         )
 
 
-def _fence(
+def _fence(  # noqa: PLR0913  all that a run begins with
     flow: FlowConfig,
     target: Cluster,
     *,
@@ -283,13 +278,15 @@ def _fence(
     copies_from: str = "",
     epoch: int | None = None,
     instance: Instance | None = None,
+    partitions: Iterable[TopicPartition] = (),
 ) -> tuple[Generation, Producer | None, Mapping[int, str]]:
     """Write a new generation, then fence every run with an earlier one.
 
     Returns the generation, the owner to write with, and the producer ids of slots that
     are fenced, with their transactional ids; without exactly-once there is no owner,
     and nothing is fenced. `copies_from` is the source's cluster id, which must be the
-    same as in earlier runs; of a later role than `epoch` there may be no note.
+    same as in earlier runs; of a later role than `epoch` there may be no note. In the
+    copies of these source `partitions` something may be open, even without progress.
     """
     owner, topic = None, progress.topic_name(flow.source)
     if instance is not None:  # before it disturbs who may be writing
@@ -304,7 +301,7 @@ def _fence(
         committed = _committed(target, topic)
     else:
         # Transactions of other parts may hide it: wait for them, once ours have ended.
-        fence_slots(flow, target, earlier, owner, known)
+        fence_slots(flow, target, earlier, owner, known.positions)
         committed = Generation.parse(progress.read_proven(target, topic).generation)
     if copies_from and committed.source_id not in {"", copies_from}:
         raise ClusterChangedError(
@@ -331,7 +328,8 @@ def _fence(
         source_id=copies_from or committed.source_id,
     )
     _write(target, {topic: [made.encoded()]}, owner)
-    fenced = fence_slots(flow, target, made, owner, known)
+    copied = {*known.positions, *(partitions if known.generation else ())}
+    fenced = fence_slots(flow, target, made, owner, copied)
     if instance is not None:
         reselected = parts.reselected(instance.flow, made)
         if reselected is not made:

@@ -32,9 +32,9 @@ class LeasePlan:
     """Aliases of the clusters that the configured flows copy to the source."""
     service: uuid.UUID = NO_ID
     """Identifies the service process whose counters the flow's records add to."""
-    former_ids: Mapping[int, str] = field(default_factory=dict)
-    """Producer ids of slots that earlier runs had and this one does not, with their
-    transactional ids."""
+    slot_ids: Mapping[int, str] = field(default_factory=dict)
+    """Producer ids of slots, of this run and of earlier ones, as the driver found them,
+    with their transactional ids."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

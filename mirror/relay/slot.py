@@ -86,9 +86,7 @@ class Slot:
             rack=flow.rack or "", linger_ms=longest_linger_ms(flow),
         )  # fmt: skip
         records = TransactionRecords.of(flow.source, flow.separator)
-        self._writer = TargetWriter(
-            self._target, records, flow, slot=number, former_ids=plan.former_ids
-        )
+        self._writer = TargetWriter(self._target, records, flow, slot=number)
         self._faults = Faults()
         self._elections = Elections(to_source())
         self._tally = Tally(
@@ -109,8 +107,9 @@ class Slot:
         """Whether the next take-over follows an error, or a start; else it only gives
         partitions that were set aside another chance."""
         self._survey = TakeOverSurvey(
-            flow, self._source, self._target, self._writer, records, log=self._log
-        )
+            flow, self._source, self._target, self._writer, records,
+            slot_ids=plan.slot_ids, log=self._log,
+        )  # fmt: skip
         self._suspicions = Suspicions(
             flow, self._source, self._reader, Inquiry(to_source()), tally=self._tally
         )

@@ -17,15 +17,16 @@ from mirror.errors import SupersededError, UnreachableError
 from mirror.offsets import progress
 from mirror.relay.faults import obstacle
 from mirror.relay.gaps import remade
+from mirror.relay.left_open import left_by_others
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
-    from collections.abc import Set as AbstractSet
+    from collections.abc import Collection, Iterable, Mapping
     import uuid
 
     import structlog
 
     from mirror.clusters.cluster import Cluster
+    from mirror.clusters.hanging import Hanging
     from mirror.clusters.topics import Topic
     from mirror.config.schema import FlowConfig
     from mirror.offsets.progress import Position, Progress
@@ -139,13 +140,16 @@ class TakeOverSurvey:
         writer: TargetWriter,
         records: TransactionRecords,
         *,
+        slot_ids: Mapping[int, str],
         log: structlog.stdlib.BoundLogger,
     ) -> None:
+        """`slot_ids`: as of `LeasePlan`."""
         self._flow = flow
         self._source = source
         self._target = target
         self._writer = writer
         self._records = records
+        self._slot_ids = slot_ids
         self._log = log
         self._closed: dict[TopicPartition, str] = {}
 
@@ -154,24 +158,39 @@ class TakeOverSurvey:
 
         Raises:
             SupersededError: a newer run of the flow is active.
+            LeftOpenError: a new run has to begin.
             MirrorError: a cluster does not answer, or refuses, or a transaction is open
                 where the flow keeps its state.
         """
         names = {each.target_topic for each in wanted}
-        partitions = {(each.target_topic, each.partition) for each in wanted}
-        partitions.update(self._records.partitions)
+        copies = {(each.target_topic, each.partition) for each in wanted}
         if (dead := self._flow.dead_letter_topic) is not None:
             names.add(dead)
         target_topics = self._target.topics({*names, *self._records.topics})
         dead_letters = set()
         if dead is not None:
             dead_letters = {(dead, number) for number in target_topics[dead].leaders}
-        self._complete_transactions(target_topics, partitions, dead_letters)
+        told = set(self._closed.values())
+        search = self._records.search(self._target, dead_letters)
+        looked = self._writer.complete(
+            target_topics, {*copies, *self._records.partitions, *dead_letters}, search
+        )
+        self._closed = dict(looked.unseen)
+        self._close(looked.hanging, told)
+        for key in self._records.partitions:
+            if reason := self._closed.get(key):
+                raise UnreachableError(reason)
         known = progress.read_proven(self._target, self._records.progress[0])
         if known.run_of(self._flow.part) != lease.generation:
             raise SupersededError(
                 f"flow {self._flow.label}: a newer run of the flow is active"
             )
+        left = left_by_others(
+            *(self._target, self._slot_ids, looked.others, search),
+            copies=copies,
+            dead_letters=dead_letters,
+        )
+        self._close(left, told)
         return Found(
             progress=known,
             target_topics=target_topics,
@@ -182,22 +201,12 @@ class TakeOverSurvey:
             leaders_check=self._source.speaks(fetch.API_KEY, fetch_by_id.VERSION),
         )
 
-    def _complete_transactions(
-        self,
-        topics: Mapping[str, Topic],
-        partitions: AbstractSet[TopicPartition],
-        dead_letters: AbstractSet[TopicPartition],
-    ) -> None:
-        """End earlier transactions in partitions that still have them open."""
-        search = self._records.search(self._target, dead_letters)
-        looked = self._writer.complete(topics, partitions | dead_letters, search)
-        known, self._closed = set(self._closed.values()), dict(looked.unseen)
-        for each in looked.hanging:
-            if each.text not in known:
+    def _close(self, hanging: Iterable[Hanging], told: Collection[str]) -> None:
+        """Write nothing where a transaction stays open: the next commit or abort would
+        also end that one. `told`: what the log says already.
+        """
+        for each in hanging:
+            if each.text not in told:
                 self._log.warning("transaction left open", what=each.text)
             if not each.ended:
-                # The next commit or abort would also end what is open there.
                 self._closed |= dict.fromkeys(each.partitions, each.text)
-        for key in self._records.partitions:
-            if reason := self._closed.get(key):
-                raise UnreachableError(reason)

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from itertools import cycle
 import math
 import time
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from mirror import patience
@@ -83,15 +82,12 @@ class TargetWriter:
         flow: FlowConfig,
         *,
         slot: int,
-        former_ids: Mapping[int, str] = MappingProxyType({}),
     ) -> None:
-        """`former_ids`: as of `LeasePlan`."""
         ids: Sequence[str | None] = (None,)
         if flow.exactly_once:
             ids = transactional_ids(flow.name, slot, flow.part)
         self._cluster = cluster
         self._timeout_ms = int(flow.transaction_timeout_seconds * 1000)
-        self._former_ids = former_ids
         self._producers = [self._producer(each) for each in ids]
         self.quota = Quota()
         """How much to write at a time."""
@@ -159,34 +155,15 @@ class TargetWriter:
         """
         if self._producers[0].transactional_id is None:
             return HangingLook()
-        producers = [*self._producers, *self._former(topics, partitions)]
         looked = hanging.complete(
-            self._cluster, producers, topics, partitions, search=search
+            self._cluster, self._producers, topics, partitions, search=search
         )
-        ids = {each.transactional_id: each.producer_id for each in producers}
+        ids = {each.transactional_id: each.producer_id for each in self._producers}
         for each in looked.hanging:
             if each.ended:
                 name = each.transactional_id
                 self._endings.expect(name, ids[name], each.partitions, topics)
         return looked
-
-    def _former(
-        self, topics: Mapping[str, Topic], partitions: Collection[TopicPartition]
-    ) -> list[Producer]:
-        """Those of slots that the run no longer has that left something open here. The
-        driver fenced them, but not every partition had a leader then.
-        """
-        if not self._former_ids:
-            return []
-        asked = hanging.by_leader(topics, partitions)
-        left_open, _ = hanging.open_in(self._cluster, asked)
-        ids = {pid for pid, _ in left_open} & self._former_ids.keys()
-        producers = [
-            self._producer(name) for name in {self._former_ids[pid] for pid in ids}
-        ]
-        for each in producers:
-            each.take_over()
-        return producers
 
     def _producer(self, transactional_id: str | None) -> Producer:
         return Producer(

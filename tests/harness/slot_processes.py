@@ -24,7 +24,7 @@ import psutil
 
 from mirror.clusters.transactions import Producer
 from mirror.driver import ownership
-from mirror.errors import FencedError, SupersededError
+from mirror.errors import FencedError, LeftOpenError, SupersededError
 from mirror.offsets import progress, starting
 from mirror.relay.copier import CREDIT_SECONDS
 from mirror.relay.slot import Slot
@@ -163,8 +163,8 @@ class _OwnProcess:
             os.kill(self.pid, signal.SIGCONT)
 
     def how_it_ended(self, timeout: float = PATIENCE_SECONDS) -> str:
-        """`done` (or asked to end), `fenced`, `superseded`; empty if it was killed, or
-        still runs.
+        """`done` (or asked to end), `fenced`, `superseded` or `left open`; empty if it
+        was killed or still runs.
         """
         self._process.join(timeout * crowd())
         assert self._process.exitcode in {None, 0, -signal.SIGKILL}
@@ -292,6 +292,8 @@ def _run(task: _Task, wakeup: Any, peak: Any, result: Any) -> None:
         result.put("superseded")
     except FencedError:
         result.put("fenced")
+    except LeftOpenError:
+        result.put("left open")
     finally:
         slot.close()
         peak.put(peak_memory())

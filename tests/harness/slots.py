@@ -162,7 +162,7 @@ class SparklessFlow:
             target=writes,
             source_id=source.cluster_id,
             target_id=target.cluster_id,
-            former_ids=owned.former_ids,
+            slot_ids=owned.slot_ids,
         )
 
     def lease(

@@ -429,15 +429,20 @@ def test_other_partitions_tell_how_it_ended(
     on.check()
 
 
-@pytest.mark.parametrize("committed", cases([True, False], some=[True]))
-def test_a_slot_that_the_flow_no_longer_has(
+@pytest.mark.parametrize(
+    ("slots", "committed"),
+    cases([(1, True), (1, False), (2, True), (2, False)], some=[(1, True), (2, False)]),
+)
+def test_what_another_slot_left_open(
     stage: Callable[[set[str]], Stage],
     start_slot: Callable[..., SlotProcess],
     monkeypatch: pytest.MonkeyPatch,
+    slots: int,
     committed: bool,
 ) -> None:
-    """What a slot has left open that no later run has is ended, too, although its
-    partition has no leader when that run begins.
+    """What a slot has left open in a partition that another one has in the next run, as
+    the first of `slots`, is ended, although the partition has no leader when that run
+    begins. The other slot takes over no id but its own: it makes one more run begin.
     """
     monkeypatch.setattr(former_runs, "_PATIENCE_SECONDS", 0.5)
     on = replace(stage({"copy"}), slot=1)
@@ -446,11 +451,16 @@ def test_a_slot_that_the_flow_no_longer_has(
         on.flow, slot=1, partitions=[0], signal_at=_stop_late(committed=committed)
     )
     on.leave_open(slot, committed=committed)
-    on.flow.own(led=False)
+    on.flow.own(slots=slots, led=False)
     assert on.state() == "EMPTY"
-    start_slot(on.flow)
+    before = on.described().producer_epoch
+    other = start_slot(on.flow)
     on.load.send(100, partition=1)
     on.target.start(on.victim)
+    assert other.how_it_ended() == "left open"
+    assert on.described().producer_epoch == before
+    on.flow.own(slots=slots)
+    start_slot(on.flow)
     wait_for(on.copied, pause=0.5)
     on.check()
 

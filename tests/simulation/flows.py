@@ -206,7 +206,7 @@ class SimulatedFlow:
                 target=self.config.clusters[TARGET],
                 source_id=source.cluster_id,
                 target_id=target.cluster_id,
-                former_ids=owned.former_ids,
+                slot_ids=owned.slot_ids,
             )
             workers: dict[int, _Worker] = {}
             credit = Credit(possible=True)  # at least once: see `_lease`
@@ -233,10 +233,19 @@ class SimulatedFlow:
                 if number % 3 == 0:
                     # Topics grow, and are made again under the same name, and
                     # partitions move from slot to slot.
-                    newest = self._assignments(source, target)
+                    newest = self._look(source, target) or newest
                     first = self.world.random.randrange(slots)
                     newest = newest[first:] + newest[:first]
                 self.world.sleep(self.world.random.choice(_GAPS))
+
+    def _look(self, source: Cluster, target: Cluster) -> tuple[Assignment, ...]:
+        """New assignments; none if a cluster does not answer, which ends no run."""
+        try:
+            return self._assignments(source, target)
+        except ClusterError as error:
+            name = self.world.process.name
+            self.world.note(f"{name}: looking for topics failed: {error}")
+            return ()
 
     def _assignments(self, source: Cluster, target: Cluster) -> tuple[Assignment, ...]:
         found = topics.select(source, self.flow).topics

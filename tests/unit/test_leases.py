@@ -69,7 +69,7 @@ def _leases(
         flow=FlowConfig(source="A", target="B", exactly_once=exactly_once),
         source=sides[0], target=sides[1], source_id="a", target_id="b",
     )  # fmt: skip
-    owned = Owned(run="g", generation=Generation(), former_ids={})
+    owned = Owned(run="g", generation=Generation(), slot_ids={})
     nothing = cast("Any", None)
     return Leases(
         cast("Any", _Query()),

@@ -72,7 +72,7 @@ class WayHome:
             target=clusters[stage.flow.target],
             source_id=source.cluster_id,
             target_id=target.cluster_id,
-            former_ids=owned.former_ids,
+            slot_ids=owned.slot_ids,
         )
         self._wakeup, self._waker = os.pipe()
         self._thread.start()
