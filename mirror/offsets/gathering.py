@@ -14,6 +14,7 @@ import itertools
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
+from mirror.errors import CorruptBatchError
 from mirror.offsets import runs
 
 if TYPE_CHECKING:
@@ -38,7 +39,8 @@ def gather(
     of late records. Those of a partition are in order. `only` as for `runs.decode`.
 
     Raises:
-        CorruptBatchError: as `runs.decode`.
+        CorruptBatchError: as `runs.decode`; it says where. What follows may be
+            skipped: begin again.
     """
     # A reader that breaks off goes on behind the last answer: so none waits here.
     for answer in answers:
@@ -53,12 +55,15 @@ def _of_answer(
     values = _Values()
     for at, batch in itertools.groupby(found, key=itemgetter(0)):
         some = list(batch)
-        entries = [
-            each
-            for _, _, value in some
-            for each in values.entries(value)
-            if only is None or only(each.topic)
-        ]
+        try:
+            entries = [
+                each
+                for _, _, value in some
+                for each in values.entries(value)
+                if only is None or only(each.topic)
+            ]
+        except CorruptBatchError as error:
+            raise _damaged(error, at) from error
         topics = {each.topic: each.identity for each in entries}
         alone = len(topics) < len(entries) or any(key for _, key, _ in some)
         if batches and (
@@ -104,11 +109,18 @@ class _Values:
 def _one_by_one(
     at: int, some: Iterable[Record], only: Callable[[str], bool] | None
 ) -> Iterator[tuple[int, Block, bool]]:
-    for _, key, value in some:
-        for block in runs.decode(value, only=only):
-            yield at, block, False
-        for block in runs.decode(key, only=only) if key else ():
-            yield at, block, True
+    try:
+        for _, key, value in some:
+            for block in runs.decode(value, only=only):
+                yield at, block, False
+            for block in runs.decode(key, only=only) if key else ():
+                yield at, block, True
+    except CorruptBatchError as error:
+        raise _damaged(error, at) from error
+
+
+def _damaged(error: CorruptBatchError, at: int) -> CorruptBatchError:
+    return CorruptBatchError(f"{error} (offset {at})")
 
 
 def _together(parts: _Parts) -> Iterator[tuple[int, Block, bool]]:

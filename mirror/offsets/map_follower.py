@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mirror.batches.reading import TopicReader
-from mirror.errors import RecreatedError
+from mirror.errors import CorruptBatchError, RecreatedError
 from mirror.offsets import kept_index, runs
 from mirror.offsets.gathering import gather
 from mirror.offsets.kept_index import MapIndex
@@ -62,6 +62,7 @@ class MapFollower:
 
         Raises:
             ClusterError: the target does not answer, or there is no map.
+            CorruptBatchError: a record of the map is damaged.
         """
         if not self._recalled:
             self._recall()
@@ -71,6 +72,10 @@ class MapFollower:
         except RecreatedError:
             self._begin()
             self._read_on(wait=wait)
+        except CorruptBatchError:
+            self._begin()  # the reader would go on behind it
+            self._recalled = False
+            raise
         for track in self.tracks.values():
             track.forget(self.reader.start)
 

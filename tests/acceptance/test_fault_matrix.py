@@ -191,7 +191,7 @@ FAULTS = [
         fault="target: the progress topic has too few replicas in sync",
         strike=strikes.short_of_replicas(strikes.progress_of),
         ours=True,
-        reason="NOT_ENOUGH_REPLICAS",
+        reason="mirror-progress.S.internal",
         alert=_LATE,
         alone="own",
     ),
@@ -364,7 +364,7 @@ FAULTS = [
     Cell(
         fault="mirror: workers are suspended",
         strike=strikes.workers_suspended,
-        alert=_LATE,
+        alert="MirrorLagBudgetBurn",
     ),
     Cell(
         fault="mirror: the service is killed, but not its workers",
@@ -394,13 +394,20 @@ FAULTS = [
         alone="own",
         strike=strikes.damaged(strikes.pauses_of, lambda lab: lab.flow),
         reason="the pauses have version None",
-        alert="MirrorJobFailing",
+        alert="MirrorFlowDown",
     ),
     Cell(
         fault="mirror: a damaged record in its standby topic",
         alone="own",
         strike=strikes.damaged(strikes.standby_of, lambda lab: f"ends/{lab.topic}"),
         reason="job standby:",
+        alert="MirrorJobFailing",
+    ),
+    Cell(
+        fault="mirror: a damaged record in its offset map",
+        alone="own",
+        strike=strikes.map_damaged,
+        reason="the offset map has a record of version",
         alert="MirrorJobFailing",
     ),
     Cell(

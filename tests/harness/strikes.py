@@ -566,7 +566,7 @@ def standby_of(lab: Lab) -> str:
 
 @contextmanager
 def own_topics_damaged(lab: Lab) -> Iterator[None]:
-    """Somebody writes what mirror cannot read to its own topics, except progress."""
+    """Somebody writes what mirror cannot read to topics that it need not read."""
     with _admin(lab.target) as admin:
         names = [
             name
@@ -574,7 +574,7 @@ def own_topics_damaged(lab: Lab) -> Iterator[None]:
             if name.endswith(".internal") and lab.alias in name
         ]
     names.remove(progress_of(lab))
-    assert map_of(lab) in names
+    names.remove(map_of(lab))
     client = producer(lab.target.bootstrap)
     for name in names:
         for key in (b"", b"\x00", b"\xff" * 40, b'{"a":', b"x"):
@@ -584,6 +584,21 @@ def own_topics_damaged(lab: Lab) -> Iterator[None]:
     lab.mirror.kill_workers()  # the next ones read all of it
     yield
     print("own topics", names)
+
+
+@contextmanager
+def map_damaged(lab: Lab) -> Iterator[None]:
+    """Somebody writes to the offset map what is none of its records. Then the map's
+    records up to that one are deleted.
+    """
+    place = (lab.target.admin_bootstrap, map_of(lab))
+    client = producer(place[0])
+    client.produce(place[1], key=b"", value=b'{"version": 1}', partition=0)
+    assert client.flush(30) == 0
+    try:
+        yield
+    finally:
+        delete_records(*place, end_offsets(*place)[0])
 
 
 @contextmanager
