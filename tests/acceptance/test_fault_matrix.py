@@ -394,7 +394,7 @@ FAULTS = [
         alone="own",
         strike=strikes.damaged(strikes.pauses_of, lambda lab: lab.flow),
         reason="the pauses have version None",
-        alert="MirrorFlowDown",
+        alert="MirrorFlowDown MirrorJobFailing",  # whether a run begins meanwhile
     ),
     Cell(
         fault="mirror: a damaged record in its standby topic",

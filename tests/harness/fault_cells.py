@@ -120,7 +120,8 @@ class Cell:
     reason: str = ""
     """Words of the reason that status gives. Empty: the fault need not show."""
     alert: str = ""
-    """The alert that fires if the fault lasts as long as its rule waits."""
+    """The alert that fires if the fault lasts as long as its rule waits; of several,
+    one."""
     calm: bool = False
     """Whether no alert may fire."""
     source: Mapping[str, Any] | None = None
@@ -273,7 +274,7 @@ def _look(
         if found["state"] == "firing" and ours:
             alerts.add(found["labels"]["alertname"])
     shown = any(cell.reason in reason for _, reason in seen) or not cell.reason
-    return shown and (not cell.alert or cell.alert in alerts)
+    return shown and (not cell.alert or not alerts.isdisjoint(cell.alert.split()))
 
 
 def _is_ours(labels: Mapping[str, str], lab: Lab) -> bool:
