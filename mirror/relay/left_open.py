@@ -41,18 +41,16 @@ def left_by_others(
         LeftOpenError: a run that begins can end one of them.
         ClusterError: the target does not answer, or the search cannot look.
     """
-    # Else one that goes on may look like one that was left open: all slots write here.
     by_epoch = target.feature("transaction.version") >= 2
+    # All slots write dead letters. Without an epoch of its own, a transaction that has
+    # just begun there would look like one that was left open.
     partitions = copies | dead_letters if by_epoch else copies
     found: Open = {
         of: kept
         for of, where in others.items()
-        if of[0] in slot_ids and (kept := sorted(partitions.intersection(where)))
-    }
-    found = {
-        of: where
-        for of, where in found.items()
-        if hanging.has_ended(target, slot_ids[of[0]], *of)
+        if of[0] in slot_ids
+        and (kept := sorted(partitions.intersection(where)))
+        and hanging.has_ended(target, slot_ids[of[0]], *of)
     }
     left = []
     for of, where in _still(target, found).items():  # else it ended just now
