@@ -295,11 +295,12 @@ class Producer:
 
         Raises:
             PartitionError: one of them refuses us; none of them got the marker.
+            FencedError: another owner took over.
             ClusterError: the outcome is unknown: look again.
         """
         if not committed:
             self.add_partitions(keys)
-            self.take_over()
+            self.retake()
             return
         connection = self._cluster.connection(self._coordinator, _PURPOSE)
         # If we died in between, the transaction would abort.

@@ -27,7 +27,7 @@ from mirror.clusters.hanging import HangingLook
 from mirror.clusters.topics import NO_ID
 from mirror.clusters.transactions import Producer
 from mirror.driver import former_runs
-from mirror.errors import ClusterError
+from mirror.errors import ClusterError, FencedError
 from mirror.offsets import log_search, runs
 from mirror.offsets.markers import MarkerSearch
 from mirror.offsets.progress import Position, encode
@@ -737,3 +737,37 @@ def test_a_commit_that_is_lost_on_the_way_is_asked_for_again(
         lambda: _described(bootstrap, topic_name).state.name == "COMPLETE_COMMIT",
         pause=_ASKING_SECONDS,
     )
+
+
+def test_an_owner_that_was_replaced_undoes_nothing(
+    clusters: dict[str, PlaygroundCluster],
+    topic_name: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """While it adds a partition in order to abort what is open there, another owner
+    takes over. It stops, and leaves that owner's transaction alone.
+    """
+    bootstrap = clusters["b"].bootstrap
+    create_topic(bootstrap, topic_name)
+    with connected(bootstrap) as cluster:
+        first, second = (
+            Producer(
+                cluster, transactional_id=topic_name, transaction_timeout_ms=30_000
+            )
+            for _ in range(2)
+        )
+        first.take_over()
+        added = first.add_partitions
+
+        def add_late(keys: list[tuple[str, int]]) -> None:
+            added(keys)
+            second.take_over()
+            batch = records.encode([(b"k", b"v")])
+            write(cluster, {topic_name: [batch]}, second)
+
+        monkeypatch.setattr(first, "add_partitions", add_late)
+        with pytest.raises(FencedError):
+            first.end_also([(topic_name, 0)], committed=False)
+        second.commit()
+    with Witness(bootstrap) as witness:
+        witness.assert_exactly(topic_name, {0: [b"k"]})

@@ -271,6 +271,13 @@ class ModelCluster:
         self._leave(node)
 
     def rejoin(self, node: int) -> None:
+        """It is a member again, and half the time leads what it led: it is the
+        preferred leader there.
+        """
         broker = self.broker(node)
+        led = sorted(broker.old_logs)
         broker.old_logs, broker.old_states, broker.old_coordinators = {}, {}, {}
         self.start(node)
+        if self.world.random.random() < 0.5:
+            for where in led:
+                self.elect(where, node)

@@ -99,11 +99,30 @@ class Strikes:
         self._world.after(self._world.random.choice((0.1, 1.0, 4.0)), back)
 
     def isolate(self) -> None:
-        cluster = self._world.random.choice(self._clusters)
+        """A broker is cut off from its cluster and keeps its clients; mostly the one
+        that leads progress, and perhaps workers die meanwhile, again and again.
+        """
+        random = self._world.random
+        cluster = random.choice(self._clusters)
         nodes = cluster.working()
         if len(nodes) < 2:
             return
-        self._cut_off(cluster, self._world.random.choice(nodes))
+        node = random.choice(nodes)
+        kept = cluster.partition((self._judge.progress_topic, 0))
+        if kept is not None and kept.leader in nodes and random.random() < 0.7:
+            node = kept.leader
+        self._cut_off(cluster, node)
+        if random.random() < 0.5:
+            self._kill_workers_while(lambda: cluster.broker(node).isolated)
+
+    def _kill_workers_while(self, goes_on: Callable[[], bool]) -> None:
+        def again() -> None:
+            if goes_on():
+                self.kill_worker()
+                seconds = self._world.random.uniform(0.2, 0.8)
+                self._world.after(seconds, again)
+
+        self._world.after(0.1, again)
 
     def _cut_off(self, cluster: ModelCluster, node: int) -> None:
         self._world.note(f"broker {cluster.name}{node} is cut off from its cluster")
