@@ -586,19 +586,21 @@ def own_topics_damaged(lab: Lab) -> Iterator[None]:
     print("own topics", names)
 
 
+def map_damaged(lab: Lab) -> AbstractContextManager[None]:
+    """Somebody writes to the offset map what is none of its records."""
+    return _damaged_until_deleted(lab.target.admin_bootstrap, map_of(lab), key=b"")
+
+
 @contextmanager
-def map_damaged(lab: Lab) -> Iterator[None]:
-    """Somebody writes to the offset map what is none of its records. Then the map's
-    records up to that one are deleted.
-    """
-    place = (lab.target.admin_bootstrap, map_of(lab))
-    client = producer(place[0])
-    client.produce(place[1], key=b"", value=b'{"version": 1}', partition=0)
+def _damaged_until_deleted(bootstrap: str, topic: str, *, key: bytes) -> Iterator[None]:
+    """Of a topic of mirror's; at the end the records up to that one are deleted."""
+    client = producer(bootstrap)
+    client.produce(topic, key=key, value=b'{"version": 1}', partition=0)
     assert client.flush(30) == 0
     try:
         yield
     finally:
-        delete_records(*place, end_offsets(*place)[0])
+        delete_records(bootstrap, topic, end_offsets(bootstrap, topic)[0])
 
 
 @contextmanager
@@ -615,14 +617,9 @@ def journal_damaged(lab: Lab) -> Iterator[None]:
 
     wait_for(noted)
     role = noted()
-    client = producer(place[0])
-    client.produce(journal.TOPIC, key=pair, value=b'{"version": 1}', partition=0)
-    assert client.flush(30) == 0
-    try:
+    with _damaged_until_deleted(*place, key=pair):
         yield
-    finally:
-        delete_records(*place, end_offsets(*place)[0])
-        wait_for(lambda: noted() == role)
+    wait_for(lambda: noted() == role)
 
 
 def _admin(cluster: PlaygroundCluster) -> closing[KafkaAdminClient]:

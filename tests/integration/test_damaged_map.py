@@ -24,9 +24,9 @@ pytestmark = pytest.mark.integration
 def test_it_is_told_until_it_is_gone(
     clusters: dict[str, PlaygroundCluster], topic_name: str
 ) -> None:
-    """Whoever reads the map is told its offset, the second time as well as the first:
-    no reader goes on behind it with a hole. Once the records up to it are deleted, the
-    map is read on from there.
+    """A reader of the map names its offset, the second time as well as the first, and
+    does not go on behind it with a hole. Once the records up to it are deleted, the map
+    is read on from there.
     """
     source, target = (clusters[name].bootstrap for name in "ab")
     create_topic(source, topic_name)

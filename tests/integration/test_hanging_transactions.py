@@ -676,33 +676,44 @@ def test_a_transaction_that_ended_nowhere(
     assert logs.search.was_committed(*which, [logs.ledger]) is None
 
 
+@contextlib.contextmanager
+def _replaced(
+    bootstrap: str, topic: str
+) -> Iterator[tuple[Cluster, Producer, Callable[[], None]]]:
+    """The owner of an id, and what has another one take over and write. At the end that
+    one commits, and its record is there.
+    """
+    create_topic(bootstrap, topic)
+    with connected(bootstrap) as cluster:
+        first, second = (
+            Producer(cluster, transactional_id=topic, transaction_timeout_ms=30_000)
+            for _ in range(2)
+        )
+        first.take_over()
+
+        def replace_it() -> None:
+            second.take_over()
+            write(cluster, {topic: [records.encode([(b"k", b"v")])]}, second)
+
+        yield cluster, first, replace_it
+        second.commit()
+    with Witness(bootstrap) as witness:
+        witness.assert_exactly(topic, {0: [b"k"]})
+
+
 def test_what_a_later_owner_has_open_is_its_own(
     clusters: dict[str, PlaygroundCluster], topic_name: str
 ) -> None:
     """An owner that was replaced meanwhile does not call its successor's transaction
     one that was left open, whose outcome only a person could find out.
     """
-    bootstrap = clusters["b"].bootstrap
-    create_topic(bootstrap, topic_name)
-    with connected(bootstrap) as cluster:
-        first, second = (
-            Producer(
-                cluster, transactional_id=topic_name, transaction_timeout_ms=30_000
-            )
-            for _ in range(2)
-        )
-        first.take_over()
-        second.take_over()
-        batch = records.encode([(b"k", b"v")])
-        write(cluster, {topic_name: [batch]}, second)
+    with _replaced(clusters["b"].bootstrap, topic_name) as (cluster, first, replace_it):
+        replace_it()
         topics = cluster.topics({topic_name})
         assert (
             hanging.complete(cluster, [first], topics, [(topic_name, 0)])
             == HangingLook()
         )
-        second.commit()
-    with Witness(bootstrap) as witness:
-        witness.assert_exactly(topic_name, {0: [b"k"]})
 
 
 @pytest.mark.parametrize(
@@ -747,27 +758,13 @@ def test_an_owner_that_was_replaced_undoes_nothing(
     """While it adds a partition in order to abort what is open there, another owner
     takes over. It stops, and leaves that owner's transaction alone.
     """
-    bootstrap = clusters["b"].bootstrap
-    create_topic(bootstrap, topic_name)
-    with connected(bootstrap) as cluster:
-        first, second = (
-            Producer(
-                cluster, transactional_id=topic_name, transaction_timeout_ms=30_000
-            )
-            for _ in range(2)
-        )
-        first.take_over()
+    with _replaced(clusters["b"].bootstrap, topic_name) as (_, first, replace_it):
         added = first.add_partitions
 
         def add_late(keys: list[tuple[str, int]]) -> None:
             added(keys)
-            second.take_over()
-            batch = records.encode([(b"k", b"v")])
-            write(cluster, {topic_name: [batch]}, second)
+            replace_it()
 
         monkeypatch.setattr(first, "add_partitions", add_late)
         with pytest.raises(FencedError):
             first.end_also([(topic_name, 0)], committed=False)
-        second.commit()
-    with Witness(bootstrap) as witness:
-        witness.assert_exactly(topic_name, {0: [b"k"]})
