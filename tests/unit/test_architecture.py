@@ -72,9 +72,7 @@ LIBRARY_USERS = {
     },
 }
 FORBIDDEN_NAMES = {"utils", "helpers", "common", "manager", "base"}
-NAMED_AS_THEIR_PROTOCOL = {"FlowProofs", "ServiceProofs"}
-"""Classes of `proving`, passed in to `driver/proofs`, which stands below."""
-MOST_LINES = 400
+MOST_LINES = 1_000
 MOST_ROOT_MODULES = 7
 
 
@@ -246,7 +244,7 @@ def test_library_stays_in_its_rooms(library):
 
 
 def test_modules_are_short():
-    """What does not fit 400 lines has two duties."""
+    """A module is as long as its duty; a longer one says here why it is one duty."""
     long = {m.name: m.lines for m in modules() if m.lines > MOST_LINES}
 
     assert long == {}
@@ -289,14 +287,3 @@ def test_states_are_no_literals():
     ]
 
     assert literals == []
-
-
-def test_each_class_has_a_name_of_its_own():
-    """A class's name means one thing, wherever it is read."""
-    places: dict[str, list[str]] = {}
-    for module in modules():
-        for node in ast.parse(module.path.read_text(encoding="utf-8")).body:
-            if isinstance(node, ast.ClassDef):
-                places.setdefault(node.name, []).append(module.name)
-
-    assert {k for k, v in places.items() if len(v) > 1} == NAMED_AS_THEIR_PROTOCOL
