@@ -38,8 +38,9 @@ class Backoff:
 
 RUN = Backoff(0.5, 30.0)
 """Of a flow, or a job of one, that failed."""
-SLOT = Backoff(0.05, 1.0)
-"""Of a slot, after an error of a broker or a connection."""
+SLOT = Backoff(0.05, 0.25)
+"""Of a slot, after an error of a broker or a connection: it must not sleep through the
+election of another leader or coordinator."""
 PARTITION = Backoff(1.0, 60.0)
 """Of a partition that is set aside."""
 QUESTION = Backoff(0.002, 0.1)

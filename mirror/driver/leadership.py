@@ -180,6 +180,16 @@ class Leadership:
         fresh = time.monotonic() - known.heard_at < _VALID_SECONDS
         return fresh and self._label(flow) in known.mine
 
+    def keeps(self, flow: str) -> bool:
+        """Whether this instance may go on with a run that it has begun. Its group's
+        coordinator may be silent for long, as while the broker that had been it is
+        dead: whoever is elected elsewhere fences the run, which then ends.
+        """
+        if self._group is None:
+            return True
+        known = self._known_of(flow)
+        return known.alone or self._label(flow) in known.mine
+
     def leader(self, flow: str) -> str:
         """The name of the instance that leads the flow; empty while unknown."""
         if self.leads(flow):
@@ -316,7 +326,7 @@ class Leadership:
                 ):
                     break
             if not membership.member_id:  # the group has removed us
-                known.heard_at = float("-inf")
+                known.heard_at, known.mine = float("-inf"), frozenset()
 
     def _flows_of(self, target: str) -> list[FlowConfig]:
         return [flow for flow in self._flows.values() if flow.target == target]

@@ -300,7 +300,9 @@ class Service:
         for flow in list(self._flows.values()):
             ends = flow.config.source, flow.config.target
             leads = self._leadership.leads(flow.name)
-            if not (leads and self._pairs.may_copy(*ends)):
+            # Of two runs that copy at least once, none fences the other.
+            fenced = flow.config.exactly_once and self._leadership.keeps(flow.name)
+            if not ((leads or fenced) and self._pairs.may_copy(*ends)):
                 flow.rest(rest=True)
             self._tell_of_rivals(flow)
             if leads != self._led.get(flow.name):

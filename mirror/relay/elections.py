@@ -1,9 +1,10 @@
 """Notices when partitions that lost their leader have another one.
 
-Main type: `Elections`. A partition whose leader is gone is set aside, and each retry
-costs its slot a take-over, so retries become rare (`faults`). Meanwhile this asks the
-source who leads, so that the retry comes with the election. Only a newer leader epoch
-counts: brokers that are cut off from their cluster go on to name old leaders.
+Main type: `Elections`, of one cluster. A partition whose leader is gone, on the source
+or on the target, is set aside, and each retry costs its slot a take-over, so retries
+become rare (`faults`). Meanwhile this asks the cluster who leads, so that the retry
+comes with the election. Only a newer leader epoch counts: brokers that are cut off from
+their cluster go on to name old leaders.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from mirror.clusters.cluster import Cluster
 
 TopicPartition = tuple[str, int]
+_Lost = tuple[TopicPartition, int]
+"""A partition, and the epoch of its last known leader."""
 
 _AGAIN_SECONDS = 0.25
 
@@ -28,21 +31,23 @@ _AGAIN_SECONDS = 0.25
 class Elections:
     """The partitions of one slot that wait for a leader."""
 
-    def __init__(self, source: Cluster) -> None:
-        """Takes over `source`, which need not be connected yet."""
-        self._cluster = source
-        self._lost: dict[TopicPartition, int] = {}
+    def __init__(self, cluster: Cluster) -> None:
+        """Takes over `cluster`, which need not be connected yet."""
+        self._cluster = cluster
+        self._lost: dict[TopicPartition, _Lost] = {}
         self._ask_at = 0.0
-        self._beside = Beside("elections", self._ask, source.close)
+        self._beside = Beside("elections", self._ask, cluster.close)
 
     @property
     def again_in(self) -> float:
         """Seconds within which to call `held`."""
         return _AGAIN_SECONDS if self._lost else math.inf
 
-    def wait_for(self, key: TopicPartition, epoch: int) -> None:
-        """Look out for a leader of a newer epoch than the last one known."""
-        self._lost[key] = epoch
+    def wait_for(self, key: TopicPartition, led: TopicPartition, epoch: int) -> None:
+        """Wait until the partition `led` of this cluster has a leader of a newer epoch
+        than the last one known; `key`: what the slot calls it, the source's partition.
+        """
+        self._lost[key] = (led, epoch)
 
     def keep_only(self, keys: Collection[TopicPartition]) -> None:
         """No other partition waits any longer."""
@@ -53,8 +58,8 @@ class Elections:
     def held(self) -> list[TopicPartition]:
         """The partitions that have another leader now, each once; never waits."""
         found = []
-        for key, epoch in self._beside.answers():
-            if self._lost.get(key) == epoch:
+        for key, lost in self._beside.answers():
+            if self._lost.get(key) == lost:
                 del self._lost[key]
                 found.append(key)
         now = time.monotonic()
@@ -69,15 +74,15 @@ class Elections:
         self._beside.close()
 
     def _ask(
-        self, lost: Mapping[TopicPartition, int]
-    ) -> Iterable[tuple[TopicPartition, int]]:
+        self, lost: Mapping[TopicPartition, _Lost]
+    ) -> Iterable[tuple[TopicPartition, _Lost]]:
         try:
             if not self._cluster.cluster_id:
                 self._cluster.connect()
-            topics = self._cluster.topics({topic for topic, _ in lost})
+            topics = self._cluster.topics({led[0] for led, _ in lost.values()})
         except MirrorError:
             return  # the retries of `faults` say what is wrong
-        for key, epoch in lost.items():
-            leader = topics[key[0]].leaders.get(key[1])
+        for key, (led, epoch) in lost.items():
+            leader = topics[led[0]].leaders.get(led[1])
             if leader is not None and leader.node >= 0 and leader.epoch > epoch:
-                yield key, epoch
+                yield key, (led, epoch)

@@ -72,11 +72,14 @@ class Slot:
         flow = plan.flow
         self._plan = plan
         client = f"mirror.{flow.label}.{number}"
-        to_source = partial(
-            Cluster, plan.source, client_id=client, cluster_id=plan.source_id
-        )
+        to_source, to_target = (
+            partial(Cluster, config, client_id=client, cluster_id=cluster_id)
+            for config, cluster_id in (
+                (plan.source, plan.source_id), (plan.target, plan.target_id)
+            )
+        )  # fmt: skip
         self._source = to_source()
-        self._target = Cluster(plan.target, client_id=client, cluster_id=plan.target_id)
+        self._target = to_target()
         self._reader = SourceReader(
             self._source,
             isolation=fetch.READ_COMMITTED
@@ -89,6 +92,7 @@ class Slot:
         self._writer = TargetWriter(self._target, records, flow, slot=number)
         self._faults = Faults()
         self._elections = Elections(to_source())
+        self._target_elections = Elections(to_target())
         self._tally = Tally(
             slot=number, bounds=bounds(flow.sla_seconds), service=plan.service
         )
@@ -201,6 +205,7 @@ class Slot:
         for each in self._inquiring:
             each.close()
         self._elections.close()
+        self._target_elections.close()
         self._source.close()
         self._target.close()
 
@@ -232,7 +237,8 @@ class Slot:
         """One round: read, fill, write. True if woken."""
         for each in self._inquiring:
             self._intake.heed(each.verdicts())
-        self._faults.hasten(self._elections.held())
+        for elections in (self._elections, self._target_elections):
+            self._faults.hasten(elections.held())
         self._filling.ask()
         room = self._filling.room
         of_target = self._writer.connections()
@@ -240,6 +246,7 @@ class Slot:
         again_in = self._writer.again_in
         longest = 1.0 if again_in is None else again_in
         longest = min(longest, self._filling.again_in, self._elections.again_in)
+        longest = min(longest, self._target_elections.again_in)
         longest = min(longest, self._reader.again_in or longest)
         if any(each.pending for each in self._inquiring):
             longest = min(longest, _HEAR_SECONDS)
@@ -335,7 +342,8 @@ class Slot:
         """Continue from the progress with the partitions that can be copied now."""
         aside = self._faults.start_retry(after_error=self._after_error)
         self._after_error = True
-        self._elections.keep_only(aside)
+        for elections in (self._elections, self._target_elections):
+            elections.keep_only(aside)
         wanted = {
             key: assignment
             for key, assignment in self._wanted.items()
@@ -365,9 +373,7 @@ class Slot:
         )
         for key, reason in standing.obstacles.items():
             self._intake.set_aside(key, reason)
-            leader = found.source_topics[key[0]].leaders.get(key[1])
-            if leader is not None and leader.node < 0:
-                self._elections.wait_for(key, leader.epoch)
+            self._await_leaders(self._wanted[key], found)
         for key, position in standing.first.items():
             self._intake.commit_first(key, position)
         for key, position in standing.doubtful.items():
@@ -375,6 +381,17 @@ class Slot:
         for key, position in standing.unchecked.items():
             self._suspicions.look_into(key, position, refused=False)
         self._tally.slot_works(found.progress.running, self._wanted)
+
+    def _await_leaders(self, wanted: Assignment, found: Found) -> None:
+        """Retry a partition once it and its copy have leaders, if one has none now."""
+        key = (wanted.topic, wanted.partition)
+        copy = (wanted.target_topic, wanted.partition)
+        source = found.source_topics[key[0]].leaders.get(key[1])
+        if source is not None and source.node < 0:
+            self._elections.wait_for(key, key, source.epoch)
+        target = found.target_topics[copy[0]].leaders.get(copy[1])
+        if target is not None and (target.node < 0 or copy in found.silent):
+            self._target_elections.wait_for(key, copy, target.epoch)
 
     def _set_aside(self, error: MirrorError) -> bool:
         """Take over next, after a failure. If only some partitions are to blame, set
@@ -391,7 +408,7 @@ class Slot:
             at = self._positions.get(key)
             self._intake.set_aside(key, reason, failed=name, at=at)
             if isinstance(error, LeaderError) and (led := self._reader.leader(key)):
-                self._elections.wait_for(key, led.epoch)
+                self._elections.wait_for(key, key, led.epoch)
         if not guilty:
             self._tally.slot_failed(str(error))
             if self._throttle.due(str(error)):

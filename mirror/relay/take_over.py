@@ -67,6 +67,8 @@ class Found:
     """The largest batch of each target topic in bytes."""
     closed: Mapping[TopicPartition, str]
     """Target partitions that must not be written to, and why."""
+    silent: Collection[TopicPartition]
+    """Those of them whose leader does not answer."""
     dead_letter_partitions: int
     leaders_check: bool
     """Whether the source's leaders compare each fetch with what was read before it
@@ -197,6 +199,7 @@ class TakeOverSurvey:
             limits=topic_admin.max_message_bytes(self._target, names),
             source_topics=self._source.topics({each.topic for each in wanted}),
             closed=self._closed,
+            silent=looked.unseen.keys(),
             dead_letter_partitions=len(dead_letters),
             leaders_check=self._source.speaks(fetch.API_KEY, fetch_by_id.VERSION),
         )

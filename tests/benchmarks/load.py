@@ -32,6 +32,14 @@ Place = tuple[str, int]
 """A topic and the number of a partition."""
 QUIET = {"log_level": 2}
 """Loading coordinators and leaving brokers are expected here."""
+QUICK = {
+    "topic.metadata.refresh.interval.ms": 1000,
+    "topic.metadata.refresh.fast.interval.ms": 50,
+    "reconnect.backoff.ms": 20,
+    "reconnect.backoff.max.ms": 200,
+    "retry.backoff.ms": 50,
+}
+"""For clients that must not be what a broker's death holds up."""
 TIMESTAMP = struct.Struct(">d")
 _LEADERS_SECONDS = 30.0
 _PACED_BYTES = 100
@@ -45,10 +53,12 @@ def create_topic(bootstrap: str, topic: str, *, partitions: int) -> None:
     create_topics(bootstrap, [topic], partitions=partitions)
 
 
-def create_topics(bootstrap: str, topics: Iterable[str], *, partitions: int) -> None:
+def create_topics(
+    bootstrap: str, topics: Iterable[str], *, partitions: int, replicas: int = 1
+) -> None:
     """All with the same number of partitions; returns when they can be written to."""
     new = [
-        NewTopic(topic, num_partitions=partitions, replication_factor=1)
+        NewTopic(topic, num_partitions=partitions, replication_factor=replicas)
         for topic in topics
     ]
     admin = _admin(bootstrap)  # must live until it has answered

@@ -19,7 +19,7 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from tests.benchmarks.load import QUIET, Place
+from tests.benchmarks.load import QUICK, QUIET, Place
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -60,8 +60,10 @@ class Target:
                 return 0
             raise
 
-    def consumer(self, offset: int = 0) -> Consumer:
-        """An ordinary reader of committed data; of all partitions from an offset on."""
+    def consumer(self, offset: int = 0, *, quick: bool = False) -> Consumer:
+        """An ordinary reader of committed data; of all partitions from an offset on.
+        `quick`: it finds new leaders at once.
+        """
         consumer = Consumer(
             {
                 "bootstrap.servers": self._bootstrap,
@@ -69,6 +71,7 @@ class Target:
                 "isolation.level": "read_committed",
                 "auto.offset.reset": "earliest",
                 "enable.auto.commit": False,
+                **(QUICK if quick else {}),
                 **QUIET,
             }
         )

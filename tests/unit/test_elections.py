@@ -61,8 +61,8 @@ def test_only_a_newer_leader_counts(broker: Broker, elections: Elections) -> Non
     """A partition whose leader is still the one that was lost, and one that has none,
     go on waiting; a newer leader is told once, and then there is nothing to ask.
     """
-    elections.wait_for(_KEY, _NOW)
-    elections.wait_for(_OTHER, _NOW - 1)
+    elections.wait_for(_KEY, _KEY, _NOW)
+    elections.wait_for(_OTHER, _OTHER, _NOW - 1)
     assert not _rounds(broker, elections, 4)
     broker.leaders = {"t": [1, 1]}
     found: list[tuple[str, int]] = []
@@ -73,6 +73,16 @@ def test_only_a_newer_leader_counts(broker: Broker, elections: Elections) -> Non
     assert not elections.held()
 
 
+def test_a_copy_has_a_leader_again(broker: Broker, elections: Elections) -> None:
+    """What waits for the leader of its copy on the target is told by its own name, not
+    by the copy's.
+    """
+    elections.wait_for(("s", 5), _KEY, _NOW - 1)
+    found: list[tuple[str, int]] = []
+    wait_for(lambda: found.extend(elections.held()) or found, pause=0.01)
+    assert found == [("s", 5)]
+
+
 def test_a_source_that_does_not_answer_holds_up_nothing(
     broker: Broker, elections: Elections
 ) -> None:
@@ -80,7 +90,7 @@ def test_a_source_that_does_not_answer_holds_up_nothing(
     and then tells.
     """
     broker.silent_on = {"Metadata"}
-    elections.wait_for(_KEY, _NOW - 1)
+    elections.wait_for(_KEY, _KEY, _NOW - 1)
     began = time.monotonic()
     for _ in range(100):
         assert not elections.held()
@@ -96,8 +106,8 @@ def test_a_retry_may_have_come_first(broker: Broker, elections: Elections) -> No
     """An answer about a partition that is no longer waited for, or whose next leader
     was lost meanwhile, does not count.
     """
-    elections.wait_for(_KEY, _NOW - 1)
+    elections.wait_for(_KEY, _KEY, _NOW - 1)
     elections.held()
     wait_for(lambda: broker.asked.count("Metadata") > 1, pause=0.01)
-    elections.wait_for(_KEY, _NOW)
+    elections.wait_for(_KEY, _KEY, _NOW)
     assert not _rounds(broker, elections, 2)

@@ -42,6 +42,7 @@ _FOUND = Found(
     target_topics={"A.t": _topic("A.t")},
     limits={},
     closed={},
+    silent=(),
     dead_letter_partitions=0,
     leaders_check=True,
 )

@@ -44,6 +44,8 @@ VERSION_TRANSACTIONS_V2 = 12
 HEADER_SIZE = 61
 _TRANSACTIONAL = 0x10
 _ALL_REPLICAS = -1
+_NOT_ADDED = "Unable to verify the partition has been added to the transaction"
+"""How Kafka's ReplicaManager begins the message."""
 _ATTRIBUTES = struct.Struct(">h")
 PRODUCER = struct.Struct(">qhi")
 """Producer id, epoch and first sequence in the header of a batch of format v2."""
@@ -147,7 +149,7 @@ def check(answer: Any) -> Produced:
     errors = []
     for topic in answer.responses:
         for result in topic.partition_responses:
-            if result.error_code == codes.CONCURRENT_TRANSACTIONS:
+            if _is_not_added(result):
                 again.add((topic.name, result.index))
             elif result.error_code != codes.NONE:
                 errors.append(_error(topic.name, result))
@@ -157,6 +159,15 @@ def check(answer: Any) -> Produced:
         raise _worst(errors)
     throttle_ms = int(answer.throttle_time_ms or 0)
     return Produced(offsets=offsets, again=again, throttle_ms=throttle_ms)
+
+
+def _is_not_added(result: Any) -> bool:
+    """Whether the partition could not be added to the transaction yet (KIP-890). A
+    leader that does not reach the coordinator hides that behind another code.
+    """
+    if result.error_code == codes.NOT_ENOUGH_REPLICAS:
+        return (result.error_message or "").startswith(_NOT_ADDED)
+    return bool(result.error_code == codes.CONCURRENT_TRANSACTIONS)
 
 
 def _worst(errors: Sequence[ClusterError | PartitionError]) -> Exception:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import time
 from typing import TYPE_CHECKING
 
+from mirror import retry
 from mirror.clusters import codes
 from mirror.clusters.wire import produce
 from mirror.errors import ClusterError, UnreachableError
@@ -39,7 +40,7 @@ _REQUEST_BYTES = 16 << 20
 """Brokers refuse requests above `socket.request.max.bytes`, 100 MiB by default."""
 _TIMEOUT_MS = 30_000
 _PATIENCE_SECONDS = 30.0
-_RESEND_SECONDS = 0.002
+_RESEND = retry.QUESTION
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,7 +167,7 @@ class _Channel:
         # broker may put off; until then, no later batch may be in flight.
         self._opening = self._rounds[0] if producer.v2 and self._rounds else {}
         self._put_off: set[TopicPartition] = set()
-        self._resend_at = 0.0
+        self._resend_at = self._pause = 0.0
         self._patience = time.monotonic() + _PATIENCE_SECONDS
         self._number = 0
         self._sent: deque[_Sent] = deque()
@@ -212,7 +213,7 @@ class _Channel:
             raise _too_late()
         if done.again:
             self._put_off |= done.again
-            self._resend_at = time.monotonic() + _RESEND_SECONDS
+            self._resend_at = time.monotonic() + _RESEND.after(self._pause)
         self.placed += [
             Placed(where=key, offset=offset, batch=sent.batches[key])
             for key, offset in done.offsets.items()
@@ -226,6 +227,7 @@ class _Channel:
         if time.monotonic() > self._patience:
             raise _too_late()
         if time.monotonic() >= self._resend_at:
+            self._pause = _RESEND.after(self._pause)
             again = {key: self._opening[key] for key in self._put_off}
             self._put_off = set()
             self._send(again, stamp=False)

@@ -73,6 +73,7 @@ class Mirror:
                 f"{task.alias}->B": {
                     "topics": [task.topic],
                     "tasks": task.tasks,
+                    "replication_factor": task.replicas,
                     "lease_seconds": task.lease_seconds,
                     "exactly_once": self.exactly_once,
                     "provenance": self.provenance,

@@ -59,15 +59,15 @@ _PRODUCER = {
     "acks": "all",
     "send.buffer.bytes": "1048576",
 }
-_SINGLE_BROKER = {
-    "replication.factor": "1",
-    "offset-syncs.topic.replication.factor": "1",
-    "checkpoints.topic.replication.factor": "1",
-    "heartbeats.topic.replication.factor": "1",
-    "offset.storage.replication.factor": "1",
-    "status.storage.replication.factor": "1",
-    "config.storage.replication.factor": "1",
-}
+_REPLICAS = (
+    "replication.factor",
+    "offset-syncs.topic.replication.factor",
+    "checkpoints.topic.replication.factor",
+    "heartbeats.topic.replication.factor",
+    "offset.storage.replication.factor",
+    "status.storage.replication.factor",
+    "config.storage.replication.factor",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +111,7 @@ class MirrorMaker2:
             **_prefixed(source, _security(task)),
             **_prefixed(target, _security(task)),
             "tasks.max": str(task.tasks or PARTITIONS),
-            **_SINGLE_BROKER,
+            **dict.fromkeys(_REPLICAS, str(task.replicas)),
             **_SIDE_JOBS_OFF,
             **(_GROUPS if task.groups else {}),
             f"{flow}.enabled": "true",

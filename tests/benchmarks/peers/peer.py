@@ -33,6 +33,8 @@ class Task:
     """Empty; for settings, logs and state."""
     tasks: int | None = None
     """How many copy side by side. None: as the peer thinks best."""
+    replicas: int = 1
+    """Of all that it creates on the target."""
     lease_seconds: float | None = None
     """For peers that have leases. None: their default."""
     groups: bool = False

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tests.benchmarks.scenarios.again import AGAIN
 from tests.benchmarks.scenarios.backlog import BACKLOG
+from tests.benchmarks.scenarios.dead_broker import DEAD_BROKERS
 from tests.benchmarks.scenarios.encrypted import TLS
 from tests.benchmarks.scenarios.faraway import (
     FAR_SOURCE,
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
 _ALL: Iterable[Scenario] = (
     *(SMALL, KILOBYTE, JSON, BYTES, TINY),
     *(START, IDLE, RESTART, WORKERS, AGAIN),
+    *DEAD_BROKERS,
     *(PACED, AT_LEAST_ONCE, GAP),
     *(MANY, HOT, BACKLOG, REREAD),
     *(FAR_SOURCE, FAR_TARGET, SMALL_FAR_SOURCE, SMALL_FAR_TARGET, TLS),
