@@ -9,6 +9,7 @@ import pytest
 
 from mirror import retry
 from mirror.retry import Backoff
+from tests.harness.admin import create_topic
 from tests.harness.load import keys, producer, send
 from tests.harness.slots import RunningLease, SparklessFlow
 from tests.harness.waiting import wait_for
@@ -24,6 +25,7 @@ pytestmark = pytest.mark.integration
 _EACH = 10
 
 
+@pytest.mark.parametrize("side", ["source", "target"])
 @pytest.mark.parametrize(
     "replicas", [[[1, 2], [3, 1]], [[1], [3]]], ids=["another leads", "it is back"]
 )
@@ -32,39 +34,46 @@ def test_the_retry_comes_with_the_election(
     make_clusters: Callable[..., dict[str, PlaygroundCluster]],
     topic_name: str,
     replicas: list[list[int]],
+    side: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A broker of the source dies, and the partition that it leads is not due for ten
+    """A broker dies, and the partition that it leads, or whose copy, is not due for ten
     minutes: it goes on as soon as its other replica leads, or the broker is back. Each
     record is copied once and in order.
     """
     monkeypatch.setattr(retry, "PARTITION", Backoff(600.0, 600.0))
-    cluster, target = make_clusters("a", nodes=3)["a"], clusters["b"].bootstrap
+    name = {"source": "a", "target": "b"}[side]
+    cluster = make_clusters(name, nodes=3)[name]
+    source, target = (
+        (cluster if each == name else clusters[each]).bootstrap for each in "ab"
+    )
+    flow = SparklessFlow(source=source, target=target, topic=topic_name)
+    if side == "target":
+        create_topic(source, topic_name, 2)
     new = NewTopic(
-        topic_name,
+        topic_name if side == "source" else flow.copy,
         num_partitions=2,
         replica_assignment=replicas,
         config={"min.insync.replicas": "1"},
     )
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
-    admin.create_topics([new])[topic_name].result(30)
+    admin.create_topics([new])[new.topic].result(30)
     first, later = keys(2, _EACH), keys(2, _EACH, first=_EACH)
-    send(producer(cluster.bootstrap), topic_name, first, b"v")
-    flow = SparklessFlow(
-        source=cluster.bootstrap,
-        target=target,
-        topic=topic_name,
-    ).own()
+    send(producer(source), topic_name, first, b"v")
+    flow.own()
     with Witness(target) as witness, flow.slot() as slot:
         witness.begin(flow.copy)
         lease = RunningLease(slot, flow.lease(300))
         try:
             witness.wait(2 * _EACH, 60, lease)
             cluster.kill(3)
+            if side == "target":  # a slot meets the dead leader as it writes
+                send(producer(source), topic_name, later, b"v")
             wait_for(lambda: slot._faults.get((topic_name, 1)))
             if len(replicas[1]) == 1:
                 cluster.start(3)
-            send(producer(cluster.bootstrap), topic_name, later, b"v")
+            if side == "source":
+                send(producer(source), topic_name, later, b"v")
             witness.wait(4 * _EACH, 60, lease)
         finally:
             lease.end()
