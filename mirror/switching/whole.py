@@ -1,5 +1,7 @@
-"""What copies lack until the role moves: the flow stops copying then, so what it has
-not made by then, it never makes. Main function: `unmade`.
+"""What a flow has not made yet when its pair's role is to move.
+
+Main function: `unmade`. The flow stops copying as the role moves, so what it has not
+made by then, it never makes.
 """
 
 from __future__ import annotations
