@@ -155,7 +155,7 @@ class OutdatedRoleError(FencedError):
 
 
 class DividedError(MirrorError):
-    """Several services copy a flow, and do not say which topics each of them has."""
+    """Another service copies the same flow."""
 
     retriable = True
 

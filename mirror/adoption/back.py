@@ -17,7 +17,6 @@ from mirror.adoption import connect_offsets
 from mirror.clusters import codes
 from mirror.clusters.admin import groups
 from mirror.clusters.admin.groups import Group, GroupKind
-from mirror.driver import parts
 from mirror.driver.ownership import rewrite_progress
 from mirror.driver.rewriting import Rewriting
 from mirror.errors import MirrorError
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
     from mirror.clusters.cluster import Cluster
     from mirror.config.schema import FlowConfig
     from mirror.metadata.topics import MirroredTopic
-    from mirror.offsets.progress import Position, Progress
+    from mirror.offsets.progress import Position
 
 TopicPartition = tuple[str, int]
 
@@ -159,9 +158,7 @@ def require_no_service(flow: FlowConfig, target: Cluster, group: str | None) -> 
     asked = Group(group=group, kind=GroupKind.CLASSIC, state="")
     for member in groups.members(target, [asked]).get(group, ()):
         shared = json.loads(member.assignment) if member.assignment else {}
-        led = shared.get("leaders", {})
-        # Without `part`, also what leads a part of the flow.
-        if any(f"{each}/".startswith(f"{flow.label}/") for each in led):
+        if flow.name in shared.get("leaders", {}):
             raise MirrorError(_runs(flow))
 
 
@@ -181,15 +178,8 @@ def stop_copying(
     while time.monotonic() < deadline:
         time.sleep(_PAUSE_SECONDS)
         now = progress.read(target, name, committed=False)
-        if _of_part(flow, now) != _of_part(flow, ours):
+        if now.generation != ours.generation or now.positions != ours.positions:
             raise MirrorError(_runs(flow))
-
-
-def _of_part(
-    flow: FlowConfig, found: Progress
-) -> tuple[str, Mapping[TopicPartition, Position]]:
-    """What another run, or its copies, would change; other parts go on."""
-    return found.run_of(flow.part), parts.own(flow, found.positions)
 
 
 def apply(flow: FlowConfig, source: Cluster, target: Cluster, back: Back) -> int:

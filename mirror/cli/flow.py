@@ -24,10 +24,9 @@ from mirror.cli.options import (
     read_config,
 )
 from mirror.cli.output import Form, Output, complain, document, table
-from mirror.cli.unite import unite
 from mirror.clusters.admin import topic_admin
 from mirror.clusters.cluster import Cluster
-from mirror.driver import parts, reset, uniting
+from mirror.driver import reset
 from mirror.errors import FencedError, MirrorError
 from mirror.metadata import topics
 from mirror.offsets.starting import StartPoint
@@ -36,9 +35,7 @@ if TYPE_CHECKING:
     from mirror.driver.reset import PositionMove
 
 app = typer.Typer(
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    help="Change where a flow continues, or end its parts.",
+    no_args_is_help=True, rich_markup_mode=None, help="Change where a flow continues."
 )
 
 FORMAT_VERSION = 1
@@ -48,9 +45,6 @@ _ATTEMPTS = 3
 
 @app.callback()
 def _group() -> None: ...
-
-
-app.command("unite", short_help="End the parts of a flow.")(unite)
 
 
 @app.command("reset", short_help="Move the positions where a flow continues.")
@@ -95,9 +89,7 @@ def reset_(
             )
             for alias in (steered.source, steered.target)
         )
-        # A service that copies the topics of an earlier part is not fenced.
-        others = parts.ahead(steered, uniting.parts_of(steered, target))
-        selected = topics.select(source, parts.without(steered, others)).topics
+        selected = topics.select(source, steered).topics
         found = reset.matching(selected, topic)
         if not found:
             raise MirrorError(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mirror.cli.options import read_config
-from mirror.config.section_names import flow_ends, scoped_flow
+from mirror.config.section_names import flow_ends
 from mirror.config.values import near
 from mirror.errors import ConfigError
 
@@ -39,8 +39,8 @@ def chosen_flows(
     flows = [flow for flow in chosen.flows.values() if flow.enabled]
     if not wanted:
         return chosen, flows
-    known = {name: flow for flow in flows for name in (flow.name, flow.label)}
-    names = [_written(each) for each in wanted]
+    known = {flow.name: flow for flow in flows}
+    names = ["->".join(flow_ends(each) or (each,)) for each in wanted]
     unknown = [name for name in names if name not in known]
     if unknown:
         raise ConfigError(
@@ -49,10 +49,4 @@ def chosen_flows(
                 for name in unknown
             ]
         )
-    return chosen, [f for f in flows if not {f.name, f.label}.isdisjoint(names)]
-
-
-def _written(name: str) -> str:
-    """A flow's name as the configuration has it, with its part if that was given."""
-    whole, part = scoped_flow(name)
-    return "/".join(filter(None, ("->".join(flow_ends(whole) or (whole,)), part)))
+    return chosen, [flow for flow in flows if flow.name in names]

@@ -17,7 +17,7 @@ import typer
 
 from mirror.cli.output import complain
 from mirror.config.load import load
-from mirror.config.section_names import flow_ends, scoped_flow
+from mirror.config.section_names import flow_ends
 from mirror.config.values import near
 from mirror.errors import ConfigError, MirrorError
 
@@ -85,12 +85,9 @@ def read_config(path: Path) -> MirrorConfig:
 
 
 def flow_of(config: MirrorConfig, name: str) -> FlowConfig:
-    """The flow with this name, which may have its part behind it."""
-    whole, part = scoped_flow(name)
-    ends = flow_ends(whole)
+    """The flow with this name."""
+    ends = flow_ends(name)
     found = config.flows.get("->".join(ends)) if ends else None
-    if found is not None and part is not None and part != found.part:
-        found = None
     if found is None:
         raise typer.BadParameter(
             f'the configuration has no flow "{name}"{near(name, config.flows)}',

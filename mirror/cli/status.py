@@ -197,7 +197,7 @@ def _show_pairs(pairs: list[dict[str, Any]]) -> None:
 
 def _flow_row(flow: dict[str, Any]) -> tuple[object, ...]:
     return (
-        "/".join(filter(None, (flow["name"], flow.get("part")))),
+        flow["name"],
         flow["state"],
         moment(flow["since"]),
         flow["lag"],

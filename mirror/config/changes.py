@@ -133,10 +133,7 @@ def _of_clusters(
 
 def _of_flow(old: FlowConfig, new: FlowConfig) -> Iterator[_FoundChange]:
     for name, change in _differences(("flows", new.name), old, new):
-        effect = new.effect(name)
-        if new.part is not None and name in new.NOTED:
-            effect = Effect.RUN  # other parts must know before it copies other topics
-        yield _FoundChange(change=change, flows=(new.name,), effect=effect)
+        yield _FoundChange(change=change, flows=(new.name,), effect=new.effect(name))
 
 
 def _of_pairs(old: MirrorConfig, new: MirrorConfig) -> Iterator[_FoundChange]:

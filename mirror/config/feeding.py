@@ -107,8 +107,6 @@ def _wrong_setting(flow: FlowConfig) -> str:
         return "without exactly_once: nothing says what was copied; turn it on"
     if not flow.provenance:
         return "without provenance: records would come again; turn it on"
-    if flow.part is not None:
-        return "as a part, since the other flow's parts are not known; remove part"
     return ""
 
 

@@ -51,7 +51,7 @@ def problems(
     found += registries.problems(config, names)
     if complete:
         found += [*logins.problems(config, names), *_pairs_without_flows(config)]
-    found += [*_pairs_that_share(config), *_pairs_in_parts(config)]
+    found += _pairs_that_share(config)
     unruled = _rules_and_policies_apart(config, names)
     if unruled:  # the names of such flows' copies are unknown
         return found + unruled
@@ -136,19 +136,6 @@ def _pairs_without_flows(config: MirrorConfig) -> list[str]:
                     f"record was written; turn it on for {name}"
                 )
     return found
-
-
-def _pairs_in_parts(config: MirrorConfig) -> Iterator[str]:
-    """A service that copies a part of a pair's topics copies it both ways."""
-    for pair in config.recovery.values():
-        names = (f"{pair.one}->{pair.other}", f"{pair.other}->{pair.one}")
-        flows = [flow for name in names if (flow := config.flows.get(name))]
-        if len({flow.part for flow in flows}) > 1:
-            said = " and ".join(f"{each.part} for {each.name}" for each in flows)
-            yield (
-                f"{dotted(('recovery', pair.name))}: part is {said}; the two flows of "
-                "a pair need the same one"
-            )
 
 
 def _pairs_that_share(config: MirrorConfig) -> list[str]:

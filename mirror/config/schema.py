@@ -19,7 +19,6 @@ from mirror.config.group_settings import GroupSettings
 from mirror.config.login_settings import LoginSettings
 from mirror.config.mm2 import readers
 from mirror.config.pair_settings import PairConfig
-from mirror.config.part_settings import PartSettings
 from mirror.config.proof_settings import ProofSettings
 from mirror.config.schema_sync import SchemaSync
 from mirror.config.section import Alias, Number, Patterns, Section, Whole
@@ -43,7 +42,7 @@ TOPICS_EXCLUDE = (r"mm2.*\.internal", r".*\.replica", r"__.*")
 
 
 class FlowConfig(
-    LoginSettings, PartSettings, TopicSync, SchemaSync, GroupSettings, TrafficSettings,
+    LoginSettings, TopicSync, SchemaSync, GroupSettings, TrafficSettings,
     ProofSettings,
 ):  # fmt: skip
     """One direction of copying, from a source cluster to a target cluster."""
@@ -270,10 +269,6 @@ class FlowConfig(
         return f"{self.source}->{self.target}"
 
     @property
-    def label(self) -> str:
-        return self.labelled(self.name)
-
-    @property
     def replication_policy(self) -> ReplicationPolicy:
         """Names the copies."""
         return make_policy(
@@ -288,7 +283,7 @@ class FlowConfig(
             include=self.topics,
             exclude=self.topics_exclude,
             separator=self.separator,
-            heartbeats=self.heartbeats_replication and self.part is None,
+            heartbeats=self.heartbeats_replication,
             schemas=self.replication_policy.target_topic(SCHEMAS) != SCHEMAS,
         )
 

@@ -11,10 +11,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from mirror.policy.names import HEARTBEATS
-
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
     from mirror.config.pair_settings import PairConfig
     from mirror.config.schema import FlowConfig
@@ -55,21 +53,6 @@ def without(flow: FlowConfig, pairs: Iterable[PairConfig]) -> FlowConfig:
             ),
         }
     )
-
-
-def without_selected(
-    flow: FlowConfig, others: Iterable[tuple[Sequence[str], Sequence[str]]]
-) -> FlowConfig:
-    """The flow without topics that others select: each by patterns that a name must
-    match, and patterns that it must not match.
-    """
-    left = tuple(
-        f"(?!{_either((*exclude, *_unspelled(topics)))}\\Z){_either(topics)}"
-        for topics, exclude in others
-    )
-    if not left:
-        return flow
-    return flow.model_copy(update={"topics_exclude": (*flow.topics_exclude, *left)})
 
 
 def has_topic(pair: PairConfig, name: str, into: FlowConfig) -> bool:
@@ -135,11 +118,6 @@ def _all_but(patterns: Iterable[str]) -> str:
 def _either(patterns: Iterable[str]) -> str:
     """A pattern of what one of these matches; without any, of nothing."""
     return f"(?:{'|'.join(map(_grouped, patterns)) or '(?!)'})"
-
-
-def _unspelled(topics: Iterable[str]) -> tuple[str, ...]:
-    """As in `TopicFilter`: heartbeats match only a pattern that spells them out."""
-    return () if any(HEARTBEATS in each for each in topics) else (HEARTBEATS,)
 
 
 def _grouped(pattern: str) -> str:

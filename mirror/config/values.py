@@ -70,16 +70,6 @@ def alias(value: Any) -> str:
     return value
 
 
-def part(value: Any) -> str:
-    """Parts stand behind a slash in names: A->B/orders."""
-    if not isinstance(value, str) or not LEGAL_NAME.fullmatch(value):
-        refuse(
-            f"{shown(value)} cannot be the name of a part; use letters, digits, dot, "
-            "underscore and hyphen, as in team-a"
-        )
-    return value
-
-
 def separator(value: Any) -> str:
     if not isinstance(value, str) or not LEGAL_NAME.fullmatch(value):
         refuse(

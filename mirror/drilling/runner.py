@@ -31,7 +31,7 @@ from mirror.metadata.sides import Live
 from mirror.offsets import progress
 from mirror.recovery import access, ends, proofs, roles
 from mirror.recovery.looking import Looking
-from mirror.switching import fences, whole
+from mirror.switching import fences
 from mirror.switching.fencing import KnownGrants
 from mirror.switching.steps import assess
 from mirror.tails.unsettled import unsettled
@@ -120,7 +120,6 @@ def _role(stage: Stage, entries: Sequence[Entry]) -> Iterator[DrillFinding]:
         raise MirrorError(
             f"flow {flow.name} never ran: cluster {flow.target} has no topic {name}"
         )
-    whole.require(stage)
     active = roles.role(entries, stage.pair).active
     if active != flow.source:
         raise MirrorError(

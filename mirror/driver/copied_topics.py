@@ -10,7 +10,6 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
-from mirror.driver.parts import left, without
 from mirror.driver.topic_changes import TopicChanges
 from mirror.metadata import topics
 from mirror.metadata.merging import Merging
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
     from mirror.clusters.cluster import Cluster
     from mirror.config.schema import FlowConfig, MirrorConfig
     from mirror.driver.flow_status import Problems
-    from mirror.driver.generation import Part
     from mirror.offsets.groups import Copy
     from mirror.offsets.progress import Position
     from mirror.recovery.repairs import Repair
@@ -61,8 +59,6 @@ class CopiedTopics:
         self._pauses: PausesReader | None = None
         self._repairs_known = False
         self._repair: Repair | None = None
-        self._left: tuple[Part, ...] = ()
-        """Earlier parts of the flow: what they select is not copied here."""
         self._lock = threading.Lock()
         self.adopt(flow, config)
 
@@ -70,12 +66,7 @@ class CopiedTopics:
         """Use new settings from the next look on."""
         self._flow = flow
         self._merging = Merging(config.enabled_flows)
-        self._changes.adopt(self.own)
-
-    @property
-    def own(self) -> FlowConfig:
-        """The flow without the topics of its earlier parts."""
-        return without(self._flow, self._left)
+        self._changes.adopt(flow)
 
     def begin(self, target: Cluster) -> None:
         """Start a run: read which topics are paused."""
@@ -90,23 +81,15 @@ class CopiedTopics:
         """Take note of the topics that earlier runs copied, from their progress."""
         self._changes.remember(positions)
 
-    def leave(self, parts: Sequence[Part]) -> None:
-        """From the next look on, copy no topic that these parts of the flow select."""
-        self._left = tuple(parts)
-        # What was found before may be theirs: it must not come back as hidden.
-        self._changes.adopt(self.own)
-
     def look(self, source: Cluster, target: Cluster) -> TopicsResult:
         """Look for topics once, and report what changed."""
-        found = topics.sync(source, target, self.own)
+        found = topics.sync(source, target, self._flow)
         self._tell(EventKind.TOPIC_CREATED, "created", found.created)
         self._tell(EventKind.TOPIC_GROWN, "has more partitions", found.grown)
         if found.created:
             # Several flows may write to one topic, and must agree on its configs.
             self._created()
         wanted, problems = self._changes.look(source, target, found)
-        if self._left:
-            problems = (*problems, *left(self._flow, self._left, source.topics()))
         self._problems.tell(TOPICS, problems)
         return wanted
 

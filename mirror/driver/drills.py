@@ -107,8 +107,6 @@ class Drills:
         flow = self._config().flows[
             f"{status.active}->{pair.other_than(status.active)}"
         ]
-        if flow.part is not None and pair.scope is None:
-            return None  # the other parts would change sides, too
         if not self._leads(flow.name) or self._follower.holds(flow.source, flow.target):
             return None
         last = max((each.at for each in self._follower.drills(pair)), default=0.0)

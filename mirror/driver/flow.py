@@ -26,9 +26,9 @@ from mirror.driver.feeding import refuse_if_rested
 from mirror.driver.flow_jobs import FlowJobs
 from mirror.driver.flow_status import INSTANCES, Problems, StatusWriter, described
 from mirror.driver.leases import LeaseResult, Leases, RunTerms, ends_of
-from mirror.driver.parts import Instance
 from mirror.driver.query import lease_query
 from mirror.driver.reload import PendingConfig
+from mirror.driver.rivalry import Instance
 from mirror.driver.spark_checkpoint import state_folder
 from mirror.driver.way_back import Beginning
 from mirror.errors import ClusterError, FlowError
@@ -107,7 +107,7 @@ class Flow:
         self._run: Leases | None = None
         self._pending = PendingConfig()
         self._sizing = Sizing(flow.tasks)
-        self._beginning = Beginning(pairs, Instance.of(flow, config, once=once))
+        self._beginning = Beginning(pairs, Instance(config, once=once))
         self._ids: dict[str, str] = {}
         """The ids of both clusters, by alias, from the first connection on: later runs
         must reach the same ones."""
@@ -268,8 +268,8 @@ class Flow:
         slots = self._sizing.begin(found.partitions, most_slots())
         preferred.start_processes(self.name, slots)
         owned = self._beginning.own(
-            self._whole_config, self.config, source, target, slots=slots, found=found,
-            leave=self._topics.leave, over=lambda: self.stopping or self.resting,
+            self._whole_config, self.config, source, target,
+            slots=slots, found=found, over=lambda: self.stopping or self.resting,
         )  # fmt: skip
         # Only now: who pauses a topic and then fences us relies on it.
         self._topics.look_at_pauses(source, target)

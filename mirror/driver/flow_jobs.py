@@ -83,7 +83,7 @@ class FlowJobs:
         """
         self.close()  # before `job()`: it would end that as well
         groups = self._of_groups()
-        standby = StandbyJob(self._topics.own, self._topics.names, store=self._store)
+        standby = StandbyJob(self._flow, self._topics.names, store=self._store)
         pauses = Job(
             name="pauses", seconds=_PAUSES_SECONDS, work=self._topics.look_at_pauses
         )
@@ -100,7 +100,7 @@ class FlowJobs:
         the source's partitions end. `ids` as in `begin`.
         """
         self.close()
-        ends = EndsJob(self._topics.own, store=self._store)
+        ends = EndsJob(self._flow, store=self._store)
         self._start(ids, *self._of_groups().heartbeats(rests=True), ends.job())
 
     def _of_groups(self) -> GroupJobs:

@@ -42,7 +42,7 @@ _THROUGHPUT_LOG_SECONDS = 10.0
 
 def described(status: FlowStatus, *, flow: FlowConfig) -> FlowStatus:
     """With what the configuration says about the flow."""
-    return replace(status, source=flow.source, target=flow.target, part=flow.part or "")
+    return replace(status, source=flow.source, target=flow.target)
 
 
 class StatusWriter:

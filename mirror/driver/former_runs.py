@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from mirror.clusters import codes, hanging
 from mirror.clusters.transactions import Producer
-from mirror.driver import parts
 from mirror.errors import UnreachableError
 from mirror.recovery import pauses
 from mirror.relay.target import transactional_ids
@@ -39,9 +38,9 @@ def fence_slots(
     owner: Producer | None,
     copied: Iterable[TopicPartition],
 ) -> dict[int, str]:
-    """Take over every id that a run of the flow, or of its part, may hold; without
-    exactly-once there is no `owner`, and nothing to fence. `copied`: source partitions.
-    Returns the producer ids, with their transactional ids.
+    """Take over every id that a run of the flow may hold; without exactly-once there is
+    no `owner`, and nothing to fence. `copied`: source partitions. Returns the producer
+    ids, with their transactional ids.
 
     Raises:
         ClusterError: the target does not answer, or refuses.
@@ -50,9 +49,8 @@ def fence_slots(
         return {}
     fenced = [
         take_over_id(flow, target, transactional_id)
-        for part, slots in parts.held(flow, made)
-        for slot in range(slots)
-        for transactional_id in transactional_ids(flow.name, slot, part)
+        for slot in range(made.slots)
+        for transactional_id in transactional_ids(flow.name, slot)
     ]
     # The owner writes to copies as well, for repairs.
     complete_transactions(flow, target, [owner, *fenced], copied)

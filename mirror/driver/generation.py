@@ -2,46 +2,26 @@
 
 Main type: `Generation`, JSON in the progress topic (`offsets.progress`). `ownership`
 writes it, and explains what it is for. It also remembers which cluster the flow copies
-from, and which ones it copied from before that was rebuilt, and a flow's parts, each
-with the run that may write for it (`Part`). Releases ignore fields that they do not
-know, and take a missing one for its default.
+from, and which ones it copied from before that was rebuilt. Releases ignore fields that
+they do not know, and take a missing one for its default.
 """
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field, replace
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 import uuid
 
-from mirror.errors import MALFORMED
+from mirror.errors import MALFORMED, ClusterError
 from mirror.offsets import progress
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from mirror.clusters.wire.produce import EncodedBatch
 
 
 def new_id() -> str:
     return uuid.uuid4().hex
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
-    """A part of a flow, and its last run."""
-
-    name: str
-    id: str = field(default_factory=new_id)
-    """Names the run that may write, as a generation does for a flow without parts."""
-    slots: int = 0
-    begun: bool = False
-    topics: tuple[str, ...] = ()
-    topics_exclude: tuple[str, ...] = ()
-    by: str = ""
-    """The instance whose run it is, host:process."""
-    group: str = ""
-    """The group of instances that it belongs to; empty if to none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,8 +46,6 @@ class Generation:
     """The instance whose run it is, host:process; empty if a command wrote it."""
     group: str = ""
     """The group of instances that it belongs to; empty if to none."""
-    parts: tuple[Part, ...] = ()
-    """The flow's parts: of two that select a topic, the first one copies it."""
 
     @property
     def source_ids(self) -> tuple[str, ...]:
@@ -78,12 +56,18 @@ class Generation:
     def parse(cls, text: str) -> Generation:
         """
         Raises:
-            ClusterError: it is damaged.
+            ClusterError: it is damaged, or its flow was copied in parts, each by a
+                service of its own, which this release does not know.
         """
         if not text:
             return cls()
         try:
             fields = json.loads(text)
+            if fields.get("parts"):
+                raise ClusterError(
+                    "an earlier build copied this flow in parts: stop its services, "
+                    "and run `mirror flow unite` of that build"
+                )
             return cls(
                 id=fields.get("id") or new_id(),
                 slots=fields["slots"],
@@ -93,25 +77,9 @@ class Generation:
                 epoch=fields.get("epoch", 0),
                 by=fields.get("by", ""),
                 group=fields.get("group", ""),
-                parts=tuple(map(_part, fields.get("parts", ()))),
             )
         except MALFORMED as error:
             raise progress.damaged(error) from error
-
-    def part(self, name: str | None) -> Part | None:
-        return next((each for each in self.parts if each.name == name), None)
-
-    def run_of(self, part: str | None) -> str:
-        """What names the run that may write, as `Progress.run_of` finds it."""
-        if part is None:
-            return self.text
-        found = self.part(part)
-        return "" if found is None else found.id
-
-    def renewed(self) -> Generation:
-        """The same content for another run, of the flow and of every part."""
-        parts = tuple(replace(each, id=new_id()) for each in self.parts)
-        return replace(self, id=new_id(), parts=parts)
 
     def moved(self, source_id: str) -> Generation:
         """The next one, with another cluster as the source."""
@@ -126,19 +94,6 @@ class Generation:
     @property
     def text(self) -> str:
         return json.dumps(asdict(self))
-
-
-def _part(fields: Mapping[str, Any]) -> Part:
-    return Part(
-        name=fields["name"],
-        id=fields["id"],
-        slots=fields["slots"],
-        begun=fields["begun"],
-        topics=tuple(fields["topics"]),
-        topics_exclude=tuple(fields["topics_exclude"]),
-        by=fields.get("by", ""),
-        group=fields.get("group", ""),
-    )
 
 
 def has_begun(generation: str) -> bool:

@@ -178,7 +178,7 @@ class Leadership:
         if known.alone:
             return True
         fresh = time.monotonic() - known.heard_at < _VALID_SECONDS
-        return fresh and self._label(flow) in known.mine
+        return fresh and flow in known.mine
 
     def keeps(self, flow: str) -> bool:
         """Whether this instance may go on with a run that it has begun. Its group's
@@ -188,13 +188,13 @@ class Leadership:
         if self._group is None:
             return True
         known = self._known_of(flow)
-        return known.alone or self._label(flow) in known.mine
+        return known.alone or flow in known.mine
 
     def leader(self, flow: str) -> str:
         """The name of the instance that leads the flow; empty while unknown."""
         if self.leads(flow):
             return self.name
-        leader = self._known_of(flow).leaders.get(self._label(flow), "")
+        leader = self._known_of(flow).leaders.get(flow, "")
         return "" if leader == self.name else leader
 
     def trouble(self, flow: str) -> str:
@@ -205,9 +205,9 @@ class Leadership:
         """Which instances of this group select other topics for a flow, in words; empty
         if none do. `settled`: only if that is no rolling restart.
         """
-        known, label, now = self._known_of(flow), self._label(flow), time.monotonic()
-        others = known.others.get(label, ())
-        seconds = now - known.others_since.get(label, now)
+        known, now = self._known_of(flow), time.monotonic()
+        others = known.others.get(flow, ())
+        seconds = now - known.others_since.get(flow, now)
         if settled and seconds < ROLLING_SECONDS:
             return ""
         return rivalry(flow, others, seconds)
@@ -220,10 +220,6 @@ class Leadership:
             if config is None
             else self._known.get(config.target, _KnownFlows())
         )
-
-    def _label(self, flow: str) -> str:
-        config = self._flows.get(flow)
-        return flow if config is None else config.label
 
     def _take_seat(self, target: str, known: _KnownFlows) -> None:
         if self._group is not None:
@@ -336,8 +332,8 @@ class Leadership:
     ) -> bytes:
         wish = Wish(
             name=self.name,
-            flows=tuple(flow.label for flow in flows),
-            leads=tuple(flow.label for flow in flows if self.leads(flow.name)),
+            flows=tuple(flow.name for flow in flows),
+            leads=tuple(flow.name for flow in flows if self.leads(flow.name)),
             ready=ready,
             selects=_selects(flows),
             lifeline=lifeline,
@@ -367,7 +363,7 @@ class Leadership:
 
 
 def _selects(flows: Iterable[FlowConfig]) -> dict[str, str]:
-    return {flow.label: fingerprint(flow) for flow in flows}
+    return {flow.name: fingerprint(flow) for flow in flows}
 
 
 def _parse(text: bytes) -> Wish:

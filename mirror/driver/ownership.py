@@ -5,8 +5,7 @@ Main functions: `take_ownership`, before the first lease of a run, and
 progress topic, then fence every transactional id that an earlier run may hold. After
 that, a task of an earlier run is either fenced, or reads the new generation when it
 takes over, and stops: there is no third case. Drivers write under an id of the flow,
-which they take over before they read: of two drivers, only the later one can write. So
-do those of its parts, which begin one after the other.
+which they take over before they read: of two drivers, only the later one can write.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ from typing import TYPE_CHECKING
 
 from mirror.batches import records
 from mirror.batches.writing import ensure_topic, write
-from mirror.driver import parts
 from mirror.driver.former_runs import (
     complete_transactions,
     fence_slots,
@@ -41,8 +39,8 @@ if TYPE_CHECKING:
     from mirror.clusters.transactions import Producer
     from mirror.clusters.wire.produce import EncodedBatch
     from mirror.config.schema import FlowConfig
-    from mirror.driver.parts import Instance
     from mirror.driver.rewriting import Rewriting
+    from mirror.driver.rivalry import Instance
     from mirror.offsets.progress import Progress
 
 TopicPartition = tuple[str, int]
@@ -50,11 +48,10 @@ TopicPartition = tuple[str, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Owned:
-    """A flow that a run owns, or its part."""
+    """A flow that a run owns."""
 
     run: str
     """Names the run, as `Lease.generation`."""
-    generation: Generation
     slot_ids: Mapping[int, str]
     """As of `LeasePlan`."""
 
@@ -65,8 +62,8 @@ def take_ownership(  # noqa: PLR0913  all that a run begins with
     begins: Mapping[TopicPartition, Position] | None = None,
     epoch: int | None = None, instance: Instance | None = None,
 ) -> Owned:  # fmt: skip
-    """Begin a generation; from now on only this run writes for the flow, or for its
-    part. `instance`: the service's; None for a command.
+    """Begin a generation; from now on only this run writes for the flow. `instance`:
+    the service's; None for a command.
 
     `partitions` maps source partitions to their topic ids in hex. If the flow does not
     `start` at the earliest offset, its very first run writes down here where they
@@ -91,26 +88,16 @@ def take_ownership(  # noqa: PLR0913  all that a run begins with
         instance=instance,
         partitions=partitions,
     )
-
-    def owned(generation: Generation) -> Owned:
-        run = generation.run_of(flow.part)
-        return Owned(run=run, generation=generation, slot_ids=fenced)
-
-    if parts.has_begun(flow, made):
-        return owned(made)
+    if made.begun:
+        return Owned(run=made.text, slot_ids=fenced)
 
     # One transaction for the positions and the note that they are settled: a driver
     # that dies before its commit has settled nothing.
     known = _still_ours(flow, target, made)
-    begun = parts.begun(flow, made)
+    begun = replace(made, begun=True, id=new_id())
     batches = [begun.encoded()]
-    selects = parts.without(flow, parts.before(flow, made)).topic_filter.matches
     # Partitions that have a position got it before the flow ever ran.
-    new = {
-        key: each
-        for key, each in partitions.items()
-        if key not in known.positions and selects(key[0])
-    }
+    new = {key: each for key, each in partitions.items() if key not in known.positions}
     found = (
         starting.begin(source, new, starting.start_point(flow.start))
         if begins is None
@@ -123,7 +110,7 @@ def take_ownership(  # noqa: PLR0913  all that a run begins with
     if found:
         batches = [*progress.encode(found), *batches]
     _write(target, {progress.topic_name(flow.source): batches}, owner)
-    return owned(begun)
+    return Owned(run=begun.text, slot_ids=fenced)
 
 
 def rewrite_progress(
@@ -148,8 +135,7 @@ def rewrite_progress(
     make_topics(flow, target)
     made, owner, _ = _fence(flow, target, slots=1)
     known = _still_ours(flow, target, made)
-    ours = parts.without(flow, parts.before(flow, made))
-    decided = decide(parts.own(ours, known.positions))
+    decided = decide(known.positions)
     if 0 < decided.epoch <= made.epoch:
         return replace(decided, positions={})
     positions, generation = _moved(flow, made, known, decided, source_id)
@@ -180,25 +166,17 @@ def _moved(
     """The positions to write, and the generation, unless it stays."""
     positions = dict(decided.positions)
     if source_id and made.source_id not in {"", source_id}:
-        leads = f"leads to cluster {source_id} instead of {made.source_id}"
-        if flow.part is not None:
-            raise ClusterChangedError(
-                f"flow {flow.label}: {flow.source} {leads}, for all parts of the flow: "
-                "reset them at once, with a configuration that selects their topics "
-                "and has no `part`"
-            )
         of_old = known.positions.keys() | known.unsettled.keys()
         copied = of_old if decided.copied is None else set(decided.copied)
         if left := (of_old & copied) - positions.keys():
             raise ClusterChangedError(
-                f"flow {flow.name}: {flow.source} {leads}, and {len(left)} partitions "
-                "would keep their positions in the old one: reset all topics at once"
+                f"flow {flow.name}: {flow.source} leads to cluster {source_id} instead "
+                f"of {made.source_id}, and {len(left)} partitions would keep their "
+                "positions in the old one: reset all topics at once"
             )
         # On the new cluster, topics with the names of earlier ones are new topics.
         positions |= dict.fromkeys(of_old - positions.keys(), Position(offset=0))
         return positions, made.moved(source_id)
-    if decided.unites:
-        return positions, parts.united(made)
     if decided.epoch:
         return positions, replace(made, epoch=decided.epoch, id=new_id())
     return positions, None
@@ -291,18 +269,13 @@ def _fence(  # noqa: PLR0913  all that a run begins with
     owner, topic = None, progress.topic_name(flow.source)
     if instance is not None:  # before it disturbs who may be writing
         seen = progress.read(target, topic, committed=False).generation
-        instance.require_room(Generation.parse(seen), target)
+        instance.require_room(flow, Generation.parse(seen), target)
     if flow.exactly_once:
         owner = take_over_id(flow, target, owner_id(flow.name))
         complete_transactions(flow, target, [owner])
     known = progress.read_proven(target, topic, committed=False)
     earlier = Generation.parse(known.generation)
-    if flow.part is None and not earlier.parts:
-        committed = _committed(target, topic)
-    else:
-        # Transactions of other parts may hide it: wait for them, once ours have ended.
-        fence_slots(flow, target, earlier, owner, known.positions)
-        committed = Generation.parse(progress.read_proven(target, topic).generation)
+    committed = _committed(target, topic)
     if copies_from and committed.source_id not in {"", copies_from}:
         raise ClusterChangedError(
             f"flow {flow.name}: {flow.source} leads to the cluster with id "
@@ -318,24 +291,18 @@ def _fence(  # noqa: PLR0913  all that a run begins with
             epoch=committed.epoch,
         )
     made = replace(
-        parts.taken_up(
-            flow,
-            *(committed, earlier, known),
-            slots=slots,
-            begun=begun,
-            instance=instance,
-        ),
+        committed,
+        id=new_id(),
+        # Never fewer than before: the earlier run may have died before it fenced.
+        slots=max(slots, earlier.slots, committed.slots),
         source_id=copies_from or committed.source_id,
+        begun=begun or committed.begun,
+        by="" if instance is None else instance.by,
+        group="" if instance is None else instance.group,
     )
     _write(target, {topic: [made.encoded()]}, owner)
     copied = {*known.positions, *(partitions if known.generation else ())}
-    fenced = fence_slots(flow, target, made, owner, copied)
-    if instance is not None:
-        reselected = parts.reselected(instance.flow, made)
-        if reselected is not made:
-            _write(target, {topic: [reselected.encoded()]}, owner)
-        made = reselected
-    return made, owner, fenced
+    return made, owner, fence_slots(flow, target, made, owner, copied)
 
 
 def _committed(target: Cluster, topic: str) -> Generation:
@@ -351,7 +318,7 @@ def _committed(target: Cluster, topic: str) -> Generation:
 def _still_ours(flow: FlowConfig, target: Cluster, made: Generation) -> Progress:
     known = progress.read_proven(target, progress.topic_name(flow.source))
     if known.generation != made.text:
-        raise SupersededError(f"flow {flow.label}: a newer run of the flow is active")
+        raise SupersededError(f"flow {flow.name}: a newer run of the flow is active")
     return known
 
 

@@ -31,7 +31,5 @@ class Rewriting:
     """Keys and values for the topic of the pauses."""
     epoch: int = 0
     """The role of the pair that feeds the target for which this was decided."""
-    unites: bool = False
-    """Whether the flow's parts are over."""
     copied: Collection[TopicPartition] | None = None
     """All partitions that the flow copies; None: those with a position."""

@@ -12,7 +12,6 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from mirror.driver import parts
 from mirror.driver.ownership import rewrite_progress, take_ownership
 from mirror.driver.rewriting import Rewriting
 from mirror.errors import ClusterError, FencedError
@@ -26,10 +25,9 @@ if TYPE_CHECKING:
 
     from mirror.clusters.cluster import Cluster
     from mirror.config.schema import FlowConfig, MirrorConfig
-    from mirror.driver.generation import Part
     from mirror.driver.ownership import Owned
     from mirror.driver.pairs import PairFollower
-    from mirror.driver.parts import Instance
+    from mirror.driver.rivalry import Instance
     from mirror.metadata.topics import TopicsResult
     from mirror.offsets.runs import Block
 
@@ -45,18 +43,15 @@ class Beginning:
         self._passed = 0.0
         """When the last failover was after which copies were passed."""
 
-    def own(  # noqa: PLR0913  all that a run begins with
+    def own(
         self, config: MirrorConfig, flow: FlowConfig, source: Cluster, target: Cluster,
-        *, slots: int, found: TopicsResult, leave: Callable[[Sequence[Part]], None],
-        over: Callable[[], bool],
+        *, slots: int, found: TopicsResult, over: Callable[[], bool],
     ) -> Owned:  # fmt: skip
         """Become the only writer, as `take_ownership`, which says what it raises.
-        `leave` gets the parts whose topics are not this one's; `over`: whether the run
-        ends anyway.
+        `over`: whether the run ends anyway.
         """
         from mirror.driver.feeding import take_turn  # noqa: PLC0415  no switch needs it
 
-        self._instance.flow = config.flows[flow.name]
         epoch = take_turn(config, flow, source, target, self._pairs, over=over)
         partitions = {
             (topic.topic, partition): topic.topic_id
@@ -78,7 +73,6 @@ class Beginning:
         owned = take()
         if self._pass_copies(config, flow, source, target):
             owned = take()
-        leave(parts.before(flow, owned.generation))
         return owned
 
     def _pass_copies(

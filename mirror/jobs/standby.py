@@ -56,7 +56,7 @@ class StandbyJob:
         self._flow = flow
         self._topics = topics
         self._store = store
-        self._writer = StandbyWriter(flow, {ends.KIND}, of_topics=True)
+        self._writer = StandbyWriter(flow, {ends.KIND})
         self._looking: tuple[Cluster, Looking] | None = None
 
     def job(self) -> Job:
@@ -111,7 +111,7 @@ class EndsJob:
     def __init__(self, flow: FlowConfig, *, store: StatusStore) -> None:
         self._flow = flow
         self._store = store
-        self._writer = StandbyWriter(flow, {ends.KIND}, of_topics=True)
+        self._writer = StandbyWriter(flow, {ends.KIND})
         self._looking: tuple[Cluster, SourceEnds] | None = None
         self._names: tuple[str, ...] = ()
         self._list_at = 0.0

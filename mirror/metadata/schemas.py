@@ -174,8 +174,6 @@ def _give_back(ends: Ends, found: ComparedRegistries, writer: SchemaWriter) -> N
     """Subjects that were put into IMPORT, and got no version, have their modes again:
     what stopped us was a conflict, or we died and they are no longer copied.
     """
-    if ends.flow.part is not None:
-        return  # another part may be about to write them
     stopped = writer.stopped.items()
     copies = found.copied.difference(
         subject for subject, (state, _) in stopped if state is SchemaState.CONFLICT

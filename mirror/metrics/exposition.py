@@ -41,8 +41,6 @@ if TYPE_CHECKING:
     from mirror.status.values import FlowStatus, ServiceStatus
 
 _FLOW = ("source", "target")
-_PART = "part"
-"""A label only where flows have parts: else series are those of earlier releases."""
 
 
 def exposition(
@@ -95,17 +93,15 @@ class StatusCollector(Collector):
         folded = metric.fold is not None and not self._per_partition
         if folded:
             labels = tuple(label for label in labels if label != "partition")
-        in_parts = any(flow.part for flow in flows)
-        family = _new(metric, (*_FLOW, *([_PART] if in_parts else []), *labels))
+        family = _new(metric, (*_FLOW, *labels))
         for flow in flows:
-            names = (flow.source, flow.target, *([flow.part] if in_parts else []))
             rows: Iterable[tuple[Labels, Value]] = (
                 (own, value) for own, value in metric.rows(flow) if value is not None
             )
             if folded:
                 rows = _per_topic(metric, rows)
             for own, value in rows:
-                _add(family, (*names, *own), value, flow.bounds)
+                _add(family, (flow.source, flow.target, *own), value, flow.bounds)
         return family
 
 

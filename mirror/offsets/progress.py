@@ -20,7 +20,6 @@ from __future__ import annotations
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-import json
 import struct
 import threading
 from typing import TYPE_CHECKING
@@ -30,7 +29,7 @@ from mirror.batches import records
 from mirror.batches.reading import TopicReader
 from mirror.batches.writing import prove_leader
 from mirror.clusters import topics
-from mirror.errors import MALFORMED, ClusterError, RecreatedError
+from mirror.errors import ClusterError, RecreatedError
 from mirror.status.counts import NOTHING, Counts
 
 if TYPE_CHECKING:
@@ -144,21 +143,6 @@ class Progress:
     running: Mapping[TopicPartition, bytes] = field(default_factory=dict)
     """The encoded `RunningCount` written with each position; empty if there is none.
     Only the slot that continues it decodes it."""
-
-    def run_of(self, part: str | None) -> str:
-        """What names the run that may write: for a flow its generation; for a part of
-        one, the id that the generation has for it, empty if none.
-
-        Raises:
-            ClusterError: the generation is damaged.
-        """
-        if part is None or not self.generation:
-            return self.generation
-        try:
-            parts = json.loads(self.generation).get("parts", ())
-            return next((str(each["id"]) for each in parts if each["name"] == part), "")
-        except MALFORMED as error:
-            raise damaged(error) from error
 
 
 def topic_name(source_alias: str) -> str:

@@ -13,7 +13,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime
 import json
-import time
 from typing import TYPE_CHECKING, Any
 
 from mirror.batches.reading import TopicReader
@@ -81,17 +80,6 @@ def read(target: Cluster, source_alias: str, kinds: Collection[str]) -> Standby 
     return _standby(_decoded(topic, newest, {*kinds, LOOKS}), kinds)
 
 
-def look_name(kind: str, part: str | None) -> str:
-    """The name of the record of the last look at a kind."""
-    return kind if part is None else f"{kind}/{part}"
-
-
-def ended(kind: str, part: str) -> tuple[bytes, bytes]:
-    """Key and value by which a part that ended looks at nothing any more."""
-    entry = StandbyEntry(at=time.time(), fields={_GONE: True})
-    return encode(LOOKS, look_name(kind, part), entry)
-
-
 def encode(kind: str, name: str, entry: StandbyEntry) -> tuple[bytes, bytes]:
     """Key and value."""
     at = datetime.fromtimestamp(entry.at, UTC).isoformat(timespec="milliseconds")
@@ -148,43 +136,13 @@ def _standby(
     for (kind, name), entry in found.items():
         if not entry.gone:
             by_kind[kind][name] = entry
-    return Standby(looks=_looks(by_kind.pop(LOOKS)), entries=by_kind)
-
-
-def _looks(found: Mapping[str, StandbyEntry]) -> dict[str, StandbyEntry]:
-    """The last look at each kind. Where parts of a flow look at topics of their own,
-    what is said holds as of the part that looked longest ago.
-    """
-    looks: dict[str, StandbyEntry] = {}
-    of_parts: dict[str, list[StandbyEntry]] = {}
-    for name, entry in found.items():
-        kind, slash, _ = name.partition("/")
-        if slash:
-            of_parts.setdefault(kind, []).append(entry)
-        else:
-            looks[kind] = entry
-    for kind, entries in of_parts.items():
-        newest, oldest = (pick(entries, key=_at) for pick in (max, min))
-        if kind not in looks or looks[kind].at < newest.at:
-            looks[kind] = oldest
-    return looks
-
-
-def _at(entry: StandbyEntry) -> float:
-    return entry.at
+    return Standby(looks=by_kind.pop(LOOKS), entries=by_kind)
 
 
 class StandbyWriter:
     """Keeps some kinds of one flow's standby topic up to date. Not thread-safe."""
 
-    def __init__(
-        self, flow: FlowConfig, kinds: Collection[str], *, of_topics: bool = False
-    ) -> None:
-        """`of_topics`: whether names are topics, so that a part of a flow knows only
-        some of them.
-        """
-        self._part = flow.part if of_topics else None
-        self._ours = flow.topic_filter.matches
+    def __init__(self, flow: FlowConfig, kinds: Collection[str]) -> None:
         self._topic = topic_name(flow.source)
         self._replication_factor = flow.replication_factor
         self._kinds = frozenset(kinds)
@@ -223,11 +181,8 @@ class StandbyWriter:
             for name, fields in wanted.items()
             if name not in there or there[name].fields != fields
         }
-        gone = there.keys() - wanted
-        if self._part is not None:
-            gone = set(filter(self._ours, gone))
-        changed |= {(kind, name): {_GONE: True} for name in gone}
-        changed[LOOKS, look_name(kind, self._part)] = look
+        changed |= {(kind, name): {_GONE: True} for name in there.keys() - wanted}
+        changed[LOOKS, kind] = look
         entries = {
             key: StandbyEntry(at=at, fields=told) for key, told in changed.items()
         }

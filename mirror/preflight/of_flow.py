@@ -10,7 +10,6 @@ import time
 from typing import TYPE_CHECKING
 
 from mirror.clusters.admin import racks, topic_admin
-from mirror.driver import parts, uniting
 from mirror.errors import ClusterError
 from mirror.metadata.topics import SCHEMAS_LEFT_OUT
 from mirror.preflight import of_copies, of_readers
@@ -38,7 +37,6 @@ def findings(ground: Ground) -> list[Finding]:
     """
     return [
         *_topics(ground),
-        *_parts(ground),
         *_leaders(ground),
         *_rack(ground),
         *_refused(ground),
@@ -86,37 +84,6 @@ def _topics(ground: Ground) -> list[Finding]:
             )
         )  # fmt: skip
     return found
-
-
-def _parts(ground: Ground) -> list[Finding]:
-    """Which parts of the flow there are, as they have noted on the target, and which
-    topics another one copies.
-
-    Raises:
-        ClusterError: the target no longer answers.
-    """
-    flow, where = ground.flow, ground.where
-    noted = uniting.parts_of(flow, ground.target)
-    names = ", ".join(each.name for each in noted)
-    if flow.part is None:
-        if not noted:
-            return []
-        return [
-            warn(
-                where, "parts", f"services copy the flow in parts: {names}",
-                "a service with this configuration does not run: give the flow a "
-                "`part` of its own, or stop the others and use `mirror flow unite`",
-            )
-        ]  # fmt: skip
-    topics = [each.topic for each in ground.surveyed.topics]
-    shared = parts.left(flow, parts.ahead(flow, noted), topics)
-    return [
-        ok(where, "part", f"{flow.part}; known on the target: {names or 'none'}"),
-        *(
-            fail(where, "part", text, "leave them out here with topics_exclude")
-            for text in shared
-        ),
-    ]
 
 
 def _leaders(ground: Ground) -> list[Finding]:

@@ -98,7 +98,7 @@ class SchemaInquiry:
         if self._beside.closing:
             return False
         self._connected()
-        return known.read(wait=False).run_of(self._plan.flow.part) == self._generation
+        return known.read(wait=False).generation == self._generation
 
     def _noted(self) -> Mapping[int, int]:
         """The ids that the flow has noted as copied, with the ones to translate them

@@ -71,7 +71,7 @@ class Slot:
     def __init__(self, plan: LeasePlan, number: int) -> None:
         flow = plan.flow
         self._plan = plan
-        client = f"mirror.{flow.label}.{number}"
+        client = f"mirror.{flow.name}.{number}"
         to_source, to_target = (
             partial(Cluster, config, client_id=client, cluster_id=cluster_id)
             for config, cluster_id in (
@@ -101,7 +101,7 @@ class Slot:
         self._wanted: dict[TopicPartition, Assignment] = {}
         self._positions: dict[TopicPartition, Position] = {}
         self._throttle = LogThrottle()
-        self._log = structlog.get_logger().bind(flow=flow.label, slot=number)
+        self._log = structlog.get_logger().bind(flow=flow.name, slot=number)
         self._owner = False
         self._alone = False
         """Whether no process that had an earlier lease of this run can still write."""
@@ -363,7 +363,7 @@ class Slot:
         self._reader.assign(standing.read, found.source_topics)
         self._suspicions.begin(self._wanted, found.ids)
         if self._schemas is not None:
-            self._schemas.begin(found.progress.run_of(self._plan.flow.part))
+            self._schemas.begin(found.progress.generation)
         self._intake.begin(
             self._wanted,
             found.limits,

@@ -183,9 +183,9 @@ class TakeOverSurvey:
             if reason := self._closed.get(key):
                 raise UnreachableError(reason)
         known = progress.read_proven(self._target, self._records.progress[0])
-        if known.run_of(self._flow.part) != lease.generation:
+        if known.generation != lease.generation:
             raise SupersededError(
-                f"flow {self._flow.label}: a newer run of the flow is active"
+                f"flow {self._flow.name}: a newer run of the flow is active"
             )
         left = left_by_others(
             *(self._target, self._slot_ids, looked.others, search),

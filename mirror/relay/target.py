@@ -50,16 +50,13 @@ _WORTH_OVERLAPPING = 256 << 10
 """From this size on, fill the next transaction while this one is in flight."""
 
 
-def transactional_ids(flow: str, slot: int, part: str | None = None) -> tuple[str, ...]:
+def transactional_ids(flow: str, slot: int) -> tuple[str, ...]:
     """All ids of a slot: its next owner must fence every one of them."""
-    end = "" if part is None else f"/{part}"
-    return tuple(f"mirror.{flow}.{slot}.{turn}{end}" for turn in range(MAX_IN_FLIGHT))
+    return tuple(f"mirror.{flow}.{slot}.{turn}" for turn in range(MAX_IN_FLIGHT))
 
 
 def owner_id(flow: str) -> str:
-    """The id of the driver that owns the flow, or whose part is beginning: parts of one
-    flow begin one after the other. No slot writes under it.
-    """
+    """The id of the driver that owns the flow. No slot writes under it."""
     return f"mirror.{flow}.owner"
 
 
@@ -85,7 +82,7 @@ class TargetWriter:
     ) -> None:
         ids: Sequence[str | None] = (None,)
         if flow.exactly_once:
-            ids = transactional_ids(flow.name, slot, flow.part)
+            ids = transactional_ids(flow.name, slot)
         self._cluster = cluster
         self._timeout_ms = int(flow.transaction_timeout_seconds * 1000)
         self._producers = [self._producer(each) for each in ids]

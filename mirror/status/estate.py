@@ -58,9 +58,7 @@ class EstateFlow:
         if not self.site.answers:
             return (f"since {wording.moment(self.site.since)}",)
         runs = self.flow.state == FlowState.RUNNING
-        _, _, part = self.flow.name.partition("/")
-        notes = [part] if part else []
-        notes += [wording.rate(self.flow.bytes_per_second)] if runs else []
+        notes = [wording.rate(self.flow.bytes_per_second)] if runs else []
         if self.flow.lag_seconds >= 0:
             notes.append(f"{wording.duration(self.flow.lag_seconds)} behind")
         if self.flow.faulted:
@@ -77,8 +75,7 @@ class Estate:
     ways: tuple[EstateFlow, ...]
     """Every flow of every site."""
     drawn: tuple[EstateFlow, ...]
-    """One for each two places: of several, such as a flow's parts, the one in most
-    trouble."""
+    """One for each two places: of several, the one in most trouble."""
 
     @property
     def silent(self) -> tuple[Site, ...]:

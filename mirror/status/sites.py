@@ -132,7 +132,7 @@ def own_site(status: ServiceStatus, instance: str, now: float) -> Site:
         ),
         flows=tuple(
             SiteFlow(
-                name=flow.label,
+                name=flow.name,
                 source=flow.source or flow.name.partition("->")[0],
                 target=flow.target or flow.name.partition("->")[2],
                 state=str(flow.state),

@@ -217,8 +217,6 @@ class FlowStatus:
     """The source's alias."""
     target: str = ""
     """The target's alias."""
-    part: str = ""
-    """Of the flow, if this service copies only a part of it."""
     reason: str = ""
     """Why it is in this state, if that needs a reason."""
     since: float = 0.0
@@ -301,11 +299,6 @@ class FlowStatus:
     """Share groups (KIP-932) that match: they have no offsets and are not covered."""
     partitions: tuple[PartitionStatus, ...] = ()
     """Each source partition."""
-
-    @property
-    def label(self) -> str:
-        """The name with the part, as people see it."""
-        return "/".join(filter(None, (self.name, self.part)))
 
     @property
     def lag(self) -> int:

@@ -27,7 +27,7 @@ from mirror.metadata.sides import Live
 from mirror.offsets import progress
 from mirror.offsets.progress import NO_ID, Position
 from mirror.recovery import pauses
-from mirror.switching import homecoming, whole
+from mirror.switching import homecoming
 from mirror.switching.homecoming import PartitionToFill
 from mirror.switching.restorable import (
     copied_home,
@@ -58,7 +58,6 @@ def restore(
         MirrorError: a cluster refuses or does not answer; run it again.
     """
     require_possible(stage, topics)
-    whole.require(stage)
     home, back = stage.flow, stage.target
     names = origins(stage, topics)
     producer = Producer(

@@ -1,59 +1,20 @@
-"""A pair's topics move together, also where services share them out (`part`).
+"""What a flow has not made yet when its pair's role is to move.
 
-Main functions: `require`, before a run changes anything: roles are the pair's, so all
-services follow them, and whatever the operator's configuration leaves out would change
-sides without being fenced, drained or translated. `unmade`, until the role moves: the
-flow stops copying then, so what it has not made by then, it never makes.
+Main function: `unmade`. The flow stops copying as the role moves, so what it has not
+made by then, it never makes.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mirror.driver import parts
-from mirror.driver.generation import Generation
 from mirror.metadata import topics
 from mirror.metadata.sides import Live
-from mirror.offsets import progress
 from mirror.policy.names import is_heartbeats
 from mirror.status.wording import some
-from mirror.switching.stage import StepError
 
 if TYPE_CHECKING:
     from mirror.switching.stage import Stage
-
-
-def require(stage: Stage) -> None:
-    """Check that the flow has the topics of all its parts. A pair with a name has
-    topics of its own, which one part may copy.
-
-    Raises:
-        StepError: it has not.
-        ClusterError: the target does not answer.
-    """
-    flow, name = stage.flow, progress.topic_name(stage.flow.source)
-    if stage.pair.scope is not None or stage.target.topic(name) is None:
-        return
-    known = progress.read(stage.target, name, committed=False)
-    noted = Generation.parse(known.generation).parts
-    others = [each.name for each in noted if each.name != flow.part]
-    if flow.part is not None and others:
-        raise StepError(
-            f"{flow.label} is one part of the flow, and {', '.join(others)} would "
-            "change sides with it: use a configuration without `part`, with the topics "
-            "of all parts"
-        )
-    left = {
-        topic
-        for topic, _ in known.positions
-        if not flow.topic_filter.matches(topic)
-        if any(parts.selects(each, topic, flow) for each in noted)
-    }
-    if left:
-        raise StepError(
-            f"{some(len(left), 'topic')} of the flow's parts, such as {min(left)}, "
-            f"would change sides too: add them to the topics of {flow.name} here"
-        )
 
 
 def unmade(stage: Stage) -> str:

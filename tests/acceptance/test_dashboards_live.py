@@ -51,8 +51,6 @@ AT_TIMES = {
 """Without a value while nothing fails or is to be caught up with, before a switch or a
 canary, in a pair whose flows both copy, and without schema registries.
 """
-OF_PARTS = {"part"}
-"""A label only where flows have parts."""
 OF_EACH = {"job", "instance"}
 """Prometheus gives them to every series."""
 OF_PODS = {"namespace"}
@@ -194,4 +192,4 @@ def test_what_is_exposed_and_what_is_asked_for_agree(
                         known.update(*found(selector, query))
                 for labels in _GROUPING.findall(query):
                     asked = set(re.findall(r"\w+", labels))
-                    assert asked <= known | OF_PODS | OF_PARTS, query
+                    assert asked <= known | OF_PODS, query

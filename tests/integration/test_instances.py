@@ -1,4 +1,4 @@
-"""Several instances of one configuration: when the leader is gone, another leads."""
+"""Several processes: instances of one configuration, and services beside each other."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import pytest
 from tests.harness.admin import copied_records, create_topic
 from tests.harness.load import NumberedLoad
 from tests.harness.namespaces import Host, MirrorOnHost, reachable_at, why_not
-from tests.harness.service import RunningMirror
+from tests.harness.service import RunningMirror, config_for
 from tests.harness.waiting import crowd, wait_for
 from tests.harness.witness import assert_exactly_once, order_of
 
@@ -277,3 +277,67 @@ def test_flows_are_spread_and_move_back(
             one.wait_copied(source, topic_name, flow=f"{alias}->T")
             found = order_of(target, f"{alias}.{topic_name}")
             assert_exactly_once(found, load.order)
+
+
+@pytest.mark.full
+def test_a_second_service_of_a_flow_does_not_begin(
+    clusters: dict[str, PlaygroundCluster], topic_name: str, tmp_path: Path
+) -> None:
+    """A second service on the same flow, of another group and with topics of its own,
+    does not fence the first one: its status names the process that copies, and what
+    helps. Once the first one is gone, it runs.
+    """
+    source, target, flow = clusters["a"].bootstrap, clusters["b"].bootstrap, "R->T"
+    services = []
+    for name in ("one", "two"):
+        create_topic(source, topic := f"{topic_name}-{name}")
+        document = config(source, target, topic, "R")
+        document["service"] = {"group": topic}
+        services.append(RunningMirror(document, tmp_path / name))
+    one, two = services
+    load = NumberedLoad(source, f"{topic_name}-one", 1)
+    with one:
+        one.wait_running(flow)
+        before, leader = one.flow(flow)["restarts"], one.flow(flow)["leader"]
+        with two:
+            words = ("another service", leader, "stop one of the two")
+            two.wait_until(lambda _: all(w in two.flow(flow)["reason"] for w in words))
+            load.send(100)
+            one.wait_copied(source, f"{topic_name}-one", flow=flow)
+            assert one.flow(flow)["restarts"] == before
+            one.close()
+            two.wait_running(flow)  # as in a rolling restart
+
+
+@pytest.mark.full
+def test_each_process_runs_the_flows_into_its_cluster(
+    clusters: dict[str, PlaygroundCluster], topic_name: str, tmp_path: Path
+) -> None:
+    """Two processes with one file, each with `--clusters` and another cluster: each
+    runs one flow, and every record is on the other side once.
+    """
+    ends = (clusters["a"].bootstrap, clusters["b"].bootstrap)
+    flows = ("A->B", "B->A")
+    document = config_for(*ends, flows=flows, topics=[topic_name], tasks=1)
+    document["service"] = {"group": f"clusters-{topic_name}"}
+    loads = {}
+    for flow, bootstrap in zip(flows, ends, strict=True):
+        create_topic(bootstrap, topic_name, 2)
+        loads[flow] = NumberedLoad(bootstrap, topic_name, 2)
+        loads[flow].send(300)
+    with ExitStack() as stack:
+        running = {
+            flow: stack.enter_context(
+                RunningMirror(
+                    document, tmp_path / flow[-1], options=("--clusters", flow[-1])
+                )
+            )
+            for flow in flows
+        }
+        for (flow, each), bootstrap in zip(running.items(), ends, strict=True):
+            each.wait_running(flow)
+            each.wait_copied(bootstrap, topic_name, flow=flow)
+            assert [f["name"] for f in each.status()["flows"]] == [flow]
+    for flow, into in zip(flows, reversed(ends), strict=True):
+        copy = f"{flow[0]}.{topic_name}"
+        assert_exactly_once(order_of(into, copy), loads[flow].order)

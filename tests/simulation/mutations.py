@@ -59,7 +59,7 @@ def _patched(what: Any, name: str, value: Any) -> AbstractContextManager[Any]:
 
 def drivers_do_not_fence() -> AbstractContextManager[Any]:
     """A new run leaves the transactional ids of the one before it alone."""
-    return _patched(former_runs, "transactional_ids", lambda _flow, _slot, _part: ())
+    return _patched(former_runs, "transactional_ids", lambda _flow, _slot: ())
 
 
 @contextlib.contextmanager
@@ -84,9 +84,6 @@ class _AnyGeneration:
     def __init__(self, found: Any) -> None:
         self._found = found
         self.generation = _Equal()
-
-    def run_of(self, _part: str | None) -> _Equal:
-        return self.generation
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._found, name)

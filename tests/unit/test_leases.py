@@ -13,7 +13,6 @@ import pytest
 from mirror.config.cluster_settings import ClusterConfig
 from mirror.config.schema import FlowConfig
 from mirror.driver import leases
-from mirror.driver.generation import Generation
 from mirror.driver.leases import Leases, RunTerms
 from mirror.driver.ownership import Owned
 from mirror.relay.lease import LeasePlan
@@ -69,7 +68,7 @@ def _leases(
         flow=FlowConfig(source="A", target="B", exactly_once=exactly_once),
         source=sides[0], target=sides[1], source_id="a", target_id="b",
     )  # fmt: skip
-    owned = Owned(run="g", generation=Generation(), slot_ids={})
+    owned = Owned(run="g", slot_ids={})
     nothing = cast("Any", None)
     return Leases(
         cast("Any", _Query()),

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+import json
 import struct
 import uuid
 
 import pytest
 
+from mirror.driver.generation import Generation
 from mirror.errors import ClusterError
 from mirror.offsets import progress
 from mirror.offsets.progress import NO_ID, Position, RunningCount
@@ -224,3 +226,26 @@ def test_damage_counts_until_a_newer_record_replaces_it(topic, written):
     topic.append(written(replace(_POSITION, offset=7), None))
 
     assert reader.read().positions["orders", 3].offset == 7
+
+
+def test_a_generation_of_an_earlier_release() -> None:
+    """It says nothing about whose run it is, and has no parts."""
+    text = json.dumps({"id": "i", "slots": 2, "begun": True, "parts": []})
+    read = Generation.parse(text)
+    assert (read.id, read.by, read.slots, read.begun) == ("i", "", 2, True)
+
+
+def test_a_generation_with_parts_is_refused() -> None:
+    """A build that copied a flow in parts must end them first: this one would not fence
+    the slots of its parts.
+    """
+    written = {"slots": 1, "begun": True, "parts": [{"name": "one", "id": "i"}]}
+    with pytest.raises(ClusterError, match="in parts: stop its services, and run"):
+        Generation.parse(json.dumps(written))
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"parts": []}', '{"slots": 1}'])
+def test_a_damaged_generation(text: str) -> None:
+    """It is an error of the cluster with a message, wherever it is read."""
+    with pytest.raises(ClusterError, match="damaged"):
+        Generation.parse(text)

@@ -21,7 +21,7 @@ from mirror.offsets import progress
 from mirror.policy.names import CANARY
 from mirror.recovery import canaries, resting, roles
 from mirror.recovery.journal import JournalReader, Kind
-from mirror.switching import hooks, whole
+from mirror.switching import hooks
 from mirror.switching.stage import Stage, both_flows
 from mirror.switching.steps import assess
 
@@ -107,16 +107,9 @@ def ready(
             f"flow {flow.name} never ran: cluster {flow.target} has no topic {name}"
         )
     assess.require_all_keys(replace(stage, pair=pair))
-    whole_flow, _ = both_flows(config, pair, flow.source, flow.target)
-    whole.require(replace(stage, pair=pair, flow=whole_flow))
     hooks.require_usable(canary)
     rests = pair.scope is None and not pair.both_ways
     if rests:
-        if reverse.part is not None:
-            raise MirrorError(
-                f"{reverse.label} is one part of the flow, and a canary copies home as "
-                "the whole flow: use a configuration without `part`"
-            )
         way_home.require_begun(stage)
     return Ready(pair=pair, epoch=role.epoch, stage=stage, rests=rests)
 

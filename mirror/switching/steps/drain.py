@@ -70,7 +70,7 @@ def stop_again(stage: Stage) -> bool:
     was done, such as a service that slept. Returns whether there was any.
     """
     name = progress.topic_name(stage.flow.source)
-    now = progress.read(stage.target, name, committed=False).run_of(stage.flow.part)
+    now = progress.read(stage.target, name, committed=False).generation
     if now == stage.notes["drain"].get(_GENERATION):
         return False
     _stop(stage)
@@ -79,7 +79,7 @@ def stop_again(stage: Stage) -> bool:
 
 def _stop(stage: Stage) -> Done:
     name = progress.topic_name(stage.flow.source)
-    ours, part = Progress(), stage.flow.part
+    ours = Progress()
 
     def copies() -> str:
         nonlocal ours
@@ -90,14 +90,14 @@ def _stop(stage: Stage) -> Done:
         while time.monotonic() < until:
             time.sleep(0.2)
             now = progress.read(stage.target, name, committed=False)
-            if now.run_of(part) != ours.run_of(part):  # other parts may begin
+            if now.generation != ours.generation:
                 return f"a service that still runs {stage.flow.name}"
         return ""
 
     stage.wait(copies)
     return Done(
         text=f"{stage.flow.name} is stopped; what it had open is aborted",
-        notes={_GENERATION: ours.run_of(part)},
+        notes={_GENERATION: ours.generation},
     )
 
 

@@ -1,0 +1,96 @@
+"""Services, or instances of one, that get in each other's way on a flow."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+
+from mirror.config.schema import MirrorConfig
+from mirror.driver import rivalry
+from mirror.driver.generation import Generation
+from mirror.driver.rivalry import Instance
+from mirror.errors import DividedError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from mirror.config.schema import FlowConfig
+
+pytestmark = pytest.mark.unit
+
+
+def config(group: str | None = "g", **flow: Any) -> MirrorConfig:
+    return MirrorConfig.model_validate(
+        {
+            "clusters": {
+                alias: {"bootstrap_servers": f"{alias}:9092"} for alias in ("A", "B")
+            },
+            "flows": {"A->B": flow},
+            "service": {"group": group},
+        }
+    )
+
+
+def flow(*topics: str, **settings: Any) -> FlowConfig:
+    return config(topics=list(topics), **settings).flows["A->B"]
+
+
+def test_another_service_of_a_flow_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A service whose flow another group leads does not begin; in the same group the
+    leader decides. An instance of no group that takes over again and again is named the
+    second time, so a rolling restart is not. Each message says what helps.
+    """
+    alive = {("host:1", "other", "A->B")}
+    monkeypatch.setattr(
+        rivalry, "_leads", lambda by, group, _target, name: (by, group, name) in alive
+    )
+    ours = Instance(config(), once=False)
+
+    def begin(known: Generation, instance: Instance = ours) -> None:
+        instance.require_room(flow("a"), known, cast("Any", None))
+
+    with pytest.raises(DividedError, match=r"host:1 of the group other.*stop one of"):
+        begin(Generation(by="host:1", group="other"))
+    begin(Generation(by=ours.by, group="other"))
+    for _ in range(5):
+        begin(Generation(by="host:1", group="g"))
+    alone = Generation(by="host:2")
+    for _ in range(5):  # it is gone, and this one's beginnings fail
+        begin(alone)
+    again = "host:2, has taken it over again and again.*stop one of"
+    with pytest.raises(DividedError, match=again):
+        begin(Generation(by="host:2"))
+    begin(Generation(by="host:2"))
+    for other in (Instance(config(None), once=False), Instance(config(), once=True)):
+        begin(Generation(by="host:3"), other)
+        with pytest.raises(DividedError, match="again and again"):
+            begin(Generation(by="host:3"), other)
+
+
+@dataclass(frozen=True)
+class _Wish:
+    name: str
+    selects: Mapping[str, str] = field(default_factory=dict)
+
+
+def test_instances_that_select_other_topics() -> None:
+    """They are named on all sides; those of an earlier release say nothing. Only after
+    a rolling restart would be over does the text say what to do.
+    """
+    one, two = (rivalry.fingerprint(flow(each)) for each in "ab")
+    assert one == rivalry.fingerprint(flow("a", tasks=3))
+    wishes = {
+        "m1": _Wish("h1", {"A->B": one}),
+        "m2": _Wish("h2", {"A->B": two}),
+        "m3": _Wish("h3", {"A->B": one}),
+        "m4": _Wish("h4"),
+    }
+    found = {member: rivalry.rivals(wishes, member) for member in wishes}
+    assert found["m1"] == {"A->B": ["h2"]}
+    assert found["m2"] == {"A->B": ["h1", "h3"]}
+    assert found["m4"] == {}
+    assert "rolling restart" in rivalry.rivalry("A->B", ["h2"], 1.0)
+    assert "Give all of them one" in rivalry.rivalry("A->B", ["h2"], 999.0)
+    assert rivalry.rivalry("A->B", [], 999.0) == ""
