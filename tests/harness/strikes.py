@@ -203,13 +203,13 @@ def moved(side: str, *topics: str) -> Strike:
                 for found in admin.describe_topics([*(topics or own)])
                 for each in found["partitions"]
             }
-        _place(cluster, chosen)
+        place(cluster, chosen)
         yield
 
     return strike
 
 
-def _place(
+def place(
     cluster: PlaygroundCluster, chosen: Mapping[TopicPartition, list[int]]
 ) -> None:
     """Give partitions these replicas, of which the first one leads."""
@@ -288,7 +288,7 @@ def unclean(side: str) -> Strike:
             )
         first, last, _ = sorted(cluster.nodes)
         before = lab.load.order
-        _place(cluster, {TopicPartition(topic, p): [first, last] for p in before})
+        place(cluster, {TopicPartition(topic, p): [first, last] for p in before})
         cluster.kill(last)
         try:
             lab.load.send(200)

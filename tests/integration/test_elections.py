@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 from confluent_kafka.admin import AdminClient, NewTopic
+from kafka import KafkaAdminClient, TopicPartition
 import pytest
 
 from mirror import retry
@@ -12,6 +14,7 @@ from mirror.retry import Backoff
 from tests.harness.admin import create_topic
 from tests.harness.load import keys, producer, send
 from tests.harness.slots import RunningLease, SparklessFlow
+from tests.harness.strikes import place
 from tests.harness.waiting import wait_for
 from tests.harness.witness import Witness
 
@@ -66,10 +69,12 @@ def test_the_retry_comes_with_the_election(
         lease = RunningLease(slot, flow.lease(300))
         try:
             witness.wait(2 * _EACH, 60, lease)
+            if side == "target":
+                _keep_away(cluster, flow.copy)
             cluster.kill(3)
             if side == "target":  # a slot meets the dead leader as it writes
                 send(producer(source), topic_name, later, b"v")
-            wait_for(lambda: slot._faults.get((topic_name, 1)))
+            wait_for(lambda: slot._faults.get((topic_name, 1)), 30)
             if len(replicas[1]) == 1:
                 cluster.start(3)
             if side == "source":
@@ -78,3 +83,15 @@ def test_the_retry_comes_with_the_election(
         finally:
             lease.end()
         witness.assert_exactly(flow.copy, {p: first[p] + later[p] for p in range(2)})
+
+
+def _keep_away(cluster: PlaygroundCluster, copy: str) -> None:
+    """The node that dies has nothing but the copy: all else is written without it."""
+    with closing(KafkaAdminClient(bootstrap_servers=cluster.bootstrap)) as admin:
+        places = {
+            TopicPartition(found["name"], each["partition_index"]): [1, 2]
+            for found in admin.describe_topics()
+            if found["name"] != copy
+            for each in found["partitions"]
+        }
+    place(cluster, places)
