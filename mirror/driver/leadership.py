@@ -183,7 +183,7 @@ class Leadership:
     def keeps(self, flow: str) -> bool:
         """Whether this instance may go on with a run that it has begun. Its group's
         coordinator may be silent for long, as while the broker that had been it is
-        dead: whoever is elected elsewhere fences the run, which then ends.
+        dead: an instance that is elected meanwhile fences the run, which then ends.
         """
         if self._group is None:
             return True
