@@ -20,6 +20,7 @@ import subprocess
 import time
 from typing import TYPE_CHECKING
 
+from mirror.config import environment
 from mirror.config.traits import HIDDEN
 from mirror.errors import MirrorError, system_error
 
@@ -107,7 +108,7 @@ def run(command: Collection[str], call: Call, *, seconds: float) -> HookAnswer:
             stderr=subprocess.STDOUT,
             bufsize=0,
             start_new_session=True,  # so that all that it starts can be ended
-            env={**os.environ, **call.environment},
+            env={**environment.without_secrets(os.environ), **call.environment},
         )
     except (OSError, ValueError) as error:
         return HookAnswer(said=Said.FAILED, why=f"it cannot be run: {error}")
