@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 import tracemalloc
+from types import SimpleNamespace
 
 import pytest
 
@@ -23,7 +23,7 @@ def shown(state: str, pid: int, epoch: int) -> SimpleNamespace:
 
 class Owner:
     """A slot's id that takes over again once a minute, as one with a partition that
-    stays FAULTED does; every third time with a transaction open. Two commits in between.
+    stays FAULTED does, after two commits; every third time with a transaction open.
     """
 
     def __init__(self) -> None:
