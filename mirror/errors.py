@@ -111,12 +111,15 @@ class RegistryError(MirrorError):
 
     def __init__(
         self, message: str, *, status: int = 0, error_code: int = 0,
-        retriable: bool = False,
+        retriable: bool = False, too_large: bool = False,
     ) -> None:  # fmt: skip
-        """`status`: of HTTP, 0 if there was no answer. `error_code`: Confluent's."""
+        """`status`: of HTTP, 0 if there was no answer. `error_code`: Confluent's.
+        `too_large`: it answers more than mirror takes at once.
+        """
         self.status = status
         self.error_code = error_code
         self.retriable = retriable
+        self.too_large = too_large
         super().__init__(message)
 
 
@@ -125,7 +128,7 @@ class ContentError(MirrorError):
 
 
 class BoundsError(MirrorError):
-    """The content of a record is too large, too deep or too slow to try."""
+    """What others wrote or answer is too large, too deep or too slow to try."""
 
 
 class FenceError(ClusterError):

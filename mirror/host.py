@@ -1,15 +1,16 @@
-"""What this host offers: cores, also inside a container, Java, and a name.
+"""What this host offers: cores, also inside a container, Java, private files, a name.
 
-Main functions: `usable_cores`, `require_java`, and `process_name`; `process_use` and
-`memory_use` say what is used of it. A container sees all cores whatever its limit on
-CPU time, so `usable_cores` also reads the limit from the control group: two cores'
-worth of time on a host with 64 counts as two. `require_java` finds the java binary for
-Spark and the playground's brokers; it installs nothing.
+Main functions: `usable_cores`, `require_java`, `private_file` and `process_name`;
+`process_use` and `memory_use` say what is used of it. A container sees all cores
+whatever its limit on CPU time, so `usable_cores` also reads the limit from the control
+group: two cores' worth of time on a host with 64 counts as two. `require_java` finds
+the java binary for Spark and the playground's brokers; it installs nothing.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+import errno
 from functools import lru_cache
 import getpass
 import math
@@ -18,9 +19,14 @@ from pathlib import Path
 import re
 import shutil
 import socket
+import stat
 import subprocess
+from typing import TYPE_CHECKING
 
 from mirror.errors import JavaMissingError
+
+if TYPE_CHECKING:
+    from typing import BinaryIO
 
 _GROUPS = Path("/sys/fs/cgroup")
 _PROCESSES = Path("/proc")
@@ -40,6 +46,46 @@ def operator_name() -> str:
     except (KeyError, OSError):  # a container's user may have no name
         user = str(os.getuid())
     return f"{user}@{socket.gethostname()}"
+
+
+def private_file(path: Path) -> BinaryIO:
+    """Open a file to read it and write at its end, which only its owner can read;
+    create it if it is not there. Its name is on disk when this returns; what is written
+    is after `os.fsync`.
+
+    Raises:
+        OSError: it cannot be opened so. `strerror` says why and what to do: a link
+            would lead what is written elsewhere, and another user could read his file.
+    """
+    flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        handle = os.open(path, flags, 0o600)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise _refused(path, "it is a symbolic link") from error
+        raise
+    try:
+        found = os.fstat(handle)
+        if not stat.S_ISREG(found.st_mode):
+            raise _refused(path, "it is no regular file")
+        if found.st_nlink > 1:
+            raise _refused(path, "it is a hard link, and has another name")
+        if found.st_uid != os.geteuid():
+            raise _refused(path, "it belongs to another user")
+        os.fchmod(handle, 0o600)
+        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+    except OSError:
+        os.close(handle)
+        raise
+    return os.fdopen(handle, "a+b")
+
+
+def _refused(path: Path, why: str) -> OSError:
+    return OSError(errno.EPERM, f"{why}: name another file", str(path))
 
 
 def usable_cores(groups: Path = _GROUPS) -> int:

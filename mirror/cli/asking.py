@@ -13,13 +13,15 @@ from http import HTTPStatus
 from pathlib import Path
 import re
 import ssl
+import time
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import urlsplit
 
 import httpx
 import typer
 
-from mirror.errors import ConfigError, MirrorError, system_error
+from mirror.clusters.bounded import UNPACKED, Bounds, body, parsed
+from mirror.errors import BoundsError, ConfigError, MirrorError, system_error
 
 if TYPE_CHECKING:
     from mirror.config.service_settings import ServiceConfig
@@ -27,6 +29,9 @@ if TYPE_CHECKING:
 FORMAT_VERSION = 1
 DEFAULT_URL = "http://127.0.0.1:8083"
 _TIMEOUT_SECONDS = 10.0
+_MOST_SECONDS = 60.0
+_BOUNDS = Bounds(size=64 << 20, values=4_000_000)
+"""The status of 100,000 partitions."""
 _IN_A_HEADER = re.compile(r"[\t -~\x80-\xff]*")
 _EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104  asked, not bound
 
@@ -155,17 +160,24 @@ def _ask(way: _Way, path: str) -> dict[str, Any]:
     try:
         # No redirects, so the token goes nowhere else. Proxies of the environment are
         # not meant for a service's own port.
-        answer = httpx.get(
+        with httpx.stream(
+            "GET",
             where,
-            headers=[(b"Authorization", way.authorization.encode("latin-1"))]
-            if way.authorization
-            else [],
+            headers=[
+                *((name.encode(), text.encode()) for name, text in UNPACKED.items()),
+                *(
+                    [(b"Authorization", way.authorization.encode("latin-1"))]
+                    if way.authorization
+                    else []
+                ),
+            ],
             verify=_tls(way),
             timeout=_TIMEOUT_SECONDS,
             trust_env=False,
-        )
-        answer.raise_for_status()
-        found = answer.json()
+        ) as answer:
+            answer.raise_for_status()
+            until = time.monotonic() + _MOST_SECONDS
+            found = parsed(body(answer, _BOUNDS, until=until), _BOUNDS)
     except httpx.HTTPStatusError as error:
         raise MirrorError(_refused(where, error.response.status_code)) from error
     except (httpx.HTTPError, httpx.InvalidURL) as error:
@@ -179,6 +191,14 @@ def _ask(way: _Way, path: str) -> dict[str, Any]:
         raise MirrorError(
             f"no service answers at {way.url} ({_short(reason)}): is `mirror run` up, "
             "and is this its service.http_port?"
+        ) from error
+    except BoundsError as error:
+        raise MirrorError(
+            f"{where}: the answer {error}: is it a mirror service?"
+        ) from error
+    except TimeoutError as error:
+        raise MirrorError(
+            f"{where} takes longer than {_MOST_SECONDS:.0f} s to answer"
         ) from error
     except ValueError as error:
         raise MirrorError(

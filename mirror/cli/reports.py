@@ -21,6 +21,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 import typer
 
+from mirror import host
 from mirror.cli.output import EXIT_FAILED, complain
 from mirror.errors import MALFORMED, MirrorError
 from mirror.proving import evidence
@@ -104,9 +105,10 @@ def _read(option: str, path: Path) -> bytes:
 
 def _write(path: Path, text: str) -> None:
     try:
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(handle, "w") as file:
-            os.fchmod(handle, 0o600)
-            file.write(text)
+        with host.private_file(path) as file:
+            file.truncate(0)
+            file.write(text.encode())
+            file.flush()
+            os.fsync(file.fileno())
     except OSError as error:
         raise MirrorError(f"--report: {path}: {error.strerror}") from error

@@ -46,7 +46,9 @@ _NOT_SETTINGS = (
 # Kubernetes sets these for a Service that is called "mirror".
 _SERVICE_LINK = re.compile(r"(.*_)?(SERVICE_HOST|SERVICE_PORT(_.*)?|PORT(_\d+_.*)?)")
 # A hook gets these, and may run mirror itself (`switching.hook_calls`).
-_OF_HOOKS = frozenset({"HOOK", "RUN", "STEP", "CALL", "FROM", "TO", "PLANNED"})
+_OF_HOOKS = frozenset(
+    {"HOOK", "RUN", "STEP", "CALL", "FROM", "TO", "PLANNED", "CANARY"}
+)
 _NAMED = ("clusters", "flows")
 _SETTINGS = {
     name: info
@@ -125,6 +127,12 @@ def secrets(environ: Mapping[str, str]) -> tuple[str, ...]:
         if variable.startswith(_PREFIX)
         and variable.rpartition("__")[2].lower() in _SECRETS
     )
+
+
+def without_secrets(environ: Mapping[str, str]) -> dict[str, str]:
+    """What another process may get of them."""
+    hidden = frozenset(secrets(environ))
+    return {name: value for name, value in environ.items() if name not in hidden}
 
 
 def _inside(place: dict[str, Any], part: str) -> Any:

@@ -14,6 +14,7 @@ import tempfile
 import time
 from typing import TYPE_CHECKING, Any
 
+from mirror.config import environment
 from mirror.config.service_settings import ServiceConfig
 from mirror.driver.class_data import QUIET, place
 from mirror.driver.executors import warm_up
@@ -47,6 +48,7 @@ def make() -> bool:
             subprocess.run(
                 [sys.executable, "-P", "-m", __name__, str(made)],
                 cwd=folder,
+                env=environment.without_secrets(os.environ),
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 timeout=_SECONDS,

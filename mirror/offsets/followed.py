@@ -96,5 +96,8 @@ class Followed:
             for key, committed in self._due.items()
             if known.get(key) == committed.offset
         }
-        self._hidden = (self._seen | self._hidden) - standing.groups.keys()
+        hidden = (self._seen | self._hidden) - standing.groups.keys()
+        if len(hidden) > _GROUPS:  # a forgotten one is followed until the next survey
+            hidden = self._seen - standing.groups.keys()
+        self._hidden = hidden
         self._seen.clear()

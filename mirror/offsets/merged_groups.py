@@ -102,6 +102,10 @@ class MergedGroups:
                         wanted = self._answer(group, key, own, copy, end).offset
                 made = checkpoint._replace(downstream=wanted)
                 found.setdefault(group, {})[key] = made
+        # One that is gone is new when it comes back.
+        self._since = {
+            key: at for key, at in self._since.items() if key[0] in standing.places
+        }
         return Settable(known=found, refused=refused)
 
     def _refresh(self, copies: Mapping[str, Copy]) -> dict[str, str]:

@@ -20,6 +20,8 @@ import subprocess
 import time
 from typing import TYPE_CHECKING
 
+from mirror.clusters.bounded import UNPACKED
+from mirror.config import environment
 from mirror.config.traits import HIDDEN
 from mirror.errors import MirrorError, system_error
 
@@ -107,7 +109,7 @@ def run(command: Collection[str], call: Call, *, seconds: float) -> HookAnswer:
             stderr=subprocess.STDOUT,
             bufsize=0,
             start_new_session=True,  # so that all that it starts can be ended
-            env={**os.environ, **call.environment},
+            env={**environment.without_secrets(os.environ), **call.environment},
         )
     except (OSError, ValueError) as error:
         return HookAnswer(said=Said.FAILED, why=f"it cannot be run: {error}")
@@ -150,11 +152,14 @@ def post(
             "POST",
             url,
             json=call.document,
-            headers={"Authorization": f"Bearer {token}"} if token else {},
+            headers={
+                **UNPACKED,
+                **({"Authorization": f"Bearer {token}"} if token else {}),
+            },
             verify=ssl.create_default_context() if url.startswith("https:") else False,
             timeout=seconds,
         ) as answer:
-            for part in answer.iter_bytes(_READ_BYTES):
+            for part in answer.iter_raw(_READ_BYTES):  # as it comes: nothing unpacks
                 raw = (raw + part)[-_READ_BYTES:]
                 if answer.num_bytes_downloaded > _LARGEST_ANSWER:
                     break

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from mirror import host
 from mirror.batches import records, to_columns
 from mirror.batches.listing import headers_of, listed
 from mirror.clusters.wire import fetch
@@ -107,7 +108,9 @@ def missing_record(part: TailPartition, of: TailRecord) -> MissingRecord:
 
 
 class TailFile:
-    """A file of JSON lines, one per record; a context manager."""
+    """A file of JSON lines, one per record, which only its owner can read; a context
+    manager.
+    """
 
     def __init__(self, path: Path, flow: FlowConfig) -> None:
         """
@@ -117,7 +120,7 @@ class TailFile:
         self._flow = flow.name
         self._path = path
         try:
-            self._file = path.open("a+b")
+            self._file = host.private_file(path)
             self._there = self._known()
         except OSError as error:
             raise MirrorError(f"{path}: {error.strerror}") from error

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from http import HTTPStatus
-import json
 import re
 import ssl
 import threading
@@ -20,7 +19,8 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from mirror.errors import MirrorError, system_error
+from mirror.clusters.bounded import UNPACKED, Bounds, body, parsed
+from mirror.errors import BoundsError, MirrorError, system_error
 from mirror.status.events import Event, EventKind
 from mirror.status.sites import Site, read_site
 from mirror.web.access import read_secret
@@ -35,7 +35,8 @@ EVERY_SECONDS = 10.0
 _WAIT_SECONDS = 5.0
 """For a connection, and for each part of an answer."""
 _MOST_SECONDS = 10.0
-_LARGEST = 1 << 20
+_BOUNDS = Bounds(size=1 << 20, values=100_000)
+"""A thousand flows."""
 _REMEMBERED_SECONDS = 60.0
 """How long what a leader said counts while its standby answers."""
 PATH = "/site"
@@ -129,8 +130,10 @@ def _asked(peer: PeerConfig) -> Any:
     Raises:
         MirrorError: it does not, or not as it should.
     """
-    # Compressed, an answer within the bound could unpack to one far beyond it.
-    headers = [(b"Accept", b"application/json"), (b"Accept-Encoding", b"identity")]
+    headers = [
+        (name.encode(), value.encode())
+        for name, value in {"Accept": "application/json", **UNPACKED}.items()
+    ]
     if peer.token_file is not None:
         token = read_secret(peer.token_file, None)
         if not _IN_A_HEADER.fullmatch(token):
@@ -140,7 +143,6 @@ def _asked(peer: PeerConfig) -> Any:
             )
         headers.append((b"Authorization", f"Bearer {token}".encode("latin-1")))
     end = time.monotonic() + _MOST_SECONDS
-    body = bytearray()
     try:
         # Proxies of the environment are not meant for a service's own port.
         with (
@@ -154,15 +156,13 @@ def _asked(peer: PeerConfig) -> Any:
         ):
             if answer.status_code != HTTPStatus.OK:
                 raise MirrorError(_refused(answer.status_code))
-            for part in answer.iter_raw():
-                body += part
-                if len(body) > _LARGEST:
-                    raise MirrorError(f"its answer has more than {_LARGEST:,} bytes")
-                if time.monotonic() > end:
-                    raise MirrorError(
-                        f"its answer takes longer than {_MOST_SECONDS:.0f} s"
-                    )
-        return json.loads(body)
+            return parsed(body(answer, _BOUNDS, until=end), _BOUNDS)
+    except BoundsError as error:
+        raise MirrorError(f"its answer {error}") from error
+    except TimeoutError as error:
+        raise MirrorError(
+            f"its answer takes longer than {_MOST_SECONDS:.0f} s"
+        ) from error
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         reason = system_error(error)
         raise MirrorError(
@@ -171,7 +171,7 @@ def _asked(peer: PeerConfig) -> Any:
             or str(reason)
             or type(reason).__name__
         ) from error
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise MirrorError("it does not answer in JSON") from error
 
 

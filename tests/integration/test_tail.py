@@ -8,9 +8,12 @@ from __future__ import annotations
 from collections import Counter
 import contextlib
 from dataclasses import fields, replace
+import errno
+import itertools
 import json
 import os
 import signal
+import stat
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -22,6 +25,7 @@ from mirror.driver.ownership import rewrite_progress
 from mirror.driver.pairs import PairFollower
 from mirror.driver.passive import PassiveClusters
 from mirror.driver.rewriting import Rewriting
+from mirror.errors import MirrorError
 from mirror.offsets.progress import Position
 from mirror.proving.log_stream import Meter
 from mirror.proving.of_flow import terms_of
@@ -282,6 +286,44 @@ def test_killed_at_each_commit(play: Play, way: Way) -> None:
         assert Counter(each["key"]["data"].encode() for each in lines) == Counter(gone)
     named = losses.read(play.rehearsal.cluster(play.other), play.one)
     assert sum(each.count or 0 for each in named) == len(gone)
+    play.goes_on()
+
+
+@pytest.mark.parametrize("play", [("taildisk", "default")], indirect=True)
+def test_the_ledger_names_what_is_on_disk(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While the folder of the file, or the file itself, cannot be forced to disk, an
+    export ends and the ledger names no record. Then the same command has each of them
+    once in the file, which only its owner can read.
+    """
+    exported = play.folder / "tail.jsonl"
+    force = os.fsync
+
+    def export(*, fails_at: int = 99) -> None:
+        calls = itertools.count()
+
+        def fsync(handle: int) -> None:
+            if next(calls) == fails_at:
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+            force(handle)
+
+        monkeypatch.setattr(os, "fsync", fsync)
+        with TailFile(exported, play.flow) as file:
+            play.settle(Way.EXPORT, file=file)
+
+    for fails_at in range(2):
+        with pytest.raises(MirrorError, match="Input/output error"):
+            export(fails_at=fails_at)
+        assert not losses.read(play.rehearsal.cluster(play.other), play.one)
+        assert play.tail().records == _LEFT
+    export()
+    lines = map(json.loads, exported.read_text().splitlines())
+    keys = Counter(each["key"]["data"].encode() for each in lines)
+    assert keys == Counter(play.left)
+    assert stat.S_IMODE(exported.stat().st_mode) == 0o600
+    named = losses.read(play.rehearsal.cluster(play.other), play.one)
+    assert sum(each.count or 0 for each in named) == _LEFT
     play.goes_on()
 
 

@@ -254,3 +254,18 @@ def test_a_group_that_the_source_does_not_list():
         found.append(bool(of.due()))
         of.surveyed(standing(0, Exactness.EXACT, *listed))
     assert found == [True, False, False, True]
+
+
+def test_groups_of_a_moment_do_not_pile_up(monkeypatch: pytest.MonkeyPatch):
+    """Groups that commit once and are gone at the next survey are forgotten in time;
+    the last of them are not followed for that.
+    """
+    monkeypatch.setattr("mirror.offsets.followed._GROUPS", 100)
+    of = followed()
+    for number in range(2_000):
+        name = f"app{number}"
+        of.add({KEY.replace(string("app"), string(name)): value(5)}, {"t"})
+        of.surveyed(standing(0, Exactness.EXACT))
+        of.add({KEY.replace(string("app"), string(name)): value(6)}, {"t"})
+        assert of.due() == {}
+    assert len(of._hidden) <= 100

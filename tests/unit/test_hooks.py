@@ -13,6 +13,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
+from pydantic import SecretStr
 import pytest
 
 from mirror.config.load import load
@@ -216,6 +217,67 @@ def test_what_a_command_gets() -> None:
     assert variables["MIRROR_FROM"] == "A"
     assert variables["MIRROR_PLANNED"] == "true"
     assert len([n for n in variables if n[7:].lower() in document]) == len(document)
+
+
+def test_a_command_gets_no_secrets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a configuration whose secrets come from variables, the environment of the
+    hook's process has none; the user's own variables and other settings stay.
+    """
+    config = tmp_path / "mirror.yaml"
+    clusters = {
+        "A": {
+            **CLUSTERS["B"],
+            "bootstrap_servers": "a:1",
+            "schema_registry": {"url": "http://r:1"},
+        },
+        "B": CLUSTERS["A"],
+    }
+    config.write_text(json.dumps({**pair(), "clusters": clusters}))
+    secrets = {
+        "MIRROR_CLUSTERS__A__sasl_password": "s3cret-1",
+        "MIRROR_CLUSTERS__a__SCHEMA_REGISTRY__headers": '{"X-Key": "s3cret-2"}',
+        "MIRROR_SERVICE__http_token": "s3cret-3",
+        "MIRROR_SERVICE__spark": '{"spark.ssl.keyPassword": "s3cret-4"}',
+    }
+    kept = {
+        "MIRROR_CLUSTERS__B__bootstrap_servers": "elsewhere:1",
+        "MIRROR_CLUSTERS__A__ssl_ca_file": __file__,
+        "MIRROR_TOKEN_FILE": "/etc/token",
+        "KUBECONFIG": "/etc/kube",
+        "GATEWAY_PASSWORD": "the hook's own",
+    }
+    for name, value in {**secrets, **kept}.items():
+        monkeypatch.setenv(name, value)
+    loaded, _ = load(config)
+    assert loaded.service.http_token == SecretStr("s3cret-3")
+    out = tmp_path / "environment"
+    code = (
+        "import os, sys; file = open(sys.argv[1], 'wb');"
+        "file.write(open('/proc/self/environ', 'rb').read())"
+    )
+    assert hook_calls.run(python(code, str(out)), CALL, seconds=20).said is Said.DONE
+    found = dict(
+        line.split("=", 1) for line in out.read_text().split("\0") if "=" in line
+    )
+    assert "s3cret" not in out.read_text()
+    assert kept.items() <= found.items()
+    assert {"PATH", "HOME"} <= found.keys()
+
+
+def test_a_command_may_run_mirror(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It warns of no variable that a hook gets, also in a canary."""
+    monkeypatch.delenv("MIRROR_HOOK", raising=False)
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
+    config = tmp_path / "mirror.yaml"
+    config.write_text(json.dumps(pair()))
+    command = [sys.executable, "-m", "mirror", "config", "show", "-c", str(config)]
+    without_table = ["sh", "-c", '"$@" 2>&1 >/dev/null', "-", *command]
+    answer = hook_calls.run(without_table, replace(CALL, canary=True), seconds=60)
+    assert (answer.said, answer.output) == (Said.DONE, "")
 
 
 def test_a_command_that_fails() -> None:

@@ -224,10 +224,13 @@ def silent(to: http.server.BaseHTTPRequestHandler) -> None:
         (dripping, "its answer takes longer than 1 s"),
         (silent, "timed out"),
         (
-            lambda to: send(to, gzip.compress(b"{}"), Content_Encoding="gzip"),
-            "it does not answer in JSON",
+            lambda to: send(
+                to, gzip.compress(b" " * (9 << 20)), Content_Encoding="gzip"
+            ),
+            "its answer has more than 1,048,576 bytes",
         ),
-        (lambda to: send(to, b"[" * 100_000), "it does not answer in JSON"),
+        (lambda to: send(to, b"[" * 99_000), "is JSON that is nested too deep"),
+        (lambda to: send(to, b"[" * 100_001), "more than 100,000 JSON values"),
         (lambda to: send(to, b"9" * 100_000), "it does not answer in JSON"),
         (lambda to: send(to, b"{}"), "it does not answer as a mirror service does"),
     ],
@@ -238,6 +241,7 @@ def silent(to: http.server.BaseHTTPRequestHandler) -> None:
         "silent",
         "gzip",
         "deep",
+        "deeper",
         "digits",
         "empty",
     ],

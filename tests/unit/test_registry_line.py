@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from mirror.clusters.bounded import Bounds
 from mirror.clusters.registry import channel
 from mirror.clusters.registry.http_line import BROKEN, HttpAnswer, HttpLine
 from mirror.clusters.registry.pace import RequestPace
-from mirror.errors import RegistryError
+from mirror.errors import BoundsError, RegistryError
 from mirror.retry import Backoff
 from tests.harness.registries import registry
 from tests.harness.waiting import PATIENCE_SECONDS
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.unit
 
 LARGEST = 1 << 20
+BOUNDS = Bounds(size=LARGEST, values=10)
 
 
 class Server:
@@ -92,7 +94,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
 
 
 def ask(line: HttpLine, path: str = "/subjects", **params: str) -> HttpAnswer:
-    return line.ask("GET", path, params, None, headers={}, seconds=10, largest=LARGEST)
+    return line.ask("GET", path, params, None, headers={}, seconds=10, bounds=BOUNDS)
 
 
 def test_a_connection_is_kept(server: Server) -> None:
@@ -164,7 +166,7 @@ def test_no_answer_unpacks_to_more_than_it_may(server: Server) -> None:
     bomb = gzip.compress(bytes(100 * LARGEST))
     assert len(bomb) < LARGEST
     server.said = ({"Content-Encoding": "gzip"}, bomb)
-    with pytest.raises(OverflowError):
+    with pytest.raises(BoundsError):
         ask(HttpLine(server.url, None))
 
 

@@ -7,12 +7,14 @@ not verify the token, the brokers do. `tokens` knows where tokens come from.
 from __future__ import annotations
 
 import base64
-import binascii
 from dataclasses import dataclass, field
-import json
+
+from mirror.clusters.bounded import Bounds, parsed
+from mirror.errors import BoundsError
 
 URL = "sasl_oauthbearer_token_endpoint_url"
 """The setting that says where a cluster's token comes from."""
+_CLAIMS = Bounds(size=1 << 20, values=10_000)
 _REFRESH_AT = 0.8
 """A token is replaced after this part of its lifetime, as in Java's clients."""
 
@@ -39,10 +41,13 @@ def ends_of(text: str) -> float | None:
     if len(parts) != 3:
         return None
     try:
-        claims = json.loads(base64.urlsafe_b64decode(parts[1] + "=" * 3))
-    except (binascii.Error, ValueError):
+        claims = parsed(base64.urlsafe_b64decode(parts[1] + "=" * 3), _CLAIMS)
+    except (ValueError, BoundsError):
         return None
     ends = claims.get("exp") if isinstance(claims, dict) else None
     if isinstance(ends, bool) or not isinstance(ends, (int, float)):
         return None
-    return float(ends)
+    try:
+        return float(ends)
+    except OverflowError:
+        return None

@@ -9,7 +9,6 @@ secret or a token.
 from __future__ import annotations
 
 from dataclasses import dataclass
-import json
 import ssl
 import time
 from typing import TYPE_CHECKING
@@ -20,7 +19,8 @@ import httpx
 from mirror.clusters.auth.secret_files import secret_of
 from mirror.clusters.auth.tls import trusting
 from mirror.clusters.auth.token import URL, Token, ends_of
-from mirror.errors import AuthenticationError, system_error
+from mirror.clusters.bounded import UNPACKED, Bounds, body, parsed
+from mirror.errors import AuthenticationError, BoundsError, system_error
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 
 _UNTOLD_SECONDS = 300.0
 """How long to use a token whose lifetime is unknown."""
-_LARGEST = 1 << 20
+_BOUNDS = Bounds(size=1 << 20, values=10_000)
+"""Brokers take a token of half a megabyte by default (sasl.server.max.receive.size)."""
 _MOST_WORDS = 200
 
 
@@ -96,7 +97,7 @@ def request(endpoint: Endpoint) -> Token:
         AuthenticationError: there is none, with the reason.
     """
     where, url, names = endpoint.where, endpoint.url, endpoint.names
-    asked = time.time()
+    asked, until = time.time(), time.monotonic() + endpoint.timeout
     form = {
         "grant_type": "client_credentials",
         **({"scope": endpoint.scope} if endpoint.scope else {}),
@@ -112,13 +113,21 @@ def request(endpoint: Endpoint) -> Token:
             data=form,
             # RFC 6749, 2.3.1: both are form-encoded before they are joined.
             auth=(quote_plus(endpoint.client), quote_plus(secret)),
-            headers={"Accept": "application/json"},
+            headers={"Accept": "application/json", **UNPACKED},
             verify=_context(endpoint) if url.startswith("https:") else False,
             timeout=endpoint.timeout,
         ) as answer:
-            raw = next(answer.iter_bytes(_LARGEST), b"")
-    except (httpx.HTTPError, httpx.InvalidURL, ImportError, ValueError) as error:
-        # The last two: a proxy from the environment that httpx cannot use.
+            raw = body(answer, _BOUNDS, until=until)
+    except BoundsError as error:
+        raise AuthenticationError(f"{where}: its answer {error}") from error
+    except (
+        httpx.HTTPError,
+        httpx.InvalidURL,
+        ImportError,
+        ValueError,
+        TimeoutError,
+    ) as error:
+        # Two of them: a proxy from the environment that httpx cannot use.
         raise AuthenticationError(f"{where} {_unreached(error, names)}") from error
     if not answer.is_success:
         raise AuthenticationError(f"{where} {_refused(answer, raw, endpoint)}")
@@ -144,7 +153,7 @@ def _refused(answer: httpx.Response, raw: bytes, endpoint: Endpoint) -> str:
 
 
 def _unreached(error: Exception, names: Names) -> str:
-    if isinstance(error, httpx.TimeoutException):
+    if isinstance(error, (httpx.TimeoutException, TimeoutError)):
         return "does not answer: no answer in time"
     reason = system_error(error)
     if isinstance(reason, ssl.SSLCertVerificationError):
@@ -158,19 +167,25 @@ def _unreached(error: Exception, names: Names) -> str:
 def _words(raw: bytes) -> str:
     """The text of an error response: RFC 6749, 5.2, has two fields for it."""
     try:
-        said = json.loads(raw)
-    except ValueError:
+        said = parsed(raw, _BOUNDS)
+    except (ValueError, BoundsError):
         return ""
     if not isinstance(said, dict):
         return ""
-    words = [str(said[key]) for key in ("error", "error_description") if said.get(key)]
+    words = [
+        str(said[key])[:_MOST_WORDS]
+        for key in ("error", "error_description")
+        if said.get(key)
+    ]
     return " ".join(": ".join(words).split())[:_MOST_WORDS]
 
 
 def _token(raw: bytes, asked: float, where: str) -> Token:
     try:
-        said = json.loads(raw)
+        said = parsed(raw, _BOUNDS)
         text = said["access_token"]
+    except BoundsError as error:
+        raise AuthenticationError(f"{where}: its answer {error}") from error
     except (ValueError, KeyError, TypeError) as error:
         raise AuthenticationError(
             f"{where} answered without an access_token; it must be the address of the "
@@ -181,7 +196,7 @@ def _token(raw: bytes, asked: float, where: str) -> Token:
     ends = [asked + _UNTOLD_SECONDS]
     try:
         ends = [asked + float(said["expires_in"])]
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, OverflowError):
         ends = [] if ends_of(text) is not None else ends
     if (own := ends_of(text)) is not None:
         ends.append(own)

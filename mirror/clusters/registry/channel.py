@@ -16,9 +16,10 @@ import ssl
 import time
 from typing import TYPE_CHECKING, Any, Literal
 
+from mirror.clusters.bounded import Bounds, parsed
 from mirror.clusters.registry import login
 from mirror.clusters.registry.http_line import BROKEN, HttpLine
-from mirror.errors import MALFORMED, RegistryError, system_error
+from mirror.errors import BoundsError, RegistryError, system_error
 from mirror.patience import left
 from mirror.retry import Backoff
 
@@ -30,8 +31,8 @@ if TYPE_CHECKING:
 
 Method = Literal["GET", "PUT", "POST", "DELETE"]
 
-_LARGEST = 256 << 20
-"""Lists have every text; a single one may have several megabytes."""
+ONE = Bounds(size=16 << 20, values=100_000)
+"""A text may have several megabytes, and twice that with its escapes."""
 _ROUNDS = 3
 _PAUSE = Backoff(0.2, 2.0)
 _JSON = "application/vnd.schemaregistry.v1+json"
@@ -91,6 +92,7 @@ class Channel:
         params: Mapping[str, str] | None = None,
         body: Mapping[str, Any] | None = None,
         known: Collection[bytes] | None = None,
+        bounds: Bounds = ONE,
     ) -> RegistryAnswer:
         """What the registry answers. `known`: digests of answers that need not be read.
 
@@ -105,8 +107,13 @@ class Channel:
                 pause = _PAUSE.after(pause)
                 time.sleep(pause)
             try:
-                answer = self._once(method, path, params or {}, content)
-                return self._understood(method, answer, known)
+                answer = self._once(method, path, params or {}, content, bounds)
+                return self._understood(method, answer, known, bounds)
+            except BoundsError as error:
+                raise RegistryError(
+                    f"{self.where}: the answer to {method} {path} {error}",
+                    too_large=True,
+                ) from error
             except RegistryError as error:
                 failure = error
             if failure.status == HTTPStatus.UNAUTHORIZED and not renewed:
@@ -133,6 +140,7 @@ class Channel:
         path: str,
         params: Mapping[str, str],
         content: bytes | None,
+        bounds: Bounds,
     ) -> HttpAnswer:
         self._pace()
         headers = {**_HEADERS, **self._config.headers}
@@ -149,17 +157,13 @@ class Channel:
         try:
             return self._line().ask(
                 method, path, params, content,
-                headers=headers, seconds=seconds, largest=_LARGEST,
+                headers=headers, seconds=seconds, bounds=bounds,
             )  # fmt: skip
         except TimeoutError as error:
             self.failed += 1
             raise RegistryError(
                 f"{self.where} does not answer within {round(seconds, 1):g} s",
                 retriable=True,
-            ) from error
-        except OverflowError as error:
-            raise RegistryError(
-                f"{self.where} answers more than {_LARGEST >> 20} MiB at once"
             ) from error
         except BROKEN as error:
             self.failed += 1
@@ -182,6 +186,7 @@ class Channel:
         method: Method,
         answer: HttpAnswer,
         known: Collection[bytes] | None,
+        bounds: Bounds,
     ) -> RegistryAnswer:
         status, raw, digest = answer.status, answer.raw, b""
         if known is not None:
@@ -194,9 +199,13 @@ class Channel:
                 "follows none; url must be the registry's own",
                 status=status,
             )
+        document = None
         try:
-            document = json.loads(raw) if raw else None
-        except MALFORMED as error:
+            document = parsed(raw, bounds) if raw else None
+        except BoundsError:
+            if answer.is_success:
+                raise
+        except ValueError as error:
             if answer.is_success:
                 self.failed += 1
                 raise RegistryError(
@@ -206,7 +215,6 @@ class Channel:
                     status=status,
                     retriable=True,
                 ) from error
-            document = None
         if answer.is_success:
             return RegistryAnswer(document=document, raw=raw, digest=digest)
         refused = self._refused(answer, document)
@@ -220,7 +228,7 @@ class Channel:
             given = document.get("error_code")
             code = given if isinstance(given, int) else 0
             said = document.get("message", said)
-        said = " ".join(str(said).split())[:_MOST_WORDS]
+        said = " ".join(str(said)[: 2 * _MOST_WORDS].split())[:_MOST_WORDS]
         retriable = status in _MAY_PASS or status // 100 == 5
         self.failed += retriable
         text = f"{self.where}: HTTP {status}"

@@ -16,13 +16,16 @@ import time
 from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, quote, unquote, urlencode, urlsplit
 from urllib.request import getproxies, proxy_bypass
-import zlib
+
+from mirror.clusters.bounded import collect
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     import ssl
 
-BROKEN = (OSError, http.client.HTTPException, ValueError, zlib.error)
+    from mirror.clusters.bounded import Bounds
+
+BROKEN = (OSError, http.client.HTTPException, ValueError)
 """What comes if there is no whole answer."""
 _PART = 1 << 20
 _IN_A_PATH = "/%:+@,!$&'()*;=~"
@@ -67,13 +70,13 @@ class HttpLine:
         *,
         headers: Mapping[str, str],
         seconds: float,
-        largest: int,
+        bounds: Bounds,
     ) -> HttpAnswer:
         """What is answered.
 
         Raises:
             TimeoutError: not within that time.
-            OverflowError: it is larger than `largest` bytes.
+            BoundsError: it is larger than it may be.
             Exception: one of `BROKEN`.
         """
         until = time.monotonic() + seconds
@@ -87,7 +90,7 @@ class HttpLine:
                 method, target, body=content, headers={**headers, **self._headers}
             )
             with line.getresponse() as answer:
-                raw = _whole(answer, until, largest)
+                raw = _whole(answer, until, bounds)
             whole = True
         finally:
             if not whole:  # what is left of this answer is not the next one
@@ -134,29 +137,17 @@ class HttpLine:
         return http.client.HTTPConnection(host, port)
 
 
-def _whole(answer: http.client.HTTPResponse, until: float, largest: int) -> bytes:
-    encoding = answer.headers.get("Content-Encoding", "identity").lower()
-    if encoding not in {"identity", "gzip", ""}:
-        # Others, or several, unpack to any size at once.
-        raise http.client.HTTPException("it answers in an encoding not asked for")
-    unpacking = zlib.decompressobj(wbits=31) if encoding == "gzip" else None
-    parts: list[bytes] = []
-    size = 0
-    while part := answer.read1(_PART):
-        while part:
-            unpacked = part
-            if unpacking is not None:
-                unpacked = unpacking.decompress(part, _PART)
-            part = unpacking.unconsumed_tail if unpacking is not None else b""
-            parts.append(unpacked)
-            size += len(unpacked)
-            if size > largest:
-                raise OverflowError
-        if time.monotonic() > until:
-            raise TimeoutError
-    if answer.length or (unpacking is not None and parts and not unpacking.eof):
-        raise http.client.IncompleteRead(b"".join(parts))
-    return b"".join(parts)
+def _whole(answer: http.client.HTTPResponse, until: float, bounds: Bounds) -> bytes:
+    raw = collect(
+        iter(lambda: answer.read1(_PART), b""),
+        bounds,
+        until=until,
+        declared=answer.length,
+        encoding=answer.headers.get("Content-Encoding", ""),
+    )
+    if answer.length:
+        raise http.client.IncompleteRead(raw)
+    return raw
 
 
 def _proxy_for(address: SplitResult) -> SplitResult | None:

@@ -1,18 +1,20 @@
 """All versions in a context of a registry, softly deleted ones too.
 
 Main type: `Lists`. It asks for two lists, with and without what is deleted, and where a
-registry has no list of schemas, subject by subject. A list that is the same as the last
-time is not read again: it is large, and mostly nothing changed. Of one above a megabyte
-only the end is asked for in between: another version, or one less, moves it.
+registry has no list of schemas, subject by subject; also where its list is larger than
+mirror takes at once, and it has no pages of fewer rows. A list that is the same as the
+last time is not read again: it is large, and mostly nothing changed. Of one above a
+megabyte only the end is asked for in between: another version, or one less, moves it.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-import json
+import itertools
 import time
 from typing import TYPE_CHECKING, Any
 
+from mirror.clusters.bounded import Bounds
 from mirror.clusters.registry import answers
 from mirror.clusters.registry.channel import NOT_THERE, malformed
 from mirror.clusters.registry.paths import of_context, of_subject
@@ -20,13 +22,22 @@ from mirror.clusters.registry.values import Subject
 from mirror.errors import MALFORMED, RegistryError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Collection, Iterable, Iterator
 
     from mirror.clusters.registry.channel import Channel, RegistryAnswer
     from mirror.clusters.registry.values import SchemaVersion
 
 _Key = tuple[Subject, int]
 _DELETED = {"deleted": "true"}
+LIST = Bounds(size=32 << 20, values=500_000)
+"""A page of a thousand versions, which is what a registry sends at most by default, of
+32 KB each, or a whole list of 16,000 of 2 KB.
+"""
+_ROWS = 256
+"""In a page, once one was too large; a sixteenth of that if it still is."""
+_MOST_VERSIONS = 500_000
+_MOST_TEXT = 256 << 20
+"""Characters in all schemas of a context: 100,000 versions of 2.6 KB."""
 _LARGE = 1 << 20
 """Bytes of a list that is not asked for as a whole at every look."""
 _WHOLE_SECONDS = 60.0
@@ -37,8 +48,8 @@ _WHOLE_SECONDS = 60.0
 class _Kept:
     """One list as it was the last time."""
 
-    pages: dict[bytes, int]
-    """How many rows each has, by its digest."""
+    pages: dict[bytes, tuple[SchemaVersion, ...]]
+    """By digest."""
     versions: dict[_Key, SchemaVersion]
 
 
@@ -52,6 +63,8 @@ class Lists:
         """Of large ones: the digest of the last row alone, and until when (monotonic)
         that is enough.
         """
+        self._rows_each = 0
+        """How many rows a page may have; 0: as the registry likes."""
         self._joined: dict[str, tuple[_Kept, _Kept, tuple[SchemaVersion, ...]]] = {}
 
     def versions(self, context: str) -> tuple[SchemaVersion, ...]:
@@ -65,7 +78,7 @@ class Lists:
             every = self._list(context, deleted=True)
             alive = self._list(context, deleted=False)
         except RegistryError as error:
-            if error.status not in NOT_THERE:
+            if error.status not in NOT_THERE and not error.too_large:
                 raise
             return self._one_by_one(context)
         joined = self._joined.get(context)
@@ -84,31 +97,34 @@ class Lists:
         other = self._kept.get((context, not deleted)) or _Kept({}, {})
         end, until = self._ends.pop((context, deleted), (b"", 0.0))
         if time.monotonic() < until:
-            first = sum(kept.pages.values()) - 1
+            first = len(kept.versions) - 1
             if self._page(context, first, {end}, deleted=deleted).digest == end:
                 self._ends[context, deleted] = end, until
                 return kept
         known = {**other.pages, **kept.pages}
-        pages: dict[bytes, int] = {}
-        raw: list[bytes] = []
+        pages: dict[bytes, tuple[SchemaVersion, ...]] = {}
+        count = size = 0
         while True:
-            first = sum(pages.values())
-            answer = self._page(context, first, known, deleted=deleted)
-            count = known.get(answer.digest) or len(self._rows(answer.document))
-            if not count or answer.digest in pages:
-                break  # the latter: it does not know of offsets
-            pages[answer.digest] = count
-            raw.append(answer.raw)
+            answer = self._page(context, count, known, deleted=deleted)
+            rows = known.get(answer.digest) or self._read(context, answer.document)
+            if not rows or answer.digest in pages:
+                if rows and self._rows_each:
+                    raise RegistryError("a part is all that comes", too_large=True)
+                break  # if the latter, it does not know of offsets
+            pages[answer.digest] = rows
+            count += len(rows)
+            size += len(answer.raw)
+            self._require_room(context, count, size)
         if list(pages) != list(kept.pages) or not pages:
             # Without deleted versions both lists are the same: one is enough.
             same = pages and list(pages) == list(other.pages)
-            kept = other if same else _Kept(pages, self._read(context, raw))
+            kept = other if same else _Kept(pages, self._unique(pages.values()))
             self._kept[context, deleted] = kept
-        if sum(map(len, raw)) > _LARGE:
-            answer = self._page(context, first - 1, (), deleted=deleted)
+        if size > _LARGE:
+            answer = self._page(context, count - 1, (), deleted=deleted)
             last = next(reversed(kept.versions.values()))
             # Else it has changed meanwhile, or does not know of offsets.
-            if list(self._read(context, [answer.raw]).values()) == [last]:
+            if self._read(context, answer.document) == (last,):
                 until = time.monotonic() + _WHOLE_SECONDS
                 self._ends[context, deleted] = answer.digest, until
         return kept
@@ -117,27 +133,32 @@ class Lists:
         self, context: str, first: int, known: Collection[bytes], *, deleted: bool
     ) -> RegistryAnswer:
         """What a list has from a row on."""
-        return self._channel.ask(
-            "GET",
-            f"{of_context(context)}/schemas",
-            params={**(_DELETED if deleted else {}), "offset": str(first)},
-            known=known,
-        )
+        params = {**(_DELETED if deleted else {}), "offset": str(first)}
+        while True:
+            if self._rows_each:
+                params["limit"] = str(self._rows_each)
+            try:
+                return self._channel.ask(
+                    "GET", f"{of_context(context)}/schemas",
+                    params=params, known=known, bounds=LIST,
+                )  # fmt: skip
+            except RegistryError as error:
+                if not error.too_large or self._rows_each == 1:
+                    raise
+                self._rows_each = self._rows_each // 16 or _ROWS
 
-    def _rows(self, document: Any) -> list[Any]:
+    def _read(self, context: str, document: Any) -> tuple[SchemaVersion, ...]:
         if not isinstance(document, list):
             raise malformed(self._channel, "the list of schemas")
-        return document
-
-    def _read(self, context: str, pages: list[bytes]) -> dict[_Key, SchemaVersion]:
         try:
-            rows = [
-                answers.version(row, context)
-                for page in pages
-                for row in json.loads(page)
-            ]
+            return tuple(answers.version(row, context) for row in document)
         except MALFORMED as error:
             raise malformed(self._channel, "the list of schemas") from error
+
+    def _unique(
+        self, pages: Iterable[tuple[SchemaVersion, ...]]
+    ) -> dict[_Key, SchemaVersion]:
+        rows = list(itertools.chain.from_iterable(pages))
         found = {(row.full_subject, row.version): row for row in rows}
         if len(found) < len(rows):
             # A row that stands in two pages took the place of another one.
@@ -149,10 +170,25 @@ class Lists:
 
     def _one_by_one(self, context: str) -> tuple[SchemaVersion, ...]:
         found: list[SchemaVersion] = []
+        size = 0
         for name in sorted(self._names(f"{of_context(context)}/subjects")):
             subject = Subject.parse(name)
-            found += self.of_subject(Subject(subject.context or context, subject.name))
+            for each in self.of_subject(
+                Subject(subject.context or context, subject.name)
+            ):
+                found.append(each)
+                size += len(each.text)
+                self._require_room(context, len(found), size)
         return tuple(sorted(found, key=lambda each: (each.full_subject, each.version)))
+
+    def _require_room(self, context: str, count: int, size: int) -> None:
+        """Raise if a context has more than this process can hold."""
+        if count > _MOST_VERSIONS or size > _MOST_TEXT:
+            raise RegistryError(
+                f"{self._channel.where}: {context or 'the default context'} has more "
+                f"than {_MOST_VERSIONS:,} versions or {_MOST_TEXT >> 20} MiB of "
+                "schemas, which mirror does not hold; delete versions that are not used"
+            )
 
     def of_subject(self, subject: Subject) -> Iterator[SchemaVersion]:
         """Its versions in order, each with a request of its own.
@@ -163,7 +199,7 @@ class Lists:
         path = f"{of_subject(subject)}/versions"
         # In this order a version that comes meanwhile does not look deleted.
         every = self._numbers(path, deleted=True)
-        alive = self._numbers(path, deleted=False)
+        alive = frozenset(self._numbers(path, deleted=False))
         for number in every:
             answer = self._channel.ask("GET", f"{path}/{number}", params=_DELETED)
             if answer.document is None:
@@ -176,7 +212,9 @@ class Lists:
                 raise malformed(self._channel, "a schema") from error
 
     def _names(self, path: str) -> list[str]:
-        names = self._channel.ask("GET", path, params=_DELETED).document or []
+        names = (
+            self._channel.ask("GET", path, params=_DELETED, bounds=LIST).document or []
+        )
         if not isinstance(names, list) or not all(isinstance(n, str) for n in names):
             raise malformed(self._channel, "the list of subjects")
         return names

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from mirror.clusters.registry import answers
 from mirror.clusters.registry.channel import NOT_THERE, Channel, malformed
-from mirror.clusters.registry.lists import Lists
+from mirror.clusters.registry.lists import LIST, Lists
 from mirror.clusters.registry.paths import of_context, of_setting, of_subject
 from mirror.clusters.registry.values import Mode
 from mirror.errors import MALFORMED, RegistryError
@@ -130,7 +130,12 @@ class Registry:
     def uses(self, context: str, number: int) -> tuple[Use, ...]:
         """Which versions have this id, deleted ones too."""
         path = f"{of_context(context)}/schemas/ids/{number}/versions"
-        said = self._channel.ask("GET", path, params=_DELETED).document
+        said = self._channel.ask(
+            "GET",
+            path,
+            params=_DELETED,
+            bounds=LIST,  # all subjects may share an id
+        ).document
         try:
             return answers.uses(said or (), context)
         except MALFORMED as error:

@@ -197,6 +197,8 @@ def _refused(config: ClusterConfig, where: str, said: str) -> AuthenticationErro
 
 _SEPARATOR = "\x01"
 _MOST_WORDS = 200
+_MOST_SAID = 1 << 16
+"""Bytes of what a broker says about a token."""
 
 
 class Bearer:
@@ -228,7 +230,7 @@ class Bearer:
 
 
 def _words(answer: bytes) -> str:
-    text = answer.decode("utf-8", errors="replace")
+    text = answer[:_MOST_SAID].decode("utf-8", errors="replace")
     try:
         said = json.loads(text)
     except MALFORMED:
