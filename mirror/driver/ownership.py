@@ -200,7 +200,8 @@ def _moved(
     if decided.unites:
         return positions, parts.united(made)
     if decided.epoch:
-        return positions, replace(made, epoch=decided.epoch, id=new_id())
+        begun = made.begun or decided.begun
+        return positions, replace(made, epoch=decided.epoch, begun=begun, id=new_id())
     return positions, None
 
 

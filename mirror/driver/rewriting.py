@@ -31,6 +31,9 @@ class Rewriting:
     """Keys and values for the topic of the pauses."""
     epoch: int = 0
     """The role of the pair that feeds the target for which this was decided."""
+    begun: bool = False
+    """Whether partitions without a position begin at their first record from now on,
+    whatever `start` says."""
     unites: bool = False
     """Whether the flow's parts are over."""
     copied: Collection[TopicPartition] | None = None
