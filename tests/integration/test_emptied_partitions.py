@@ -6,10 +6,15 @@ retention.
 from __future__ import annotations
 
 from contextlib import contextmanager
+import json
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from typer.testing import CliRunner
 
+from mirror.cli.main import app
+from mirror.errors import MirrorError
 from mirror.offsets import progress
 from mirror.proving.of_flow import prove
 from mirror.proving.runner import InProcess
@@ -26,13 +31,16 @@ from tests.harness.application import Application
 from tests.harness.load import producer, send
 from tests.harness.rehearsal import Rehearsal
 from tests.harness.slots import RunningLease
+from tests.harness.statuses import partition_status
 from tests.harness.waiting import wait_for
 from tests.harness.witness import count_keys
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from mirror.playground.cluster import PlaygroundCluster
+    from mirror.relay.report import PartitionReport
 
 pytestmark = pytest.mark.integration
 
@@ -214,6 +222,44 @@ def test_a_pair_changes_sides_and_comes_home(
     application.require_each_once()
     for topic in pair.read_from(pair.other):
         assert set(count_keys(a, topic)[0].values()) <= {1}
+
+
+def test_what_is_gone_is_decided_before_a_switch(
+    clusters: dict[str, PlaygroundCluster], topic_name: str, tmp_path: Path
+) -> None:
+    """Retention took records that were not copied, and `on_loss` is stop: no record is
+    left to copy, yet a switch is refused at once, with the partition and the reason,
+    until somebody has decided. Then it passes.
+    """
+    pair = Emptied(clusters, topic_name, on_loss="stop")
+    with pair.there as there:
+        passed(pair)
+        flow = there.copying().own()
+        found: list[PartitionReport] = []
+
+        def faulted() -> bool:
+            found[:] = [e for e in slot.run(flow.lease(1)) if e.partition == _EMPTY]
+            return found[0].state == "FAULTED"
+
+        with flow.slot() as slot:
+            wait_for(faulted)
+        shown = partition_status(
+            topic_name, _EMPTY, state="FAULTED", reason=found[0].reason,
+            since=time.time() - 60,
+        )  # fmt: skip
+        there.see(shown)
+        with pytest.raises(MirrorError, match=rf"-{_EMPTY} is FAULTED.* deleted rec"):
+            there.carry_out(step_seconds=20)
+        assert not there.said
+
+        path = tmp_path / "mirror.yaml"
+        path.write_text(json.dumps(there.document))
+        words = ("flow", "reset", flow.name, "--to", "earliest", "-c", str(path))
+        run = CliRunner().invoke(app, [*words, "--yes"])
+        assert run.exit_code == 0, run.output
+        there.see(shown)  # as of before
+        with copying(there):
+            there.carry_out(step_seconds=20)
 
 
 def all_copied(pair: Rehearsal, bootstrap: str) -> None:

@@ -221,7 +221,9 @@ class Fed:
         (pair,) = config.recovery.values()
         with closing(PairFollower(config, StatusStore(tuple(config.flows)))) as pairs:
             pairs.start()
-            wait_for(lambda: pairs.role(pair).active == alias)
+            wait_for(
+                lambda: pairs.role(pair).epoch and pairs.role(pair).active == alias
+            )
             return feeding.take_turn(
                 *(config, config.flows[f"{alias}->{self.third}"]),
                 *(self.pair.cluster(alias), self.pair.cluster(self.third), pairs),
