@@ -2,7 +2,9 @@
 
 Main function: `take_turn`, at the beginning of a run. The flow out of the pair's active
 cluster takes the ids of the other flow over, so that this one can never write again
-behind it, and begins with the first record that has not come yet (`handed_over`). Both
+behind it, and begins with the first record that has not come yet (`handed_over`). Where
+the other flow has copied nothing that is the first one there is, whatever `start` says:
+for the target both are one flow, which begins once. Both
 flows' generations, on the target, name the role for which this was done: it is done
 once per role, and a service that does not know the role yet writes nothing.
 """
@@ -26,6 +28,7 @@ from mirror.offsets.offset_map import OffsetMap
 from mirror.offsets.progress import NO_ID, Position, Progress, ProgressReader
 from mirror.offsets.runs import Block
 from mirror.offsets.translation import Exactness
+from mirror.policy.selection import select_topics
 from mirror.recovery import roles
 
 if TYPE_CHECKING:
@@ -146,12 +149,24 @@ def _await(
     """
     if not cut:
         return
+    # The flow between the sources, which was drained to the cut, may select more.
+    copied = {
+        each.topic
+        for each in select_topics(
+            {topic for topic, _ in cut},
+            other.topic_filter,
+            other.replication_policy,
+            other.target,
+        ).mappings
+    }
     least, since = None, time.monotonic()
     reader = ProgressReader(target, progress.topic_name(other.source))
     while not over():
         known = reader.read(wait=False).positions
         left = sum(
-            max(end - known[key].offset, 0) for key, end in cut.items() if key in known
+            max(end - (known[key].offset if key in known else 0), 0)
+            for key, end in cut.items()
+            if key in known or key[0] in copied
         )
         if not left:
             return
@@ -178,6 +193,7 @@ def _go_on(
 ) -> None:
     """`planned`: the role comes from a switch, so the other source may be asked."""
     read = _stop(other, target, epoch)
+    begun = _noted(other, target).begun
     own = _progress(flow, target).positions
     places: dict[TopicPartition, Translated] = {}
     if read:
@@ -198,6 +214,7 @@ def _go_on(
             positions=positions,
             blocks=_jumps(flow, target, known, positions),
             epoch=epoch,
+            begun=begun,
         )
 
     moved = rewrite_progress(flow, target, decide).positions

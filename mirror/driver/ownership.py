@@ -178,7 +178,8 @@ def _moved(
         positions |= dict.fromkeys(of_old - positions.keys(), Position(offset=0))
         return positions, made.moved(source_id)
     if decided.epoch:
-        return positions, replace(made, epoch=decided.epoch, id=new_id())
+        begun = made.begun or decided.begun
+        return positions, replace(made, epoch=decided.epoch, begun=begun, id=new_id())
     return positions, None
 
 

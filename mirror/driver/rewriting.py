@@ -31,5 +31,8 @@ class Rewriting:
     """Keys and values for the topic of the pauses."""
     epoch: int = 0
     """The role of the pair that feeds the target for which this was decided."""
+    begun: bool = False
+    """Whether partitions without a position begin at their first record from now on,
+    whatever `start` says."""
     copied: Collection[TopicPartition] | None = None
     """All partitions that the flow copies; None: those with a position."""

@@ -46,8 +46,8 @@ class Standing:
     obstacles: Mapping[TopicPartition, str]
     """Why each of the others cannot be copied now."""
     first: Mapping[TopicPartition, Position]
-    """Of those, partitions that must commit their position even without a record,
-    because a second lookup might not find it again."""
+    """Of those, partitions that must commit their position even without a record: a
+    second lookup might not find it again, or it is not 0, which no position means."""
     doubtful: Mapping[TopicPartition, Position]
     """Of those, partitions for which the source shows a different topic, or an older
     leader, than what was copied."""
@@ -97,7 +97,7 @@ class Found:
             first={
                 key: position
                 for key, position in read.items()
-                if key not in known and key in unsettled
+                if key not in known and (key in unsettled or position.offset > 0)
             },
             doubtful={
                 key: position

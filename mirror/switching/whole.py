@@ -1,7 +1,7 @@
 """What a flow has not made yet when its pair's role is to move.
 
-Main function: `unmade`. The flow stops copying as the role moves, so what it has not
-made by then, it never makes.
+Main functions: `paused`, the topics that stay behind, and `unmade`: the flow stops
+copying as the role moves, so what it has not made by then, it never makes.
 """
 
 from __future__ import annotations
@@ -11,10 +11,45 @@ from typing import TYPE_CHECKING
 from mirror.metadata import topics
 from mirror.metadata.sides import Live
 from mirror.policy.names import is_heartbeats
-from mirror.status.wording import some
+from mirror.recovery.pauses import PausesReader
+from mirror.status.wording import moment, named, some
 
 if TYPE_CHECKING:
     from mirror.switching.stage import Stage
+
+
+def paused(stage: Stage) -> str:
+    """Which topics of the pair the flow does not copy because somebody paused them, and
+    what ends that; empty: none. Also where all is copied now: producers would be kept
+    waiting for the next record.
+
+    Raises:
+        ClusterError: a cluster does not answer, or does not let us read.
+    """
+    flow, reader = stage.flow, PausesReader(stage.target, stage.flow)
+    pauses = reader.read()
+    names = [
+        each.topic
+        for each in topics.select(stage.source, flow).topics
+        if not is_heartbeats(each.topic, flow.separator)
+    ]
+    for name in names:
+        if (rebuild := reader.rebuilds.get(name)) is not None and rebuild.unfinished:
+            return (
+                f"the copy of {name} is being rebuilt: finish that first, with the "
+                "command that began it"
+            )
+    resting = [name for name in names if pauses.since(name)]
+    if not resting:
+        return ""
+    command = f"mirror resume {flow.source}/{flow.target}"
+    if stage.pair.scope is not None or not resting[1:]:
+        command += f" --topic '{resting[0]}'"
+    since = moment(pauses.since(resting[0]))
+    return (
+        f"paused in {flow.name}, so their copies do not go on: {named(resting)}, since "
+        f"{since}; resume first: `{command}`"
+    )
 
 
 def unmade(stage: Stage) -> str:

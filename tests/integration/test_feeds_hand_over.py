@@ -1,11 +1,9 @@
-"""One flow goes on for another: what its driver does, on real brokers, without Spark.
-
-The third cluster is the first one under another alias: nothing is copied to it here.
-"""
+"""One flow goes on for another: what its driver does, without Spark."""
 
 from __future__ import annotations
 
-from contextlib import closing
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
 import time
 from typing import TYPE_CHECKING, Any
 import uuid
@@ -27,12 +25,15 @@ from mirror.recovery import roles
 from mirror.recovery.journal import Entry, JournalWriter, Kind, StepState
 from mirror.status.store import StatusStore
 from tests.harness.admin import create_topic
-from tests.harness.load import NumberedLoad
-from tests.harness.slots import SparklessFlow, copy_until
+from tests.harness.load import NumberedLoad, producer, send
+from tests.harness.rehearsal import Rehearsal
+from tests.harness.slots import RunningLease, SparklessFlow, copy_until
 from tests.harness.waiting import wait_for
 from tests.harness.witness import Witness
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     from mirror.config.schema import FlowConfig
     from mirror.playground.cluster import PlaygroundCluster
 
@@ -45,6 +46,7 @@ and more than that."""
 
 
 def document(one: str, other: str, topic: str) -> dict[str, Any]:
+    """The third cluster is the first one under another alias: it gets no copies."""
     ends = {"XA": one, "XB": other, "XC": one}
     names = ("XA->XB", "XB->XA", "XA->XC", "XB->XC")
     return {
@@ -179,6 +181,149 @@ def test_a_driver_hands_over_once(
                 assert positions(target, flows["XB->XC"]) == begins
             finally:
                 pairs.close()
+
+
+class Fed:
+    """A pair that feeds a third cluster, which is away from when a topic is new on the
+    first one until the second one is active.
+    """
+
+    def __init__(self, a: str, b: str, c: str, topic: str, start: str) -> None:
+        tag = topic[-6:]
+        self.one, self.other, self.third = f"WA{tag}", f"WB{tag}", f"WC{tag}"
+        self.ends = {self.one: a, self.other: b, self.third: c}
+        self.topics = [topic, f"{topic}-new", f"{topic}-there"]
+        self.written: dict[str, list[bytes]] = {each: [] for each in self.topics}
+        self._settings = {"policy": "identity", "start": start}
+        self.pair = Rehearsal(
+            (self.one, a), (self.other, b), f"{topic}.*",
+            clusters={self.third: {"bootstrap_servers": c}},
+            flows={f"{self.one}->{self.third}": {}, f"{self.other}->{self.third}": {}},
+            pair={"feeds": [self.third]}, **self._settings,
+        )  # fmt: skip
+
+    def feeds(self, alias: str) -> SparklessFlow:
+        """The flow out of this cluster to the third one."""
+        return SparklessFlow(
+            source=self.ends[alias], target=self.ends[self.third], alias=alias,
+            into=self.third, topic=f"{self.topics[0]}.*", settings=self._settings,
+        )  # fmt: skip
+
+    def write(self, alias: str, topic: str) -> None:
+        written = self.written[topic]
+        more = [b"%d" % n for n in range(len(written), len(written) + _LEFT)]
+        send(producer(self.ends[alias]), topic, {0: more}, b"v")
+        written += more
+
+    def turn(self, alias: str) -> int | None:
+        """The flow out of this cluster, which is active, begins or goes on."""
+        config = self.pair.config
+        (pair,) = config.recovery.values()
+        with closing(PairFollower(config, StatusStore(tuple(config.flows)))) as pairs:
+            pairs.start()
+            wait_for(
+                lambda: pairs.role(pair).epoch and pairs.role(pair).active == alias
+            )
+            return feeding.take_turn(
+                *(config, config.flows[f"{alias}->{self.third}"]),
+                *(self.pair.cluster(alias), self.pair.cluster(self.third), pairs),
+                over=lambda: False,
+            )
+
+    def all_there(self, alias: str, flow: SparklessFlow, topics: list[str]) -> None:
+        """Copy with a flow that has begun, until a cluster has every record, once."""
+        with Witness(self.ends[alias]) as witness, copying(flow):
+            for topic in topics:
+                witness.begin(topic)
+                witness.wait(len(self.written[topic]), 60)
+        with Witness(self.ends[alias]) as witness:
+            for topic in topics:
+                witness.assert_exactly(topic, {0: self.written[topic]})
+
+    def switch(self, kind: Kind) -> None:
+        """The third cluster goes away before a topic is new, and the second one gets
+        records, and a topic of its own, before it is back.
+        """
+        old, new, there = self.topics
+        feeds, between = self.feeds(self.one), self.pair.copying()
+        create_topic(self.ends[self.one], old, 1)
+        assert self.turn(self.one) == 1
+        for flow in (feeds, between):
+            flow.own()
+        self.write(self.one, old)
+        self.all_there(self.third, feeds, [old])
+        create_topic(self.ends[self.one], new, 1)
+        for topic in (old, new):
+            self.write(self.one, topic)
+        self.all_there(self.other, between.own(), [old, new])
+        self.pair.see()
+        self.pair.carry_out(kind=kind)
+        create_topic(self.ends[self.other], there, 1)
+        for topic in self.topics:
+            self.write(self.other, topic)
+
+
+@contextmanager
+def copying(flow: SparklessFlow) -> Iterator[None]:
+    with flow.slot() as slot:
+        running = RunningLease(slot, flow.lease(120))
+        try:
+            yield
+        finally:
+            running.end()
+
+
+@pytest.mark.parametrize(
+    ("kind", "start"),
+    [
+        (Kind.SWITCH, "latest"),
+        pytest.param(Kind.SWITCH, "earliest", marks=pytest.mark.full),
+        pytest.param(Kind.FAILOVER, "latest", marks=pytest.mark.full),
+    ],
+)
+def test_what_the_other_flow_never_met_comes_whole(
+    clusters: dict[str, PlaygroundCluster],
+    make_clusters: Callable[..., dict[str, PlaygroundCluster]],
+    topic_name: str,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: Kind,
+    start: str,
+) -> None:
+    """A topic is made and the pair changes sides while the third cluster is away, and
+    nobody runs the flow that fed it any more. Whatever `start` says, the other flow,
+    which has never run, brings each record that came since the pair feeds that cluster.
+    """
+    monkeypatch.setattr(feeding, "_PATIENCE_SECONDS", 1.0)
+    third = make_clusters("c")["c"].bootstrap
+    ends_of = [clusters[name].bootstrap for name in "ab"]
+    fed = Fed(*ends_of, third, topic_name, start)
+    with fed.pair:
+        fed.switch(kind)
+        assert fed.turn(fed.other) == 2
+        fed.all_there(fed.third, fed.feeds(fed.other).own(), fed.topics)
+
+
+def test_the_other_flow_gets_time_for_what_it_never_met(
+    clusters: dict[str, PlaygroundCluster],
+    make_clusters: Callable[..., dict[str, PlaygroundCluster]],
+    topic_name: str,
+) -> None:
+    """While the flow that fed the third cluster may still copy up to the cut, the other
+    one waits also for a topic of which nothing was copied yet, and goes on behind it.
+    """
+    third = make_clusters("c")["c"].bootstrap
+    ends_of = [clusters[name].bootstrap for name in "ab"]
+    fed = Fed(*ends_of, third, topic_name, "latest")
+    with fed.pair as pair:
+        fed.switch(Kind.SWITCH)
+        with ThreadPoolExecutor(1) as pool:
+            turn = pool.submit(fed.turn, fed.other)
+            with copying(fed.feeds(fed.one).own()):
+                assert turn.result(60) == 2
+        name = progress.topic_name(fed.one)
+        copied = progress.read(pair.cluster(fed.third), name).positions
+        assert copied[fed.topics[1], 0].offset == _LEFT
+        fed.all_there(fed.third, fed.feeds(fed.other).own(), fed.topics)
 
 
 class _DiedError(Exception):

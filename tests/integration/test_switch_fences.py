@@ -72,10 +72,12 @@ def rehearsal_of(
     secured: tuple[PlaygroundCluster, PlaygroundCluster],
     topic: str,
     tag: str,
+    *,
+    start: str = "earliest",
     **pair: Any,
 ) -> Rehearsal:
     """A pair with a topic of one partition, to which alice may write on one side.
-    `tag`: what the aliases begin with, which no other test uses.
+    `tag`: what the aliases begin with, which no other test uses; `start` of both flows.
     """
     sections = {}
     for alias, cluster in zip((f"{tag}A", f"{tag}B"), secured, strict=True):
@@ -91,7 +93,7 @@ def rehearsal_of(
     one, other = ((alias, "") for alias in sections)
     return Rehearsal(
         one, other, topic, clusters=sections, pair={"fence": "acl", **pair},
-        sync_topic_acls=False,
+        sync_topic_acls=False, start=start,
     )  # fmt: skip
 
 
@@ -297,6 +299,28 @@ def test_aborted_from_every_step(
         assert [write(each, topic_name) for each in alice] == [DENIED, ""]
         # Behind the first copy, and the end of its transaction.
         assert committed(two.admin_bootstrap, group, f"{tag}A.{topic_name}") == 2
+
+
+def test_what_is_written_with_new_rights_comes_back(
+    secured: tuple[PlaygroundCluster, PlaygroundCluster], topic_name: str
+) -> None:
+    """A producer tries to write to the other cluster all the time, and may as soon as
+    the switch grants it. The flow back has never run and starts at the latest: it has
+    every record that was accepted all the same.
+    """
+    one, two = (each.admin_bootstrap for each in secured)
+    with rehearsal_of(secured, topic_name, "EW", start="latest") as rehearsal:
+        # So that librdkafka does not wait for metadata once it may write.
+        allow(two, "alice", "DESCRIBE", topic_name)
+        rehearsal.copying().own()
+        alice = scram(secured[1], "alice", "alice")
+        with Going(alice, writes=[topic_name]) as going:
+            wait_for(lambda: going.refused)
+            rehearsal.carry_out()
+            wait_for(lambda: going.done)
+        written = len(order_of(two, topic_name)[0])
+        assert written >= going.done
+        rehearsal.copy(one, f"EWB.{topic_name}", written, back=True)
 
 
 @pytest.mark.full

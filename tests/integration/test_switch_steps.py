@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 from dataclasses import replace
 import json
+import re
+import shlex
 import threading
 import time
 from typing import TYPE_CHECKING, Any
@@ -13,6 +15,7 @@ from confluent_kafka import Consumer
 import pytest
 from typer.testing import CliRunner
 
+from mirror.batches.writing import append
 from mirror.cli.main import app
 from mirror.clusters.cluster import Cluster
 from mirror.config.cluster_settings import ClusterConfig
@@ -27,9 +30,10 @@ from mirror.offsets.heartbeats import Heartbeats
 from mirror.offsets.standby import StandbyWriter
 from mirror.preflight import held_rights
 from mirror.preflight.finding import State
-from mirror.recovery import ends
+from mirror.recovery import ends, pauses
 from mirror.recovery.ends import PartitionEnd, TopicEnds
 from mirror.recovery.journal import Kind
+from mirror.recovery.rebuilds import Rebuild, RebuildStep
 from mirror.status.states import PartitionState
 from mirror.status.store import StatusStore
 from mirror.switching.stage import StepError
@@ -109,6 +113,61 @@ def test_a_partition_that_is_faulted(
         rehearsal.see(faulted)
         with pytest.raises(MirrorError, match=r"-0 is FAULTED.*: target: MESSAGE_TOO"):
             rehearsal.carry_out()
+
+
+@pytest.mark.parametrize("new", [0, 1])
+@pytest.mark.parametrize("pattern", [".*", "test-.*"])
+def test_a_topic_that_is_paused(
+    clusters: dict[str, PlaygroundCluster],
+    topic_name: str,
+    tmp_path: Path,
+    pattern: str,
+    new: int,
+) -> None:
+    """A switch is refused before anything changes while a topic of the pair is paused,
+    whether or not something of it is still to be copied, with the command that ends the
+    pause; after that it passes. A failover takes what there is.
+    """
+    with rehearsal_of(clusters, topic_name) as rehearsal:
+        stage = rehearsal.stage()
+        pauses.change(stage.target, stage.flow, "elsewhere", paused=True)
+        rehearsal.see()
+        STEPS["assess"].do(stage)
+        pauses.change(stage.target, stage.flow, pattern, paused=True)
+        Application(topic_name, 1, "app").write(clusters["a"].bootstrap, new)
+        with pytest.raises(MirrorError, match=f"paused in .*: {topic_name}") as refused:
+            rehearsal.carry_out()
+        assert not rehearsal.said
+        STEPS["assess"].do(rehearsal.stage(Kind.FAILOVER))
+
+        path = tmp_path / "mirror.yaml"
+        path.write_text(json.dumps(rehearsal.document))
+        (command,) = re.findall("`mirror (.*)`", str(refused.value))
+        words = [*shlex.split(command), "-c", str(path), "--yes"]
+        run = CliRunner().invoke(app, words)
+        assert run.exit_code == 0, run.output
+        copy = f"{stage.flow.source}.{topic_name}"
+        rehearsal.copy(clusters["b"].bootstrap, copy, 10 + new)
+        rehearsal.carry_out()
+
+
+def test_a_copy_that_is_being_rebuilt(
+    clusters: dict[str, PlaygroundCluster], topic_name: str
+) -> None:
+    """A switch is refused while a copy is being rebuilt, which nobody may resume."""
+    with rehearsal_of(clusters, topic_name) as rehearsal:
+        stage = rehearsal.stage()
+        pauses.change(stage.target, stage.flow, "elsewhere", paused=True)
+        (topic,) = select(stage.source, stage.flow).topics
+        begun = Rebuild(
+            topic=topic_name, target_topic=topic.target_topic, step=RebuildStep.PAUSED,
+            at=time.time(), source_id=stage.source.cluster_id, topic_id=topic.topic_id,
+            copy_id=topic.topic_id, partitions=1, replication_factor=1,
+        )  # fmt: skip
+        record = begun.record(stage.flow.name)
+        append(stage.target, pauses.topic_name(stage.flow.source), [record])
+        with pytest.raises(StepError, match=f"{topic_name} is being rebuilt"):
+            STEPS["assess"].do(stage)
 
 
 def test_a_fence_without_an_authorizer(

@@ -82,13 +82,27 @@ def test_an_obstacle_is_named(changes: dict[str, Any], reason: str) -> None:
     assert reason in standing.obstacles[_KEY]
 
 
-def test_a_first_position_that_was_unsettled_is_committed() -> None:
-    """Another lookup might not find it again, unlike the first record of a topic."""
-    mark = replace(_AT, offset=UNSETTLED)
+@pytest.mark.parametrize(
+    ("offset", "known", "commits"),
+    [
+        (0, Progress(), False),
+        (7, Progress(), True),
+        (0, Progress(unsettled={_KEY: replace(_AT, offset=UNSETTLED)}), True),
+        (7, Progress(unsettled={_KEY: replace(_AT, offset=UNSETTLED)}), True),
+        (7, Progress(positions={_KEY: _AT}), False),
+    ],
+    ids=["0", "above 0", "unsettled at 0", "unsettled", "committed"],
+)
+def test_a_first_position_is_committed(
+    offset: int, known: Progress, commits: bool
+) -> None:
+    """Also if nothing is there to read: without a position the partition counts as
+    copied up to 0, and where it was unsettled another lookup might not find it again.
+    """
+    position = replace(_AT, offset=offset)
+    standing = _standing(position, progress=known)
 
-    assert _standing(progress=Progress()).first == {}
-    unsettled = Progress(unsettled={_KEY: mark})
-    assert _standing(progress=unsettled).first == {_KEY: _AT}
+    assert standing.first == ({_KEY: position} if commits else {})
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from mirror.offsets import progress, standby
 from mirror.offsets.progress import NO_ID
 from mirror.recovery import ends, roles
 from mirror.recovery.looking import Looking, from_standby
+from mirror.recovery.risk import position
 from mirror.status.wording import duration, named, some
 from mirror.switching import (
     applications,
@@ -34,7 +35,7 @@ from mirror.switching import (
 from mirror.switching.stage import Done, Stage, Step, StepError, nothing_to_undo
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from mirror.clusters.cluster import Cluster
     from mirror.config.schema import FlowConfig
@@ -122,6 +123,7 @@ def assessed(stage: Stage, *, waits: bool = True) -> tuple[Done, GroupPlaces]:
             f"flow {flow.name} never ran: cluster {flow.target} has no topic {name}"
         )
     require_all_keys(stage)
+    _require_unpaused(stage)
     warnings = [*_require_closed(stage)]
     lacks: list[str] = []
     if stage.planned and waits:
@@ -231,19 +233,38 @@ def _require_ready(stage: Stage, risk: RiskStatus) -> None:
 
 
 def _require_unfaulted(stage: Stage, risk: RiskStatus) -> None:
-    """By what the service saw last, of what is still not copied."""
-    behind = {(each.topic, each.partition) for each in risk.partitions if each.records}
-    if not behind:
-        return
+    """By what the service saw last, of what is still not copied, or is gone: step 4
+    waits for that as well, until somebody decides where to continue.
+    """
     kept = standby.read(stage.target, stage.flow.source, {ends.KIND})
     faults = {} if kept is None else ends.faults(kept)
-    if stuck := sorted(behind & faults.keys()):
+    behind = {(each.topic, each.partition) for each in risk.partitions if each.records}
+    if stuck := sorted(faults.keys() & (behind | _short(stage, faults))):
         (topic, number), more = stuck[0], len(stuck) - 1
         also = f", as are {some(more, 'partition')} more" if more else ""
         raise StepError(
             f"{topic}-{number} is FAULTED{also}, so its copy does not go on: "
             f"{faults[topic, number]}. `mirror status` shows it: put that right first"
         )
+
+
+def _short(stage: Stage, keys: Iterable[tuple[str, int]]) -> set[tuple[str, int]]:
+    """Of these partitions, those whose position is not at the end, whatever is left of
+    what stands between.
+    """
+    flow = stage.flow
+    ids = {each.topic: each.topic_id for each in select(stage.source, flow).topics}
+    asked = [key for key in keys if key[0] in ids]
+    if not asked:
+        return set()
+    name = progress.topic_name(flow.source)
+    known = progress.reader(stage.target, name).read(wait=False)
+    last = list_offsets(stage.source, asked, timestamp=LATEST, committed=False)
+    return {
+        key
+        for key, end in last.items()
+        if max(position(known, key, ids[key[0]]) or 0, 0) < end
+    }
 
 
 def _require_current(stage: Stage, risk: RiskStatus) -> None:
@@ -255,6 +276,12 @@ def _require_current(stage: Stage, risk: RiskStatus) -> None:
             "until it has caught up (`mirror lag`; `mirror status` says why it does "
             "not), or raise max_lag_seconds"
         )
+
+
+def _require_unpaused(stage: Stage) -> None:
+    """A failover takes what there is."""
+    if stage.planned and (reason := whole.paused(stage)):
+        raise StepError(reason)
 
 
 def _require_closed(stage: Stage) -> tuple[str, ...]:

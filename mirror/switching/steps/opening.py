@@ -47,7 +47,10 @@ def _open(stage: Stage) -> Done:
     text = ""
     if notes := dict(_before(stage)):
         stage.note(notes)
-    if not stage.planned:
+    # First: what is written once there are rights belongs to the flow back.
+    if stage.planned:
+        _begin_back(stage)
+    else:
         _note_beginnings(stage)
     if stage.pair.fence == "acl":
         try:
@@ -59,7 +62,6 @@ def _open(stage: Stage) -> Done:
             warnings = (f"rights on {stage.flow.target} were not granted: {error}",)
     if stage.planned:
         _require_made(stage)
-        _begin_back(stage)
         positions.require_settled(stage)
         fence.require_cut(stage)
     elif drain.stop_again(stage):
