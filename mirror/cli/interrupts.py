@@ -1,9 +1,9 @@
 """Ctrl-C and SIGTERM, which end a command alike: with exit code 130.
 
 Main functions: `listen`, for a process of its own; `raising`, around the command, in
-which the first signal raises `KeyboardInterrupt`, so that the command can say what is
-open; a second one ends the process at once. `told` is raised by a command that has said
-it. `mirror run` has handlers of its own.
+which the first signal raises `KeyboardInterrupt` and a second one ends the process at
+once; and `telling`, which says what the interrupt means. `mirror run` has handlers of
+its own.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import sys
 from typing import TYPE_CHECKING, NoReturn
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from types import FrameType
 
 EXIT_INTERRUPTED = 130
@@ -55,6 +55,18 @@ def raising() -> Iterator[None]:
 def caught() -> bool:
     """Whether the command was interrupted."""
     return _State.caught
+
+
+@contextlib.contextmanager
+def telling(lines: Callable[[], Iterable[str]]) -> Iterator[None]:
+    """Around what a command does: if it is interrupted there, say this."""
+    try:
+        yield
+    except KeyboardInterrupt as stop:
+        from mirror.cli.output import complain
+
+        complain(*lines())
+        raise Told from stop
 
 
 def typed() -> list[str]:

@@ -1,8 +1,8 @@
 """Options that several commands share, so that they are the same everywhere.
 
 `ConfigFile` is the path of the configuration, from -c or MIRROR_CONFIG; `read_config`
-reads it and prints its warnings. `flow_of` finds a flow by name, `agreed` asks for
-confirmation before anything is changed.
+reads it and prints its warnings. `flow_of` finds a flow by name and `pair_of` the pair
+of its clusters; `agreed` asks for confirmation before anything is changed.
 """
 
 from __future__ import annotations
@@ -18,12 +18,14 @@ import typer
 from mirror.cli import interrupts
 from mirror.cli.output import complain
 from mirror.config.load import load
+from mirror.config.pair_settings import pair_name
 from mirror.config.section_names import flow_ends, scoped_flow
 from mirror.config.values import near
 from mirror.errors import ConfigError, MirrorError
 from mirror.status.wording import named
 
 if TYPE_CHECKING:
+    from mirror.config.pair_settings import PairConfig
     from mirror.config.schema import FlowConfig, MirrorConfig
 
 CONFIG_VARIABLE = "MIRROR_CONFIG"
@@ -111,6 +113,26 @@ def _no_flow(config: MirrorConfig, name: str, ends: tuple[str, str] | None) -> s
     if unknown := [each for each in ends or () if each not in clusters]:
         return f'{text} (there is no cluster "{unknown[0]}"; known: {named(clusters)})'
     return f"{text} (flows: {named([*config.flows])})"
+
+
+def pair_of(config: MirrorConfig, flow: FlowConfig, scope: str | None) -> PairConfig:
+    """The pair of a flow's clusters, or the one of several with this name.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    name = pair_name(flow.source, flow.target, scope)
+    if (found := config.recovery.get(name)) is None:
+        if known := [each.name for each in config.pairs_of(flow.source, flow.target)]:
+            hint = near(name, known, cutoff=0.8) if scope else ""
+            names = ", ".join(known)
+            raise ConfigError(
+                [f"recovery: {name} is not a pair; there are {names}{hint}"]
+            )
+        raise ConfigError(
+            [f'recovery: {name} is not a pair; add "{name}": {{active: {flow.source}}}']
+        )
+    return found
 
 
 def know_clusters(config: MirrorConfig, *aliases: str) -> None:

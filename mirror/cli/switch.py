@@ -27,6 +27,7 @@ from mirror.cli.options import (
     agreed,
     confirmed,
     flow_of,
+    pair_of,
     read_config,
 )
 from mirror.cli.output import Form, Output, complain
@@ -34,10 +35,8 @@ from mirror.cli.pace import quicken
 from mirror.cli.switch_output import StepLines, show_end, show_undo
 from mirror.clusters.at_once import begun
 from mirror.clusters.reach import Reach
-from mirror.config.pair_settings import pair_name
 from mirror.config.section_names import scoped_flow
-from mirror.config.values import near
-from mirror.errors import ClusterError, ConfigError, MirrorError, UnreachableError
+from mirror.errors import ClusterError, MirrorError, UnreachableError
 from mirror.host import operator_name
 from mirror.offsets import progress
 from mirror.recovery.journal import JournalReader, Kind
@@ -201,26 +200,6 @@ def failback(
     _run(asked)
 
 
-def pair_of(config: MirrorConfig, flow: FlowConfig, scope: str | None) -> PairConfig:
-    """The pair of a flow's clusters, or the one of several with this name.
-
-    Raises:
-        ConfigError: there is none.
-    """
-    name = pair_name(flow.source, flow.target, scope)
-    if (found := config.recovery.get(name)) is None:
-        if known := [each.name for each in config.pairs_of(flow.source, flow.target)]:
-            hint = near(name, known, cutoff=0.8) if scope else ""
-            names = ", ".join(known)
-            raise ConfigError(
-                [f"recovery: {name} is not a pair; there are {names}{hint}"]
-            )
-        raise ConfigError(
-            [f'recovery: {name} is not a pair; add "{name}": {{active: {flow.source}}}']
-        )
-    return found
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Asked:
     """The command line."""
@@ -249,7 +228,7 @@ class _Asked:
 def _run(asked: _Asked) -> None:
     quicken()
     if asked.force and asked.kind is Kind.SWITCH and not asked.abort:
-        raise typer.BadParameter("of a switch it goes with --abort", param_hint="force")
+        raise typer.BadParameter("a switch has it with --abort", param_hint="--force")
     chosen = read_config(asked.config)
     ends, scope = scoped_flow(asked.flow)
     given = flow_of(chosen, ends)
@@ -257,11 +236,8 @@ def _run(asked: _Asked) -> None:
     asked = replace(asked, flow=pair.way(given.source, given.target))
     with Reach(chosen.clusters, client_id="mirror.switch") as reach:
         work = _Work(asked, chosen, pair, given)
-        try:
+        with interrupts.telling(work.interrupted):
             work.do(reach)
-        except KeyboardInterrupt as stop:
-            work.tell_interrupted()
-            raise interrupts.Told from stop
 
 
 @dataclass(slots=True)
@@ -414,8 +390,8 @@ class _Work:
         with patience.until(time.monotonic() + self.asked.step_timeout):
             _settle(self.config, self.pair, clusters, operator.entries)
 
-    def tell_interrupted(self) -> None:
-        """Which run is open, how to go on and how to undo it."""
+    def interrupted(self) -> list[str]:
+        """Which run is open, how to go on and how to undo it; by line."""
         from mirror.switching import answers
 
         operator = self.operator
@@ -423,21 +399,18 @@ class _Work:
         run = None if operator is None else operator.run
         began = operator is not None and operator.began
         if run is None and not began and self.prepares:
-            complain(
+            return [
                 f"interrupted: {self.prepares}, and no run has begun",
                 f"go on: {shlex.join(forward)}",
-            )
-            return
-        complain(
-            *answers.interrupted(
-                run,
-                self.pair,
-                began=began,
-                undoes=self.asked.abort,
-                at=time.time(),
-                forward=shlex.join(forward),
-                undo=shlex.join([*forward, "--abort"]),
-            )
+            ]
+        return answers.interrupted(
+            run,
+            self.pair,
+            began=began,
+            undoes=self.asked.abort,
+            at=time.time(),
+            forward=shlex.join(forward),
+            undo=shlex.join([*forward, "--abort"]),
         )
 
 
