@@ -14,7 +14,7 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from mirror.cli import audit
+from mirror.cli import audit, interrupts
 from mirror.cli.output import EXIT_FAILED, EXIT_USAGE, complain
 from mirror.errors import ConfigError, MirrorError
 
@@ -138,13 +138,23 @@ class Commands(TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:
         try:
-            return super().invoke(ctx)
+            with interrupts.raising():
+                return super().invoke(ctx)
+        except KeyboardInterrupt as stop:
+            if not isinstance(stop, interrupts.Told):
+                complain("interrupted")
+            raise typer.Exit(interrupts.EXIT_INTERRUPTED) from stop
+        except typer.Abort as error:
+            complain("not confirmed")
+            raise typer.Exit(EXIT_FAILED) from error
         except ConfigError as error:
             complain(*error.problems)
             raise typer.Exit(EXIT_USAGE) from error
         except MirrorError as error:
             complain(str(error))
-            raise typer.Exit(EXIT_FAILED) from error
+            stopped = interrupts.caught()  # and what was to be cleared then failed
+            code = interrupts.EXIT_INTERRUPTED if stopped else EXIT_FAILED
+            raise typer.Exit(code) from error
         except RuntimeError as error:
             if "no locator available" not in str(error):
                 raise

@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mirror.cli.flow import place_of
-from mirror.cli.options import ConfigFile, TopicPattern, flow_of, read_config
+from mirror.cli.options import (
+    ConfigFile,
+    TopicPattern,
+    flow_of,
+    pair_of,
+    read_config,
+)
 from mirror.cli.output import (
     EXIT_FAILED,
     Form,
@@ -20,7 +26,6 @@ from mirror.cli.output import (
     moment,
     table,
 )
-from mirror.cli.switch import pair_of
 from mirror.clusters.reach import Reach
 from mirror.config.section_names import flow_ends, pair_parts
 from mirror.errors import MirrorError

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from mirror.cli import interrupts
 from mirror.cli.options import (
     ConfigFile,
     DryRun,
@@ -13,6 +14,7 @@ from mirror.cli.options import (
     Yes,
     agreed,
     flow_of,
+    pair_of,
     read_config,
 )
 from mirror.cli.output import (
@@ -29,6 +31,7 @@ from mirror.host import operator_name
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from mirror.clusters.reach import Reach
     from mirror.config.pair_settings import PairConfig
     from mirror.config.schema import FlowConfig, MirrorConfig
     from mirror.drilling.canaries.outcome import Leg
@@ -97,12 +100,30 @@ def drill(
 
 
 def _asked_for(config: Path, flow: str) -> tuple[MirrorConfig, PairConfig, FlowConfig]:
-    from mirror.cli.switch import pair_of
-
     chosen = read_config(config)
     ends, scope = scoped_flow(flow)
     found = flow_of(chosen, ends)
     return chosen, pair_of(chosen, found, scope), found
+
+
+def _require_direction(
+    asks: str, pair: PairConfig, flow: FlowConfig, reach: Reach
+) -> None:
+    """A wrong direction is answered before all that a rehearsal needs is loaded.
+
+    Raises:
+        MirrorError: the flow's source is not the active cluster, or a cluster does not
+            answer.
+    """
+    from mirror.recovery.journal import JournalReader
+    from mirror.switching import answers
+
+    journals = {
+        alias: JournalReader(reach(alias)).read(wait=False)
+        for alias in (flow.source, flow.target)
+    }
+    known = answers.known(pair, journals)
+    answers.answer(answers.Asks(asks), flow.source, flow.target, known)
 
 
 def _rehearse(
@@ -114,10 +135,15 @@ def _rehearse(
     output: Form,
 ) -> None:
     from mirror.clusters.reach import Reach
-    from mirror.drilling.findings import FindingLevel
-    from mirror.drilling.history import rehearse
 
-    with Reach(chosen.clusters, client_id="mirror.drill") as reach:
+    with (
+        interrupts.telling(lambda: ["interrupted: nothing was changed"]),
+        Reach(chosen.clusters, client_id="mirror.drill") as reach,
+    ):
+        _require_direction("drill", pair, found, reach)
+        from mirror.drilling.findings import FindingLevel
+        from mirror.drilling.history import rehearse
+
         done, not_kept = rehearse(
             chosen, pair, found, reach, by=operator_name(), records=records
         )
@@ -161,13 +187,15 @@ def _canary(
     yes: bool,
     output: Form,
 ) -> None:
-    from mirror.cli.switch_output import StepLines
     from mirror.clusters.reach import Reach
-    from mirror.drilling.canaries import rehearsal
-    from mirror.recovery import roles
-    from mirror.switching.runner import Terms
 
     with Reach(config.clusters, client_id="mirror.canary") as reach:
+        _require_direction("drill --canary", pair, flow, reach)
+        from mirror.cli.switch_output import StepLines
+        from mirror.drilling.canaries import rehearsal
+        from mirror.recovery import roles
+        from mirror.switching.runner import Terms
+
         found = rehearsal.ready(config, pair, flow, reach)
         if dry_run:
             if output is Form.JSON:
@@ -190,7 +218,10 @@ def _canary(
             # As JSON there is one document, not a line for each step.
             did=lines.did if output is Form.TABLE else _warn,
         )
-        done, not_kept = rehearsal.rehearse(found, terms, by=operator_name())
+        with interrupts.telling(
+            lambda: ["interrupted: the canary is ended, and what it made is taken back"]
+        ):
+            done, not_kept = rehearsal.rehearse(found, terms, by=operator_name())
     if output is Form.JSON:
         document({"format_version": FORMAT_VERSION, **done.document()})
     else:

@@ -109,7 +109,7 @@ class Home:
         tail = "is not known" if found.tail < 0 else f"has {some(found.tail, 'record')}"
         complain(found.text, f"its tail {tail}")
         if found.fence_owed:
-            complain(f"{found.alias} owes its fence")
+            complain(f"fence of {found.alias} pending: producers may write there")
         table(
             COLUMNS,
             [(t.topic, str(t.kind), t.here, t.there) for t in found.topics],

@@ -13,6 +13,7 @@ from typing import Annotated
 import typer
 
 from mirror import __version__
+from mirror.cli import interrupts
 from mirror.cli.commands import Commands
 
 _HELP = """Copy topics between Kafka clusters, continuously and exactly once.
@@ -41,6 +42,7 @@ Exit status:
   0  all is well
   1  something did not work
   2  the command line or the configuration is wrong
+  130  interrupted by Ctrl-C or SIGTERM
 
 \b
 Environment:
@@ -89,6 +91,9 @@ def main() -> None:
     """Run the command line of this process."""
     try:
         app(prog_name="mirror")
+    except SystemExit as stop:
+        interrupts.end(stop.code)
+        raise
     finally:
         # At its end, Python would search all that was loaded for what is not in use any
         # more: half a second of CPU after a switch.

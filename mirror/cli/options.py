@@ -1,8 +1,8 @@
 """Options that several commands share, so that they are the same everywhere.
 
 `ConfigFile` is the path of the configuration, from -c or MIRROR_CONFIG; `read_config`
-reads it and prints its warnings. `flow_of` finds a flow by name, `agreed` asks for
-confirmation before anything is changed.
+reads it and prints its warnings. `flow_of` finds a flow by name and `pair_of` the pair
+of its clusters; `agreed` asks for confirmation before anything is changed.
 """
 
 from __future__ import annotations
@@ -15,13 +15,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from mirror.cli import interrupts
 from mirror.cli.output import complain
 from mirror.config.load import load
+from mirror.config.pair_settings import pair_name
 from mirror.config.section_names import flow_ends
 from mirror.config.values import near
 from mirror.errors import ConfigError, MirrorError
+from mirror.status.wording import named
 
 if TYPE_CHECKING:
+    from mirror.config.pair_settings import PairConfig
     from mirror.config.schema import FlowConfig, MirrorConfig
 
 CONFIG_VARIABLE = "MIRROR_CONFIG"
@@ -89,9 +93,41 @@ def flow_of(config: MirrorConfig, name: str) -> FlowConfig:
     ends = flow_ends(name)
     found = config.flows.get("->".join(ends)) if ends else None
     if found is None:
-        raise typer.BadParameter(
-            f'the configuration has no flow "{name}"{near(name, config.flows)}',
-            param_hint="FLOW",
+        raise typer.BadParameter(_no_flow(config, name, ends), param_hint="FLOW")
+    return found
+
+
+def _no_flow(config: MirrorConfig, name: str, ends: tuple[str, str] | None) -> str:
+    """Why there is no such flow, and which there are."""
+    if len(members := [each.strip() for each in name.split("<->")]) > 1:
+        one, other = members[0], members[1].partition("/")[0]
+        return (
+            f'"{name}" is a pair, which has two flows: say from where to where, as '
+            f'"{one}->{other}" or "{other}->{one}"'
+        )
+    text = f'the configuration has no flow "{name}"{near(name, config.flows)}'
+    clusters = sorted(config.clusters)
+    if unknown := [each for each in ends or () if each not in clusters]:
+        return f'{text} (there is no cluster "{unknown[0]}"; known: {named(clusters)})'
+    return f"{text} (flows: {named([*config.flows])})"
+
+
+def pair_of(config: MirrorConfig, flow: FlowConfig, scope: str | None) -> PairConfig:
+    """The pair of a flow's clusters, or the one of several with this name.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    name = pair_name(flow.source, flow.target, scope)
+    if (found := config.recovery.get(name)) is None:
+        if known := [each.name for each in config.pairs_of(flow.source, flow.target)]:
+            hint = near(name, known, cutoff=0.8) if scope else ""
+            names = ", ".join(known)
+            raise ConfigError(
+                [f"recovery: {name} is not a pair; there are {names}{hint}"]
+            )
+        raise ConfigError(
+            [f'recovery: {name} is not a pair; add "{name}": {{active: {flow.source}}}']
         )
     return found
 
@@ -102,9 +138,10 @@ def know_clusters(config: MirrorConfig, *aliases: str) -> None:
     Raises:
         ConfigError: one is not.
     """
+    known = f"; known: {named(sorted(config.clusters))}"
     problems = [
         f'there is no cluster "{alias}" in the configuration'
-        f"{near(alias, config.clusters)}"
+        f"{near(alias, config.clusters) or known}"
         for alias in aliases
         if alias not in config.clusters
     ]
@@ -123,4 +160,21 @@ def agreed(question: str, *, yes: bool) -> bool:
         return True
     if not sys.stdin.isatty():
         raise MirrorError("not a terminal; pass --yes")
-    return typer.confirm(question, abort=True, err=True)
+    if not confirmed(question):
+        raise typer.Abort
+    return True
+
+
+def confirmed(question: str) -> bool:
+    """The answer; no if there is none, as after Ctrl-D.
+
+    Raises:
+        KeyboardInterrupt: the command is interrupted.
+    """
+    try:
+        return typer.confirm(question, err=True)
+    except typer.Abort:  # which stands for all that is no answer
+        complain("")
+        if interrupts.caught():
+            raise KeyboardInterrupt from None
+        return False

@@ -157,8 +157,8 @@ def _look(pair: PairConfig, reach: Reach) -> _PairLook:
 
 def _owed_text(pair: PairConfig, cluster: str) -> str:
     return (
-        f"pair {pair.name}: {cluster} owes its fence: producers may write there until "
-        "it answers and a service or `mirror switch` lays it"
+        f"pair {pair.name}: fence of {cluster} pending: producers may write there "
+        "until it answers and a service or `mirror switch` fences them"
     )
 
 

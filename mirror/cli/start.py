@@ -10,6 +10,8 @@ from __future__ import annotations
 import os
 import sys
 
+from mirror.cli import interrupts
+
 _NICE = 10
 _WAITED_FOR = {"--canary", "--help", "-h"}
 """A canary measures how long a switch takes."""
@@ -17,6 +19,8 @@ _WAITED_FOR = {"--canary", "--help", "-h"}
 
 def main() -> None:
     """Run the command line of this process."""
+    if sys.argv[1:2] != ["run"]:
+        interrupts.listen()
     if sys.argv[1:2] == ["drill"] and not _WAITED_FOR & {*sys.argv}:
         from mirror.clusters import cpu_share
 

@@ -6,15 +6,18 @@ on the clusters says where they go on.
 
 from __future__ import annotations
 
+from concurrent.futures import FIRST_COMPLETED, wait
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
+import shlex
 import time
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from mirror import patience
+from mirror.cli import interrupts
 from mirror.cli.failback_output import Home
 from mirror.cli.options import (
     ConfigFile,
@@ -22,17 +25,18 @@ from mirror.cli.options import (
     FlowName,
     Yes,
     agreed,
+    confirmed,
     flow_of,
+    pair_of,
     read_config,
 )
 from mirror.cli.output import Form, Output, complain
 from mirror.cli.pace import quicken
-from mirror.cli.switch_output import StepLines, show_end
+from mirror.cli.switch_output import StepLines, show_end, show_undo
 from mirror.clusters.at_once import begun
 from mirror.clusters.reach import Reach
-from mirror.config.pair_settings import pair_name
 from mirror.config.section_names import scoped_flow
-from mirror.errors import ClusterError, ConfigError, MirrorError, UnreachableError
+from mirror.errors import ClusterError, MirrorError, UnreachableError
 from mirror.host import operator_name
 from mirror.offsets import progress
 from mirror.recovery.journal import JournalReader, Kind
@@ -46,6 +50,11 @@ if TYPE_CHECKING:
     from mirror.config.pair_settings import PairConfig
     from mirror.config.schema import FlowConfig, MirrorConfig
     from mirror.recovery.journal import Entry
+    from mirror.switching.answers import Known
+    from mirror.switching.runner import Operator, Terms
+    from mirror.switching.stage import Stage, Step
+
+    _Answered = tuple[Cluster, tuple[Entry, ...] | None]
 
 _FIRST = 10.0
 """How many seconds each of a cluster's bootstrap servers may take to answer at all."""
@@ -191,23 +200,6 @@ def failback(
     _run(asked)
 
 
-def pair_of(config: MirrorConfig, flow: FlowConfig, scope: str | None) -> PairConfig:
-    """The pair of a flow's clusters, or the one of several with this name.
-
-    Raises:
-        ConfigError: there is none.
-    """
-    name = pair_name(flow.source, flow.target, scope)
-    if (found := config.recovery.get(name)) is None:
-        if known := config.pairs_of(flow.source, flow.target):
-            names = ", ".join(each.name for each in known)
-            raise ConfigError([f"recovery: {name} is not a pair; there are {names}"])
-        raise ConfigError(
-            [f'recovery: {name} is not a pair; add "{name}": {{active: {flow.source}}}']
-        )
-    return found
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Asked:
     """The command line."""
@@ -226,33 +218,73 @@ class _Asked:
     """Whether to look first what the cluster is like to which it goes."""
     restore: bool = False
 
+    @property
+    def spares_source(self) -> bool:
+        """Whether the source is not asked, although it may answer."""
+        return self.force and self.kind is Kind.FAILOVER
+
 
 @progress.reading_once()
 def _run(asked: _Asked) -> None:
     quicken()
-    kind = asked.kind
-    if asked.force and kind is Kind.SWITCH and not asked.abort:
-        raise MirrorError("--force of a switch goes with --abort")
+    if asked.force and asked.kind is Kind.SWITCH and not asked.abort:
+        raise typer.BadParameter("a switch has it with --abort", param_hint="--force")
     chosen = read_config(asked.config)
     ends, scope = scoped_flow(asked.flow)
     given = flow_of(chosen, ends)
     pair = pair_of(chosen, given, scope)
-    asked = replace(asked, flow=f"{given.name}/{scope}" if scope else given.name)
+    asked = replace(asked, flow=pair.way(given.source, given.target))
     with Reach(chosen.clusters, client_id="mirror.switch") as reach:
-        asking = _asking(asked, given, chosen, reach)
+        work = _Work(asked, chosen, pair, given)
+        with interrupts.telling(work.interrupted):
+            work.do(reach)
+
+
+@dataclass(slots=True)
+class _Work:
+    """What a command does, and how far it has come."""
+
+    asked: _Asked
+    config: MirrorConfig
+    pair: PairConfig
+    given: FlowConfig
+    operator: Operator | None = None
+    prepares: str = ""
+    """What it may have changed before it begins a run."""
+
+    def do(self, reach: Reach) -> None:
+        """
+        Raises:
+            MirrorError: it is refused, or fails.
+        """
+        asked = self.asked
+        asking = _asking(asked, self.given, self.config, reach)
         # Brokers answer while Python loads these.
         from mirror.recovery import roles
-        from mirror.switching.runner import Operator, Terms
-        from mirror.switching.stage import Stage, both_flows
         from mirror.switching.steps import STEPS
 
-        flow, reverse = both_flows(chosen, pair, given.source, given.target)
+        met = _meet(asked, self.pair, self.given, asking)
+        if met.nothing:
+            self._settle_beside(met)
+            complain(met.nothing)
+            return
         lines = StepLines(asked.output, {s: n for n, s in enumerate(roles.STEPS, 1)})
-        source, target = _ends(asked, flow, asking)
-        stage = Stage(
-            kind=kind,
-            config=_as_it_is(chosen, flow, source, reach),
-            pair=pair,
+        stage = self._stage(met, lines, reach)
+        if asked.abort:
+            self._abort(met, stage, STEPS, lines)
+        else:
+            self._forward(met, stage, STEPS, lines)
+
+    def _stage(self, met: _Met, lines: StepLines, reach: Reach) -> Stage:
+        from mirror.switching.stage import Stage, both_flows
+
+        asked, ends = self.asked, (self.given.source, self.given.target)
+        flow, reverse = both_flows(self.config, self.pair, *ends)
+        source, target = map(met.clusters.get, ends)
+        return Stage(
+            kind=asked.kind,
+            config=_as_it_is(self.config, flow, source, reach),
+            pair=self.pair,
             flow=flow,
             reverse=reverse,
             source_or_none=source,
@@ -261,52 +293,125 @@ def _run(asked: _Asked) -> None:
             note=lambda _notes: None,
             tell=lambda text: lines.tell("assess", text),
             deadline=time.monotonic() + asked.step_timeout,
+            unasked=asked.spares_source,
             abort_transactions=asked.abort_transactions,
-            agree=lambda question: asked.yes or typer.confirm(question, err=True),
+            agree=lambda question: asked.yes or confirmed(question),
         )
-        home = Home(
-            stage,
-            asked.output,
-            seconds=asked.step_timeout,
-            wanted=asked.failback and not asked.abort,
-            restores=asked.restore,
-        )
+
+    def _abort(
+        self, met: _Met, stage: Stage, steps: Mapping[str, Step], lines: StepLines
+    ) -> None:
+        from mirror.switching import procedure
+
+        asked = self.asked
+        target = stage.target_or_none
+        lost = asked.force and asked.kind is Kind.SWITCH and target is None
+        answers = lost or target is not None
+        run = procedure.require_undoable(met.known.run, self.pair.name, answers=answers)
         if asked.dry_run:
+            show_undo(procedure.undoing(run), lines)
+            return
+        operator = self._operate(met)
+        self._ask("Undo")
+        done = operator.abort(steps, stage, self._terms(lines), target_lost=lost)
+        complain(*(f"{step} undone: {text}" for step, text in done))
+        if operator.left:
+            complain(operator.left)
+
+    def _forward(
+        self, met: _Met, stage: Stage, steps: Mapping[str, Step], lines: StepLines
+    ) -> None:
+        asked = self.asked
+        home = Home(
+            stage, asked.output, seconds=asked.step_timeout, wanted=asked.failback,
+            restores=asked.restore,
+        )  # fmt: skip
+        if asked.dry_run:
+            if (run := met.known.run) is not None:
+                complain(f"{run.text}: without --dry-run it goes on from there")
             home.plan()
             return
-        with patience.until(time.monotonic() + asked.step_timeout):
-            operator = Operator(
-                pair, kind, (flow.source, source), (flow.target, target)
-            )
+        operator = self._operate(met)
         home.look(operator)
-        what = "Undo" if asked.abort else "Begin or go on with"
-        which = "its" if scope else "all"
-        question = (
-            f"{what} the {kind.lower()} {asked.flow}, of {which} topics and groups?"
+        self._ask("Begin or go on with")
+        if asked.kind is Kind.SWITCH and operator.run is None:
+            self._settle(operator, met)
+        if operator.due:
+            if asked.failback:
+                self.prepares = "topics may have been filled, or been given partitions"
+            home.prepare(operator)
+            operator.carry_out(steps, stage, self._terms(lines))
+        if not operator.due:
+            complain(f"{stage.flow.target} is the active cluster now: nothing to do")
+        elif asked.output is Form.TABLE:
+            show_end(operator, lines)
+
+    def _operate(self, met: _Met) -> Operator:
+        from mirror.switching.runner import Operator
+
+        source, target = self.given.source, self.given.target
+        with patience.until(time.monotonic() + self.asked.step_timeout):
+            self.operator = Operator(
+                self.pair,
+                self.asked.kind,
+                (source, met.clusters.get(source)),
+                (target, met.clusters.get(target)),
+            )
+        return self.operator
+
+    def _ask(self, what: str) -> None:
+        kind = self.asked.kind.lower()
+        which = "its" if self.pair.scope else "all"
+        question = f"{what} the {kind} {self.asked.flow}, of {which} topics and groups?"
+        agreed(question, yes=self.asked.yes)
+
+    def _terms(self, lines: StepLines) -> Terms:
+        from mirror.switching.runner import Terms
+
+        seconds = self.asked.step_timeout
+        return Terms(step_seconds=seconds, tell=lines.tell, did=lines.did)
+
+    def _settle_beside(self, met: _Met) -> None:
+        """A fence is pending also where there is nothing to switch."""
+        from mirror.recovery import roles
+
+        asked = self.asked
+        changes = asked.kind is Kind.SWITCH and not (asked.abort or asked.dry_run)
+        pending = roles.owed(met.known.entries)
+        if changes and self.pair.fence == "acl" and (pending or asked.yes):
+            if pending:
+                agreed(f"Fence producers on {pending.source} now?", yes=asked.yes)
+            self._settle(self._operate(met), met)
+
+    def _settle(self, operator: Operator, met: _Met) -> None:
+        if self.pair.fence == "acl":
+            self.prepares = "fences may have been laid or lifted"
+        clusters = tuple(met.clusters.values())
+        with patience.until(time.monotonic() + self.asked.step_timeout):
+            _settle(self.config, self.pair, clusters, operator.entries)
+
+    def interrupted(self) -> list[str]:
+        """Which run is open, how to go on and how to undo it; by line."""
+        from mirror.switching import answers
+
+        operator = self.operator
+        forward = [word for word in interrupts.typed() if word != "--abort"]
+        run = None if operator is None else operator.run
+        began = operator is not None and operator.began
+        if run is None and not began and self.prepares:
+            return [
+                f"interrupted: {self.prepares}, and no run has begun",
+                f"go on: {shlex.join(forward)}",
+            ]
+        return answers.interrupted(
+            run,
+            self.pair,
+            began=began,
+            undoes=self.asked.abort,
+            at=time.time(),
+            forward=shlex.join(forward),
+            undo=shlex.join([*forward, "--abort"]),
         )
-        agreed(question, yes=asked.yes)
-        if kind is Kind.SWITCH and not asked.abort and operator.run is None:
-            clusters = [each for each in (source, target) if each is not None]
-            with patience.until(time.monotonic() + asked.step_timeout):
-                _settle(chosen, pair, clusters, operator.entries)
-        if not operator.due:
-            complain(f"{flow.target} is the active cluster already: nothing to do")
-            return
-        home.prepare(operator)
-        terms = Terms(step_seconds=asked.step_timeout, tell=lines.tell, did=lines.did)
-        if asked.abort:
-            lost = asked.force and kind is Kind.SWITCH and target is None
-            for step, text in operator.abort(STEPS, stage, terms, target_lost=lost):
-                complain(f"{step} undone: {text}")
-            if operator.left:
-                complain(operator.left)
-            return
-        operator.carry_out(STEPS, stage, terms)
-        if not operator.due:
-            complain(f"{flow.target} is the active cluster now: nothing to do")
-            return
-    if asked.output is Form.TABLE:
-        show_end(operator, lines)
 
 
 def _as_it_is(
@@ -329,7 +434,7 @@ def _settle(
     clusters: Sequence[Cluster],
     entries: Callable[[], Sequence[Entry]],
 ) -> None:
-    """Lay the fence that an earlier failover owes.
+    """Lay the fence that is pending since an earlier failover.
 
     Raises:
         MirrorError: that cannot be done.
@@ -340,61 +445,132 @@ def _settle(
         return
     for cluster in clusters:
         if owed.settle_fence(config, pair, cluster, entries, by=operator_name()):
-            complain(f"producers are fenced on {cluster.alias} now: that was owed")
+            complain(f"producers are fenced on {cluster.alias} now: that was pending")
 
 
 def _asking(
     asked: _Asked, flow: FlowConfig, config: MirrorConfig, reach: Reach
-) -> dict[str, Future[Cluster]]:
-    """Both clusters by alias, or the one that is to be asked, as they answer."""
+) -> dict[str, Future[_Answered]]:
+    """Both clusters by alias, or the one that is to be asked, as they answer; each with
+    its journal, if that could be read at once.
+    """
 
-    def connected(alias: str) -> Cluster:
+    def connected(alias: str) -> _Answered:
         servers = len(config.clusters[alias].bootstrap_servers)
         most = min(asked.step_timeout, _FIRST * servers)
         with patience.until(time.monotonic() + most):
             made = reach(alias)
-        with patience.until(0.0), suppress(ClusterError):  # `Operator` meets it, too
-            JournalReader(made).read(wait=False, seconds=0.0)
-        return made
+        with patience.until(0.0), suppress(ClusterError):  # `_meet` reads it again
+            return made, JournalReader(made).read(wait=False, seconds=0.0)
+        return made, None
 
-    spared = asked.force and asked.kind is Kind.FAILOVER
-    aliases = [flow.target] if spared else [flow.target, flow.source]
+    aliases = [flow.target] if asked.spares_source else [flow.target, flow.source]
     return {alias: begun([partial(connected, alias)])[0] for alias in aliases}
 
 
-def _ends(
-    asked: _Asked, flow: FlowConfig, asking: Mapping[str, Future[Cluster]]
-) -> tuple[Cluster | None, Cluster | None]:
-    """Both clusters, as far as they answer.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Met:
+    """What the clusters answered at first."""
+
+    clusters: Mapping[str, Cluster]
+    known: Known
+    nothing: str
+    """Why there is nothing to do; empty if there is."""
+
+
+def _meet(
+    asked: _Asked,
+    pair: PairConfig,
+    flow: FlowConfig,
+    asking: Mapping[str, Future[_Answered]],
+) -> _Met:
+    """What is so before anything waits.
 
     Raises:
-        MirrorError: that is not enough.
+        MirrorError: the command is refused, or too few clusters answer.
     """
-    found: dict[str, Cluster] = {}
-    why = {}
-    for alias, each in asking.items():
-        try:
-            found[alias] = each.result()
-        except ClusterError as error:
-            why[alias] = str(error)
-    source, target = found.get(flow.source), found.get(flow.target)
-    if asked.abort:
-        if source is None and target is None:
-            raise MirrorError("; ".join(why.values()))
+    from mirror.switching import answers
+
+    clusters: dict[str, Cluster] = {}
+    journals: dict[str, tuple[Entry, ...]] = {}
+    why: dict[str, str] = {}
+    waiting = {future: alias for alias, future in asking.items()}
+    while waiting and not _decided(asked, pair, flow, journals):
+        for each in wait(waiting, return_when=FIRST_COMPLETED).done:
+            alias = waiting.pop(each)
+            try:
+                clusters[alias], read = each.result()
+            except ClusterError as error:
+                why[alias] = str(error)
+                continue
+            if read is not None:
+                journals[alias] = read
+    if waiting:
+        patience.end_at(time.monotonic())  # no one waits for a silent cluster
+    if not clusters:
+        raise MirrorError("; ".join(why.values()))
+    for alias in clusters.keys() - journals.keys():
+        if asked.kind is not Kind.FAILOVER or alias == flow.target:
+            with patience.until(time.monotonic() + asked.step_timeout):
+                journals[alias] = JournalReader(clusters[alias]).read(wait=False)
+    known = answers.known(pair, journals)
+    nothing = _answer(asked, flow, known, clusters, why)
+    return _Met(clusters=clusters, known=known, nothing=nothing)
+
+
+def _decided(
+    asked: _Asked,
+    pair: PairConfig,
+    flow: FlowConfig,
+    journals: Mapping[str, Sequence[Entry]],
+) -> bool:
+    """Whether there is nothing to do, whatever further journals say."""
+    from mirror.switching import answers
+
+    known = answers.known(pair, journals)
+    return known.decides and known.role.active == flow.target and not asked.abort
+
+
+def _answer(
+    asked: _Asked,
+    flow: FlowConfig,
+    known: Known,
+    clusters: Mapping[str, Cluster],
+    why: Mapping[str, str],
+) -> str:
+    """Why there is nothing to do; empty if there is. Raises as `_meet`."""
+    from mirror.switching import answers
+
+    source, target = flow.source, flow.target
+    asks = answers.Asks.FAILBACK if asked.failback else answers.Asks(asked.kind.lower())
+    try:
+        if asked.abort:
+            nothing = answers.undo_answer(asked.kind, source, target, known)
+        else:
+            restores = asked.restore
+            nothing = answers.answer(asks, source, target, known, restores=restores)
+    except MirrorError:
         complain(*why.values())
-        return source, target
-    if target is None:
-        raise MirrorError(why[flow.target])
-    if asked.kind is Kind.SWITCH and source is None:
+        raise
+    if asked.abort or nothing:
+        complain(*why.values())
+        return nothing
+    if target not in clusters:
+        raise MirrorError(why[target])
+    if asked.kind is Kind.SWITCH and source not in clusters:
         raise MirrorError(
-            f"{why[flow.source]}. If {flow.source} is gone, use `mirror failover "
-            f"'{asked.flow}'`"
+            f"{why[source]}. If {source} is gone, use `mirror failover '{asked.flow}'`"
         )
-    if asked.kind is Kind.FAILOVER and source is not None:
-        raise MirrorError(
-            f"cluster {flow.source} answers, so this is a switch, which loses nothing: "
-            f"`mirror switch '{asked.flow}'`; --force fails over all the same"
+    if asked.kind is Kind.FAILOVER and source in clusters:
+        raise answers.source_answers(source, known, asked.flow)
+    if asked.spares_source:
+        complain(
+            f"--force: {source} was not asked. If it answers, stop its producers: what "
+            "they write from now on is not copied"
         )
-    if flow.source in why:
-        complain(f"{why[flow.source]}: taken for gone. If it is only slow, stop here")
-    return source, target
+    elif source in why:
+        complain(
+            f"{why[source]}: the failover goes on without it. If it is only slow, stop "
+            f"here, and use `mirror switch '{asked.flow}'`"
+        )
+    return ""

@@ -62,6 +62,15 @@ class StepLines:
         complain(*(f"   warning: {each}" for each in done.warnings))
 
 
+def show_undo(steps: Sequence[str], lines: StepLines) -> None:
+    """What --abort would undo, in its order; changes nothing."""
+    for step in steps:
+        if lines.form is Form.JSON:
+            sys.stdout.write(json.dumps({"step": step, "state": "PLANNED UNDO"}) + "\n")
+        else:
+            sys.stdout.write(f"{lines.numbers[step]:2} {step:10} would be undone\n")
+
+
 def show_plan(stage: Stage, output: Form) -> None:
     """What each step of a switch would change; changes nothing.
 

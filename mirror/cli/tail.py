@@ -9,10 +9,12 @@ from __future__ import annotations
 import contextlib
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+import shlex
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from mirror.cli import interrupts
 from mirror.cli.flow import place_of
 from mirror.cli.options import (
     ConfigFile,
@@ -22,6 +24,7 @@ from mirror.cli.options import (
     Yes,
     agreed,
     flow_of,
+    pair_of,
     read_config,
 )
 from mirror.cli.output import (
@@ -31,16 +34,15 @@ from mirror.cli.output import (
     document,
     table,
 )
-from mirror.cli.switch import pair_of
 from mirror.cli.tail_output import FORMAT_VERSION, show_tail
 from mirror.clusters.reach import Reach
 from mirror.config.section_names import scoped_flow
-from mirror.errors import FencedError, MirrorError
+from mirror.errors import FencedError
 from mirror.proving.of_flow import terms_of
 from mirror.proving.scope import Scope
-from mirror.recovery import roles
 from mirror.recovery.journal import JournalReader
 from mirror.status.wording import some
+from mirror.switching import answers
 from mirror.switching.stage import both_flows
 from mirror.tails import readers
 from mirror.tails.choosing import Choice, chosen
@@ -237,7 +239,7 @@ def skip(
         _settle(made, Order(way=Way.SKIP, choice=filters), dry_run, yes, output)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class _Opened:
     """What a command works with."""
 
@@ -248,6 +250,8 @@ class _Opened:
     role: Role
     pair: PairConfig
     reach: Reach
+    changes: bool = False
+    """Whether it may have settled something."""
 
 
 @contextlib.contextmanager
@@ -264,22 +268,25 @@ def _opened(path: Path, name: str) -> Iterator[_Opened]:
     flow, _ = both_flows(config, pair, given.source, given.target)
     with Reach(config.clusters, client_id="mirror.tail") as reach:
         source, target = reach(flow.source), reach(flow.target)
-        journals = [JournalReader(each).read() for each in (source, target)]
-        entries = roles.merged(*journals, pair=pair.name)
-        role = roles.role(entries, pair)
-        if role.active == flow.source or pair.both_ways:
-            raise MirrorError(
-                f"flow {flow.name} copies, so what it has not copied yet is lag, and "
-                f"no tail: see `mirror lag {flow.name}`"
-            )
-        if (run := roles.open_run(entries)) is not None:
-            raise MirrorError(
-                f"pair {pair.name}: {run.text}: finish it, or undo it, first"
-            )
-        yield _Opened(
-            config=config, flow=flow, source=source, target=target, role=role,
+        known = answers.known(
+            pair, {each.alias: JournalReader(each).read() for each in (source, target)}
+        )
+        answers.answer(answers.Asks.TAIL, flow.source, flow.target, known)
+        made = _Opened(
+            config=config, flow=flow, source=source, target=target, role=known.role,
             pair=pair, reach=reach,
         )  # fmt: skip
+        with interrupts.telling(lambda: _interrupted(made)):
+            yield made
+
+
+def _interrupted(made: _Opened) -> list[str]:
+    if not made.changes:
+        return ["interrupted: nothing was changed"]
+    return [
+        "interrupted: what is settled stays so, and the rest is left",
+        f"go on: {shlex.join(interrupts.typed())}",
+    ]
 
 
 def _settle(
@@ -297,6 +304,7 @@ def _settle(
     unmoved = any(each.unmoved for each in tail.partitions)
     wanted = agreed(question, yes=yes) if count and not dry_run else unmoved
     if wanted and not dry_run:
+        made.changes = True
         settling = TailSettling(
             flow=flow,
             terms=terms_of(made.config, flow, made.source, made.target, Scope()),

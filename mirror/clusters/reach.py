@@ -50,11 +50,13 @@ class Reach:
 
     def __exit__(
         self,
-        _type: type[BaseException] | None,
+        kind: type[BaseException] | None,
         _error: BaseException | None,
         _traceback: TracebackType | None,
     ) -> None:
-        for cluster in self._reached.values():
+        if kind is not None and issubclass(kind, KeyboardInterrupt):
+            return  # threads may be at work with them; the process ends
+        for cluster in [*self._reached.values()]:  # one may be connecting still
             if isinstance(cluster, Cluster):
                 cluster.close()
         self._reached.clear()

@@ -130,6 +130,10 @@ class PairConfig(Section):
         """The alias of the other cluster."""
         return self.other if alias == self.one else self.one
 
+    def way(self, source: str, target: str) -> str:
+        """Along one of the pair's flows, as commands take it: A->B, or A->B/orders."""
+        return "/".join(filter(None, (f"{source}->{target}", self.scope)))
+
     def homes_seen_from(self, alias: str) -> tuple[tuple[str, bool], ...]:
         """How keys begin, longest first, and whether their home is the other one."""
         prefixes = sorted(self.homes, key=lambda each: len(each.encode()), reverse=True)

@@ -39,7 +39,7 @@ def of_risk(
             reason=f"the copy is {duration(risk.seconds)} behind, and max_lag_seconds "
             f"is {pair.max_lag_seconds:g}",
             cure="see why it is behind",
-            command=f"mirror lag --flow '{flow.name}'",
+            command="mirror lag",
         )
     elif risk.unknown or risk.seconds < 0:
         yield DrillFinding(

@@ -6,17 +6,20 @@ by side, and reads what the target keeps of the source.
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from mirror.clusters import cpu_share
+from mirror.clusters.at_once import at_once
 from mirror.metadata import comparing, portrait
 from mirror.metadata.topics import select
 from mirror.offsets import standby
 from mirror.recovery import access, ends
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
     from mirror.config.schema import FlowConfig, MirrorConfig
     from mirror.metadata.portrait import Portrait
     from mirror.metadata.topics import MirroredTopic
@@ -52,17 +55,15 @@ def look(stage: Stage) -> Looked:
     flow, flows = stage.flow, stage.config.enabled_flows
     clusters = (stage.source, stage.target)
     gentle = cpu_share.gently(cpu_share.current() / len(clusters))
-    with ThreadPoolExecutor(len(clusters)) as pool:
-        one, other = pool.map(gentle(portrait.take), clusters)
-        one, other = pool.map(
-            gentle(portrait.complete),
-            (one, other),
-            clusters,
-            (
-                comparing.partners(other, flow.source, flows),
-                comparing.partners(one, flow.target, flows),
-            ),
-        )
+    one, other = _both(partial(gentle(portrait.take), each) for each in clusters)
+    partners = (
+        comparing.partners(other, flow.source, flows),
+        comparing.partners(one, flow.target, flows),
+    )
+    one, other = _both(
+        partial(gentle(portrait.complete), *each)
+        for each in zip((one, other), clusters, partners, strict=True)
+    )
     return Looked(
         stage=stage,
         topics=select(stage.source, flow).topics,
@@ -70,3 +71,7 @@ def look(stage: Stage) -> Looked:
         target=other,
         kept=standby.read(stage.target, flow.source, {*access.KINDS, ends.KIND}),
     )
+
+
+def _both(work: Iterable[Callable[[], Portrait]]) -> list[Portrait]:
+    return [each.result() for each in at_once([*work])]

@@ -31,7 +31,7 @@ from mirror.metadata.sides import Live
 from mirror.offsets import progress
 from mirror.recovery import access, ends, proofs, roles
 from mirror.recovery.looking import Looking
-from mirror.switching import fences
+from mirror.switching import answers, fences, procedure
 from mirror.switching.fencing import KnownGrants
 from mirror.switching.steps import assess
 from mirror.tails.unsettled import unsettled
@@ -115,31 +115,26 @@ def _role(stage: Stage, entries: Sequence[Entry]) -> Iterator[DrillFinding]:
     MirrorError: there is nothing to rehearse.
     """
     flow = stage.flow
+    known = answers.Known(pair=stage.pair, entries=tuple(entries))
+    answers.answer(answers.Asks.DRILL, flow.source, flow.target, known)
     name = progress.topic_name(flow.source)
     if stage.target.topic(name) is None:
         raise MirrorError(
             f"flow {flow.name} never ran: cluster {flow.target} has no topic {name}"
-        )
-    active = roles.role(entries, stage.pair).active
-    if active != flow.source:
-        raise MirrorError(
-            f"{active} is the active cluster: the drill to make is "
-            f"`mirror drill '{active}->{flow.source}'`"
         )
     if run := roles.open_run(entries):
         yield DrillFinding(
             level=FindingLevel.NOT_READY,
             subject=f"pair {stage.pair.name}",
             reason=f"a run is open: {run.text}",
-            cure="go on with it, or abort it",
-            command=f"mirror {run.first.kind.lower()} "
-            f"'{run.first.source}->{run.first.target}'",
+            cure="finish it, or undo it with --abort",
+            command=f"mirror {run.first.kind.lower()} '{procedure.way(run.first)}'",
         )
     elif owed := roles.owed(entries):
         yield DrillFinding(
             level=FindingLevel.DEGRADED,
             subject=f"cluster {owed.source}",
-            reason="it owes its fence: producers may write there",
+            reason="its fence is pending: producers may write there",
             cure="run a service that reaches it",
             command="mirror run",
         )
@@ -155,7 +150,7 @@ def _tail(stage: Stage, entries: Sequence[Entry]) -> Iterator[DrillFinding]:
             subject=f"cluster {reverse.source}",
             reason=f"since the failover to {reverse.target}, {left}",
             cure="replay, export or skip the tail",
-            command=f"mirror tail list '{reverse.name}'",
+            command=f"mirror tail list '{stage.way_back}'",
         )
 
 
@@ -205,7 +200,7 @@ def _rights(
                 level=FindingLevel.NOT_READY,
                 subject=f"pair {stage.pair.name}",
                 reason=f"no fence is possible: {error}",
-                cure="as it says",
+                cure="correct that, or use another `fence` of the pair",
             )
             return
         except AuthorizationError as error:

@@ -53,17 +53,23 @@ class SparkRunner:
         waiting = iter(tasks)
         with ThreadPoolExecutor(self._at_once) as pool:
             running: set[Future[Any]] = set()
-            while True:
-                room = 2 * self._at_once - len(running)
-                running |= {
-                    pool.submit(self._run, pickled(task))
-                    for task in islice(waiting, room)
-                }
-                if not running:
-                    return
-                done, running = wait(running, return_when=FIRST_COMPLETED)
-                for each in done:
-                    yield each.result()
+            try:
+                while True:
+                    room = 2 * self._at_once - len(running)
+                    running |= {
+                        pool.submit(self._run, pickled(task))
+                        for task in islice(waiting, room)
+                    }
+                    if not running:
+                        return
+                    done, running = wait(running, return_when=FIRST_COMPLETED)
+                    for each in done:
+                        yield each.result()
+            except (KeyboardInterrupt, GeneratorExit):  # which wait for no task
+                self._cancelled = True
+                pool.shutdown(wait=False, cancel_futures=True)
+                self._context.cancelAllJobs()
+                raise
 
     def _run(self, task: Callable[[], Any]) -> Any:
         for attempt in range(1, _ATTEMPTS + 1):

@@ -194,7 +194,7 @@ def require_ready(stage: Stage, found: Returned, *, restores: bool = False) -> N
     Raises:
         StepError: with what to do about it.
     """
-    out, home = stage.reverse.name, stage.flow.name
+    out, home = stage.reverse.name, stage.way
     filled = found.restorable
     for each in found.wrong:
         if each.kind is ReturnedKind.SHORTER:
@@ -220,9 +220,9 @@ def require_ready(stage: Stage, found: Returned, *, restores: bool = False) -> N
         restorable.require_possible(stage, filled)
     elif found.unsettled:
         raise StepError(
-            f"{found.unsettled}: `mirror tail list '{out}'` shows what is left, and "
-            "`mirror tail replay`, `export` or `skip` settles it; then run `mirror "
-            f"failback '{home}'` again"
+            f"{found.unsettled}: `mirror tail list '{stage.way_back}'` shows what is "
+            "left, and `mirror tail replay`, `export` or `skip` settles it; then run "
+            f"`mirror failback '{home}'` again"
         )
 
 
@@ -232,7 +232,7 @@ def _shorter(stage: Stage, found: Returned, of: TopicState) -> str:
     """
     way_out = (
         f"delete {of.topic} on {found.alias}, then run `mirror failback "
-        f"'{stage.flow.name}' --restore`, which creates it and fills it from "
+        f"'{stage.way}' --restore`, which creates it and fills it from "
         f"{stage.flow.source}"
     )
     lost = f"{of.topic} on {found.alias} lost records that {stage.flow.source} has"

@@ -122,8 +122,8 @@ def is_due(
     if role.active != source:
         since = f" since {moment(role.since)}" if role.since else ""
         raise MirrorError(
-            f"{role.active} is the active cluster of this pair{since}; only "
-            f"'{role.active}->{source}' can be switched"
+            f"{role.active} is the active cluster{since}: the command for this is "
+            f"`mirror {kind.lower()} '{role.active}->{source}'`"
         )
     return True
 
@@ -132,9 +132,11 @@ def is_open(run: Run) -> MirrorError:
     """Why nothing else can begin now."""
     first = run.first
     what, name = first.kind.lower(), way(first)
+    command = f"mirror {what} '{name}'"
+    undo = "" if run.moved else f", or undo it with `{command} --abort`"
     return MirrorError(
         f"{what} {name} {run.name} is open, at step {run.last.step}, begun by "
-        f"{first.by}: finish it with `mirror {what} '{name}'`, or undo it with --abort"
+        f"{first.by} at {moment(first.at)}: finish it with `{command}`{undo}"
     )
 
 

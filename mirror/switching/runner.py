@@ -77,6 +77,8 @@ class Operator:
         self._clusters = [each for each in (target[1], source[1]) if each is not None]
         self._journals: list[JournalWriter] = []
         self._most_seconds = journal.PATIENCE_SECONDS  # for a note
+        self.began = False
+        """Whether this operator noted something, or was about to."""
         self._undecided = False
         """Whether the target may be active: that was written, but not seen."""
         self._readers = [JournalReader(each) for each in self._clusters]
@@ -372,6 +374,7 @@ class Operator:
             self.run = roles.Run(entries=(*self._noted, *entries))
 
     def _entries(self, *said: Said) -> tuple[Entry, ...]:
+        self.began = True
         first = self.run and self.run.first
         run = first.run if first else uuid.uuid4().hex
         return tuple(

@@ -60,7 +60,7 @@ class Stage:
     reverse: FlowConfig
     source_or_none: Cluster | None
     target_or_none: Cluster | None
-    """None: it does not answer."""
+    """None: it does not answer, or is not asked."""
     notes: Mapping[str, Notes]
     """What the steps have noted so far, by step."""
     note: Callable[[Notes], None]
@@ -69,6 +69,8 @@ class Stage:
     """Says what a step waits for."""
     deadline: float
     """Until when the step may wait, monotonic."""
+    unasked: bool = False
+    """Whether the source is left out although it may answer (--force)."""
     abort_transactions: bool = False
     """Whether transactions that do not end in time are aborted."""
     run: str = ""
@@ -95,18 +97,42 @@ class Stage:
         return self.kind is Kind.SWITCH
 
     @property
+    def way(self) -> str:
+        """From the source to the target, as commands take it."""
+        return self.pair.way(self.flow.source, self.flow.target)
+
+    @property
+    def way_back(self) -> str:
+        return self.pair.way(self.flow.target, self.flow.source)
+
+    @property
     def source(self) -> Cluster:
         """The cluster that was active.
 
         Raises:
-            UnreachableError: it does not answer.
+            UnreachableError: it does not answer, or is not to be asked.
         """
-        return _reached(self.source_or_none, self.flow.source)
+        if self.source_or_none is None:
+            raise UnreachableError(self.without_source)
+        return self.source_or_none
+
+    @property
+    def without_source(self) -> str:
+        """Why nothing is known from the source, and nothing was changed there."""
+        if self.unasked:
+            return f"--force: {self.flow.source} was not asked"
+        return f"cluster {self.flow.source} does not answer"
 
     @property
     def target(self) -> Cluster:
-        """The cluster that is to be active. Raises as `source`."""
-        return _reached(self.target_or_none, self.flow.target)
+        """The cluster that is to be active.
+
+        Raises:
+            UnreachableError: it does not answer.
+        """
+        if self.target_or_none is None:
+            raise UnreachableError(f"cluster {self.flow.target} does not answer")
+        return self.target_or_none
 
     def entries(self) -> tuple[Entry, ...]:
         """What both journals say about the pair now.
@@ -144,12 +170,6 @@ def both_flows(
     flows = {flow.name: flow for flow in config.enabled_flows}
     flow, reverse = flows[f"{source}->{target}"], flows[f"{target}->{source}"]
     return scopes.within(flow, pair), scopes.within(reverse, pair)
-
-
-def _reached(cluster: Cluster | None, alias: str) -> Cluster:
-    if cluster is None:
-        raise UnreachableError(f"cluster {alias} does not answer")
-    return cluster
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

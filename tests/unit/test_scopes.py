@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mirror.cli.switch import pair_of
+from mirror.cli.options import pair_of
 from mirror.config import scopes
 from mirror.config.load import load
 from mirror.config.schema import MirrorConfig

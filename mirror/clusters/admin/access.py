@@ -60,8 +60,10 @@ def acls_by_broker(cluster: Cluster) -> dict[int, frozenset[Acl] | ClusterError]
             return error
 
     nodes = cluster.nodes
-    with ThreadPoolExecutor(min(len(nodes), _AT_ONCE)) as pool:
-        found = dict(zip(nodes, pool.map(ask, nodes), strict=True))
+    pool = ThreadPoolExecutor(min(len(nodes), _AT_ONCE))
+    answers = pool.map(ask, nodes)
+    pool.shutdown(wait=False)  # an interrupt waits for no silent broker
+    found = dict(zip(nodes, answers, strict=True))
     for node, answer in found.items():
         if isinstance(answer, UnreachableError):
             cluster.doubt(node)

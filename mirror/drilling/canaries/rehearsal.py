@@ -21,7 +21,7 @@ from mirror.offsets import progress
 from mirror.policy.names import CANARY
 from mirror.recovery import canaries, resting, roles
 from mirror.recovery.journal import JournalReader, Kind
-from mirror.switching import hooks
+from mirror.switching import answers, hooks
 from mirror.switching.stage import Stage, both_flows
 from mirror.switching.steps import assess
 
@@ -122,14 +122,10 @@ def _require_turn(pair: PairConfig, stage: Stage) -> Role:
     """
     clusters = (stage.source, stage.target)
     journals = [JournalReader(each).read(wait=False) for each in clusters]
-    role = roles.role(roles.merged(*journals, pair=pair.name), pair)
-    if role.active != stage.flow.source:
-        raise MirrorError(
-            f"{role.active} is the active cluster: the canary to make is "
-            f"`mirror drill '{role.active}->{stage.flow.source}' --canary`"
-        )
+    known = answers.Known(pair=pair, entries=roles.merged(*journals, pair=pair.name))
+    answers.answer(answers.Asks.CANARY, stage.flow.source, stage.flow.target, known)
     own_pair.require_free(stage.pair, clusters)
-    return role
+    return known.role
 
 
 def rehearse(found: Ready, terms: Terms, *, by: str) -> tuple[Canary, str]:

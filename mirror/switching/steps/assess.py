@@ -214,8 +214,9 @@ def look(stage: Stage, *, waits: bool = True) -> RiskStatus:
         nonlocal found
         if found.seconds < 0:
             found = looking.look(stage.source, names, at=time.time()).risk
-        how_far = "how far behind the copy is, is not known: it does not go on"
-        return how_far if found.seconds < 0 else ""
+        left = f"{flow.name} has not copied everything, and since when is not known: "
+        left += f"does its service run, and reach {flow.source}? (`mirror status`)"
+        return left if found.seconds < 0 else ""
 
     if waits:
         stage.wait(unknown)
@@ -243,8 +244,8 @@ def _require_unfaulted(stage: Stage, risk: RiskStatus) -> None:
         (topic, number), more = stuck[0], len(stuck) - 1
         also = f", as are {some(more, 'partition')} more" if more else ""
         raise StepError(
-            f"{topic}-{number} is FAULTED{also}, so its copy does not go on: "
-            f"{faults[topic, number]}. `mirror status` shows it: put that right first"
+            f"{topic}-{number} is FAULTED{also}, so it is not copied: "
+            f"{faults[topic, number]}. `mirror status` shows it: correct that first"
         )
 
 
@@ -304,9 +305,8 @@ def _require_settled(stage: Stage) -> None:
     seen = stage.tails.get(reverse.name)
     if left := unsettled(reverse, *clusters, entries, seen=seen).left(reverse):
         raise StepError(
-            f"since the failover to {reverse.target}, {left}: replay, export or skip "
-            f"that first, with `mirror tail replay {reverse.source}/{reverse.target}` "
-            "and so on"
+            f"since the failover to {reverse.target}, {left}: settle that first, with "
+            f"`mirror tail replay '{stage.way_back}'`, `export` or `skip`"
         )
 
 

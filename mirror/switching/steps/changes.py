@@ -77,8 +77,8 @@ def changes(stage: Stage, found: GroupPlaces) -> Mapping[str, StepChanges]:
         text = f"{flow} is stopped, and what it has open on {target} is aborted"
         per_step["drain"] = StepChanges(changes=(_state(text),))
         if stage.pair.fence == "acl":
-            owed = _state(f"the fence of {source} is owed until it answers")
-            per_step["fence"] = StepChanges(changes=(*per_step["fence"].changes, owed))
+            left = _state(f"{stage.without_source}: its fence is pending")
+            per_step["fence"] = StepChanges(changes=(*per_step["fence"].changes, left))
     return {step: per_step.get(step, StepChanges()) for step in roles.STEPS}
 
 

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 def _stop(stage: Stage) -> Done:
     if not stage.planned:
         called, warnings = hooks.attempt(stage, hooks.STOP_CONSUMERS)
-        text = f"{stage.flow.source} does not answer"
-        return Done(text="; ".join(filter(None, (called, text))), warnings=warnings)
+        text = "; ".join(filter(None, (called, stage.without_source)))
+        return Done(text=text, warnings=warnings)
     called = hooks.call(stage, hooks.STOP_CONSUMERS)
     moving = places_of(stage, wait=False).places
     todo = f"; although {called}" if called else "; stop them"

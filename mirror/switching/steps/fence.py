@@ -34,7 +34,10 @@ TopicPartition = tuple[str, int]
 def _fence(stage: Stage) -> Done:
     if not stage.planned:
         called, warnings = hooks.attempt(stage, hooks.STOP_PRODUCERS)
-        text = f"{stage.flow.source} does not answer: its fence is owed"
+        left = "its fence is pending"
+        if stage.pair.fence != "acl":
+            left = "keep its producers stopped"
+        text = f"{stage.without_source}: {left}"
         return Done(text="; ".join(filter(None, (called, text))), warnings=warnings)
     last_records.load()  # while hooks work, and logs must stand still for a second
     called = hooks.call(stage, hooks.STOP_PRODUCERS)
