@@ -31,6 +31,7 @@ from mirror.driver import parts, reset, uniting
 from mirror.errors import FencedError, MirrorError
 from mirror.metadata import topics
 from mirror.offsets.starting import StartPoint
+from mirror.recovery import selection
 
 if TYPE_CHECKING:
     from mirror.driver.reset import PositionMove
@@ -95,6 +96,7 @@ def reset_(
             )
             for alias in (steered.source, steered.target)
         )
+        complain(*selection.require(chosen, steered.name, None, (source, target)))
         # A service that copies the topics of an earlier part is not fenced.
         others = parts.ahead(steered, uniting.parts_of(steered, target))
         selected = topics.select(source, parts.without(steered, others)).topics

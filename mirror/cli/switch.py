@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from mirror.config.pair_settings import PairConfig
     from mirror.config.schema import FlowConfig, MirrorConfig
     from mirror.recovery.journal import Entry
+    from mirror.switching.stage import Stage
 
 _FIRST = 10.0
 """How many seconds each of a cluster's bootstrap servers may take to answer at all."""
@@ -264,6 +265,7 @@ def _run(asked: _Asked) -> None:
             abort_transactions=asked.abort_transactions,
             agree=lambda question: asked.yes or typer.confirm(question, err=True),
         )
+        _compare(asked, stage)
         home = Home(
             stage,
             asked.output,
@@ -307,6 +309,17 @@ def _run(asked: _Asked) -> None:
             return
     if asked.output is Form.TABLE:
         show_end(operator, lines)
+
+
+def _compare(asked: _Asked, stage: Stage) -> None:
+    """Refuse a configuration that selects less than the service's, before anything
+    else: also where an open run goes on with a later step. To undo, notes are enough.
+    """
+    from mirror.switching import whole
+
+    if not asked.abort:
+        with patience.until(stage.deadline):
+            complain(*whole.require_selection(stage))
 
 
 def _as_it_is(

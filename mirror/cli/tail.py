@@ -38,7 +38,7 @@ from mirror.config.section_names import scoped_flow
 from mirror.errors import FencedError, MirrorError
 from mirror.proving.of_flow import terms_of
 from mirror.proving.scope import Scope
-from mirror.recovery import roles
+from mirror.recovery import roles, selection
 from mirror.recovery.journal import JournalReader
 from mirror.status.wording import some
 from mirror.switching.stage import both_flows
@@ -276,6 +276,8 @@ def _opened(path: Path, name: str) -> Iterator[_Opened]:
             raise MirrorError(
                 f"pair {pair.name}: {run.text}: finish it, or undo it, first"
             )
+        both = (source, target)
+        complain(*selection.require(config, flow.name, pair, both))
         yield _Opened(
             config=config, flow=flow, source=source, target=target, role=role,
             pair=pair, reach=reach,

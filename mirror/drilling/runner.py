@@ -120,12 +120,20 @@ def _role(stage: Stage, entries: Sequence[Entry]) -> Iterator[DrillFinding]:
         raise MirrorError(
             f"flow {flow.name} never ran: cluster {flow.target} has no topic {name}"
         )
+    unselected = whole.require_selection(stage)
     whole.require(stage)
     active = roles.role(entries, stage.pair).active
     if active != flow.source:
         raise MirrorError(
             f"{active} is the active cluster: the drill to make is "
             f"`mirror drill '{active}->{flow.source}'`"
+        )
+    for text in unselected:
+        yield DrillFinding(
+            level=FindingLevel.DEGRADED,
+            subject=f"pair {stage.pair.name}",
+            reason=text,
+            cure="use the service's configuration",
         )
     if run := roles.open_run(entries):
         yield DrillFinding(

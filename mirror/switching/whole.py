@@ -1,9 +1,10 @@
 """A pair's topics move together, also where services share them out (`part`).
 
-Main functions: `require`, before a run changes anything: roles are the pair's, so all
-services follow them, and whatever the operator's configuration leaves out would change
-sides without being fenced, drained or translated. `unmade`, until the role moves: the
-flow stops copying then, so what it has not made by then, it never makes.
+Main functions: `require_selection` and `require`, before a run changes anything: roles
+are the pair's, so all services follow them, and whatever the operator's configuration
+leaves out would change sides without being fenced, drained or translated. `unmade`,
+until the role moves: the flow stops copying then, so what it has not made by then, it
+never makes.
 """
 
 from __future__ import annotations
@@ -16,11 +17,24 @@ from mirror.metadata import topics
 from mirror.metadata.sides import Live
 from mirror.offsets import progress
 from mirror.policy.names import is_heartbeats
+from mirror.recovery import selection
 from mirror.status.wording import some
 from mirror.switching.stage import StepError
 
 if TYPE_CHECKING:
     from mirror.switching.stage import Stage
+
+
+def require_selection(stage: Stage) -> tuple[str, ...]:
+    """Check that the configuration selects, of both flows, what the services do.
+    Returns warnings. Raises as `selection.require`.
+    """
+    ends = (stage.source_or_none, stage.target_or_none)
+    return tuple(
+        warning
+        for flow in (stage.flow.name, stage.reverse.name)
+        for warning in selection.require(stage.config, flow, stage.pair, ends)
+    )
 
 
 def require(stage: Stage) -> None:

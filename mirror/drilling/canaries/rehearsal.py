@@ -108,6 +108,7 @@ def ready(
         )
     assess.require_all_keys(replace(stage, pair=pair))
     whole_flow, _ = both_flows(config, pair, flow.source, flow.target)
+    whole.require_selection(replace(stage, pair=pair))
     whole.require(replace(stage, pair=pair, flow=whole_flow))
     hooks.require_usable(canary)
     rests = pair.scope is None and not pair.both_ways
