@@ -16,6 +16,7 @@ from mirror.driver.reset import matching
 from mirror.errors import MirrorError
 from mirror.metadata import topics
 from mirror.offsets import mm2_records
+from mirror.recovery import selection
 
 if TYPE_CHECKING:
     from mirror.config.schema import FlowConfig, MirrorConfig
@@ -70,6 +71,7 @@ def reach(
         )
         for alias in (flow.source, flow.target)
     )
+    complain(*selection.require(chosen, flow.name, None, (source, target)))
     selected = topics.select(source, flow).topics
     found = matching(selected, pattern)
     if not found:

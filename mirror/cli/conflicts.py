@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mirror.cli.flow import place_of
+from mirror.cli.flows import require_selected
 from mirror.cli.options import (
     ConfigFile,
     TopicPattern,
@@ -116,6 +117,8 @@ def conflicts(
         raise typer.BadParameter(f'"{pair}" names no two clusters', param_hint="PAIR")
     scope = None if named is None else named[2]
     homes = _with_homes(chosen, ends, scope) if away else None
+    both = [f for f in chosen.enabled_flows if {f.source, f.target} == set(ends)]
+    require_selected(chosen, *both)
     found = _found(
         chosen, ends, topic, window_ms=window_ms, since_ms=since_ms, homes=homes
     )

@@ -30,6 +30,7 @@ from mirror.driver import reset
 from mirror.errors import FencedError, MirrorError
 from mirror.metadata import topics
 from mirror.offsets.starting import StartPoint
+from mirror.recovery import selection
 
 if TYPE_CHECKING:
     from mirror.driver.reset import PositionMove
@@ -89,6 +90,7 @@ def reset_(
             )
             for alias in (steered.source, steered.target)
         )
+        complain(*selection.require(chosen, steered.name, None, (source, target)))
         selected = topics.select(source, steered).topics
         found = reset.matching(selected, topic)
         if not found:

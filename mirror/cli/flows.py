@@ -1,6 +1,7 @@
 """Selects flows of a configuration on the command line, the same for all commands.
 
-`Flows` is the option, `chosen_flows` reads the configuration and applies it.
+`Flows` is the option, `chosen_flows` reads the configuration and applies it;
+`require_selected` refuses a configuration that selects less than the service does.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mirror.cli.options import read_config
+from mirror.cli.output import complain
 from mirror.config.section_names import flow_ends
 from mirror.config.values import near
 from mirror.errors import ConfigError
@@ -50,3 +52,18 @@ def chosen_flows(
             ]
         )
     return chosen, [flow for flow in flows if flow.name in names]
+
+
+def require_selected(config: MirrorConfig, *flows: FlowConfig) -> None:
+    """Compare these flows with what their services have noted.
+
+    Raises:
+        MirrorError: one selects less, or a cluster does not answer.
+    """
+    from mirror.clusters.reach import Reach
+    from mirror.recovery import selection
+
+    with Reach(config.clusters, client_id="mirror.selection") as reach:
+        for each in flows:
+            ends = (reach(each.source), reach(each.target))
+            complain(*selection.require(config, each.name, None, ends))

@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 import typer
 
+from mirror.cli.flows import require_selected
 from mirror.cli.options import (
     ConfigFile,
     DryRun,
@@ -94,6 +95,7 @@ def rebuild(
     """
     chosen = read_config(config)
     steered = flow_of(chosen, flow)
+    require_selected(chosen, steered)
     told: dict[str, object] = {}
     with rebuilding(chosen, steered, topic, dry_run=dry_run) as work:
         note = work.unfinished(withdraw=not dry_run)

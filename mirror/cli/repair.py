@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from mirror.cli.flows import require_selected
 from mirror.cli.options import (
     ConfigFile,
     DryRun,
@@ -88,6 +89,7 @@ def append(
     """
     chosen = read_config(config)
     repaired = flow_of(chosen, flow)
+    require_selected(chosen, repaired)
     if dry_run:
         appending.refuse(chosen, repaired, ())
     else:

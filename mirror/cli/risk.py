@@ -96,7 +96,7 @@ def risk(
       mirror risk -c mirror.yaml --flow A/B --partitions
       mirror risk -c mirror.yaml --target-only -o json | jq '.flows[].records'
     """
-    from mirror.recovery import resting
+    from mirror.recovery import resting, selection
 
     chosen, flows = chosen_flows(config, flow)
     found, failures = [], []
@@ -105,6 +105,8 @@ def risk(
         for each in flows:
             writers = resting.writers(chosen, rests, each.name)
             try:
+                ends = (reach(each.target),)  # the source may be gone
+                complain(*selection.require(chosen, each.name, None, ends))
                 found.append(_look(each, reach, writers, target_only=target_only))
             except ClusterError as error:
                 failures.append(f"flow {each.name}: {error}")

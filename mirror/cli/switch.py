@@ -322,6 +322,7 @@ class _Work:
         self, met: _Met, stage: Stage, steps: Mapping[str, Step], lines: StepLines
     ) -> None:
         asked = self.asked
+        _require_selection(stage)
         home = Home(
             stage, asked.output, seconds=asked.step_timeout, wanted=asked.failback,
             restores=asked.restore,
@@ -412,6 +413,16 @@ class _Work:
             forward=shlex.join(forward),
             undo=shlex.join([*forward, "--abort"]),
         )
+
+
+def _require_selection(stage: Stage) -> None:
+    """Refuse a configuration that selects less than the service's, before anything
+    else: also where an open run goes on with a later step. To undo, notes are enough.
+    """
+    from mirror.switching import whole
+
+    with patience.until(stage.deadline):
+        complain(*whole.require_selection(stage))
 
 
 def _as_it_is(

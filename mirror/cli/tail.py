@@ -40,6 +40,7 @@ from mirror.config.section_names import scoped_flow
 from mirror.errors import FencedError
 from mirror.proving.of_flow import terms_of
 from mirror.proving.scope import Scope
+from mirror.recovery import selection
 from mirror.recovery.journal import JournalReader
 from mirror.status.wording import some
 from mirror.switching import answers
@@ -272,6 +273,7 @@ def _opened(path: Path, name: str) -> Iterator[_Opened]:
             pair, {each.alias: JournalReader(each).read() for each in (source, target)}
         )
         answers.answer(answers.Asks.TAIL, flow.source, flow.target, known)
+        complain(*selection.require(config, flow.name, pair, (source, target)))
         made = _Opened(
             config=config, flow=flow, source=source, target=target, role=known.role,
             pair=pair, reach=reach,

@@ -27,7 +27,7 @@ import typer
 
 from mirror import log
 from mirror.cli.flow import place_of
-from mirror.cli.flows import Flows, chosen_flows
+from mirror.cli.flows import Flows, chosen_flows, require_selected
 from mirror.cli.options import OptionalConfigFile, TopicPattern
 from mirror.cli.output import (
     EXIT_FAILED,
@@ -185,6 +185,7 @@ def verify(
     chosen, flows = chosen_flows(config, flow)
     if not flows:
         raise MirrorError("the configuration has no enabled flow")
+    require_selected(chosen, *flows)
     with proof_runner(chosen, tasks) as runner:
         found = [*_proven(chosen, flows, runner, scope)]
     told = evidence.document(chosen, found, mode=by)

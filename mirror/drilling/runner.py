@@ -31,7 +31,7 @@ from mirror.metadata.sides import Live
 from mirror.offsets import progress
 from mirror.recovery import access, ends, proofs, roles
 from mirror.recovery.looking import Looking
-from mirror.switching import answers, fences, procedure
+from mirror.switching import answers, fences, procedure, whole
 from mirror.switching.fencing import KnownGrants
 from mirror.switching.steps import assess
 from mirror.tails.unsettled import unsettled
@@ -121,6 +121,14 @@ def _role(stage: Stage, entries: Sequence[Entry]) -> Iterator[DrillFinding]:
     if stage.target.topic(name) is None:
         raise MirrorError(
             f"flow {flow.name} never ran: cluster {flow.target} has no topic {name}"
+        )
+    unselected = whole.require_selection(stage)
+    for text in unselected:
+        yield DrillFinding(
+            level=FindingLevel.DEGRADED,
+            subject=f"pair {stage.pair.name}",
+            reason=text,
+            cure="use the service's configuration",
         )
     if run := roles.open_run(entries):
         yield DrillFinding(

@@ -12,10 +12,12 @@ import contextlib
 from dataclasses import replace
 from functools import partial
 import threading
+import time
 from typing import TYPE_CHECKING
 
 import structlog
 
+from mirror import patience
 from mirror.config.login_settings import for_tasks
 from mirror.config.traits import Effect
 from mirror.driver.assignment import Placement
@@ -31,10 +33,11 @@ from mirror.driver.reload import PendingConfig
 from mirror.driver.rivalry import Instance
 from mirror.driver.spark_checkpoint import state_folder
 from mirror.driver.way_back import Beginning
-from mirror.errors import ClusterError, FlowError
+from mirror.errors import ClusterError, FlowError, MirrorError
 from mirror.jobs.groups import not_looked_at
 from mirror.log import LogThrottle
 from mirror.offsets import progress
+from mirror.recovery import selection
 from mirror.relay import dead_letters
 from mirror.relay.lease import LeasePlan
 
@@ -55,6 +58,8 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
+_NOTE_SECONDS = 2.0
+"""A note of what the flow selects holds up copying for no longer."""
 _ALONE_SECONDS = 5.0
 """How long the jobs of a run wait for its first lease."""
 
@@ -108,6 +113,8 @@ class Flow:
         self._pending = PendingConfig()
         self._sizing = Sizing(flow.tasks)
         self._beginning = Beginning(pairs, Instance(config, once=once))
+        self._noted: object = None
+        """What was noted last of what the flow selects."""
         self._ids: dict[str, str] = {}
         """The ids of both clusters, by alias, from the first connection on: later runs
         must reach the same ones."""
@@ -128,6 +135,7 @@ class Flow:
         if not rest:
             self._resting.clear()
         elif not self._resting.is_set():
+            self._noted = None  # another instance may select something else
             self._resting.set()
             self._end_run()
 
@@ -271,6 +279,7 @@ class Flow:
             self._whole_config, self.config, source, target,
             slots=slots, found=found, over=lambda: self.stopping or self.resting,
         )  # fmt: skip
+        self._note_selection(target)
         # Only now: who pauses a topic and then fences us relies on it.
         self._topics.look_at_pauses(source, target)
         log.info("flow starts", flow=self.name, slots=slots, topics=len(found.topics))
@@ -279,6 +288,21 @@ class Flow:
         found = self._topics.look(source, target)
         ends = ends_of(source, found) if self._once else None
         return RunTerms(owned=owned, slots=slots, ends=ends), found
+
+    def _note_selection(self, target: Cluster) -> None:
+        """Note what the flow selects before it copies that, so that no command takes a
+        part of it for the whole. A job notes it where this fails.
+        """
+        notes = self._jobs.selection
+        if notes == self._noted:
+            return
+        try:
+            with patience.until(time.monotonic() + _NOTE_SECONDS):
+                selection.write(target, self.config, notes)
+            self._noted = notes
+        except MirrorError as error:
+            log.warning("what the flow selects is not noted yet", flow=self.name,
+                        error=str(error))  # fmt: skip
 
     def _lease(
         self,
@@ -342,6 +366,7 @@ class Flow:
         if Effect.JOBS in self._pending.effect:
             self._jobs.close()  # or they would report the forgotten problems again
         effect = self._take_up()
+        self._note_selection(target)
         if Effect.LEASES in effect:
             run.go_by(self._plan(source, target), self._log_settings)
         if Effect.JOBS in effect:

@@ -13,6 +13,7 @@ from mirror.jobs.scheduler import Job, Jobs
 from mirror.jobs.schemas import SchemaJob
 from mirror.jobs.standby import AccessJob, EndsJob, StandbyJob
 from mirror.jobs.topics import CONFIGS, TopicJobs
+from mirror.recovery import selection
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -72,6 +73,7 @@ class FlowJobs:
         """Use new settings; group jobs use them from the next `begin` on."""
         self._flow = flow
         self._clusters = (config.clusters[flow.source], config.clusters[flow.target])
+        self.selection = selection.noted(config, flow.name)
         self._of_topics.adopt(flow, config)
         self._schemas.adopt(flow, config)
         if self._proofs is not None:
@@ -83,7 +85,12 @@ class FlowJobs:
         """
         self.close()  # before `job()`: it would end that as well
         groups = self._of_groups()
-        standby = StandbyJob(self._flow, self._topics.names, store=self._store)
+        standby = StandbyJob(
+            self._flow,
+            self._topics.names,
+            store=self._store,
+            notes=lambda: self.selection,
+        )
         pauses = Job(
             name="pauses", seconds=_PAUSES_SECONDS, work=self._topics.look_at_pauses
         )
@@ -100,7 +107,7 @@ class FlowJobs:
         the source's partitions end. `ids` as in `begin`.
         """
         self.close()
-        ends = EndsJob(self._flow, store=self._store)
+        ends = EndsJob(self._flow, store=self._store, notes=self.selection)
         self._start(ids, *self._of_groups().heartbeats(rests=True), ends.job())
 
     def _of_groups(self) -> GroupJobs:

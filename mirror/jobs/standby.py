@@ -2,7 +2,8 @@
 
 Main types, of one flow: `StandbyJob`, which every five seconds looks where the source's
 partitions end, shows what a failover would lose, and writes the ends to the standby
-topic; `EndsJob`, which now and then only writes the ends, for a flow that rests; and
+topic, with what the flow selects; `EndsJob`, which only writes that, for a flow that
+rests; and
 `AccessJob`, which every minute writes there who may do what on the source, and who
 writes in transactions, as far as mirror may see it. `recovery` looks and writes.
 """
@@ -19,16 +20,17 @@ from mirror.jobs.scheduler import Job
 from mirror.metadata import topics
 from mirror.offsets.progress import ProgressReader, topic_name
 from mirror.offsets.standby import StandbyWriter
-from mirror.recovery import access, ends
+from mirror.recovery import access, ends, selection
 from mirror.recovery.looking import Looking, with_copies
 from mirror.recovery.source_ends import SourceEnds
 from mirror.status.states import PartitionState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Mapping
 
     from mirror.clusters.cluster import Cluster
     from mirror.config.schema import FlowConfig
+    from mirror.offsets.standby import Fields
     from mirror.status.store import StatusStore
     from mirror.status.values import FlowStatus
 
@@ -51,12 +53,17 @@ class StandbyJob:
         topics: Callable[[], Collection[str]],
         *,
         store: StatusStore,
+        notes: Callable[[], Mapping[str, Fields]],
     ) -> None:
-        """`topics`: the names of the source topics that are copied now."""
+        """`topics`: the names of the source topics that are copied now; `notes`: what
+        the flow selects now (`selection.noted`).
+        """
         self._flow = flow
         self._topics = topics
         self._store = store
-        self._writer = StandbyWriter(flow, {ends.KIND})
+        self._notes = notes
+        kinds = {ends.KIND, selection.KIND}
+        self._writer = StandbyWriter(flow, kinds)
         self._looking: tuple[Cluster, Looking] | None = None
 
     def job(self) -> Job:
@@ -78,6 +85,7 @@ class StandbyJob:
         at = time.time()
         found = self._looking[1].look(source, self._topics(), at=at)
         self._show(lambda flow: replace(flow, risk=found.risk))
+        self._writer.put(target, selection.KIND, self._notes(), at=at)
         faulted = self._faulted(at - _FAULT_SECONDS)
         self._writer.keep(
             target,
@@ -108,10 +116,15 @@ class EndsJob:
     fence: of two that write for a moment, the later one reads what the other wrote.
     """
 
-    def __init__(self, flow: FlowConfig, *, store: StatusStore) -> None:
+    def __init__(
+        self, flow: FlowConfig, *, store: StatusStore, notes: Mapping[str, Fields]
+    ) -> None:
+        """`notes`: what the flow selects (`selection.noted`)."""
         self._flow = flow
         self._store = store
-        self._writer = StandbyWriter(flow, {ends.KIND})
+        self._notes = notes
+        kinds = {ends.KIND, selection.KIND}
+        self._writer = StandbyWriter(flow, kinds)
         self._looking: tuple[Cluster, SourceEnds] | None = None
         self._names: tuple[str, ...] = ()
         self._list_at = 0.0
@@ -124,6 +137,7 @@ class EndsJob:
             known = ends.read(self._writer.known(target), self._flow.source)
             self._looking = (target, SourceEnds(known))
         at = time.time()
+        self._writer.put(target, selection.KIND, self._notes, at=at)
         list_at, self._list_at = self._list_at, 0.0  # at once, if this look fails
         if time.monotonic() >= list_at:
             found = topics.select(source, self._flow).topics

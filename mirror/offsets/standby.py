@@ -183,6 +183,28 @@ class StandbyWriter:
         }
         changed |= {(kind, name): {_GONE: True} for name in there.keys() - wanted}
         changed[LOOKS, kind] = look
+        return self._write(target, changed, at)
+
+    def put(
+        self, target: Cluster, kind: str, wanted: Mapping[str, Fields], *, at: float
+    ) -> None:
+        """Write what has changed of some things of a kind, without a look at all of
+        it. Raises as `keep`.
+        """
+        if self._target is not target:
+            self._begin(target)
+        changed = {
+            (kind, name): fields
+            for name, fields in wanted.items()
+            if (known := self._known.get((kind, name))) is None
+            or known.fields != fields
+        }
+        if changed:
+            self._write(target, changed, at)
+
+    def _write(
+        self, target: Cluster, changed: Mapping[tuple[str, str], Fields], at: float
+    ) -> int:
         entries = {
             key: StandbyEntry(at=at, fields=told) for key, told in changed.items()
         }

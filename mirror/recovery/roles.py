@@ -8,14 +8,14 @@ epoch counts. Pure.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mirror.config.pair_settings import pair_name
 from mirror.policy.names import CANARY
 from mirror.recovery.journal import Entry, Kind, StepState
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from mirror.config.pair_settings import PairConfig
 
@@ -28,6 +28,12 @@ END = "end"
 """The last entry of a run: DONE, or UNDONE if it was aborted."""
 INSTEAD = "instead"
 """In the last entry of a run: what took its place."""
+OWED = "owed"
+"""In what a failover's step `fence` noted: what to fence once the source answers."""
+OWED_SELECTION, OWED_TOPICS = "selection", "topics"
+"""Of that: what the flow selects, as `selection` notes it; and the names known then."""
+_LAID = ("topics", "absent")
+"""In the entry of a fence: what it covers, and known names that are not there."""
 STEPS = (
     *("assess", "hold", "fence", "drain", "consumers", "positions"),
     *(ROLE, "redirect", "prove"),
@@ -245,16 +251,32 @@ def replaced(entries: Sequence[Entry]) -> set[str]:
 
 
 def owed(entries: Sequence[Entry]) -> Entry | None:
-    """The role of a failover whose source has no fence yet; None if nothing is owed, or
-    another run is open: it lays and lifts fences itself.
+    """The role of a failover whose source has no fence yet, or none of all that was to
+    be fenced; None if nothing is owed, or another run is open: it lays and lifts fences
+    itself.
     """
     made = newest_role(entries)
     if made is None or made.kind is not Kind.FAILOVER:
         return None
-    if any(e.kind is Kind.FENCE and e.epoch == made.epoch for e in entries):
+    laid = _fences(made, entries)
+    covered = {name for e in laid for k in _LAID for name in e.details.get(k, ())}
+    if laid and covered.issuperset(to_fence(made, entries).get(OWED_TOPICS, ())):
         return None
     run = open_run(entries)
     return made if run is None or run.first.run == made.run else None
+
+
+def to_fence(made: Entry, entries: Sequence[Entry]) -> dict[str, Any]:
+    """What the failover that gave this role noted under `OWED`; empty: nothing, as an
+    earlier version.
+    """
+    found = run_of(made, entries).details(BLOCKS[0]).get(OWED)
+    return found if isinstance(found, dict) else {}
+
+
+def _fences(made: Entry, entries: Sequence[Entry]) -> list[Entry]:
+    """What says of this role's fence that it is laid."""
+    return [e for e in entries if e.kind is Kind.FENCE and e.epoch == made.epoch]
 
 
 def open_beside(pair: PairConfig, *journals: Iterable[Entry]) -> Run | None:
@@ -276,19 +298,28 @@ def leads_to(entries: Sequence[Entry], pair: PairConfig) -> str:
     return role(entries, pair).active if run is None else run.first.target
 
 
-def fence_laid(made: Entry, *, at: float, by: str) -> Entry:
-    """What says that the fence which this role owed is laid; from every writer it is
-    the same entry.
+def fence_laid(
+    made: Entry,
+    entries: Sequence[Entry],
+    topics: Collection[str],
+    *,
+    at: float,
+    by: str,
+) -> Entry:
+    """What says that the fence which this role owed is laid on these topics; from every
+    writer it is the same entry, unless an earlier one covers too little. `entries`: of
+    the pair now.
     """
+    absent = set(to_fence(made, entries).get(OWED_TOPICS, ())).difference(topics)
     return replace(
         made,
         run=f"fence-{made.epoch}",
-        number=0,
+        number=len(_fences(made, entries)),
         kind=Kind.FENCE,
         step=END,
         at=at,
         by=by,
-        details={},
+        details=dict(zip(_LAID, (sorted(topics), sorted(absent)), strict=True)),
     )
 
 

@@ -11,17 +11,18 @@ is read right before a fence is laid and right after, so no old role decides.
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from mirror.errors import MALFORMED, ClusterError
 from mirror.metadata.acl_notes import AclNotes
-from mirror.recovery import journal, roles
+from mirror.recovery import journal, roles, selection
 from mirror.recovery.journal import Kind
 from mirror.switching import fences, fencing
 from mirror.switching.stage import Stage, both_flows
 from mirror.switching.steps import fence
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from mirror.clusters.cluster import Cluster
     from mirror.config.pair_settings import PairConfig
@@ -56,15 +57,36 @@ def settle_fence(
             _lift_stray(pair, cluster, entries)
         return False
     stage = _stage(config, pair, cluster)
-    fence.lay(stage, cluster, stage.flow)
+    more = _more(stage, cluster, roles.to_fence(made, before))
+    laid = fence.lay(stage, cluster, stage.flow, more=more)
     now = entries()
     if roles.leads_to(now, pair) == cluster.alias:  # it went home meanwhile
         fences.lift(cluster, fencing.name(pair.name))
         return False
     if roles.owed(now) == made and roles.open_run(now) is None:
-        noted = roles.fence_laid(made, at=time.time(), by=by)
+        noted = roles.fence_laid(made, now, laid.topics, at=time.time(), by=by)
         journal.copy(cluster, [noted])
     return True
+
+
+def _more(stage: Stage, cluster: Cluster, noted: Mapping[str, Any]) -> set[str]:
+    """The topics that the failover selected: this configuration may select less.
+
+    Raises:
+        ClusterError: the cluster does not answer, or what was noted is damaged.
+    """
+    if not noted:
+        return set()
+    flows = {each.name: each for each in stage.config.enabled_flows}
+    whole = flows[stage.flow.name]
+    try:
+        theirs = selection.applied(whole, stage.pair, noted[roles.OWED_SELECTION])
+        known = set(map(str, noted[roles.OWED_TOPICS]))
+        selected = fence.topics_of(cluster, theirs)
+    except MALFORMED as error:
+        why = f"{journal.TOPIC}: a record is damaged: {error!r}"
+        raise ClusterError(why) from error
+    return {*selected, *(known & cluster.topics().keys())}
 
 
 def _lift_stray(

@@ -1,7 +1,10 @@
-"""What a flow has not made yet when its pair's role is to move.
+"""Whether a flow has made, and a configuration selects, all that moves with a pair.
 
-Main functions: `paused`, the topics that stay behind, and `unmade`: the flow stops
-copying as the role moves, so what it has not made by then, it never makes.
+Main functions: `require_selection`, before a run changes anything: roles are the
+pair's, so all services follow them, and whatever the operator's configuration leaves
+out would change sides without being fenced, drained or translated. `paused`, the topics
+that stay behind, and `unmade`: the flow stops copying as the role moves, so what it has
+not made by then, it never makes.
 """
 
 from __future__ import annotations
@@ -11,11 +14,24 @@ from typing import TYPE_CHECKING
 from mirror.metadata import topics
 from mirror.metadata.sides import Live
 from mirror.policy.names import is_heartbeats
+from mirror.recovery import selection
 from mirror.recovery.pauses import PausesReader
 from mirror.status.wording import moment, named, some
 
 if TYPE_CHECKING:
     from mirror.switching.stage import Stage
+
+
+def require_selection(stage: Stage) -> tuple[str, ...]:
+    """Check that the configuration selects, of both flows, what the services do.
+    Returns warnings. Raises as `selection.require`.
+    """
+    ends = (stage.source_or_none, stage.target_or_none)
+    return tuple(
+        warning
+        for flow in (stage.flow.name, stage.reverse.name)
+        for warning in selection.require(stage.config, flow, stage.pair, ends)
+    )
 
 
 def paused(stage: Stage) -> str:

@@ -26,6 +26,7 @@ from mirror.jobs.scheduler import Jobs
 from mirror.jobs.standby import EndsJob
 from mirror.offsets.groups import Copy
 from mirror.playground.brokers import playground
+from mirror.recovery import selection
 from mirror.status.store import StatusStore
 from tests.harness.admin import create_topic
 from tests.harness.application import Application
@@ -103,7 +104,10 @@ def _resting(config: MirrorConfig) -> Iterator[None]:
     jobs = Jobs(
         flow.name,
         (config.clusters["B"], config.clusters["A"]),
-        [*groups.heartbeats(rests=True), EndsJob(flow, store=store).job()],
+        [
+            *groups.heartbeats(rests=True),
+            EndsJob(flow, store=store, notes=selection.noted(config, flow.name)).job(),
+        ],
         store=store,
         ids={},
     )

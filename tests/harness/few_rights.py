@@ -32,6 +32,7 @@ from mirror.metadata import topics
 from mirror.offsets.groups import Copy
 from mirror.playground.secured import USER
 from mirror.preflight.permissions.rights import principal
+from mirror.recovery import selection
 from mirror.recovery.pauses import PausesReader
 from mirror.status.store import StatusStore
 from tests.harness.admin import (
@@ -267,7 +268,12 @@ class RestrictedFlow:
         jobs = [
             *GroupJobs(self.flow, lambda: copies, store=store, tell=self._tell).jobs(),
             *TopicJobs(self.flow, self.config, store=store, tell=self._tell).jobs(),
-            StandbyJob(self.flow, copies.keys, store=store).job(),
+            StandbyJob(
+                self.flow,
+                copies.keys,
+                store=store,
+                notes=lambda: selection.noted(self.config, self.flow.name),
+            ).job(),
             AccessJob(self.flow).job(),
         ]
         for job in jobs:

@@ -14,6 +14,7 @@ from mirror.clusters.reach import Reach
 from mirror.config.schema import MirrorConfig
 from mirror.jobs.standby import StandbyJob
 from mirror.metadata.topics import select
+from mirror.recovery import selection
 from mirror.recovery.journal import Kind
 from mirror.status.store import StatusStore
 from mirror.switching.runner import Operator, Terms
@@ -114,7 +115,8 @@ class Rehearsal:
         names = [each.topic for each in select(self.cluster(one), flow).topics]
         store = StatusStore((name,))
         store.update(name, lambda shown: replace(shown, partitions=partitions))
-        job = StandbyJob(flow, lambda: names, store=store).job()
+        notes = selection.noted(self.config, name)
+        job = StandbyJob(flow, lambda: names, store=store, notes=lambda: notes).job()
         job.work(self.cluster(one), self.cluster(other))
 
     def stage(self, kind: Kind = Kind.SWITCH, *, seconds: float = 60.0) -> Stage:

@@ -112,6 +112,52 @@ def test_the_cluster_comes_back(topic_name: str, tmp_path: Path) -> None:
             assert all_acls(one.admin_bootstrap) == before
 
 
+@pytest.mark.full
+def test_services_that_select_different_topics(topic_name: str, tmp_path: Path) -> None:
+    """The failover was made with both topics. The service that meets A first selects
+    one of them, and the next one selects the other: as soon as `mirror pair` says that
+    no fence is owed, alice may write to neither, nor to one that only A ever had.
+    """
+    root = tmp_path / "clusters"
+    topics = [f"{topic_name}-{name}" for name in ("orders", "billing", "late")]
+    orders, billing, late = topics
+    with playground(("a", "b"), root=root, given=False, secured=True) as made:
+        one, two = made["a"], made["b"]
+        for cluster in (one, two):
+            add_users(cluster, ["alice"])
+            for topic in (orders, billing):
+                create_topic(cluster.admin_bootstrap, topic, 1)
+        allow(one.admin_bootstrap, "alice", "WRITE", topic_name, pattern="PREFIXED")
+        alice = scram(one, "alice", "alice")
+        document = secured_pair_of(("DA", one), ("DB", two), f"{topic_name}-.*")
+        with RunningMirror(document, tmp_path) as mirror:
+            mirror.wait_running("DA->DB")
+            mirror.wait_until(lambda _: mirror.flow("DA->DB")["standby_at"])
+        create_topic(one.admin_bootstrap, late, 1)
+        assert [write(alice, topic) for topic in topics] == ["", "", ""]
+        one.kill()
+        Switch(tmp_path, "failover", "DA/DB", "--yes").succeeds()
+        one.start()
+
+        def owes() -> bool:
+            said = json.loads(command(tmp_path, "pair", "-o", "json"))["pairs"][0]
+            return "FENCE" not in [run["kind"] for run in said["runs"]]
+
+        for number, topic in enumerate((orders, billing)):
+            narrow = json.loads(json.dumps(document))
+            narrow["defaults"]["topics"] = [topic]
+            with RunningMirror(narrow, tmp_path / str(number)) as mirror:
+                (pair,) = mirror.wait_until(
+                    lambda shown: (
+                        shown["pairs"][0]["epoch"] > 1
+                        and not shown["pairs"][0]["fence_owed"]
+                        and not owes()
+                    )
+                )["pairs"]
+                assert pair["active"] == "DB"
+                assert [write(alice, each) for each in topics] == [DENIED] * 3
+
+
 # Dies by SIGKILL while it lays the fence: at a given number of ACLs, or else when it is
 # about to look whether the role moved.
 _DIES = """

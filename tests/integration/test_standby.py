@@ -15,6 +15,7 @@ from mirror.cli.risk import read_progress
 from mirror.errors import ClusterError, MirrorError
 from mirror.jobs.standby import StandbyJob
 from mirror.offsets.standby import topic_name
+from mirror.recovery import selection
 from mirror.recovery.looking import from_standby
 from mirror.status.store import StatusStore
 from tests.harness.admin import create_topic, delete_topic, topic_exists
@@ -46,10 +47,11 @@ class Looks:
 
     def begin(self) -> None:
         """As after a restart of the service."""
-        config = self._flow.config().flows[self._flow.name]
+        config, name = self._flow.config(), self._flow.name
         self._job = StandbyJob(
-            config, lambda: {self._flow.topic}, store=self._store
-        ).job()
+            config.flows[name], lambda: {self._flow.topic}, store=self._store,
+            notes=lambda: selection.noted(config, name),
+        ).job()  # fmt: skip
 
     def look(self) -> RiskStatus:
         self._job.work(*self._ends)

@@ -131,7 +131,7 @@ def test_a_failover_owes_a_fence_until_it_is_noted() -> None:
     assert roles.owed(through[:1]) is None
     assert roles.owed(through[:2]) == made, "its own run is open still"
     assert roles.owed(through) == made
-    noted = roles.fence_laid(made, at=5.0, by="service")
+    noted = roles.fence_laid(made, through, ["t"], at=5.0, by="service")
     assert roles.owed([*through, noted]) is None
     assert roles.open_run([*through, noted]) is None
     assert roles.role([*through, noted], PAIR) == roles.role(through, PAIR)
@@ -140,9 +140,43 @@ def test_a_failover_owes_a_fence_until_it_is_noted() -> None:
 
 def test_two_services_note_the_same_fence() -> None:
     """Both journals together have one entry, no matter who wrote each."""
-    made = failed_over()[1]
-    one, other = (roles.fence_laid(made, at=5.0, by=by) for by in ("one", "other"))
+    through = failed_over()
+    one, other = (
+        roles.fence_laid(through[1], through, ["t"], at=5.0, by=by)
+        for by in ("one", "other")
+    )
     assert len(roles.merged([one], [other], pair=PAIR.name)) == 1
+
+
+@pytest.mark.parametrize(
+    ("laid", "is_owed"),
+    [
+        ([], True),
+        ([{}], True),
+        ([{"topics": ["orders"]}], True),
+        ([{"topics": ["orders", "billing", "more"]}], False),
+        ([{"topics": ["orders"], "absent": ["billing"]}], False),
+        ([{"topics": ["orders"]}, {"topics": ["billing"]}], False),
+    ],
+)
+def test_a_fence_is_owed_until_it_covers_what_was_noted(
+    laid: list[dict[str, list[str]]], is_owed: bool
+) -> None:
+    """Whoever lays it: by an earlier version, on a part of the topics, on all of them,
+    with one that is not there, and in two turns.
+    """
+    first, *others = failed_over()
+    noted = {"owed": {"selection": {}, "topics": ["billing", "orders"]}}
+    through = [replace(first, details=noted), *others]
+    entries = list(through)
+    for details in laid:
+        fence = roles.fence_laid(through[1], entries, [], at=5.0, by="service")
+        entries.append(replace(fence, details=details))
+    merged = roles.merged(entries, pair=PAIR.name)
+    assert len(merged) == len(entries), "a later fence is another entry"
+    assert (roles.owed(merged) is not None) is is_owed
+    whole = roles.fence_laid(through[1], entries, ["orders"], at=6.0, by="service")
+    assert roles.owed([*merged, whole]) is None, "the other one is not there"
 
 
 def test_the_next_run_settles_what_is_owed() -> None:

@@ -21,7 +21,7 @@ from mirror.offsets import progress
 from mirror.policy.names import CANARY
 from mirror.recovery import canaries, resting, roles
 from mirror.recovery.journal import JournalReader, Kind
-from mirror.switching import answers, hooks
+from mirror.switching import answers, hooks, whole
 from mirror.switching.stage import Stage, both_flows
 from mirror.switching.steps import assess
 
@@ -107,6 +107,7 @@ def ready(
             f"flow {flow.name} never ran: cluster {flow.target} has no topic {name}"
         )
     assess.require_all_keys(replace(stage, pair=pair))
+    whole.require_selection(replace(stage, pair=pair))
     hooks.require_usable(canary)
     rests = pair.scope is None and not pair.both_ways
     if rests:

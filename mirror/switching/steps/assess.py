@@ -123,8 +123,9 @@ def assessed(stage: Stage, *, waits: bool = True) -> tuple[Done, GroupPlaces]:
             f"flow {flow.name} never ran: cluster {flow.target} has no topic {name}"
         )
     require_all_keys(stage)
+    seen = whole.require_selection(stage)
     _require_unpaused(stage)
-    warnings = [*_require_closed(stage)]
+    warnings = [*seen, *_require_closed(stage)]
     lacks: list[str] = []
     if stage.planned and waits:
         stage.wait(lambda: whole.unmade(stage), every=0.5)

@@ -8,12 +8,12 @@ ends then, is what the next steps work with.
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mirror.config import scopes
 from mirror.metadata.topics import select
 from mirror.policy.names import CANARY, is_heartbeats
-from mirror.recovery import roles
+from mirror.recovery import roles, selection
 from mirror.status.wording import some
 from mirror.switching import fences, fencing, hooks, last_records, quiet
 from mirror.switching.quiet import Quiet
@@ -38,7 +38,11 @@ def _fence(stage: Stage) -> Done:
         if stage.pair.fence != "acl":
             left = "keep its producers stopped"
         text = f"{stage.without_source}: {left}"
-        return Done(text="; ".join(filter(None, (called, text))), warnings=warnings)
+        return Done(
+            text="; ".join(filter(None, (called, text))),
+            notes={} if stage.pair.fence != "acl" else {roles.OWED: _owed(stage)},
+            warnings=warnings,
+        )
     last_records.load()  # while hooks work, and logs must stand still for a second
     called = hooks.call(stage, hooks.STOP_PRODUCERS)
     fenced = called or "producers stopped"
@@ -81,6 +85,20 @@ def _fence(stage: Stage) -> Done:
     )
 
 
+def _owed(stage: Stage) -> dict[str, Any]:
+    """What to fence once the source answers, also by a service that selects less: what
+    is selected now, and the names that are known.
+    """
+    flow = stage.flow
+    noted = selection.noted(stage.config, flow.name)[flow.name]
+    topics = sorted(
+        name
+        for name in selection.known_topics(flow, stage.target)
+        if flow.topic_filter.matches(name) and not is_heartbeats(name, flow.separator)
+    )
+    return {roles.OWED_SELECTION: noted, roles.OWED_TOPICS: topics}
+
+
 def _abort(stage: Stage, found: Quiet, aborted: set[str]) -> list[str]:
     """Abort what is open; `aborted` gets the names. Returns why some are not."""
     names = {each.transactional_id for each in found.open if each.transactional_id}
@@ -99,14 +117,17 @@ def _require_agreed(stage: Stage) -> None:
         raise StepError(f"the producers of {source} are not confirmed to have stopped")
 
 
-def lay(stage: Stage, cluster: Cluster, flow: FlowConfig) -> AclPlan:
-    """Fence what a flow copies from this cluster; copies there are mirror's alone.
+def lay(
+    stage: Stage, cluster: Cluster, flow: FlowConfig, *, more: Collection[str] = ()
+) -> AclPlan:
+    """Fence what a flow copies from this cluster, and `more` topics that are there;
+    copies there are mirror's alone.
 
     Raises:
         FenceError: ACLs cannot do it.
         ClusterError: the cluster does not answer, or refuses.
     """
-    topics = topics_of(cluster, flow)
+    topics = {*topics_of(cluster, flow), *more}
     known = known_of(stage, cluster, flow, topics)
     plan = fencing.plan(known, topics, pair=stage.pair.name)
     stage.note({})

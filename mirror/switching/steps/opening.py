@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 TopicPartition = tuple[str, int]
 
 _FENCED = "fenced"
-"""Noted if producers could not write to the target, which was passive."""
+"""Noted if producers could not write to the target, which was passive: its topics."""
 
 
 def _open(stage: Stage) -> Done:
@@ -77,13 +77,17 @@ def _before(stage: Stage) -> Iterator[tuple[str, Any]]:
     if stage.planned and arrivals.ENDS not in stage.notes[roles.ROLE]:
         topics = fence.topics_of(stage.source, stage.flow)
         yield arrivals.ENDS, arrivals.ends(stage.target, topics)
-    if stage.planned and stage.pair.fence == "acl" and _is_fenced(stage):
-        yield _FENCED, True
+    if stage.planned and stage.pair.fence == "acl":
+        yield from _fenced(stage)
 
 
-def _is_fenced(stage: Stage) -> bool:
-    name = fencing.name(stage.pair.name)
-    return bool(AclNotes(stage.target).noted(name).changes)
+def _fenced(stage: Stage) -> Iterator[tuple[str, Any]]:
+    """The topics of the target's fence, if there is one: who undoes the step may have a
+    configuration that selects less.
+    """
+    laid = AclNotes(stage.target).noted(fencing.name(stage.pair.name)).changes
+    if laid:
+        yield _FENCED, sorted({a.name for a in laid if a.pattern == "LITERAL"})
 
 
 def _require_made(stage: Stage) -> None:
@@ -130,8 +134,8 @@ def _partitions_back(stage: Stage, reverse: FlowConfig) -> dict[TopicPartition, 
 def _grant(stage: Stage) -> tuple[str, tuple[str, ...]]:
     """Let applications do on the target what they may do on the source."""
     target = stage.target
-    if not stage.planned and _is_fenced(stage):
-        stage.note({_FENCED: True})
+    if not stage.planned and (fenced := dict(_fenced(stage))):
+        stage.note(fenced)
     fences.lift(target, fencing.name(stage.pair.name), hold=stage.hold)
     plan = rights_plan(stage, stage.notes["positions"][arrivals.SUMS])
     stage.note({})
@@ -259,8 +263,11 @@ def _take_back(stage: Stage) -> str:
     if stage.pair.fence == "acl":
         stage.note({})
         fences.lift(stage.target, rights.name(stage.pair.name), hold=stage.hold)
-        if stage.notes[roles.ROLE].get(_FENCED):
-            fence.lay(stage, stage.target, stage.reverse)
+        if (fenced := stage.notes[roles.ROLE].get(_FENCED)) is not None:
+            # An earlier version noted no topics.
+            more = set(fenced if isinstance(fenced, list) else ())
+            more &= stage.target.topics().keys()
+            fence.lay(stage, stage.target, stage.reverse, more=more)
     return f"{stage.flow.target} is passive, as before"
 
 
