@@ -143,6 +143,8 @@ def _look(pair: PairConfig, reach: Reach) -> _PairLook:
     if remark := roles.remark(entries, pair):
         complain(f"pair {pair.name}: {remark}")
     made = roles.owed(entries) if pair.fence == "acl" else None
+    if text := roles.pending_text(entries, pair):
+        complain(f"pair {pair.name}: {text}")
     both = [each for journal in journals for each in journal]
     return _PairLook(
         pair=pair,

@@ -117,7 +117,11 @@ def failover(
     abort: Abort = False,
     force: Annotated[
         bool,
-        typer.Option("--force", help="Although A answers: do not ask it anything."),
+        typer.Option(
+            "--force",
+            help="Although A answers: do not ask it anything. With --abort: B is lost "
+            "for good, A is active.",
+        ),
     ] = False,
     step_timeout: StepTimeout = 60.0,
     dry_run: DryRun = False,
@@ -295,9 +299,9 @@ def _run(asked: _Asked) -> None:
         home.prepare(operator)
         terms = Terms(step_seconds=asked.step_timeout, tell=lines.tell, did=lines.did)
         if asked.abort:
-            lost = asked.force and kind is Kind.SWITCH and target is None
+            lost = asked.force and target is None
             for step, text in operator.abort(STEPS, stage, terms, target_lost=lost):
-                complain(f"{step} undone: {text}")
+                complain(f"{step} {text}")
             if operator.left:
                 complain(operator.left)
             return
@@ -329,15 +333,13 @@ def _settle(
     clusters: Sequence[Cluster],
     entries: Callable[[], Sequence[Entry]],
 ) -> None:
-    """Lay the fence that an earlier failover owes.
+    """Lay the fence that an earlier failover owes, and undo what is pending.
 
     Raises:
         MirrorError: that cannot be done.
     """
     from mirror.switching import owed
 
-    if pair.fence != "acl":
-        return
     for cluster in clusters:
         if owed.settle_fence(config, pair, cluster, entries, by=operator_name()):
             complain(f"producers are fenced on {cluster.alias} now: that was owed")
@@ -357,7 +359,7 @@ def _asking(
             JournalReader(made).read(wait=False, seconds=0.0)
         return made
 
-    spared = asked.force and asked.kind is Kind.FAILOVER
+    spared = asked.force and asked.kind is Kind.FAILOVER and not asked.abort
     aliases = [flow.target] if spared else [flow.target, flow.source]
     return {alias: begun([partial(connected, alias)])[0] for alias in aliases}
 

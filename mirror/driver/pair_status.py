@@ -95,6 +95,7 @@ class KnownPair:
                 step=run.step if run is not None else 0,
                 feeds=tuple(feeding.flows_from(pair, role.active)),
                 fence_owed=owed.source if owed is not None else "",
+                pending=roles.pending_text(entries, pair),
                 runs=tuple(
                     RunStatus(
                         name=each.name,

@@ -123,6 +123,9 @@ class PairStatus:
     of the other one rest."""
     fence_owed: str = ""
     """The cluster that a failover left without a fence; empty if there is none."""
+    pending: str = ""
+    """What a switch or failover that was given up has left to undo, as a cluster did
+    not answer; empty if nothing."""
     passive: PassiveStatus = PassiveStatus()
     """What the last look at the passive cluster found."""
     runs: tuple[RunStatus, ...] = ()

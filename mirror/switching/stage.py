@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 Notes = Mapping[str, Any]
 """What a step keeps in the journal, as JSON has it."""
 
+NOTHING = "nothing to undo"
+"""What a step says that has changed nothing."""
+
 
 class StepError(MirrorError):
     """A step cannot be done; the text says why, and what would be right."""
@@ -163,4 +166,4 @@ class Step:
 
 def nothing_to_undo(_stage: Stage) -> str:
     """Of steps that change nothing, or nothing that matters once they are undone."""
-    return "nothing to undo"
+    return NOTHING
