@@ -43,7 +43,8 @@ _TAIL_SECONDS = 30.0
 
 class SettleFence(Protocol):
     """Lays the fence that a cluster owes, lifts one that must not be there, and undoes
-    what is pending."""
+    what is pending.
+    """
 
     def __call__(
         self,

@@ -246,7 +246,7 @@ class Operator:
             self._note_where_possible(roles.END, StepState.UNDONE)
         return [*undone.items()]
 
-    def _undo_step(  # noqa: PLR0913  all that it is undone with
+    def _undo_step(
         self, step: Step, name: str, stage: Stage, terms: Terms, deadline: float,
         *, lost: bool,
     ) -> str:  # fmt: skip
