@@ -46,6 +46,8 @@ if TYPE_CHECKING:
     from mirror.config.pair_settings import PairConfig
     from mirror.config.schema import FlowConfig, MirrorConfig
     from mirror.recovery.journal import Entry
+    from mirror.switching.runner import Operator, Terms
+    from mirror.switching.stage import Stage
 
 _FIRST = 10.0
 """How many seconds each of a cluster's bootstrap servers may take to answer at all."""
@@ -123,6 +125,14 @@ def failover(
             "for good, A is active.",
         ),
     ] = False,
+    role_only: Annotated[
+        bool,
+        typer.Option(
+            "--role-only",
+            help="B is active in fact, and journals that have lost entries do not say "
+            "so: only note that.",
+        ),
+    ] = False,
     step_timeout: StepTimeout = 60.0,
     dry_run: DryRun = False,
     yes: Yes = False,
@@ -138,6 +148,9 @@ def failover(
     If A answers, this is a switch, which loses nothing: --force does it all the same.
     Whatever stops the command, the same command goes on where it was.
 
+    If a journal has lost entries, the pair stops, and `mirror pair` says so. Then
+    --role-only says that B is the active cluster: it changes nothing but the role.
+
     \b
     Examples:
       mirror failover 'A->B' -c mirror.yaml --dry-run
@@ -146,6 +159,7 @@ def failover(
     asked = _Asked(
         kind=Kind.FAILOVER, flow=flow, config=config, abort=abort, dry_run=dry_run,
         yes=yes, output=output, step_timeout=step_timeout, force=force,
+        role_only=role_only,
     )  # fmt: skip
     _run(asked)
 
@@ -225,6 +239,7 @@ class _Asked:
     output: Form
     step_timeout: float
     force: bool = False
+    role_only: bool = False
     abort_transactions: bool = False
     failback: bool = False
     """Whether to look first what the cluster is like to which it goes."""
@@ -235,8 +250,7 @@ class _Asked:
 def _run(asked: _Asked) -> None:
     quicken()
     kind = asked.kind
-    if asked.force and kind is Kind.SWITCH and not asked.abort:
-        raise MirrorError("--force of a switch goes with --abort")
+    _require_together(asked)
     chosen = read_config(asked.config)
     ends, scope = scoped_flow(asked.flow)
     given = flow_of(chosen, ends)
@@ -280,8 +294,13 @@ def _run(asked: _Asked) -> None:
             return
         with patience.until(time.monotonic() + asked.step_timeout):
             operator = Operator(
-                pair, kind, (flow.source, source), (flow.target, target)
+                *(pair, kind, (flow.source, source), (flow.target, target)),
+                declares=asked.role_only,
             )
+        terms = Terms(step_seconds=asked.step_timeout, tell=lines.tell, did=lines.did)
+        if asked.role_only:
+            _declare(asked, chosen, stage, operator, terms)
+            return
         home.look(operator)
         what = "Undo" if asked.abort else "Begin or go on with"
         which = "its" if scope else "all"
@@ -297,13 +316,8 @@ def _run(asked: _Asked) -> None:
             complain(f"{flow.target} is the active cluster already: nothing to do")
             return
         home.prepare(operator)
-        terms = Terms(step_seconds=asked.step_timeout, tell=lines.tell, did=lines.did)
         if asked.abort:
-            lost = asked.force and target is None
-            for step, text in operator.abort(STEPS, stage, terms, target_lost=lost):
-                complain(f"{step} {text}")
-            if operator.left:
-                complain(operator.left)
+            _abort(asked, stage, operator, terms)
             return
         operator.carry_out(STEPS, stage, terms)
         if not operator.due:
@@ -311,6 +325,45 @@ def _run(asked: _Asked) -> None:
             return
     if asked.output is Form.TABLE:
         show_end(operator, lines)
+
+
+def _require_together(asked: _Asked) -> None:
+    if asked.force and asked.kind is Kind.SWITCH and not asked.abort:
+        raise MirrorError("--force of a switch goes with --abort")
+    if asked.role_only and (asked.abort or asked.dry_run or asked.force):
+        raise MirrorError("--role-only goes without --abort, --dry-run and --force")
+
+
+def _abort(asked: _Asked, stage: Stage, operator: Operator, terms: Terms) -> None:
+    from mirror.switching.steps import STEPS
+
+    lost = asked.force and stage.target_or_none is None
+    for step, text in operator.abort(STEPS, stage, terms, target_lost=lost):
+        complain(f"{step} {text}")
+    if operator.left:
+        complain(operator.left)
+
+
+def _declare(
+    asked: _Asked, config: MirrorConfig, stage: Stage, operator: Operator, terms: Terms
+) -> None:
+    """Note the role, and do what follows from it on clusters that answer.
+
+    Raises:
+        MirrorError: the journals lack nothing, or a cluster refuses.
+    """
+    pair, active = stage.pair, stage.flow.target
+    if not operator.due:
+        raise MirrorError(
+            f"the journals of {pair.name} lack nothing: {operator.role.active} is the "
+            f"active cluster. To make {active} active, leave out --role-only"
+        )
+    question = f"Note that {active} is the active cluster of {pair.name}?"
+    agreed(question, yes=asked.yes)
+    operator.declare(terms)
+    complain(f"{active} is the active cluster of {pair.name} now")
+    clusters = [each for each in (stage.source_or_none, stage.target_or_none) if each]
+    _settle(config, pair, clusters, operator.entries)
 
 
 def _as_it_is(
@@ -392,6 +445,9 @@ def _ends(
             f"{why[flow.source]}. If {flow.source} is gone, use `mirror failover "
             f"'{asked.flow}'`"
         )
+    if asked.role_only:
+        complain(*why.values())
+        return source, target
     if asked.kind is Kind.FAILOVER and source is not None:
         raise MirrorError(
             f"cluster {flow.source} answers, so this is a switch, which loses nothing: "

@@ -24,6 +24,7 @@ from mirror.drilling import (
 )
 from mirror.drilling.findings import Drill, DrillFinding, FindingLevel, in_order
 from mirror.drilling.looked import look
+from mirror.driver import role_notes
 from mirror.errors import AuthorizationError, FenceError, MirrorError
 from mirror.metadata import comparing
 from mirror.metadata.portrait import ACLS
@@ -121,6 +122,7 @@ def _role(stage: Stage, entries: Sequence[Entry]) -> Iterator[DrillFinding]:
             f"flow {flow.name} never ran: cluster {flow.target} has no topic {name}"
         )
     whole.require(stage)
+    role_notes.require(stage.pair, entries, (stage.source, stage.target))
     active = roles.role(entries, stage.pair).active
     if active != flow.source:
         raise MirrorError(

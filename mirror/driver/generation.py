@@ -2,9 +2,9 @@
 
 Main type: `Generation`, JSON in the progress topic (`offsets.progress`). `ownership`
 writes it, and explains what it is for. It also remembers which cluster the flow copies
-from, and which ones it copied from before that was rebuilt, and a flow's parts, each
-with the run that may write for it (`Part`). Releases ignore fields that they do not
-know, and take a missing one for its default.
+from, and which ones it copied from before that was rebuilt, a flow's parts, each with
+the run that may write for it (`Part`), and the epochs of pairs (`role_notes`). Releases
+ignore fields that they do not know, and take a missing one for its default.
 """
 
 from __future__ import annotations
@@ -66,6 +66,9 @@ class Generation:
     """The instance whose run it is, host:process; empty if a command wrote it."""
     group: str = ""
     """The group of instances that it belongs to; empty if to none."""
+    roles: Mapping[str, int] = field(default_factory=dict)
+    """By pair of the flow's clusters: the newest epoch of its journals that any run or
+    command knew. Journals that know only older ones have lost entries."""
     parts: tuple[Part, ...] = ()
     """The flow's parts: of two that select a topic, the first one copies it."""
 
@@ -93,6 +96,10 @@ class Generation:
                 epoch=fields.get("epoch", 0),
                 by=fields.get("by", ""),
                 group=fields.get("group", ""),
+                roles={
+                    str(pair): int(epoch)
+                    for pair, epoch in fields.get("roles", {}).items()
+                },
                 parts=tuple(map(_part, fields.get("parts", ()))),
             )
         except MALFORMED as error:
@@ -112,6 +119,11 @@ class Generation:
         """The same content for another run, of the flow and of every part."""
         parts = tuple(replace(each, id=new_id()) for each in self.parts)
         return replace(self, id=new_id(), parts=parts)
+
+    def knowing(self, roles: Mapping[str, int]) -> Generation:
+        """The same generation, with these epochs of pairs where they are newer."""
+        known = {each: max(e, self.roles.get(each, 0)) for each, e in roles.items()}
+        return replace(self, roles={**self.roles, **known})
 
     def moved(self, source_id: str) -> Generation:
         """The next one, with another cluster as the source."""

@@ -195,6 +195,13 @@ def newest_role(entries: Sequence[Entry]) -> Entry | None:
     return max(made, key=lambda entry: entry.epoch, default=None)
 
 
+def newest_epoch(entries: Iterable[Entry]) -> int:
+    """The highest of any run of these entries of a pair, also of one that was undone; 0
+    without any.
+    """
+    return max((entry.epoch for entry in entries), default=0)
+
+
 def leaves_tail(entries: Sequence[Entry], alias: str) -> bool:
     """Whether a cluster may have records that were not copied: only if the pair's role
     is that of a failover out of it.

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 import uuid
 
 from mirror import patience
+from mirror.driver import role_notes
 from mirror.errors import FencedError, MirrorError, UnreachableError
 from mirror.host import operator_name
 from mirror.policy.names import CANARY
@@ -63,9 +64,11 @@ class Operator:
         kind: Kind,
         source: tuple[str, Cluster | None],
         target: tuple[str, Cluster | None],
+        *,
+        declares: bool = False,
     ) -> None:
         """Only looks. `source` and `target`: alias and cluster; no cluster if it does
-        not answer.
+        not answer. `declares`: it is only to `declare` that the target is active.
 
         Raises:
             MirrorError: this cannot be done now, or a cluster refuses.
@@ -80,6 +83,8 @@ class Operator:
         self._undone: tuple[Run, ...] = ()
         self._undecided = False
         """Whether the target may be active: that was written, but not seen."""
+        self._declares = declares
+        self._role_note = role_notes.read(pair, self._clusters)
         self._readers = [JournalReader(each) for each in self._clusters]
         self._heed(*both_journals.read(self._readers))
 
@@ -98,7 +103,15 @@ class Operator:
         )
         """What is undone with the run: those whose place it took, and what is pending
         since others were given up."""
-        self._epoch = max(self.role.epoch, roles.FIRST_EPOCH) + 1
+        # Of each run its own, so that a note of one tells whether the journals know it.
+        known = roles.newest_epoch(entries), self._role_note.epoch, roles.FIRST_EPOCH
+        self._epoch = max(known) + 1
+        problem = role_notes.problem(self._pair, entries, self._role_note)
+        if self._declares:
+            self.due = bool(problem)
+            return
+        if problem:
+            raise MirrorError(problem)
         self.due = procedure.is_due(
             self._kind, *self._ends, role=self.role, run=self.run
         )
@@ -197,6 +210,25 @@ class Operator:
             procedure.require_undoable(self.run, self.role, answers=answers)
         elif not any(each.left for each in self._older):
             raise MirrorError(f"no run of {self._pair.name} is open")
+
+    def declare(self, terms: Terms) -> None:
+        """Only note that the target is the active cluster, by a role above all others,
+        where the journals have lost entries. A run that is open there ends with that:
+        it left the one cluster or goes on from the other one, as `roles.to_undo` says.
+
+        Raises:
+            MirrorError: they have not, or a cluster refuses: call it again.
+        """
+        self._begin(terms)
+        if not self.due:
+            raise MirrorError(f"the journals of {self._pair.name} lack nothing now")
+        if self.run is not None:
+            ends, first = self._ends, self.run.first
+            self._ends = first.source, first.target
+            by = {roles.INSTEAD: str(self._kind)}
+            self._note((roles.END, StepState.UNDONE, by))
+            self.run, self._ends = None, ends
+        self._note(*((step, StepState.DONE, {}) for step in (roles.ROLE, roles.END)))
 
     def _take_role_back(self, run: Run) -> None:
         """The target may have become active before it was lost. Should it come back, a
@@ -335,6 +367,7 @@ class Operator:
         return replace(
             stage,
             run=run.first.run,
+            epoch=run.first.epoch,
             hold=lambda: both_journals.require_place(self._journals),
             times=procedure.times(run),
             notes=self._notes(run),

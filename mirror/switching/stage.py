@@ -76,6 +76,8 @@ class Stage:
     """Whether transactions that do not end in time are aborted."""
     run: str = ""
     """The id of the run."""
+    epoch: int = 0
+    """The pair's epoch once the run is through."""
     hold: Callable[[], None] = lambda: None
     """Raises `FencedError` if a later operator took over; before each round of changes
     within a step."""
