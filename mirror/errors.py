@@ -150,10 +150,12 @@ class LeftOpenError(MirrorError):
 
 
 class OutdatedRoleError(FencedError):
-    """The flow rests since a later role of the pair that feeds its target."""
+    """A pair has had a later role than the caller knows of."""
 
-    def __init__(self, message: str, *, epoch: int) -> None:
+    def __init__(self, message: str, *, epoch: int, pair: str = "") -> None:
+        """`pair`: of the flow's clusters; empty: the one that feeds its target."""
         self.epoch = epoch
+        self.pair = pair
         super().__init__(message)
 
 

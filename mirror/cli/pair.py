@@ -41,8 +41,8 @@ def pair(config: ConfigFile, *, output: Output = Form.TABLE) -> None:
     """Show the pairs, the active cluster of each, their last runs, drills and canaries.
 
     Both journals are read; if one cluster does not answer, the other one's is enough
-    unless the pair was switched from there. EPOCH counts the roles that a pair has had;
-    0 means that no service has run with it yet, and ACTIVE is what the file says. Of a
+    unless the pair was switched from there. EPOCH grows with each role of a pair; 0
+    means that no service has run with it yet, and ACTIVE is what the file says. Of a
     pair that feeds other clusters, the flows out of the active cluster copy to them.
 
     \b
@@ -126,23 +126,30 @@ class _PairLook:
     canaries: tuple[KeptCanary, ...]
     owes: list[str]
     failures: list[str]
-    """Why a journal could not be read."""
+    """Why a journal could not be read, or does not tell the role."""
 
 
 def _look(pair: PairConfig, reach: Reach) -> _PairLook:
+    from mirror.driver import role_notes
     from mirror.recovery import canaries, drills, roles
     from mirror.recovery.journal import JournalReader
 
     journals, failures = [], []
+    noted = role_notes.RoleNote()
     for alias in pair.members:
         try:
             journals.append(JournalReader(reach(alias)).read(wait=False))
+            noted = max(noted, role_notes.read(pair, [reach(alias)]))
         except ClusterError as error:
             failures.append(f"pair {pair.name}: {error}")
     entries = roles.merged(*journals, pair=pair.name)
+    if problem := role_notes.problem(pair, entries, noted):
+        failures.append(problem)
     if remark := roles.remark(entries, pair):
         complain(f"pair {pair.name}: {remark}")
     made = roles.owed(entries) if pair.fence == "acl" else None
+    if text := roles.pending_text(entries, pair):
+        complain(f"pair {pair.name}: {text}")
     both = [each for journal in journals for each in journal]
     return _PairLook(
         pair=pair,

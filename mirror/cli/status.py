@@ -16,6 +16,7 @@ from mirror.cli.output import (
     Form,
     Output,
     blank_line,
+    complain,
     document,
     milliseconds,
     moment,
@@ -193,6 +194,8 @@ def _show_pairs(pairs: list[dict[str, Any]]) -> None:
                 for p in pairs
             ),
         )
+    for pair in pairs:
+        complain(*filter(None, (pair.get("problem"), pair.get("pending"))))
 
 
 def _flow_row(flow: dict[str, Any]) -> tuple[object, ...]:

@@ -126,7 +126,19 @@ def failover(
     abort: Abort = False,
     force: Annotated[
         bool,
-        typer.Option("--force", help="Although A answers: do not ask it anything."),
+        typer.Option(
+            "--force",
+            help="Although A answers: do not ask it anything. With --abort: B is lost "
+            "for good, A is active.",
+        ),
+    ] = False,
+    role_only: Annotated[
+        bool,
+        typer.Option(
+            "--role-only",
+            help="B is active in fact, and journals that have lost entries do not say "
+            "so: only note that.",
+        ),
     ] = False,
     step_timeout: StepTimeout = 60.0,
     dry_run: DryRun = False,
@@ -143,6 +155,9 @@ def failover(
     If A answers, this is a switch, which loses nothing: --force does it all the same.
     Whatever stops the command, the same command goes on where it was.
 
+    If a journal has lost entries, the pair stops, and `mirror pair` says so. Then
+    --role-only says that B is the active cluster: it changes nothing but the role.
+
     \b
     Examples:
       mirror failover 'A->B' -c mirror.yaml --dry-run
@@ -151,6 +166,7 @@ def failover(
     asked = _Asked(
         kind=Kind.FAILOVER, flow=flow, config=config, abort=abort, dry_run=dry_run,
         yes=yes, output=output, step_timeout=step_timeout, force=force,
+        role_only=role_only,
     )  # fmt: skip
     _run(asked)
 
@@ -213,6 +229,7 @@ class _Asked:
     output: Form
     step_timeout: float
     force: bool = False
+    role_only: bool = False
     abort_transactions: bool = False
     failback: bool = False
     """Whether to look first what the cluster is like to which it goes."""
@@ -221,14 +238,13 @@ class _Asked:
     @property
     def spares_source(self) -> bool:
         """Whether the source is not asked, although it may answer."""
-        return self.force and self.kind is Kind.FAILOVER
+        return self.force and self.kind is Kind.FAILOVER and not self.abort
 
 
 @progress.reading_once()
 def _run(asked: _Asked) -> None:
     quicken()
-    if asked.force and asked.kind is Kind.SWITCH and not asked.abort:
-        raise typer.BadParameter("a switch has it with --abort", param_hint="--force")
+    _require_together(asked)
     chosen = read_config(asked.config)
     ends, scope = scoped_flow(asked.flow)
     given = flow_of(chosen, ends)
@@ -270,7 +286,9 @@ class _Work:
             return
         lines = StepLines(asked.output, {s: n for n, s in enumerate(roles.STEPS, 1)})
         stage = self._stage(met, lines, reach)
-        if asked.abort:
+        if asked.role_only:
+            self._declare(met, lines)
+        elif asked.abort:
             self._abort(met, stage, STEPS, lines)
         else:
             self._forward(met, stage, STEPS, lines)
@@ -301,22 +319,44 @@ class _Work:
     def _abort(
         self, met: _Met, stage: Stage, steps: Mapping[str, Step], lines: StepLines
     ) -> None:
+        from mirror.recovery import roles
         from mirror.switching import procedure
 
-        asked = self.asked
-        target = stage.target_or_none
-        lost = asked.force and asked.kind is Kind.SWITCH and target is None
-        answers = lost or target is not None
-        run = procedure.require_undoable(met.known.run, self.pair.name, answers=answers)
+        asked, known = self.asked, met.known
+        lost = asked.force and stage.target_or_none is None
+        if known.run is not None:
+            answers = lost or stage.target_or_none is not None
+            procedure.require_undoable(known.run, known.role, answers=answers)
         if asked.dry_run:
-            show_undo(procedure.undoing(run), lines)
+            runs = reversed(roles.to_undo(known.entries, self.pair))
+            names = dict.fromkeys(step for run in runs for step in run.left)
+            show_undo([*names], lines)
             return
         operator = self._operate(met)
         self._ask("Undo")
         done = operator.abort(steps, stage, self._terms(lines), target_lost=lost)
-        complain(*(f"{step} undone: {text}" for step, text in done))
+        complain(*(f"{step} {text}" for step, text in done))
         if operator.left:
             complain(operator.left)
+
+    def _declare(self, met: _Met, lines: StepLines) -> None:
+        """Note the role, and do what follows from it on clusters that answer.
+
+        Raises:
+            MirrorError: the journals lack nothing, or a cluster refuses.
+        """
+        name, active = self.pair.name, self.given.target
+        operator = self._operate(met, declares=True)
+        if not operator.due:
+            raise MirrorError(
+                f"the journals of {name} lack nothing: {operator.role.active} is the "
+                f"active cluster. To make {active} active, leave out --role-only"
+            )
+        question = f"Note that {active} is the active cluster of {name}?"
+        agreed(question, yes=self.asked.yes)
+        operator.declare(self._terms(lines))
+        complain(f"{active} is the active cluster of {name} now")
+        self._settle(operator, met)
 
     def _forward(
         self, met: _Met, stage: Stage, steps: Mapping[str, Step], lines: StepLines
@@ -347,7 +387,7 @@ class _Work:
         elif asked.output is Form.TABLE:
             show_end(operator, lines)
 
-    def _operate(self, met: _Met) -> Operator:
+    def _operate(self, met: _Met, *, declares: bool = False) -> Operator:
         from mirror.switching.runner import Operator
 
         source, target = self.given.source, self.given.target
@@ -357,6 +397,7 @@ class _Work:
                 self.asked.kind,
                 (source, met.clusters.get(source)),
                 (target, met.clusters.get(target)),
+                declares=declares,
             )
         return self.operator
 
@@ -378,8 +419,9 @@ class _Work:
 
         asked = self.asked
         changes = asked.kind is Kind.SWITCH and not (asked.abort or asked.dry_run)
-        pending = roles.owed(met.known.entries)
-        if changes and self.pair.fence == "acl" and (pending or asked.yes):
+        acl = self.pair.fence == "acl"
+        pending = roles.owed(met.known.entries) if acl else None
+        if changes and (pending or asked.yes):
             if pending:
                 agreed(f"Fence producers on {pending.source} now?", yes=asked.yes)
             self._settle(self._operate(met), met)
@@ -425,6 +467,15 @@ def _require_selection(stage: Stage) -> None:
         complain(*whole.require_selection(stage))
 
 
+def _require_together(asked: _Asked) -> None:
+    if asked.force and asked.kind is Kind.SWITCH and not asked.abort:
+        raise typer.BadParameter("a switch has it with --abort", param_hint="--force")
+    if asked.role_only and (asked.abort or asked.dry_run or asked.force):
+        raise typer.BadParameter(
+            "it goes without --abort, --dry-run and --force", param_hint="--role-only"
+        )
+
+
 def _as_it_is(
     config: MirrorConfig, flow: FlowConfig, source: Cluster | None, reach: Reach
 ) -> MirrorConfig:
@@ -445,15 +496,13 @@ def _settle(
     clusters: Sequence[Cluster],
     entries: Callable[[], Sequence[Entry]],
 ) -> None:
-    """Lay the fence that is pending since an earlier failover.
+    """Lay the fence that an earlier failover owes, and undo what is pending.
 
     Raises:
         MirrorError: that cannot be done.
     """
     from mirror.switching import owed
 
-    if pair.fence != "acl":
-        return
     for cluster in clusters:
         if owed.settle_fence(config, pair, cluster, entries, by=operator_name()):
             complain(f"producers are fenced on {cluster.alias} now: that was pending")
@@ -500,6 +549,7 @@ def _meet(
     Raises:
         MirrorError: the command is refused, or too few clusters answer.
     """
+    from mirror.driver import role_notes
     from mirror.switching import answers
 
     clusters: dict[str, Cluster] = {}
@@ -525,6 +575,8 @@ def _meet(
             with patience.until(time.monotonic() + asked.step_timeout):
                 journals[alias] = JournalReader(clusters[alias]).read(wait=False)
     known = answers.known(pair, journals)
+    if not asked.role_only:
+        role_notes.require(pair, known.entries, clusters.values())
     nothing = _answer(asked, flow, known, clusters, why)
     return _Met(clusters=clusters, known=known, nothing=nothing)
 
@@ -538,8 +590,10 @@ def _decided(
     """Whether there is nothing to do, whatever further journals say."""
     from mirror.switching import answers
 
+    if asked.abort or asked.role_only:
+        return False
     known = answers.known(pair, journals)
-    return known.decides and known.role.active == flow.target and not asked.abort
+    return known.decides and known.role.active == flow.target
 
 
 def _answer(
@@ -553,6 +607,9 @@ def _answer(
     from mirror.switching import answers
 
     source, target = flow.source, flow.target
+    if asked.role_only:
+        complain(*why.values())
+        return ""
     asks = answers.Asks.FAILBACK if asked.failback else answers.Asks(asked.kind.lower())
     try:
         if asked.abort:

@@ -37,6 +37,7 @@ from mirror.cli.output import (
 from mirror.cli.tail_output import FORMAT_VERSION, show_tail
 from mirror.clusters.reach import Reach
 from mirror.config.section_names import scoped_flow
+from mirror.driver import role_notes
 from mirror.errors import FencedError
 from mirror.proving.of_flow import terms_of
 from mirror.proving.scope import Scope
@@ -272,6 +273,7 @@ def _opened(path: Path, name: str) -> Iterator[_Opened]:
         known = answers.known(
             pair, {each.alias: JournalReader(each).read() for each in (source, target)}
         )
+        role_notes.require(pair, known.entries, (source, target))
         answers.answer(answers.Asks.TAIL, flow.source, flow.target, known)
         complain(*selection.require(config, flow.name, pair, (source, target)))
         made = _Opened(

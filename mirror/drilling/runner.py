@@ -24,6 +24,7 @@ from mirror.drilling import (
 )
 from mirror.drilling.findings import Drill, DrillFinding, FindingLevel, in_order
 from mirror.drilling.looked import look
+from mirror.driver import role_notes
 from mirror.errors import AuthorizationError, FenceError, MirrorError
 from mirror.metadata import comparing
 from mirror.metadata.portrait import ACLS
@@ -31,7 +32,7 @@ from mirror.metadata.sides import Live
 from mirror.offsets import progress
 from mirror.recovery import access, ends, proofs, roles
 from mirror.recovery.looking import Looking
-from mirror.switching import answers, fences, procedure, whole
+from mirror.switching import answers, fences, whole
 from mirror.switching.fencing import KnownGrants
 from mirror.switching.steps import assess
 from mirror.tails.unsettled import unsettled
@@ -122,6 +123,7 @@ def _role(stage: Stage, entries: Sequence[Entry]) -> Iterator[DrillFinding]:
         raise MirrorError(
             f"flow {flow.name} never ran: cluster {flow.target} has no topic {name}"
         )
+    role_notes.require(stage.pair, entries, (stage.source, stage.target))
     unselected = whole.require_selection(stage)
     for text in unselected:
         yield DrillFinding(
@@ -136,7 +138,7 @@ def _role(stage: Stage, entries: Sequence[Entry]) -> Iterator[DrillFinding]:
             subject=f"pair {stage.pair.name}",
             reason=f"a run is open: {run.text}",
             cure="finish it, or undo it with --abort",
-            command=f"mirror {run.first.kind.lower()} '{procedure.way(run.first)}'",
+            command=f"mirror {run.first.kind.lower()} '{roles.way(run.first)}'",
         )
     elif owed := roles.owed(entries):
         yield DrillFinding(

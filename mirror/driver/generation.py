@@ -2,8 +2,9 @@
 
 Main type: `Generation`, JSON in the progress topic (`offsets.progress`). `ownership`
 writes it, and explains what it is for. It also remembers which cluster the flow copies
-from, and which ones it copied from before that was rebuilt. Releases ignore fields that
-they do not know, and take a missing one for its default.
+from, which ones it copied from before that was rebuilt, and the epochs of pairs
+(`role_notes`). Releases ignore fields that they do not know, and take a missing one for
+its default.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from mirror.errors import MALFORMED, ClusterError
 from mirror.offsets import progress
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from mirror.clusters.wire.produce import EncodedBatch
 
 
@@ -46,6 +49,9 @@ class Generation:
     """The instance whose run it is, host:process; empty if a command wrote it."""
     group: str = ""
     """The group of instances that it belongs to; empty if to none."""
+    roles: Mapping[str, int] = field(default_factory=dict)
+    """By pair of the flow's clusters: the newest epoch of its journals that any run or
+    command knew. Journals that know only older ones have lost entries."""
 
     @property
     def source_ids(self) -> tuple[str, ...]:
@@ -77,9 +83,18 @@ class Generation:
                 epoch=fields.get("epoch", 0),
                 by=fields.get("by", ""),
                 group=fields.get("group", ""),
+                roles={
+                    str(pair): int(epoch)
+                    for pair, epoch in fields.get("roles", {}).items()
+                },
             )
         except MALFORMED as error:
             raise progress.damaged(error) from error
+
+    def knowing(self, roles: Mapping[str, int]) -> Generation:
+        """The same generation, with these epochs of pairs where they are newer."""
+        known = {each: max(e, self.roles.get(each, 0)) for each, e in roles.items()}
+        return replace(self, roles={**self.roles, **known})
 
     def moved(self, source_id: str) -> Generation:
         """The next one, with another cluster as the source."""

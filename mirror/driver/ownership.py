@@ -11,6 +11,7 @@ which they take over before they read: of two drivers, only the later one can wr
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from mirror.batches import records
@@ -60,7 +61,8 @@ def take_ownership(  # noqa: PLR0913  all that a run begins with
     flow: FlowConfig, source: Cluster, target: Cluster, *, slots: int,
     partitions: Mapping[TopicPartition, str],
     begins: Mapping[TopicPartition, Position] | None = None,
-    epoch: int | None = None, instance: Instance | None = None,
+    epoch: int | None = None, roles: Mapping[str, int] = MappingProxyType({}),
+    instance: Instance | None = None,
 ) -> Owned:  # fmt: skip
     """Begin a generation; from now on only this run writes for the flow. `instance`:
     the service's; None for a command.
@@ -69,11 +71,13 @@ def take_ownership(  # noqa: PLR0913  all that a run begins with
     `start` at the earliest offset, its very first run writes down here where they
     begin, before anything is copied. `begins`: where they were to begin, if that was
     settled earlier; others came later, and begin at their first record. `epoch`: if
-    a pair feeds the target, the last role that this driver knows of.
+    a pair feeds the target, the last role that this driver knows of. `roles`: the
+    newest epochs that it knows of pairs of the flow's clusters; they are noted.
 
     Raises:
         FencedError: another run started meanwhile.
-        OutdatedRoleError: the flow rests since a later role; nothing changed.
+        OutdatedRoleError: the flow rests since a later role, or a run knew a later
+            epoch of a pair; nothing changed.
         ClusterChangedError: earlier runs copied from another cluster; nothing changed.
         DividedError: another service copies the same; nothing changed.
     """
@@ -85,6 +89,7 @@ def take_ownership(  # noqa: PLR0913  all that a run begins with
         begun=flow.start == "earliest",
         copies_from=source.cluster_id,
         epoch=epoch,
+        roles=roles,
         instance=instance,
         partitions=partitions,
     )
@@ -183,16 +188,21 @@ def _moved(
     return positions, None
 
 
-def take_over(flow: FlowConfig, target: Cluster) -> Producer:
+def take_over(
+    flow: FlowConfig,
+    target: Cluster,
+    *,
+    roles: Mapping[str, int] = MappingProxyType({}),
+) -> Producer:
     """Fence a running service, whose flow restarts by itself, and return the owner to
-    write with, until a driver takes over.
+    write with, until a driver takes over. `roles` as for `take_ownership`.
 
     Raises:
-        FencedError: a run of the flow started meanwhile.
+        FencedError: a run of the flow started meanwhile, or knew a later epoch.
         ClusterError: the target does not answer, or refuses.
     """
     make_topics(flow, target)
-    made, owner, _ = _fence(flow, target, slots=1)
+    made, owner, _ = _fence(flow, target, slots=1, roles=roles)
     assert owner is not None, "without exactly-once nothing is fenced"
     _still_ours(flow, target, made)
     return owner
@@ -256,6 +266,7 @@ def _fence(  # noqa: PLR0913  all that a run begins with
     begun: bool = False,
     copies_from: str = "",
     epoch: int | None = None,
+    roles: Mapping[str, int] = MappingProxyType({}),
     instance: Instance | None = None,
     partitions: Iterable[TopicPartition] = (),
 ) -> tuple[Generation, Producer | None, Mapping[int, str]]:
@@ -264,7 +275,8 @@ def _fence(  # noqa: PLR0913  all that a run begins with
     Returns the generation, the owner to write with, and the producer ids of slots that
     are fenced, with their transactional ids; without exactly-once there is no owner,
     and nothing is fenced. `copies_from` is the source's cluster id, which must be the
-    same as in earlier runs; of a later role than `epoch` there may be no note. In the
+    same as in earlier runs; of a later role than `epoch`, or than `roles` have of their
+    pairs, there may be no note. In the
     copies of these source `partitions` something may be open, even without progress.
     """
     owner, topic = None, progress.topic_name(flow.source)
@@ -291,6 +303,14 @@ def _fence(  # noqa: PLR0913  all that a run begins with
             f"which this service does not know of yet (epoch {epoch})",
             epoch=committed.epoch,
         )
+    for pair, known_epoch in roles.items():
+        if (later := committed.roles.get(pair, 0)) > known_epoch:
+            raise OutdatedRoleError(
+                f"flow {flow.name}: its progress has epoch {later} of pair {pair}, and "
+                f"the journals have {known_epoch}",
+                epoch=later,
+                pair=pair,
+            )
     made = replace(
         committed,
         id=new_id(),
@@ -300,7 +320,7 @@ def _fence(  # noqa: PLR0913  all that a run begins with
         begun=begun or committed.begun,
         by="" if instance is None else instance.by,
         group="" if instance is None else instance.group,
-    )
+    ).knowing(roles)
     _write(target, {topic: [made.encoded()]}, owner)
     copied = {*known.positions, *(partitions if known.generation else ())}
     return made, owner, fence_slots(flow, target, made, owner, copied)

@@ -11,6 +11,8 @@ import time
 from typing import TYPE_CHECKING, Self
 
 from mirror.config import feeding
+from mirror.driver import role_notes
+from mirror.driver.role_notes import RoleNote
 from mirror.log import LogThrottle
 from mirror.recovery import canaries, drills, roles
 from mirror.recovery.journal import Kind
@@ -39,6 +41,9 @@ class PairMember:
     """What one cluster's journal says."""
 
     entries: tuple[Entry, ...] = ()
+    """All that it has ever said here: nothing is deleted there on purpose."""
+    there: tuple[Entry, ...] = ()
+    """What it said at the last look."""
     read_at: float = 0.0
     read_monotonic: float = 0.0
     error: str = ""
@@ -51,6 +56,9 @@ class KnownPair:
 
     entries: tuple[Entry, ...]
     role: Role
+    """Not known, with epoch 0, while there is a problem."""
+    problem: str
+    """Why the journals do not tell it: they have lost entries. Empty if they do."""
     switched: bool
     """Whether the role comes from a planned switch."""
     run: Run | None
@@ -65,10 +73,16 @@ class KnownPair:
     """The active cluster by each member's own journal; empty if it has no role."""
 
     @classmethod
-    def of(cls, pair: PairConfig, journals: Mapping[str, tuple[Entry, ...]]) -> Self:
-        """`journals`: by the alias of a cluster."""
+    def of(
+        cls,
+        pair: PairConfig,
+        journals: Mapping[str, tuple[Entry, ...]],
+        noted: RoleNote | None = None,
+    ) -> Self:
+        """`journals`: by the alias of a cluster; `noted`: what flows know of them."""
         entries = roles.merged(*journals.values(), pair=pair.name)
         role = roles.role(entries, pair)
+        problem = role_notes.problem(pair, entries, noted or RoleNote())
         both = [each for journal in journals.values() for each in journal]
         drilled = tuple(
             each for each in drills.read(both, pair.name) if each.source == role.active
@@ -79,12 +93,16 @@ class KnownPair:
         made = roles.newest_role(entries)
         return cls(
             entries=entries,
-            role=role,
+            role=replace(role, epoch=0) if problem else role,
+            problem=problem,
             switched=made is not None and made.kind is Kind.SWITCH,
             run=run,
             drilled=drilled,
             block=next((each for each in blocks if each is not None), None),
-            active={alias: _active(pair, each) for alias, each in journals.items()},
+            active={
+                alias: "" if problem else _active(pair, each)
+                for alias, each in journals.items()
+            },
             status=PairStatus(
                 name=pair.name,
                 active=role.active,
@@ -92,9 +110,11 @@ class KnownPair:
                 since=role.since,
                 run=run.text if run is not None else "",
                 remark=roles.remark(entries, pair),
+                problem=problem,
                 step=run.step if run is not None else 0,
                 feeds=tuple(feeding.flows_from(pair, role.active)),
                 fence_owed=owed.source if owed is not None else "",
+                pending=roles.pending_text(entries, pair),
                 runs=tuple(
                     RunStatus(
                         name=each.name,

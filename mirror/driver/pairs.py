@@ -18,8 +18,9 @@ import structlog
 from mirror import retry
 from mirror.clusters.cluster import Cluster
 from mirror.config import feeding, scopes
-from mirror.driver import readiness
+from mirror.driver import readiness, role_notes
 from mirror.driver.pair_status import KnownPair, PairMember, status_of
+from mirror.driver.role_notes import RoleNote
 from mirror.errors import MirrorError
 from mirror.host import process_name
 from mirror.recovery import beginnings, journal, roles
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
     from mirror.config.pair_settings import PairConfig
     from mirror.config.schema import FlowConfig, MirrorConfig
+    from mirror.errors import OutdatedRoleError
     from mirror.offsets.progress import Position
     from mirror.recovery.drills import KeptDrill
     from mirror.recovery.journal import Entry
@@ -76,6 +78,8 @@ class PairFollower:
             for pair in self._pairs.values()
             for alias in pair.members
         }
+        self._noted: dict[str, RoleNote] = {}
+        """What flows know of pairs, by their names."""
         self._known = {
             each.name: KnownPair.of(each, {}) for each in self._pairs.values()
         }
@@ -119,7 +123,8 @@ class PairFollower:
                 return None
             if pairs[0].scope is None:
                 return self._may_copy(pairs[0], source, target)
-            if not all(self._known[pair.name].role.epoch for pair in pairs):
+            known = [self._known[pair.name] for pair in pairs]
+            if not all(each.role.epoch or each.problem for each in known):
                 return None
             # While one fails over, no service may come back and write for the flow.
             return not any(self._fails_over(pair, source) for pair in pairs)
@@ -152,6 +157,31 @@ class PairFollower:
         active = known.role.active == source
         return None if may and active and not self._members[source].read_at else may
 
+    def epochs(self, source: str, target: str) -> Mapping[str, int]:
+        """The newest epochs that the journals have, by pair of these clusters. Of pairs
+        with names those that have lost entries are missing: the flow leaves them alone.
+        """
+        with self._lock:
+            return {
+                pair.name: roles.newest_epoch(self._known[pair.name].entries)
+                for pair in self._pairs_of(source, target)
+                if pair.scope is None or not self._known[pair.name].problem
+            }
+
+    def outdated(self, source: str, target: str, error: OutdatedRoleError) -> None:
+        """A run of the flow found that the role it knows is not the last one."""
+        if not error.pair:
+            self.rests(source, target, error.epoch)
+            return
+        flow = f"{source}->{target}"
+        self._note(RoleNote(epoch=error.epoch, flow=flow, cluster=target), error.pair)
+
+    def _note(self, noted: RoleNote, name: str) -> None:
+        with self._lock:
+            self._noted[name] = max(noted, self._noted.get(name, noted))
+            self._work_out(self._pairs[name])
+        self._changed()
+
     def rests(self, source: str, target: str, epoch: int) -> None:
         """Another flow feeds the target instead of this one since this role."""
         with self._lock:
@@ -183,10 +213,15 @@ class PairFollower:
         return run.first.kind is Kind.FAILOVER and run.first.source == source
 
     def trouble(self, source: str, target: str) -> str:
-        """Why a journal cannot be read, first the target's; empty if both can be."""
+        """Why a journal cannot be read, first the target's, or has lost entries; empty
+        if nothing is wrong.
+        """
         with self._lock:
+            pairs = (*self._pairs_of(source, target), self._feeding(source, target))
             members = (self._members.get(alias) for alias in (target, source))
-            return next((each.error for each in members if each and each.error), "")
+            errors = [each.error for each in members if each is not None]
+            errors += [self._known[each.name].problem for each in pairs if each]
+            return next(filter(None, errors), "")
 
     def holds(self, source: str, target: str) -> bool:
         """Whether a switch or failover of these clusters is under way."""
@@ -300,7 +335,10 @@ class PairFollower:
                 try:
                     if not cluster.cluster_id:
                         cluster.connect()
-                    self._took(alias, reader.read(wait=False, seconds=0.0))
+                    there = reader.read(wait=False, seconds=0.0)
+                    if not member.read_at:
+                        self._look_at_notes(alias, cluster)
+                    self._took(alias, there)
                     self._complete(alias, cluster)
                     pause = _PAUSE_SECONDS
                     member.throttle.clear()
@@ -316,19 +354,42 @@ class PairFollower:
         finally:
             cluster.close()
 
-    def _took(self, alias: str, entries: tuple[Entry, ...]) -> None:
+    def _took(self, alias: str, there: tuple[Entry, ...]) -> None:
         with self._lock:
             member = self._members[alias]
-            changed = entries != member.entries or not member.read_at
-            member.entries, member.error = entries, ""
+            changed = there != member.there or not member.read_at
+            # What is gone was lost: no known role gives way to an older one.
+            member.entries = (*there, *journal.missing(member.entries, there))
+            member.there, member.error = there, ""
             member.read_at, member.read_monotonic = time.time(), time.monotonic()
             for pair in self._pairs.values() if changed else ():
                 if alias in pair.members:
-                    journals = {e: self._members[e].entries for e in pair.members}
-                    self._known[pair.name] = KnownPair.of(pair, journals)
+                    self._work_out(pair)
                     self._unlike.update(pair.members)
         if changed:
             self._changed()
+
+    def _work_out(self, pair: PairConfig) -> None:
+        journals = {each: self._members[each].entries for each in pair.members}
+        noted = self._noted.get(pair.name)
+        self._known[pair.name] = KnownPair.of(pair, journals, noted)
+
+    def _look_at_notes(self, alias: str, cluster: Cluster) -> None:
+        """Before the journal is believed at first: what flows into this cluster know.
+
+        Raises:
+            MirrorError: it does not answer now.
+        """
+        for pair in self._pairs.values():
+            if alias not in pair.members:
+                continue
+            try:
+                self._note(role_notes.read(pair, [cluster]), pair.name)
+            except MirrorError as error:
+                if error.retriable:
+                    raise
+                # The flow itself says what is wrong there, and copies nothing.
+                log.warning("progress cannot be read", pair=pair.name, error=str(error))
 
     def _failed(self, member: PairMember, error: str) -> None:
         with self._lock:
@@ -356,13 +417,13 @@ class PairFollower:
 
     def _missing(self, pair: PairConfig, alias: str) -> tuple[Entry, ...]:
         with self._lock:
-            known, there = self._known[pair.name], self._members[alias].entries
-            read = [self._members[each].read_at for each in pair.members]
-        if not all(read):
-            return ()
+            known, there = self._known[pair.name], self._members[alias].there
+            read = all(self._members[each].read_at for each in pair.members)
         entries, run = known.entries, known.run
-        if not entries and alias == roles.first_member(pair):
-            return roles.first_role(pair, at=time.time(), by=self._by)
+        if not entries:
+            decides = read and not known.problem and alias == roles.first_member(pair)
+            made = roles.first_role(pair, at=time.time(), by=self._by)
+            return made if decides else ()
         if run is not None and run.first.kind is Kind.SWITCH and not run.moved:
             # Its operator writes both journals, and may still undo it.
             entries = tuple(each for each in entries if each.run != run.first.run)

@@ -42,7 +42,9 @@ _TAIL_SECONDS = 30.0
 
 
 class SettleFence(Protocol):
-    """Lays the fence that a cluster owes, and lifts one that must not be there."""
+    """Lays the fence that a cluster owes, lifts one that must not be there, and undoes
+    what is pending.
+    """
 
     def __call__(
         self,
@@ -176,8 +178,8 @@ class _Member:
         entries = self._follower.entries(self._pair)
         other = self._pair.other_than(role.active)
         leads = self._leads(f"{other}->{role.active}")
-        acts = self._pair.fence == "acl" and leads
-        made = roles.owed(entries) if acts and self._laid != role.epoch else None
+        owes = self._pair.fence == "acl" and leads and self._laid != role.epoch
+        made = roles.owed(entries) if owes else None
         now = time.monotonic()
         if not (
             (made is not None and made.source == self._alias)
@@ -187,7 +189,7 @@ class _Member:
         self._looked_at = now
         if not cluster.cluster_id:
             cluster.connect()
-        if acts:
+        if leads:
             self._settle_here(cluster, role.epoch)
         writes = tail = None
         if rests := self._alias == other and not self._pair.both_ways:

@@ -172,7 +172,7 @@ class Supervisor:
         try:
             again = flow.run(preferred=self.preferred, most_slots=self._most_slots)
         except OutdatedRoleError as error:
-            self._pairs.rests(flow.config.source, flow.config.target, error.epoch)
+            self._pairs.outdated(flow.config.source, flow.config.target, error)
             return ""
         except MirrorError as error:
             return str(error)

@@ -59,6 +59,7 @@ class Beginning:
             for partition in range(topic.partitions)
         }
         begins = self._pairs.begins(flow.source, flow.target)
+        roles = self._pairs.epochs(flow.source, flow.target)
 
         def take() -> Owned:
             return take_ownership(
@@ -67,6 +68,7 @@ class Beginning:
                 partitions=partitions,
                 begins=begins,
                 epoch=epoch,
+                roles=roles,
                 instance=self._instance,
             )
 

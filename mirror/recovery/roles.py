@@ -87,6 +87,22 @@ class Run:
         return all(entry.step != END for entry in self.entries)
 
     @property
+    def gave_way(self) -> bool:
+        """Whether it ended where another run took its place, which undoes it as well,
+        if that is given up.
+        """
+        return any(e.step == END and INSTEAD in e.details for e in self.entries)
+
+    @property
+    def left(self) -> tuple[str, ...]:
+        """The steps that were begun and are not undone, the last one first."""
+        return tuple(
+            step
+            for step in reversed(STEPS)
+            if self.state(step) not in {None, StepState.UNDONE}
+        )
+
+    @property
     def moved(self) -> bool:
         """Whether it has made the other cluster active: one journal is enough, and
         nothing that was noted later takes it back.
@@ -185,6 +201,13 @@ def newest_role(entries: Sequence[Entry]) -> Entry | None:
     return max(made, key=lambda entry: entry.epoch, default=None)
 
 
+def newest_epoch(entries: Iterable[Entry]) -> int:
+    """The highest of any run of these entries of a pair, also of one that was undone; 0
+    without any.
+    """
+    return max((entry.epoch for entry in entries), default=0)
+
+
 def leaves_tail(entries: Sequence[Entry], alias: str) -> bool:
     """Whether a cluster may have records that were not copied: only if the pair's role
     is that of a failover out of it.
@@ -237,17 +260,73 @@ def open_run(entries: Sequence[Entry]) -> Run | None:
     return next((run for run in reversed(runs(entries)) if run.open), None)
 
 
-def replaced(entries: Sequence[Entry]) -> set[str]:
-    """The ids of switches that ended where a failover began, since the pair last
-    changed its role.
+def to_undo(entries: Sequence[Entry], pair: PairConfig) -> tuple[Run, ...]:
+    """The runs away from the active cluster whose steps are to be undone if the open
+    one is given up, oldest first: the open one, those whose place it took, and those
+    that were given up while a cluster did not answer. None is from before the cluster
+    was last left.
     """
-    made = newest_role(entries)
-    return {
-        each.run
-        for each in entries
-        if each.step == END and each.state is StepState.UNDONE
-        if INSTEAD in each.details and (made is None or each.epoch > made.epoch)
-    }
+    active, last = role(entries, pair).active, open_run(entries)
+    run = None if last is None else last.first.run
+    moves = (e for e in entries if _makes_active(e) and e.run != run)
+    left_at = max((e.epoch for e in moves if e.source == active), default=0)
+    found: list[Run] = []
+    for each in runs(entries):
+        first = each.first
+        if first.kind not in {Kind.SWITCH, Kind.FAILOVER}:
+            continue
+        if first.source != active or first.epoch <= left_at:
+            continue
+        found.append(each)
+        if not (each.open or each.gave_way or any(one.left for one in found)):
+            found = []
+    return tuple(found)
+
+
+def pending(entries: Sequence[Entry], pair: PairConfig) -> tuple[Run, ...]:
+    """Runs that were given up, and have steps which are not undone as the cluster did
+    not answer; none while a run is open, which undoes them itself.
+    """
+    if open_run(entries) is not None:
+        return ()
+    return tuple(run for run in to_undo(entries, pair) if run.left)
+
+
+def pending_text(entries: Sequence[Entry], pair: PairConfig) -> str:
+    """The same for people; empty if there is none."""
+    found = pending(entries, pair)
+    if not found:
+        return ""
+    first = found[-1].first
+    steps = {step for run in found for step in run.left}
+    named = ", ".join(step for step in STEPS if step in steps)
+    verb = first.kind.lower()
+    return (
+        f"the {verb} {first.source}->{first.target} was given up while {first.source} "
+        f"did not answer: undoing {named} is pending until it does, and a service or "
+        f"`mirror {verb} '{way(first)}' --abort` does it"
+    )
+
+
+def undone(run: Run, step: str, *, at: float, by: str) -> Entry:
+    """What says that a pending step of a run that ended is undone now; the same entry
+    from every writer that knows the run as it is.
+    """
+    return replace(
+        run.last,
+        number=max(each.number for each in run.entries) + 1,
+        step=step,
+        state=StepState.UNDONE,
+        at=at,
+        by=by,
+        details={},
+    )
+
+
+def way(first: Entry) -> str:
+    """What a run moves, as commands take it: A->B, or A->B/orders."""
+    _, named, scope = first.pair.partition("/")
+    return f"{first.source}->{first.target}{named}{scope}"
 
 
 def owed(entries: Sequence[Entry]) -> Entry | None:

@@ -16,7 +16,7 @@ class MemberStatus:
     cluster: str
     """Its alias."""
     active: str = ""
-    """The active cluster; empty while the journal has no role."""
+    """The active cluster; empty while the journal has no role, or has lost it."""
     read_at: float = 0.0
     """When its journal was last read, epoch seconds; 0 for never."""
     read_monotonic: float = 0.0
@@ -108,7 +108,7 @@ class PairStatus:
     active: str
     """The active cluster's alias."""
     epoch: int
-    """How many roles the pair has had; 0 while only the configuration says it."""
+    """Grows with each role of the pair; 0 while only the configuration says it."""
     since: float
     """Since when it is active, epoch seconds; 0 if not known."""
     run: str = ""
@@ -123,6 +123,9 @@ class PairStatus:
     of the other one rest."""
     fence_owed: str = ""
     """The cluster that a failover left without a fence; empty if there is none."""
+    pending: str = ""
+    """What a switch or failover that was given up has left to undo, as a cluster did
+    not answer; empty if nothing."""
     passive: PassiveStatus = PassiveStatus()
     """What the last look at the passive cluster found."""
     runs: tuple[RunStatus, ...] = ()
@@ -135,5 +138,8 @@ class PairStatus:
     """The last one; null if there was none."""
     remark: str = ""
     """What is odd about its role, such as a configuration that says another."""
+    problem: str = ""
+    """Why it is not known which cluster is active, and what to type: the journals have
+    lost entries. Empty if it is known."""
     members: tuple[MemberStatus, ...] = ()
     """Both clusters, each by its own journal."""

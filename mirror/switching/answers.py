@@ -177,6 +177,8 @@ def undo_answer(kind: Kind, source: str, target: str, known: Known) -> str:
     if known.run is not None:
         procedure.is_due(kind, source, target, role=known.role, run=known.run)
         return ""
+    if roles.pending(known.entries, known.pair):
+        return ""
     unread = " and ".join(known.unread)
     where = f" in the journal that answers, without that of {unread}" if unread else ""
     text = f"no run of {known.pair.name} is open{where}"
@@ -250,7 +252,7 @@ def _how_far(run: Run, *, began: bool, undoes: bool) -> str:
     step = run.last.step
     undoing = not run.moved and (undoes or run.last.state is not StepState.BEGUN)
     if undoing and began:
-        step = next(iter(procedure.undoing(run)), step)
+        step = next(iter(run.left), step)
     where = f"step {roles.STEPS.index(step) + 1} ({step})"
     if not began:
         return f"interrupted; {_name(run.first)} is open still, at {where}"
@@ -274,4 +276,4 @@ def _effects(run: Run, pair: PairConfig, at: float) -> str:
 
 def _name(entry: Entry) -> str:
     """A run, for people."""
-    return f"{entry.kind.lower()} {procedure.way(entry)} {entry.run[:8]}"
+    return f"{entry.kind.lower()} {roles.way(entry)} {entry.run[:8]}"

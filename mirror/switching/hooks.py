@@ -8,7 +8,7 @@ machine. What a hook says is not believed: the steps look at its effect.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 import time
 from typing import TYPE_CHECKING
 
@@ -125,9 +125,16 @@ def attempt(stage: Stage, hook: str) -> tuple[str, tuple[str, ...]]:
         return "", (str(error),)
 
 
-def put_right(notes: Mapping[str, Notes], source: str) -> str:
-    """After a run was undone: which hooks were called, empty if none was."""
-    called = [hook for hook, step in _STEPS.items() if hook in notes.get(step, {})]
+def put_right(runs: Iterable[Mapping[str, Notes]], source: str) -> str:
+    """After runs were undone, given their notes by step: which hooks were called, empty
+    if none was.
+    """
+    noted = [*runs]
+    called = [
+        hook
+        for hook, step in _STEPS.items()
+        if any(hook in notes.get(step, {}) for notes in noted)
+    ]
     if not called:
         return ""
     return (

@@ -1,8 +1,9 @@
-"""Lays the fence that a failover owes, once the cluster that was gone answers.
+"""Does what is pending on a cluster of a pair that was gone, once it answers.
 
-Main function: `settle_fence`, for one cluster of a pair: it lays what is owed there,
-notes it in the journal, and lifts a fence that somebody laid who had missed that the
-cluster is active again. It can be called again after any failure, on any machine.
+Main function: `settle_fence`, for one cluster of a pair. It lays the fence that a
+failover owes there, undoes what runs that were given up have changed there, and lifts a
+fence that somebody laid who had missed that the cluster is active again. Each is noted
+in the journal. It can be called again after any failure, on any machine.
 
 A cluster becomes active by an entry in its own journal, before any other. That journal
 is read right before a fence is laid and right after, so no old role decides.
@@ -10,16 +11,17 @@ is read right before a fence is laid and right after, so no old role decides.
 
 from __future__ import annotations
 
+from dataclasses import replace
 import time
 from typing import TYPE_CHECKING, Any
 
-from mirror.errors import MALFORMED, ClusterError
+from mirror.errors import MALFORMED, ClusterError, FencedError
 from mirror.metadata.acl_notes import AclNotes
 from mirror.recovery import journal, roles, selection
 from mirror.recovery.journal import Kind
 from mirror.switching import fences, fencing
 from mirror.switching.stage import Stage, both_flows
-from mirror.switching.steps import fence
+from mirror.switching.steps import STEPS, fence
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -28,7 +30,9 @@ if TYPE_CHECKING:
     from mirror.config.pair_settings import PairConfig
     from mirror.config.schema import MirrorConfig
     from mirror.recovery.journal import Entry
+    from mirror.recovery.roles import Run
 
+_UNDO_SECONDS = 30.0
 _STRAY_SECONDS = 2.0
 """A switch that begins meanwhile rarely lays its fence sooner; if so, it finds out that
 the fence is gone before the role moves."""
@@ -42,14 +46,19 @@ def settle_fence(
     *,
     by: str,
 ) -> bool:
-    """Lay the pair's fence if this cluster owes it, lift it if it must not be there;
-    returns whether it was laid. `entries`: those of the pair now, at least from this
-    cluster's journal; `by`: for the journal.
+    """Lay the pair's fence if this cluster owes it, lift it if it must not be there,
+    and undo what is pending; returns whether the fence was laid. `entries`: those of
+    the pair now, at least from this cluster's journal; `by`: for the journal.
 
     Raises:
         FenceError: ACLs cannot do it, or not now; call it again.
-        ClusterError: the cluster does not answer, or refuses; the same.
+        MirrorError: the cluster or its registry does not answer, or refuses; the same.
     """
+    for run in reversed(roles.pending(entries(), pair)):
+        if run.first.source == cluster.alias:
+            _undo(config, pair, cluster, entries, run, by=by)
+    if pair.fence != "acl":
+        return False
     before = entries()
     made = roles.owed(before)
     if made is None or made.source != cluster.alias:
@@ -100,6 +109,39 @@ def _lift_stray(
     is_active = roles.role(now, pair).active == cluster.alias
     if is_active and roles.open_run(now) is None:
         fences.lift(cluster, name, seconds=_STRAY_SECONDS)
+
+
+def _undo(
+    config: MirrorConfig,
+    pair: PairConfig,
+    cluster: Cluster,
+    entries: Callable[[], Sequence[Entry]],
+    run: Run,
+    *,
+    by: str,
+) -> None:
+    """What the steps of a run that was given up have changed on this cluster."""
+
+    def require_pending() -> None:
+        if run.first.run not in {e.first.run for e in roles.pending(entries(), pair)}:
+            raise FencedError(f"{cluster.alias}: another run of {pair.name} began")
+
+    stage = replace(
+        _stage(config, pair, cluster),
+        kind=run.first.kind,
+        run=run.first.run,
+        notes={step: run.details(step) for step in roles.STEPS},
+        hold=require_pending,
+        deadline=time.monotonic() + _UNDO_SECONDS,
+    )
+    for step in run.left:
+        if step == roles.ROLE:  # needs the other cluster, too
+            continue
+        require_pending()
+        STEPS[step].undo(stage)
+        noted = roles.undone(run, step, at=time.time(), by=by)
+        journal.copy(cluster, [noted])
+        run = replace(run, entries=(*run.entries, noted))
 
 
 def _stage(config: MirrorConfig, pair: PairConfig, cluster: Cluster) -> Stage:

@@ -1,8 +1,8 @@
 """The steps of a switch and of a failover, and what follows from a run's journal.
 
-Pure. Main functions: `left`, the steps that are to be done, and `undoing`, those to
-undo if the run is given up. Until the step `open` is done nothing has moved for good;
-from there on the only way is forward.
+Pure. Main functions: `left`, the steps that are to be done, and `require_undoable`,
+whether the run can be given up. Until the step `open` is done nothing has moved for
+good; from there on the only way is forward.
 """
 
 from __future__ import annotations
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from mirror.recovery.journal import Entry
     from mirror.recovery.roles import Role, Run
 
+ON_SOURCE = ("hold", "fence")
+"""Steps that change the cluster that is left."""
+
 
 def left(run: Run | None) -> tuple[str, ...]:
     """The steps that are not done, in order."""
@@ -29,44 +32,34 @@ def left(run: Run | None) -> tuple[str, ...]:
     return tuple(step for step in roles.STEPS if run.state(step) is not StepState.DONE)
 
 
-def undoing(run: Run) -> tuple[str, ...]:
-    """The steps to undo, the last one first.
+def require_undoable(run: Run, role: Role, *, answers: bool) -> None:
+    """Check that an open run can be given up. `answers`: whether its target does, or is
+    lost and never will.
 
     Raises:
-        MirrorError: the other cluster is active already.
+        MirrorError: the other cluster is active, or may be.
     """
-    if run.moved:
-        raise MirrorError(
-            f"{run.first.target} is active since {run.first.kind.lower()} {run.name}: "
-            f"finish it, then go back with `mirror switch '{way_back(run.first)}'`"
-        )
-    return tuple(
-        step
-        for step in reversed(roles.STEPS)
-        if run.state(step) not in {None, StepState.UNDONE}
-    )
-
-
-def require_undoable(run: Run | None, pair: str, *, answers: bool) -> Run:
-    """The run, if it can be undone. `answers`: whether its target does, or is lost and
-    never will.
-
-    Raises:
-        MirrorError: none is open, or the other cluster is active, or may be.
-    """
-    if run is None:
-        raise MirrorError(f"no run of {pair} is open")
-    undoing(run)
-    if answers or not may_have_moved(run):
-        return run
     first, kind = run.first, run.first.kind
-    way_out = ""
-    if kind is Kind.SWITCH:
-        way_out = f". If it is lost for good, --force makes {first.source} active"
+    if run.moved and not overruled(run, role):
+        raise MirrorError(
+            f"{first.target} is active since {kind.lower()} {run.name}: finish it, "
+            f"then go back with `mirror switch '{way_back(first)}'`"
+        )
+    if answers or not may_have_moved(run):
+        return
     raise MirrorError(
         f"{first.target} may be active since {kind.lower()} {run.name}, which only its "
-        "own journal tells, and it does not answer: try again once it does" + way_out
+        "own journal tells, and it does not answer: try again once it does. If it is "
+        f"lost for good, --force makes {first.source} active"
     )
+
+
+def overruled(run: Run, role: Role) -> bool:
+    """Whether the cluster that an open run leaves has become active again by a later
+    role, as the other one was lost: it can only be undone.
+    """
+    first = run.first
+    return role.active == first.source and role.epoch > first.epoch
 
 
 def may_have_moved(run: Run) -> bool:
@@ -128,10 +121,20 @@ def is_due(
     return True
 
 
+def is_overruled(run: Run) -> MirrorError:
+    """Why an open run cannot be finished."""
+    first = run.first
+    verb, name = first.kind.lower(), roles.way(first)
+    return MirrorError(
+        f"{first.source} has become active again since {verb} {name} {run.name} began: "
+        f"undo that with `mirror {verb} '{name}' --abort`"
+    )
+
+
 def is_open(run: Run) -> MirrorError:
     """Why nothing else can begin now."""
     first = run.first
-    what, name = first.kind.lower(), way(first)
+    what, name = first.kind.lower(), roles.way(first)
     command = f"mirror {what} '{name}'"
     undo = "" if run.moved else f", or undo it with `{command} --abort`"
     return MirrorError(
@@ -141,14 +144,8 @@ def is_open(run: Run) -> MirrorError:
 
 
 def way_back(first: Entry) -> str:
-    """The same for the way back."""
-    return way(replace(first, source=first.target, target=first.source))
-
-
-def way(first: Entry) -> str:
-    """What a run moves, as commands take it: A->B, or A->B/orders."""
-    _, named, scope = first.pair.partition("/")
-    return f"{first.source}->{first.target}{named}{scope}"
+    """What the way back from a run moves, as `roles.way`."""
+    return roles.way(replace(first, source=first.target, target=first.source))
 
 
 def gives_way(run: Run, kind: Kind, source: str) -> bool:

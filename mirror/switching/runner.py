@@ -19,13 +19,14 @@ from typing import TYPE_CHECKING
 import uuid
 
 from mirror import patience
+from mirror.driver import role_notes
 from mirror.errors import FencedError, MirrorError, UnreachableError
 from mirror.host import operator_name
 from mirror.policy.names import CANARY
 from mirror.recovery import both_journals, journal, roles
 from mirror.recovery.journal import Entry, JournalReader, JournalWriter, Kind, StepState
 from mirror.switching import hooks, procedure
-from mirror.switching.stage import Stage, StepError
+from mirror.switching.stage import NOTHING, Stage, StepError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -63,9 +64,11 @@ class Operator:
         kind: Kind,
         source: tuple[str, Cluster | None],
         target: tuple[str, Cluster | None],
+        *,
+        declares: bool = False,
     ) -> None:
         """Only looks. `source` and `target`: alias and cluster; no cluster if it does
-        not answer.
+        not answer. `declares`: it is only to `declare` that the target is active.
 
         Raises:
             MirrorError: this cannot be done now, or a cluster refuses.
@@ -79,8 +82,11 @@ class Operator:
         self._most_seconds = journal.PATIENCE_SECONDS  # for a note
         self.began = False
         """Whether this operator noted something, or was about to."""
+        self._undone: tuple[Run, ...] = ()
         self._undecided = False
         """Whether the target may be active: that was written, but not seen."""
+        self._declares = declares
+        self._role_note = role_notes.read(pair, self._clusters)
         self._readers = [JournalReader(each) for each in self._clusters]
         self._heed(*both_journals.read(self._readers))
 
@@ -92,7 +98,22 @@ class Operator:
         entries = roles.merged(*journals, pair=self._pair.name)
         self.role: Role = roles.role(entries, self._pair)
         self.run: Run | None = roles.open_run(entries)
-        self._epoch = max(self.role.epoch, roles.FIRST_EPOCH) + 1
+        self._older = tuple(
+            each
+            for each in roles.to_undo(entries, self._pair)
+            if self.run is None or each.first.run != self.run.first.run
+        )
+        """What is undone with the run: those whose place it took, and what is pending
+        since others were given up."""
+        # Of each run its own, so that a note of one tells whether the journals know it.
+        known = roles.newest_epoch(entries), self._role_note.epoch, roles.FIRST_EPOCH
+        self._epoch = max(known) + 1
+        problem = role_notes.problem(self._pair, entries, self._role_note)
+        if self._declares:
+            self.due = bool(problem)
+            return
+        if problem:
+            raise MirrorError(problem)
         self.due = procedure.is_due(
             self._kind, *self._ends, role=self.role, run=self.run
         )
@@ -130,12 +151,14 @@ class Operator:
         self._begin(terms)
         if not self.due:
             return
+        if self.run is not None and procedure.overruled(self.run, self.role):
+            raise procedure.is_overruled(self.run)
         if self.run is not None and procedure.gives_way(
             self.run, self._kind, self._ends[0]
         ):
             by = {roles.INSTEAD: str(self._kind)}
             self._note((roles.END, StepState.UNDONE, by))
-            self.run = None
+            self._older, self.run = (*self._older, self._require_run()), None
         left = (*procedure.left(self.run), roles.END)
         if left[0] == roles.END:
             self._note(_opening(roles.END))
@@ -165,7 +188,8 @@ class Operator:
         *,
         target_lost: bool = False,
     ) -> list[tuple[str, str]]:
-        """Undo what an open run has done; returns for each step what is so now.
+        """Undo what an open run has done, and what it replaced, or what is pending
+        since another one was given up; returns for each step what is so now.
 
         `target_lost`: the target does not answer, and never will.
 
@@ -173,13 +197,40 @@ class Operator:
             MirrorError: nothing can be undone, or a step could not be: try again.
         """
         answers = target_lost or stage.target_or_none is not None
-        procedure.require_undoable(self.run, self._pair.name, answers=answers)
+        self._require_undoable(answers=answers)
         self._begin(terms)
-        run = procedure.require_undoable(self.run, self._pair.name, answers=answers)
-        lost = stage.target_or_none is None and procedure.may_have_moved(run)
+        self._require_undoable(answers=answers)
+        lost = False
+        if self.run is not None and stage.target_or_none is None:
+            lost = procedure.may_have_moved(self.run)
         if lost:
-            self._take_role_back(run)
+            self._take_role_back(self._require_run())
         return self._undo(steps, stage, terms, target_lost=lost)
+
+    def _require_undoable(self, *, answers: bool) -> None:
+        if self.run is not None:
+            procedure.require_undoable(self.run, self.role, answers=answers)
+        elif not any(each.left for each in self._older):
+            raise MirrorError(f"no run of {self._pair.name} is open")
+
+    def declare(self, terms: Terms) -> None:
+        """Only note that the target is the active cluster, by a role above all others,
+        where the journals have lost entries. A run that is open there ends with that:
+        it left the one cluster or goes on from the other one, as `roles.to_undo` says.
+
+        Raises:
+            MirrorError: they have not, or a cluster refuses: call it again.
+        """
+        self._begin(terms)
+        if not self.due:
+            raise MirrorError(f"the journals of {self._pair.name} lack nothing now")
+        if self.run is not None:
+            ends, first = self._ends, self.run.first
+            self._ends = first.source, first.target
+            by = {roles.INSTEAD: str(self._kind)}
+            self._note((roles.END, StepState.UNDONE, by))
+            self.run, self._ends = None, ends
+        self._note(*((step, StepState.DONE, {}) for step in (roles.ROLE, roles.END)))
 
     def _take_role_back(self, run: Run) -> None:
         """The target may have become active before it was lost. Should it come back, a
@@ -200,32 +251,59 @@ class Operator:
         *,
         target_lost: bool = False,
     ) -> list[tuple[str, str]]:
-        undone, failures = [], []
+        """The newest run first, each step with what its own run has noted."""
+        undone: dict[str, str] = {}
+        failures: list[str] = []
         deadline = time.monotonic() + terms.step_seconds  # of all of them
-        for name in procedure.undoing(self._require_run()):
-            staged = replace(
-                self._staged(stage, name, terms), deadline=deadline,
-                note=partial(self._note_where_possible, name, StepState.BEGUN),
-            )  # fmt: skip
-            try:
+        given_up = self.run
+        runs = self._older if given_up is None else (*self._older, given_up)
+        for run in reversed(runs):
+            self.run = run
+            for name in run.left:
                 try:
-                    with patience.until(deadline):
-                        text = steps[name].undo(staged)
-                except UnreachableError:
-                    if not target_lost:
-                        raise
-                    text = f"{self._ends[1]} is lost"
-                self._note_where_possible(name, StepState.UNDONE)
-            except FencedError:
-                raise
-            except MirrorError as error:  # the other steps matter all the more
-                failures.append(f"step {name}: {error}")
-                continue
-            undone.append((name, text))
+                    text = self._undo_step(
+                        steps[name], name, stage, terms, deadline, lost=target_lost
+                    )
+                except FencedError:
+                    raise
+                except MirrorError as error:  # the other steps matter all the more
+                    failures.append(f"step {name}: {error}")
+                    continue
+                if name not in undone or not text.endswith(NOTHING):
+                    undone[name] = text
+            if run is given_up:
+                given_up = self.run
+        self.run, self._undone = given_up, runs
         if failures:
             raise MirrorError("; ".join(failures))
-        self._note_where_possible(roles.END, StepState.UNDONE)
-        return undone
+        if given_up is not None:
+            self._note_where_possible(roles.END, StepState.UNDONE)
+        return [*undone.items()]
+
+    def _undo_step(
+        self, step: Step, name: str, stage: Stage, terms: Terms, deadline: float,
+        *, lost: bool,
+    ) -> str:  # fmt: skip
+        """One step of `self.run`; returns what is so now. Where its source does not
+        answer it stays pending: `owed` undoes it.
+        """
+        source, target = self._ends
+        staged = replace(
+            self._staged(stage, name, terms), kind=self._require_run().first.kind,
+            deadline=deadline,
+            note=partial(self._note_where_possible, name, StepState.BEGUN),
+        )  # fmt: skip
+        try:
+            with patience.until(deadline):
+                text = step.undo(staged)
+        except UnreachableError:
+            if stage.source_or_none is None and name in procedure.ON_SOURCE:
+                return f"pending, as {source} does not answer"
+            if not lost:
+                raise
+            text = f"{target} is lost"
+        self._note_where_possible(name, StepState.UNDONE)
+        return f"undone: {text}"
 
     def _given_up(
         self,
@@ -273,7 +351,7 @@ class Operator:
     @property
     def left(self) -> str:
         """What people must put right after everything was undone; empty: nothing."""
-        return hooks.put_right(self._notes(self._require_run()), self._ends[0])
+        return hooks.put_right(map(self._notes, self._undone), self._ends[0])
 
     @staticmethod
     def _notes(run: Run) -> Mapping[str, Notes]:
@@ -291,6 +369,7 @@ class Operator:
         return replace(
             stage,
             run=run.first.run,
+            epoch=run.first.epoch,
             hold=lambda: both_journals.require_place(self._journals),
             times=procedure.times(run),
             notes=self._notes(run),

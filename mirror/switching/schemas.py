@@ -23,10 +23,9 @@ from mirror.metadata.schema_claims import SchemaClaims
 from mirror.metadata.schema_ends import Ends
 from mirror.metadata.schema_names import topic_of
 from mirror.policy.names import CANARY
-from mirror.recovery import roles
-from mirror.recovery.journal import JournalReader
 from mirror.status.states import SchemaState
 from mirror.status.wording import some
+from mirror.switching.stage import NOTHING
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -91,20 +90,12 @@ def close(stage: Stage) -> tuple[str, tuple[str, ...]]:
 
 
 def reopen(stage: Stage) -> str:
-    """Undo `close`; of a failover, that of the switch whose place it took. What others
-    closed stays closed. Raises as that.
-    """
-    if not move(stage):
-        return "nothing to undo"
+    """Undo `close`. What others closed stays closed. Raises as that."""
+    if not (move(stage) and stage.planned):
+        return NOTHING
     alias = stage.flow.source
     by_hand = f"`mirror schema open {alias}`"
-    if not stage.planned and stage.source_or_none is None:
-        return f"if a switch has closed the registry of {alias}, {by_hand} opens it"
-    closers = {stage.run}
-    if not stage.planned:
-        entries = JournalReader(stage.source).read(wait=False)
-        closers = roles.replaced(roles.merged(entries, pair=stage.pair.name))
-    refused = _open(stage, stage.source, stage.reverse, closers=closers)
+    refused = _open(stage, stage.source, stage.reverse, closers={stage.run})
     if refused:
         raise MirrorError("; ".join(refused))
     if closed := _left_closed(stage):

@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 Notes = Mapping[str, Any]
 """What a step keeps in the journal, as JSON has it."""
 
+NOTHING = "nothing to undo"
+"""What a step says that has changed nothing."""
+
 
 class StepError(MirrorError):
     """A step cannot be done; the text says why, and what would be right."""
@@ -75,6 +78,8 @@ class Stage:
     """Whether transactions that do not end in time are aborted."""
     run: str = ""
     """The id of the run."""
+    epoch: int = 0
+    """The pair's epoch once the run is through."""
     hold: Callable[[], None] = lambda: None
     """Raises `FencedError` if a later operator took over; before each round of changes
     within a step."""
@@ -183,4 +188,4 @@ class Step:
 
 def nothing_to_undo(_stage: Stage) -> str:
     """Of steps that change nothing, or nothing that matters once they are undone."""
-    return "nothing to undo"
+    return NOTHING

@@ -142,21 +142,22 @@ class Rehearsal:
         before: Mapping[str, Callable[[], object]] | None = None,
         *,
         kind: Kind = Kind.SWITCH,
+        after: Mapping[str, Callable[[], object]] | None = None,
         step_seconds: float | None = None,
         in_vain: str = "",
         tell: Callable[[str, str], None] = lambda _step, _text: None,
     ) -> None:
-        """Switch. `before`: what to do right before steps; `step_seconds`: what a step
-        may take at most; `in_vain`: a step that waits for what never comes, and soon
-        gives up. Raises what that raises.
+        """Switch. `before`, `after`: what to do around steps; `step_seconds`: what a
+        step may take at most; `in_vain`: a step that waits for what never comes, and
+        soon gives up. Raises what that raises.
         """
         stage = self.stage(kind)
         operator = _operator(stage)
-        acts = before or {}
-        steps = {
-            name: _after(acts[name], step) if name in acts else step
-            for name, step in STEPS.items()
-        }
+        steps = {**STEPS}
+        for name, act in (before or {}).items():
+            steps[name] = _after(act, steps[name])
+        for name, act in (after or {}).items():
+            steps[name] = _before(steps[name], act)
         if in_vain:
             steps[in_vain] = _brief(steps[in_vain])
 
@@ -172,11 +173,13 @@ class Rehearsal:
         finally:
             self.run = operator.run
 
-    def abort(self, kind: Kind = Kind.SWITCH) -> dict[str, str]:
+    def abort(self, kind: Kind = Kind.SWITCH, *, source: bool = True) -> dict[str, str]:
         """Undo what an operator that is gone has done; what is so now, by step. Both
-        clusters answer. Raises what that raises.
+        clusters answer, or the `source` does not. Raises what that raises.
         """
         stage = replace(self.stage(), kind=kind)
+        if not source:
+            stage = replace(stage, source_or_none=None)
         terms = Terms(
             step_seconds=30.0 * crowd(), tell=lambda *_: None, did=lambda *_: None
         )
@@ -196,6 +199,15 @@ def _after(act: Callable[[], object], step: Step) -> Step:
     def do(stage: Stage) -> Done:
         act()
         return step.do(stage)
+
+    return replace(step, do=do)
+
+
+def _before(step: Step, act: Callable[[], object]) -> Step:
+    def do(stage: Stage) -> Done:
+        done = step.do(stage)
+        act()
+        return done
 
     return replace(step, do=do)
 

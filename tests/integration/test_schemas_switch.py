@@ -22,7 +22,9 @@ from mirror.drilling.findings import FindingLevel
 from mirror.errors import MirrorError
 from mirror.metadata import schema_modes, schemas
 from mirror.metadata.schema_claims import Before, ClaimOf, SchemaClaims
+from mirror.recovery import roles
 from mirror.recovery.journal import Kind
+from mirror.switching.owed import settle_fence
 from tests.harness.admin import create_topic
 from tests.harness.application import Application
 from tests.harness.drilling import Drilled
@@ -208,12 +210,14 @@ def test_a_switch_that_is_undone_opens_the_registry_again(
 
 
 @pytest.mark.full
+@pytest.mark.parametrize("gone", [False, True])
 def test_an_aborted_failover_opens_what_a_switch_closed(
-    clusters: Clusters, topic_name: str, a: Raw, b: Raw
+    clusters: Clusters, topic_name: str, a: Raw, b: Raw, *, gone: bool
 ) -> None:
     """A switch dies after it has closed A's registry, a failover takes its place and is
     aborted once A is back: producers register there again. What a person or another
-    run closed stays closed, and the abort says so.
+    run closed stays closed, and the abort says so. Aborted while A is gone, it leaves
+    that to the service that meets A again.
     """
     one, two = clusters["a"].bootstrap, clusters["b"].bootstrap
     create_topic(one, topic_name, 1)
@@ -236,10 +240,19 @@ def test_an_aborted_failover_opens_what_a_switch_closed(
         with pytest.raises(MirrorError, match=r"planted.*--abort"):
             there.carry_out({"drain": fail}, kind=Kind.FAILOVER)
         assert not takes(a, "o", "b")
-        said = there.abort(Kind.FAILOVER)["hold"]
-    alias = there.stage().flow.source
-    assert said.startswith(f"2 subjects of the registry of {alias} stay closed")
-    assert f"`mirror schema open {alias}`" in said
+        said = there.abort(Kind.FAILOVER, source=not gone)["hold"]
+        stage = there.stage()
+        alias = stage.flow.source
+        if gone:
+            assert said == f"pending, as {alias} does not answer"
+            assert not takes(a, "o", "b")
+            ends = there.config, stage.pair, stage.source, stage.entries
+            assert not settle_fence(*ends, by="service"), "it was no fence"
+            assert not roles.pending(stage.entries(), stage.pair)
+        else:
+            closed = f"2 subjects of the registry of {alias} stay closed"
+            assert said.startswith(f"undone: {closed}")
+            assert f"`mirror schema open {alias}`" in said
     assert [takes(a, each, "b") for each in ("o", "new", "by-hand", "earlier")] == [
         True, True, False, False,
     ]  # fmt: skip

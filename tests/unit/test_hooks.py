@@ -408,7 +408,9 @@ def test_a_url_that_does_not_answer(tmp_path: Path) -> None:
 
 
 def test_what_is_left_to_people() -> None:
-    """Hooks that were called are named in their order; nothing is said without any."""
-    assert hooks.put_right({"fence": {"cut": {}}}, "A") == ""
-    notes = {"consumers": {"stop_consumers": {}}, "fence": {"stop_producers": {}}}
+    """Hooks that were called are named in their order, those of all runs that were
+    undone; nothing is said without any.
+    """
+    assert hooks.put_right([{"fence": {"cut": {}}}], "A") == ""
+    notes = [{"consumers": {"stop_consumers": {}}}, {"fence": {"stop_producers": {}}}]
     assert "stop_producers, stop_consumers; what" in hooks.put_right(notes, "A")

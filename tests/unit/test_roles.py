@@ -97,20 +97,85 @@ def test_only_a_failover_leaves_a_tail() -> None:
     assert not roles.leaves_tail([*failed, entry(0, roles.ROLE, epoch=4)], source)
 
 
-def test_switches_that_gave_way() -> None:
-    """A failover undoes what the switch did whose place it took, not what switches did
-    before the pair last changed its role, nor what was simply undone.
+def run(
+    name: str, epoch: int, *said: tuple[str, StepState], kind: Kind = Kind.SWITCH,
+    back: bool = False, **end: object,
+) -> list[Entry]:  # fmt: skip
+    """The entries of a run from A to B, or `back`; `end`: of its last entry."""
+    source, target = ("B", "A") if back else ("A", "B")
+    made = [
+        replace(
+            entry(number, step, state, epoch=epoch),
+            run=name, kind=kind, source=source, target=target, at=1000.0 + epoch,
+        )
+        for number, (step, state) in enumerate(said)
+    ]  # fmt: skip
+    made[-1] = replace(made[-1], details=end)
+    return made
+
+
+BEGUN, DONE, UNDONE = StepState.BEGUN, StepState.DONE, StepState.UNDONE
+START = roles.first_role(PAIR, at=1.0, by="service")
+HELD = ("hold", DONE)
+FENCED = ("fence", BEGUN)
+GAVE_WAY = run("s", 2, HELD, FENCED, (roles.END, UNDONE), instead="FAILOVER")
+OPEN = run("f", 3, ("assess", BEGUN), kind=Kind.FAILOVER)
+GIVEN_UP = run(
+    "f", 3, ("assess", BEGUN), ("assess", UNDONE), (roles.END, UNDONE),
+    kind=Kind.FAILOVER,
+)  # fmt: skip
+MOVED = run("f", 3, (roles.ROLE, DONE), (roles.END, DONE), kind=Kind.FAILOVER)
+HOME = run("h", 4, (roles.ROLE, DONE), (roles.END, DONE), back=True)
+ALL_UNDONE = [
+    roles.undone(Run(entries=(*GAVE_WAY,)), "fence", at=9.0, by="service"),
+    replace(GAVE_WAY[-1], number=4, step="hold", details={}),
+]
+TAKEN_BACK = run(
+    "t", 4, (roles.ROLE, DONE), (roles.END, DONE), kind=Kind.FAILOVER, back=True,
+    instead="f",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("entries", "found", "pending"),
+    [
+        pytest.param((), "", "", id="nothing"),
+        pytest.param(OPEN, "f", "", id="open"),
+        pytest.param(GAVE_WAY, "s", "s", id="the failover died before its first note"),
+        pytest.param((*GAVE_WAY, *OPEN), "sf", "", id="replaced"),
+        pytest.param((*GAVE_WAY, *GIVEN_UP), "sf", "s", id="left pending"),
+        pytest.param((*GAVE_WAY, *GIVEN_UP, *ALL_UNDONE), "", "", id="all undone"),
+        pytest.param((*GAVE_WAY, *OPEN, *ALL_UNDONE), "sf", "", id="undone in part"),
+        pytest.param((*GAVE_WAY, *MOVED), "", "", id="B is active"),
+        pytest.param((*GAVE_WAY, *MOVED, *HOME), "", "", id="home again"),
+        pytest.param(
+            (*GAVE_WAY, *OPEN, *TAKEN_BACK), "sf", "", id="B is lost, and A active"
+        ),
+        pytest.param(
+            (*GAVE_WAY, *GIVEN_UP, *run("n", 4, HELD)), "sfn", "", id="and a next one"
+        ),
+        pytest.param(
+            (*GAVE_WAY, *GIVEN_UP, *ALL_UNDONE, *run("n", 4, HELD)), "n", "", id="next"
+        ),
+    ],
+)
+def test_what_is_undone_together(
+    entries: tuple[Entry, ...], found: str, pending: str
+) -> None:
+    """Whoever gives up a run also undoes the runs whose place it took, and what earlier
+    ones have left; nothing from before the cluster was last left. What is left once no
+    run is open is pending.
     """
-
-    def gave_way(epoch: int) -> Entry:
-        ended = entry(1, roles.END, StepState.UNDONE, epoch=epoch)
-        return replace(ended, details={roles.INSTEAD: "FAILOVER"})
-
-    start = roles.first_role(PAIR, at=1.0, by="service")
-    assert roles.replaced((*start, entry(1, roles.END, StepState.UNDONE))) == set()
-    assert roles.replaced((*start, gave_way(2))) == {"run-2"}
-    moved = (*start, gave_way(2), entry(0, roles.ROLE, epoch=3))
-    assert roles.replaced((*moved, gave_way(4))) == {"run-4"}
+    known = roles.merged((*START, *entries), pair=PAIR.name)
+    assert "".join(each.first.run for each in roles.to_undo(known, PAIR)) == found
+    left = "".join(each.first.run for each in roles.pending(known, PAIR))
+    assert left == pending
+    text = roles.pending_text(known, PAIR)
+    if pending:
+        assert "undoing hold, fence is pending" in text
+        assert "`mirror switch 'A->B' --abort`" in text
+    else:
+        assert text == ""
 
 
 def failed_over(epoch: int = 2) -> list[Entry]:
@@ -253,8 +318,12 @@ def test_a_role_is_decided_once() -> None:
         assert run.moved
         assert procedure.left(run)[-2:] == ("redirect", "prove")
         assert roles.ROLE not in procedure.left(run)
+        role = roles.Role(active="B", epoch=2, since=0.0)
         with pytest.raises(MirrorError, match="B is active since switch"):
-            procedure.undoing(run)
+            procedure.require_undoable(run, role, answers=True)
+        # A became active again, as B seemed to be lost.
+        later = roles.Role(active="A", epoch=3, since=0.0)
+        procedure.require_undoable(run, later, answers=True)
 
 
 @pytest.mark.parametrize(

@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING
 
 from mirror.clusters.admin.topic_admin import LATEST, list_offsets
 from mirror.config import scopes
+from mirror.driver import role_notes
 from mirror.driver.ownership import take_over
 from mirror.metadata.merging import Merging
 from mirror.metadata.topics import select
 from mirror.offsets import progress, standby
 from mirror.offsets.progress import NO_ID
 from mirror.recovery import ends, roles
+from mirror.recovery.journal import JournalReader
 from mirror.recovery.looking import Looking, from_standby
 from mirror.recovery.risk import position
 from mirror.status.wording import duration, named, some
@@ -122,6 +124,7 @@ def assessed(stage: Stage, *, waits: bool = True) -> tuple[Done, GroupPlaces]:
         raise StepError(
             f"flow {flow.name} never ran: cluster {flow.target} has no topic {name}"
         )
+    _require_role(stage)
     require_all_keys(stage)
     seen = whole.require_selection(stage)
     _require_unpaused(stage)
@@ -173,6 +176,18 @@ def assessed(stage: Stage, *, waits: bool = True) -> tuple[Done, GroupPlaces]:
         warnings=tuple(warnings),
     )
     return done, found
+
+
+def _require_role(stage: Stage) -> None:
+    """For a plan: an operator does not begin without.
+
+    Raises:
+        MirrorError: the journals do not tell which cluster is active.
+    """
+    clusters = [each for each in (stage.source_or_none, stage.target) if each]
+    journals = (JournalReader(each).read(wait=False) for each in clusters)
+    entries = roles.merged(*journals, pair=stage.pair.name)
+    role_notes.require(stage.pair, entries, clusters)
 
 
 def require_all_keys(stage: Stage) -> None:

@@ -84,7 +84,8 @@ def _stop(stage: Stage) -> Done:
     def copies() -> str:
         nonlocal ours
         stage.note({})
-        take_over(stage.flow, stage.target)
+        # What a later role must not forget, also if the journal does: A may be gone.
+        take_over(stage.flow, stage.target, roles={stage.pair.name: stage.epoch})
         ours = progress.read(stage.target, name, committed=False)
         until = time.monotonic() + _WATCH_SECONDS
         while time.monotonic() < until:

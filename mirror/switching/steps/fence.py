@@ -17,7 +17,7 @@ from mirror.recovery import roles, selection
 from mirror.status.wording import some
 from mirror.switching import fences, fencing, hooks, last_records, quiet
 from mirror.switching.quiet import Quiet
-from mirror.switching.stage import Done, Stage, Step, StepError
+from mirror.switching.stage import NOTHING, Done, Stage, Step, StepError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -216,6 +216,8 @@ def _back(stage: Stage, flow: FlowConfig) -> FlowConfig:
 
 
 def _lift(stage: Stage) -> str:
+    if not stage.planned:
+        return NOTHING
     if stage.pair.fence == "acl":
         stage.note({})
         fences.lift(stage.source, fencing.name(stage.pair.name), hold=stage.hold)

@@ -3,7 +3,8 @@
 Producers write to the new cluster, groups go on there, the logs of the other one stand
 where they were cut, and the last records are the same on both. Where hooks have moved
 the applications, it waits for them; else it looks once. What is not so is a warning,
-since the switch is done. After a failover it says what was lost.
+since the switch is done. After a failover it says what was lost. Services let the flow
+rest by now, so the new role is noted in its progress as well.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ import time
 from typing import TYPE_CHECKING
 
 from mirror.clusters.admin import topic_admin
+from mirror.driver.ownership import take_over
+from mirror.errors import MirrorError
 from mirror.recovery import roles
 from mirror.status.wording import named, some
 from mirror.switching import arrivals, failover_report, hooks, last_records
@@ -34,11 +37,29 @@ def _prove(stage: Stage) -> Done:
     wrote, producers_missing = _producers(stage)
     moved, groups_missing = _groups(stage)
     noise = _noise(stage)
+    noted = _note_role(stage)
     quiet = f"{stage.flow.source} is {'not quiet' if noise else 'quiet'}"
     return Done(
         text="; ".join(filter(None, (wrote, moved, quiet, compared.text))),
-        warnings=(*producers_missing, *groups_missing, *noise, *compared.warnings),
+        warnings=(
+            *(*producers_missing, *groups_missing, *noise, *noted),
+            *compared.warnings,
+        ),
     )
+
+
+def _note_role(stage: Stage) -> list[str]:
+    """In the progress of the flow that rests now; a failover does it when it stops the
+    flow. One that goes on, for other pairs or both ways, notes it with its next run: to
+    take it over would hold up its topics.
+    """
+    if stage.pair.scope is not None or stage.pair.both_ways:
+        return []
+    try:
+        take_over(stage.flow, stage.target, roles={stage.pair.name: stage.epoch})
+    except MirrorError as error:
+        return [f"the role is noted in the journals alone: {error}"]
+    return []
 
 
 def _producers(stage: Stage) -> tuple[str, list[str]]:
