@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -32,11 +33,11 @@ if TYPE_CHECKING:
     from mirror.config.pair_settings import PairConfig
     from mirror.config.schema import FlowConfig, MirrorConfig
     from mirror.drilling.canaries.outcome import Leg
-    from mirror.drilling.findings import DrillFinding
+    from mirror.switching.findings import Finding
     from mirror.switching.stage import Done
 
 FORMAT_VERSION = 1
-COLUMNS = ("LEVEL", "SUBJECT", "REASON", "CURE", "COMMAND")
+COLUMNS = ("LEVEL", "SUBJECT", "REASON", "FIX", "COMMAND")
 CANARY_COLUMNS = ("SWITCH", "BLOCK", "RTO", "RPO", "RPO-RECORDS")
 _STEP_SECONDS = 60.0
 
@@ -114,8 +115,8 @@ def _rehearse(
     output: Form,
 ) -> None:
     from mirror.clusters.reach import Reach
-    from mirror.drilling.findings import FindingLevel
     from mirror.drilling.history import rehearse
+    from mirror.switching.findings import Level
 
     with Reach(chosen.clusters, client_id="mirror.drill") as reach:
         done, not_kept = rehearse(
@@ -130,12 +131,12 @@ def _rehearse(
     complain(*(f"not looked at: {each}" for each in done.unseen))
     if not_kept:
         complain(f"the journal does not keep this drill: {not_kept}")
-    if done.verdict is not FindingLevel.READY:
+    if done.verdict is not Level.READY:
         raise typer.Exit(EXIT_FAILED)
 
 
-def _row(each: DrillFinding) -> tuple[str, ...]:
-    return str(each.level), each.subject, each.reason, each.cure, each.command
+def _row(each: Finding) -> tuple[str, ...]:
+    return str(each.level), each.subject, each.reason, each.fix, each.command
 
 
 def _warn(step: str, done: Done, _seconds: float) -> None:
@@ -161,7 +162,7 @@ def _canary(
     yes: bool,
     output: Form,
 ) -> None:
-    from mirror.cli.switch_output import StepLines
+    from mirror.cli.switch_output import StepLines, warn
     from mirror.clusters.reach import Reach
     from mirror.drilling.canaries import rehearsal
     from mirror.recovery import roles
@@ -190,7 +191,8 @@ def _canary(
             # As JSON there is one document, not a line for each step.
             did=lines.did if output is Form.TABLE else _warn,
         )
-        done, not_kept = rehearsal.rehearse(found, terms, by=operator_name())
+        staged = replace(found, stage=replace(found.stage, show=warn))
+        done, not_kept = rehearsal.rehearse(staged, terms, by=operator_name())
     if output is Form.JSON:
         document({"format_version": FORMAT_VERSION, **done.document()})
     else:

@@ -260,6 +260,7 @@ def _run(asked: _Asked) -> None:
             notes={},
             note=lambda _notes: None,
             tell=lambda text: lines.tell("assess", text),
+            show=lines.show,
             deadline=time.monotonic() + asked.step_timeout,
             abort_transactions=asked.abort_transactions,
             agree=lambda question: asked.yes or typer.confirm(question, err=True),

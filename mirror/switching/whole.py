@@ -61,15 +61,16 @@ def unmade(stage: Stage) -> str:
     lacks = lacking(stage)
     if not lacks:
         return ""
-    more = f", and {some(len(lacks) - 1, 'topic')} more" if lacks[1:] else ""
+    more = f", and {some(len(lacks) - 1, 'topic')} more" if len(lacks) > 1 else ""
+    first = min(lacks)
     return (
-        f"{lacks[0]}{more}: a service of {stage.flow.name} adds them within "
-        f"{stage.flow.refresh_topics_seconds:g} s (refresh_topics_seconds), if it runs "
-        "and may"
+        f"topic {first} {lacks[first]}{more}: a service of {stage.flow.name} adds "
+        f"them within {stage.flow.refresh_topics_seconds:g} s "
+        "(refresh_topics_seconds), if it runs and may"
     )
 
 
-def lacking(stage: Stage) -> list[str]:
+def lacking(stage: Stage) -> dict[str, str]:
     """What copies lack, by topic, in words: partitions that their topics got on the
     source, or copies of new topics.
 
@@ -78,14 +79,10 @@ def lacking(stage: Stage) -> list[str]:
     """
     flow = stage.flow
     plan = topics.plan(Live(stage.source), Live(stage.target), flow)
-    lacks = sorted(
-        (each.topic, each.partitions, each.target_topic)
-        for each in plan.topics
+    return {
+        each.topic: f"has {some(each.partitions, 'partition')} on {flow.source} and "
+        f"{'fewer' if each.target_topic in plan.grow else 'no copy'} on {flow.target}"
+        for each in sorted(plan.topics, key=lambda each: each.topic)
         if each.target_topic in {*plan.grow, *plan.create}
         if not is_heartbeats(each.topic, flow.separator)
-    )
-    return [
-        f"topic {topic} has {some(count, 'partition')} on {flow.source} and "
-        f"{'fewer' if copy in plan.grow else 'no copy'} on {flow.target}"
-        for topic, count, copy in lacks
-    ]
+    }

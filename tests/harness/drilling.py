@@ -15,7 +15,7 @@ from tests.harness.application import Application
 from tests.harness.rehearsal import Rehearsal
 
 if TYPE_CHECKING:
-    from mirror.drilling.findings import Drill
+    from mirror.drilling.outcome import Drill
 
 
 class Drilled(Rehearsal):
