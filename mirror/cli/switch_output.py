@@ -48,8 +48,7 @@ class StepLines:
         """What step 1 finds, also where it refuses."""
         if self.form is Form.JSON:
             told = {
-                "step": "assess",
-                "state": "FOUND",
+                "step": "checks",
                 "findings": [asdict(each) for each in found],
                 "unseen": list(unseen),
             }

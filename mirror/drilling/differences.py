@@ -41,7 +41,7 @@ def judge(
             yield from _of_topic(each, flow)
         elif each.what == QUOTAS:
             yield from _quota(each, target, bootstrap)
-        elif each.what == USERS:
+        elif each.what == USERS and each.expected is not None:
             yield from _user(each, target, bootstrap)
 
 

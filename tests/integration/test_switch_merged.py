@@ -174,9 +174,10 @@ def test_a_failover_names_groups_that_may_skip(
         assert (found.groups_exact, found.partitions_exact) == (0, 0)
         assert not places_of(there.stage()).partial
         there.carry_out(kind=Kind.FAILOVER)
-        for step in ("assess", "prove"):
-            [said] = [each for each in there.said[step].warnings if third in each]
-            assert said.startswith(f"1 group in {topic_name}: ")
+        [said] = [each for each in there.found if third in each]
+        assert said.startswith(f"group app-{topic_name}: in {topic_name}: ")
+        [said] = [each for each in there.said["prove"].warnings if third in each]
+        assert said.startswith(f"1 group in {topic_name}: ")
 
 
 @pytest.mark.full

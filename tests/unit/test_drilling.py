@@ -329,11 +329,14 @@ def test_the_command_for_a_quota() -> None:
         different(CONFIG, "t", "a=1", "a=2", expected=True, reason="excluded"),
         different(USERS, "u", "SCRAM-SHA-512=4096", "SCRAM-SHA-512=8192"),
         different(USERS, "u", "-", "SCRAM-SHA-512=8192"),
+        different(USERS, "(all)", "seen", "not permitted", expected=None),
         different(TOPIC, "t", "1 partition", "2 partitions", expected=True),
     ],
 )
 def test_differences_that_do_not(each: Difference) -> None:
-    """Topics of no flow, what settings explain, and users with other salts."""
+    """Topics of no flow, what settings explain, users with other salts, and
+    those that mirror may not see.
+    """
     assert not [
         *differences.judge([each], {"t"}, flow="A->B", target="B", bootstrap="b:1")
     ]

@@ -370,6 +370,7 @@ def copies_are_made(seen: Seen) -> Iterator[Finding]:
 
 
 def lag(seen: Seen) -> Iterator[Finding]:
+    """Step 1 waits until it is known."""
     risk, pair, flow = seen.risk, seen.stage.pair, seen.flow
     subject = f"flow {flow.name}"
     if risk.seconds > pair.max_lag_seconds:
@@ -393,7 +394,6 @@ def lag(seen: Seen) -> Iterator[Finding]:
             + (f" in {some(risk.unknown, 'partition')}" if risk.unknown else ""),
             fix="run a service, and see that all partitions have leaders",
             command="mirror risk",
-            refuses=(_SWITCH,) if risk.seconds < 0 else (),
         )
 
 
