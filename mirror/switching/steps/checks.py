@@ -807,7 +807,7 @@ def of_replicas(
     needed: int,
     brokers: int,
 ) -> Iterator[Finding]:
-    """What a copy lacks. `model`: of the topic on the source; `needed`:
+    """What a copy is missing. `model`: of the topic on the source; `needed`:
     `min.insync.replicas`; `brokers`: of the target.
     """
     subject, target = f"topic {copy}", flow.target
