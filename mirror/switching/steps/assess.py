@@ -135,7 +135,7 @@ def assessed(stage: Stage, *, waits: bool = True) -> tuple[Done, GroupPlaces]:
     # A plan shows places; while the flow copies, a transaction takes up to a second.
     seen.places = places_of(stage, wait=not (waits and stage.planned))
     found += checks.find(seen, checks.OF_COPIES)
-    stage.show(findings.in_order(found), seen.unseen)
+    stage.show(findings.in_order(found), [*dict.fromkeys(seen.unseen)])
     if why := checks.refusal(found, stage.kind):
         raise StepError(why)
     topics, groups, lag = len(risk.topics), len(seen.places.places), risk.seconds

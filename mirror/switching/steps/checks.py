@@ -7,6 +7,7 @@ makes the checks of both. What only a drill has time for is in `drilling.runner`
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 import math
@@ -61,7 +62,6 @@ if TYPE_CHECKING:
     from mirror.metadata.topics import MirroredTopic
     from mirror.offsets.standby import Standby
     from mirror.recovery.journal import Entry
-    from mirror.recovery.proofs import Proof
     from mirror.switching.group_places import GroupPlace
     from mirror.switching.stage import Stage
 
@@ -78,7 +78,8 @@ _EVERYONE = "allow.everyone.if.no.acl.found"
 _CREATES = "auto.create.topics.enable"
 _IN_SYNC = "min.insync.replicas"
 _OPTIONAL_SECONDS = 5.0
-"""What a run waits for a check without which it can be made."""
+"""How long a run waits for all checks without which it can be made: a broker that is
+silent must not hold up a failover."""
 
 
 @dataclass(kw_only=True)
@@ -209,20 +210,25 @@ def find(seen: Seen, checks: Iterable[Check]) -> list[Finding]:
         MirrorError: a check that is required could not be made.
     """
     found: list[Finding] = []
+    left = _OPTIONAL_SECONDS
     for check in checks:
         if not (seen.drills or seen.stage.kind in check.kinds):
             continue
         required = seen.stage.kind in check.required
         brief = not (required or seen.drills)
-        until = time.monotonic() + (_OPTIONAL_SECONDS if brief else math.inf)
+        what = check.findings.__name__.replace("_", " ")
+        if brief and left <= 0:
+            seen.unseen.append(f"{what}: brokers answer too slowly")
+            continue
+        began = time.monotonic()
         try:
-            with patience.until(until):
+            with patience.until(began + left if brief else math.inf):
                 found += check.findings(seen)
         except MirrorError as error:
             if required or (seen.drills and isinstance(error, UnreachableError)):
                 raise
-            what = check.findings.__name__.replace("_", " ")
             seen.unseen.append(f"{what}: {error}")
+        left -= time.monotonic() - began if brief else 0.0
     return found
 
 
@@ -704,17 +710,14 @@ def transactions(seen: Seen) -> Iterator[Finding]:
 
 
 def proofs_of_copies(seen: Seen) -> Iterator[Finding]:
-    return _of_proofs(proofs.read(seen.stage.target, seen.flow.source), seen)
-
-
-def _of_proofs(found: Mapping[TopicPartition, Proof], seen: Seen) -> Iterator[Finding]:
     """Whether the last ones found something, or are old; none is no finding."""
     flow = seen.flow
-    topics: dict[str, int] = {}
-    for proof in found.values():
-        if proof.findings:
-            topics[proof.topic] = topics.get(proof.topic, 0) + proof.findings
-    for topic, count in sorted(topics.items()):
+    read = proofs.read(seen.stage.target, flow.source).values()
+    found = [proof for proof in read if proof.topic in seen.copies]
+    topics: Counter[str] = Counter()
+    for proof in found:
+        topics[proof.topic] += proof.findings
+    for topic, count in sorted((+topics).items()):
         yield Finding(
             level=Level.NOT_READY,
             subject=f"topic {topic}",
@@ -722,7 +725,7 @@ def _of_proofs(found: Mapping[TopicPartition, Proof], seen: Seen) -> Iterator[Fi
             fix="see what differs, then repair the copy",
             command=f"mirror verify --flow '{flow.name}' --topic '{topic}'",
         )
-    oldest = min((proof.at for proof in found.values()), default=seen.at)
+    oldest = min((proof.at for proof in found), default=seen.at)
     if seen.at - oldest > _OLD_PROOF_SECONDS:
         yield Finding(
             level=Level.DEGRADED,
