@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -35,11 +36,11 @@ if TYPE_CHECKING:
     from mirror.config.pair_settings import PairConfig
     from mirror.config.schema import FlowConfig, MirrorConfig
     from mirror.drilling.canaries.outcome import Leg
-    from mirror.drilling.findings import DrillFinding
+    from mirror.switching.findings import Finding
     from mirror.switching.stage import Done
 
 FORMAT_VERSION = 1
-COLUMNS = ("LEVEL", "SUBJECT", "REASON", "CURE", "COMMAND")
+COLUMNS = ("LEVEL", "SUBJECT", "REASON", "FIX", "COMMAND")
 CANARY_COLUMNS = ("SWITCH", "BLOCK", "RTO", "RPO", "RPO-RECORDS")
 _STEP_SECONDS = 60.0
 
@@ -69,10 +70,11 @@ def drill(
     see.
 
     It finds the position of every group as a failover does, reads the records that the
-    group would read next on both sides, and compares them. Then it looks at topics,
-    configs, rights, users, quotas, replicas, disks, proofs and hooks. The first line
-    has the verdict, which is the worst finding: READY, DEGRADED (a failover would go
-    through, at a cost) or NOT READY. The journal of B keeps it: `mirror pair`.
+    group would read next on both sides, and compares them. Then it makes the checks of
+    a failover and of a switch: topics, rights, replicas, proofs, hooks; and it compares
+    configs, users, quotas and disks. The first line has the verdict, which is the worst
+    finding: READY, DEGRADED (a failover would go through, at a cost) or NOT READY. The
+    journal of B keeps it: `mirror pair`.
 
     With --canary it looks at none of that. It switches the topic mirror-canary and the
     group of this name to B and back, with fences and with the hooks marked `canary:
@@ -141,8 +143,8 @@ def _rehearse(
         Reach(chosen.clusters, client_id="mirror.drill") as reach,
     ):
         _require_direction("drill", pair, found, reach)
-        from mirror.drilling.findings import FindingLevel
         from mirror.drilling.history import rehearse
+        from mirror.switching.findings import Level
 
         done, not_kept = rehearse(
             chosen, pair, found, reach, by=operator_name(), records=records
@@ -156,12 +158,12 @@ def _rehearse(
     complain(*(f"not looked at: {each}" for each in done.unseen))
     if not_kept:
         complain(f"the journal does not keep this drill: {not_kept}")
-    if done.verdict is not FindingLevel.READY:
+    if done.verdict is not Level.READY:
         raise typer.Exit(EXIT_FAILED)
 
 
-def _row(each: DrillFinding) -> tuple[str, ...]:
-    return str(each.level), each.subject, each.reason, each.cure, each.command
+def _row(each: Finding) -> tuple[str, ...]:
+    return str(each.level), each.subject, each.reason, each.fix, each.command
 
 
 def _warn(step: str, done: Done, _seconds: float) -> None:
@@ -191,7 +193,7 @@ def _canary(
 
     with Reach(config.clusters, client_id="mirror.canary") as reach:
         _require_direction("drill --canary", pair, flow, reach)
-        from mirror.cli.switch_output import StepLines
+        from mirror.cli.switch_output import StepLines, warn
         from mirror.drilling.canaries import rehearsal
         from mirror.recovery import roles
         from mirror.switching.runner import Terms
@@ -221,7 +223,8 @@ def _canary(
         with interrupts.telling(
             lambda: ["interrupted: the canary is ended, and what it made is taken back"]
         ):
-            done, not_kept = rehearsal.rehearse(found, terms, by=operator_name())
+            staged = replace(found, stage=replace(found.stage, show=warn))
+            done, not_kept = rehearsal.rehearse(staged, terms, by=operator_name())
     if output is Form.JSON:
         document({"format_version": FORMAT_VERSION, **done.document()})
     else:

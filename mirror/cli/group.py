@@ -219,7 +219,9 @@ def _survey(
             except ClusterError as error:
                 failures.append(f"flow {flow.name}: {error}")
     failures += [
-        f"flow {each.flow}: group {text}" for each in surveys for text in each.failures
+        f"flow {each.flow}: group {group}: {why}"
+        for each in surveys
+        for group, why in each.failures
     ]
     return surveys, failures
 

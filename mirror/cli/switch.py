@@ -310,6 +310,7 @@ class _Work:
             notes={},
             note=lambda _notes: None,
             tell=lambda text: lines.tell("assess", text),
+            show=lines.show,
             deadline=time.monotonic() + asked.step_timeout,
             unasked=asked.spares_source,
             abort_transactions=asked.abort_transactions,

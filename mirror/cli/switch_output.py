@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 import json
 import shlex
 import sys
@@ -18,6 +18,7 @@ from mirror.status.wording import some
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from mirror.switching.findings import Finding
     from mirror.switching.runner import Operator
     from mirror.switching.stage import Done, Stage
 
@@ -25,6 +26,7 @@ LOST_COLUMNS = ("TOPIC", "PARTITION", "NOT-COPIED", "BYTES", "SECONDS", "REASON"
 STANDING_COLUMNS = ("GROUP", "POSITION-AGE", "READS-AGAIN-AT-MOST", "UNKNOWN")
 STEP_COLUMNS = ("STEP", "SECONDS")
 CHANGE_COLUMNS = ("STEP", "CLUSTER", "CHANGE")
+_MOST_SHOWN = 20
 PLACE_COLUMNS = ("GROUP", "READ", "GOES-ON-IN", "FROM", "TO", "EXACTNESS", "AGAIN")
 
 
@@ -41,6 +43,19 @@ class StepLines:
         if self.form is Form.TABLE and text != self.waiting:
             self.waiting = text
             complain(f"   {step}: waiting: {text}")
+
+    def show(self, found: Sequence[Finding], unseen: Sequence[str]) -> None:
+        """What step 1 finds, also where it refuses."""
+        if self.form is Form.JSON:
+            told = {
+                "step": "checks",
+                "findings": [asdict(each) for each in found],
+                "unseen": list(unseen),
+            }
+            sys.stdout.write(json.dumps(told, ensure_ascii=False) + "\n")
+            sys.stdout.flush()
+        else:
+            warn(found, unseen)
 
     def did(self, step: str, done: Done, seconds: float) -> None:
         self.last = done
@@ -71,20 +86,38 @@ def show_undo(steps: Sequence[str], lines: StepLines) -> None:
             sys.stdout.write(f"{lines.numbers[step]:2} {step:10} would be undone\n")
 
 
+def warn(found: Sequence[Finding], unseen: Sequence[str]) -> None:
+    """Of many findings the most serious ones."""
+    complain(*(f"{each.level}: {each}" for each in found[:_MOST_SHOWN]))
+    if (more := len(found) - _MOST_SHOWN) > 0:
+        complain(f"and {some(more, 'finding')} more: `-o json` prints all")
+    complain(*(f"not looked at: {each}" for each in unseen))
+
+
 def show_plan(stage: Stage, output: Form) -> None:
     """What each step of a switch would change; changes nothing.
 
     Raises:
         MirrorError: it cannot be made now.
     """
-    from mirror.switching.steps.assess import assessed, require_readable
-    from mirror.switching.steps.changes import StepChanges, changes
+    from mirror.switching.findings import verdict
+    from mirror.switching.stage import StepError
+    from mirror.switching.steps.assess import assessed, left_open
+    from mirror.switching.steps.changes import changes
 
-    require_readable(stage)
-    done, places = assessed(stage, waits=False)
-    planned = {**changes(stage, places)}
+    if opened := [*left_open(stage)]:
+        stage.show(opened, ())
+        raise StepError(str(opened[0]))
+    level = ""
+
+    def show(found: Sequence[Finding], unseen: Sequence[str]) -> None:
+        nonlocal level
+        level = verdict(found)
+        stage.show(found, unseen)
+
+    done, places = assessed(replace(stage, show=show), waits=False)
+    planned = changes(stage, places)
     if output is Form.JSON:
-        planned["assess"] = StepChanges(warnings=done.warnings)
         for step, each in planned.items():
             told: dict[str, Any] = {
                 "step": step,
@@ -96,8 +129,7 @@ def show_plan(stage: Stage, output: Form) -> None:
                 told |= {"text": done.text, "notes": dict(done.notes)}
             sys.stdout.write(json.dumps(told, ensure_ascii=False) + "\n")
         return
-    sys.stdout.write(f"ready: {done.text}\n")
-    complain(*(f"warning: {each}" for each in done.warnings))
+    sys.stdout.write(f"{level}: {done.text}\n")
     rows = []
     for number, (step, each) in enumerate(planned.items(), 1):
         complain(*(f"warning: step {number} {step}: {text}" for text in each.warnings))

@@ -133,6 +133,7 @@ def example() -> str:
         "    enabled: true",
         *_commented(SECTIONS["flows"], indent="    ", besides={"enabled"}),
         "",
+        "# With `policy: identity` under defaults, so that topics keep their names:",
         "# recovery:",
         "#   A<->B:",
         "#     active: A",

@@ -1,6 +1,6 @@
 """Rehearses a failover without changing anything that applications see.
 
-In: a pair of clusters, both up. Out: `findings.Drill`, a verdict and what stands in the
-way, each with its cure. `runner` looks at both clusters and asks the pure modules what
-follows: `positions`, `differences`, `rights`, `capacity` and `conditions`.
+In: a pair of clusters, both up. Out: `outcome.Drill`, a verdict and the findings, each
+with its fix. `runner` makes the checks of a switch and of a failover, and what only a
+drill has time for.
 """

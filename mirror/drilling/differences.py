@@ -2,16 +2,16 @@
 
 Main function: `judge`, over what `mirror compare` finds between the source, first, and
 the target. Differences that only the service's configuration explains may hurt too:
-retention that follows from the brokers' defaults. Pure.
+retention that follows from the brokers' defaults. `checks` has partitions. Pure.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mirror.drilling.findings import DrillFinding, FindingLevel
 from mirror.metadata.differences import CONFIG, NOTHING, TOPIC
 from mirror.metadata.portrait import ACLS, GROUPS, QUOTAS, USERS
+from mirror.switching.findings import Finding, Level
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -32,7 +32,7 @@ def judge(
     flow: str,
     target: str,
     bootstrap: str,
-) -> Iterator[DrillFinding]:
+) -> Iterator[Finding]:
     """`names`: how the differences name the flow's topics, as `shown_names` has them;
     `target`: the cluster that applications would move to, at `bootstrap`.
     """
@@ -41,7 +41,7 @@ def judge(
             yield from _of_topic(each, flow)
         elif each.what == QUOTAS:
             yield from _quota(each, target, bootstrap)
-        elif each.what == USERS:
+        elif each.what == USERS and each.expected is not None:
             yield from _user(each, target, bootstrap)
 
 
@@ -56,50 +56,38 @@ def unseen(differences: Collection[Difference]) -> Iterator[str]:
 _PLURAL = {ACLS: "ACLs", QUOTAS: "quotas", USERS: "SCRAM users"}
 
 
-def _of_topic(each: Difference, flow: str) -> Iterator[DrillFinding]:
+def _of_topic(each: Difference, flow: str) -> Iterator[Finding]:
     subject = f"topic {each.name}"
     if each.expected is None:
-        yield DrillFinding(
-            level=FindingLevel.NOT_READY,
+        yield Finding(
+            level=Level.NOT_READY,
             subject=subject,
             reason=f"mirror cannot look at its {each.what}: {each.reason or each.b}",
-            cure="give mirror DESCRIBE and DESCRIBE_CONFIGS on it, on both sides",
+            fix="give mirror DESCRIBE and DESCRIBE_CONFIGS on it, on both sides",
             command="mirror config acls --for recovery",
-        )
-    elif each.what == TOPIC and each.expected is False:
-        yield DrillFinding(
-            level=FindingLevel.NOT_READY,
-            subject=subject,
-            reason=f"{each.a} on the source, {each.b} on the target"
-            + (": there is no copy" if each.b == NOTHING else ""),
-            cure="let the flow create or grow the copy; where the copy has more, add "
-            "partitions on the source",
-            command="mirror check",
         )
     elif each.what == CONFIG:
         key = next((v.partition("=")[0] for v in (each.a, each.b) if v != NOTHING), "")
         keeps = key in _KEEPS
         if each.expected and not (keeps and each.reason == _DEFAULT):
             return
-        yield DrillFinding(
-            level=FindingLevel.NOT_READY
-            if key == "cleanup.policy"
-            else FindingLevel.DEGRADED,
+        yield Finding(
+            level=Level.NOT_READY if key == "cleanup.policy" else Level.DEGRADED,
             subject=subject,
             reason=f"{each.a} on the source, {each.b} on the target"
             + (": records are kept for another time" if keeps else ""),
-            cure="correct the copy's config",
+            fix="correct the copy's config",
             command=f"mirror topic configs --flow '{flow}'",
         )
 
 
-def _quota(each: Difference, target: str, bootstrap: str) -> Iterator[DrillFinding]:
+def _quota(each: Difference, target: str, bootstrap: str) -> Iterator[Finding]:
     if each.expected is False:
-        yield DrillFinding(
-            level=FindingLevel.DEGRADED,
+        yield Finding(
+            level=Level.DEGRADED,
             subject=f"quota {each.name}",
             reason=f"{each.a} on the source, {each.b} on {target}",
-            cure=f"set the same quota on {target}",
+            fix=f"set the same quota on {target}",
             command=f"kafka-configs.sh --bootstrap-server {bootstrap} --alter "
             f"{_entity(each.name)} {_change(each)}",
         )
@@ -124,19 +112,19 @@ def _change(each: Difference) -> str:
     return f"--delete-config {','.join(keys)}"
 
 
-def _user(each: Difference, target: str, bootstrap: str) -> Iterator[DrillFinding]:
+def _user(each: Difference, target: str, bootstrap: str) -> Iterator[Finding]:
     """The number of iterations may differ; a mechanism that is missing may not."""
     mine, theirs = (
         {word.partition("=")[0] for word in side.split()} - {NOTHING}
         for side in (each.a, each.b)
     )
     if lacking := sorted(mine - theirs):
-        yield DrillFinding(
-            level=FindingLevel.NOT_READY,
+        yield Finding(
+            level=Level.NOT_READY,
             subject=f"user {each.name}",
             reason=f"it has no {', '.join(lacking)} password on {target}, so it cannot "
             "log in there",
-            cure=f"create the user on {target}: passwords cannot be copied",
+            fix=f"create the user on {target}: passwords cannot be copied",
             command=f"kafka-configs.sh --bootstrap-server {bootstrap} --alter "
             f"--entity-type users --entity-name {each.name} --add-config "
             f"'{lacking[0]}=[password=...]'",

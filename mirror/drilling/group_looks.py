@@ -6,28 +6,30 @@ those that a failover would set, from the last checkpoints and the map.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import replace
 import time
 from typing import TYPE_CHECKING
 
-from mirror.clusters.admin import group_offsets, groups
+from mirror.clusters.admin import group_offsets
 from mirror.clusters.admin.groups import GroupKind
 from mirror.drilling import next_records, positions
-from mirror.drilling.positions import Stand
-from mirror.metadata.merging import Merging
-from mirror.offsets import checkpoints, group_survey
+from mirror.offsets import checkpoints
 from mirror.offsets.mm2_records import checkpoints_topic
+from mirror.offsets.translation import Exactness
 from mirror.policy.selection import GroupFilter
-from mirror.switching.group_places import unjoined
+from mirror.switching.group_places import GroupPlace
+from mirror.switching.steps import checks
+from mirror.switching.steps.assess import places_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from mirror.clusters.admin.groups import Group
-    from mirror.drilling.looked import Looked
-    from mirror.offsets.group_survey import KnownMaps
+    from mirror.drilling.positions import Judged
+    from mirror.switching.group_places import GroupPlaces
+    from mirror.switching.steps.checks import Seen
 
 TopicPartition = tuple[str, int]
+_Committed = dict[str, dict[TopicPartition, int]]
 
 _LEAST_STALE_SECONDS = 60.0
 _CHECKPOINT_ROUNDS = 3
@@ -35,109 +37,104 @@ _MOST_CHECKPOINT_SECONDS = 11.0
 _PAUSE_SECONDS = 0.5
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JudgedGroups(positions.Judged):
-    """What follows, and for whom."""
-
-    names: tuple[str, ...]
-    """The groups that move."""
-
-
-def judge(looked: Looked, *, records: int, at: float) -> JudgedGroups:
-    """Compare so many records; `at`: now.
+def judge(seen: Seen, *, records: int, wait: bool) -> Judged:
+    """Compare so many records; `seen` gets the places. `wait` as for `places_of`.
 
     Raises:
         MirrorError: a cluster does not answer, or the flow never ran.
     """
-    stage, flow = looked.stage, looked.flow
-    writers = Merging(looked.config.enabled_flows)
-    committed, listed, refused = _committed(looked)
-    _wait_for_checkpoints(looked, committed)
-    # Without the source: as a failover does.
-    maps: KnownMaps = {}
-    survey = group_survey.survey(flow, stage.target, None, writers, maps=maps)
-    stands: dict[str, Mapping[TopicPartition, Stand]] = {
-        each.group: {
-            (place.topic, place.partition): Stand(
-                upstream=place.upstream,
-                downstream=place.downstream,
-                exactness=place.translated.exactness,
-            )
-            for place in each.places
-        }
-        for each in survey.groups
-    }
+    stage, flow = seen.stage, seen.flow
+    committed, refused = _committed(seen)
+    _wait_for_checkpoints(seen, committed)
+    found = places_of(stage, wait=wait)
+    seen.places = replace(
+        found, places=_read(seen, found, committed), failures=(*refused.items(),)
+    )
     asked: dict[TopicPartition, set[int]] = {}
     for name in committed:
-        for key, stand in stands.get(name, {}).items():
-            asked.setdefault(key, set()).add(stand.upstream)
+        for place in seen.places.places[name].values():
+            if (along := place.along) is not None:
+                key = along.topic, along.partition
+                asked.setdefault(key, set()).add(along.upstream)
     compared = next_records.compare(
-        looked.config, flow, stage.source, stage.target, asked,
-        maps[flow.name, stage.target], records=records,
+        stage.config, flow, stage.source, stage.target, asked,
+        stage.maps[flow.name, stage.target], records=records,
     )  # fmt: skip
     known = positions.KnownPositions(
-        source=flow.source,
-        target=flow.target,
-        stands=stands,
+        flow=flow.name,
+        places=seen.places,
         committed=committed,
         written=checkpoints.times(
             stage.target, checkpoints_topic(flow.source, flow.separator)
         ),
-        on_target=groups.list_groups(stage.target),
-        unjoined=unjoined(
-            writers, flow, stage.reverse, [each.topic for each in looked.topics]
-        ),
         wrong=compared.wrong,
         unread=compared.unread,
         undecided=compared.undecided,
-        starts=compared.starts,
-        not_covered=tuple(
-            sorted(n for n, each in listed.items() if each.kind is GroupKind.SHARE)
-        ),
-        refused=refused,
         records=records,
         stale_seconds=max(
             _CHECKPOINT_ROUNDS * flow.emit_checkpoints_seconds, _LEAST_STALE_SECONDS
         ),
     )
-    judged = positions.judge(known, compared.partitions, at=at)
-    return JudgedGroups(
-        names=tuple(committed),
-        groups=judged.groups,
-        groups_exact=judged.groups_exact,
-        partitions=judged.partitions,
-        partitions_exact=judged.partitions_exact,
-        findings=judged.findings,
-    )
+    bad = [*checks.group_positions(seen)]
+    return positions.judge(known, compared.partitions, bad, at=seen.at)
 
 
-def _committed(
-    looked: Looked,
-) -> tuple[
-    dict[str, dict[TopicPartition, int]], Mapping[str, Group], Mapping[str, str]
-]:
-    """What the source's groups have committed in copied topics, all groups of the flow
-    there, and those that could not be read.
+def _committed(seen: Seen) -> tuple[_Committed, Mapping[str, str]]:
+    """What the source's groups have committed in copied topics, and those that could
+    not be read.
     """
-    source, flow = looked.stage.source, looked.flow
+    flow = seen.flow
     wanted = GroupFilter(include=flow.groups, exclude=flow.groups_exclude)
-    listed = {n: g for n, g in groups.list_groups(source).items() if wanted.matches(n)}
-    covered = [n for n, group in listed.items() if group.kind is not GroupKind.SHARE]
-    fetched = group_offsets.fetch(source, covered)
-    topics = {each.topic for each in looked.topics}
+    covered = [
+        name
+        for name, group in seen.groups.items()
+        if wanted.matches(name) and group.kind is not GroupKind.SHARE
+    ]
+    fetched = group_offsets.fetch(seen.stage.source, covered)
+    topics = {each.topic for each in seen.topics}
     found = {
         name: {key: each.offset for key, each in offsets.items() if key[0] in topics}
         for name, offsets in fetched.groups.items()
     }
-    return {n: each for n, each in found.items() if each}, listed, fetched.refused
+    return {n: each for n, each in found.items() if each}, fetched.refused
 
 
-def _wait_for_checkpoints(
-    looked: Looked, committed: Mapping[str, Mapping[TopicPartition, int]]
-) -> None:
+def _read(
+    seen: Seen, found: GroupPlaces, committed: _Committed
+) -> dict[str, dict[TopicPartition, GroupPlace]]:
+    """The places of what groups read, also of those that have no checkpoint. A group
+    that is gone from the source misses nothing, but may be in the way.
+    """
+    places: dict[str, dict[TopicPartition, GroupPlace]] = {
+        name: {}
+        for name in found.places
+        if name in found.on_target and not found.on_target[name].idle
+    }
+    for name, offsets in committed.items():
+        known = {
+            (along.topic, along.partition): (key, place)
+            for key, place in found.places.get(name, {}).items()
+            if (along := place.along) is not None
+        }
+        places[name] = dict(
+            known.get((topic, number))
+            or (
+                (seen.flow.replication_policy.target_topic(topic), number),
+                GroupPlace(
+                    came_from=f"{topic}-{number}",
+                    offset=-1,
+                    exactness=Exactness.UNKNOWN,
+                ),
+            )
+            for topic, number in offsets
+        )
+    return places
+
+
+def _wait_for_checkpoints(seen: Seen, committed: _Committed) -> None:
     """What a group has just committed for the first time has its checkpoint soon."""
-    flow, target = looked.flow, looked.stage.target
-    copies = {each.topic: each.target_topic for each in looked.topics}
+    flow, target = seen.flow, seen.stage.target
+    copies = {each.topic: each.target_topic for each in seen.topics}
     wanted = {
         (group, copies[topic], number)
         for group, places in committed.items()

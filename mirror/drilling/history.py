@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from mirror.clusters.cluster import Cluster
     from mirror.config.pair_settings import PairConfig
     from mirror.config.schema import FlowConfig, MirrorConfig
-    from mirror.drilling.findings import Drill
+    from mirror.drilling.outcome import Drill
 
 
 def rehearse(

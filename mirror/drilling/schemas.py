@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING
 from mirror.clusters.registry.pace import RequestPace
 from mirror.clusters.registry.registry import Registry
 from mirror.drilling.decoding import decode
-from mirror.drilling.findings import DrillFinding, FindingLevel
 from mirror.drilling.schemas_in_use import in_use
 from mirror.errors import BoundsError, ContentError, RegistryError
 from mirror.metadata import schema_claims
 from mirror.metadata.schema_names import references_of, referred
+from mirror.switching.findings import Finding, Level
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from mirror.clusters.registry.values import Schema, SchemaVersion
-    from mirror.drilling.looked import Looked
     from mirror.metadata.schema_names import Key
+    from mirror.switching.steps.checks import Seen
 
 _DECODE_SECONDS = 30.0
 """In all: each record may ask for half a second of walking."""
@@ -34,30 +34,30 @@ _UNDECODED = (
 )
 
 
-def judge(looked: Looked, *, records: int, unseen: list[str]) -> Iterator[DrillFinding]:
+def judge(seen: Seen, *, records: int) -> Iterator[Finding]:
     """For so many last records of each partition.
 
     Raises:
         ClusterError: the target does not answer.
     """
-    flow = looked.flow
+    flow = seen.flow
     if flow.schemas == "off":
         return
     pace = RequestPace(flow.schemas_requests_per_second)
-    clusters = looked.config.clusters
-    meant = _meant(looked)
+    clusters = seen.stage.config.clusters
+    meant = _meant(seen)
     decoder = _Decoder()
     with (
         Registry(clusters[flow.source], pace=pace) as source,
         Registry(clusters[flow.target], pace=pace) as target,
     ):
-        for number, used in sorted(in_use(looked, records, unseen).items()):
+        for number, used in sorted(in_use(seen, records).items()):
             asked = meant.get(number, number)
             try:
                 wanted = source.by_id("", asked)
                 needs = _needs(source, wanted) if wanted else {}
             except RegistryError as error:
-                unseen.append(f"schemas in use: {error}")
+                seen.unseen.append(f"schemas in use: {error}")
                 return
             if wanted is None:
                 continue  # binary data may begin with a zero, too
@@ -67,32 +67,32 @@ def judge(looked: Looked, *, records: int, unseen: list[str]) -> Iterator[DrillF
                     target, wanted, needs, held, flow.schemas_context
                 )
             except RegistryError as error:
-                yield DrillFinding(
-                    level=FindingLevel.NOT_READY,
+                yield Finding(
+                    level=Level.NOT_READY,
                     subject=f"registry of {flow.target}",
                     reason=f"consumers could not read {used.topic}: {error}",
-                    cure="make it answer",
+                    fix="make it answer",
                 )
                 return
             where = f"{used.topic}-{used.partition} at offset {used.offset}"
-            cure = "copy it, or remove what is in the way"
+            fix = "copy it, or remove what is in the way"
             if what or held is None:
                 reason = f"records of {used.topic} have this id, which the registry of "
                 reason += f"{flow.target} {what}"
             elif not (why := decoder.problem(held, needed, used.content)):
                 continue
             elif isinstance(why, BoundsError):
-                unseen.append(f"schema {number} in {where}: {why}")
+                seen.unseen.append(f"schema {number} in {where}: {why}")
                 continue
             else:
                 reason = f"{where} has this id, and cannot be decoded with what the "
                 reason += f"registry of {flow.target} answers: {why}"
-                cure = _UNDECODED
-            yield DrillFinding(
-                level=FindingLevel.NOT_READY,
+                fix = _UNDECODED
+            yield Finding(
+                level=Level.NOT_READY,
                 subject=f"schema {number}",
                 reason=reason,
-                cure=cure,
+                fix=fix,
                 command=f"mirror schema trace --flow '{flow.name}' --id {asked}",
             )
 
@@ -121,13 +121,13 @@ class _Decoder:
         return None
 
 
-def _meant(looked: Looked) -> dict[int, int]:
+def _meant(seen: Seen) -> dict[int, int]:
     """The source's id for each of the target's that the flow has translated to."""
-    flow = looked.flow
+    flow = seen.flow
     if not flow.translates_ids:
         return {}
     found = schema_claims.translations(
-        looked.stage.target, flow.source, flow.schemas_context
+        seen.stage.target, flow.source, flow.schemas_context
     )
     return {copy: number for number, copy in found.items()}
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from mirror.batches.batch import Rows
     from mirror.batches.listing import Listed
-    from mirror.drilling.looked import Looked
+    from mirror.switching.steps.checks import Seen
 
 _MOST_PARTITIONS = 1000
 _MOST_KEPT = 64 << 20
@@ -48,17 +48,17 @@ class InUse(NamedTuple):
     """What follows the id, as `decoding.decode` takes it; None: nothing."""
 
 
-def in_use(looked: Looked, records: int, unseen: list[str]) -> dict[int, InUse]:
+def in_use(seen: Seen, records: int) -> dict[int, InUse]:
     """The ids in so many last records of each partition, each with a place, if possible
     one to decode.
 
     Raises:
         ClusterError: the target does not answer.
     """
-    target, flow = looked.stage.target, looked.flow
+    target, flow, unseen = seen.stage.target, seen.flow, seen.unseen
     keys = [
         (each.target_topic, number)
-        for each in looked.topics
+        for each in seen.topics
         if flow.may_have_schemas(each.topic)
         for number in range(each.partitions)
     ]

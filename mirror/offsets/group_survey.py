@@ -70,8 +70,8 @@ class GroupSurvey:
     groups: tuple[SurveyedGroup, ...]
     not_covered: tuple[str, ...] = ()
     """Share groups."""
-    failures: tuple[str, ...] = ()
-    """Groups that could not be read, with the reason."""
+    failures: tuple[tuple[str, str], ...] = ()
+    """Groups that could not be read, each with the reason."""
     on_target: Mapping[str, Group] = field(default_factory=dict)
     """All groups that the target has."""
 
@@ -119,18 +119,20 @@ def survey(
         on_target=on_target,
         not_covered=standing.not_covered,
         failures=(
-            *(f"{group}: {why}" for group, why in (standing.refused or {}).items()),
+            *(standing.refused or {}).items(),
             *_unjoined(standing, joint.refused),
         ),
     )
 
 
-def _unjoined(standing: GroupsStanding, refused: Mapping[str, str]) -> list[str]:
+def _unjoined(
+    standing: GroupsStanding, refused: Mapping[str, str]
+) -> list[tuple[str, str]]:
     """Groups that stand in a topic that goes both ways, of which one map is not known:
     the other one alone may skip records.
     """
     return [
-        f"{group}: {refused[topic]}"
+        (group, refused[topic])
         for group, places in standing.places.items()
         for topic in sorted({each.target_topic for each in places} & refused.keys())
     ]

@@ -36,6 +36,7 @@ _CONFIG = """\
 clusters:
   A: {{bootstrap_servers: "{a}"}}
   B: {{bootstrap_servers: "{b}"}}
+defaults: {{policy: identity}}
 flows:
   A->B: {{topics: [{topics}], groups: [{group}], emit_checkpoints_seconds: 1,
          tasks: 2, lease_seconds: 2}}

@@ -78,7 +78,7 @@ def fail_over(
     arrivals: list[float] = []
     on_b = _read(
         clusters["B"].bootstrap,
-        [*topics, *(f"A.{topic}" for topic in topics)],
+        topics,
         most=records,
         arrived=lambda: arrivals.append(time.monotonic()),
     )

@@ -7,7 +7,6 @@ claim is found here as well, since patterns alone do not tell.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mirror.clusters.admin import group_offsets, groups, writers
@@ -15,6 +14,8 @@ from mirror.config import scopes
 from mirror.metadata.topics import select
 from mirror.policy.names import CANARY, is_heartbeats, is_internal
 from mirror.policy.selection import GroupFilter
+from mirror.recovery.journal import Kind
+from mirror.switching.findings import Finding, Level
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
@@ -23,23 +24,16 @@ if TYPE_CHECKING:
     from mirror.switching.stage import Stage
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Findings:
-    """What one look found; nothing, if the pair is closed."""
-
-    refused: tuple[str, ...] = ()
-    warnings: tuple[str, ...] = ()
-
-
-def findings(stage: Stage) -> Findings:
-    """Look at the source. A pair without a name has everything, so it is closed; to
-    the topic of a canary it does not matter who else reads it.
+def findings(stage: Stage, unseen: list[str]) -> Iterator[Finding]:
+    """Look at the source; `unseen` gets what it does not tell. A pair without a name
+    has everything, so it is closed; to the topic of a canary it does not matter who
+    else reads it.
 
     Raises:
         ClusterError: it does not answer, or refuses.
     """
     if stage.pair.scope in {None, CANARY}:
-        return Findings()
+        return
     source = stage.source
     # Whole: the stage has them with what belongs to the pair only.
     flows = {flow.name: flow for flow in stage.config.enabled_flows}
@@ -65,17 +59,22 @@ def findings(stage: Stage) -> Findings:
     pairs = stage.config.pairs_of(*stage.pair.members)
     names = [topic.topic for topic in select(source, whole[0]).topics]
     wrote = writers.find(source, there)
-    return Findings(
-        refused=(
-            *scopes.claimed_twice(pairs, topics=names, groups=listed),
-            *_groups(stage, listed, there, inside),
-            *_producers(stage, wrote.topics.items(), inside),
-        ),
-        warnings=tuple(
-            f"who writes to {name} in transactions is not known: {why}"
-            for name, why in sorted(wrote.unseen.items())
-        ),
+    unseen += (
+        f"who writes to {name} in transactions: {why}"
+        for name, why in sorted(wrote.unseen.items())
     )
+    for reason in (
+        *scopes.claimed_twice(pairs, topics=names, groups=listed),
+        *_groups(stage, listed, there, inside),
+        *_producers(stage, wrote.topics.items(), inside),
+    ):
+        yield Finding(
+            level=Level.NOT_READY,
+            subject=f"pair {stage.pair.name}",
+            reason=reason,
+            fix="let each pair have all that belongs together",
+            refuses=(Kind.SWITCH,),
+        )
 
 
 def _groups(

@@ -9,6 +9,7 @@ is left open, `unjoined` names.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -20,13 +21,13 @@ from mirror.policy.selection import GroupFilter
 from mirror.status.wording import some
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Mapping
 
     from mirror.clusters.admin.groups import Group
     from mirror.clusters.cluster import Cluster
     from mirror.config.pair_settings import PairConfig
     from mirror.config.schema import FlowConfig, MirrorConfig
-    from mirror.offsets.group_survey import KnownMaps, SurveyedGroup
+    from mirror.offsets.group_survey import KnownMaps
     from mirror.offsets.groups import GroupPosition
     from mirror.offsets.translation import Exactness
 
@@ -55,14 +56,23 @@ class GroupPlaces:
     """By group and by partition of the cluster that is to be active."""
     on_target: Mapping[str, Group]
     """The groups that are there already."""
-    not_covered: tuple[str, ...] = ()
-    """Share groups."""
-    failures: tuple[str, ...] = ()
-    """Groups that could not be read, with the reason."""
-    unseen: tuple[str, ...] = field(default=())
-    """What could not be looked at, with the reason."""
-    partial: tuple[str, ...] = ()
-    """Topics in which groups may skip something, with the reason."""
+    failures: tuple[tuple[str, str], ...] = ()
+    """Groups that could not be read, each with the reason."""
+    unjoined: Mapping[str, Unjoined] = field(default_factory=dict)
+    """Topics of the source in which groups may skip something."""
+
+    @property
+    def partial(self) -> tuple[str, ...]:
+        """These, in words."""
+        readers = Counter(
+            topic
+            for places in self.places.values()
+            for topic in {each.along.topic for each in places.values() if each.along}
+        )
+        return tuple(
+            f"{some(readers[topic], 'group')} in {topic}: {each.why}"
+            for topic, each in self.unjoined.items()
+        )
 
     @property
     def unknown(self) -> list[str]:
@@ -117,21 +127,21 @@ def survey(  # noqa: PLR0913  all that places depend on
         }
         for group, found_there in moving.items()
     }
-    unseen: tuple[str, ...] = ()
-    partial = tuple(_partial(writers, flow, reverse, found.groups, places))
-    if source is None:
-        unseen = (f"positions in copies of {reverse.source}'s topics",)
-    else:
-        for group, back in _back(reverse, source, maps, wait=wait).items():
+    read = {
+        place.along.topic
+        for those in places.values()
+        for place in those.values()
+        if place.along is not None
+    }
+    if source is not None:
+        for group, others in back(reverse, source, maps, wait=wait).items():
             # Where one topic goes both ways, the survey has looked at both maps.
-            places[group] = {**back, **places.get(group, {})}
+            places[group] = {**others, **places.get(group, {})}
     return GroupPlaces(
         places=places,
         on_target=found.on_target,
-        not_covered=found.not_covered,
         failures=found.failures,
-        unseen=unseen,
-        partial=partial,
+        unjoined=unjoined(writers, flow, reverse, read),
     )
 
 
@@ -181,25 +191,12 @@ def unjoined(
     return found
 
 
-def _partial(
-    writers: Merging,
-    flow: FlowConfig,
-    reverse: FlowConfig,
-    found: Iterable[SurveyedGroup],
-    places: Collection[str],
-) -> Iterator[str]:
-    readers: dict[str, set[str]] = {}
-    for each in found:
-        for place in each.places if each.group in places else ():
-            readers.setdefault(place.topic, set()).add(each.group)
-    for topic, why in unjoined(writers, flow, reverse, readers).items():
-        yield f"{some(len(readers[topic]), 'group')} in {topic}: {why.why}"
-
-
-def _back(
+def back(
     reverse: FlowConfig, source: Cluster, maps: KnownMaps, *, wait: bool
 ) -> dict[str, dict[TopicPartition, GroupPlace]]:
-    """Groups of `source` that read what the reverse flow copied there."""
+    """Groups of `source` that read what the reverse flow copied there, by partition of
+    its original. Raises as `survey`.
+    """
     if source.topic(runs.topic_name(reverse.source, reverse.separator)) is None:
         return {}  # it never ran
     known = group_survey.known_of(reverse, source, maps, wait=wait)

@@ -17,11 +17,15 @@ from pydantic import SecretStr
 from mirror.config.traits import HIDDEN, is_file, may_hide_secrets, settings, traits
 from mirror.errors import MirrorError
 from mirror.policy.names import CANARY
+from mirror.recovery.journal import Kind
 from mirror.switching import hook_calls
+from mirror.switching.findings import Finding, Level
 from mirror.switching.hook_calls import Call, Said
 from mirror.switching.stage import StepError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from mirror.config.hook_settings import HookConfig
     from mirror.config.pair_settings import PairConfig
     from mirror.config.schema import MirrorConfig
@@ -46,15 +50,17 @@ def has(pair: PairConfig, hook: str) -> bool:
     return _settings(pair, hook) is not None
 
 
-def require_usable(pair: PairConfig) -> None:
-    """Check the hooks before anything is done.
-
-    Raises:
-        StepError: one cannot be called on this machine.
-    """
+def unusable(pair: PairConfig) -> Iterator[Finding]:
+    """Hooks that cannot be called on this machine."""
     for name, hook in pair.hooks.given() if pair.hooks is not None else ():
         if why := hook.why_unusable:
-            raise StepError(f"hook {name}: {why}")
+            yield Finding(
+                level=Level.NOT_READY,
+                subject=f"hook {name}",
+                reason=why,
+                fix="correct the hook, or run this where switches are run",
+                refuses=(Kind.SWITCH,),
+            )
 
 
 def shown(stage: Stage, hook: str) -> dict[str, object]:

@@ -1,6 +1,7 @@
 """What producers and consumers need on the cluster that they move to.
 
-Main function: `plan`. Copies are read-only by rule, and ACLs of groups and
+Main functions: `plan`, what a switch grants, and `lacking`, what is still missing
+then. Copies are read-only by rule, and ACLs of groups and
 transactional ids are not copied. So who could write to a topic on the cluster that is
 left gets WRITE on the topic that it writes to next, and who could read as a group gets
 READ on it. The ACLs of the other cluster come from the standby topic, so it may be
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from mirror.metadata.acl_notes import AclPlan
 from mirror.switching.fencing import EVERYONE, TOPIC
+from mirror.switching.findings import Finding, Level
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 
 _GROUP, _TRANSACTIONAL_ID, _CLUSTER = "GROUP", "TRANSACTIONAL_ID", "CLUSTER"
 _ALL = "ALL"
+_ANY_HOST = "*"
 
 
 def name(pair: str) -> str:
@@ -103,3 +106,94 @@ def allowed(
 
 def _is(acl: Acl, kind: str, permission: str) -> bool:
     return acl.kind == kind and acl.permission == permission
+
+
+def lacking(  # noqa: PLR0913  both sides, and what moves
+    flow: FlowConfig,
+    *,
+    topics: Collection[str],
+    groups: Collection[str],
+    there: Collection[Acl],
+    here: KnownGrants,
+    own: Collection[str | None],
+    bootstrap: str,
+    granted: bool,
+    everyone: bool = False,
+) -> Iterator[Finding]:
+    """What principals may do on the source, and not on the target, as `plan`.
+
+    `bootstrap`: of the target; `granted`: whether a switch grants the plan (`fence:
+    acl`); `everyone`: whether everyone may use what no ACL of the target is about.
+    """
+    planned = plan(
+        flow, pair="", topics=topics, groups=groups, there=there, here=here, own=own
+    )
+    after = frozenset({*here.acls, *(planned.adds if granted else ())})
+    users = [acl for acl in there if acl.principal not in {*own, *here.mirror}]
+    policy = flow.replication_policy
+    wanted = {
+        *planned.adds,
+        *(
+            replace(acl, name=policy.target_topic(acl.name))
+            for acl in allowed(users, TOPIC, "READ", topics)
+        ),
+        *(
+            replace(acl, name=next_topic(flow, acl.name))
+            for acl in allowed(users, TOPIC, "WRITE", topics)
+        ),
+        *allowed(users, _GROUP, "READ", groups),
+    }
+    for acl in sorted(wanted):
+        if _may(after, acl) or (everyone and not _is_named(after, acl)):
+            continue
+        what = f"{_word(acl.kind)} {acl.name}"
+        yield Finding(
+            level=Level.NOT_READY,
+            subject=what,
+            reason=f"{acl.principal} has no {acl.operation} on {what} at {flow.target}",
+            fix="grant it there, and remove what denies it",
+            command=_command(acl, bootstrap),
+        )
+    for remark in planned.remarks:
+        yield Finding(
+            level=Level.DEGRADED,
+            subject="transactional ids",
+            reason=remark,
+            fix="grant the transactional ids by hand",
+        )
+
+
+def _may(acls: Collection[Acl], wanted: Acl) -> bool:
+    if wanted.pattern != "LITERAL" or wanted.kind not in {TOPIC, _GROUP}:
+        return any(
+            replace(acl, principal=wanted.principal, host=wanted.host) == wanted
+            and acl.principal in {wanted.principal, EVERYONE}
+            and acl.host in {wanted.host, _ANY_HOST}
+            for acl in acls
+        )
+    return any(
+        acl.principal in {wanted.principal, EVERYONE}
+        and acl.host in {wanted.host, _ANY_HOST}
+        for acl in allowed(acls, wanted.kind, wanted.operation, [wanted.name])
+    )
+
+
+def _is_named(acls: Collection[Acl], wanted: Acl) -> bool:
+    return any(acl.kind == wanted.kind and acl.covers(wanted.name) for acl in acls)
+
+
+def _word(kind: str) -> str:
+    return kind.lower().replace("_", " ")
+
+
+def _command(acl: Acl, bootstrap: str) -> str:
+    prefixed = " --resource-pattern-type prefixed" if acl.pattern == "PREFIXED" else ""
+    resource = (
+        "--cluster"
+        if acl.kind == "CLUSTER"
+        else f"--{acl.kind.lower().replace('_', '-')} '{acl.name}'"
+    )
+    return (
+        f"kafka-acls.sh --bootstrap-server {bootstrap} --add --allow-principal "
+        f"'{acl.principal}' --operation {acl.operation} {resource}{prefixed}"
+    )

@@ -23,8 +23,10 @@ from mirror.metadata.schema_claims import SchemaClaims
 from mirror.metadata.schema_ends import Ends
 from mirror.metadata.schema_names import topic_of
 from mirror.policy.names import CANARY
+from mirror.recovery.journal import Kind
 from mirror.status.states import SchemaState
 from mirror.status.wording import some
+from mirror.switching.findings import Finding, Level
 from mirror.switching.stage import NOTHING
 
 if TYPE_CHECKING:
@@ -44,18 +46,31 @@ def move(stage: Stage) -> bool:
     return stage.flow.schemas != "off" and stage.pair.scope != CANARY
 
 
-def differences(stage: Stage) -> tuple[str, ...]:
-    """What the registries do not have in common, before a switch.
-
-    Raises:
-        MirrorError: a registry does not answer.
-    """
+def differences(stage: Stage) -> Iterator[Finding]:
+    """What the registries do not have in common, before a switch."""
     if not move(stage):
-        return ()
-    with _ends(stage) as ends:
-        problems = schemas.look(ends, levels=False).problems
-    more = len(problems) - _MOST_NAMED
-    return (*problems[:_MOST_NAMED], *([f"{more} more schemas"] if more > 0 else []))
+        return
+    try:
+        with _ends(stage) as ends:
+            found = schemas.look(ends, levels=False).subjects
+    except RegistryError as error:
+        yield Finding(
+            level=Level.NOT_READY,
+            subject=f"registries of {stage.pair.name}",
+            reason=str(error),
+            fix="make them answer",
+            refuses=(Kind.SWITCH,),
+        )
+        return
+    for each in found:
+        if each.state not in {SchemaState.SYNCED, SchemaState.PENDING}:
+            yield Finding(
+                level=Level.DEGRADED,
+                subject=f"schema {each.subject}",
+                reason=each.reason,
+                fix="copy it, or remove what is in the way",
+                command=f"mirror schema list --flow '{stage.flow.name}'",
+            )
 
 
 def close(stage: Stage) -> tuple[str, tuple[str, ...]]:

@@ -19,6 +19,7 @@ from mirror.recovery import journal, roles
 from mirror.recovery.journal import JournalReader, Kind
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from concurrent.futures import Future
 
     from mirror.clusters.cluster import Cluster
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from mirror.config.schema import FlowConfig, MirrorConfig
     from mirror.offsets.group_survey import KnownMaps
     from mirror.recovery.journal import Entry
+    from mirror.switching.findings import Finding
     from mirror.tails.tail import Tail
 
 Notes = Mapping[str, Any]
@@ -94,6 +96,8 @@ class Stage:
     tails: dict[str, Tail] = field(default_factory=dict)
     """What looks at the flows' tails have found, in this process: the next one goes on
     behind that."""
+    show: Callable[[Sequence[Finding], Sequence[str]], None] = lambda *_: None
+    """Gets what step 1 finds, and what it could not look at, with the reason."""
     growing: Mapping[str, int] = field(default_factory=dict)
     """For a plan: how many partitions topics of the source get before the run."""
 

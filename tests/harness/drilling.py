@@ -11,11 +11,12 @@ from mirror.jobs.standby import AccessJob
 from mirror.metadata.merging import Merging
 from mirror.offsets.group_survey import copies
 from mirror.status.store import StatusStore
+from tests.harness.admin import create_topic, topic_exists
 from tests.harness.application import Application
 from tests.harness.rehearsal import Rehearsal
 
 if TYPE_CHECKING:
-    from mirror.drilling.findings import Drill
+    from mirror.drilling.outcome import Drill
 
 
 class Drilled(Rehearsal):
@@ -27,8 +28,11 @@ class Drilled(Rehearsal):
 
     def prepare(self, first: str, second: str) -> Application:
         """Write, read and copy, as clients without rights of their own (`first` and
-        `second` are bootstraps), and do the service's jobs once.
+        `second` are bootstraps), and do the service's jobs once. Where copies have
+        another name, producers have their topic on the second one, too.
         """
+        if not topic_exists(second, self.topic) and self.copied != self.topic:
+            create_topic(second, self.topic, self.partitions)
         application = Application(self.topic, self.partitions, f"app-{self.topic}")
         application.write(first, 100)
         application.consume(first, [self.topic], most=60)
@@ -41,7 +45,8 @@ class Drilled(Rehearsal):
 
     @property
     def copied(self) -> str:
-        return f"{self._ends[0]}.{self.topic}"
+        flow = self.config.flows["->".join(self._ends)]
+        return flow.replication_policy.target_topic(self.topic)
 
     def round(self) -> None:
         """What the service's jobs do every few seconds."""

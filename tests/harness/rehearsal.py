@@ -70,6 +70,8 @@ class Rehearsal:
         self.topic = topic
         self.said: dict[str, Done] = {}
         """What steps said, by step."""
+        self.found: list[str] = []
+        """What step 1 found last, in words."""
         self.run: Run | None = None
         """As the last operator knows it."""
         self._sections = document["clusters"]
@@ -135,7 +137,11 @@ class Rehearsal:
             note=lambda _: None,
             tell=lambda _: None,
             deadline=deadline_in(seconds),
+            show=lambda found, unseen: self._find(*map(str, found), *unseen),
         )
+
+    def _find(self, *found: str) -> None:
+        self.found = [*found]
 
     def carry_out(
         self,

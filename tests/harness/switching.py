@@ -292,6 +292,11 @@ class Switch:
             thread.join()
         return "".join(self._out)
 
+    @property
+    def printed(self) -> str:
+        """On stdout, so far."""
+        return "".join(self._out)
+
     def ends(self) -> int:
         """Its exit code."""
         self._end()

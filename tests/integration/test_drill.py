@@ -18,7 +18,6 @@ from mirror.batches.writing import append
 from mirror.clusters.admin import group_offsets
 from mirror.clusters.admin.group_offsets import CommittedOffset
 from mirror.clusters.cluster import Cluster
-from mirror.drilling.findings import FindingLevel
 from mirror.offsets import runs
 from mirror.offsets.runs import Block
 from mirror.playground.brokers import playground
@@ -26,6 +25,7 @@ from mirror.proving import sides
 from mirror.recovery import proofs
 from mirror.recovery.journal import Kind
 from mirror.recovery.proofs import Proof
+from mirror.switching.findings import Level
 from tests.harness.admin import (
     add_partitions,
     alter_topic,
@@ -47,15 +47,15 @@ from tests.harness.waiting import crowd, wait_for
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from mirror.drilling.findings import Drill
+    from mirror.drilling.outcome import Drill
     from mirror.playground.cluster import PlaygroundCluster
 
 pytestmark = pytest.mark.integration
 
 
 def found(drill: Drill) -> set[tuple[str, str]]:
-    """Levels and subjects; each finding has a cure."""
-    assert all(each.cure for each in drill.findings)
+    """Levels and subjects; each finding has a fix."""
+    assert all(each.fix for each in drill.findings)
     return {(str(each.level), each.subject) for each in drill.findings}
 
 
@@ -112,7 +112,7 @@ def test_defects_of_copies_and_groups(
         assert member.groups_exact == 0
 
         application.consume(one, [topic_name], most=20)
-        assert pair.drill().verdict is FindingLevel.READY
+        assert pair.drill().verdict is Level.READY
         stale = pair.drill(at=time.time() + 840)
         assert ("DEGRADED", f"group {group}") in found(stale)
         assert "would read about 20 records again" in reasons(stale, f"group {group}")
@@ -189,14 +189,14 @@ def test_defects_of_a_pair(
 
         alter_topic(two, pair.copied, cleanup_policy="compact")
         (compacted,) = pair.drill().findings
-        assert (compacted.level, compacted.subject) == (FindingLevel.NOT_READY, copy)
+        assert (compacted.level, compacted.subject) == (Level.NOT_READY, copy)
         assert compacted.command.startswith("mirror topic configs")
         remove_override(two, pair.copied, "cleanup.policy")
 
         with pytest.raises(SystemExit):
             pair.carry_out({"fence": sys.exit})
         (left,) = pair.drill().findings
-        assert (left.level, left.subject) == (FindingLevel.NOT_READY, switch)
+        assert (left.level, left.subject) == (Level.NOT_READY, switch)
         assert left.command == "mirror switch 'drillI->drillJ'"
         pair.abort()
 
@@ -256,7 +256,7 @@ def test_defects_of_rights_and_limits(topic_name: str, tmp_path: Path) -> None:
 
             (lacking,) = pair.drill().findings
             assert (lacking.level, lacking.subject) == (
-                FindingLevel.NOT_READY,
+                Level.NOT_READY,
                 f"topic {copy}",
             )
             assert "User:alice has no READ on topic" in lacking.reason

@@ -84,8 +84,8 @@ def test_a_plan_with_growth(failed: Failed, tmp_path: Path) -> None:
     add_partitions(failed.a, failed.topic, 3)
     (tmp_path / "mirror.yaml").write_text(yaml.safe_dump(failed.rehearsal.document))
     words = ("failback", failed.home, "--dry-run", "-o", "json")
-    survey, *steps = map(json.loads, command(tmp_path, *words).splitlines())
-    assert survey["step"] == "survey"
+    survey, found, *steps = map(json.loads, command(tmp_path, *words).splitlines())
+    assert (survey["step"], found["step"]) == ("survey", "checks")
     assert [each["step"] for each in steps] == list(STEPS)
     assert {each["state"] for each in steps} == {"PLANNED"}
     assert failback.look(failed.stage()).larger == {failed.topic: 3}
@@ -112,7 +112,7 @@ def test_a_new_topic(failed: Failed, tmp_path: Path) -> None:
     assert kinds == {failed.topic: "SAME", new: "NEW"}
     assert survey["tail"] == 7
     command(tmp_path, "tail", "skip", failed.there, "--topic", new, "--yes")
-    survey, *steps = map(json.loads, command(tmp_path, *words).splitlines())
+    survey, _, *steps = map(json.loads, command(tmp_path, *words).splitlines())
     assert survey["tail"] == 0
     assert {each["state"] for each in steps} == {"PLANNED"}
 

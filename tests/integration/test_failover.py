@@ -168,7 +168,7 @@ def test_a_transaction_is_left_open(
         rehearsal.see()
         leave_open(failed.b, source, target)
         for _ in range(2):
-            with pytest.raises(StepError, match="without --dry-run the command ends"):
+            with pytest.raises(StepError, match="a switch or failover ends it"):
                 show_plan(rehearsal.stage(Kind.FAILOVER), Form.TABLE)
         rehearsal.carry_out(kind=Kind.FAILOVER)
         assert failed.application.written == [

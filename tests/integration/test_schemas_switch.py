@@ -18,12 +18,12 @@ from mirror.cli.main import app
 from mirror.clusters.registry.registry import Registry
 from mirror.clusters.registry.values import Mode, Subject
 from mirror.drilling import schemas_in_use
-from mirror.drilling.findings import FindingLevel
 from mirror.errors import MirrorError
 from mirror.metadata import schema_modes, schemas
 from mirror.metadata.schema_claims import Before, ClaimOf, SchemaClaims
 from mirror.recovery import roles
 from mirror.recovery.journal import Kind
+from mirror.switching.findings import Level
 from mirror.switching.owed import settle_fence
 from tests.harness.admin import create_topic
 from tests.harness.application import Application
@@ -462,7 +462,7 @@ def test_a_drill_finds_schemas_that_the_target_lacks(
               {"schema": avro("Other", "a"), "id": ids[1], "version": 1})  # fmt: skip
         found = there.drill().findings
     assert {(e.level, e.subject) for e in found} == {
-        (FindingLevel.NOT_READY, f"schema {number}") for number in ids
+        (Level.NOT_READY, f"schema {number}") for number in ids
     }
     reasons = sorted(each.reason for each in found)
     assert ["does not have" in each for each in reasons] == [True, True, False]
@@ -512,7 +512,7 @@ def test_a_drill_goes_by_what_ids_mean(
         gone = {"status": 404, "body": b'{"error_code": 40401, "message": "gone"}'}
         with proxy.fault(**gone, path="/subjects/money"):
             [found] = there.drill().findings
-    assert (found.level, found.subject) == (FindingLevel.NOT_READY, f"schema {copied}")
+    assert (found.level, found.subject) == (Level.NOT_READY, f"schema {copied}")
     assert "not money version 1, which it needs" in found.reason
     assert found.command.endswith(f"--id {id_}")
 
@@ -578,9 +578,9 @@ def test_a_drill_decodes_records(
         f"schema {int.from_bytes(each[1:])}" for each in broken
     ]
     for found, each in zip(drill.findings, broken, strict=True):
-        assert found.level is FindingLevel.NOT_READY
+        assert found.level is Level.NOT_READY
         assert found.reason.startswith(at[each])
-        assert "schemas_topics" in found.cure
+        assert "schemas_topics" in found.fix
     assert "ends early" in drill.findings[0].reason
     [told] = [each for each in drill.unseen if "256 KiB" in each]
     assert told.startswith(f"schema {large} in {at[framed[-1][:5]]}".rstrip())

@@ -16,8 +16,9 @@ from mirror.playground.secured import PASSWORDS, USER
 from mirror.recovery import roles
 from mirror.recovery.journal import JournalWriter
 from mirror.switching.group_places import GroupPlaces
-from mirror.switching.steps import STEPS
+from mirror.switching.steps import STEPS, checks
 from mirror.switching.steps.changes import changes
+from mirror.switching.steps.checks import Seen
 from tests.harness.admin import commit_offsets, create_topic, end_offsets
 from tests.harness.application import Application
 from tests.harness.group_moves import commit_for, committed
@@ -172,6 +173,7 @@ def test_a_dry_run_shows_what_the_switch_then_does(
         assert "s3same" not in shown + unplanned
         assert "the fence of HDA is owed" in unplanned
         steps = {each["step"]: each for each in map(json.loads, shown.splitlines())}
+        assert steps.pop("checks")["findings"] == []
         assert list(steps) == list(STEPS)
         planned = [each for step in steps.values() for each in step["changes"]]
 
@@ -211,9 +213,10 @@ def test_a_dry_run_tries_no_acl(
     with rehearsal_of(secured, topic_name, "HW") as rehearsal:
         revoke(secured[0].admin_bootstrap, "alice", "WRITE", topic_name)
         before = settled(secured)
-        found = changes(rehearsal.stage(), GroupPlaces(places={}, on_target={}))
-        (warning,) = found["fence"].warnings
-        assert f"1 topic without ACLs, such as {topic_name}" in warning
+        stage = rehearsal.stage()
+        assert changes(stage, GroupPlaces(places={}, on_target={}))["fence"].changes
+        (found,) = checks.fence(Seen(stage=stage))
+        assert f"1 topic without ACLs, such as {topic_name}" in found.reason
         assert [everything(each) for each in secured] == before
 
 

@@ -142,8 +142,8 @@ def test_a_group_that_reads_there(play: Play) -> None:
     commit_for(play.b, play.group, {play.copy: 3})
     with Reader(play.b, play.group, [play.copy]) as reader:
         reader.join()
-        refusal = f"step assess failed: groups with members on {play.other}: "
-        with pytest.raises(MirrorError, match=refusal + play.group):
+        refusal = f"step assess failed: group {play.group}: it has members on "
+        with pytest.raises(MirrorError, match=refusal + play.other):
             play.rehearsal.carry_out()
     assert play.there() == 3
 
@@ -289,11 +289,12 @@ def test_a_dry_run_waits_for_no_copies(
     run = CliRunner().invoke(app, [*words, "-c", str(tmp_path / "mirror.yaml"),
                                    "--step-timeout", "10"])  # fmt: skip
     assert run.exit_code == 0, run.output
-    steps = {each["step"]: each for each in map(json.loads, run.stdout.splitlines())}
-    lacks = [each for each in steps["assess"]["warnings"] if "switch waits" in each]
-    assert [each.partition("has")[2] for each in lacks] == [
-        f" 3 partitions on {play.one} and fewer on {play.other}",
-        *[f" 1 partition on {play.one} and no copy on {play.other}"] * 2,
+    found, *planned = map(json.loads, run.stdout.splitlines())
+    steps = {each["step"]: each for each in planned}
+    lacks = [e["reason"] for e in found["findings"] if "a switch waits" in e["fix"]]
+    assert lacks == [
+        f"it has 3 partitions on {play.one} and fewer on {play.other}",
+        *[f"it has 1 partition on {play.one} and no copy on {play.other}"] * 2,
     ]
     assert steps["positions"]["changes"]
 

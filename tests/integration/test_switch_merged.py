@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mirror.drilling.findings import FindingLevel
 from mirror.offsets import progress
 from mirror.recovery.journal import Kind
+from mirror.switching.findings import Level
 from mirror.switching.steps import opening
 from mirror.switching.steps.assess import places_of
 from mirror.switching.steps.changes import changes
@@ -174,9 +174,10 @@ def test_a_failover_names_groups_that_may_skip(
         assert (found.groups_exact, found.partitions_exact) == (0, 0)
         assert not places_of(there.stage()).partial
         there.carry_out(kind=Kind.FAILOVER)
-        for step in ("assess", "prove"):
-            [said] = [each for each in there.said[step].warnings if third in each]
-            assert said.startswith(f"1 group in {topic_name}: ")
+        [said] = [each for each in there.found if third in each]
+        assert said.startswith(f"group app-{topic_name}: in {topic_name}: ")
+        [said] = [each for each in there.said["prove"].warnings if third in each]
+        assert said.startswith(f"1 group in {topic_name}: ")
 
 
 @pytest.mark.full
@@ -200,5 +201,5 @@ def test_a_third_cluster_writes_into_a_copy(
         there.round()
         found = there.drill()
         [finding] = [e for e in found.findings if e.subject.startswith("group")]
-        assert finding.level is FindingLevel.DEGRADED
+        assert finding.level is Level.DEGRADED
         assert (found.groups_exact, found.partitions_exact) == (0, 1)

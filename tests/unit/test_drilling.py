@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 import json
-import time
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -11,24 +12,29 @@ from mirror.clusters.admin.acls import Acl
 from mirror.clusters.admin.disks import Disk, Replicas
 from mirror.clusters.admin.groups import Group, GroupKind
 from mirror.config.schema import MirrorConfig
-from mirror.drilling import capacity, conditions, differences, positions, rights
-from mirror.drilling.findings import (
-    MOST_KEPT,
-    Drill,
-    DrillFinding,
-    FindingLevel,
-    in_order,
-)
+from mirror.drilling import capacity, differences, positions
 from mirror.drilling.next_records import windows
-from mirror.drilling.positions import KnownPositions, Stand
+from mirror.drilling.outcome import MOST_KEPT, Drill
+from mirror.drilling.positions import Judged, KnownPositions
+from mirror.errors import UnreachableError
 from mirror.metadata.differences import CONFIG, TOPIC, Difference
 from mirror.metadata.portrait import QUOTAS, USERS
-from mirror.offsets.translation import Exactness
+from mirror.offsets.groups import GroupPosition
+from mirror.offsets.translation import Exactness, Translated
 from mirror.recovery import drills, journal, roles
 from mirror.recovery.access import Kept
 from mirror.recovery.journal import Entry, Kind, StepState
-from mirror.status.risk import RiskStatus
+from mirror.status.risk import PartitionRisk, RiskStatus
+from mirror.switching import hooks, rights
 from mirror.switching.fencing import KnownGrants as KnownAcls
+from mirror.switching.findings import Finding, Level, in_order
+from mirror.switching.group_places import GroupPlace, GroupPlaces
+from mirror.switching.stage import Stage
+from mirror.switching.steps import checks
+from mirror.switching.steps.checks import Check, Seen
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 pytestmark = pytest.mark.unit
 
@@ -50,7 +56,7 @@ FLOW = config().flows["A->B"]
 PAIR = config().recovery["A<->B"]
 
 
-def drill(*found: DrillFinding, **changes: object) -> Drill:
+def drill(*found: Finding, **changes: object) -> Drill:
     values: dict[str, object] = {
         "pair": "A<->B", "source": "A", "target": "B", "at": 1.0, "seconds": 2.0,
         "groups": 11, "groups_exact": 9, "partitions": 96, "partitions_exact": 94,
@@ -59,27 +65,25 @@ def drill(*found: DrillFinding, **changes: object) -> Drill:
     return Drill(**{**values, **changes})
 
 
-def finding(level: FindingLevel, subject: str = "group g") -> DrillFinding:
-    return DrillFinding(level=level, subject=subject, reason="r", cure="c")
+def finding(level: Level, subject: str = "group g") -> Finding:
+    return Finding(level=level, subject=subject, reason="r", fix="c")
 
 
 def test_the_worst_finding_is_the_verdict() -> None:
     """The most serious finding comes first and is the verdict; none is READY."""
-    one = drill(
-        finding(FindingLevel.DEGRADED), finding(FindingLevel.NOT_READY, "topic t")
-    )
+    one = drill(finding(Level.DEGRADED), finding(Level.NOT_READY, "topic t"))
 
-    assert one.verdict is FindingLevel.NOT_READY
+    assert one.verdict is Level.NOT_READY
     assert [each.level for each in one.findings] == [
-        FindingLevel.NOT_READY,
-        FindingLevel.DEGRADED,
+        Level.NOT_READY,
+        Level.DEGRADED,
     ]
     assert one.text == (
         "NOT READY: 9 of 11 groups and 94 of 96 partitions would go on exactly; a "
         "failover now would lose up to 0.4 s"
     )
-    assert drill(finding(FindingLevel.DEGRADED)).verdict is FindingLevel.DEGRADED
-    assert drill().verdict is FindingLevel.READY
+    assert drill(finding(Level.DEGRADED)).verdict is Level.DEGRADED
+    assert drill().verdict is Level.READY
     assert drill(lost_records=0).text.endswith("would lose nothing")
     assert drill(lost_seconds=-1.0).text.endswith("is not known")
     assert drill(groups=0, groups_exact=0, partitions=0, partitions_exact=0).ratio == 1
@@ -88,11 +92,11 @@ def test_the_worst_finding_is_the_verdict() -> None:
 def test_the_journal_keeps_a_few_kilobytes() -> None:
     """Of a thousand findings the journal gets the first ones and how many more."""
     many = [
-        DrillFinding(
-            level=FindingLevel.NOT_READY,
+        Finding(
+            level=Level.NOT_READY,
             subject=f"group {n}",
             reason="x" * 1000,
-            cure="",
+            fix="",
         )
         for n in range(1000)
     ]
@@ -108,7 +112,7 @@ def test_a_drill_is_no_run_and_no_role() -> None:
         pair="drill/A<->B", run="r", number=0, kind=Kind.FAILOVER, epoch=9,
         source="A",
         target="B", step=roles.END, state=StepState.DONE, at=5.0, by="me@here",
-        details=drill(finding(FindingLevel.DEGRADED)).kept(),
+        details=drill(finding(Level.DEGRADED)).kept(),
     )  # fmt: skip
     entry = journal.decode(*entry.record())
     merged = roles.merged([entry], pair="A<->B")
@@ -121,79 +125,111 @@ def test_a_drill_is_no_run_and_no_role() -> None:
     assert drills.read([entry], "A<->C") == ()
 
 
-def known(**changes: object) -> KnownPositions:
-    stand = Stand(upstream=10, downstream=20, exactness=Exactness.EXACT)
+def seen(**changes: object) -> Seen:
+    """Of a failover, without clusters."""
+    flows = config().flows
+    stage = Stage(
+        kind=Kind.FAILOVER, config=config(), pair=PAIR, flow=FLOW,
+        reverse=flows["B->A"], source_or_none=None, target_or_none=None, notes={},
+        note=lambda _: None, tell=lambda _: None, deadline=0.0,
+    )  # fmt: skip
+    found = Seen(stage=stage, at=840.0)
+    for name, value in changes.items():
+        setattr(found, name, value)
+    return found
+
+
+def placed(
+    exactness: Exactness = Exactness.EXACT, downstream: int = 20, **more: object
+) -> GroupPlaces:
+    """One group in one partition."""
+    translated = Translated(offset=downstream, exactness=exactness)
+    along = GroupPosition("orders", 0, "A.orders", 10, translated)
+    place = GroupPlace(
+        came_from="orders-0", offset=downstream, exactness=exactness, along=along
+    )
+    values = {"places": {"g": {("A.orders", 0): place}}, "on_target": {}, **more}
+    return GroupPlaces(**values)
+
+
+def judged_positions(places: GroupPlaces, **changes: object) -> Judged:
     values: dict[str, object] = {
-        "source": "A", "target": "B", "stands": {"g": {KEY: stand}},
-        "committed": {"g": {KEY: 10}}, "written": {"g": 0.0}, "on_target": {},
-        "records": 100,
+        "flow": "A->B", "places": places, "committed": {"g": {KEY: 10}},
+        "written": {"g": 0.0}, "records": 100,
     }  # fmt: skip
-    return KnownPositions(**{**values, **changes})
-
-
-def stood(exactness: Exactness, downstream: int = 20) -> dict[str, object]:
-    stand = Stand(upstream=10, downstream=downstream, exactness=exactness)
-    return {"stands": {"g": {KEY: stand}}}
+    starts = changes.pop("starts", {})
+    bad = [*checks.group_positions(seen(places=places, starts=starts))]
+    known = KnownPositions(**{**values, **changes})
+    judged = positions.judge(known, COPIED, bad, at=840.0)
+    return replace(judged, findings=(*bad, *judged.findings))
 
 
 GROUP = Group(group="g", kind=GroupKind.CLASSIC, state="STABLE")
 
 
 @pytest.mark.parametrize(
-    ("changes", "level", "reason", "partitions"),
+    ("places", "changes", "level", "reason", "partitions"),
     [
-        ({"on_target": {"g": GROUP}}, FindingLevel.NOT_READY, "has members on B", 2),
-        ({"stands": {}}, FindingLevel.NOT_READY, "no position in orders-0", 1),
+        (placed(on_target={"g": GROUP}), {}, Level.NOT_READY, "has members on B", 2),
         (
-            stood(Exactness.UNKNOWN, -1),
-            FindingLevel.NOT_READY,
+            placed(Exactness.UNKNOWN, -1),
+            {},
+            Level.NOT_READY,
             "no position in orders-0",
             1,
         ),
-        (stood(Exactness.EARLIER), FindingLevel.DEGRADED, "only a lower bound", 1),
-        (stood(Exactness.BEFORE), FindingLevel.NOT_READY, "miss what is gone there", 1),
+        (placed(Exactness.EARLIER), {}, Level.DEGRADED, "only a lower bound", 1),
+        (placed(Exactness.BEFORE), {}, Level.NOT_READY, "miss what is gone there", 1),
+        (placed(Exactness.BEFORE), {"starts": {KEY: 10}}, Level.NOT_READY, "miss", 1),
+        (placed(Exactness.BEFORE), {"starts": {KEY: 11}}, Level.DEGRADED, "too", 1),
         (
-            stood(Exactness.BEFORE) | {"starts": {KEY: 10}},
-            FindingLevel.NOT_READY,
-            "miss",
-            1,
-        ),
-        (
-            stood(Exactness.BEFORE) | {"starts": {KEY: 11}},
-            FindingLevel.DEGRADED,
-            "too",
-            1,
-        ),
-        (
+            placed(),
             {"wrong": {KEY: {109: "MISSING"}}},
-            FindingLevel.NOT_READY,
+            Level.NOT_READY,
             "at offset 109 is",
             1,
         ),
         (
+            placed(),
             {"committed": {"g": {KEY: 2110}}},
-            FindingLevel.DEGRADED,
+            Level.DEGRADED,
             "about 2,100 records",
             2,
         ),
-        ({"undecided": {KEY: "hidden"}}, FindingLevel.DEGRADED, "compared: hidden", 1),
-        ({"unread": {KEY: "no copy"}}, FindingLevel.NOT_READY, "compared: no copy", 1),
-        ({"not_covered": ("s",)}, FindingLevel.DEGRADED, "a share group", 2),
         (
-            {"refused": {"h": "NOT_ALLOWED"}},
-            FindingLevel.NOT_READY,
-            "read: NOT_ALLOWED",
+            placed(),
+            {"undecided": {KEY: "hidden"}},
+            Level.DEGRADED,
+            "compared: hidden",
+            1,
+        ),
+        (
+            placed(),
+            {"unread": {KEY: "no copy"}},
+            Level.NOT_READY,
+            "compared: no copy",
+            1,
+        ),
+        (
+            placed(failures=(("h", "NOT_ALLOWED"),)),
+            {},
+            Level.NOT_READY,
+            "known: NOT_ALLOWED",
             2,
         ),
     ],
 )
 def test_positions(
-    changes: dict[str, object], level: FindingLevel, reason: str, partitions: int
+    places: GroupPlaces,
+    changes: dict[str, object],
+    level: Level,
+    reason: str,
+    partitions: int,
 ) -> None:
     """Each defect of a group or of its next records is one finding, and costs the
     exactness of its partition.
     """
-    judged = positions.judge(known(**changes), COPIED, at=840.0)
+    judged = judged_positions(places, **changes)
 
     (only,) = judged.findings
     assert only.level is level
@@ -202,33 +238,23 @@ def test_positions(
 
 
 @pytest.mark.parametrize(
-    "changes",
+    ("places", "changes"),
     [
-        {},
-        stood(Exactness.TIP),
-        stood(Exactness.BEHIND),
-        {"wrong": {KEY: {110: "behind the window"}}},
-        {"committed": {"g": {KEY: 2110}}, "written": {"g": 800.0}},
+        (placed(), {}),
+        (placed(Exactness.TIP), {}),
+        (placed(Exactness.BEHIND), {}),
+        (placed(), {"wrong": {KEY: {110: "behind the window"}}}),
+        (placed(), {"committed": {"g": {KEY: 2110}}, "written": {"g": 800.0}}),
     ],
 )
-def test_sound_positions(changes: dict[str, object]) -> None:
+def test_sound_positions(places: GroupPlaces, changes: dict[str, object]) -> None:
     """A group that goes on exactly gives no finding; nor does what it reads later, or
     a checkpoint that is as young as checkpoints are.
     """
-    judged = positions.judge(known(**changes), COPIED, at=840.0)
+    judged = judged_positions(places, **changes)
 
     assert judged.findings == ()
     assert (judged.groups, judged.groups_exact) == (1, 1)
-
-
-def test_a_group_that_is_gone_may_be_in_the_way() -> None:
-    """A failover sets groups that have checkpoints only: one with members is named."""
-    gone = known(committed={}, on_target={"g": GROUP})
-
-    judged = positions.judge(gone, COPIED, at=0.0)
-
-    assert [each.subject for each in judged.findings] == ["group g"]
-    assert judged.groups == 0
 
 
 def test_windows() -> None:
@@ -249,30 +275,28 @@ def different(what: str, name: str, a: str, b: str, **more: object) -> Differenc
 @pytest.mark.parametrize(
     ("each", "level"),
     [
-        (different(TOPIC, "t", "3 partitions", "2 partitions"), FindingLevel.NOT_READY),
-        (different(TOPIC, "t", "3 partitions", "-"), FindingLevel.NOT_READY),
         (
             different(TOPIC, "t", "1 partition", "?", expected=None),
-            FindingLevel.NOT_READY,
+            Level.NOT_READY,
         ),
         (
             different(CONFIG, "t", "retention.ms=1", "retention.ms=2"),
-            FindingLevel.DEGRADED,
+            Level.DEGRADED,
         ),
-        (different(CONFIG, "t", "cleanup.policy=compact", "-"), FindingLevel.NOT_READY),
+        (different(CONFIG, "t", "cleanup.policy=compact", "-"), Level.NOT_READY),
         (
             different(CONFIG, "t", "retention.ms=1", "retention.ms=2", expected=True,
                       reason="a default of the brokers"),
-            FindingLevel.DEGRADED,
+            Level.DEGRADED,
         ),
         (
             different(QUOTAS, "user u", "producer_byte_rate=5", "-"),
-            FindingLevel.DEGRADED,
+            Level.DEGRADED,
         ),
-        (different(USERS, "u", "SCRAM-SHA-512=4096", "-"), FindingLevel.NOT_READY),
+        (different(USERS, "u", "SCRAM-SHA-512=4096", "-"), Level.NOT_READY),
     ],
 )  # fmt: skip
-def test_differences_that_hurt(each: Difference, level: FindingLevel) -> None:
+def test_differences_that_hurt(each: Difference, level: Level) -> None:
     """What would surprise applications is a finding with its level."""
     (only,) = differences.judge([each], {"t"}, flow="A->B", target="B", bootstrap="b:1")
 
@@ -305,11 +329,14 @@ def test_the_command_for_a_quota() -> None:
         different(CONFIG, "t", "a=1", "a=2", expected=True, reason="excluded"),
         different(USERS, "u", "SCRAM-SHA-512=4096", "SCRAM-SHA-512=8192"),
         different(USERS, "u", "-", "SCRAM-SHA-512=8192"),
+        different(USERS, "(all)", "seen", "not permitted", expected=None),
         different(TOPIC, "t", "1 partition", "2 partitions", expected=True),
     ],
 )
 def test_differences_that_do_not(each: Difference) -> None:
-    """Topics of no flow, what settings explain, and users with other salts."""
+    """Topics of no flow, what settings explain, users with other salts, and
+    those that mirror may not see.
+    """
     assert not [
         *differences.judge([each], {"t"}, flow="A->B", target="B", bootstrap="b:1")
     ]
@@ -323,16 +350,17 @@ def acl(kind: str, name: str, operation: str, permission: str = "ALLOW") -> Acl:
 
 
 def judged(*there: Acl, here: tuple[Acl, ...], granted: bool = True) -> list[str]:
-    terms = rights.RightsTerms(
-        flow=FLOW,
+    found = rights.lacking(
+        FLOW,
         topics=["t"],
         groups=["billing"],
+        there=there,
+        here=KnownAcls(own="User:mirror", acls=frozenset(here)),
         own=(),
         bootstrap="b:1",
         granted=granted,
     )
-    known_here = KnownAcls(own="User:mirror", acls=frozenset(here))
-    return [each.reason for each in rights.judge(terms, there, known_here)]
+    return [each.reason for each in found]
 
 
 def test_rights_that_no_switch_grants() -> None:
@@ -353,65 +381,106 @@ def test_rights_that_no_switch_grants() -> None:
     assert judged(read, group, here=(may_read, group), granted=False) == []
 
 
-def seen(**changes: object) -> capacity.CapacitySeen:
-    fine = Replicas(least=1, out_of_sync=0, leaderless=0)
-    values: dict[str, object] = {
-        "target": "B", "brokers": 1, "replication_factor": -1, "copies": {"t": "A.t"},
-        "here": {"A.t": fine}, "there": {"t": fine},
-        "disks_here": [Disk(node=1, total=1000, usable=500, sizes={"A.t": 90})],
-        "disks_there": [Disk(node=1, total=1000, usable=10, sizes={"t": 100})],
-    }  # fmt: skip
-    return capacity.CapacitySeen(**{**values, **changes})
+FINE = Replicas(least=1, out_of_sync=0, leaderless=0)
 
 
 @pytest.mark.parametrize(
-    ("changes", "reason"),
+    ("disk", "there", "reason"),
     [
-        ({"replication_factor": 3}, "no copy can be created"),
-        ({"here": {"A.t": Replicas(least=1, out_of_sync=0, leaderless=2)}}, "leader"),
-        ({"here": {"A.t": Replicas(least=1, out_of_sync=1, leaderless=0)}}, "in sync"),
-        ({"needed_in_sync": {"A.t": 2}}, "acks=all are refused"),
+        (Disk(node=1, total=1000, usable=500, sizes={"A.t": 90}), True, ""),
         (
-            {"brokers": 3,
-             "there": {"t": Replicas(least=3, out_of_sync=0, leaderless=0)}},
-            "1 replica on B, 3 on the source",
+            Disk(node=1, total=1000, usable=9, sizes={"A.t": 95}),
+            True,
+            "of broker 1 has",
         ),
-        ({"disks_here": [Disk(node=1, total=1000, usable=9, sizes={"A.t": 95})]},
-         "of broker 1 has"),
-        ({"disks_here": [Disk(node=1, total=9, usable=9, sizes={})]}, "to grow"),
+        (Disk(node=1, total=9, usable=9, sizes={}), True, "to grow"),
         (
-            {"disks_here": [Disk(node=1, total=0, usable=0, sizes={}, failed=True)],
-             "disks_there": ()},
+            Disk(node=1, total=0, usable=0, sizes={}, failed=True),
+            False,
             "has failed",
         ),
     ],
-)  # fmt: skip
-def test_capacity(changes: dict[str, object], reason: str) -> None:
-    """Replicas and disk that the target does not have are named; enough is nothing."""
-    assert not [*capacity.judge(seen())]
-    (only,) = capacity.judge(seen(**changes))
+)
+def test_capacity(disk: Disk, there: bool, reason: str) -> None:
+    """Disk that the target does not have is named; enough is nothing."""
+    model = Disk(node=1, total=1000, usable=10, sizes={"t": 100})
+    found = capacity.judge(
+        "B", {"t": "A.t"}, here={"A.t": FINE}, there={"t": FINE}, disks_here=[disk],
+        disks_there=[model] if there else [],
+    )  # fmt: skip
 
-    assert reason in only.reason
+    assert [reason in each.reason for each in found] == [True] * bool(reason)
+
+
+@pytest.mark.parametrize(
+    ("found", "model", "needed", "reason"),
+    [
+        (FINE, FINE, 1, ""),
+        (Replicas(least=1, out_of_sync=0, leaderless=2), FINE, 1, "leader"),
+        (Replicas(least=1, out_of_sync=1, leaderless=0), None, 1, "in sync"),
+        (FINE, None, 2, "acks=all are refused"),
+        (
+            FINE,
+            Replicas(least=3, out_of_sync=0, leaderless=0),
+            1,
+            "1 replica on B, 3 on A",
+        ),
+    ],
+)
+def test_replicas(
+    found: Replicas, model: Replicas | None, needed: int, reason: str
+) -> None:
+    """Replicas that a copy does not have are named; enough is nothing."""
+    told = checks.of_replicas(FLOW, "A.t", found, model, needed=needed, brokers=3)
+
+    assert [reason in each.reason for each in told] == [True] * bool(reason)
 
 
 def test_conditions() -> None:
-    """Lag, proofs, what the target keeps of the source, and hooks."""
-    now = time.time()
-    assert not [*conditions.of_risk(RiskStatus(seconds=59.0), PAIR, FLOW)]
-    (far,) = conditions.of_risk(RiskStatus(seconds=61.0), PAIR, FLOW)
-    (unsure,) = conditions.of_risk(RiskStatus(seconds=-1.0), PAIR, FLOW)
-    assert (far.level, unsure.level) == (FindingLevel.NOT_READY, FindingLevel.DEGRADED)
+    """Lag, what the target keeps of the source, and hooks."""
+    now = 840.0
 
-    kept = Kept(at={"acls": now})
-    assert not [*conditions.of_standby(kept, now, FLOW, at=now)]
-    old = conditions.of_standby(kept, now - 601, FLOW, at=now)
-    assert [each.level for each in old] == [FindingLevel.DEGRADED]
-    assert len([*conditions.of_standby(None, 0.0, FLOW, at=now)]) == 2
-    hidden = Kept(at={"acls": now}, unseen={"acls": "not permitted"})
-    (blind,) = conditions.of_standby(hidden, now, FLOW, at=now)
+    def lag(seconds: float) -> list[Finding]:
+        one = PartitionRisk(
+            topic="t", partition=0, records=1, bytes=1, seconds=seconds, at=now
+        )
+        return [*checks.lag(seen(risk=RiskStatus(seconds=seconds, partitions=(one,))))]
+
+    assert lag(59.0) == []
+    (far,), (unsure,) = lag(61.0), lag(-1.0)
+    assert (far.level, unsure.level) == (Level.NOT_READY, Level.DEGRADED)
+    assert far.reason.startswith("the copy of t-0 is 61 s behind")
+
+    def kept(**told: object) -> list[Finding]:
+        return [*checks.acls_that_the_target_keeps(seen(told=Kept(**told)))]
+
+    assert kept(at={"acls": now}) == []
+    (missing,) = kept()
+    assert "does not keep the ACLs of A" in missing.reason
+    (blind,) = kept(at={"acls": now}, unseen={"acls": "not permitted"})
     assert "may not see the ACLs" in blind.reason
+    (old,) = checks.age_of_what_the_target_keeps(seen(kept=None))
+    assert (old.level, "is missing" in old.reason) == (Level.DEGRADED, True)
 
     hooked = config(hooks={"stop_consumers": {"command": ["/no/such/file"]}})
-    (hook,) = conditions.of_hooks(hooked.recovery["A<->B"])
-    assert hook.subject == "hook stop_consumers"
-    assert not [*conditions.of_proofs({}, FLOW, at=now)]
+    (hook,) = hooks.unusable(hooked.recovery["A<->B"])
+    assert (hook.subject, hook.refuses) == ("hook stop_consumers", (Kind.SWITCH,))
+
+
+def test_what_cannot_be_checked() -> None:
+    """A run is refused if a check that it requires cannot be made, and does without
+    others, which are named.
+    """
+
+    def silent(_seen: Seen) -> Iterator[Finding]:
+        raise UnreachableError("B does not answer")
+        yield
+
+    failover = seen()
+    assert checks.find(failover, [Check(silent, (Kind.SWITCH,))]) == []
+    assert failover.unseen == []
+    assert checks.find(failover, [Check(silent, (Kind.FAILOVER,))]) == []
+    assert failover.unseen == ["silent: B does not answer"]
+    required = Check(silent, (Kind.FAILOVER,), required=(Kind.FAILOVER,))
+    with pytest.raises(UnreachableError):
+        checks.find(failover, [required])

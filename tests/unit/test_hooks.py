@@ -124,10 +124,11 @@ def stage(noted: list[Any], *, seconds: float = 20.0, **given: Any) -> Stage:
 def test_a_command_that_is_no_file_is_refused() -> None:
     """Before anything is done, with its name; what is on the PATH is a file."""
     there = stage([], stop_producers={"command": ["sh", "-c", "true"]})
-    hooks.require_usable(there.pair)
+    assert not [*hooks.unusable(there.pair)]
     missing = stage([], stop_producers={"command": ["/no/such/hook"]})
-    with pytest.raises(StepError, match=r'stop_producers: "/no/such/hook" is no file'):
-        hooks.require_usable(missing.pair)
+    (found,) = hooks.unusable(missing.pair)
+    assert str(found).startswith('hook stop_producers: "/no/such/hook" is no file')
+    assert found.refuses == (Kind.SWITCH,)
 
 
 def test_what_would_be_called_is_shown_without_secrets() -> None:

@@ -64,8 +64,10 @@ class TopicConfigs:
     """Whether the error is that the topic does not exist (yet)."""
 
 
-def describe(cluster: Cluster, topics: Iterable[str]) -> dict[str, TopicConfigs]:
-    """The configs of each topic.
+def describe(
+    cluster: Cluster, topics: Iterable[str], *, keys: list[str] | None = None
+) -> dict[str, TopicConfigs]:
+    """The configs of each topic: these, or all.
 
     Raises:
         ClusterError: the cluster does not answer.
@@ -79,7 +81,7 @@ def describe(cluster: Cluster, topics: Iterable[str]) -> dict[str, TopicConfigs]
                     resource(
                         resource_type=_TOPIC_RESOURCE,
                         resource_name=name,
-                        configuration_keys=None,
+                        configuration_keys=keys,
                     )
                     for name in names
                 ],

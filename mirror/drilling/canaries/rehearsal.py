@@ -17,13 +17,13 @@ from mirror.drilling.canaries import own_pair, way_home
 from mirror.drilling.canaries.journey import Journey
 from mirror.drilling.canaries.outcome import Canary
 from mirror.errors import FencedError, MirrorError
-from mirror.offsets import progress
 from mirror.policy.names import CANARY
 from mirror.recovery import canaries, resting, roles
 from mirror.recovery.journal import JournalReader, Kind
-from mirror.switching import answers, hooks, whole
+from mirror.switching import answers, hooks
 from mirror.switching.stage import Stage, both_flows
-from mirror.switching.steps import assess
+from mirror.switching.steps import assess, checks
+from mirror.switching.steps.checks import Seen
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -102,13 +102,12 @@ def ready(
         deadline=time.monotonic(),
     )
     role = _require_turn(pair, stage)
-    if stage.target.topic(name := progress.topic_name(flow.source)) is None:
-        raise MirrorError(
-            f"flow {flow.name} never ran: cluster {flow.target} has no topic {name}"
-        )
-    assess.require_all_keys(replace(stage, pair=pair))
-    whole.require_selection(replace(stage, pair=pair))
-    hooks.require_usable(canary)
+    whole_flow, _ = both_flows(config, pair, flow.source, flow.target)
+    whole = replace(stage, pair=pair, flow=whole_flow)
+    assess.require_begun(whole)
+    checks.find(Seen(stage=whole), [checks.SELECTION])
+    for each in (*checks.copies_all_keys(Seen(stage=whole)), *hooks.unusable(canary)):
+        raise MirrorError(str(each))
     rests = pair.scope is None and not pair.both_ways
     if rests:
         way_home.require_begun(stage)

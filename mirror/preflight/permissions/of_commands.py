@@ -27,7 +27,7 @@ def _of_compare() -> tuple[Need, ...]:
     """It reads the same on both clusters; what it may not read, it says."""
     return tuple(
         Need(
-            feature="mirror compare, drill (optional)",
+            feature="mirror compare, drill, switch (optional)",
             side=side,
             kind=kind,
             operations=operations,

@@ -1,8 +1,7 @@
 """What each step of a switch would change, for `--dry-run`; it changes nothing.
 
 Main function: `changes`, made of the same plans as the steps: ACLs, group offsets,
-where the flow back begins, and hooks. It is what is so now: a switch looks again. What
-only step 3 can find out, by adding an ACL, is a warning.
+where the flow back begins, and hooks. It is what is so now: a switch looks again.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ from mirror.metadata.merging import Merging
 from mirror.offsets import repeats
 from mirror.offsets.translation import Exactness
 from mirror.recovery import roles
-from mirror.status.wording import some
 from mirror.switching import fences, fencing, hooks, rights, schemas
 from mirror.switching.steps import fence, opening
 
@@ -88,15 +86,10 @@ def _fence(stage: Stage) -> StepChanges:
         return StepChanges(changes=called)
     topics = fence.topics_of(stage.source, stage.flow)
     known = fence.known_of(stage, stage.source, stage.flow, topics, probe=False)
-    warnings: tuple[str, ...] = ()
-    if known.everyone is None:
-        bare = fencing.without_acls(known.acls, topics)
-        text = f"{some(len(bare), 'topic')} without ACLs, such as {bare[0]}: whether "
-        text += "everyone may write there, and so whether ACLs can fence them, and "
-        warnings = (f"{text}which, only the step finds out",)
-        known = replace(known, everyone=False)
+    # Where that is not known, only the step finds out, as `checks` says.
+    known = replace(known, everyone=bool(known.everyone))
     plan = fencing.plan(known, topics, pair=stage.pair.name)
-    return StepChanges(changes=(*called, *_acls(stage.source, plan)), warnings=warnings)
+    return StepChanges(changes=(*called, *_acls(stage.source, plan)))
 
 
 def _open(stage: Stage, found: GroupPlaces) -> StepChanges:
@@ -109,12 +102,10 @@ def _open(stage: Stage, found: GroupPlaces) -> StepChanges:
                 *_taken_back(stage.target, stage, fencing.name),
                 *_acls(stage.target, plan),
             )
-            warnings = plan.remarks
-        except MirrorError as error:
+        except MirrorError:
             if stage.planned:
                 raise
-            # As in the step: without rights some producers wait.
-            warnings = (f"rights cannot be granted: {error}",)
+            # As in the step: without rights some producers wait. `checks` says why.
     starts = opening.starts_back(stage)
     if starts and not stage.planned:
         text = f"{stage.reverse.name} begins as shown if it has never run; else it goes"

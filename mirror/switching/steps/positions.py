@@ -20,7 +20,7 @@ from mirror.switching.steps import consumers
 from mirror.switching.steps.assess import places_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from mirror.switching.group_places import GroupPlaces
 
@@ -30,7 +30,7 @@ TopicPartition = tuple[str, int]
 def _set(stage: Stage) -> Done:
     found = places_of(stage)
     if found.failures:
-        raise StepError(named(found.failures))
+        raise StepError(_named(found.failures))
     unknown = found.unknown
     if unknown and stage.planned:
         raise StepError(
@@ -73,13 +73,18 @@ def require_settled(stage: Stage) -> None:
         StepError: a group came back, or an offset cannot be set.
     """
     found = places_of(stage)
-    if stage.planned and (problems := (*found.failures, *found.unknown)):
-        raise StepError(f"no longer known: {named(problems)}")
+    if stage.planned and (found.failures or found.unknown):
+        problems = (_named(found.failures), named(found.unknown))
+        raise StepError(f"no longer known: {', '.join(filter(None, problems))}")
     _apply(stage, _wanted(found))
     if not stage.planned:
         return
     if left := consumers.busy(stage, found.places):
         raise StepError(f"{left}: they came back after the groups were empty")
+
+
+def _named(failures: Iterable[tuple[str, str]]) -> str:
+    return named([f"{group}: {why}" for group, why in failures])
 
 
 def _wanted(found: GroupPlaces) -> dict[str, dict[TopicPartition, CommittedOffset]]:

@@ -1,50 +1,25 @@
 """What a drill found, and what follows: whether a failover now would go well.
 
-Main types: `DrillFinding`, one thing that is in the way, and `Drill`, all of them with
-the verdict, which is the worst finding. Pure.
+Main type: `Drill`, all findings with the verdict, which is the worst one. Pure.
 """
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from mirror.status.wording import duration, some
+from mirror.switching import findings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from mirror.switching.findings import Finding, Level
 
 MOST_KEPT = 20
 """Findings of a drill in the journal: the most serious ones."""
 _MOST_TEXT = 300
 _LONG = 60.0
-
-
-class FindingLevel(StrEnum):
-    """How serious it is, from the least on."""
-
-    READY = "READY"
-    DEGRADED = "DEGRADED"
-    """A failover would go through, at a cost."""
-    NOT_READY = "NOT READY"
-    """Some applications would not go on, or not where they stopped."""
-
-
-_ORDER = tuple(FindingLevel)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DrillFinding:
-    """One thing that a failover would meet."""
-
-    level: FindingLevel
-    subject: str
-    """Such as `group billing`."""
-    reason: str
-    cure: str
-    command: str = ""
-    """What to run for the cure; empty if no single command does it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,17 +42,14 @@ class Drill:
     lost_seconds: float
     """What a failover now would lose, by time; -1: not known."""
     lost_records: int
-    findings: tuple[DrillFinding, ...]
+    findings: tuple[Finding, ...]
     """The most serious first."""
     unseen: tuple[str, ...] = ()
     """What could not be looked at, with the reason."""
 
     @property
-    def verdict(self) -> FindingLevel:
-        return max(
-            (each.level for each in self.findings), key=_ORDER.index,
-            default=FindingLevel.READY,
-        )  # fmt: skip
+    def verdict(self) -> Level:
+        return findings.verdict(self.findings)
 
     @property
     def ratio(self) -> float:
@@ -128,10 +100,3 @@ class Drill:
 
 def _seconds(seconds: float) -> str:
     return f"{seconds:.1f} s" if seconds < _LONG else duration(seconds)
-
-
-def in_order(found: list[DrillFinding]) -> tuple[DrillFinding, ...]:
-    """Each once, the most serious first, else as they came."""
-    return tuple(
-        sorted(dict.fromkeys(found), key=lambda each: -_ORDER.index(each.level))
-    )
