@@ -337,6 +337,18 @@ class MirrorConfig(Section):
     def _complete(cls, raw: Any) -> Any:
         return complete(raw) if isinstance(raw, Mapping) else raw
 
+    @model_validator(mode="after")
+    def _clusters_know_replicas(self) -> Self:
+        asked = dict.fromkeys(self.clusters, -1)
+        for flow in self.enabled_flows:
+            for alias in {flow.source, flow.target} & asked.keys():
+                asked[alias] = max(asked[alias], flow.replication_factor)
+        self.__dict__["clusters"] = {
+            alias: cluster.with_own_replicas(asked[alias])
+            for alias, cluster in self.clusters.items()
+        }
+        return self
+
     @property
     def enabled_flows(self) -> tuple[FlowConfig, ...]:
         """All that are enabled, in the configuration's order, wherever they run:

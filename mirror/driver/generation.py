@@ -66,6 +66,9 @@ class Generation:
     """The instance whose run it is, host:process; empty if a command wrote it."""
     group: str = ""
     """The group of instances that it belongs to; empty if to none."""
+    start: int = 0
+    """The progress topic's first offset when `mirror flow reset` last said where to
+    continue: what stood before it is no longer missed."""
     parts: tuple[Part, ...] = ()
     """The flow's parts: of two that select a topic, the first one copies it."""
 
@@ -93,6 +96,7 @@ class Generation:
                 epoch=fields.get("epoch", 0),
                 by=fields.get("by", ""),
                 group=fields.get("group", ""),
+                start=fields.get("start", 0),
                 parts=tuple(map(_part, fields.get("parts", ()))),
             )
         except MALFORMED as error:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from mirror.batches import records
 from mirror.batches.writing import ensure_topic, write
+from mirror.config import own_topics
 from mirror.driver import parts
 from mirror.driver.former_runs import (
     complete_transactions,
@@ -25,6 +26,7 @@ from mirror.driver.former_runs import (
 from mirror.driver.generation import Generation, new_id
 from mirror.errors import (
     ClusterChangedError,
+    ClusterError,
     OutdatedRoleError,
     SupersededError,
 )
@@ -77,6 +79,7 @@ def take_ownership(  # noqa: PLR0913  all that a run begins with
     Raises:
         FencedError: another run started meanwhile.
         OutdatedRoleError: the flow rests since a later role; nothing changed.
+        ClusterError: positions were deleted; nothing changed.
         ClusterChangedError: earlier runs copied from another cluster; nothing changed.
         DividedError: another service copies the same; nothing changed.
     """
@@ -179,6 +182,9 @@ def _moved(
 ) -> tuple[dict[TopicPartition, Position], Generation | None]:
     """The positions to write, and the generation, unless it stays."""
     positions = dict(decided.positions)
+    before = made
+    if decided.accepts_cut and known.start > made.start:
+        made = replace(made, id=new_id(), start=known.start)
     if source_id and made.source_id not in {"", source_id}:
         leads = f"leads to cluster {source_id} instead of {made.source_id}"
         if flow.part is not None:
@@ -201,7 +207,7 @@ def _moved(
         return positions, parts.united(made)
     if decided.epoch:
         return positions, replace(made, epoch=decided.epoch, id=new_id())
-    return positions, None
+    return positions, None if made is before else made
 
 
 def take_over(flow: FlowConfig, target: Cluster) -> Producer:
@@ -255,18 +261,9 @@ def commit(
 
 def make_topics(flow: FlowConfig, target: Cluster) -> None:
     """Create the topics in which a flow keeps its state, if missing."""
-    own = {
-        runs.topic_name(flow.source, flow.separator): runs.TOPIC_CONFIGS,
-        losses.topic_name(flow.source): losses.TOPIC_CONFIGS,
-        progress.topic_name(flow.source): progress.TOPIC_CONFIGS,
-    }
-    for name, configs in own.items():
-        ensure_topic(
-            target,
-            name,
-            replication_factor=flow.replication_factor,
-            configs=configs,
-        )
+    for kind in (own_topics.OFFSET_MAP, own_topics.LOSSES, own_topics.PROGRESS):
+        each = kind.of(flow)
+        ensure_topic(target, kind, each.name, replication_factor=each.replicas)
 
 
 def _fence(  # noqa: PLR0913  all that a run begins with
@@ -310,6 +307,14 @@ def _fence(  # noqa: PLR0913  all that a run begins with
             f"{committed.source_id}. Point bootstrap_servers there again; if "
             f"{copies_from} replaces it on purpose, set where to continue with `mirror "
             "flow reset`"
+        )
+    if instance is not None and known.start > committed.start:
+        # A command goes on: a switch must not end here, and the service says it.
+        raise ClusterError(
+            f"cluster {target.alias}: {topic} begins at offset {known.start}: somebody "
+            "has deleted what stood there before, so positions are missing, and a run "
+            f"would copy records twice. Look with `mirror verify {flow.name}`, then "
+            f"set where to continue with `mirror flow reset {flow.name}`"
         )
     if epoch is not None and committed.epoch > epoch:
         raise OutdatedRoleError(
