@@ -272,8 +272,8 @@ class ClusterConfig(Section):
     @property
     def own_replicas(self) -> int:
         """Replicas of a topic that mirror creates for the cluster as a whole, such as
-        the journal: as many as the most careful flow into or out of it asks for; -1:
-        the brokers' default. `MirrorConfig` knows the flows, and fills it in.
+        the journal: the largest `replication_factor` of the flows into it, or else of
+        those out of it; -1: the brokers' default. `MirrorConfig` fills it in.
         """
         return self._own_replicas
 

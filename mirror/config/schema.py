@@ -339,12 +339,16 @@ class MirrorConfig(Section):
 
     @model_validator(mode="after")
     def _clusters_know_replicas(self) -> Self:
-        asked = dict.fromkeys(self.clusters, -1)
+        into: dict[str, int] = {}
+        out: dict[str, int] = {}
         for flow in self.enabled_flows:
-            for alias in {flow.source, flow.target} & asked.keys():
-                asked[alias] = max(asked[alias], flow.replication_factor)
+            for alias, asked in ((flow.target, into), (flow.source, out)):
+                asked[alias] = max(asked.get(alias, -1), flow.replication_factor)
+        # The other cluster of a flow may have more brokers: flows into this one know.
         self.__dict__["clusters"] = {
-            alias: cluster.with_own_replicas(asked[alias])
+            alias: cluster.with_own_replicas(
+                out.get(alias, -1) if into.get(alias, -1) < 0 else into[alias]
+            )
             for alias, cluster in self.clusters.items()
         }
         return self

@@ -26,7 +26,6 @@ from mirror.driver.former_runs import (
 from mirror.driver.generation import Generation, new_id
 from mirror.errors import (
     ClusterChangedError,
-    ClusterError,
     OutdatedRoleError,
     SupersededError,
 )
@@ -308,14 +307,8 @@ def _fence(  # noqa: PLR0913  all that a run begins with
             f"{copies_from} replaces it on purpose, set where to continue with `mirror "
             "flow reset`"
         )
-    if instance is not None and known.start > committed.start:
-        # A command goes on: a switch must not end here, and the service says it.
-        raise ClusterError(
-            f"cluster {target.alias}: {topic} begins at offset {known.start}: somebody "
-            "has deleted what stood there before, so positions are missing, and a run "
-            f"would copy records twice. Look with `mirror verify {flow.name}`, then "
-            f"set where to continue with `mirror flow reset {flow.name}`"
-        )
+    if instance is not None:  # a switch must not end here: the service tells of it
+        replace(known, generation=committed.text).require_whole(flow.name)
     if epoch is not None and committed.epoch > epoch:
         raise OutdatedRoleError(
             f"flow {flow.name}: it rests since epoch {committed.epoch} of its pair, "

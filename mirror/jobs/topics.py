@@ -136,27 +136,12 @@ class TopicJobs:
                 cluster, [each for each in every if each.alias == cluster.alias]
             )
             for wrong in found.corrected:
-                self._tell_corrected(cluster, wrong)
-            problems += found.problems
-            unsafe += found.unsafe
+                self._store.trail.add(corrected(cluster, wrong, self._flow.name))
+            problems += map(str, found.left)
+            unsafe += map(str, found.unsafe)
         self._tell(OWN, problems)
         self._guarded_at = -math.inf if unsafe else time.monotonic()
         return unsafe
-
-    def _tell_corrected(self, cluster: Cluster, wrong: Wrong) -> None:
-        text = f"config of {wrong.topic.name} corrected: {wrong}"
-        compacted = wrong.config == own_topics.POLICY and wrong.then == "compact"
-        if compacted and (first := guarding.begins_at(cluster, wrong.topic.name)):
-            text += f"; what stood before its offset {first} is deleted"
-        self._store.trail.add(
-            Event(
-                kind=EventKind.CONFIG_CHANGED,
-                flow=self._flow.name,
-                cluster=cluster.alias,
-                subject=wrong.topic.name,
-                text=text,
-            )
-        )
 
     def _sync_configs(self, source: Cluster, target: Cluster) -> None:
         name = self._flow.name
@@ -216,3 +201,18 @@ class TopicJobs:
                     text=f"{what}: {binding}",
                 )
             )
+
+
+def corrected(cluster: Cluster, wrong: Wrong, flow: str = "") -> Event:
+    """What tells that one of mirror's own topics was corrected."""
+    text = f"config of {wrong.topic.name} corrected: {wrong}"
+    compacted = wrong.config == own_topics.POLICY and wrong.then == "compact"
+    if compacted and (first := guarding.begins_at(cluster, wrong.topic.name)):
+        text += f"; what stood before its offset {first} is deleted"
+    return Event(
+        kind=EventKind.CONFIG_CHANGED,
+        flow=flow,
+        cluster=cluster.alias,
+        subject=wrong.topic.name,
+        text=text,
+    )

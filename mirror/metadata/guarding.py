@@ -27,7 +27,7 @@ from mirror.config.own_topics import (
 from mirror.errors import AuthorizationError, BrokerError, ClusterError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from mirror.clusters.cluster import Cluster
     from mirror.clusters.topics import Topic
@@ -62,23 +62,26 @@ class Seen:
     hidden: tuple[OwnTopic, ...] = ()
     """Those whose configs mirror may not read."""
 
-    @property
-    def changes(self) -> dict[str, dict[str, str | None]]:
-        """By topic, what corrects it."""
-        found: dict[str, dict[str, str | None]] = {}
-        for each in self.wrong:
-            found.setdefault(each.topic.name, {})[each.config] = each.then
-        return found
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Left:
+    """What mirror cannot correct."""
+
+    text: str
+    remedy: str
+    """The command that does, or else what to do."""
+
+    def __str__(self) -> str:
+        return f"{self.text}: {self.remedy}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Guarded:
     """What `correct` did."""
 
-    corrected: tuple[Wrong, ...] = ()
-    problems: tuple[str, ...] = ()
-    """What is left, each with the command that mends it."""
-    unsafe: tuple[str, ...] = ()
+    corrected: tuple[Wrong, ...]
+    left: tuple[Left, ...]
+    unsafe: tuple[Left, ...]
     """Those of them for which no run may copy."""
 
 
@@ -161,105 +164,108 @@ def correct(cluster: Cluster, topics: Sequence[OwnTopic]) -> Guarded:
         ClusterError: as `look`.
     """
     seen = look(cluster, topics)
-    # What loses records first: a topic's changes are refused together.
-    refused: dict[Wrong, ClusterError] = {}
-    for some in _by_urgency(seen.wrong):
-        changes = Seen(wrong=some, thin={}).changes
-        answers = configs.alter(cluster, changes)
-        for error in answers.values():
-            if isinstance(error, BrokerError) and error.retriable:
-                raise error
-        refused |= {
-            each: answers[each.topic.name]
-            for each in some
-            if each.topic.name in answers
-        }
+    refused = alter(cluster, seen.wrong)
+    lefts = refusals(cluster, refused)
     unsafe = {each.topic for each in refused if each.loses}
-    texts = refusals(cluster, refused)
     return Guarded(
         corrected=tuple(each for each in seen.wrong if each not in refused),
-        problems=(*texts.values(), *thin(cluster, seen), *hidden(cluster, seen)),
+        left=(*lefts.values(), *beyond(cluster, seen)),
         unsafe=tuple(
-            text
-            for topic, text in texts.items()
+            left
+            for topic, left in lefts.items()
             if topic in unsafe and topic.kind.guard is Guard.VITAL
         ),
     )
 
 
-def _by_urgency(found: Iterable[Wrong]) -> list[tuple[Wrong, ...]]:
-    parts: dict[bool, list[Wrong]] = {True: [], False: []}
-    for each in found:
-        parts[each.loses].append(each)
-    return [tuple(part) for part in parts.values() if part]
+def alter(
+    cluster: Cluster, found: Iterable[Wrong], *, validate_only: bool = False
+) -> dict[Wrong, ClusterError]:
+    """Correct these; returns what is refused. With `validate_only`, only ask.
+
+    Raises:
+        ClusterError: the cluster does not answer, or cannot do it now.
+    """
+    refused: dict[Wrong, ClusterError] = {}
+    # A topic's changes are refused together: what loses records goes first, alone.
+    for loses in (True, False):
+        some = [each for each in found if each.loses is loses]
+        changes: dict[str, dict[str, str | None]] = {}
+        for each in some:
+            changes.setdefault(each.topic.name, {})[each.config] = each.then
+        answers = configs.alter(cluster, changes, validate_only=validate_only)
+        for error in answers.values():
+            if isinstance(error, BrokerError) and error.retriable:
+                raise error
+        refused |= {e: answers[e.topic.name] for e in some if e.topic.name in answers}
+    return refused
 
 
 def refusals(
     cluster: Cluster, refused: Mapping[Wrong, ClusterError]
-) -> dict[OwnTopic, str]:
-    """By topic, what mirror could not alter, and the command that does."""
-    found: dict[OwnTopic, str] = {}
+) -> dict[OwnTopic, Left]:
+    """By topic, what mirror could not alter."""
+    found: dict[OwnTopic, Left] = {}
     for topic in dict.fromkeys(each.topic for each in refused):
         of_topic = [each for each in refused if each.topic == topic]
         errors = dict.fromkeys(str(refused[each]) for each in of_topic)
-        altered = ",".join(f"{each.config}={each.then}" for each in of_topic)
-        command = shlex.join(
-            [
-                *cluster.tool("kafka-configs.sh"),
-                *("--alter", "--entity-type", "topics"),
-                *("--entity-name", topic.name, "--add-config", altered),
-            ]
-        )
         losing = " and may lose records" if any(e.loses for e in of_topic) else ""
-        found[topic] = (
-            f"{topic.name} has wrong configs{losing}: "
-            f"{', '.join(map(str, of_topic))} is refused ({'; '.join(errors)}): "
-            f"{command}"
+        found[topic] = Left(
+            text=f"{topic.name} has wrong configs{losing}, and mirror cannot change "
+            f"{', '.join(map(str, of_topic))} ({'; '.join(errors)})",
+            remedy=shlex.join(
+                [
+                    *cluster.tool("kafka-configs.sh"),
+                    *("--alter", "--entity-type", "topics"),
+                    *("--entity-name", topic.name, "--add-config"),
+                    ",".join(f"{each.config}={each.then}" for each in of_topic),
+                ]
+            ),
         )
     return found
 
 
-def thin(cluster: Cluster, seen: Seen) -> list[str]:
-    """Which topics have too few replicas, and the command that adds the rest."""
-    if not seen.thin:
-        return []
-    names = ", ".join(sorted(topic.name for topic in seen.thin))
-    most = max(topic.replicas for topic in seen.thin)
-    told = (
-        f"cluster {cluster.alias}: fewer replicas than replication_factor {most} asks "
-        f"for: {names}"
+def beyond(cluster: Cluster, seen: Seen) -> Iterator[Left]:
+    """What no change of configs corrects."""
+    if seen.thin:
+        yield _thin(cluster, seen.thin)
+    if seen.hidden:
+        names = sorted(topic.name for topic in seen.hidden)
+        more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+        yield Left(
+            text=f"cluster {cluster.alias}: mirror may not read and correct the "
+            f"configs of {names[0]}{more}, so what it keeps there may be lost unseen",
+            remedy="grant ALTER_CONFIGS, as `mirror config acls` lists it",
+        )
+
+
+def _thin(cluster: Cluster, found: Mapping[OwnTopic, Topic]) -> Left:
+    most = max(topic.replicas for topic in found)
+    text = (
+        f"cluster {cluster.alias}: fewer replicas than the {most} that "
+        "replication_factor asks for: "
+        + ", ".join(
+            f"{name} ({there.replication_factor})"
+            for name, there in sorted((t.name, there) for t, there in found.items())
+        )
     )
     partitions = []
-    for topic, there in seen.thin.items():
-        others = [node for node in cluster.nodes if node not in there.replicas]
+    for topic, there in found.items():
+        others = (node for node in cluster.nodes if node not in there.replicas)
         replicas = [*there.replicas, *others][: topic.replicas]
         if len(replicas) < topic.replicas:
-            return [
-                f"{told}: add brokers to the {cluster.brokers}, or lower the setting"
-            ]
+            return Left(
+                text=text,
+                remedy=f"add brokers to the {cluster.brokers}, or lower the setting",
+            )
         partitions.append({"topic": topic.name, "partition": 0, "replicas": replicas})
     plan = json.dumps({"version": 1, "partitions": partitions}, separators=(",", ":"))
-    command = shlex.join(
-        [
-            *cluster.tool("kafka-reassign-partitions.sh"),
-            *("--reassignment-json-file", "replicas.json", "--execute"),
-        ]
+    tool = shlex.join(cluster.tool("kafka-reassign-partitions.sh"))
+    return Left(
+        text=text,
+        remedy=f"echo {shlex.quote(plan)} > replicas.json; "
+        f"{tool} --reassignment-json-file replicas.json --execute",
     )
-    return [f"{told}: echo {shlex.quote(plan)} > replicas.json; {command}"]
-
-
-def hidden(cluster: Cluster, seen: Seen) -> list[str]:
-    """Which topics mirror cannot examine."""
-    if not seen.hidden:
-        return []
-    names = sorted(topic.name for topic in seen.hidden)
-    more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-    told = (
-        f"cluster {cluster.alias}: no right to read and correct the configs of "
-        f"{names[0]}{more}, so nobody notices if they lose what mirror keeps there: "
-        "grant ALTER_CONFIGS (`mirror config acls` lists it)"
-    )
-    return [told]
 
 
 def begins_at(cluster: Cluster, name: str) -> int:

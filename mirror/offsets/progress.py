@@ -153,6 +153,27 @@ class Progress:
         except MALFORMED as error:
             raise damaged(error) from error
 
+    def require_whole(self, flow: str) -> None:
+        """
+        Raises:
+            ClusterError: positions were deleted since `mirror flow reset` last said
+                where to continue, or the generation is damaged.
+        """
+        if not self.start:
+            return
+        try:
+            accepted = json.loads(self.generation or "{}").get("start", 0)
+        except MALFORMED as error:
+            raise damaged(error) from error
+        if self.start > accepted:
+            raise ClusterError(
+                f"{topic_name(flow.partition('->')[0])} begins at offset {self.start}: "
+                "somebody has deleted what stood there before, so positions are "
+                "missing, and records would be copied twice. See what the copies have "
+                f"with `mirror verify --flow {flow}`, then set where to continue with "
+                f"`mirror flow reset {flow}`"
+            )
+
 
 def topic_name(source_alias: str) -> str:
     return own_topics.PROGRESS.named(source_alias)

@@ -185,6 +185,7 @@ class TakeOverSurvey:
             raise SupersededError(
                 f"flow {self._flow.label}: a newer run of the flow is active"
             )
+        known.require_whole(self._flow.name)
         left = left_by_others(
             *(self._target, self._slot_ids, looked.others, search),
             copies=copies,
