@@ -210,7 +210,9 @@ def of_flow(config: MirrorConfig, flow: FlowConfig) -> tuple[OwnTopic, ...]:
     """All that there may be for the flow with its settings, on either cluster. The
     first record creates those that `of_run` leaves out.
     """
-    found = [*of_run(flow), CONTROL.of(flow), PROOFS.of(flow)]
+    found = [*of_run(flow), CONTROL.of(flow)]
+    if flow.verify != "off":
+        found.append(PROOFS.of(flow))
     if flow.sync_topic_acls:
         found.append(ACL_CLAIMS.of(flow))
     if flow.schemas != "off":

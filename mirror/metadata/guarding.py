@@ -3,7 +3,7 @@
 Main functions: `look`, which changes nothing, and `correct`, which also alters what is
 wrong. The rule, `wrong`, is pure; `config.own_topics` says what there is. Somebody may
 have made such a topic beforehand, or changed its configs since. What only an operator
-can mend is told with the command that does.
+can mend comes with the command that does.
 """
 
 from __future__ import annotations
@@ -98,10 +98,11 @@ def wrong(
     wanted: dict[str, str] = {}
     loses: set[str] = set()
     finite = {key for key in (RETENTION, _BYTES) if _number(found, key) >= 0}
-    policy = set(filter(None, (found.get(POLICY) or "").split(",")))
-    if policy != {declared[POLICY]}:
+    policies = set(filter(None, (found.get(POLICY) or "").split(",")))
+    if policies != {declared[POLICY]}:
         wanted[POLICY] = declared[POLICY]
-        if "compact" in policy - {declared[POLICY]} or ("delete" in policy and finite):
+        deletes = "delete" in policies and finite
+        if deletes or "compact" in policies - {declared[POLICY]}:
             loses.add(POLICY)
     if declared[POLICY] == "delete":
         for key in finite - ({RETENTION} if topic.kind.as_copies else set()):

@@ -137,6 +137,7 @@ def test_every_kind_but_the_canarys_is_of_some_flow() -> None:
         {
             "A->B": {
                 "emit_offset_syncs": True, "sync_topic_acls": True, "schemas": "copy",
+                "verify": "new",
                 "transform": "a:b", "dead_letter_topic": "dead",
             },
             "B->A": {},
