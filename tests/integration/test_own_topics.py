@@ -83,6 +83,7 @@ WRONG = {"min_insync_replicas": "2", "unclean_leader_election_enable": "true"}
 """On clusters of one broker."""
 SETTINGS = {
     "emit_offset_syncs": True,
+    "verify": "new",
     "sync_topic_acls": True,
     "tasks": 1,
     "lease_seconds": 2,
