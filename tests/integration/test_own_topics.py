@@ -88,6 +88,8 @@ SETTINGS = {
     "tasks": 1,
     "lease_seconds": 2,
 }
+AS_COPIES = str(2 * 7 * 86_400_000)
+"""Kafka's defaults: a week, and a segment of a week."""
 GUARD_SECONDS = 100.0
 """It looks once a minute."""
 
@@ -123,7 +125,8 @@ def amiss(ends: dict[str, str]) -> dict[str, Any]:
         if name in LARGE:
             wanted["max.message.bytes"] = LARGE[name]
         for key, value in wanted.items():
-            if (now := effective(ends[alias], name, key)) != value:
+            now = effective(ends[alias], name, key)
+            if now != value and (name, key, now) != (MAP, "retention.ms", AS_COPIES):
                 found[name, key] = now
     return found
 
@@ -274,7 +277,8 @@ def test_what_cannot_be_corrected_is_refused(
     command = (
         f"kafka-configs.sh --bootstrap-server {b.bootstrap} --command-config "
         "B-admin.properties --alter --entity-type topics --entity-name "
-        "mirror-progress.X.internal --add-config cleanup.policy=compact"
+        "mirror-progress.X.internal --add-config "
+        "cleanup.policy=compact,max.message.bytes=4194304"
     )
     try:
         for alias, each in (("X", a), ("B", b)):
@@ -331,7 +335,7 @@ def test_all_that_mirror_creates_outlives_a_broker(
         mirror.wait_copied(a, topic_name)
         file = str(tmp_path / "mirror.yaml")
         for words in (
-            ["pause", "A/B", "--topic", topic_name, "-c", file],
+            ["pause", "A/B", "--topic", topic_name, "-c", file, "--yes"],
             ["verify", "--flow", "A/B", "-c", file],
         ):
             result = CliRunner().invoke(app, words)
