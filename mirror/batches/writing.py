@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from mirror.clusters.cluster import Cluster
     from mirror.clusters.topics import Topic
     from mirror.clusters.wire.produce import EncodedBatch
+    from mirror.config.own_topics import Kind
 
 _PROOF_TIMEOUT_MS = 5_000
 """How long a cut-off leader waits for its replicas before we ask another."""
@@ -161,13 +162,9 @@ def prove_leader(cluster: Cluster, topic: str, key: bytes) -> int:
 
 
 def ensure_topic(
-    cluster: Cluster,
-    topic: str,
-    *,
-    replication_factor: int,
-    configs: Mapping[str, str],
+    cluster: Cluster, kind: Kind, topic: str, *, replication_factor: int
 ) -> None:
-    """Create a topic of one partition, unless it exists.
+    """Create a topic of this kind, unless it exists.
 
     Raises:
         ClusterError: it does not exist and cannot be created.
@@ -179,7 +176,7 @@ def ensure_topic(
             topic,
             partitions=1,
             replication_factor=replication_factor,
-            configs=configs,
+            configs=kind.created(replication_factor),
         )
         cluster.wait_for_topic(topic)
         patiently(partial(_led, cluster, topic), seconds=_LEADER_SECONDS)

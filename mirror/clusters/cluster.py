@@ -105,6 +105,15 @@ class Cluster:
         return _HIGH_LATENCY_SECONDS < self._round_trip_seconds < math.inf
 
     @property
+    def own_replicas(self) -> int:
+        """As `ClusterConfig.own_replicas`."""
+        return self._config.own_replicas
+
+    def tool(self, name: str) -> list[str]:
+        """As `ClusterConfig.tool`."""
+        return self._config.tool(name)
+
+    @property
     def brokers(self) -> int:
         return len(self._brokers)
 

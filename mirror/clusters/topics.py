@@ -42,6 +42,8 @@ class Topic:
     leaders: Mapping[int, Leader]
     error: int
     replication_factor: int
+    replicas: tuple[int, ...] = ()
+    """The brokers that have partition 0."""
 
     @property
     def partitions(self) -> int:
@@ -51,6 +53,7 @@ class Topic:
 def topic_of(answer: Any) -> Topic:
     """One topic of a Metadata response."""
     partitions = sorted(answer.partitions, key=lambda p: int(p.partition_index))
+    replicas = tuple(partitions[0].replica_nodes) if partitions else ()
     return Topic(
         name=answer.name,
         topic_id=answer.topic_id or NO_ID,
@@ -62,7 +65,8 @@ def topic_of(answer: Any) -> Topic:
             for p in partitions
         },
         error=answer.error_code,
-        replication_factor=len(partitions[0].replica_nodes) if partitions else 0,
+        replication_factor=len(replicas),
+        replicas=replicas,
     )
 
 

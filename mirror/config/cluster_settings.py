@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, model_validator
+from pydantic import BeforeValidator, PrivateAttr, model_validator
 
 from mirror.config import credentials, values
 from mirror.config.mm2 import readers
@@ -266,6 +266,28 @@ class ClusterConfig(Section):
         description="The cluster's schema registry, for flows that copy schemas: a "
         "mapping of its url and the other settings below. Null: none.",
     )
+
+    _own_replicas: int = PrivateAttr(default=-1)
+
+    @property
+    def own_replicas(self) -> int:
+        """Replicas of a topic that mirror creates for the cluster as a whole, such as
+        the journal: the largest `replication_factor` of the flows into it, or else of
+        those out of it; -1: the brokers' default. `MirrorConfig` fills it in.
+        """
+        return self._own_replicas
+
+    def with_own_replicas(self, replicas: int) -> Self:
+        made = self.model_copy()
+        made._own_replicas = replicas  # noqa: SLF001  its own class
+        return made
+
+    def tool(self, name: str) -> list[str]:
+        """The beginning of a command line of Kafka's own tools for this cluster."""
+        words = [name, "--bootstrap-server", ",".join(self.bootstrap_servers)]
+        if self.security_protocol != "PLAINTEXT":
+            words += ["--command-config", f"{self.alias}-admin.properties"]
+        return words
 
     @property
     def own_principal(self) -> str | None:

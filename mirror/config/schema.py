@@ -332,6 +332,22 @@ class MirrorConfig(Section):
     def _complete(cls, raw: Any) -> Any:
         return complete(raw) if isinstance(raw, Mapping) else raw
 
+    @model_validator(mode="after")
+    def _clusters_know_replicas(self) -> Self:
+        into: dict[str, int] = {}
+        out: dict[str, int] = {}
+        for flow in self.enabled_flows:
+            for alias, asked in ((flow.target, into), (flow.source, out)):
+                asked[alias] = max(asked.get(alias, -1), flow.replication_factor)
+        # The other cluster of a flow may have more brokers: flows into this one know.
+        self.__dict__["clusters"] = {
+            alias: cluster.with_own_replicas(
+                out.get(alias, -1) if into.get(alias, -1) < 0 else into[alias]
+            )
+            for alias, cluster in self.clusters.items()
+        }
+        return self
+
     @property
     def enabled_flows(self) -> tuple[FlowConfig, ...]:
         """All that are enabled, in the configuration's order, wherever they run:

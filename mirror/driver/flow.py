@@ -107,6 +107,7 @@ class Flow:
             topics=self._topics,
             pairs=pairs,
             proofs=None if proofs is None else proofs.of(flow, config, store),
+            unsafe=self._look_again,
         )
         self._placement = Placement()
         self._run: Leases | None = None
@@ -138,6 +139,11 @@ class Flow:
             self._noted = None  # another instance may select something else
             self._resting.set()
             self._end_run()
+
+    def _look_again(self) -> None:
+        """Have another run begin, which finds out whether it may."""
+        if (run := self._run) is not None:
+            run.begin_again()
 
     def _end_run(self) -> None:
         if (run := self._run) is not None:
@@ -270,6 +276,7 @@ class Flow:
         most_slots: Callable[[], int],
     ) -> tuple[RunTerms, TopicsResult]:
         """Become the only writer; returns this run's terms and its first topics."""
+        self._jobs.require_guarded(source, target)
         self._topics.begin(target)
         found = self._topics.look(source, target)
         dead_letters.prepare(target, self.config)

@@ -16,8 +16,9 @@ from mirror.jobs.topics import CONFIGS, TopicJobs
 from mirror.recovery import selection
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
+    from mirror.clusters.cluster import Cluster
     from mirror.config.schema import FlowConfig, MirrorConfig
     from mirror.driver.copied_topics import CopiedTopics
     from mirror.driver.flow_status import Problems
@@ -32,7 +33,7 @@ _PAUSES_SECONDS = 2.0
 class FlowJobs:
     """The jobs of one flow, across its runs."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  what a flow has for its jobs
         self,
         flow: FlowConfig,
         config: MirrorConfig,
@@ -42,9 +43,10 @@ class FlowJobs:
         topics: CopiedTopics,
         pairs: PairFollower,
         proofs: FlowProofs | None,
+        unsafe: Callable[[], None],
     ) -> None:
         """`pairs` knows whether a switch is under way; `proofs`: None if the copies are
-        never proven.
+        never proven. `unsafe` is called if a run must not go on.
         """
         self._pairs = pairs
         self._store = store
@@ -57,6 +59,7 @@ class FlowJobs:
             tell=problems.tell,
             passive=pairs.passive,
             narrowed=pairs.narrowed,
+            unsafe=unsafe,
         )
         self._schemas = SchemaJob(
             flow,
@@ -103,12 +106,17 @@ class FlowJobs:
         )
 
     def rest(self, ids: Mapping[str, str]) -> None:
-        """Start only what goes on while the flow copies nothing: heartbeats, and where
-        the source's partitions end. `ids` as in `begin`.
+        """Start only what goes on while the flow copies nothing: heartbeats, where the
+        source's partitions end, and the guard. `ids` as in `begin`.
         """
         self.close()
         ends = EndsJob(self._flow, store=self._store, notes=self.selection)
-        self._start(ids, *self._of_groups().heartbeats(rests=True), ends.job())
+        groups = self._of_groups().heartbeats(rests=True)
+        self._start(ids, *groups, ends.job(), self._of_topics.guard())
+
+    def require_guarded(self, source: Cluster, target: Cluster) -> None:
+        """As `TopicJobs.require_guarded`: before a run copies."""
+        self._of_topics.require_guarded(source, target)
 
     def _of_groups(self) -> GroupJobs:
         return GroupJobs(

@@ -52,6 +52,9 @@ class Generation:
     roles: Mapping[str, int] = field(default_factory=dict)
     """By pair of the flow's clusters: the newest epoch of its journals that any run or
     command knew. Journals that know only older ones have lost entries."""
+    start: int = 0
+    """The progress topic's first offset when `mirror flow reset` last said where to
+    continue: what stood before it is no longer missed."""
 
     @property
     def source_ids(self) -> tuple[str, ...]:
@@ -87,6 +90,7 @@ class Generation:
                     str(pair): int(epoch)
                     for pair, epoch in fields.get("roles", {}).items()
                 },
+                start=fields.get("start", 0),
             )
         except MALFORMED as error:
             raise progress.damaged(error) from error

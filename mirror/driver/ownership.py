@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from mirror.batches import records
 from mirror.batches.writing import ensure_topic, write
+from mirror.config import own_topics
 from mirror.driver.former_runs import (
     complete_transactions,
     fence_slots,
@@ -78,6 +79,7 @@ def take_ownership(  # noqa: PLR0913  all that a run begins with
         FencedError: another run started meanwhile.
         OutdatedRoleError: the flow rests since a later role, or a run knew a later
             epoch of a pair; nothing changed.
+        ClusterError: positions were deleted; nothing changed.
         ClusterChangedError: earlier runs copied from another cluster; nothing changed.
         DividedError: another service copies the same; nothing changed.
     """
@@ -170,6 +172,9 @@ def _moved(
 ) -> tuple[dict[TopicPartition, Position], Generation | None]:
     """The positions to write, and the generation, unless it stays."""
     positions = dict(decided.positions)
+    before = made
+    if decided.accepts_cut and known.start > made.start:
+        made = replace(made, id=new_id(), start=known.start)
     if source_id and made.source_id not in {"", source_id}:
         of_old = known.positions.keys() | known.unsettled.keys()
         copied = of_old if decided.copied is None else set(decided.copied)
@@ -185,7 +190,7 @@ def _moved(
     if decided.epoch:
         begun = made.begun or decided.begun
         return positions, replace(made, epoch=decided.epoch, begun=begun, id=new_id())
-    return positions, None
+    return positions, None if made is before else made
 
 
 def take_over(
@@ -244,18 +249,9 @@ def commit(
 
 def make_topics(flow: FlowConfig, target: Cluster) -> None:
     """Create the topics in which a flow keeps its state, if missing."""
-    own = {
-        runs.topic_name(flow.source, flow.separator): runs.TOPIC_CONFIGS,
-        losses.topic_name(flow.source): losses.TOPIC_CONFIGS,
-        progress.topic_name(flow.source): progress.TOPIC_CONFIGS,
-    }
-    for name, configs in own.items():
-        ensure_topic(
-            target,
-            name,
-            replication_factor=flow.replication_factor,
-            configs=configs,
-        )
+    for kind in (own_topics.OFFSET_MAP, own_topics.LOSSES, own_topics.PROGRESS):
+        each = kind.of(flow)
+        ensure_topic(target, kind, each.name, replication_factor=each.replicas)
 
 
 def _fence(  # noqa: PLR0913  all that a run begins with
@@ -297,6 +293,8 @@ def _fence(  # noqa: PLR0913  all that a run begins with
             f"{copies_from} replaces it on purpose, set where to continue with `mirror "
             "flow reset`"
         )
+    if instance is not None:  # a switch must not end here: the service tells of it
+        replace(known, generation=committed.text).require_whole(flow.name)
     if epoch is not None and committed.epoch > epoch:
         raise OutdatedRoleError(
             f"flow {flow.name}: it rests since epoch {committed.epoch} of its pair, "

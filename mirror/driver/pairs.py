@@ -9,6 +9,7 @@ journal what only the other one has, except what an operator is about to write t
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from typing import TYPE_CHECKING
@@ -17,12 +18,14 @@ import structlog
 
 from mirror import retry
 from mirror.clusters.cluster import Cluster
-from mirror.config import feeding, scopes
+from mirror.config import feeding, own_topics, scopes
 from mirror.driver import readiness, role_notes
 from mirror.driver.pair_status import KnownPair, PairMember, status_of
 from mirror.driver.role_notes import RoleNote
 from mirror.errors import MirrorError
 from mirror.host import process_name
+from mirror.jobs.topics import corrected
+from mirror.metadata import guarding
 from mirror.recovery import beginnings, journal, roles
 from mirror.recovery.journal import JournalReader, Kind
 from mirror.status.pairs import (
@@ -335,6 +338,7 @@ class PairFollower:
                 try:
                     if not cluster.cluster_id:
                         cluster.connect()
+                        self._guard(cluster)
                     there = reader.read(wait=False, seconds=0.0)
                     if not member.read_at:
                         self._look_at_notes(alias, cluster)
@@ -353,6 +357,15 @@ class PairFollower:
                 self._closing.wait(pause)
         finally:
             cluster.close()
+
+    def _guard(self, cluster: Cluster) -> None:
+        """Flows look each minute, and tell what is left, but wait for their role."""
+        topic = own_topics.JOURNAL.on(
+            cluster.alias, journal.TOPIC, cluster.own_replicas
+        )
+        with contextlib.suppress(MirrorError):
+            for wrong in guarding.correct(cluster, [topic]).corrected:
+                self._store.trail.add(corrected(cluster, wrong))
 
     def _took(self, alias: str, there: tuple[Entry, ...]) -> None:
         with self._lock:

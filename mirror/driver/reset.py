@@ -105,6 +105,7 @@ def apply(
             positions={(move.topic, move.partition): move.new for move in made},
             losses=[_loss(flow, move) for move in made if move.skipped],
             copied=copied,
+            accepts_cut=True,
         )
 
     rewrite_progress(flow, target, decide, source_id=source.cluster_id)

@@ -36,3 +36,5 @@ class Rewriting:
     whatever `start` says."""
     copied: Collection[TopicPartition] | None = None
     """All partitions that the flow copies; None: those with a position."""
+    accepts_cut: bool = False
+    """Whether these positions stand for those that were deleted from the topic."""

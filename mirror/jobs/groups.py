@@ -14,11 +14,14 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from mirror.config import own_topics
 from mirror.errors import MirrorError
 from mirror.jobs.following import Following
 from mirror.jobs.group_statuses import positioned, status_of, trouble
 from mirror.jobs.scheduler import Job
 from mirror.log import LogThrottle
+from mirror.metadata import guarding
+from mirror.metadata.guarding import Wrong
 from mirror.offsets import group_sync, retention
 from mirror.offsets.checkpoints import Checkpoints
 from mirror.offsets.group_sync import GroupSyncResult
@@ -39,6 +42,7 @@ if TYPE_CHECKING:
 
     from mirror.clusters.cluster import Cluster
     from mirror.config.schema import FlowConfig
+    from mirror.errors import ClusterError
     from mirror.offsets.checkpoints import CheckpointsResult, Due
     from mirror.offsets.groups import Copy
     from mirror.offsets.merged_groups import Settable
@@ -52,7 +56,9 @@ TopicPartition = tuple[str, int]
 
 CHECKPOINTS = "checkpoints"
 OFFSET_MAP = "offset-map"
-_RETENTION_SECONDS = 600.0
+_RETENTION = "offset-map retention"
+_RETENTION_SECONDS, _COPIES_SECONDS = 60.0, 600.0
+"""How often to look at the map's retention, and at that of the copies."""
 _MOST_SHOWN = 200
 """Groups in the status; those in trouble come first."""
 _MOST_TOLD = 20
@@ -83,6 +89,10 @@ class GroupJobs:
         self._filter = GroupFilter(include=flow.groups, exclude=exclude)
         self._following = Following(flow, self._filter, store=store, tell=tell)
         self._maps: tuple[tuple[Cluster, Cluster], JointMap, MergedGroups] | None = None
+        self._mapped: frozenset[str] | None = None
+        """The copies in the map; None until it was read to its end."""
+        self._kept: tuple[float, int] = (-float("inf"), 0)
+        """When the copies were last asked, and the map's retention since."""
         self._keeper = IndexKeeper(flow)
         self._synced_at = -float("inf")
         self._group_sync = GroupSyncResult()
@@ -92,12 +102,12 @@ class GroupJobs:
         self._checkpoints = Checkpoints(
             flow.source,
             separator=flow.separator,
-            replication_factor=self._replicas(flow.checkpoints_replication_factor),
+            replication_factor=own_topics.checkpoints(flow).replicas,
         )
         self._offset_syncs = OffsetSyncs(
             flow.target if on_source else flow.source,
             separator=flow.separator,
-            replication_factor=self._replicas(flow.offset_syncs_replication_factor),
+            replication_factor=own_topics.offset_syncs(flow).replicas,
         )
         self._heartbeats = Heartbeats(
             flow.source,
@@ -105,7 +115,7 @@ class GroupJobs:
             flow.replication_policy.target_topic(HEARTBEATS),
             on_target=flow.emit_heartbeats,
             on_source=flow.heartbeats_on_source,
-            replication_factor=self._replicas(flow.heartbeats_replication_factor),
+            replication_factor=own_topics.heartbeats(flow, flow.target).replicas,
         )
 
     def jobs(self) -> list[Job]:
@@ -127,7 +137,7 @@ class GroupJobs:
             Job(
                 name=OFFSET_MAP,
                 seconds=_RETENTION_SECONDS,
-                work=lambda _, target: self._keep_map(target),
+                work=self._keep_map,
             )
         )
         return jobs
@@ -141,20 +151,43 @@ class GroupJobs:
         seconds = flow.emit_heartbeats_seconds
         return [Job(name=HEARTBEATS, seconds=seconds, work=self._beat)]
 
-    def _keep_map(self, target: Cluster) -> None:
+    def _keep_map(self, source: Cluster, target: Cluster) -> None:
+        flow, topic = self._flow, own_topics.OFFSET_MAP.of(self._flow)
+        now = retention.present(target, topic.name)
+        asked_at, kept = self._kept
+        if now == kept and time.monotonic() - asked_at < _COPIES_SECONDS:
+            return
+        if not (flow.emit_checkpoints or flow.emit_offset_syncs):
+            known = self._known_of(source, target)[0].known  # no other job reads it
+            known.refresh()
+            self._mapped = frozenset(known.partitions().values())
+            self._keep_index(known)
         copies = {copy.topic for copy in self._copies().values()}
-        if self._maps is not None:  # it may contain topics that are now left out
-            copies |= set(self._maps[1].known.partitions().values())
-        retention.sync(target, self._flow.source, self._flow.separator, copies)
-
-    def _replicas(self, chosen: int | None) -> int:
-        return self._flow.replication_factor if chosen is None else chosen
+        # It may have topics that are now left out, or that a pair has moved away.
+        mapped, asked_at = self._mapped, time.monotonic()
+        needed = retention.needed(target, copies | (mapped or frozenset()))
+        then = retention.due(now, needed, all_known=mapped is not None)
+        refused: dict[Wrong, ClusterError] = {}
+        if then != now:
+            wrong = Wrong(
+                topic=topic,
+                config=own_topics.RETENTION,
+                now=str(now),
+                then=str(then),
+                loses=needed is not None and not retention.is_enough(now, needed),
+            )
+            refused = guarding.alter(target, [wrong])
+        left = guarding.refusals(target, refused).values()
+        self._tell(_RETENTION, [str(each) for each in left])
+        if mapped is not None and not refused:
+            self._kept = (asked_at, then)
 
     def _look_at_groups(self, source: Cluster, target: Cluster) -> None:
         flow = self._flow
         copies = self._copies() if flow.emit_checkpoints else {}
         joint, merged = self._known_of(source, target)
         joint.refresh(copies)
+        self._mapped = frozenset(joint.known.partitions().values())
         if flow.emit_checkpoints:
             self._following.begin(source)
             standing = look(source, self._filter, copies, joint)
@@ -291,6 +324,7 @@ class GroupJobs:
             known = OffsetMap.of(self._flow, target)
             joint = JointMap(self._flow, known, source, target)
             self._maps = (source, target), joint, MergedGroups(target)
+            self._mapped = None
         return self._maps[1:]
 
     def _show(self, standing: GroupsStanding) -> None:

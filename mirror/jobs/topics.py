@@ -1,4 +1,5 @@
-"""The jobs that keep configs and ACLs of a flow's copies in sync with their topics.
+"""The jobs that keep configs and ACLs of a flow's copies in sync with their topics, and
+guard mirror's own topics.
 
 Main type: `TopicJobs`, the jobs of one flow and what they show in the store. `metadata`
 compares and changes, `scheduler` does intervals and retries.
@@ -8,15 +9,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
+import math
+import time
 from typing import TYPE_CHECKING
 
 import structlog
 
 from mirror.clusters.reach import Reach
-from mirror.config import scopes
+from mirror.config import own_topics, scopes
+from mirror.errors import ClusterError
 from mirror.jobs.scheduler import Job
 from mirror.log import LogThrottle
-from mirror.metadata import acls, configs
+from mirror.metadata import acls, configs, guarding
 from mirror.metadata.merging import Merging, by_role
 from mirror.status.events import Event, EventKind
 from mirror.status.states import AclState
@@ -28,10 +32,14 @@ if TYPE_CHECKING:
     from mirror.clusters.admin.acls import Binding
     from mirror.clusters.cluster import Cluster
     from mirror.config.schema import FlowConfig, MirrorConfig
+    from mirror.metadata.guarding import Wrong
     from mirror.status.store import StatusStore
 
 CONFIGS = "topic-configs"
 ACLS = "topic-acls"
+OWN = "own-topics"
+_OWN_SECONDS, _RECENT_SECONDS = 60.0, 300.0
+"""Brokers look every five minutes for what they may delete."""
 
 log = structlog.get_logger()
 
@@ -48,11 +56,14 @@ class TopicJobs:
         tell: Callable[[str, Sequence[str]], None],
         passive: Callable[[], Collection[str]] = frozenset,
         narrowed: Callable[[FlowConfig], FlowConfig] = lambda flow: flow,
+        unsafe: Callable[[], None] = lambda: None,
     ) -> None:
         """`tell` receives a job's name and its current problems. `passive`: the names
         of flows out of clusters that are not active now; `narrowed`: a flow with what
-        it copies now.
+        it copies now. `unsafe` is called if the flow must not go on copying.
         """
+        self._unsafe = unsafe
+        self._guarded_at = -math.inf
         self._passive = passive
         self._narrowed = narrowed
         self._store = store
@@ -64,6 +75,7 @@ class TopicJobs:
     def adopt(self, flow: FlowConfig, config: MirrorConfig) -> None:
         """Use other settings from each job's next run on."""
         self._flow = flow
+        self._config = config
         self._clusters = config.clusters
         self._flows = tuple(config.enabled_flows)
         if flow.sync_topic_acls == (self._acls.state is AclState.OFF):
@@ -79,7 +91,8 @@ class TopicJobs:
                 seconds=flow.sync_topic_configs_seconds,
                 work=self._sync_configs,
                 waits=True,
-            )
+            ),
+            self.guard(),
         ]
         if flow.sync_topic_acls:
             found.append(
@@ -91,6 +104,44 @@ class TopicJobs:
                 )
             )
         return found
+
+    def guard(self) -> Job:
+        """The one that a flow has that copies nothing, too."""
+        return Job(name=OWN, seconds=_OWN_SECONDS, work=self._guard)
+
+    def require_guarded(self, source: Cluster, target: Cluster) -> None:
+        """Correct mirror's own topics, unless that was done lately: after a fault, runs
+        begin without it.
+
+        Raises:
+            ClusterError: one of them may lose what a run relies on, and cannot be
+                corrected.
+        """
+        if time.monotonic() - self._guarded_at < _RECENT_SECONDS:
+            return
+        if unsafe := self._correct(source, target):
+            raise ClusterError("; ".join(unsafe))
+
+    def _guard(self, source: Cluster, target: Cluster) -> None:
+        if self._correct(source, target):
+            self._unsafe()
+
+    def _correct(self, source: Cluster, target: Cluster) -> list[str]:
+        """Returns why no run may copy."""
+        problems: list[str] = []
+        unsafe: list[str] = []
+        every = own_topics.of_flow(self._config, self._flow)
+        for cluster in (source, target):
+            found = guarding.correct(
+                cluster, [each for each in every if each.alias == cluster.alias]
+            )
+            for wrong in found.corrected:
+                self._store.trail.add(corrected(cluster, wrong, self._flow.name))
+            problems += map(str, found.left)
+            unsafe += map(str, found.unsafe)
+        self._tell(OWN, problems)
+        self._guarded_at = -math.inf if unsafe else time.monotonic()
+        return unsafe
 
     def _sync_configs(self, source: Cluster, target: Cluster) -> None:
         name = self._flow.name
@@ -150,3 +201,18 @@ class TopicJobs:
                     text=f"{what}: {binding}",
                 )
             )
+
+
+def corrected(cluster: Cluster, wrong: Wrong, flow: str = "") -> Event:
+    """What tells that one of mirror's own topics was corrected."""
+    text = f"config of {wrong.topic.name} corrected: {wrong}"
+    compacted = wrong.config == own_topics.POLICY and wrong.then == "compact"
+    if compacted and (first := guarding.begins_at(cluster, wrong.topic.name)):
+        text += f"; what stood before its offset {first} is deleted"
+    return Event(
+        kind=EventKind.CONFIG_CHANGED,
+        flow=flow,
+        cluster=cluster.alias,
+        subject=wrong.topic.name,
+        text=text,
+    )

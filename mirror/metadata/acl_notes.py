@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from mirror.batches.reading import TopicReader
 from mirror.batches.writing import TopicWriter, ensure_topic
 from mirror.clusters.admin.acls import Acl
+from mirror.config import own_topics
 from mirror.errors import MALFORMED, ClusterError
 
 if TYPE_CHECKING:
@@ -29,8 +30,7 @@ if TYPE_CHECKING:
     from mirror.clusters.cluster import Cluster
     from mirror.clusters.topics import Topic
 
-TOPIC = "mirror-acls.internal"
-TOPIC_CONFIGS = {"cleanup.policy": "compact"}
+TOPIC = own_topics.ACL_NOTES.named()
 FENCE = "fence"
 """How `AclPlan.by` begins, if it keeps producers out."""
 _VERSION = 2
@@ -175,7 +175,7 @@ class AclNotes:
                         found.discard(acl)
         return found
 
-    def note(self, plan: AclPlan, *, replication_factor: int) -> None:
+    def note(self, plan: AclPlan) -> None:
         """Note changes, before they are made; the topic is made with the first ones."""
         known = self._noted[plan.by]
         new = {a: c for a, c in plan.changes.items() if known.get(a) is not c}
@@ -183,9 +183,9 @@ class AclNotes:
             return
         ensure_topic(
             self._cluster,
+            own_topics.ACL_NOTES,
             TOPIC,
-            replication_factor=replication_factor,
-            configs=TOPIC_CONFIGS,
+            replication_factor=self._cluster.own_replicas,
         )
         self._write(plan.by, new)
 

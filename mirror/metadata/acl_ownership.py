@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from mirror.batches.reading import TopicReader
 from mirror.batches.writing import append, ensure_topic
 from mirror.clusters.admin.acls import Acl, Binding
+from mirror.config import own_topics
 from mirror.errors import MALFORMED, ClusterError
 from mirror.metadata import acl_notes
 
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 
 _VERSION = 1
 _START, _END = "mirror-acls.", ".internal"
-TOPIC_CONFIGS = {"cleanup.policy": "compact"}
 
 Via = tuple[str, ...]
 
@@ -94,9 +94,9 @@ class AclOwnership:
         topic = topic_name(source)
         ensure_topic(
             self._cluster,
+            own_topics.ACL_CLAIMS,
             topic,
             replication_factor=replication_factor,
-            configs=TOPIC_CONFIGS,
         )
         append(
             self._cluster,
@@ -119,7 +119,7 @@ class AclOwnership:
 
 
 def topic_name(source_alias: str) -> str:
-    return f"{_START}{source_alias}{_END}"
+    return own_topics.ACL_CLAIMS.named(source_alias)
 
 
 def _read(cluster: Cluster, shown: Topic) -> dict[Binding, Via]:

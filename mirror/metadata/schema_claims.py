@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 from mirror.batches.reading import TopicReader
 from mirror.batches.writing import append, ensure_topic
 from mirror.clusters.registry.values import Mode, Subject
+from mirror.config import own_topics
 from mirror.errors import MALFORMED, ClusterError
 from mirror.metadata.schema_names import RESERVED
 
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
 
 _VERSION = 1
 _START, _END = "mirror-schemas.", ".internal"
-TOPIC_CONFIGS = {"cleanup.policy": "compact"}
 
 
 class ClaimState(StrEnum):
@@ -204,9 +204,9 @@ class SchemaClaims:
         topic = topic_name(self._source)
         ensure_topic(
             self._cluster,
+            own_topics.SCHEMA_CLAIMS,
             topic,
             replication_factor=self._replicas,
-            configs=TOPIC_CONFIGS,
         )
         append(self._cluster, topic, entries)
         self.counted += len(entries)
@@ -312,7 +312,7 @@ def agreed(claims: Sequence[Claim]) -> Claim | None:
 
 
 def topic_name(source_alias: str) -> str:
-    return f"{_START}{source_alias}{_END}"
+    return own_topics.SCHEMA_CLAIMS.named(source_alias)
 
 
 def decode(key: bytes, value: bytes) -> tuple[Key | Note, Claim | Before]:

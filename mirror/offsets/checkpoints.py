@@ -17,9 +17,9 @@ from mirror.batches import records
 from mirror.batches.reading import TopicReader
 from mirror.batches.writing import TopicWriter, ensure_topic
 from mirror.clusters.admin import topic_admin
+from mirror.config import own_topics
 from mirror.errors import CorruptBatchError
 from mirror.offsets.mm2_records import (
-    TOPIC_CONFIGS,
     Checkpoint,
     checkpoints_topic,
     group_of,
@@ -104,9 +104,9 @@ class Checkpoints:
         if begins or self._topic_id != self._present_id(target):
             ensure_topic(
                 target,
+                own_topics.CHECKPOINTS,
                 self._topic,
                 replication_factor=self._replication_factor,
-                configs=TOPIC_CONFIGS,
             )
             self._topic_id = self._present_id(target)
             self._known = {}

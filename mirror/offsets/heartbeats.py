@@ -16,8 +16,9 @@ from mirror.batches.reading import TopicReader
 from mirror.batches.writing import TopicWriter, ensure_topic
 from mirror.clusters import codes
 from mirror.clusters.admin import topic_admin
+from mirror.config import own_topics
 from mirror.errors import ClusterError, CorruptBatchError, MirrorError
-from mirror.offsets.mm2_records import TOPIC_CONFIGS, Heartbeat
+from mirror.offsets.mm2_records import Heartbeat
 from mirror.policy.names import HEARTBEATS
 
 if TYPE_CHECKING:
@@ -110,9 +111,9 @@ class Heartbeats:
             return known[1]
         ensure_topic(
             cluster,
+            own_topics.HEARTBEATS,
             HEARTBEATS,
             replication_factor=self._replication_factor,
-            configs=TOPIC_CONFIGS,
         )
         writer = TopicWriter(cluster, HEARTBEATS)
         self._writers[cluster.alias] = (cluster, writer)

@@ -17,9 +17,8 @@ from dataclasses import dataclass
 import struct
 from typing import NamedTuple
 
+from mirror.config import own_topics
 from mirror.errors import CorruptBatchError
-
-TOPIC_CONFIGS = {"cleanup.policy": "compact"}
 
 _INT16 = struct.Struct(">h")
 _INT32 = struct.Struct(">i")
@@ -31,7 +30,7 @@ _LONGEST = 0x7FFF
 
 def checkpoints_topic(source_alias: str, separator: str = ".") -> str:
     """On the target."""
-    return f"{source_alias}{separator}checkpoints{separator}internal"
+    return own_topics.CHECKPOINTS.named(source_alias, separator)
 
 
 def offsets_topic(source_alias: str) -> str:
@@ -41,7 +40,7 @@ def offsets_topic(source_alias: str) -> str:
 
 def offset_syncs_topic(other_alias: str, separator: str = ".") -> str:
     """On the source for the target's alias, on the target for the source's."""
-    return f"mm2-offset-syncs{separator}{other_alias}{separator}internal"
+    return own_topics.OFFSET_SYNCS.named(other_alias, separator)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

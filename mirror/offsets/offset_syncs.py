@@ -10,7 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mirror.batches.writing import TopicWriter, ensure_topic
-from mirror.offsets.mm2_records import TOPIC_CONFIGS, OffsetSync, offset_syncs_topic
+from mirror.config import own_topics
+from mirror.offsets.mm2_records import OffsetSync, offset_syncs_topic
 from mirror.offsets.translation import Exactness
 
 if TYPE_CHECKING:
@@ -52,9 +53,9 @@ class OffsetSyncs:
         ):
             ensure_topic(
                 cluster,
+                own_topics.OFFSET_SYNCS,
                 self._topic,
                 replication_factor=self._replication_factor,
-                configs=TOPIC_CONFIGS,
             )
             self._topic_id = cluster.topics([self._topic])[self._topic].topic_id
             self._cluster, self._writer = cluster, TopicWriter(cluster, self._topic)

@@ -20,6 +20,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+import json
 import struct
 import threading
 from typing import TYPE_CHECKING
@@ -29,7 +30,8 @@ from mirror.batches import records
 from mirror.batches.reading import TopicReader
 from mirror.batches.writing import prove_leader
 from mirror.clusters import topics
-from mirror.errors import ClusterError, RecreatedError
+from mirror.config import own_topics
+from mirror.errors import MALFORMED, ClusterError, RecreatedError
 from mirror.status.counts import NOTHING, Counts
 
 if TYPE_CHECKING:
@@ -44,17 +46,6 @@ NO_ID = topics.NO_ID
 
 UNSETTLED = -1
 """Of a partition that did not answer when the flow first started."""
-
-TOPIC_CONFIGS = {
-    "cleanup.policy": "compact",
-    # Small segments: a take-over reads the whole topic, so compaction must be quick.
-    "segment.bytes": str(8 << 20),
-    "min.cleanable.dirty.ratio": "0.1",
-    # The markers of transactions outlive their records by this time, by a day if it is
-    # not set: of 800 transactions a second that would be 5 GB to read.
-    "delete.retention.ms": "600000",
-    "max.message.bytes": str(4 << 20),
-}
 
 _VALUE = struct.Struct(">hqi16s")
 _COUNT = struct.Struct(">16sqh")
@@ -143,10 +134,34 @@ class Progress:
     running: Mapping[TopicPartition, bytes] = field(default_factory=dict)
     """The encoded `RunningCount` written with each position; empty if there is none.
     Only the slot that continues it decodes it."""
+    start: int = 0
+    """The topic's first offset. Above 0: what stood before it was deleted, which
+    compaction never does."""
+
+    def require_whole(self, flow: str) -> None:
+        """
+        Raises:
+            ClusterError: positions were deleted since `mirror flow reset` last said
+                where to continue, or the generation is damaged.
+        """
+        if not self.start:
+            return
+        try:
+            accepted = json.loads(self.generation or "{}").get("start", 0)
+        except MALFORMED as error:
+            raise damaged(error) from error
+        if self.start > accepted:
+            raise ClusterError(
+                f"{topic_name(flow.partition('->')[0])} begins at offset {self.start}: "
+                "somebody has deleted what stood there before, so positions are "
+                "missing, and records would be copied twice. See what the copies have "
+                f"with `mirror verify --flow {flow}`, then set where to continue with "
+                f"`mirror flow reset {flow}`"
+            )
 
 
 def topic_name(source_alias: str) -> str:
-    return f"mirror-progress.{source_alias}.internal"
+    return own_topics.PROGRESS.named(source_alias)
 
 
 def encode(
@@ -285,6 +300,7 @@ class ProgressReader:
                 positions=dict(self._positions),
                 unsettled=dict(self._unsettled),
                 running=dict(self._running),
+                start=self._reader.start,
             )
 
     def _follow(self, *, at_least: int, wait: bool) -> None:

@@ -1,9 +1,10 @@
 """The retention of the offset map: as long as that of the copies it describes.
 
-Main function: `sync`, which looks once and sets the map's `retention.ms`; its caller
-owns interval and retries. The rule, `longest`, is pure. Brokers delete whole segments,
-so a copy outlives its topic's retention by up to one segment's time: the map's
-retention adds that.
+Main functions: `due`, the `retention.ms` that the map is to have, which is pure, and
+`needed`, what its copies need. Brokers delete whole segments, so a copy outlives its
+topic's retention by up to one segment's time: the map's retention adds that. What is
+deleted too early is gone for good, so it becomes shorter only for somebody who knows
+every copy in the map.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mirror.clusters.admin import configs
-from mirror.offsets.runs import topic_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -35,30 +35,47 @@ def longest(topics: Iterable[Mapping[str, str | None]]) -> int:
     return kept
 
 
-def sync(
-    target: Cluster, source_alias: str, separator: str, copies: Iterable[str]
-) -> int | None:
-    """Set it for a map over these target topics; returns what it is now.
+def is_enough(present: int, needed: int) -> bool:
+    """Whether nothing is deleted that is needed for so long; milliseconds each, or
+    FOR_EVER.
+    """
+    return present < 0 or 0 <= needed <= present
 
-    Without copies, or if one cannot be asked, it changes nothing and returns None: a
-    map that is kept too long does no harm.
+
+def due(present: int, needed: int | None, *, all_known: bool) -> int:
+    """What it is to be, now that it is `present`. `needed`: by the copies that are
+    known, which are all that the map has if `all_known`; None: that is not known.
+    """
+    if needed is None:  # a map that is kept too long does no harm
+        return present
+    if all_known:
+        return needed
+    return present if is_enough(present, needed) else FOR_EVER
+
+
+def present(target: Cluster, map_topic: str) -> int:
+    """What it is now.
 
     Raises:
-        ClusterError: the target does not answer, or refuses the change.
+        ClusterError: the target does not answer, or does not tell.
+    """
+    found = configs.describe(target, [map_topic])[map_topic]
+    if found.error is not None:
+        raise found.error
+    return int(found.configs[_RETENTION].value or FOR_EVER)
+
+
+def needed(target: Cluster, copies: Iterable[str]) -> int | None:
+    """How long a map over these target topics is needed; None if there are none, or one
+    cannot be asked.
+
+    Raises:
+        ClusterError: the target does not answer.
     """
     found = configs.describe(target, copies).values()
     there = [topic for topic in found if not topic.missing]
     if not there or any(topic.error is not None for topic in there):
         return None
-    wanted = longest(
+    return longest(
         {key: config.value for key, config in topic.configs.items()} for topic in there
     )
-    name = topic_name(source_alias, separator)
-    present = configs.describe(target, [name])[name]
-    if present.error is not None:
-        raise present.error
-    if present.configs[_RETENTION].value != str(wanted):
-        refused = configs.alter(target, {name: {_RETENTION: str(wanted)}})
-        if name in refused:
-            raise refused[name]
-    return wanted

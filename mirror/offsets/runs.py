@@ -31,6 +31,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mirror.batches import records
+from mirror.config import own_topics
 from mirror.errors import CorruptBatchError
 from mirror.offsets.progress import NO_ID
 
@@ -42,9 +43,6 @@ if TYPE_CHECKING:
 RunArray = npt.NDArray[np.int64]
 UPSTREAM, DOWNSTREAM, COUNT = range(3)
 VERSION = 0
-
-TOPIC_CONFIGS = {"cleanup.policy": "delete", "retention.ms": "-1"}
-"""Kept for as long as the copies are; see `retention`."""
 
 _INT16 = struct.Struct(">h")
 _INT32 = struct.Struct(">i")
@@ -113,7 +111,7 @@ class MapEntry(NamedTuple):
 
 def topic_name(source_alias: str, separator: str = ".") -> str:
     """The target topic that contains the map for a source cluster."""
-    return f"{source_alias}{separator}offset-map{separator}internal"
+    return own_topics.OFFSET_MAP.named(source_alias, separator)
 
 
 def joined(runs: RunArray) -> RunArray:

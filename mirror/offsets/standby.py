@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from mirror.batches.reading import TopicReader
 from mirror.batches.writing import TopicWriter, ensure_topic
+from mirror.config import own_topics
 from mirror.errors import MALFORMED, ClusterError, MirrorError, RecreatedError
-from mirror.offsets import progress
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from mirror.config.schema import FlowConfig
 
 VERSION = 1
-TOPIC_CONFIGS = progress.TOPIC_CONFIGS
-"""It is read as a whole, as progress is."""
 LOOKS = "looks"
 _GONE = "gone"
 _ENVELOPE = frozenset({"version", "at"})
@@ -62,7 +60,7 @@ class Standby:
 
 def topic_name(source_alias: str) -> str:
     """The target topic about a source cluster."""
-    return f"mirror-standby.{source_alias}.internal"
+    return own_topics.STANDBY.named(source_alias)
 
 
 def read(target: Cluster, source_alias: str, kinds: Collection[str]) -> Standby | None:
@@ -225,9 +223,9 @@ class StandbyWriter:
     def _begin(self, target: Cluster) -> None:
         ensure_topic(
             target,
+            own_topics.STANDBY,
             self._topic,
             replication_factor=self._replication_factor,
-            configs=TOPIC_CONFIGS,
         )
         self._writer = TopicWriter(target, self._topic)
         self._reader = TopicReader(target, self._topic)

@@ -16,7 +16,14 @@ from mirror.config import scopes
 from mirror.config.login_settings import ends
 from mirror.errors import ClusterError
 from mirror.metadata.survey import compare, doubled, one_cluster
-from mirror.preflight import held_rights, here, of_cluster, of_flow, of_schemas
+from mirror.preflight import (
+    held_rights,
+    here,
+    of_cluster,
+    of_flow,
+    of_own_topics,
+    of_schemas,
+)
 from mirror.preflight.finding import State, fail, ok, warn
 from mirror.preflight.ground import Ground
 from mirror.preflight.permissions.rights import rights
@@ -70,6 +77,10 @@ class _Check:
         for alias in self._reached.clusters:
             with self._telling(f"cluster {alias}"):
                 self._of_cluster(alias)
+            with self._telling(f"cluster {alias}"):
+                self._found += of_own_topics.findings(
+                    self._reached(alias), self._config, self._flows
+                )
         surveyed: list[SurveyedFlow] = []
         for flow in self._flows:
             self._found += self._other_clusters(flow)

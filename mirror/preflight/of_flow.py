@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from mirror.clusters.admin import racks, topic_admin
 from mirror.errors import ClusterError
 from mirror.metadata.topics import SCHEMAS_LEFT_OUT
-from mirror.preflight import of_copies, of_readers
+from mirror.preflight import of_copies, of_own_topics, of_readers
 from mirror.preflight.finding import fail, ok, some, warn
 
 if TYPE_CHECKING:
@@ -43,6 +43,7 @@ def findings(ground: Ground) -> list[Finding]:
         *of_copies.foreign(ground),
         *of_copies.replicas(ground),
         *of_copies.sizes(ground),
+        *of_own_topics.of_map(ground),
         _clock(ground),
         *of_readers.acls_of(ground),
         *of_readers.groups_of(ground),

@@ -14,18 +14,14 @@ from typing import TYPE_CHECKING
 
 from mirror.clusters import codes
 from mirror.clusters.admin.configs import Origin
+from mirror.clusters.admin.topic_admin import NewTopic
 from mirror.clusters.reach import Reach
-from mirror.config import scopes
+from mirror.config import own_topics, scopes
 from mirror.errors import ClusterError
-from mirror.metadata import acls, configs, topics
+from mirror.metadata import acls, configs, guarding, topics
 from mirror.metadata.merging import Merging
 from mirror.metadata.sides import Foreseen, Live
 from mirror.preflight.group_moves import GroupMove, group_moves
-from mirror.preflight.internal_topics import (
-    acl_ownership_topic,
-    internal_topics,
-    schema_claims_topic,
-)
 from mirror.preflight.schema_writes import SchemaToWrite, schema_writes
 from mirror.recovery.precedence import standing
 from mirror.status.states import AclState
@@ -35,8 +31,8 @@ if TYPE_CHECKING:
 
     from mirror.clusters.admin.acls import Binding
     from mirror.clusters.admin.configs import Config
-    from mirror.clusters.admin.topic_admin import NewTopic
     from mirror.clusters.cluster import Cluster
+    from mirror.config.own_topics import OwnTopic
     from mirror.config.schema import FlowConfig, MirrorConfig
 
 
@@ -69,7 +65,7 @@ class TopicToGrow:
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class ConfigToChange:
-    """A config of an existing copy."""
+    """A config of an existing copy, or of one of mirror's own topics."""
 
     cluster: str
     topic: str
@@ -214,17 +210,43 @@ class Planner:
 
     def _made_internal(self, flow: FlowConfig) -> bool:
         moved = False
-        for each in internal_topics(flow):
-            moved |= self._make(flow, each.alias, each.new, each.purpose)
+        for each in own_topics.of_run(flow):
+            moved |= self._make(flow, each)
+        every = own_topics.of_flow(self._config, flow)
+        for side in (self.side(flow.source), self.side(flow.target)):
+            names = [each.name for each in every if each.alias == side.alias]
+            side.topics(names), side.configs(names)  # all with one request each
+        for each in every:
+            moved |= self._correct(flow, each)
         return moved
 
-    def _make(self, flow: FlowConfig, alias: str, new: NewTopic, purpose: str) -> bool:
-        side = self.side(alias)
-        if side.topics([new.name])[new.name].error != codes.UNKNOWN_TOPIC_OR_PARTITION:
+    def _make(self, flow: FlowConfig, own: OwnTopic) -> bool:
+        side = self.side(own.alias)
+        if side.topics([own.name])[own.name].error != codes.UNKNOWN_TOPIC_OR_PARTITION:
             return False
-        side.create(new)
-        self._by[alias, new.name] = (flow.name, purpose)
+        side.create(
+            NewTopic(
+                name=own.name,
+                partitions=1,
+                replication_factor=own.replicas,
+                configs=own.configs,
+            )
+        )
+        self._by[own.alias, own.name] = (flow.name, own.kind.purpose)
         return True
+
+    def _correct(self, flow: FlowConfig, own: OwnTopic) -> bool:
+        """An existing one, with the configs that it should have."""
+        side = self.side(own.alias)
+        there, found = side.topics([own.name])[own.name], side.configs([own.name])
+        values = {key: each.value for key, each in found[own.name].configs.items()}
+        if there.error or not values or own.name in side.created:
+            return False
+        wrong = guarding.wrong(own, values, replicas=there.replication_factor)
+        side.alter(own.name, {each.config: each.then for each in wrong})
+        for each in wrong:
+            self._by.setdefault((own.alias, own.name, each.config), (flow.name, ""))
+        return bool(wrong)
 
     def _made_copies(self, flow: FlowConfig) -> bool:
         source, target = self.side(flow.source), self.side(flow.target)
@@ -317,8 +339,7 @@ class Planner:
                 text = f"ACLs are not synced: {result.reason}"
                 self._problems[flow.name] = (*known, text)
             if result.added:
-                owned = acl_ownership_topic(flow)
-                self._make(flow, owned.alias, owned.new, owned.purpose)
+                self._make(flow, own_topics.ACL_CLAIMS.of(flow))
             for change, bindings in (("add", result.added), ("remove", result.removed)):
                 for binding in bindings:
                     found.setdefault(
@@ -341,8 +362,7 @@ class Planner:
             self._problems[name] = (*self._problems.get(name, ()), *texts)
         for flow in flows:
             if any(each.flow == flow.name for each in found.writes):
-                topic = schema_claims_topic(flow)
-                self._make(flow, topic.alias, topic.new, topic.purpose)
+                self._make(flow, own_topics.SCHEMA_CLAIMS.of(flow))
         return found.writes
 
     def _groups(self, flows: Sequence[FlowConfig]) -> list[GroupMove]:

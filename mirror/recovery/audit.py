@@ -22,6 +22,7 @@ from mirror.batches.reading import TopicReader
 from mirror.batches.writing import TopicWriter, ensure_topic
 from mirror.clusters.admin import topic_admin
 from mirror.clusters.cluster import Cluster
+from mirror.config import own_topics
 from mirror.errors import MALFORMED, ClusterError, MirrorError
 from mirror.log import LogThrottle
 
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from mirror.status.events import Event, Trail
 
 VERSION = 1
-TOPIC_CONFIGS = {"cleanup.policy": "delete", "retention.ms": str(365 * 86_400_000)}
 MOST_WAITING = 1_000
 """Events that may wait for the cluster; further ones are lost."""
 _MOST_BYTES = 512 << 10
@@ -126,7 +126,10 @@ class AuditWriter:
         cluster = Cluster(self._config, client_id="mirror.audit")
         stack.callback(cluster.close)
         cluster.connect()
-        ensure_topic(cluster, self._topic, replication_factor=-1, configs=TOPIC_CONFIGS)
+        replicas = cluster.own_replicas
+        ensure_topic(
+            cluster, own_topics.AUDIT, self._topic, replication_factor=replicas
+        )
         return TopicWriter(cluster, self._topic)
 
     def _next(self, pause: float) -> list[Event]:

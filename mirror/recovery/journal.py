@@ -24,6 +24,7 @@ from mirror.clusters import hanging
 from mirror.clusters.admin import topic_admin
 from mirror.clusters.transactions import Producer
 from mirror.clusters.wire.write import Write
+from mirror.config import own_topics
 from mirror.errors import (
     MALFORMED,
     BrokerError,
@@ -43,14 +44,9 @@ if TYPE_CHECKING:
     from mirror.clusters.wire.produce import EncodedBatch
 
 VERSION = 1
-TOPIC = "mirror-journal.internal"
-_MOST_BYTES = 16 << 20
+TOPIC = own_topics.JOURNAL.named()
+_MOST_BYTES = int(own_topics.JOURNAL.configs[own_topics.LARGEST])
 """Of one entry: a step may note many groups, partitions and ACLs."""
-TOPIC_CONFIGS = {
-    "cleanup.policy": "delete",
-    "retention.ms": "-1",
-    "max.message.bytes": str(_MOST_BYTES),
-}
 _TIMEOUT_MS = 30_000
 """After which brokers abort an operator's transaction; the next one does it at once."""
 _TOO_FEW_REPLICAS = "NOT_ENOUGH_REPLICAS"
@@ -379,7 +375,8 @@ def transactional_id(pair: str) -> str:
 
 def create(cluster: Cluster) -> None:
     """Create the journal, unless it is there."""
-    ensure_topic(cluster, TOPIC, replication_factor=-1, configs=TOPIC_CONFIGS)
+    replicas = cluster.own_replicas
+    ensure_topic(cluster, own_topics.JOURNAL, TOPIC, replication_factor=replicas)
 
 
 def missing(entries: Iterable[Entry], there: Iterable[Entry]) -> tuple[Entry, ...]:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from mirror.batches import records
 from mirror.batches.reading import TopicReader
 from mirror.clusters.topics import NO_ID
+from mirror.config import own_topics
 from mirror.errors import MALFORMED, ClusterError
 
 if TYPE_CHECKING:
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
     from mirror.clusters.wire.produce import EncodedBatch
 
 VERSION = 1
-TOPIC_CONFIGS = {"cleanup.policy": "delete", "retention.ms": "-1"}
-"""Never deleted: audits need it."""
 
 
 class Cause(StrEnum):
@@ -142,7 +141,7 @@ class Loss:
 
 
 def topic_name(source_alias: str) -> str:
-    return f"mirror-losses.{source_alias}.internal"
+    return own_topics.LOSSES.named(source_alias)
 
 
 def encode(losses: Iterable[Loss]) -> list[EncodedBatch]:

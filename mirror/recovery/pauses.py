@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from mirror.batches.reading import TopicReader
 from mirror.batches.writing import append, ensure_topic
+from mirror.config import own_topics
 from mirror.errors import MALFORMED, ClusterError, MirrorError, RecreatedError
 from mirror.recovery import rebuilds, repairs
 from mirror.recovery.rebuilds import Rebuild
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from mirror.recovery.repairs import Repair
 
 VERSION = 1
-TOPIC_CONFIGS = {"cleanup.policy": "compact"}
 EVERY_TOPIC = ".*"
 
 
@@ -128,7 +128,7 @@ class Pauses:
 
 
 def topic_name(source_alias: str) -> str:
-    return f"mirror-control.{source_alias}.internal"
+    return own_topics.CONTROL.named(source_alias)
 
 
 class PausesReader:
@@ -199,9 +199,9 @@ def change(target: Cluster, flow: FlowConfig, topics: str, *, paused: bool) -> P
     topic = topic_name(flow.source)
     ensure_topic(
         target,
+        own_topics.CONTROL,
         topic,
         replication_factor=flow.replication_factor,
-        configs=TOPIC_CONFIGS,
     )
     rules, record = changed(target, flow, [topics], paused=paused)
     append(target, topic, [record])

@@ -18,6 +18,7 @@ import uuid
 from mirror.batches.reading import TopicReader
 from mirror.batches.writing import append, ensure_topic
 from mirror.clusters.topics import NO_ID
+from mirror.config import own_topics
 from mirror.errors import MALFORMED, ClusterError
 
 if TYPE_CHECKING:
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 TopicPartition = tuple[str, int]
 
 VERSION = 1
-TOPIC_CONFIGS = {"cleanup.policy": "compact"}
 BY_MAP = "map"
 BY_CONTENT = "content"
 
@@ -56,7 +56,7 @@ class Proof:
 
 def topic_name(source_alias: str) -> str:
     """The target topic with the proofs of a source cluster's topics."""
-    return f"mirror-proofs.{source_alias}.internal"
+    return own_topics.PROOFS.named(source_alias)
 
 
 def write(target: Cluster, flow: FlowConfig, proofs: Sequence[Proof]) -> None:
@@ -70,9 +70,9 @@ def write(target: Cluster, flow: FlowConfig, proofs: Sequence[Proof]) -> None:
     name = topic_name(flow.source)
     ensure_topic(
         target,
+        own_topics.PROOFS,
         name,
         replication_factor=flow.replication_factor,
-        configs=TOPIC_CONFIGS,
     )
     append(
         target,

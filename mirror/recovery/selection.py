@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from mirror.batches.writing import append, ensure_topic
 from mirror.clusters.admin import groups
-from mirror.config import scopes
+from mirror.config import own_topics, scopes
 from mirror.errors import MALFORMED, MirrorError
 from mirror.host import process_name
 from mirror.offsets import checkpoints, progress, standby
@@ -67,9 +67,9 @@ def write(target: Cluster, flow: FlowConfig, notes: Mapping[str, Fields]) -> Non
     topic = standby.topic_name(flow.source)
     ensure_topic(
         target,
+        own_topics.STANDBY,
         topic,
         replication_factor=flow.replication_factor,
-        configs=standby.TOPIC_CONFIGS,
     )
     at = time.time()
     append(

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from mirror.batches.schema import HEADERS, KEPT
 from mirror.batches.writing import ensure_topic
+from mirror.config import own_topics
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -83,7 +84,7 @@ def prepare(target: Cluster, flow: FlowConfig) -> None:
     if flow.dead_letter_topic is not None:
         ensure_topic(
             target,
+            own_topics.DEAD_LETTERS,
             flow.dead_letter_topic,
             replication_factor=flow.replication_factor,
-            configs={},
         )

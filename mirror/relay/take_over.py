@@ -187,6 +187,7 @@ class TakeOverSurvey:
             raise SupersededError(
                 f"flow {self._flow.name}: a newer run of the flow is active"
             )
+        known.require_whole(self._flow.name)
         left = left_by_others(
             *(self._target, self._slot_ids, looked.others, search),
             copies=copies,

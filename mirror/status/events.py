@@ -50,7 +50,7 @@ class EventKind(StrEnum):
     TOPIC_RECREATED = "topic-recreated"
     """A source topic was deleted and re-created."""
     CONFIG_CHANGED = "config-changed"
-    """A config of a copy was set or removed."""
+    """A config of a copy, or of one of mirror's own topics, was set or removed."""
     SCHEMA_CHANGED = "schema-changed"
     """A version or a level was written to the target's schema registry."""
     ACL_ADDED = "acl-added"

@@ -44,7 +44,6 @@ _PROBE = "probe"
 _SECONDS = 30.0
 _PAUSE_SECONDS = 0.02
 _MOST_REASONS = 5
-_DEFAULT_REPLICATION = -1
 
 
 def look(
@@ -112,13 +111,11 @@ def lay(
     cluster: Cluster,
     plan: AclPlan,
     *,
-    replication_factor: int = _DEFAULT_REPLICATION,
     seconds: float = _SECONDS,
     hold: Callable[[], None] = lambda: None,
 ) -> None:
-    """Make the changes, and wait until every broker shows them. `replication_factor`:
-    of the topic of notes, if this makes it. `hold` raises if somebody else has taken
-    over; it is asked before each round of changes.
+    """Make the changes, and wait until every broker shows them. `hold` raises if
+    somebody else has taken over; it is asked before each round of changes.
 
     Raises:
         FenceError: an ACL is refused, a broker does not show it within `seconds`, or
@@ -134,7 +131,7 @@ def lay(
         owned = AclOwnership(cluster)
         known = {*owned.notes.added(), *owned.claimed()}
         hold()
-        owned.notes.note(plan, replication_factor=replication_factor)
+        owned.notes.note(plan)
         there = _on_any_broker(cluster)
         # Somebody has added these since `look`: they stay when the fence goes.
         theirs = [acl for acl in plan.adds if acl in there and acl not in known]

@@ -20,7 +20,6 @@ from mirror.offsets.translation import Exactness
 from tests.harness.admin import create_topic
 from tests.harness.connections import connected
 from tests.harness.load import NumberedLoad, producer
-from tests.harness.metadata import effective
 from tests.harness.service import RunningMirror, config_for
 from tests.harness.slots import RunningLease, SparklessFlow
 from tests.harness.waiting import wait_for
@@ -237,25 +236,19 @@ def test_kills_and_a_restart(
             assert_exact(each, topic_name, *logs)
 
 
-def test_the_map_is_kept_as_long_as_its_copies(
+def test_the_map_is_needed_as_long_as_its_copies(
     clusters: dict[str, PlaygroundCluster], topic_name: str
 ) -> None:
-    """The map's topic gets the retention of the copies that are kept longest."""
+    """The map is needed for the retention of the copies that are kept longest."""
     target = clusters["b"].bootstrap
-    alias = "KEPT"
-    own = f"{alias}.offset-map.internal"
-    create_topic(target, own)
     copies = [f"{topic_name}-{hours}" for hours in (1, 3)]
     for hours, copy in zip((1, 3), copies, strict=True):
         create_topic(
             target, copy, retention_ms=str(hours * 3_600_000), segment_ms="60000"
         )
     with connected(target, alias="T") as cluster:
-        assert retention.sync(cluster, alias, ".", copies) == 3 * 3_600_000 + 60_000
-        kept = str(3 * 3_600_000 + 60_000)
-        wait_for(lambda: effective(target, own, "retention.ms") == kept)
+        assert retention.needed(cluster, copies) == 3 * 3_600_000 + 60_000
         create_topic(target, f"{topic_name}-for-ever", cleanup_policy="compact")
         copies.append(f"{topic_name}-for-ever")
-        assert retention.sync(cluster, alias, ".", copies) == retention.FOR_EVER
-        wait_for(lambda: effective(target, own, "retention.ms") == "-1")
-        assert retention.sync(cluster, alias, ".", ["gone"]) is None
+        assert retention.needed(cluster, copies) == retention.FOR_EVER
+        assert retention.needed(cluster, ["gone"]) is None

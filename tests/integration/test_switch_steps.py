@@ -169,7 +169,7 @@ def test_a_copy_that_is_being_rebuilt(
         )  # fmt: skip
         record = begun.record(stage.flow.name)
         append(stage.target, pauses.topic_name(stage.flow.source), [record])
-        with pytest.raises(StepError, match=f"topic {topic_name}: its copy is being rebuilt"):
+        with pytest.raises(StepError, match=f"{topic_name}: its copy is being rebuilt"):
             STEPS["assess"].do(stage)
 
 

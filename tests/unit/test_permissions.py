@@ -222,10 +222,13 @@ def test_what_is_off_needs_nothing():
         *(
             f"TOPIC mirror-{name}.A.internal {op}"
             for name in ("progress", "standby")
-            for op in ("CREATE", "READ", "WRITE")
+            for op in ("CREATE", "READ", "WRITE", "ALTER_CONFIGS")
         ),
-        *(f"TOPIC mirror-losses.A.internal {op}" for op in ("CREATE", "WRITE")),
-        "TOPIC mirror-control.A.internal READ",
+        *(
+            f"TOPIC mirror-losses.A.internal {op}"
+            for op in ("CREATE", "WRITE", "ALTER_CONFIGS")
+        ),
+        *(f"TOPIC mirror-control.A.internal {op}" for op in ("READ", "ALTER_CONFIGS")),
     }
     assert of(made, cluster="C") == set()
 

@@ -10,6 +10,7 @@ import pytest
 from mirror.clusters.admin.configs import Config, Origin, TopicConfigs
 from mirror.clusters.admin.topic_admin import NewTopic
 from mirror.clusters.topics import Leader, Topic
+from mirror.config import own_topics
 from mirror.config.cluster_settings import ClusterConfig
 from mirror.config.schema import MirrorConfig
 from mirror.metadata import configs, topics
@@ -17,7 +18,6 @@ from mirror.metadata.merging import Merging
 from mirror.metadata.sides import Foreseen
 from mirror.preflight import here, of_cluster
 from mirror.preflight.finding import State, some
-from mirror.preflight.internal_topics import internal_topics
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -191,8 +191,7 @@ def test_internal_topics_follow_the_settings() -> None:
             }
         }
     ).flows.values()
-    assert {(t.alias, t.new.name, t.new.replication_factor)
-            for t in internal_topics(flow)} == {
+    assert {(t.alias, t.name, t.replicas) for t in own_topics.of_run(flow)} == {
         ("B", "mirror-progress.A.internal", 3),
         ("B", "A_offset-map_internal", 3),
         ("B", "mirror-losses.A.internal", 3),

@@ -144,6 +144,8 @@ def topic(monkeypatch):
     added: list[tuple[bytes, bytes]] = []
 
     class Reader:
+        start = 0
+
         def __init__(self, *_args, **_options):
             self._next = 0
 

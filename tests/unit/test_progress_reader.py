@@ -23,6 +23,8 @@ class Portions:
     break off before its end. What was given out before that is not given again.
     """
 
+    start = 0
+
     def __init__(self, *portions):
         self._portions = list(portions)
 

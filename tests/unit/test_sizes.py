@@ -109,6 +109,8 @@ def test_progress_of_a_hundred_thousand_partitions(
     assert max(each.size for each in batches) <= _ANY_TOPIC_TAKES
 
     class Log:
+        start = 0
+
         def __init__(self, *_: object, **__: object) -> None:
             pass
 

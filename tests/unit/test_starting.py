@@ -201,6 +201,8 @@ def test_progress_tells_unsettled_partitions_apart(
     written = [{(TOPIC, 0): waits, (TOPIC, 1): waits}, {(TOPIC, 0): copied}]
 
     class Log:
+        start = 0
+
         def __init__(self, *_: object, **__: object) -> None:
             pass
 

@@ -95,11 +95,15 @@ def describe(
 
 
 def alter(
-    cluster: Cluster, changes: Mapping[str, Mapping[str, str | None]]
+    cluster: Cluster,
+    changes: Mapping[str, Mapping[str, str | None]],
+    *,
+    validate_only: bool = False,
 ) -> dict[str, ClusterError]:
     """Change only these configs of these topics; None removes an override.
 
-    A topic's changes are made together or not at all. Returns the refused topics.
+    A topic's changes are made together or not at all. Returns the refused topics. With
+    `validate_only`, only ask whether that would be possible.
 
     Raises:
         ClusterError: the cluster does not answer.
@@ -107,8 +111,8 @@ def alter(
     if not changes:
         return {}
     if incremental(cluster):
-        return _alter_incrementally(cluster, changes)
-    return _replace(cluster, changes)
+        return _alter_incrementally(cluster, changes, validate_only=validate_only)
+    return _replace(cluster, changes, validate_only=validate_only)
 
 
 def incremental(cluster: Cluster) -> bool:
@@ -118,7 +122,10 @@ def incremental(cluster: Cluster) -> bool:
 
 
 def _alter_incrementally(
-    cluster: Cluster, changes: Mapping[str, Mapping[str, str | None]]
+    cluster: Cluster,
+    changes: Mapping[str, Mapping[str, str | None]],
+    *,
+    validate_only: bool,
 ) -> dict[str, ClusterError]:
     config = IncrementalAlterConfigsRequest.AlterConfigsResource.AlterableConfig
     return _send(
@@ -135,11 +142,15 @@ def _alter_incrementally(
             ]
             for name, change in changes.items()
         },
+        validate_only=validate_only,
     )
 
 
 def _replace(
-    cluster: Cluster, changes: Mapping[str, Mapping[str, str | None]]
+    cluster: Cluster,
+    changes: Mapping[str, Mapping[str, str | None]],
+    *,
+    validate_only: bool,
 ) -> dict[str, ClusterError]:
     """With the older request, which sets all overrides at once and drops the rest."""
     refused: dict[str, ClusterError] = {}
@@ -172,12 +183,17 @@ def _replace(
             name: [config(name=key, value=value) for key, value in merged.items()]
             for name, merged in complete.items()
         },
+        validate_only=validate_only,
     )
     return refused
 
 
 def _send(
-    cluster: Cluster, request: Any, entries: Mapping[str, Sequence[Any]]
+    cluster: Cluster,
+    request: Any,
+    entries: Mapping[str, Sequence[Any]],
+    *,
+    validate_only: bool,
 ) -> dict[str, ClusterError]:
     """Request these changes per topic, with either request; returns the refused."""
     refused: dict[str, ClusterError] = {}
@@ -192,7 +208,7 @@ def _send(
                     )
                     for name in names
                 ],
-                validate_only=False,
+                validate_only=validate_only,
             )
         )
         refused |= _refused(cluster, answer)

@@ -13,6 +13,7 @@ import time
 from typing import TYPE_CHECKING
 
 from mirror.batches.writing import ensure_topic
+from mirror.config import own_topics
 from mirror.drilling.canaries import own_pair, way_home
 from mirror.drilling.canaries.application import Application, begin_at_end, ends_of
 from mirror.drilling.canaries.outcome import Leg
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from mirror.switching.runner import Terms
     from mirror.switching.stage import Done, Stage, Step
 
-_CONFIGS = {"cleanup.policy": "delete", "retention.ms": "3600000"}
 _BROKERS_CHOOSE = -1
 _UNREAD = 10
 """How many records the group has not read when a switch begins."""
@@ -112,8 +112,8 @@ class Journey:
             # A copy of the same name is made by the flow.
             if cluster is stage.source or flow.replication_policy.names_source:
                 ensure_topic(
-                    cluster, CANARY,
-                    replication_factor=_BROKERS_CHOOSE, configs=_CONFIGS,
+                    cluster, own_topics.REHEARSAL, CANARY,
+                    replication_factor=_BROKERS_CHOOSE,
                 )  # fmt: skip
             begin_at_end(cluster, _topics(flow))
         if stage.pair.fence == "acl":

@@ -6,6 +6,10 @@ tasks, which may log in as another user.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from mirror.config import own_topics
+from mirror.config.own_topics import Guard
 from mirror.metadata import acl_notes, acl_ownership
 from mirror.offsets import commit_records, progress, runs, standby
 from mirror.offsets.mm2_records import checkpoints_topic, offset_syncs_topic
@@ -22,6 +26,10 @@ from mirror.preflight.permissions.need import (
 )
 from mirror.recovery import journal, losses, pauses, proofs
 
+if TYPE_CHECKING:
+    from mirror.config.schema import FlowConfig, MirrorConfig
+    from mirror.preflight.permissions.extent import Extent
+
 _READ, _WRITE, _CREATE = Operation.READ, Operation.WRITE, Operation.CREATE
 _DESCRIBE = Operation.DESCRIBE
 _CONFIGS = Operation.DESCRIBE_CONFIGS
@@ -29,7 +37,32 @@ _KEPT = (_CREATE, _READ, _WRITE)
 """For a topic that mirror creates, writes, and reads back."""
 
 
+def _guarded(side: FlowSide) -> Need:
+    """The service examines what it keeps, and corrects configs that may lose it."""
+
+    def names_of(flow: FlowConfig, config: MirrorConfig) -> tuple[Extent, ...]:
+        alias = flow.source if side is FlowSide.SOURCE else flow.target
+        return named(
+            *(
+                topic.name
+                for topic in own_topics.of_flow(config, flow)
+                if topic.alias == alias and topic.kind.guard is not Guard.NONE
+            )
+        )
+
+    return Need(
+        feature="guard of mirror's own topics",
+        side=side,
+        kind=ResourceKind.TOPIC,
+        operations=(Operation.ALTER_CONFIGS,),
+        names=names_of,
+        called="[all that is guarded](formats.md#mirrors-own-topics)",
+    )
+
+
 ROWS: tuple[Need, ...] = (
+    _guarded(FlowSide.SOURCE),
+    _guarded(FlowSide.TARGET),
     *of_audit("audit", Who.SERVICE, _CREATE, _WRITE),
     Need(
         feature="topics",
@@ -175,7 +208,7 @@ ROWS: tuple[Need, ...] = (
         feature="offset map",
         side=FlowSide.TARGET,
         kind=ResourceKind.TOPIC,
-        operations=(*_KEPT, Operation.ALTER_CONFIGS),
+        operations=_KEPT,
         names=lambda flow, _: named(runs.topic_name(flow.source, flow.separator)),
         called=f"`{runs.topic_name('<source>', '.')}`",
     ),

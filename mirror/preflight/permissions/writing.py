@@ -51,13 +51,7 @@ def commands(
         needed, key=lambda each: (each.cluster, each.login, each.kind, each.extent)
     )
     for (alias, login, kind, extent), rights in resources:
-        cluster = config.clusters[alias]
-        words = [
-            *("kafka-acls.sh", "--bootstrap-server"),
-            ",".join(cluster.bootstrap_servers),
-        ]
-        if cluster.security_protocol != "PLAINTEXT":
-            words += ["--command-config", f"{alias}-admin.properties"]
+        words = config.clusters[alias].tool("kafka-acls.sh")
         words += ["--add", "--allow-principal"]
         words.append(principal(config.clusters[login], principals.get(login)))
         for each in rights:

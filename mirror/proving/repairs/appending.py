@@ -21,6 +21,7 @@ from mirror.batches.writing import ensure_topic, write
 from mirror.clusters.admin import topic_admin
 from mirror.clusters.cluster import Cluster
 from mirror.clusters.wire.write import Write
+from mirror.config import own_topics
 from mirror.driver import ownership
 from mirror.errors import MirrorError, NoLeaderError
 from mirror.metadata.merging import Merging
@@ -200,9 +201,9 @@ def append(repairing: Repairing) -> None:
     control = pauses.topic_name(flow.source)
     ensure_topic(
         target,
+        own_topics.CONTROL,
         control,
         replication_factor=flow.replication_factor,
-        configs=pauses.TOPIC_CONFIGS,
     )
     owner = ownership.take_over(flow, target)
     _look(repairing)

@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from mirror.batches.writing import ensure_topic
+from mirror.config import own_topics
 from mirror.driver import ownership
 from mirror.driver.rewriting import Rewriting
 from mirror.errors import ClusterChangedError, FencedError, MirrorError
@@ -91,9 +92,9 @@ class RebuildNotes:
         control = pauses.topic_name(self.flow.source)
         ensure_topic(
             self.target,
+            own_topics.CONTROL,
             control,
             replication_factor=self.flow.replication_factor,
-            configs=pauses.TOPIC_CONFIGS,
         )
         name = self.flow.name
         notes = [*(g.record(name) for g in groups), after.record(name), *told]
