@@ -184,9 +184,9 @@ def test_another_pair_is_switched() -> None:
         (START, "AB", False, "none was ever begun"),
         (SWITCHED, "AB", False, "switch A->B 00000002 was completed at 1970"),
         (SWITCHED, "AB", False, "to go back: `mirror switch 'B->A'`"),
-        ((*START, *run(("fence", StepState.BEGUN), (roles.END, StepState.UNDONE))),
+        ((*START, *run(("fence", StepState.UNDONE), (roles.END, StepState.UNDONE))),
          "AB", True, "switch A->B 00000002 was undone at 1970"),
-        ((*START, *run(("fence", StepState.BEGUN), (roles.END, StepState.UNDONE))),
+        ((*START, *run(("fence", StepState.UNDONE), (roles.END, StepState.UNDONE))),
          "A", False, "without that of B"),
     ],
 )  # fmt: skip
