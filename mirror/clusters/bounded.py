@@ -66,7 +66,7 @@ def collect(
     if declared is not None and declared > bounds.size:
         raise BoundsError(f"has {declared:,} bytes, and may have {bounds.size:,}")
     if encoding.lower() not in {"", "identity", "gzip"}:
-        raise ValueError("it answers in an encoding that was not asked for")
+        raise ValueError("its content is packed in a way that was not asked for")
     unpacking = zlib.decompressobj(wbits=31) if encoding.lower() == "gzip" else None
     found = bytearray()
     came = 0
@@ -81,7 +81,7 @@ def collect(
         if time.monotonic() > until:
             raise TimeoutError
     if unpacking is not None and came and not unpacking.eof:
-        raise ValueError("it answers in gzip that ends too early")
+        raise ValueError("its gzip ends too early")
     return bytes(found)
 
 
@@ -91,7 +91,7 @@ def _pieces(packed: bytes, unpacking: zlib._Decompress) -> Iterator[bytes]:
         try:
             yield unpacking.decompress(packed, _PART)
         except zlib.error as error:
-            raise ValueError(f"it answers in broken gzip: {error}") from error
+            raise ValueError(f"its gzip is broken: {error}") from error
         packed = unpacking.unconsumed_tail
 
 
