@@ -3,10 +3,10 @@
 Main function: `take_turn`, at the beginning of a run. The flow out of the pair's active
 cluster takes the ids of the other flow over, so that this one can never write again
 behind it, and begins with the first record that has not come yet (`handed_over`). Where
-the other flow has copied nothing that is the first one there is, whatever `start` says:
-for the target both are one flow, which begins once. Both
-flows' generations, on the target, name the role for which this was done: it is done
-once per role, and a service that does not know the role yet writes nothing.
+none has come that is the first one there is, whatever `start` says: for the target both
+are one flow, which begins once. Both flows' generations, on the target, name the role
+for which this was done: it is done once per role, and a service that does not know the
+role yet writes nothing.
 """
 
 from __future__ import annotations
@@ -144,8 +144,9 @@ def _await(
     cut: Mapping[TopicPartition, int] | None,
     over: Callable[[], bool],
 ) -> None:
-    """Let the other flow copy what its source had when it was fenced: then no record
-    that was born there is left to it. It ends as well if that flow cannot go on.
+    """Let the other flow copy what its source had when it was fenced, also where it has
+    no position yet: then no record that was born there is left to it. It ends as well
+    if that flow cannot go on.
     """
     if not cut:
         return

@@ -115,7 +115,7 @@ class Intake:
         self._settled = {}
 
     def commit_first(self, key: TopicPartition, position: Position) -> None:
-        """Commit a first position that a second lookup might not find again."""
+        """Commit a first position, with or without a record."""
         self._settled[key] = position
 
     def foresee(self, answer: FetchAnswer) -> dict[TopicPartition, tuple[int, int]]:

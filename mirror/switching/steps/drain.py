@@ -54,7 +54,7 @@ def _catch_up(stage: Stage) -> Done:
         stage.wait(behind)
     except StepError as error:
         # Not in each look, which takes long where there are many topics.
-        lacks = whole.unmade(stage)
+        lacks = whole.unmade(stage) or whole.paused(stage)
         if not lacks or lacks in str(error):
             raise
         raise StepError(f"{error}; {lacks}") from error
