@@ -208,7 +208,7 @@ class _Member:
 
         if self._settle_fence(self._config(), self._pair, cluster, now, by=self._by):
             if self._laid != epoch:
-                log.info("the fence that was owed is laid", cluster=self._alias)
+                log.info("the pending fence is laid", cluster=self._alias)
             self._laid = epoch
 
     def _count(self, cluster: Cluster, entries: Sequence[Entry], epoch: int) -> int:

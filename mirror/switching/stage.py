@@ -130,7 +130,7 @@ class Stage:
         """Why nothing is known from the source, and nothing was changed there."""
         if self.unasked:
             return f"--force: {self.flow.source} was not asked"
-        return f"cluster {self.flow.source} does not answer"
+        return f"{self.flow.source} does not answer"
 
     @property
     def target(self) -> Cluster:

@@ -171,7 +171,7 @@ def test_a_dry_run_shows_what_the_switch_then_does(
         assert [everything(each) for each in secured] == before
 
         assert "s3same" not in shown + unplanned
-        assert "the fence of HDA is owed" in unplanned
+        assert "--force: HDA was not asked: its fence is pending" in unplanned
         steps = {each["step"]: each for each in map(json.loads, shown.splitlines())}
         assert steps.pop("checks")["findings"] == []
         assert list(steps) == list(STEPS)

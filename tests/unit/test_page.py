@@ -197,7 +197,7 @@ def test_pairs():
     without pairs there is no such section.
     """
     store = board_of()
-    assert "Fence owed" not in ask(store, "/")[0].text
+    assert "Fence pending" not in ask(store, "/")[0].text
     store.pairs = (
         PairStatus(
             name="A<->B",
