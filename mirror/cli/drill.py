@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mirror.cli import interrupts
+from mirror.cli.flows import require_selected
 from mirror.cli.options import (
     ConfigFile,
     DryRun,
@@ -105,7 +106,10 @@ def _asked_for(config: Path, flow: str) -> tuple[MirrorConfig, PairConfig, FlowC
     chosen = read_config(config)
     ends, scope = scoped_flow(flow)
     found = flow_of(chosen, ends)
-    return chosen, pair_of(chosen, found, scope), found
+    pair = pair_of(chosen, found, scope)
+    # What drills load takes seconds at their share of a core.
+    require_selected(chosen, found, pair=pair)
+    return chosen, pair, found
 
 
 def _require_direction(

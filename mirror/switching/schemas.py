@@ -106,9 +106,17 @@ def close(stage: Stage) -> tuple[str, tuple[str, ...]]:
 
 def reopen(stage: Stage) -> str:
     """Undo `close`. What others closed stays closed. Raises as that."""
-    if not (move(stage) and stage.planned):
+    if not stage.planned:
         return NOTHING
     alias = stage.flow.source
+    if not move(stage):
+        if _closed_by_run(stage):
+            raise MirrorError(
+                f"this run has closed the registry of {alias}, and this configuration "
+                f"copies no schemas: undo it with schemas of {stage.flow.name} as the "
+                "service has it"
+            )
+        return NOTHING
     by_hand = f"`mirror schema open {alias}`"
     refused = _open(stage, stage.source, stage.reverse, closers={stage.run})
     if refused:
@@ -120,6 +128,14 @@ def reopen(stage: Stage) -> str:
             f"before; {by_hand} opens all"
         )
     return f"the registry of {alias} is open, as before"
+
+
+def _closed_by_run(stage: Stage) -> bool:
+    if stage.pair.scope == CANARY or stage.source_or_none is None:
+        return False
+    claims = _claims(stage.source, stage.reverse)
+    claims.refresh()
+    return stage.run in {noted.run for noted in claims.modes.values()}
 
 
 def _left_closed(stage: Stage) -> int:
@@ -194,8 +210,12 @@ def _open(
     wanted = {
         subject
         for subject, noted in claims.modes.items()
-        if closers is None or noted.run in closers
-        if stage.pair.scope is None or _has(stage, subject)
+        if (
+            # A run is of one pair, whatever this configuration counts to that.
+            noted.run in closers
+            if closers is not None
+            else stage.pair.scope is None or _has(stage, subject)
+        )
     }
     with _registry(stage, cluster.alias, until=until) as registry:
         changes = schema_modes.to_open(registry, claims, wanted)

@@ -117,7 +117,9 @@ def test_only_what_changed_is_written(flow: SparklessFlow, looks: Looks) -> None
     looks.begin()
     looks.look()
 
-    found = written(flow)
+    (selects, what), *found = written(flow)
+    assert selects == f"selection/{flow.name}"
+    assert what["settings"]["topics"] == [flow.topic]
     assert [key for key, _ in found] == [ends, *[time_of_look] * 4]
     assert found[-1][1]["at"] > found[0][1]["at"]
     assert found[0][1]["ends"] == [30, 30]
@@ -233,13 +235,14 @@ def test_a_copy_that_was_deleted_is_lost_as_a_whole(
 
 
 def test_a_service_that_slept_is_corrected(flow: SparklessFlow, looks: Looks) -> None:
-    """A record of another service, from an hour ago, is replaced by the next look."""
+    """Records of another service, from an hour ago, are replaced by the next look."""
     fill(flow, 10)
     looks.look()
-    (key, value) = written(flow)[0]
-    stale = {**value, "ends": [1, 1]}
+    (selects, noted), (key, value) = written(flow)[:2]
     client = producer(str(flow.target))
-    client.produce(topic_name(flow.alias), key=key, value=json.dumps(stale))
+    stale = {selects: {**noted, "by": "it"}, key: {**value, "ends": [1, 1]}}
+    for name, told in stale.items():
+        client.produce(topic_name(flow.alias), key=name, value=json.dumps(told))
     assert client.flush(30) == 0
 
     looks.look()  # notices it
@@ -247,6 +250,7 @@ def test_a_service_that_slept_is_corrected(flow: SparklessFlow, looks: Looks) ->
 
     last = dict(written(flow))
     assert last[key]["ends"] == [10, 10]
+    assert last[selects]["by"] == noted["by"]
 
 
 @pytest.mark.parametrize(
