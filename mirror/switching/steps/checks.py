@@ -411,9 +411,9 @@ def faulted_partitions(seen: Seen) -> Iterator[Finding]:
             yield Finding(
                 level=Level.NOT_READY,
                 subject=f"topic {each.topic}",
-                reason=f"partition {each.partition} is FAULTED, so its copy stops: "
+                reason=f"{each.topic}-{each.partition} is FAULTED, so its copy stops: "
                 f"{why}",
-                fix="`mirror status` shows it: put that right first",
+                fix="put that right first",
                 command="mirror status",
                 refuses=(_SWITCH,),
             )
