@@ -463,9 +463,9 @@ def faulted_partitions(seen: Seen) -> Iterator[Finding]:
         yield Finding(
             level=Level.NOT_READY,
             subject=f"topic {topic}",
-            reason=f"partition {number} is FAULTED, so it is not copied: "
+            reason=f"{topic}-{number} is FAULTED, so it is not copied: "
             f"{faults[topic, number]}",
-            fix="`mirror status` shows it: correct that first",
+            fix="correct that first",
             command="mirror status",
             refuses=(_SWITCH,),
         )
@@ -480,6 +480,8 @@ def _short(seen: Seen, keys: Iterable[TopicPartition]) -> set[TopicPartition]:
         return set()
     ids = {each.topic: each.topic_id for each in seen.topics}
     asked = [key for key in keys if key[0] in ids]
+    if not asked:
+        return set()
     name = progress.topic_name(flow.source)
     known = progress.reader(stage.target, name).read(wait=False)
     last = topic_admin.list_offsets(
