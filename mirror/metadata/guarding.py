@@ -27,7 +27,7 @@ from mirror.config.own_topics import (
 from mirror.errors import AuthorizationError, BrokerError, ClusterError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from mirror.clusters.cluster import Cluster
     from mirror.clusters.topics import Topic
@@ -180,7 +180,7 @@ def correct(cluster: Cluster, topics: Sequence[OwnTopic]) -> Guarded:
 
 
 def alter(
-    cluster: Cluster, found: Iterable[Wrong], *, validate_only: bool = False
+    cluster: Cluster, found: Sequence[Wrong], *, validate_only: bool = False
 ) -> dict[Wrong, ClusterError]:
     """Correct these; returns what is refused. With `validate_only`, only ask.
 
