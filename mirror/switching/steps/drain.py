@@ -17,6 +17,8 @@ from mirror.recovery import risk
 from mirror.status.wording import some
 from mirror.switching import last_records, schemas, whole
 from mirror.switching.stage import Done, Stage, Step, StepError, nothing_to_undo
+from mirror.switching.steps import checks
+from mirror.switching.steps.checks import Seen
 from mirror.switching.steps.fence import cut_of
 
 if TYPE_CHECKING:
@@ -54,7 +56,8 @@ def _catch_up(stage: Stage) -> Done:
         stage.wait(behind)
     except StepError as error:
         # Not in each look, which takes long where there are many topics.
-        lacks = whole.unmade(stage) or whole.paused(stage)
+        paused = map(str, checks.paused_topics(Seen(stage=stage)))
+        lacks = whole.unmade(stage) or "; ".join(paused)
         if not lacks or lacks in str(error):
             raise
         raise StepError(f"{error}; {lacks}") from error
