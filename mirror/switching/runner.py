@@ -25,6 +25,7 @@ from mirror.host import operator_name
 from mirror.policy.names import CANARY
 from mirror.recovery import both_journals, journal, roles
 from mirror.recovery.journal import Entry, JournalReader, JournalWriter, Kind, StepState
+from mirror.recovery.roles import Epochs
 from mirror.switching import hooks, procedure
 from mirror.switching.stage import NOTHING, Stage, StepError
 
@@ -106,8 +107,8 @@ class Operator:
         """What is undone with the run: those whose place it took, and what is pending
         since others were given up."""
         # Of each run its own, so that a note of one tells whether the journals know it.
-        known = roles.newest_epoch(entries), self._role_note.epoch, roles.FIRST_EPOCH
-        self._epoch = max(known) + 1
+        known = roles.epochs(entries) | self._role_note.epochs
+        self._epoch = max(known.role, known.begun, roles.FIRST_EPOCH) + 1
         problem = role_notes.problem(self._pair, entries, self._role_note)
         if self._declares:
             self.due = bool(problem)
@@ -369,7 +370,7 @@ class Operator:
         return replace(
             stage,
             run=run.first.run,
-            epoch=run.first.epoch,
+            epochs=Epochs(role=self.role.epoch, begun=run.first.epoch),
             hold=lambda: both_journals.require_place(self._journals),
             times=procedure.times(run),
             notes=self._notes(run),
