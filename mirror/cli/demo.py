@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import signal
 from typing import Annotated
 
 import typer
@@ -40,7 +39,5 @@ def demo(
     """
     from mirror.playground.demo import show
 
-    # SIGTERM cleans up as Ctrl-C does.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
     if not show(records=records, keep=keep):
         raise typer.Exit(EXIT_FAILED)

@@ -120,6 +120,8 @@ class Command:
     def ends(self) -> int:
         code = self._process.wait(200 * crowd())
         self._thread.join()
+        assert self._process.stdout is not None
+        self._process.stdout.close()
         if self._terminal >= 0:
             os.close(self._terminal)
         for wrong in ("Traceback", "Aborted"):
@@ -208,7 +210,7 @@ class Pair:
                         self.one
                     ):
                         found.append(json.loads(message.value()))
-        return max(found, key=lambda each: (each["epoch"], each["number"]))
+        return max(found, key=lambda each: (each["at"], each["number"]))
 
     def alice(self, alias: str) -> str:
         """Why alice may not write there; empty: she may."""
