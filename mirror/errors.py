@@ -147,12 +147,20 @@ class LeftOpenError(MirrorError):
 
 
 class OutdatedRoleError(FencedError):
-    """A pair has had a later role than the caller knows of."""
+    """The flow rests since a later role of the pair that feeds its target."""
 
-    def __init__(self, message: str, *, epoch: int, pair: str = "") -> None:
-        """`pair`: of the flow's clusters; empty: the one that feeds its target."""
+    def __init__(self, message: str, *, epoch: int) -> None:
         self.epoch = epoch
+        super().__init__(message)
+
+
+class UnknownRoleError(FencedError):
+    """Earlier runs of the flow knew more of a pair than its journals do."""
+
+    def __init__(self, message: str, *, pair: str, role: int, begun: int) -> None:
+        """`role`, `begun`: what they knew, as `roles.Epochs`."""
         self.pair = pair
+        self.role, self.begun = role, begun
         super().__init__(message)
 
 

@@ -139,7 +139,7 @@ def _look(pair: PairConfig, reach: Reach) -> _PairLook:
     for alias in pair.members:
         try:
             journals.append(JournalReader(reach(alias)).read(wait=False))
-            noted = max(noted, role_notes.read(pair, [reach(alias)]))
+            noted |= role_notes.read(pair, [reach(alias)])
         except ClusterError as error:
             failures.append(f"pair {pair.name}: {error}")
     entries = roles.merged(*journals, pair=pair.name)

@@ -16,6 +16,7 @@ import uuid
 
 from mirror.errors import MALFORMED
 from mirror.offsets import progress
+from mirror.recovery.roles import Epochs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -66,9 +67,9 @@ class Generation:
     """The instance whose run it is, host:process; empty if a command wrote it."""
     group: str = ""
     """The group of instances that it belongs to; empty if to none."""
-    roles: Mapping[str, int] = field(default_factory=dict)
-    """By pair of the flow's clusters: the newest epoch of its journals that any run or
-    command knew. Journals that know only older ones have lost entries."""
+    roles: Mapping[str, Epochs] = field(default_factory=dict)
+    """By pair of the flow's clusters: what runs and commands knew of its journals. If
+    these know less, they have lost entries."""
     parts: tuple[Part, ...] = ()
     """The flow's parts: of two that select a topic, the first one copies it."""
 
@@ -97,8 +98,8 @@ class Generation:
                 by=fields.get("by", ""),
                 group=fields.get("group", ""),
                 roles={
-                    str(pair): int(epoch)
-                    for pair, epoch in fields.get("roles", {}).items()
+                    str(pair): Epochs(role=int(each["role"]), begun=int(each["begun"]))
+                    for pair, each in fields.get("roles", {}).items()
                 },
                 parts=tuple(map(_part, fields.get("parts", ()))),
             )
@@ -120,9 +121,9 @@ class Generation:
         parts = tuple(replace(each, id=new_id()) for each in self.parts)
         return replace(self, id=new_id(), parts=parts)
 
-    def knowing(self, roles: Mapping[str, int]) -> Generation:
-        """The same generation, with these epochs of pairs where they are newer."""
-        known = {each: max(e, self.roles.get(each, 0)) for each, e in roles.items()}
+    def knowing(self, roles: Mapping[str, Epochs]) -> Generation:
+        """The same generation, with what is known of pairs besides."""
+        known = {p: each | self.roles.get(p, Epochs()) for p, each in roles.items()}
         return replace(self, roles={**self.roles, **known})
 
     def moved(self, source_id: str) -> Generation:

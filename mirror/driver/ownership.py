@@ -28,10 +28,12 @@ from mirror.errors import (
     ClusterChangedError,
     OutdatedRoleError,
     SupersededError,
+    UnknownRoleError,
 )
 from mirror.offsets import progress, runs, starting
 from mirror.offsets.progress import Position
 from mirror.recovery import losses, pauses
+from mirror.recovery.roles import Epochs
 from mirror.relay.endings import Endings
 from mirror.relay.target import owner_id
 
@@ -64,7 +66,7 @@ def take_ownership(  # noqa: PLR0913  all that a run begins with
     flow: FlowConfig, source: Cluster, target: Cluster, *, slots: int,
     partitions: Mapping[TopicPartition, str],
     begins: Mapping[TopicPartition, Position] | None = None,
-    epoch: int | None = None, roles: Mapping[str, int] = MappingProxyType({}),
+    epoch: int | None = None, roles: Mapping[str, Epochs] = MappingProxyType({}),
     instance: Instance | None = None,
 ) -> Owned:  # fmt: skip
     """Begin a generation; from now on only this run writes for the flow, or for its
@@ -74,13 +76,13 @@ def take_ownership(  # noqa: PLR0913  all that a run begins with
     `start` at the earliest offset, its very first run writes down here where they
     begin, before anything is copied. `begins`: where they were to begin, if that was
     settled earlier; others came later, and begin at their first record. `epoch`: if
-    a pair feeds the target, the last role that this driver knows of. `roles`: the
-    newest epochs that it knows of pairs of the flow's clusters; they are noted.
+    a pair feeds the target, the last role that this driver knows of. `roles`: what it
+    knows of pairs of the flow's clusters, which is noted.
 
     Raises:
         FencedError: another run started meanwhile.
-        OutdatedRoleError: the flow rests since a later role, or a run knew a later
-            epoch of a pair; nothing changed.
+        OutdatedRoleError: the flow rests since a later role; nothing changed.
+        UnknownRoleError: earlier runs knew more of a pair; nothing changed.
         ClusterChangedError: earlier runs copied from another cluster; nothing changed.
         DividedError: another service copies the same; nothing changed.
     """
@@ -213,13 +215,13 @@ def take_over(
     flow: FlowConfig,
     target: Cluster,
     *,
-    roles: Mapping[str, int] = MappingProxyType({}),
+    roles: Mapping[str, Epochs] = MappingProxyType({}),
 ) -> Producer:
     """Fence a running service, whose flow restarts by itself, and return the owner to
     write with, until a driver takes over. `roles` as for `take_ownership`.
 
     Raises:
-        FencedError: a run of the flow started meanwhile, or knew a later epoch.
+        FencedError: a run of the flow started meanwhile, or earlier ones knew more.
         ClusterError: the target does not answer, or refuses.
     """
     make_topics(flow, target)
@@ -287,7 +289,7 @@ def _fence(  # noqa: PLR0913  all that a run begins with
     begun: bool = False,
     copies_from: str = "",
     epoch: int | None = None,
-    roles: Mapping[str, int] = MappingProxyType({}),
+    roles: Mapping[str, Epochs] = MappingProxyType({}),
     instance: Instance | None = None,
     partitions: Iterable[TopicPartition] = (),
 ) -> tuple[Generation, Producer | None, Mapping[int, str]]:
@@ -296,8 +298,8 @@ def _fence(  # noqa: PLR0913  all that a run begins with
     Returns the generation, the owner to write with, and the producer ids of slots that
     are fenced, with their transactional ids; without exactly-once there is no owner,
     and nothing is fenced. `copies_from` is the source's cluster id, which must be the
-    same as in earlier runs; of a later role than `epoch`, or than `roles` have of their
-    pairs, there may be no note. In the
+    same as in earlier runs; of a later role than `epoch` there may be no note, nor of
+    more than `roles` know. In the
     copies of these source `partitions` something may be open, even without progress.
     """
     owner, topic = None, progress.topic_name(flow.source)
@@ -329,13 +331,14 @@ def _fence(  # noqa: PLR0913  all that a run begins with
             f"which this service does not know of yet (epoch {epoch})",
             epoch=committed.epoch,
         )
-    for pair, known_epoch in roles.items():
-        if (later := committed.roles.get(pair, 0)) > known_epoch:
-            raise OutdatedRoleError(
-                f"flow {flow.name}: its progress has epoch {later} of pair {pair}, and "
-                f"the journals have {known_epoch}",
-                epoch=later,
+    for pair, here in roles.items():
+        noted = committed.roles.get(pair, Epochs())
+        if here.lacks(noted):
+            raise UnknownRoleError(
+                f"flow {flow.name}: its progress knows more of {pair} than journals",
                 pair=pair,
+                role=noted.role,
+                begun=noted.begun,
             )
     made = replace(
         parts.taken_up(

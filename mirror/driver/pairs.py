@@ -23,8 +23,10 @@ from mirror.driver.pair_status import KnownPair, PairMember, status_of
 from mirror.driver.role_notes import RoleNote
 from mirror.errors import MirrorError
 from mirror.host import process_name
+from mirror.offsets import progress
 from mirror.recovery import beginnings, journal, roles
 from mirror.recovery.journal import JournalReader, Kind
+from mirror.recovery.roles import Epochs
 from mirror.status.pairs import (
     PairStatus,
     PassiveStatus,
@@ -35,7 +37,7 @@ if TYPE_CHECKING:
 
     from mirror.config.pair_settings import PairConfig
     from mirror.config.schema import FlowConfig, MirrorConfig
-    from mirror.errors import OutdatedRoleError
+    from mirror.errors import UnknownRoleError
     from mirror.offsets.progress import Position
     from mirror.recovery.drills import KeptDrill
     from mirror.recovery.journal import Entry
@@ -157,28 +159,25 @@ class PairFollower:
         active = known.role.active == source
         return None if may and active and not self._members[source].read_at else may
 
-    def epochs(self, source: str, target: str) -> Mapping[str, int]:
-        """The newest epochs that the journals have, by pair of these clusters. Of pairs
-        with names those that have lost entries are missing: the flow leaves them alone.
+    def epochs(self, source: str, target: str) -> Mapping[str, Epochs]:
+        """What the journals know, by pair of these clusters. Of pairs with names those
+        that have lost entries are missing: the flow leaves them alone.
         """
         with self._lock:
             return {
-                pair.name: roles.newest_epoch(self._known[pair.name].entries)
+                pair.name: roles.epochs(self._known[pair.name].entries)
                 for pair in self._pairs_of(source, target)
                 if pair.scope is None or not self._known[pair.name].problem
             }
 
-    def outdated(self, source: str, target: str, error: OutdatedRoleError) -> None:
-        """A run of the flow found that the role it knows is not the last one."""
-        if not error.pair:
-            self.rests(source, target, error.epoch)
-            return
-        flow = f"{source}->{target}"
-        self._note(RoleNote(epoch=error.epoch, flow=flow, cluster=target), error.pair)
+    def knew_more(self, flow: str, error: UnknownRoleError) -> None:
+        """A run of the flow found that earlier ones knew more of a pair."""
+        epochs = Epochs(role=error.role, begun=error.begun)
+        self._note(RoleNote(epochs=epochs, flow=flow), error.pair)
 
     def _note(self, noted: RoleNote, name: str) -> None:
         with self._lock:
-            self._noted[name] = max(noted, self._noted.get(name, noted))
+            self._noted[name] = self._noted.get(name, RoleNote()) | noted
             self._work_out(self._pairs[name])
         self._changed()
 
@@ -358,14 +357,19 @@ class PairFollower:
         with self._lock:
             member = self._members[alias]
             changed = there != member.there or not member.read_at
-            # What is gone was lost: no known role gives way to an older one.
-            member.entries = (*there, *journal.missing(member.entries, there))
+            lost = journal.missing(member.entries, there) if changed else ()
+            if changed:  # no known role gives way to an older one
+                member.entries = (*there, *lost)
             member.there, member.error = there, ""
             member.read_at, member.read_monotonic = time.time(), time.monotonic()
             for pair in self._pairs.values() if changed else ():
                 if alias in pair.members:
                     self._work_out(pair)
                     self._unlike.update(pair.members)
+        if lost:
+            log.warning(
+                "the journal has lost entries", cluster=alias, entries=len(lost)
+            )
         if changed:
             self._changed()
 
@@ -374,6 +378,7 @@ class PairFollower:
         noted = self._noted.get(pair.name)
         self._known[pair.name] = KnownPair.of(pair, journals, noted)
 
+    @progress.reading_once()
     def _look_at_notes(self, alias: str, cluster: Cluster) -> None:
         """Before the journal is believed at first: what flows into this cluster know.
 

@@ -1,19 +1,20 @@
 """The second place where the epoch of a pair's role stands: its flows' generations.
 
-Each run of a flow notes the newest epoch that it knows of the journals, on its target,
-and so does what moves the role. Main functions: `read`, and `problem`: journals that
-know only older epochs have lost entries, so they do not tell which cluster is active.
+Each run of a flow notes on its target what it knows of the journals, and so does what
+moves the role. Main functions: `read`, and `problem`: journals that know less have lost
+entries, so they do not tell which cluster is active.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from mirror.driver.generation import Generation
 from mirror.errors import MirrorError
 from mirror.offsets import progress
 from mirror.recovery import roles
+from mirror.recovery.roles import Epochs
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -23,19 +24,22 @@ if TYPE_CHECKING:
     from mirror.recovery.journal import Entry
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RoleNote:
-    """The newest epoch that a flow of a pair has noted."""
+    """What flows of a pair have noted."""
 
-    epoch: int = 0
-    """0: it has noted none."""
+    epochs: Epochs = field(default_factory=Epochs)
     flow: str = ""
-    cluster: str = ""
-    """The alias of the flow's target, where the note is."""
+    """The last one that knew more than others; empty: none has noted anything."""
+
+    def __or__(self, other: RoleNote) -> RoleNote:
+        """What both have noted together."""
+        flow = other.flow if self.epochs.lacks(other.epochs) else self.flow
+        return RoleNote(epochs=self.epochs | other.epochs, flow=flow)
 
 
 def read(pair: PairConfig, clusters: Iterable[Cluster]) -> RoleNote:
-    """The newest note on these clusters of the pair.
+    """What is noted on these clusters of the pair.
 
     Raises:
         ClusterError: one does not answer, or a record of its progress is damaged.
@@ -47,12 +51,8 @@ def read(pair: PairConfig, clusters: Iterable[Cluster]) -> RoleNote:
         if cluster.topic(name) is None:
             continue
         text = progress.reader(cluster, name).read(wait=False).generation
-        noted = RoleNote(
-            epoch=Generation.parse(text).roles.get(pair.name, 0),
-            flow=f"{source}->{cluster.alias}",
-            cluster=cluster.alias,
-        )
-        found = max(found, noted)
+        noted = Generation.parse(text).roles.get(pair.name, Epochs())
+        found |= RoleNote(epochs=noted, flow=f"{source}->{cluster.alias}")
     return found
 
 
@@ -60,9 +60,12 @@ def problem(pair: PairConfig, entries: Sequence[Entry], noted: RoleNote) -> str:
     """What is wrong with the journals, which have these entries of the pair; empty if
     nothing is.
     """
-    known = roles.newest_epoch(entries)
-    if noted.epoch <= known:
+    known = roles.epochs(entries)
+    if not known.lacks(noted.epochs):
         return ""
+    what, here, there = "role", known.role, noted.epochs.role
+    if here >= there:
+        what, here, there = "run", known.begun, noted.epochs.begun
     named = f"/{pair.scope}" if pair.scope else ""
     ways = " or ".join(
         f"`mirror failover '{pair.other_than(each)}->{each}{named}' --role-only` if "
@@ -70,11 +73,11 @@ def problem(pair: PairConfig, entries: Sequence[Entry], noted: RoleNote) -> str:
         for each in pair.members
     )
     return (
-        f"the journals of pair {pair.name} have lost entries: their newest epoch is "
-        f"{known}, and the progress of {noted.flow} on {noted.cluster} has "
-        f"{noted.epoch}. So it is not known which cluster is active, and nothing of "
-        "the pair is copied. If a cluster that may know more does not answer, wait for "
-        f"it. Else say which one is active: {ways}"
+        f"the journals of pair {pair.name} have lost entries: their newest {what} has "
+        f"epoch {here}, and the progress of {noted.flow} knows one of epoch {there}. "
+        "So it is not known which cluster is active, and nothing of the pair is "
+        "copied. If a cluster that may know more does not answer, wait for it. Else "
+        f"say which one is active: {ways}"
     )
 
 

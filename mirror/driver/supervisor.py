@@ -17,7 +17,7 @@ from mirror import retry
 from mirror.driver.executors import PreferredExecutors, warm_up
 from mirror.driver.query import short
 from mirror.driver.session import is_alive
-from mirror.errors import MirrorError, OutdatedRoleError
+from mirror.errors import MirrorError, OutdatedRoleError, UnknownRoleError
 from mirror.status.states import FlowState
 from mirror.status.store import not_beating
 
@@ -172,7 +172,10 @@ class Supervisor:
         try:
             again = flow.run(preferred=self.preferred, most_slots=self._most_slots)
         except OutdatedRoleError as error:
-            self._pairs.outdated(flow.config.source, flow.config.target, error)
+            self._pairs.rests(flow.config.source, flow.config.target, error.epoch)
+            return ""
+        except UnknownRoleError as error:
+            self._pairs.knew_more(flow.name, error)
             return ""
         except MirrorError as error:
             return str(error)

@@ -117,7 +117,7 @@ PAIR_METRICS: tuple[PairMetric, ...] = (
         name="mirror_pair_epoch",
         kind=_G,
         rows=_epoch,
-        help="Grows with each role of the pair; 0 while only the configuration says it.",
+        help="Grows with each role; 0 while only the configuration says it.",
     ),
     PairMetric(
         name="mirror_journal_read_timestamp_seconds",

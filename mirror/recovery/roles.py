@@ -47,6 +47,26 @@ class Role:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Epochs:
+    """How much somebody knows of a pair."""
+
+    role: int = 0
+    """The epoch of the newest role; 0: none."""
+    begun: int = 0
+    """That of the newest run, also one that was undone."""
+
+    def lacks(self, known: Epochs) -> bool:
+        """Whether somebody else has known a later one."""
+        return known.role > self.role or known.begun > self.begun
+
+    def __or__(self, other: Epochs) -> Epochs:
+        """What both know together."""
+        return Epochs(
+            role=max(self.role, other.role), begun=max(self.begun, other.begun)
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WriteBlock:
     """For how long a run kept producers from writing; epoch seconds."""
 
@@ -195,11 +215,13 @@ def newest_role(entries: Sequence[Entry]) -> Entry | None:
     return max(made, key=lambda entry: entry.epoch, default=None)
 
 
-def newest_epoch(entries: Iterable[Entry]) -> int:
-    """The highest of any run of these entries of a pair, also of one that was undone; 0
-    without any.
-    """
-    return max((entry.epoch for entry in entries), default=0)
+def epochs(entries: Sequence[Entry]) -> Epochs:
+    """What these entries of a pair know."""
+    made = newest_role(entries)
+    return Epochs(
+        role=0 if made is None else made.epoch,
+        begun=max((entry.epoch for entry in entries), default=0),
+    )
 
 
 def leaves_tail(entries: Sequence[Entry], alias: str) -> bool:
@@ -274,7 +296,7 @@ def to_undo(entries: Sequence[Entry], pair: PairConfig) -> tuple[Run, ...]:
         found.append(each)
         if not (each.open or each.gave_way or any(one.left for one in found)):
             found = []
-    return tuple(found)
+    return tuple(found) if any(each.open or each.left for each in found) else ()
 
 
 def pending(entries: Sequence[Entry], pair: PairConfig) -> tuple[Run, ...]:

@@ -108,7 +108,7 @@ class PairStatus:
     active: str
     """The active cluster's alias."""
     epoch: int
-    """Grows with each role of the pair; 0 while only the configuration says it."""
+    """Grows with each role; 0 while only the configuration says it."""
     since: float
     """Since when it is active, epoch seconds; 0 if not known."""
     run: str = ""

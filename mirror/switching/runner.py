@@ -25,6 +25,7 @@ from mirror.host import operator_name
 from mirror.policy.names import CANARY
 from mirror.recovery import both_journals, journal, roles
 from mirror.recovery.journal import Entry, JournalReader, JournalWriter, Kind, StepState
+from mirror.recovery.roles import Epochs
 from mirror.switching import hooks, procedure
 from mirror.switching.stage import NOTHING, Stage, StepError
 
@@ -104,8 +105,8 @@ class Operator:
         """What is undone with the run: those whose place it took, and what is pending
         since others were given up."""
         # Of each run its own, so that a note of one tells whether the journals know it.
-        known = roles.newest_epoch(entries), self._role_note.epoch, roles.FIRST_EPOCH
-        self._epoch = max(known) + 1
+        known = roles.epochs(entries) | self._role_note.epochs
+        self._epoch = max(known.role, known.begun, roles.FIRST_EPOCH) + 1
         problem = role_notes.problem(self._pair, entries, self._role_note)
         if self._declares:
             self.due = bool(problem)
@@ -225,8 +226,7 @@ class Operator:
         if self.run is not None:
             ends, first = self._ends, self.run.first
             self._ends = first.source, first.target
-            by = {roles.INSTEAD: str(self._kind)}
-            self._note((roles.END, StepState.UNDONE, by))
+            self._note((roles.END, StepState.UNDONE, {}))
             self.run, self._ends = None, ends
         self._note(*((step, StepState.DONE, {}) for step in (roles.ROLE, roles.END)))
 
@@ -367,7 +367,7 @@ class Operator:
         return replace(
             stage,
             run=run.first.run,
-            epoch=run.first.epoch,
+            epochs=Epochs(role=self.role.epoch, begun=run.first.epoch),
             hold=lambda: both_journals.require_place(self._journals),
             times=procedure.times(run),
             notes=self._notes(run),

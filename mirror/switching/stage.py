@@ -17,6 +17,7 @@ from mirror.config import scopes
 from mirror.errors import MirrorError, UnreachableError
 from mirror.recovery import journal, roles
 from mirror.recovery.journal import JournalReader, Kind
+from mirror.recovery.roles import Epochs
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -76,8 +77,8 @@ class Stage:
     """Whether transactions that do not end in time are aborted."""
     run: str = ""
     """The id of the run."""
-    epoch: int = 0
-    """The pair's epoch once the run is through."""
+    epochs: Epochs = field(default_factory=Epochs)
+    """Of the role before the run, and of the run."""
     hold: Callable[[], None] = lambda: None
     """Raises `FencedError` if a later operator took over; before each round of changes
     within a step."""

@@ -22,6 +22,7 @@ from mirror.errors import (
     OutdatedRoleError,
     RecreatedError,
     SupersededError,
+    UnknownRoleError,
     UnreachableError,
     UnsupportedBrokerError,
 )
@@ -54,6 +55,7 @@ _STAYS = {
     "fenced": codes.error_for(codes.PRODUCER_FENCED, "asking"),
     "fence": FencedError(),
     "role": OutdatedRoleError("rests", epoch=2),
+    "lost role": UnknownRoleError("knew more", pair="A<->B", role=2, begun=2),
     "ACLs": FenceError(),
     "superseded": SupersededError(),
 }

@@ -84,8 +84,8 @@ def _stop(stage: Stage) -> Done:
     def copies() -> str:
         nonlocal ours
         stage.note({})
-        # What a later role must not forget, also if the journal does: A may be gone.
-        take_over(stage.flow, stage.target, roles={stage.pair.name: stage.epoch})
+        # The source is gone: only the target's journal knows of the run.
+        take_over(stage.flow, stage.target, roles={stage.pair.name: stage.epochs})
         ours = progress.read(stage.target, name, committed=False)
         until = time.monotonic() + _WATCH_SECONDS
         while time.monotonic() < until:

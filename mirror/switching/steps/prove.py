@@ -9,6 +9,7 @@ rest by now, so the new role is noted in its progress as well.
 
 from __future__ import annotations
 
+from dataclasses import replace
 import time
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,7 @@ from mirror.clusters.admin import topic_admin
 from mirror.driver.ownership import take_over
 from mirror.errors import MirrorError
 from mirror.recovery import roles
+from mirror.recovery.roles import Epochs
 from mirror.status.wording import named, some
 from mirror.switching import arrivals, failover_report, hooks, last_records
 from mirror.switching.stage import Done, Stage, Step, nothing_to_undo
@@ -32,7 +34,9 @@ _COMMIT_SECONDS = 10.0
 
 def _prove(stage: Stage) -> Done:
     if not stage.planned:
-        return failover_report.told(stage, look(stage))
+        noted = _note_role(stage)
+        done = failover_report.told(stage, look(stage))
+        return replace(done, warnings=(*done.warnings, *noted))
     compared = last_records.compare(stage)  # applications arrive meanwhile
     wrote, producers_missing = _producers(stage)
     moved, groups_missing = _groups(stage)
@@ -49,14 +53,15 @@ def _prove(stage: Stage) -> Done:
 
 
 def _note_role(stage: Stage) -> list[str]:
-    """In the progress of the flow that rests now; a failover does it when it stops the
-    flow. One that goes on, for other pairs or both ways, notes it with its next run: to
-    take it over would hold up its topics.
+    """In the progress of the flow that rests now. One that goes on, for other pairs or
+    both ways, notes it with its next run: to take it over would hold up its topics.
     """
-    if stage.pair.scope is not None or stage.pair.both_ways:
+    if stage.planned and (stage.pair.scope is not None or stage.pair.both_ways):
         return []
+    epoch = stage.epochs.begun
+    known = {stage.pair.name: Epochs(role=epoch, begun=epoch)}
     try:
-        take_over(stage.flow, stage.target, roles={stage.pair.name: stage.epoch})
+        take_over(stage.flow, stage.target, roles=known)
     except MirrorError as error:
         return [f"the role is noted in the journals alone: {error}"]
     return []
