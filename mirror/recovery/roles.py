@@ -302,7 +302,7 @@ def to_undo(entries: Sequence[Entry], pair: PairConfig) -> tuple[Run, ...]:
         found.append(each)
         if not (each.open or each.gave_way or any(one.left for one in found)):
             found = []
-    return tuple(found)
+    return tuple(found) if any(each.open or each.left for each in found) else ()
 
 
 def pending(entries: Sequence[Entry], pair: PairConfig) -> tuple[Run, ...]:

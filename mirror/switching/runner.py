@@ -228,8 +228,7 @@ class Operator:
         if self.run is not None:
             ends, first = self._ends, self.run.first
             self._ends = first.source, first.target
-            by = {roles.INSTEAD: str(self._kind)}
-            self._note((roles.END, StepState.UNDONE, by))
+            self._note((roles.END, StepState.UNDONE, {}))
             self.run, self._ends = None, ends
         self._note(*((step, StepState.DONE, {}) for step in (roles.ROLE, roles.END)))
 

@@ -146,6 +146,7 @@ TAKEN_BACK = run(
         pytest.param((*GAVE_WAY, *GIVEN_UP), "sf", "s", id="left pending"),
         pytest.param((*GAVE_WAY, *GIVEN_UP, *ALL_UNDONE), "", "", id="all undone"),
         pytest.param((*GAVE_WAY, *OPEN, *ALL_UNDONE), "sf", "", id="undone in part"),
+        pytest.param((*GAVE_WAY, *ALL_UNDONE), "", "", id="undone without a failover"),
         pytest.param((*GAVE_WAY, *MOVED), "", "", id="B is active"),
         pytest.param((*GAVE_WAY, *MOVED, *HOME), "", "", id="home again"),
         pytest.param(
