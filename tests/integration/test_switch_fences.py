@@ -214,7 +214,7 @@ def test_a_dry_run_tries_no_acl(
         revoke(secured[0].admin_bootstrap, "alice", "WRITE", topic_name)
         before = settled(secured)
         stage = rehearsal.stage()
-        assert changes(stage, GroupPlaces(places={}, on_target={}))["fence"].changes
+        assert not changes(stage, GroupPlaces(places={}, on_target={}))["fence"].changes
         (found,) = checks.fence(Seen(stage=stage))
         assert f"1 topic without ACLs, such as {topic_name}" in found.reason
         assert [everything(each) for each in secured] == before
