@@ -250,7 +250,8 @@ def test_a_switch(pair: Pair) -> None:
         undo = "undo"
         if step == roles.ROLE:
             undo = f"undo, unless {pair.two} is active by then"
-        assert pair.acls() != before if blocks else pair.acls() == before
+        laid = number > roles.STEPS.index("fence")  # held before it does anything
+        assert pair.acls() != before if laid else pair.acls() == before
         if step == "drain":
             assert re.search(r"have been blocked for \d+ s$", line)
             assert pair.alice(pair.one) == DENIED
@@ -320,7 +321,6 @@ def test_a_failover(pair: Pair) -> None:
     assert finished.ends() == 0, finished.said
     assert f"consumers  {asked}" in finished.said
     assert "does not answer" not in forced.said + finished.said
-    assert pair.alice(pair.two) == ""
 
 
 def test_while_it_waits_and_asks(pair: Pair) -> None:
