@@ -96,7 +96,7 @@ def test_the_journal_of_a_failover_is_deleted(
                     lambda _: "lost entries" in mirror.flow("RA->RB")["reason"]
                 )
                 assert mirror.flow("RA->RB")["state"] == "RETRYING"
-                shown = Switch(tmp_path, "status", "--url", mirror.url)
+                shown = Switch(tmp_path, "status")
                 shown.succeeds()
                 assert "have lost entries" in "".join(shown.said)
                 wait_for(lambda: answers(mirror, "RA") == 503)
