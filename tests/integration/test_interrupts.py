@@ -56,7 +56,7 @@ act = getattr(STEPS[name], what)
 
 def held(stage):
     act(stage)
-    print("held", file=sys.stderr, flush=True)
+    print("stopped by the test", file=sys.stderr, flush=True)
     time.sleep(600)
 
 STEPS[name] = replace(STEPS[name], **{what: held})
@@ -242,7 +242,7 @@ def test_a_switch(pair: Pair) -> None:
     signals = (signal.SIGINT, signal.SIGTERM)
     for number, step in enumerate(roles.STEPS[:7]):
         held = pair.switch(hold=(step, "do"))
-        held.waits("held")
+        held.waits("stopped by the test")
         line, ways = held.told(signals[number % 2])
         pair.require_said(line, step)
         blocks = number >= roles.STEPS.index("fence")
@@ -250,8 +250,7 @@ def test_a_switch(pair: Pair) -> None:
         undo = "undo"
         if step == roles.ROLE:
             undo = f"undo, unless {pair.two} is active by then"
-        laid = number > roles.STEPS.index("fence")  # held before it does anything
-        assert pair.acls() != before if laid else pair.acls() == before
+        assert pair.acls() != before if blocks else pair.acls() == before
         if step == "drain":
             assert re.search(r"have been blocked for \d+ s$", line)
             assert pair.alice(pair.one) == DENIED
@@ -261,7 +260,7 @@ def test_a_switch(pair: Pair) -> None:
         assert pair.acls() == before
         assert (pair.noted()["step"], pair.noted()["state"]) == ("end", "UNDONE")
     held = pair.switch(hold=("redirect", "do"))
-    held.waits("held")
+    held.waits("stopped by the test")
     line, ways = held.told(signal.SIGINT)
     pair.require_said(line, "redirect")
     assert line.endswith(f"and {pair.two} is active")
@@ -279,17 +278,17 @@ def test_it_goes_on(pair: Pair) -> None:
     """
     before = pair.acls()
     held = pair.switch(hold=("drain", "do"))
-    held.waits("held")
+    held.waits("stopped by the test")
     held.told(signal.SIGTERM)
     undoing = pair.switch("--abort", hold=("fence", "undo"))
-    undoing.waits("held")
+    undoing.waits("stopped by the test")
     line, ways = undoing.told(signal.SIGINT)
     assert line.startswith("interrupted while step 3 (fence) was being undone; run ")
     assert pair.runs(*ways["undo"]).ends() == 0
     assert pair.acls() == before
     for step in ("fence", "positions", "prove"):
         held = pair.switch(hold=(step, "do"))
-        held.waits("held")
+        held.waits("stopped by the test")
         line, ways = held.told(signal.SIGINT)
         pair.require_said(line, step)
     finished = pair.runs(*ways["go on"])
@@ -305,14 +304,14 @@ def test_a_failover(pair: Pair) -> None:
     pair.rehearsal.document["clusters"][pair.one]["bootstrap_servers"] = "127.0.0.1:1"
     pair.write()
     held = pair.switch(kind="failover", hold=("fence", "do"))
-    held.waits("held")
+    held.waits("stopped by the test")
     line, ways = held.told(signal.SIGTERM)
     pair.require_said(line, "fence")
     assert "producers" not in line
     undone = pair.runs(*ways["undo"])
     assert undone.ends() == 0, undone.said
     forced = pair.switch("--force", kind="failover", hold=("drain", "do"))
-    forced.waits("held")
+    forced.waits("stopped by the test")
     asked = f"--force: {pair.one} was not asked"
     assert f"fence      {asked}: its fence is pending" in forced.said
     line, ways = forced.told(signal.SIGINT)
@@ -357,7 +356,7 @@ def test_while_it_waits_and_asks(pair: Pair) -> None:
     assert pair.runs(*ways["undo"]).ends() == 0
 
     held = pair.switch(hold=("assess", "do"))
-    held.waits("held")
+    held.waits("stopped by the test")
     twice = held.gets(signal.SIGTERM, signal.SIGTERM)
     assert twice in {130, -signal.SIGTERM}
     again = pair.runs("pair")

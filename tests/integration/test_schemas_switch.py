@@ -460,10 +460,10 @@ def test_a_drill_finds_schemas_that_the_target_lacks(
         b.set_mode("IMPORT", "other")
         b.ask("POST", "/subjects/other/versions",
               {"schema": avro("Other", "a"), "id": ids[1], "version": 1})  # fmt: skip
-        found = there.drill().findings
-    assert {(e.level, e.subject) for e in found} == {
-        (Level.NOT_READY, f"schema {number}") for number in ids
-    }
+        drilled = there.drill().findings
+    # Beside what differs between the registries.
+    found = [each for each in drilled if each.level is Level.NOT_READY]
+    assert {each.subject for each in found} == {f"schema {number}" for number in ids}
     reasons = sorted(each.reason for each in found)
     assert ["does not have" in each for each in reasons] == [True, True, False]
     assert "another schema" in reasons[2]
