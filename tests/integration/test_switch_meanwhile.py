@@ -262,7 +262,7 @@ def test_a_topic_that_has_grown(
             grow()
         clear = f"step {at} failed.*has 3 partitions on {play.one} and fewer on"
         with pytest.raises(MirrorError, match=clear) as told:
-            rehearsal.carry_out({step: grow}, in_vain=at)
+            rehearsal.carry_out({step: grow} if step else {}, in_vain=at)
         assert "refresh_topics_seconds" in str(told.value)
         assert "Everything was undone" in str(told.value)
         rehearsal.copying().own()
