@@ -139,13 +139,6 @@ def more_partitions_on_b(play: Play) -> Iterator[None]:
 
 
 @contextmanager
-def made_again(play: Play) -> Iterator[None]:
-    delete_topic(play.one, play.pair.topic)
-    create_topic(play.one, play.pair.topic, 2)
-    yield
-
-
-@contextmanager
 def keys_left_out(play: Play) -> Iterator[None]:
     (pair,) = play.pair.document["recovery"].values()
     homes = dict(zip(("a-", "b-"), play.ends, strict=True))
