@@ -103,12 +103,14 @@ def drill(
 
 
 def _asked_for(config: Path, flow: str) -> tuple[MirrorConfig, PairConfig, FlowConfig]:
+    from mirror.switching.stage import both_flows
+
     chosen = read_config(config)
     ends, scope = scoped_flow(flow)
     found = flow_of(chosen, ends)
     pair = pair_of(chosen, found, scope)
-    # What drills load takes seconds at their share of a core.
-    require_selected(chosen, found, pair=pair)
+    flows = both_flows(chosen, pair, found.source, found.target)
+    require_selected(chosen, *flows, pair=pair)
     return chosen, pair, found
 
 
@@ -118,17 +120,17 @@ def _require_direction(
     """A wrong direction is answered before all that a rehearsal needs is loaded.
 
     Raises:
-        MirrorError: the flow's source is not the active cluster, or a cluster does not
-            answer.
+        MirrorError: the flow's source is not the active cluster, journals have lost
+            entries, or a cluster does not answer.
     """
+    from mirror.driver import role_notes
     from mirror.recovery.journal import JournalReader
     from mirror.switching import answers
 
-    journals = {
-        alias: JournalReader(reach(alias)).read(wait=False)
-        for alias in (flow.source, flow.target)
-    }
+    clusters = [reach(alias) for alias in (flow.source, flow.target)]
+    journals = {each.alias: JournalReader(each).read(wait=False) for each in clusters}
     known = answers.known(pair, journals)
+    role_notes.require(pair, known.entries, clusters)
     answers.answer(answers.Asks(asks), flow.source, flow.target, known)
 
 
@@ -140,6 +142,7 @@ def _rehearse(
     records: int,
     output: Form,
 ) -> None:
+    from mirror.clusters import cpu_share
     from mirror.clusters.reach import Reach
 
     with (
@@ -147,12 +150,13 @@ def _rehearse(
         Reach(chosen.clusters, client_id="mirror.drill") as reach,
     ):
         _require_direction("drill", pair, found, reach)
-        from mirror.drilling.history import rehearse
-        from mirror.switching.findings import Level
+        with cpu_share.throughout():
+            from mirror.drilling.history import rehearse
+            from mirror.switching.findings import Level
 
-        done, not_kept = rehearse(
-            chosen, pair, found, reach, by=operator_name(), records=records
-        )
+            done, not_kept = rehearse(
+                chosen, pair, found, reach, by=operator_name(), records=records
+            )
     if output is Form.JSON:
         document({"format_version": FORMAT_VERSION, **done.document()})
     else:

@@ -52,6 +52,13 @@ def raising() -> Iterator[None]:
             _handle(_leave)
 
 
+def interrupts(error: BaseException) -> bool:
+    """Whether this is an interrupt. Python 3.11 makes a RuntimeError of one that comes
+    while a module makes a class.
+    """
+    return any(isinstance(e, KeyboardInterrupt) for e in (error, error.__cause__))
+
+
 def caught() -> bool:
     """Whether the command was interrupted."""
     return _State.caught
@@ -62,7 +69,9 @@ def telling(lines: Callable[[], Iterable[str]]) -> Iterator[None]:
     """Around what a command does: if it is interrupted there, say this."""
     try:
         yield
-    except KeyboardInterrupt as stop:
+    except (KeyboardInterrupt, RuntimeError) as stop:
+        if not interrupts(stop):
+            raise
         from mirror.cli.output import complain
 
         complain(*lines())

@@ -1,8 +1,8 @@
 """Where the command `mirror` begins, before it loads anything.
 
 Main function: `main`. A rehearsal gives way to what copies on this machine from its
-first module on: half a second of CPU passes before a command knows what it was asked
-for, and a copy that has to wait for it is late.
+first module on, by its priority; it also rests once it knows that there is anything to
+rehearse, since somebody who typed the wrong name waits for the answer.
 """
 
 from __future__ import annotations
@@ -22,16 +22,7 @@ def main() -> None:
     if sys.argv[1:2] != ["run"]:
         interrupts.listen()
     if sys.argv[1:2] == ["drill"] and not _WAITED_FOR & {*sys.argv}:
-        from mirror.clusters import cpu_share
-
         os.nice(_NICE)
-        with cpu_share.throughout():
-            _run()
-    else:
-        _run()
-
-
-def _run() -> None:
     from mirror.cli.main import main as run
 
     run()

@@ -459,13 +459,17 @@ class _Work:
 
 
 def _require_selection(stage: Stage) -> None:
-    """Refuse a configuration that selects less than the service's, before anything
-    else: also where an open run goes on with a later step. To undo, notes are enough.
+    """Refuse a configuration that selects less than the services do, of both flows,
+    before anything else: all services follow the role, so what it leaves out would
+    change sides without being fenced, drained or translated. Also where an open run
+    goes on with a later step; to undo, notes are enough.
     """
-    from mirror.switching import whole
+    from mirror.recovery import selection
 
+    ends = (stage.source_or_none, stage.target_or_none)
     with patience.until(stage.deadline):
-        complain(*whole.require_selection(stage))
+        for flow in (stage.flow.name, stage.reverse.name):
+            complain(*selection.require(stage.config, flow, stage.pair, ends))
 
 
 def _require_together(asked: _Asked) -> None:

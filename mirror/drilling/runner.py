@@ -19,6 +19,7 @@ from mirror.clusters.admin import disks
 from mirror.clusters.at_once import at_once
 from mirror.drilling import capacity, differences, group_looks, schemas
 from mirror.drilling.outcome import Drill
+from mirror.driver import role_notes
 from mirror.errors import AuthorizationError
 from mirror.metadata import comparing, portrait
 from mirror.metadata.sides import Live
@@ -53,13 +54,14 @@ def drill(
     clusters; `at`: now.
 
     Raises:
-        MirrorError: a cluster does not answer, the flow never ran, or its source is not
-            the active cluster.
+        MirrorError: a cluster does not answer, the flow never ran, its source is not
+            the active cluster, or journals have lost entries.
     """
     began = time.monotonic()
     flow = stage.flow
     seen = Seen(stage=stage, at=time.time() if at is None else at)
     assess.require_begun(stage)
+    role_notes.require(stage.pair, seen.entries, (stage.source, stage.target))
     known = answers.Known(pair=stage.pair, entries=tuple(seen.entries))
     answers.answer(answers.Asks.DRILL, flow.source, flow.target, known)
     opened = [*assess.left_open(stage)]

@@ -54,12 +54,14 @@ def settle_fence(
         FenceError: ACLs cannot do it, or not now; call it again.
         MirrorError: the cluster or its registry does not answer, or refuses; the same.
     """
-    for run in reversed(roles.pending(entries(), pair)):
-        if run.first.source == cluster.alias:
+    before = entries()
+    runs = roles.pending(before, pair)
+    if left := [run for run in runs if run.first.source == cluster.alias]:
+        for run in reversed(left):
             _undo(config, pair, cluster, entries, run, by=by)
+        before = entries()
     if pair.fence != "acl":
         return False
-    before = entries()
     made = roles.owed(before)
     if made is None or made.source != cluster.alias:
         if roles.leads_to(before, pair) == cluster.alias:

@@ -1,9 +1,7 @@
-"""Whether a flow has made, and a configuration selects, all that moves with a pair.
+"""Whether a flow has made all copies that move with a pair.
 
-Main functions: `require_selection`, before a run changes anything: roles are the
-pair's, so all services follow them, and whatever the operator's configuration leaves
-out would change sides without being fenced, drained or translated. `unmade`: the flow
-stops copying as the role moves, so what it has not made by then, it never makes.
+Main functions: `lacking`, and `unmade`, the same in words. The flow stops copying as
+the role moves, so what it has not made by then, it never makes.
 """
 
 from __future__ import annotations
@@ -13,23 +11,10 @@ from typing import TYPE_CHECKING
 from mirror.metadata import topics
 from mirror.metadata.sides import Live
 from mirror.policy.names import is_heartbeats
-from mirror.recovery import selection
 from mirror.status.wording import some
 
 if TYPE_CHECKING:
     from mirror.switching.stage import Stage
-
-
-def require_selection(stage: Stage) -> tuple[str, ...]:
-    """Check that the configuration selects, of both flows, what the services do.
-    Returns warnings. Raises as `selection.require`.
-    """
-    ends = (stage.source_or_none, stage.target_or_none)
-    return tuple(
-        warning
-        for flow in (stage.flow.name, stage.reverse.name)
-        for warning in selection.require(stage.config, flow, stage.pair, ends)
-    )
 
 
 def unmade(stage: Stage) -> str:

@@ -52,6 +52,9 @@ class Lossy:
     def position(self, topic: str, partition: int) -> int:
         return COPIED
 
+    def partitions(self) -> dict[tuple[str, int], str]:
+        return {}
+
     def translate_all(
         self, questions: Mapping[tuple[str, int], AbstractSet[int]]
     ) -> dict[tuple[str, int], dict[int, Translated]]:

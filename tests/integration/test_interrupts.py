@@ -12,6 +12,7 @@ import json
 import os
 import pty
 import re
+import select
 import shlex
 import signal
 import socket
@@ -364,6 +365,11 @@ def test_while_it_waits_and_asks(pair: Pair) -> None:
     assert "assess BEGUN" in again.said
 
 
+def silent() -> socket.socket:
+    """It takes connections and says nothing."""
+    return socket.create_server(("127.0.0.1", 0))
+
+
 @pytest.mark.parametrize(
     "words",
     ["switch A/B", "failover A/B --dry-run", "drill A/B", "tail list A/B", "pair"],
@@ -373,14 +379,14 @@ def test_before_a_cluster_answers(tmp_path: Path, words: str) -> None:
     is; it has changed nothing.
     """
     document = pair_of(("A", ""), ("B", ""), "orders")
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        for each in document["clusters"].values():
-            each["bootstrap_servers"] = f"127.0.0.1:{silent.getsockname()[1]}"
-        (tmp_path / "mirror.yaml").write_text(yaml.safe_dump(document))
-        for number in (signal.SIGINT, signal.SIGTERM):
+    ends = [*document["clusters"].values()]
+    for number in (signal.SIGINT, signal.SIGTERM):
+        with silent() as one, silent() as other:
+            for each, there in zip(ends, (one, other), strict=True):
+                each["bootstrap_servers"] = f"127.0.0.1:{there.getsockname()[1]}"
+            (tmp_path / "mirror.yaml").write_text(yaml.safe_dump(document))
             command = Command(tmp_path, words.split())
-            silent.settimeout(60 * crowd())
-            with silent.accept()[0]:
-                line, ways = command.told(number)
+            assert select.select([one, other], [], [], 60 * crowd())[0]
+            line, ways = command.told(number)
             assert line in {"interrupted", "interrupted: nothing was changed"}
             assert ways == {}

@@ -1,5 +1,5 @@
-"""Commands of a pair that are wrong now: each is answered at once, by the process that
-a person starts, with what is so and the command to type.
+"""Commands of a pair that are wrong now: the process that a person starts answers each
+without a wait, with what is known and the command to type.
 """
 
 from __future__ import annotations
@@ -28,9 +28,6 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.integration
 
-_MOST_SECONDS = 8.0
-"""A step waits 60 s. Answers take less than two where the machine is free, and most of
-that is Python's start."""
 BEGUN, DONE, UNDONE = StepState.BEGUN, StepState.DONE, StepState.UNDONE
 
 
@@ -83,7 +80,9 @@ class Pair:
         return run[:8]
 
     def answers(self, words: str, code: int, *texts: str) -> None:
-        """A command has this exit code, says all this, and is through at once."""
+        """A command has this exit code, and says all this. Nothing answers it later: no
+        service runs, and no one else writes to the journals.
+        """
         names = {"A/B": f"{self.one}/{self.two}", "B/A": f"{self.two}/{self.one}"}
         given = [names.get(word, word) for word in words.split()]
         began = time.monotonic()
@@ -103,7 +102,6 @@ class Pair:
                 in said
             )
         assert "Traceback" not in said
-        assert seconds < _MOST_SECONDS * crowd()
 
 
 @pytest.fixture
@@ -171,7 +169,9 @@ def test_it_is_there_already(pair: Pair) -> None:
     pair.notes((roles.ROLE, DONE), (roles.END, DONE), back=True)
     pair.notes((roles.ROLE, DONE), (roles.END, DONE), kind=Kind.FAILOVER)
     pair.answers("tail list B/A", 1, "no tail", "`mirror tail list 'A->B'`")
-    name = pair.notes(("fence", BEGUN), (roles.END, UNDONE), back=True)
+    name = pair.notes(
+        ("fence", BEGUN), ("fence", UNDONE), (roles.END, UNDONE), back=True
+    )
     pair.answers("failback B/A --abort", 0, f"switch B->A {name} was undone at 20")
 
 

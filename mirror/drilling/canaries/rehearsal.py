@@ -105,7 +105,6 @@ def ready(
     whole_flow, _ = both_flows(config, pair, flow.source, flow.target)
     whole = replace(stage, pair=pair, flow=whole_flow)
     assess.require_begun(whole)
-    checks.find(Seen(stage=whole), [checks.SELECTION])
     for each in (*checks.copies_all_keys(Seen(stage=whole)), *hooks.unusable(canary)):
         raise MirrorError(str(each))
     rests = pair.scope is None and not pair.both_ways

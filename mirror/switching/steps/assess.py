@@ -15,12 +15,10 @@ from typing import TYPE_CHECKING
 
 from mirror.clusters.admin.topic_admin import LATEST, list_offsets
 from mirror.config import scopes
-from mirror.driver import role_notes
 from mirror.driver.ownership import take_over
 from mirror.metadata.topics import select
 from mirror.offsets import progress, standby
-from mirror.recovery import ends, roles
-from mirror.recovery.journal import JournalReader
+from mirror.recovery import ends
 from mirror.recovery.looking import Looking, from_standby
 from mirror.status.risk import RiskStatus
 from mirror.status.wording import duration, some
@@ -108,8 +106,7 @@ def require_begun(stage: Stage) -> None:
 
     Raises:
         StepError: the flow never ran.
-        MirrorError: the journals do not tell which cluster is active, or a cluster does
-            not answer.
+        ClusterError: a cluster does not answer.
     """
     flow = stage.flow
     name = progress.topic_name(flow.source)
@@ -117,11 +114,6 @@ def require_begun(stage: Stage) -> None:
         raise StepError(
             f"flow {flow.name} never ran: cluster {flow.target} has no topic {name}"
         )
-    # For a plan: an operator does not begin without.
-    clusters = [each for each in (stage.source_or_none, stage.target) if each]
-    journals = (JournalReader(each).read(wait=False) for each in clusters)
-    entries = roles.merged(*journals, pair=stage.pair.name)
-    role_notes.require(stage.pair, entries, clusters)
 
 
 def assessed(stage: Stage, *, waits: bool = True) -> tuple[Done, GroupPlaces]:

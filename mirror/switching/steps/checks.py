@@ -259,19 +259,6 @@ def pair_is_free(seen: Seen) -> Iterator[Finding]:
         )
 
 
-def selection(seen: Seen) -> Iterator[Finding]:
-    """Whether this configuration selects what the services of the pair do: a smaller
-    one is refused by name.
-    """
-    for warning in whole.require_selection(seen.stage):
-        yield Finding(
-            level=Level.DEGRADED,
-            subject=f"pair {seen.stage.pair.name}",
-            reason=warning,
-            fix="use the service's configuration",
-        )
-
-
 def paused_topics(seen: Seen) -> Iterator[Finding]:
     """Also where all is copied now: producers would be kept waiting for the next
     record. A failover takes what there is.
@@ -925,10 +912,8 @@ def of_replicas(
         )
 
 
-SELECTION = Check(selection, _BOTH, required=_BOTH)
 OF_PAIR = (
     Check(pair_is_free, _BOTH),
-    SELECTION,
     Check(paused_topics, (_SWITCH,), required=_BOTH),
     Check(copies_all_keys, _BOTH, required=_BOTH),
     Check(hooks_are_usable, _BOTH, required=_BOTH),
