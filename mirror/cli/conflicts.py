@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mirror.cli.flow import place_of
 from mirror.cli.flows import require_selected
 from mirror.cli.options import (
     ConfigFile,
     TopicPattern,
     flow_of,
     pair_of,
+    place_of,
     read_config,
 )
 from mirror.cli.output import (

@@ -8,7 +8,6 @@ running picks up the new positions by itself.
 from __future__ import annotations
 
 import contextlib
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -21,15 +20,14 @@ from mirror.cli.options import (
     Yes,
     agreed,
     flow_of,
+    place_of,
     read_config,
 )
 from mirror.cli.output import Form, Output, complain, document, table
-from mirror.clusters.admin import topic_admin
 from mirror.clusters.cluster import Cluster
 from mirror.driver import reset
 from mirror.errors import FencedError, MirrorError
 from mirror.metadata import topics
-from mirror.offsets.starting import StartPoint
 from mirror.recovery import selection
 
 if TYPE_CHECKING:
@@ -128,29 +126,6 @@ def reset_(
                 "positions": [_fields(move) for move in moves],
             }
         )
-
-
-def place_of(text: str, *, option: str = "--to") -> StartPoint:
-    """The place in a log that an option names."""
-    words = {"earliest": topic_admin.EARLIEST, "latest": topic_admin.LATEST}
-    if text.lower() in words:
-        return StartPoint(timestamp=words[text.lower()])
-    if text.isdecimal():
-        return StartPoint(offset=int(text))
-    if text.startswith("@") and text[1:].isdecimal():
-        return StartPoint(timestamp=int(text[1:]))
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError as error:
-        raise typer.BadParameter(
-            f"{option}: cannot read {text}; use earliest, latest, "
-            "2026-01-31T08:00:00Z, @1769846400000 or an offset"
-        ) from error
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    if moment.timestamp() < 0:
-        raise typer.BadParameter(f"{option}: {text} is before 1970")
-    return StartPoint(timestamp=int(moment.timestamp() * 1000))
 
 
 def _show(moves: tuple[PositionMove, ...]) -> None:

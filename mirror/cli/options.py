@@ -2,12 +2,14 @@
 
 `ConfigFile` is the path of the configuration, from -c or MIRROR_CONFIG; `read_config`
 reads it and prints its warnings. `flow_of` finds a flow by name and `pair_of` the pair
-of its clusters; `agreed` asks for confirmation before anything is changed.
+of its clusters; `place_of` reads a place in a log; `agreed` asks before anything is
+changed.
 """
 
 from __future__ import annotations
 
 from contextvars import ContextVar
+from datetime import UTC, datetime
 from pathlib import Path
 import re
 import sys
@@ -27,6 +29,7 @@ from mirror.status.wording import named
 if TYPE_CHECKING:
     from mirror.config.pair_settings import PairConfig
     from mirror.config.schema import FlowConfig, MirrorConfig
+    from mirror.offsets.starting import StartPoint
 
 CONFIG_VARIABLE = "MIRROR_CONFIG"
 LAST_READ: ContextVar[MirrorConfig | None] = ContextVar("LAST_READ", default=None)
@@ -178,3 +181,29 @@ def confirmed(question: str) -> bool:
         if interrupts.caught():
             raise KeyboardInterrupt from None
         return False
+
+
+def place_of(text: str, *, option: str = "--to") -> StartPoint:
+    """The place in a log that an option names."""
+    from mirror.clusters.admin import topic_admin
+    from mirror.offsets.starting import StartPoint
+
+    words = {"earliest": topic_admin.EARLIEST, "latest": topic_admin.LATEST}
+    if text.lower() in words:
+        return StartPoint(timestamp=words[text.lower()])
+    if text.isdecimal():
+        return StartPoint(offset=int(text))
+    if text.startswith("@") and text[1:].isdecimal():
+        return StartPoint(timestamp=int(text[1:]))
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise typer.BadParameter(
+            f"{option}: cannot read {text}; use earliest, latest, "
+            "2026-01-31T08:00:00Z, @1769846400000 or an offset"
+        ) from error
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    if moment.timestamp() < 0:
+        raise typer.BadParameter(f"{option}: {text} is before 1970")
+    return StartPoint(timestamp=int(moment.timestamp() * 1000))

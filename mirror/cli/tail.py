@@ -1,7 +1,8 @@
 """`mirror tail`: show what a failover left uncopied, and settle it.
 
-It needs both clusters but no running service. `tails` does the work; each command
-shows what it is about, asks, and can be run again whenever it was stopped.
+It needs both clusters but no running service. `tails` does the work, and is loaded once
+it is known that there is a tail; each command shows what it is about, asks, and can be
+run again whenever it was stopped.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mirror.cli import interrupts
-from mirror.cli.flow import place_of
 from mirror.cli.options import (
     ConfigFile,
     DryRun,
@@ -25,6 +25,7 @@ from mirror.cli.options import (
     agreed,
     flow_of,
     pair_of,
+    place_of,
     read_config,
 )
 from mirror.cli.output import (
@@ -39,20 +40,12 @@ from mirror.clusters.reach import Reach
 from mirror.config.section_names import scoped_flow
 from mirror.driver import role_notes
 from mirror.errors import FencedError
-from mirror.proving.of_flow import terms_of
-from mirror.proving.scope import Scope
 from mirror.recovery import selection
 from mirror.recovery.journal import JournalReader
 from mirror.status.wording import some
 from mirror.switching import answers
 from mirror.switching.stage import both_flows
-from mirror.tails import readers
-from mirror.tails.choosing import Choice, chosen
-from mirror.tails.exporting import TailFile
-from mirror.tails.fed import clusters_fed
-from mirror.tails.settling import Order, TailSettling, Way, settle
-from mirror.tails.survey import survey
-from mirror.tails.tail import Tail
+from mirror.tails.tail import Choice, Order, Tail, Way
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -61,6 +54,7 @@ if TYPE_CHECKING:
     from mirror.config.pair_settings import PairConfig
     from mirror.config.schema import FlowConfig, MirrorConfig
     from mirror.recovery.roles import Role
+    from mirror.tails.settling import TailSettling
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -117,6 +111,10 @@ def list_(
       mirror tail list A/B -c mirror.yaml -o json | jq '.partitions[]'
     """
     with _opened(config, flow) as made:
+        from mirror.tails import readers
+        from mirror.tails.choosing import chosen
+        from mirror.tails.survey import survey
+
         found = survey(made.flow, made.source, made.target)
         tail = Tail(
             partitions=tuple(
@@ -208,6 +206,8 @@ def export(
     order = Order(way=Way.EXPORT, choice=filters, topic=to_topic or "")
     with _opened(config, flow) as made, contextlib.ExitStack() as stack:
         if to_file is not None and not dry_run:
+            from mirror.tails.exporting import TailFile
+
             file = stack.enter_context(TailFile(to_file, made.flow))
             order = replace(order, file=file)
         _settle(made, order, dry_run, yes, output)
@@ -296,6 +296,13 @@ def _interrupted(made: _Opened) -> list[str]:
 def _settle(
     made: _Opened, order: Order, dry_run: bool, yes: bool, output: Form
 ) -> None:
+    from mirror.proving.of_flow import terms_of
+    from mirror.proving.scope import Scope
+    from mirror.tails.choosing import chosen
+    from mirror.tails.fed import clusters_fed
+    from mirror.tails.settling import TailSettling
+    from mirror.tails.survey import survey
+
     flow = made.flow
     tail = survey(flow, made.source, made.target)
     planned = {
@@ -351,6 +358,8 @@ def _settle(
 
 def _again(settling: TailSettling) -> dict[tuple[str, int], int]:
     """Settle; a service that begins a run meanwhile fences us, and comes to rest."""
+    from mirror.tails.settling import settle
+
     for attempt in range(_ATTEMPTS):
         try:
             return settle(settling)

@@ -15,8 +15,7 @@ from rich.console import Console
 import typer
 
 from mirror.cli.asking import CaFile, TokenFile, Url, ask
-from mirror.cli.flow import place_of
-from mirror.cli.options import ConfigFile, know_clusters, read_config
+from mirror.cli.options import ConfigFile, know_clusters, place_of, read_config
 from mirror.cli.output import (
     EXIT_FAILED,
     NOTHING,

@@ -26,9 +26,8 @@ from rich.progress import (
 import typer
 
 from mirror import log
-from mirror.cli.flow import place_of
 from mirror.cli.flows import Flows, chosen_flows, require_selected
-from mirror.cli.options import OptionalConfigFile, TopicPattern
+from mirror.cli.options import OptionalConfigFile, TopicPattern, place_of
 from mirror.cli.output import (
     EXIT_FAILED,
     NOTHING,

@@ -1,11 +1,10 @@
 """Which records of a tail a command is about.
 
-Main type: `Choice`, the filters of a command; main function: `chosen`, which is pure.
+Main function: `chosen`, by a `Choice`. Pure.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 import re
 from typing import TYPE_CHECKING
 
@@ -17,21 +16,7 @@ from mirror.proving.locating import NO_STAMP
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from mirror.tails.tail import Offsets, TailPartition
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
-    """Filters, all of which a record must pass."""
-
-    topic: str = ".*"
-    """Matches the whole name of the source topic."""
-    partition: int | None = None
-    key: bytes | None = None
-    since_ms: int | None = None
-    """Not older than this time."""
-    until_ms: int | None = None
-    """Older than this time."""
+    from mirror.tails.tail import Choice, Offsets, TailPartition
 
 
 def chosen(part: TailPartition, choice: Choice) -> npt.NDArray[np.bool_]:

@@ -11,7 +11,6 @@ transaction.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
 import time
 from typing import TYPE_CHECKING
 
@@ -29,10 +28,11 @@ from mirror.proving.repairs import missing
 from mirror.recovery import losses, risk
 from mirror.recovery.losses import Cause, Loss
 from mirror.tails import exporting, fed
-from mirror.tails.choosing import Choice, chosen, consecutive
+from mirror.tails.choosing import chosen, consecutive
 from mirror.tails.packing import ahead
 from mirror.tails.replaying import Replay
 from mirror.tails.survey import survey
+from mirror.tails.tail import Order, Way
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     from mirror.config.schema import FlowConfig
     from mirror.offsets.progress import Progress
     from mirror.proving.sides import ProofTerms
-    from mirror.tails.exporting import TailFile
     from mirror.tails.fed import Fed
     from mirror.tails.tail import Offsets, Tail, TailPartition
 
@@ -54,25 +53,6 @@ TopicPartition = tuple[str, int]
 
 _PIECE_BYTES = 32 << 20
 _PIECE_RECORDS = 1 << 18
-
-
-class Way(StrEnum):
-    """What a command does with records."""
-
-    REPLAY = "replay"
-    EXPORT = "export"
-    SKIP = "skip"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
-    """What to do with which records."""
-
-    way: Way
-    choice: Choice
-    file: TailFile | None = None
-    """Where to export to; else `topic`."""
-    topic: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

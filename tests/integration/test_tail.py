@@ -37,11 +37,11 @@ from mirror.status.store import StatusStore
 from mirror.switching.stage import StepError
 from mirror.switching.steps import STEPS
 from mirror.tails import settling
-from mirror.tails.choosing import Choice
 from mirror.tails.exporting import TailFile
 from mirror.tails.fed import Fed
-from mirror.tails.settling import Order, TailSettling, Way, settle
+from mirror.tails.settling import TailSettling, settle
 from mirror.tails.survey import survey
+from mirror.tails.tail import Choice, Order, Way
 from mirror.tails.unsettled import Unsettled
 from tests.harness.admin import create_topic, delete_records, delete_topic
 from tests.harness.application import Application

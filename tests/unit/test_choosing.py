@@ -8,8 +8,8 @@ import uuid
 import numpy as np
 import pytest
 
-from mirror.tails.choosing import Choice, chosen, key_mark
-from mirror.tails.tail import TailPartition
+from mirror.tails.choosing import chosen, key_mark
+from mirror.tails.tail import Choice, TailPartition
 
 pytestmark = pytest.mark.unit
 
