@@ -18,8 +18,8 @@ from kafka.protocol.metadata import FindCoordinatorRequest, MetadataRequest
 
 from mirror.clusters import codes
 from mirror.clusters.topics import NO_ID, Leaders, Views, topic_of
+from mirror.clusters.wire import handshake
 from mirror.clusters.wire.connection import Connection
-from mirror.clusters.wire.handshake import authenticate_again
 from mirror.clusters.wire.identity import QUESTIONS
 from mirror.errors import AuthenticationError, NoLeaderError, UnreachableError
 from mirror.retry import patiently
@@ -38,6 +38,9 @@ _MANY_COORDINATORS = 4
 _KEYS_AT_ONCE = 500
 _HIGH_LATENCY_SECONDS = 0.02
 _DOUBT_SECONDS = 60.0
+_BESIDE_SECONDS = 3.0
+"""For TCP to one broker of several: if its machine is gone, and so refuses nothing, the
+others answer meanwhile. A lost SYN is sent again after one second."""
 
 
 class Cluster:
@@ -137,7 +140,7 @@ class Cluster:
         if existing is not None:
             existing.notice_end()
             if existing.session_ends:
-                authenticate_again(existing)
+                handshake.authenticate_again(existing)
             if not existing.closed:
                 return existing
         if (address := self._brokers.get(node)) is None:
@@ -158,6 +161,9 @@ class Cluster:
             port,
             client_id=self._client_id,
             cluster_id=self._expected_id or self.cluster_id,
+            connect_seconds=_BESIDE_SECONDS
+            if max(len(self._brokers), len(config.bootstrap_servers)) > 1
+            else handshake.CONNECT_SECONDS,
         )
         known, took = self._round_trip_seconds, made.round_trip_seconds
         self._round_trip_seconds = min(known, took)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import closing
 import random
 import select
+import socket
 import ssl
 import time
 from typing import TYPE_CHECKING
@@ -265,3 +266,19 @@ def test_a_cluster_that_names_no_broker_is_not_reached() -> None:
                 cluster.connect()
             broker.names = [broker]
             assert cluster.connect().nodes == (1,)
+
+
+def test_a_machine_that_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It refuses no connection, and keeps one that could ask another broker waiting for
+    3 s, in place of 10.
+    """
+    monkeypatch.setattr(random, "shuffle", lambda _servers: None)
+    with Broker() as broker, socket.create_server(("127.0.0.1", 0), backlog=0) as gone:
+        address = gone.getsockname()
+        servers = [f"127.0.0.1:{address[1]}", broker.address]
+        config = ClusterConfig(alias="A", bootstrap_servers=servers)
+        with socket.create_connection(address):  # the queue is full: no SYN is answered
+            began = time.monotonic()
+            with closing(Cluster(config).connect()) as cluster:
+                assert cluster.nodes == (1,)
+            assert time.monotonic() - began < 3 + 5 * crowd()

@@ -53,6 +53,7 @@ class Connection:
         *,
         client_id: str,
         cluster_id: str = "",
+        connect_seconds: float = handshake.CONNECT_SECONDS,
     ) -> None:
         """Connect. With a `cluster_id`, requests other than `QUESTIONS` wait until the
         broker has confirmed that it belongs to this cluster; if it does not, every
@@ -85,7 +86,9 @@ class Connection:
         self.together = False
         """While it is set, requests wait for the next one, to be sent in one piece."""
         with error_counts.connecting(config.alias):
-            self._line = handshake.open_line(config, host, port)
+            self._line = handshake.open_line(
+                config, host, port, seconds=connect_seconds
+            )
         self._outgoing = Outgoing(self._line)
         self._incoming = Incoming(self._line)
         self._head = memoryview(bytearray(_SIZE.size))

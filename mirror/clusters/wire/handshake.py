@@ -31,14 +31,17 @@ if TYPE_CHECKING:
     from mirror.clusters.wire.connection import Connection
     from mirror.config.cluster_settings import ClusterConfig
 
-_CONNECT_SECONDS = 10.0
+CONNECT_SECONDS = 10.0
+"""For TCP, as `socket.connection.setup.timeout.ms` of Kafka's clients."""
 _RENEW_AT = 0.8
 _AGAIN_SECONDS = 1.1
 """Brokers refuse a client that authenticates twice within a second."""
 
 
-def open_line(config: ClusterConfig, host: str, port: int) -> Line:
-    """Connect, with TLS where the cluster uses it.
+def open_line(
+    config: ClusterConfig, host: str, port: int, *, seconds: float = CONNECT_SECONDS
+) -> Line:
+    """Connect, with TLS where the cluster uses it; TCP may take so many `seconds`.
 
     Raises:
         UnreachableError: nothing answers at this address in time.
@@ -47,7 +50,7 @@ def open_line(config: ClusterConfig, host: str, port: int) -> Line:
     where = f"{host}:{port}"
     timeout = config.request_timeout_seconds
     try:
-        seconds = left(min(timeout, _CONNECT_SECONDS))
+        seconds = left(min(timeout, seconds))
         plain = socket.create_connection((host, port), seconds)
     except OSError as error:
         raise UnreachableError(
