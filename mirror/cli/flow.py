@@ -26,9 +26,10 @@ from mirror.cli.options import (
 from mirror.cli.output import Form, Output, complain, document, table
 from mirror.clusters.cluster import Cluster
 from mirror.driver import reset
-from mirror.errors import FencedError, MirrorError
+from mirror.errors import BrokerError, FencedError, MirrorError
 from mirror.metadata import topics
 from mirror.recovery import selection
+from mirror.status.wording import some
 
 if TYPE_CHECKING:
     from mirror.driver.reset import PositionMove
@@ -40,6 +41,8 @@ app = typer.Typer(
 FORMAT_VERSION = 1
 COLUMNS = ("TOPIC", "PARTITION", "POSITION", "NEW-POSITION", "AGAIN", "SKIPPED")
 _ATTEMPTS = 3
+_ENDED = "INVALID_TXN_STATE"
+"""A transaction that a new owner has ended."""
 
 
 @app.callback()
@@ -104,7 +107,7 @@ def reset_(
                 "cannot be fenced: stop it first"
             )
         if not dry_run and agreed(
-            f"PositionMove {len(moves)} positions of {steered.name}?", yes=yes
+            f"Move {some(len(moves), 'position')} of {steered.name}?", yes=yes
         ):
             for attempt in range(_ATTEMPTS):
                 try:
@@ -112,11 +115,16 @@ def reset_(
                         steered, source, target, found, place, of_flow=selected
                     )
                     break
-                except FencedError:
-                    # The fenced service came back before we were done.
-                    if attempt == _ATTEMPTS - 1:
+                except (FencedError, BrokerError) as error:
+                    # The service began a new run before this was done.
+                    if isinstance(error, BrokerError) and error.name != _ENDED:
                         raise
-            complain(f"moved {len(moves)} positions of {steered.name}")
+                    if attempt == _ATTEMPTS - 1:
+                        raise MirrorError(
+                            f"a run of {steered.name} began meanwhile, and nothing was "
+                            f"moved: run the command again ({error})"
+                        ) from error
+            complain(f"moved {some(len(moves), 'position')} of {steered.name}")
     if output is Form.JSON:
         document(
             {
