@@ -178,13 +178,22 @@ class Pacer:
     """A process of its own: the measuring one must not hold it up."""
 
     def __init__(
-        self, bootstrap: str, places: Sequence[Place], *, per_second: int
+        self,
+        bootstrap: str,
+        places: Sequence[Place],
+        *,
+        per_second: int,
+        linger_ms: int = 0,
     ) -> None:
-        """Each place gets a record in turn."""
+        """Each place gets a record in turn. Where latency is measured, the load does
+        not linger: its own delay would count as the peer's.
+        """
         context = multiprocessing.get_context("spawn")
         self._stop = context.Event()
         self._process = context.Process(
-            target=_pace, args=(bootstrap, places, per_second, self._stop), daemon=True
+            target=_pace,
+            args=(bootstrap, places, per_second, linger_ms, self._stop),
+            daemon=True,
         )
 
     def __enter__(self) -> Self:
@@ -200,17 +209,26 @@ class Pacer:
 
 
 def _pace(
-    bootstrap: str, places: Sequence[Place], per_second: int, stop: Event
+    bootstrap: str,
+    places: Sequence[Place],
+    per_second: int,
+    linger_ms: int,
+    stop: Event,
 ) -> None:
     end_with_parent()
     producer = Producer(
-        # No lingering: the load's own delay would count as the peer's.
-        {"bootstrap.servers": bootstrap, "acks": "all", "linger.ms": 0, **QUIET}
+        {
+            "bootstrap.servers": bootstrap,
+            "acks": "all",
+            "linger.ms": linger_ms,
+            **QUIET,
+        }
     )
     padding = bytes(_PACED_BYTES - TIMESTAMP.size)
     started = time.monotonic()
     for number, (topic, partition) in enumerate(itertools.cycle(places)):
         due = started + number / per_second
+        producer.poll(0)  # also while it is late: reports count as queued until then
         while (early := due - time.monotonic()) > 0:
             producer.poll(0)
             time.sleep(min(early, 0.001))

@@ -48,7 +48,9 @@ ROLES = ("copy", "state", "transactions", "groups", "controller")
 _SETTINGS = {"broker.session.timeout.ms": "6000"}
 _WITNESS = "witness"
 _WITNESS_ID = "witness"
-_EVERY_SECONDS = 0.02
+_EVERY_SECONDS = 0.1
+_LINGER_MS = 10
+"""Of the load: a request for each record is more than six brokers on two cores take."""
 _STEADY_SECONDS = 15.0
 _MOVED_SECONDS = 30.0
 
@@ -130,7 +132,10 @@ class DeadBroker:
                 topic, source=source.bootstrap, target=target.bootstrap,
                 replicas=REPLICAS,
             ) as task,
-            load.Pacer(source.bootstrap, places, per_second=self.per_second),
+            load.Pacer(
+                source.bootstrap, places, per_second=self.per_second,
+                linger_ms=_LINGER_MS,
+            ),
         ):  # fmt: skip
             copy = Target(target.bootstrap, task.target_topic, partitions=PARTITIONS)
             service = start(task)
