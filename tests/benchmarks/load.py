@@ -183,16 +183,16 @@ class Pacer:
         places: Sequence[Place],
         *,
         per_second: int,
-        linger_ms: int = 0,
+        batches: bool = False,
     ) -> None:
-        """Each place gets a record in turn. Where latency is measured, the load does
-        not linger: its own delay would count as the peer's.
+        """Each place gets a record in turn. With `batches`, brokers that are slow get
+        larger requests; where latency is measured, that would count as the peer's.
         """
         context = multiprocessing.get_context("spawn")
         self._stop = context.Event()
         self._process = context.Process(
             target=_pace,
-            args=(bootstrap, places, per_second, linger_ms, self._stop),
+            args=(bootstrap, places, per_second, batches, self._stop),
             daemon=True,
         )
 
@@ -212,17 +212,13 @@ def _pace(
     bootstrap: str,
     places: Sequence[Place],
     per_second: int,
-    linger_ms: int,
+    batches: bool,
     stop: Event,
 ) -> None:
     end_with_parent()
+    pace = {"linger.ms": 100, "max.in.flight": 5} if batches else {"linger.ms": 0}
     producer = Producer(
-        {
-            "bootstrap.servers": bootstrap,
-            "acks": "all",
-            "linger.ms": linger_ms,
-            **QUIET,
-        }
+        {"bootstrap.servers": bootstrap, "acks": "all", **pace, **QUIET}
     )
     padding = bytes(_PACED_BYTES - TIMESTAMP.size)
     started = time.monotonic()

@@ -111,6 +111,7 @@ def _position(consumer: Consumer, partitions: list[TopicPartition]) -> int:
 
 
 _NOT_YET = {
+    KafkaError.UNKNOWN_LEADER_EPOCH,
     KafkaError.UNKNOWN_TOPIC_OR_PART,
     KafkaError._UNKNOWN_TOPIC,
     KafkaError._UNKNOWN_PARTITION,

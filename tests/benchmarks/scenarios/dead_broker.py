@@ -49,8 +49,6 @@ _SETTINGS = {"broker.session.timeout.ms": "6000"}
 _WITNESS = "witness"
 _WITNESS_ID = "witness"
 _EVERY_SECONDS = 0.1
-_LINGER_MS = 10
-"""Of the load: a request for each record is more than six brokers on two cores take."""
 _STEADY_SECONDS = 15.0
 _MOVED_SECONDS = 30.0
 
@@ -134,7 +132,7 @@ class DeadBroker:
             ) as task,
             load.Pacer(
                 source.bootstrap, places, per_second=self.per_second,
-                linger_ms=_LINGER_MS,
+                batches=True,
             ),
         ):  # fmt: skip
             copy = Target(target.bootstrap, task.target_topic, partitions=PARTITIONS)
