@@ -57,7 +57,14 @@ class Network:
         """Whether bytes of this wire are lost now, without any sign of it."""
         self._descriptor = _FIRST_DESCRIPTOR
 
-    def connect(self, config: ClusterConfig, host: str, port: int) -> SimLine:
+    def connect(
+        self,
+        config: ClusterConfig,
+        host: str,
+        port: int,
+        *,
+        seconds: float = handshake.CONNECT_SECONDS,
+    ) -> SimLine:
         """As `handshake.open_line`."""
         sent(self.world)
         broker = self.brokers.get((host, port))
@@ -70,7 +77,7 @@ class Network:
         self.world.sleep(self.delay(wire) * 2)
         timeout = config.request_timeout_seconds
         if self.cut(wire) or not broker.up:
-            self.world.sleep(timeout)
+            self.world.sleep(min(timeout, seconds))
             raise UnreachableError(
                 f"cluster {config.alias}: {host}:{port} does not answer: timed out"
             )
