@@ -45,7 +45,8 @@ from mirror.recovery.journal import JournalReader
 from mirror.status.wording import some
 from mirror.switching import answers
 from mirror.switching.stage import both_flows
-from mirror.tails.tail import Choice, Order, Tail, Way
+from mirror.tails.order import Choice, Order, Way
+from mirror.tails.tail import Tail
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

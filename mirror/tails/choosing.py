@@ -16,7 +16,8 @@ from mirror.proving.locating import NO_STAMP
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from mirror.tails.tail import Choice, Offsets, TailPartition
+    from mirror.tails.order import Choice
+    from mirror.tails.tail import Offsets, TailPartition
 
 
 def chosen(part: TailPartition, choice: Choice) -> npt.NDArray[np.bool_]:

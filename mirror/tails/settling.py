@@ -29,10 +29,10 @@ from mirror.recovery import losses, risk
 from mirror.recovery.losses import Cause, Loss
 from mirror.tails import exporting, fed
 from mirror.tails.choosing import chosen, consecutive
+from mirror.tails.order import Order, Way
 from mirror.tails.packing import ahead
 from mirror.tails.replaying import Replay
 from mirror.tails.survey import survey
-from mirror.tails.tail import Order, Way
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -1,14 +1,12 @@
-"""What a survey of a tail found, and what a command does with it, as values.
+"""What a survey of a tail found, as values.
 
 Main types: `TailPartition`, what is left of one source partition, and `Tail`, all of
-them, which also keep what the next survey need not read again; `Order`, what to do with
-which records.
+them. They also keep what the next survey need not read again.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,7 +18,6 @@ if TYPE_CHECKING:
     import uuid
 
     from mirror.config.schema import FlowConfig
-    from mirror.tails.exporting import TailFile
 
 TopicPartition = tuple[str, int]
 Offsets = npt.NDArray[np.int64]
@@ -119,36 +116,3 @@ class Tail:
         if self.settled:
             return ""
         return f"the position of {flow.name} is not behind what was settled"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
-    """Filters, all of which a record must pass."""
-
-    topic: str = ".*"
-    """Matches the whole name of the source topic."""
-    partition: int | None = None
-    key: bytes | None = None
-    since_ms: int | None = None
-    """Not older than this time."""
-    until_ms: int | None = None
-    """Older than this time."""
-
-
-class Way(StrEnum):
-    """What a command does with records."""
-
-    REPLAY = "replay"
-    EXPORT = "export"
-    SKIP = "skip"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
-    """What to do with which records."""
-
-    way: Way
-    choice: Choice
-    file: TailFile | None = None
-    """Where to export to; else `topic`."""
-    topic: str = ""

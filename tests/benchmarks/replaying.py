@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 from mirror.playground.brokers import playground
 from mirror.proving.of_flow import terms_of
 from mirror.proving.scope import Scope
+from mirror.tails.order import Choice, Order, Way
 from mirror.tails.settling import TailSettling, settle
-from mirror.tails.tail import Choice, Order, Way
 from tests.benchmarks import load, payloads
 from tests.benchmarks.target import Target
 from tests.harness.admin import delete_topic

@@ -39,9 +39,9 @@ from mirror.switching.steps import STEPS
 from mirror.tails import settling
 from mirror.tails.exporting import TailFile
 from mirror.tails.fed import Fed
+from mirror.tails.order import Choice, Order, Way
 from mirror.tails.settling import TailSettling, settle
 from mirror.tails.survey import survey
-from mirror.tails.tail import Choice, Order, Way
 from mirror.tails.unsettled import Unsettled
 from tests.harness.admin import create_topic, delete_records, delete_topic
 from tests.harness.application import Application

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from mirror.tails.choosing import chosen, key_mark
-from mirror.tails.tail import Choice, TailPartition
+from mirror.tails.order import Choice
+from mirror.tails.tail import TailPartition
 
 pytestmark = pytest.mark.unit
 
