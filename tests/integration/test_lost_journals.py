@@ -48,7 +48,9 @@ def count(bootstrap: str, topic: str) -> int:
     return sum(len(keys) for keys in order_of(bootstrap, topic).values())
 
 
-@pytest.mark.parametrize("restarted", [False, True])
+@pytest.mark.parametrize(
+    "restarted", [pytest.param(False, marks=pytest.mark.full), True]
+)
 def test_the_journal_of_a_failover_is_deleted(
     topic_name: str, tmp_path: Path, *, restarted: bool
 ) -> None:
