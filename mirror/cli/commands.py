@@ -156,9 +156,6 @@ class Commands(TyperGroup):
             code = interrupts.EXIT_INTERRUPTED if stopped else EXIT_FAILED
             raise typer.Exit(code) from error
         except RuntimeError as error:
-            if interrupts.interrupts(error):
-                complain("interrupted")
-                raise typer.Exit(interrupts.EXIT_INTERRUPTED) from error
             if "no locator available" not in str(error):
                 raise
             complain(_NO_CACHE)  # of numba, which has no type for it

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mirror.cli import interrupts
-from mirror.cli.flows import require_selected
 from mirror.cli.options import (
     ConfigFile,
     DryRun,
@@ -103,31 +102,31 @@ def drill(
 
 
 def _asked_for(config: Path, flow: str) -> tuple[MirrorConfig, PairConfig, FlowConfig]:
-    from mirror.switching.stage import both_flows
-
     chosen = read_config(config)
     ends, scope = scoped_flow(flow)
     found = flow_of(chosen, ends)
-    pair = pair_of(chosen, found, scope)
-    flows = both_flows(chosen, pair, found.source, found.target)
-    require_selected(chosen, *flows, pair=pair)
-    return chosen, pair, found
+    return chosen, pair_of(chosen, found, scope), found
 
 
 def _require_direction(
-    asks: str, pair: PairConfig, flow: FlowConfig, reach: Reach
+    asks: str, config: MirrorConfig, pair: PairConfig, flow: FlowConfig, reach: Reach
 ) -> None:
-    """A wrong direction is answered before all that a rehearsal needs is loaded.
+    """A configuration that selects less than the services do, and a wrong direction,
+    are answered before all that a rehearsal needs is loaded.
 
     Raises:
-        MirrorError: the flow's source is not the active cluster, journals have lost
-            entries, or a cluster does not answer.
+        MirrorError: it selects less, the flow's source is not the active cluster,
+            journals have lost entries, or a cluster does not answer.
     """
     from mirror.driver import role_notes
+    from mirror.recovery import selection
     from mirror.recovery.journal import JournalReader
     from mirror.switching import answers
+    from mirror.switching.stage import both_flows
 
     clusters = [reach(alias) for alias in (flow.source, flow.target)]
+    for each in both_flows(config, pair, flow.source, flow.target):
+        complain(*selection.require(config, each.name, pair, clusters))
     journals = {each.alias: JournalReader(each).read(wait=False) for each in clusters}
     known = answers.known(pair, journals)
     role_notes.require(pair, known.entries, clusters)
@@ -149,7 +148,7 @@ def _rehearse(
         interrupts.telling(lambda: ["interrupted: nothing was changed"]),
         Reach(chosen.clusters, client_id="mirror.drill") as reach,
     ):
-        _require_direction("drill", pair, found, reach)
+        _require_direction("drill", chosen, pair, found, reach)
         with cpu_share.throughout():
             from mirror.drilling.history import rehearse
             from mirror.switching.findings import Level
@@ -200,7 +199,7 @@ def _canary(
     from mirror.clusters.reach import Reach
 
     with Reach(config.clusters, client_id="mirror.canary") as reach:
-        _require_direction("drill --canary", pair, flow, reach)
+        _require_direction("drill --canary", config, pair, flow, reach)
         from mirror.cli.switch_output import StepLines, warn
         from mirror.drilling.canaries import rehearsal
         from mirror.recovery import roles

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from mirror.config.pair_settings import PairConfig
     from mirror.config.schema import FlowConfig, MirrorConfig
 
 Flows = Annotated[
@@ -55,11 +54,8 @@ def chosen_flows(
     return chosen, [flow for flow in flows if flow.name in names]
 
 
-def require_selected(
-    config: MirrorConfig, *flows: FlowConfig, pair: PairConfig | None = None
-) -> None:
-    """Compare these flows, or what a pair has of them, with what their services have
-    noted.
+def require_selected(config: MirrorConfig, *flows: FlowConfig) -> None:
+    """Compare these flows with what their services have noted.
 
     Raises:
         MirrorError: one selects less, or a cluster does not answer.
@@ -70,4 +66,4 @@ def require_selected(
     with Reach(config.clusters, client_id="mirror.selection") as reach:
         for each in flows:
             ends = (reach(each.source), reach(each.target))
-            complain(*selection.require(config, each.name, pair, ends))
+            complain(*selection.require(config, each.name, None, ends))

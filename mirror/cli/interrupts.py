@@ -42,21 +42,28 @@ def listen() -> None:
 
 
 @contextlib.contextmanager
+def _unwrapped() -> Iterator[None]:
+    """Python 3.11 makes a RuntimeError of an interrupt that comes while a module makes
+    a class; here it is an interrupt again.
+    """
+    try:
+        yield
+    except RuntimeError as error:
+        if isinstance(error.__cause__, KeyboardInterrupt):
+            raise KeyboardInterrupt from error
+        raise
+
+
+@contextlib.contextmanager
 def raising() -> Iterator[None]:
     """While the command runs."""
     _handle(_raise)
     try:
-        yield
+        with _unwrapped():
+            yield
     finally:
         if not _State.caught:
             _handle(_leave)
-
-
-def interrupts(error: BaseException) -> bool:
-    """Whether this is an interrupt. Python 3.11 makes a RuntimeError of one that comes
-    while a module makes a class.
-    """
-    return any(isinstance(e, KeyboardInterrupt) for e in (error, error.__cause__))
 
 
 def caught() -> bool:
@@ -68,10 +75,9 @@ def caught() -> bool:
 def telling(lines: Callable[[], Iterable[str]]) -> Iterator[None]:
     """Around what a command does: if it is interrupted there, say this."""
     try:
-        yield
-    except (KeyboardInterrupt, RuntimeError) as stop:
-        if not interrupts(stop):
-            raise
+        with _unwrapped():
+            yield
+    except KeyboardInterrupt as stop:
         from mirror.cli.output import complain
 
         complain(*lines())
