@@ -304,19 +304,21 @@ class Cluster:
             answers[node] = answer
         return answers
 
-    def wait_for_topic(self, name: str) -> Topic:
-        """The topic, once every partition has a leader.
+    def wait_for_topic(self, name: str, *, partitions: int = 0) -> Topic:
+        """The topic, once it has that many partitions and every one has a leader.
 
         Raises:
             NoLeaderError: a partition still has none after a long wait.
             ClusterError: the cluster does not answer, or does not show it to us.
         """
-        return patiently(lambda: self._led_topic(name))
+        return patiently(lambda: self._led_topic(name, partitions))
 
-    def _led_topic(self, name: str) -> Topic:
+    def _led_topic(self, name: str, partitions: int) -> Topic:
         topic = self.topics([name])[name]
-        if topic.error == codes.NONE and all(
-            leader.node >= 0 for leader in topic.leaders.values()
+        if (
+            topic.error == codes.NONE
+            and topic.partitions >= partitions
+            and all(leader.node >= 0 for leader in topic.leaders.values())
         ):
             return topic
         if topic.error != codes.NONE and not codes.is_retriable(topic.error):

@@ -51,7 +51,7 @@ def renew(target: Cluster, old: uuid.UUID, wanted: NewTopic) -> Topic:
     made = target.wait_for_topic(wanted.name)
     if made.partitions < wanted.partitions:
         topic_admin.add_partitions(target, wanted.name, count=wanted.partitions)
-        made = target.wait_for_topic(wanted.name)
+        made = target.wait_for_topic(wanted.name, partitions=wanted.partitions)
     _correct(target, wanted)
     return made
 

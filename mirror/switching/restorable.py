@@ -12,10 +12,12 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from mirror.clusters.wire import fetch
+from mirror.errors import NoLeaderError
 from mirror.metadata.topics import select
 from mirror.offsets import runs
 from mirror.offsets.covers import edges, find_starts
 from mirror.proving.log_stream import LogStream, Stretch
+from mirror.retry import patiently
 from mirror.switching.stage import StepError
 
 if TYPE_CHECKING:
@@ -84,20 +86,27 @@ def require_no_own(
 
     Raises:
         StepError: it has.
+        NoLeaderError: a partition has no leader for a long time.
     """
     home, back = stage.flow, stage.target
     here = back.topics(names)
     keys = [(name, n) for name in names for n in range(here[name].partitions)]
-    logs = edges(back, keys)
-    filled = [key for key in keys if key not in logs or logs[key].start < logs[key].end]
+
+    def ask() -> dict[TopicPartition, Edges]:
+        logs = edges(back, keys)
+        if missing := set(keys) - logs.keys():
+            topic, number = min(missing)
+            raise NoLeaderError(f"{topic}-{number} on {home.target} has no leader")
+        return logs
+
+    logs = patiently(ask)  # the leaders of a new topic do not lead it at once
+    filled = [key for key in keys if logs[key].start < logs[key].end]
     found = {}
     if back.topic(runs.topic_name(home.source, home.separator)) is not None:
         asked = {(topic, n): (names[topic], n) for topic, n in filled}
         starts = find_starts(home, back, asked, {})
         found = {key: start.offset for key, start in starts.items()}
     for key in filled:
-        if key not in logs:
-            raise StepError(f"{key[0]}-{key[1]} on {home.target} has no leader")
         if key in ends and (
             logs[key].cut < ends[key] or _has_records(back, key, logs[key], ends[key])
         ):

@@ -130,11 +130,10 @@ def _make(stage: Stage, names: Mapping[str, str]) -> None:
     if problems:
         raise StepError("; ".join(problems))
     for topic, origin in sorted(names.items()):
-        if topic in missing:
-            back.wait_for_topic(topic)
-        elif here[topic].partitions < there[origin].partitions:
-            topic_admin.add_partitions(back, topic, count=there[origin].partitions)
-            back.wait_for_topic(topic)
+        count = there[origin].partitions
+        if topic not in missing and here[topic].partitions < count:
+            topic_admin.add_partitions(back, topic, count=count)
+        back.wait_for_topic(topic, partitions=count)
 
 
 def _parts(
@@ -152,8 +151,8 @@ def _parts(
         for origin in names.values()
         for n in range(there[origin].partitions)
     ]
-    starts = topic_admin.list_offsets(active, keys, timestamp=topic_admin.EARLIEST)
-    ends = topic_admin.list_offsets(active, keys, timestamp=topic_admin.LATEST)
+    starts = topic_admin.offsets_of_all(active, keys, timestamp=topic_admin.EARLIEST)
+    ends = topic_admin.offsets_of_all(active, keys, timestamp=topic_admin.LATEST)
     parts = []
     for topic, origin in names.items():
         for number in range(there[origin].partitions):
@@ -164,8 +163,6 @@ def _parts(
                     f"{home.name} does not stand in {origin}-{number} yet: let it copy "
                     "first"
                 )
-            if key not in starts or key not in ends:
-                raise StepError(f"{origin}-{number} on {home.source} has no leader")
             end = ends[key] if at is None else at.offset
             parts.append(
                 PartitionToFill(
@@ -181,7 +178,7 @@ def _parts(
 def _ends(cluster: Cluster, topics: Collection[str]) -> dict[TopicPartition, int]:
     here = cluster.topics(topics)
     keys = [(name, n) for name in topics for n in range(here[name].partitions)]
-    return topic_admin.list_offsets(
+    return topic_admin.offsets_of_all(
         cluster, keys, timestamp=topic_admin.LATEST, committed=False
     )
 

@@ -87,11 +87,22 @@ class Lab:
 
     def end_mm2_amid_records(self, sign: int) -> None:
         with self.load.streaming(chunk=50, pause=0.05):
-            positions = f"mm2-offsets.{self.alias}.internal"
-            wait_for(lambda: copied_records(self.b, positions) > 0, 150, 0.5)
+            wait_for(lambda: self._has_positions() == PARTITIONS, 150, 0.5)
             before = copied_records(self.b, self.copy)
             wait_for(lambda: copied_records(self.b, self.copy) > before + 100)
             self.end_mm2(sign)
+
+    def _has_positions(self) -> int:
+        """Of how many partitions MirrorMaker 2 has written a position."""
+        written = read_topic(self.b, f"mm2-offsets.{self.alias}.internal").values()
+        return len(
+            {
+                message.key()
+                for messages in written
+                for message in messages
+                if b"MirrorSourceConnector" in (message.key() or b"")
+            }
+        )
 
     def end_mm2(self, sign: int) -> None:
         assert self.mm2 is not None

@@ -17,10 +17,11 @@ from kafka.protocol.admin import (
 from kafka.protocol.consumer import ListOffsetsRequest, OffsetForLeaderEpochRequest
 
 from mirror.clusters import codes
-from mirror.errors import UnreachableError
+from mirror.errors import NoLeaderError, UnreachableError
+from mirror.retry import patiently
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from mirror.clusters.cluster import Cluster
     from mirror.clusters.topics import Topic
@@ -229,6 +230,34 @@ def list_offsets(
             replica=replica,
         )
     }
+
+
+def offsets_of_all(
+    cluster: Cluster,
+    partitions: Collection[tuple[str, int]],
+    *,
+    timestamp: int,
+    committed: bool = True,
+) -> dict[tuple[str, int], int]:
+    """As `list_offsets`, of all of them: it waits while one has no leader, or while the
+    leader of a new one does not lead it yet.
+
+    Raises:
+        ClusterError: the cluster does not answer, or not for all within 30 seconds.
+    """
+
+    def ask() -> dict[tuple[str, int], int]:
+        found = list_offsets(
+            cluster, partitions, timestamp=timestamp, committed=committed
+        )
+        if missing := set(partitions) - found.keys():
+            topic, number = min(missing)
+            raise NoLeaderError(
+                f"cluster {cluster.alias}: {topic}-{number} has no leader"
+            )
+        return found
+
+    return patiently(ask)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,14 +22,13 @@ from mirror.clusters.admin import group_offsets, topic_admin
 from mirror.clusters.admin.group_offsets import CommittedOffset
 from mirror.clusters.cluster import Cluster
 from mirror.clusters.wire import fetch
-from mirror.errors import MirrorError, NoLeaderError
+from mirror.errors import MirrorError
 from mirror.policy.names import CANARY
 from mirror.proving.log_stream import LogStream, Stretch
-from mirror.retry import patiently
 from mirror.switching.stage import StepError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator
+    from collections.abc import Iterable, Iterator
 
     from mirror.config.cluster_settings import ClusterConfig
 
@@ -127,7 +126,7 @@ class Application:
             )
         mine = found.groups.get(CANARY, {})
         starts = topic_admin.list_offsets(cluster, keys, timestamp=topic_admin.EARLIEST)
-        ends = ends_of(cluster, keys)
+        ends = topic_admin.offsets_of_all(cluster, keys, timestamp=topic_admin.LATEST)
         for key, end in ends.items():
             begin = mine[key].offset if key in mine else starts.get(key, 0)
             part = Stretch(
@@ -172,29 +171,8 @@ def begin_at_end(cluster: Cluster, topics: Iterable[str]) -> None:
     """Let the group leave out what earlier canaries wrote. Raises as `commit`."""
     there = cluster.topics()
     keys = [(topic, 0) for topic in topics if topic in there]
-    ends = ends_of(cluster, keys)
+    ends = topic_admin.offsets_of_all(cluster, keys, timestamp=topic_admin.LATEST)
     commit(cluster, {key: CommittedOffset(end) for key, end in ends.items()})
-
-
-def ends_of(
-    cluster: Cluster, keys: Collection[tuple[str, int]]
-) -> dict[tuple[str, int], int]:
-    """Where these partitions end, all of them: if one that has no leader for a moment
-    were left out, its records would look lost.
-
-    Raises:
-        ClusterError: a leader does not answer.
-    """
-
-    def ask() -> dict[tuple[str, int], int]:
-        found = topic_admin.list_offsets(cluster, keys, timestamp=topic_admin.LATEST)
-        if left := set(keys) - found.keys():
-            raise NoLeaderError(
-                f"cluster {cluster.alias}: no leader says where {min(left)[0]} ends"
-            )
-        return found
-
-    return patiently(ask)
 
 
 def commit(cluster: Cluster, places: dict[tuple[str, int], CommittedOffset]) -> None:

@@ -13,9 +13,10 @@ import time
 from typing import TYPE_CHECKING
 
 from mirror.batches.writing import ensure_topic
+from mirror.clusters.admin import topic_admin
 from mirror.config import own_topics
 from mirror.drilling.canaries import own_pair, way_home
-from mirror.drilling.canaries.application import Application, begin_at_end, ends_of
+from mirror.drilling.canaries.application import Application, begin_at_end
 from mirror.drilling.canaries.outcome import Leg
 from mirror.errors import FencedError, MirrorError
 from mirror.offsets import progress
@@ -151,7 +152,9 @@ class Journey:
         flow, key = stage.flow, (CANARY, 0)
         reader = ProgressReader(stage.target, progress.topic_name(flow.source))
         topic_id = stage.source.wait_for_topic(CANARY).topic_id.hex
-        end = ends_of(stage.source, [key])[key]
+        end = topic_admin.offsets_of_all(
+            stage.source, [key], timestamp=topic_admin.LATEST
+        )[key]
 
         def missing() -> str:
             known = risk.position(reader.read(wait=False), key, topic_id)

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from mirror.batches import to_columns
 from mirror.clusters.admin import topic_admin
-from mirror.errors import NoLeaderError
 from mirror.proving import sides
 from mirror.proving.account import FindingKind
 from mirror.proving.log_stream import Stretch
@@ -109,8 +108,8 @@ def of_edges(
         ClusterError: a cluster does not answer, or the copy cannot be read.
     """
     copy = target.wait_for_topic(topic.target_topic)
-    starts = _offsets(source, topic.topic, range(topic.partitions))
-    firsts = _offsets(target, copy.name, copy.leaders)
+    starts = _starts(source, topic.topic, range(topic.partitions))
+    firsts = _starts(target, copy.name, copy.leaders)
     ends, hidden = settled_ends(
         target, [(copy.name, number) for number in copy.leaders]
     )
@@ -156,12 +155,8 @@ def _seen(
     return min(firsts), max(lasts), sum(counts)
 
 
-def _offsets(cluster: Cluster, topic: str, numbers: Iterable[int]) -> dict[int, int]:
+def _starts(cluster: Cluster, topic: str, numbers: Iterable[int]) -> dict[int, int]:
     """Where the logs begin."""
     asked = [(topic, number) for number in numbers]
-    found = topic_admin.list_offsets(cluster, asked, timestamp=topic_admin.EARLIEST)
-    if len(found) < len(asked):
-        raise NoLeaderError(
-            f"cluster {cluster.alias}: a partition of {topic} has no leader"
-        )
+    found = topic_admin.offsets_of_all(cluster, asked, timestamp=topic_admin.EARLIEST)
     return {number: offset for (_, number), offset in found.items()}
