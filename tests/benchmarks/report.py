@@ -78,12 +78,10 @@ def yardstick_of(peers: Sequence[str] | dict[str, Any]) -> str | None:
 
 def _numbers(result: Any) -> list[tuple[str, float]]:
     """The most important ones, in order."""
-    fields = asdict(result)
     shown = [each[0] for each in type(result).COLUMNS]
-    names = dict.fromkeys([*shown, *fields])
-    return [
-        (name, fields[name]) for name in names if isinstance(fields[name], int | float)
-    ]
+    names = dict.fromkeys([*shown, *asdict(result)])
+    values = ((name, getattr(result, name)) for name in names)
+    return [(name, value) for name, value in values if isinstance(value, int | float)]
 
 
 def _columns(runs: Sequence[Run]) -> dict[str, dict[str, Column]]:
