@@ -58,12 +58,14 @@ class MirrorClient:
         *,
         policy: Policy = "default",
         separator: str = ".",
+        internal_topic_separator: bool = True,
         source_alias: str = "",
     ) -> None:
         """`target`: a cluster's settings, by their names in the configuration.
 
-        `policy` and `separator` are those of the flows. `source_alias` is needed only
-        with policy identity, whose copies do not say where they are from.
+        `policy`, `separator` and `internal_topic_separator` are those of the flows.
+        `source_alias` is needed only with policy identity, whose copies do not say
+        where they are from.
 
         Raises:
             ConfigError: the settings cannot be used.
@@ -74,6 +76,7 @@ class MirrorClient:
         self._cluster = Cluster(_config(target), client_id="mirror.client")
         self._is_connected = False
         self._separator = separator
+        self._mm2_separator = separator if internal_topic_separator else "."
         self._policy = make_policy(
             policy, source_alias=source_alias, separator=separator
         )
@@ -102,7 +105,7 @@ class MirrorClient:
 
         Empty if the group has no checkpoints, or there are none at all.
         """
-        topic = checkpoints_topic(source, self._separator)
+        topic = checkpoints_topic(source, self._mm2_separator)
         found = checkpoints.read(self._connected(), topic).get(group, {})
         there = logs.look(self._cluster, found.keys())
         return {
@@ -143,7 +146,7 @@ class MirrorClient:
 
     def checkpoint_topics(self) -> set[str]:
         """Topics of checkpoints, one for each cluster that flows come from."""
-        ending = checkpoints_topic("", self._separator)
+        ending = checkpoints_topic("", self._mm2_separator)
         return {name for name in self._names() if name.endswith(ending)}
 
     def remote_topics(self, source: str | None = None) -> set[str]:

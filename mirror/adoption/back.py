@@ -210,7 +210,7 @@ def _write_syncs(flow: FlowConfig, source: Cluster, target: Cluster, back: Back)
     on_source = flow.offset_syncs_location == "source"
     syncs = OffsetSyncs(
         flow.target if on_source else flow.source,
-        separator=flow.separator,
+        separator=flow.mm2_separator,
         replication_factor=flow.offset_syncs_replication_factor
         or flow.replication_factor,
     )

@@ -44,8 +44,8 @@ def read_syncs(
         ClusterError: a cluster does not answer.
     """
     places = [
-        (source, offset_syncs_topic(flow.target, flow.separator)),
-        (target, offset_syncs_topic(flow.source, flow.separator)),
+        (source, offset_syncs_topic(flow.target, flow.mm2_separator)),
+        (target, offset_syncs_topic(flow.source, flow.mm2_separator)),
     ]
     if flow.offset_syncs_location == "source":
         places.reverse()

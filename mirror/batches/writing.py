@@ -12,12 +12,15 @@ import contextlib
 from functools import partial
 from typing import TYPE_CHECKING
 
+import structlog
+
 from mirror.batches import records
 from mirror.clusters import codes
-from mirror.clusters.admin import topic_admin
+from mirror.clusters.admin import configs, topic_admin
 from mirror.clusters.transactions import Producer
 from mirror.clusters.wire import produce
 from mirror.clusters.wire.write import Write
+from mirror.config import own_topics
 from mirror.errors import MirrorError, NoLeaderError, UnreachableError
 from mirror.retry import patiently
 
@@ -28,7 +31,9 @@ if TYPE_CHECKING:
     from mirror.clusters.topics import Topic
     from mirror.clusters.wire.produce import EncodedBatch
     from mirror.config.own_topics import Kind
+    from mirror.errors import ClusterError
 
+_LOG = structlog.get_logger()
 _PROOF_TIMEOUT_MS = 5_000
 """How long a cut-off leader waits for its replicas before we ask another."""
 _LEADER_SECONDS = 5.0
@@ -171,17 +176,29 @@ def ensure_topic(
     """
     shown = cluster.topics([topic])[topic]
     if shown.error == codes.UNKNOWN_TOPIC_OR_PARTITION:
-        topic_admin.create_topic(
-            cluster,
-            topic,
+        new = topic_admin.NewTopic(
+            name=topic,
             partitions=1,
             replication_factor=replication_factor,
             configs=kind.created(replication_factor),
         )
+        for error in topic_admin.create_topics(cluster, [new]).refused.values():
+            _create_without_tuning(cluster, new, error)
         cluster.wait_for_topic(topic)
         patiently(partial(_led, cluster, topic), seconds=_LEADER_SECONDS)
     elif shown.error != codes.NONE:
         raise codes.error_for(shown.error, f"cluster {cluster.alias}: topic {topic}")
+
+
+def _create_without_tuning(
+    cluster: Cluster, new: topic_admin.NewTopic, refusal: ClusterError
+) -> None:
+    needed = new.configs.keys() - own_topics.TUNING
+    there, refused = configs.create_accepted(cluster, new, refusal, needed=needed)
+    if not there:
+        raise refused[0]
+    for error in refused:
+        _LOG.warning("topic created without a config", topic=new.name, error=str(error))
 
 
 def _idempotent(cluster: Cluster) -> Producer:

@@ -48,7 +48,7 @@ def build(document: Document) -> Built:
             recovery=pairs,
             service=service or ServiceConfig(),
         ),
-        problems=(*document.problems, *builder.problems),
+        problems=(*document.problems, *document.by_hand, *builder.problems),
     )
 
 

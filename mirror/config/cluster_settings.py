@@ -14,7 +14,15 @@ from pydantic import BeforeValidator, PrivateAttr, model_validator
 from mirror.config import credentials, values
 from mirror.config.mm2 import readers
 from mirror.config.registry_settings import RegistryConfig
-from mirror.config.section import Alias, File, Number, Secret, Section, Text
+from mirror.config.section import (
+    Alias,
+    File,
+    FileOrFolder,
+    Number,
+    Secret,
+    Section,
+    Text,
+)
 from mirror.config.traits import Effect, Where, keys, setting
 
 ANONYMOUS = "User:ANONYMOUS"
@@ -125,7 +133,7 @@ class ClusterConfig(Section):
         description="SASL extensions to send to the brokers with each token, such as "
         "{logicalCluster: lkc-1}. Empty: none.",
     )
-    sasl_oauthbearer_ca_file: File | None = setting(
+    sasl_oauthbearer_ca_file: FileOrFolder | None = setting(
         default=None,
         mm2=keys(
             "ssl.truststore.location",
@@ -180,11 +188,11 @@ class ClusterConfig(Section):
         description="For GSSAPI: the first part of the brokers' principals. Null: "
         "kafka.",
     )
-    ssl_ca_file: File | None = setting(
+    ssl_ca_file: FileOrFolder | None = setting(
         default=None,
         mm2=keys("ssl.truststore.location", where=Where.CREDENTIAL),
-        description="Certificates to trust: a PEM file, or a PKCS12 or JKS trust "
-        "store. Null: ssl_ca_certificates, or else the system's.",
+        description="Certificates to trust: a PEM file, a folder of them, or a "
+        "PKCS12 or JKS trust store. Null: ssl_ca_certificates, or else the system's.",
     )
     ssl_ca_password: Secret | None = setting(
         default=None,

@@ -29,6 +29,9 @@ class Document:
     """How a setting was written, where it was not written as `dotted` would."""
     warnings: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
+    by_hand: tuple[str, ...] = ()
+    """What has no counterpart that could be written down: problems to all that runs,
+    comments in a conversion."""
 
 
 def dotted(path: Path) -> str:

@@ -116,6 +116,7 @@ def lay_over(document: Document, environ: Mapping[str, str]) -> Document:
         spelled=spelled,
         warnings=tuple(warnings),
         problems=tuple(problems),
+        by_hand=document.by_hand,
     )
 
 

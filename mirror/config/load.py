@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from mirror.config import environment, rules, yaml_file
 from mirror.config.build import build
 from mirror.config.document import Document, Path, dotted
-from mirror.config.traits import is_file, settings
+from mirror.config.traits import is_file, may_be_folder, settings
 from mirror.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -79,16 +79,11 @@ def read(path: FilePath, environ: Mapping[str, str]) -> Document:
     Raises:
         ConfigError: it cannot be read, or is of no known format.
     """
-    if path.suffix not in {".yaml", ".yml", ".properties"}:
+    if path.suffix not in {".yaml", ".yml", ".json", ".properties"}:
         raise ConfigError(
             [f"{path}: the name must end in .yaml, or in .properties for MirrorMaker 2"]
         )
-    try:
-        raw = path.read_bytes()
-    except FileNotFoundError as error:
-        raise ConfigError([f"{path}: there is no such file"]) from error
-    except OSError as error:
-        raise ConfigError([f"{path}: cannot be read: {error.strerror}"]) from error
+    raw = _bytes_of(path)
     if path.suffix == ".properties":
         from mirror.config.mm2 import properties as mm2_properties  # noqa: PLC0415
 
@@ -108,7 +103,18 @@ def read(path: FilePath, environ: Mapping[str, str]) -> Document:
 
         if strimzi.is_manifest(text):
             return strimzi.read(text)
+    if path.suffix == ".json":
+        raise ConfigError([f"{path}: holds no {_MM2} manifest"])
     return yaml_file.read(path, text)
+
+
+def _bytes_of(path: FilePath) -> bytes:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError as error:
+        raise ConfigError([f"{path}: there is no such file"]) from error
+    except OSError as error:
+        raise ConfigError([f"{path}: cannot be read: {error.strerror}"]) from error
 
 
 def _decoded(raw: bytes, path: FilePath) -> str:
@@ -138,16 +144,16 @@ def _missing_files(config: MirrorConfig, document: Document) -> list[str]:
             for number, each in enumerate(config.service.peers)
         ),
     ]
-    named: list[tuple[Path, FilePath | None]] = [
-        ((*place, name), getattr(section, name))
+    named: list[tuple[Path, FilePath | None, bool]] = [
+        ((*place, name), getattr(section, name), may_be_folder(info))
         for place, section in sections
         for name, info in settings(type(section)).items()
         if is_file(info)
     ]
     return [
         f'{document.spelled.get(place, dotted(place))}: there is no file "{file}"'
-        for place, file in named
-        if file is not None and not file.is_file()
+        for place, file, or_folder in named
+        if file is not None and not (file.is_file() or (or_folder and file.is_dir()))
     ]
 
 

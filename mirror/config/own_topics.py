@@ -37,6 +37,10 @@ _READ_AS_A_WHOLE = {
     "delete.retention.ms": "600000",
     LARGEST: str(4 << 20),
 }
+TUNING = frozenset(
+    {"segment.bytes", "min.cleanable.dirty.ratio", "delete.retention.ms", LARGEST}
+)
+"""What a topic can do without, where a service refuses it."""
 _KEPT_FOR_EVER = {POLICY: "delete", RETENTION: FOR_EVER}
 
 
@@ -230,7 +234,7 @@ def of_flow(config: MirrorConfig, flow: FlowConfig) -> tuple[OwnTopic, ...]:
 
 
 def checkpoints(flow: FlowConfig) -> OwnTopic:
-    name = CHECKPOINTS.named(flow.source, flow.separator)
+    name = CHECKPOINTS.named(flow.source, flow.mm2_separator)
     replicas = _chosen(flow.checkpoints_replication_factor, flow)
     return CHECKPOINTS.on(flow.target, name, replicas)
 
@@ -251,7 +255,7 @@ def offset_syncs(flow: FlowConfig) -> OwnTopic:
     """On the side that the flow's settings choose."""
     ends = (flow.source, flow.target)
     here, there = ends if flow.offset_syncs_location == "source" else ends[::-1]
-    name = OFFSET_SYNCS.named(there, flow.separator)
+    name = OFFSET_SYNCS.named(there, flow.mm2_separator)
     replicas = _chosen(flow.offset_syncs_replication_factor, flow)
     return OFFSET_SYNCS.on(here, name, replicas)
 

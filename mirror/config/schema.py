@@ -109,6 +109,13 @@ class FlowConfig(
         mm2=keys("replication.policy.separator"),
         description="Stands between alias and topic in the copy's name. Not empty.",
     )
+    internal_topic_separator: bool = setting(
+        default=True,
+        on_change=Effect.RESTART,
+        mm2=keys("replication.policy.internal.topic.separator.enabled"),
+        description="Whether the topics that tools of MirrorMaker 2 read (checkpoints, "
+        "offset syncs) have `separator` in their names, too. Off: they have dots.",
+    )
     provenance: bool = setting(
         default=True,
         description="Whether to add a header to each record that says where it was "
@@ -275,6 +282,11 @@ class FlowConfig(
             self.policy, source_alias=self.source, separator=self.separator,
             rules=self.rename,
         )  # fmt: skip
+
+    @property
+    def mm2_separator(self) -> str:
+        """Stands in the names of checkpoints and offset syncs."""
+        return self.separator if self.internal_topic_separator else "."
 
     @property
     def topic_filter(self) -> TopicFilter:

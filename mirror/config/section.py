@@ -12,12 +12,13 @@ from typing import Annotated, ClassVar
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr
 
 from mirror.config import values
-from mirror.config.traits import EXISTS, Effect, traits
+from mirror.config.traits import EXISTS, FOLDERS, Effect, traits
 
 Alias = Annotated[str, BeforeValidator(values.alias)]
 Text = Annotated[str, Field(min_length=1)]
 Secret = Annotated[SecretStr, BeforeValidator(values.secret)]
 File = Annotated[Path, EXISTS]
+FileOrFolder = Annotated[Path, EXISTS, FOLDERS]
 Whole = Annotated[int, BeforeValidator(values.number)]
 Number = Annotated[float, BeforeValidator(values.number)]
 Patterns = Annotated[tuple[str, ...], BeforeValidator(values.patterns)]

@@ -133,6 +133,8 @@ HIDDEN = "***"
 """What people see instead of a secret."""
 EXISTS = object()
 """Marks the type of paths that must lead to a file."""
+FOLDERS = object()
+"""Marks those of them that may lead to a folder instead."""
 
 
 def settings(model: type[BaseModel]) -> dict[str, FieldInfo]:
@@ -165,6 +167,10 @@ def is_mapping(info: FieldInfo) -> bool:
 def is_file(info: FieldInfo) -> bool:
     """Whether it names a file that must exist."""
     return any(part is EXISTS for part in _parts(info.annotation))
+
+
+def may_be_folder(info: FieldInfo) -> bool:
+    return any(part is FOLDERS for part in _parts(info.annotation))
 
 
 def section_of(info: FieldInfo) -> type[BaseModel] | None:

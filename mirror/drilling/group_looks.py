@@ -65,7 +65,7 @@ def judge(seen: Seen, *, records: int, wait: bool) -> Judged:
         places=seen.places,
         committed=committed,
         written=checkpoints.times(
-            stage.target, checkpoints_topic(flow.source, flow.separator)
+            stage.target, checkpoints_topic(flow.source, flow.mm2_separator)
         ),
         wrong=compared.wrong,
         unread=compared.unread,
@@ -144,7 +144,9 @@ def _wait_for_checkpoints(seen: Seen, committed: _Committed) -> None:
         flow.emit_checkpoints_seconds + 1, _MOST_CHECKPOINT_SECONDS
     )
     while True:
-        known = checkpoints.read(target, checkpoints_topic(flow.source, flow.separator))
+        known = checkpoints.read(
+            target, checkpoints_topic(flow.source, flow.mm2_separator)
+        )
         there = {(group, *key) for group, places in known.items() for key in places}
         if not (wanted - there) or time.monotonic() > until:
             return

@@ -11,6 +11,8 @@ from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import structlog
+
 from mirror.metadata import absent
 from mirror.status.events import Event, EventKind
 
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from mirror.offsets.progress import Position
     from mirror.status.store import StatusStore
 
+_LOG = structlog.get_logger()
 _NO_IDS = {"", "0" * 32}
 """Old brokers have no topic ids, and old progress records may have none either."""
 
@@ -36,6 +39,7 @@ class TopicChanges:
         self._store = store
         self._known: dict[str, MirroredTopic] = {}
         self._remade: list[str] = []
+        self._unmatched: tuple[str, ...] = ()
 
     def adopt(self, flow: FlowConfig) -> None:
         """Use new settings from the next look on."""
@@ -64,6 +68,10 @@ class TopicChanges:
         missing = absent.look(
             source, target, self._flow, self._known.values(), found.topics
         )
+        for text in found.unmatched:
+            if text not in self._unmatched:
+                _LOG.warning(text, flow=self._flow.name)
+        self._unmatched = found.unmatched
         self._tell_remade(found)
         for topic in found.topics:
             self._tell_recreated(self._known.get(topic.topic, topic), topic)

@@ -101,12 +101,12 @@ class GroupJobs:
         on_source = flow.offset_syncs_location == "source"
         self._checkpoints = Checkpoints(
             flow.source,
-            separator=flow.separator,
+            separator=flow.mm2_separator,
             replication_factor=own_topics.checkpoints(flow).replicas,
         )
         self._offset_syncs = OffsetSyncs(
             flow.target if on_source else flow.source,
-            separator=flow.separator,
+            separator=flow.mm2_separator,
             replication_factor=own_topics.offset_syncs(flow).replicas,
         )
         self._heartbeats = Heartbeats(

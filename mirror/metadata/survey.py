@@ -56,6 +56,8 @@ class SurveyedFlow:
     """Topics that match and cannot be mirrored, each with its reason."""
     came_from_target: tuple[str, ...] = ()
     """Topics that match, but whose names say that they came from the target."""
+    unmatched: tuple[str, ...] = ()
+    """Entries of `topics` that match nothing, in words."""
 
 
 def _setting(config: ClusterConfig) -> str:
@@ -110,6 +112,7 @@ def compare(source: Cluster, target: Cluster, flow: FlowConfig) -> SurveyedFlow:
         ),
         problems=(*selected.problems, *problems),
         came_from_target=selected.came_from_target,
+        unmatched=selected.unmatched,
     )
 
 

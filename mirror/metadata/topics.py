@@ -8,7 +8,7 @@ sync.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from mirror.clusters import codes
@@ -18,7 +18,7 @@ from mirror.errors import AuthorizationError, BrokerError
 from mirror.metadata import config_rules
 from mirror.metadata.sides import Live
 from mirror.policy.names import SCHEMAS
-from mirror.policy.selection import select_topics
+from mirror.policy.selection import select_topics, unmatched
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,11 +27,9 @@ if TYPE_CHECKING:
     from mirror.clusters.cluster import Cluster
     from mirror.clusters.topics import Topic
     from mirror.config.schema import FlowConfig
-    from mirror.errors import ClusterError
     from mirror.metadata.sides import Side
     from mirror.policy.selection import TopicMapping
 
-_INVALID_CONFIG = codes.name_of(codes.INVALID_CONFIG)
 SCHEMAS_LEFT_OUT = (
     f"source topic {SCHEMAS} is left out: a schema registry keeps everything there, "
     "and with a copy two registries could write to one log; set schemas: copy, list "
@@ -71,6 +69,8 @@ class TopicsResult:
     """Topics that match and cannot be mirrored, each with its reason."""
     came_from_target: tuple[str, ...] = ()
     """Topics that match, but whose names say that they came from the target."""
+    unmatched: tuple[str, ...] = ()
+    """Entries of `topics` that match nothing, in words."""
 
     @property
     def partitions(self) -> int:
@@ -92,6 +92,7 @@ class TopicsPlan:
     """Copies with too few partitions, and how many they should have."""
     problems: tuple[str, ...]
     came_from_target: tuple[str, ...]
+    unmatched: tuple[str, ...]
 
 
 def select(source: Topics, flow: FlowConfig) -> TopicsResult:
@@ -125,6 +126,11 @@ def select(source: Topics, flow: FlowConfig) -> TopicsResult:
             *([SCHEMAS_LEFT_OUT] if held and SCHEMAS in seen else []),
         ),
         came_from_target=selection.cycles,
+        unmatched=tuple(
+            f'topics: "{pattern}" matches no topic of {flow.source}'
+            + (f'; did you mean "{meant}"?' if meant else "")
+            for pattern, meant in unmatched(flow.topics, seen).items()
+        ),
     )
 
 
@@ -164,6 +170,7 @@ def plan(source: Side, target: Side, flow: FlowConfig) -> TopicsPlan:
             *problems,
         ),
         came_from_target=found.came_from_target,
+        unmatched=found.unmatched,
     )
 
 
@@ -188,6 +195,7 @@ def sync(source: Cluster, target: Cluster, flow: FlowConfig) -> TopicsResult:
         created=tuple(created),
         grown=tuple(grown),
         problems=(*planned.problems, *refused),
+        unmatched=planned.unmatched,
     )
 
 
@@ -237,28 +245,16 @@ def create(
     made = topic_admin.create_topics(target, list(wanted.values()))
     created = list(made.created)
     for name, error in made.refused.items():
-        new = wanted[name]
-        if not new.configs or not _is_about_configs(error):
-            problems.append(str(error))
-            continue
         # A copy without one config is better than no copy, but must be reported.
-        again = topic_admin.create_topics(target, [replace(new, configs={})])
-        created += again.created
-        problems += map(str, again.refused.values())
-        if again.created:
-            for key, value in new.configs.items():
-                refused = configs.alter(target, {name: {key: value}})
-                problems += map(str, refused.values())
+        there, refused = configs.create_accepted(target, wanted[name], error)
+        created += [name] if there else []
+        problems += map(str, refused)
     return created, problems
 
 
 def _insync(flow: FlowConfig) -> dict[str, str]:
     least = flow.min_insync_replicas
     return {} if least is None else {"min.insync.replicas": str(least)}
-
-
-def _is_about_configs(error: ClusterError) -> bool:
-    return isinstance(error, BrokerError) and error.name.startswith(_INVALID_CONFIG)
 
 
 def _mirrored(mapping: TopicMapping, topic: Topic) -> MirroredTopic:

@@ -199,7 +199,7 @@ def _from_checkpoints(
     flow: FlowConfig, target: Cluster, offset_map: OffsetMap, writers: CopyWriters
 ) -> dict[str, tuple[GroupPosition, ...]]:
     sources = offset_map.origins()
-    topic = checkpoints_topic(flow.source, flow.separator)
+    topic = checkpoints_topic(flow.source, flow.mm2_separator)
     known = checkpoints.read(target, topic)
     both_ways = {
         name: copy

@@ -133,7 +133,7 @@ class MergedGroups:
         if not flow.emit_checkpoints:
             return f"flow {flow.name} also writes it, and emits no checkpoints"
         names = [
-            checkpoints_topic(flow.source, flow.separator),
+            checkpoints_topic(flow.source, flow.mm2_separator),
             runs.topic_name(flow.source, flow.separator),
         ]
         there = self._target.topics(names)

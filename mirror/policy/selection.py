@@ -7,6 +7,7 @@ copy). `select_topics` puts filter and policy together. No cluster is asked.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+import difflib
 import re
 from typing import TYPE_CHECKING
 
@@ -19,9 +20,12 @@ from mirror.policy.names import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
 
     from mirror.policy.naming import ReplicationPolicy
+
+
+_FEW_LETTERS = 6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,6 +164,21 @@ def select_topics(
         rejected=tuple(rejected),
         cycles=tuple(sorted(cycles)),
     )
+
+
+def unmatched(patterns: Iterable[str], names: Collection[str]) -> dict[str, str]:
+    """The patterns that match no name, each with the name that was probably meant, or
+    nothing.
+    """
+    found = {}
+    for pattern in patterns:
+        compiled = re.compile(pattern)
+        if not any(compiled.fullmatch(name) for name in names):
+            literal = re.sub(r"[.\\^$]*[*+?]?", "", pattern)
+            alike = [n for n in names if abs(len(n) - len(pattern)) <= _FEW_LETTERS]
+            close = difflib.get_close_matches(literal, alike, n=1, cutoff=0.7)
+            found[pattern] = close[0] if close else ""
+    return found
 
 
 def _any_matches(patterns: Iterable[re.Pattern[str]], name: str) -> bool:

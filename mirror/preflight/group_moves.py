@@ -65,7 +65,9 @@ def group_moves(
         copied,
         joint,
     )
-    before = checkpoints.read(target, checkpoints_topic(flow.source, flow.separator))
+    before = checkpoints.read(
+        target, checkpoints_topic(flow.source, flow.mm2_separator)
+    )
     _, known = checkpoints.decide(before, standing)
     settable = MergedGroups(target, cautious=False).settable(
         known, standing, copied, joint

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mirror.clusters import codes
+from mirror.clusters.admin import topic_admin
 from mirror.metadata.survey import TO_BE_CREATED
 from mirror.offsets import mm2_records, progress
 from mirror.preflight.finding import fail, ok, some, warn
@@ -24,7 +25,7 @@ _STAMP_BYTES = 100
 
 
 def foreign(ground: Ground) -> list[Finding]:
-    """Whether MirrorMaker 2 has made copies, and this flow has not adopted them."""
+    """Whether somebody else has made copies, and this flow has not adopted them."""
     theirs = mm2_records.offsets_topic(ground.flow.source)
     begins = progress.topic_name(ground.flow.source) in {e.topic for e in ground.made}
     copies = [
@@ -32,14 +33,37 @@ def foreign(ground: Ground) -> list[Finding]:
         for topic in ground.surveyed.topics
         if topic.copy != TO_BE_CREATED
     ]
-    if not (begins and copies and theirs in ground.target_side.topics()):
+    if not (begins and copies):
         return []
+    if theirs not in ground.target_side.topics():
+        return _filled(ground, copies)
     return [
         warn(
             ground.where, "MirrorMaker 2",
             f"it has copied into {some(copies)}, and a run would begin at "
             f"`start: {ground.flow.start}`",
             "stop it, and run mirror adopt before mirror run: the flow continues there",
+        )
+    ]  # fmt: skip
+
+
+def _filled(ground: Ground, copies: list[str]) -> list[Finding]:
+    """Copies with records, although the flow has copied nothing yet: those of a
+    MirrorMaker 2 in Connect or of Strimzi's, of another tool, or of producers.
+    """
+    shown = ground.target.topics(copies)
+    places = [(name, n) for name in copies for n in shown[name].leaders]
+    empty = topic_admin.empty(ground.target, places)
+    filled = sorted({name for name, _ in set(places) - empty.keys()})
+    if not filled:
+        return []
+    return [
+        warn(
+            ground.where, "copies",
+            f"{some(filled)} has records, and this flow has copied nothing yet: a run "
+            f"would append to them from `start: {ground.flow.start}` on",
+            "if MirrorMaker 2 copied them, stop it, and run mirror adopt before mirror "
+            "run (with --offsets-topic where Connect or Strimzi runs it)",
         )
     ]  # fmt: skip
 

@@ -9,14 +9,16 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from mirror.clusters.admin import racks, topic_admin
+from mirror.clusters.admin import configs, racks, topic_admin
+from mirror.config.own_topics import TUNING
 from mirror.errors import ClusterError
 from mirror.metadata.topics import SCHEMAS_LEFT_OUT
 from mirror.preflight import of_copies, of_own_topics, of_readers
 from mirror.preflight.finding import fail, ok, some, warn
+from mirror.preflight.plan import COPY
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Sequence
 
     from mirror.config.schema import FlowConfig
     from mirror.preflight.finding import Finding
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 
 _AHEAD_MS = 5000
 """More than synchronized clocks differ by."""
+_NO_CLOCK_MS = 86_400_000
+"""More than a clock is wrong by."""
 _CLOCKS = 100
 """Partitions whose newest record is checked."""
 
@@ -65,6 +69,10 @@ def _topics(ground: Ground) -> list[Finding]:
                 "that we may not DESCRIBE are invisible",
             )
         )  # fmt: skip
+    found += [
+        warn(where, "topics", text, "correct it, or create the topic")
+        for text in (surveyed.unmatched if count else ())
+    ]
     kinds: dict[str, int] = {}
     for topic in surveyed.topics:
         kinds[topic.copy] = kinds.get(topic.copy, 0) + 1
@@ -134,6 +142,7 @@ def rack(flow: FlowConfig, where: str, racks: Collection[str]) -> Finding:
 def _refused(ground: Ground) -> list[Finding]:
     """What the brokers say to the topics that would be created or grown."""
     reasons: dict[tuple[str, str], list[str]] = {}
+    without: dict[tuple[str, str], list[str]] = {}
     clusters = {ground.flow.source: ground.source, ground.flow.target: ground.target}
     for alias, cluster in clusters.items():
         made = [each for each in ground.made if each.cluster == alias]
@@ -141,9 +150,17 @@ def _refused(ground: Ground) -> list[Finding]:
         answer = (
             topic_admin.create_topics(cluster, new, validate_only=True) if new else None
         )
+        wanted = {each.name: each for each in new}
+        copies = {each.topic for each in made if each.purpose == COPY}
         for name, error in (answer.refused if answer else {}).items():
-            text = str(error).replace(name, "<topic>")
-            reasons.setdefault((alias, text), []).append(name)
+            needed = () if name in copies else wanted[name].configs.keys() - TUNING
+            there, refused = configs.create_accepted(
+                cluster, wanted[name], error, needed=needed, validate_only=True
+            )
+            for each in refused:
+                text = str(each).replace(name, "<topic>")
+                kind = without if there else reasons
+                kind.setdefault((alias, text), []).append(name)
     for grown in ground.plan.grow:
         if grown.flow != ground.flow.name:
             continue
@@ -155,14 +172,24 @@ def _refused(ground: Ground) -> list[Finding]:
             text = str(error).replace(grown.topic, "<topic>")
             reasons.setdefault((grown.cluster, text), []).append(grown.topic)
     return [
-        fail(
-            ground.where, "creation",
-            f"{text.replace('<topic>', names[0])}"
-            + (f"; the same for {some(names[1:])}" if names[1:] else ""),
-            _way_out(text, ground),
-        )
-        for (_, text), names in reasons.items()
+        *(
+            fail(ground.where, "creation", _of_topics(text, names),
+                 _way_out(text, ground))
+            for (_, text), names in reasons.items()
+        ),
+        *(
+            warn(ground.where, "creation",
+                 f"created without a config: {_of_topics(text, names)}",
+                 "leave it out with config_properties_exclude, or ask the cluster's "
+                 "operator to allow it")
+            for (_, text), names in without.items()
+        ),
     ]  # fmt: skip
+
+
+def _of_topics(text: str, names: Sequence[str]) -> str:
+    more = f"; the same for {some(names[1:])}" if names[1:] else ""
+    return f"{text.replace('<topic>', names[0])}{more}"
 
 
 def _request_for(topic: TopicToCreate) -> topic_admin.NewTopic:
@@ -177,7 +204,9 @@ def _request_for(topic: TopicToCreate) -> topic_admin.NewTopic:
 
 def _way_out(text: str, ground: Ground) -> str:
     brokers = ground.target.brokers
-    if "REPLICATION_FACTOR" in text or "eplication" in text:
+    if "eplication" in text and "REPLICATION_FACTOR" not in text:
+        return "set replication_factor (and those of internal topics) as it asks"
+    if "REPLICATION_FACTOR" in text:
         return (
             f"{ground.flow.target} has {brokers} brokers: set replication_factor (and "
             "those of internal topics) to at most that, or add brokers"
@@ -190,7 +219,7 @@ def _way_out(text: str, ground: Ground) -> str:
             "it"
         )
     if "POLICY" in text:
-        return "the cluster's create.topic.policy forbids it: ask its operator"
+        return "the cluster has a rule against it: do what it says, or ask its operator"
     if "CONFIG" in text:
         return "leave the config out with config_properties_exclude"
     return "fix what the brokers report"
@@ -214,6 +243,14 @@ def _clock(ground: Ground) -> Finding:
         return ok(ground.where, "clock", "not checked: no record to compare it with")
     (topic, number), last = max(newest.items(), key=lambda each: each[1])
     ahead = last - int(time.time() * 1000)
+    if ahead > _NO_CLOCK_MS:
+        return warn(
+            ground.where, "clock",
+            f"a record of {topic}-{number} has a timestamp {ahead / 86_400_000:,.0f} "
+            "days in the future: its producer does not write milliseconds",
+            "brokers refuse it with INVALID_TIMESTAMP unless "
+            "message.timestamp.after.max.ms of the topic and of its copy allows it",
+        )  # fmt: skip
     if ahead > _AHEAD_MS:
         return warn(
             ground.where, "clock",

@@ -36,6 +36,10 @@ if TYPE_CHECKING:
     from mirror.config.schema import FlowConfig, MirrorConfig
 
 
+COPY = "copy"
+"""The purpose of a copy; of other topics, it says what they are for."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class TopicToCreate:
     """A topic that is missing."""
@@ -45,7 +49,7 @@ class TopicToCreate:
     flow: str
     """The first flow that would create it."""
     purpose: str
-    """`copy`, or what an internal topic is for."""
+    """`COPY`, or what an internal topic is for."""
     partitions: int
     replication_factor: int
     """-1: the brokers' default."""
@@ -254,10 +258,10 @@ class Planner:
         models = source.configs(planned.like.values())
         for name, new in planned.create.items():
             target.create(new, models[planned.like[name]].configs)
-            self._by[flow.target, name] = (flow.name, "copy")
+            self._by[flow.target, name] = (flow.name, COPY)
         for name, count in planned.grow.items():
             target.grow(name, count)
-            self._by.setdefault((flow.target, name), (flow.name, "copy"))
+            self._by.setdefault((flow.target, name), (flow.name, COPY))
         problems = planned.problems
         changes: configs.Changes = {}
         if flow.sync_topic_configs:

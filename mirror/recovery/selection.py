@@ -342,6 +342,6 @@ def _groups(flow: FlowConfig, there: Mapping[str, Cluster]) -> set[str]:
     if (source := there.get(flow.source)) is not None:
         found.update(groups.list_groups(source))
     if (target := there.get(flow.target)) is not None:
-        topic = checkpoints_topic(flow.source, flow.separator)
+        topic = checkpoints_topic(flow.source, flow.mm2_separator)
         found.update(checkpoints.read(target, topic))
     return found

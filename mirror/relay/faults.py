@@ -108,17 +108,32 @@ def obstacle(
     """Why this partition cannot be read or written now; empty if it can."""
     topic, partition = assignment.topic, assignment.partition
     if source.error:
-        return f"source topic {topic}: {codes.name_of(source.error)}"
+        return f"source topic {topic}: {_named(source.error, 'READ', topic)}"
     if partition not in source.leaders or source.leaders[partition].node < 0:
         return f"source partition {topic}-{partition} has no leader"
     if position is None:
         return f"no start offset for {topic}-{partition}"
     if target.error:
-        return f"target topic {target.name}: {codes.name_of(target.error)}"
+        why = _named(target.error, "WRITE", target.name)
+        return f"target topic {target.name}: {why}"
     if partition not in target.leaders:
         return f"target topic {target.name} has only {target.partitions} partitions"
     if target.leaders[partition].node < 0:
         return f"target partition {target.name}-{partition} has no leader"
+    return ""
+
+
+def _named(code: int, right: str, topic: str) -> str:
+    name = codes.name_of(code)
+    return f"{name}{_remedy(name, right, topic)}"
+
+
+def _remedy(error: str, right: str, topic: str) -> str:
+    """What ends this error, as the end of a sentence; empty if its name says it."""
+    if error == "INVALID_TIMESTAMP":
+        return f"; set message.timestamp.after.max.ms (or before.max.ms) of {topic}"
+    if error == "TOPIC_AUTHORIZATION_FAILED":
+        return f"; grant mirror {right} on it, see mirror config acls -o commands"
     return ""
 
 
@@ -135,8 +150,9 @@ def blamed(
     """
     if isinstance(error, PartitionError):
         return {
-            key: (f"target {each.topic}-{each.partition}: {each.reason}", each.error)
+            key: (f"target {each.topic}-{each.partition}: {why}", each.error)
             for each in error.each
+            for why in [f"{each.reason}{_remedy(each.error, 'WRITE', each.topic)}"]
             for key in writers_to(each.topic, each.partition)
         }
     if isinstance(error, LeaderError) and (

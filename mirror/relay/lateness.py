@@ -85,4 +85,5 @@ class Lateness:
         ages = [now.of_day - at for at in (self._waiting, self._newest) if at >= 0]
         if self._complete >= 0:
             ages.append(now.running - self._complete)
-        return max(min(ages), 0.0) if ages else None
+        # A record from the future may be waiting for any time.
+        return min((age for age in ages if age >= 0), default=None)

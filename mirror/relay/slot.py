@@ -350,7 +350,11 @@ class Slot:
             if key not in aside and not assignment.paused_since
         }
         known = found.progress.positions
-        self._positions = {key: known[key] for key in self._wanted if key in known}
+        # Where one began that was set aside before its first commit, only we know.
+        self._positions = {
+            key: position for key, position in self._positions.items() if key in aside
+        }
+        self._positions |= {key: known[key] for key in self._wanted if key in known}
         self._positions |= first_positions(
             self._source,
             wanted,

@@ -49,7 +49,7 @@ def standing(stage: Stage, found: GroupPlaces) -> list[list[Any]]:
     flow = stage.flow
     seen = float(stage.notes["assess"].get("as_of", 0.0))
     written = checkpoints.times(
-        stage.target, checkpoints_topic(flow.source, flow.separator)
+        stage.target, checkpoints_topic(flow.source, flow.mm2_separator)
     )
     ends = topic_admin.list_offsets(
         stage.target,

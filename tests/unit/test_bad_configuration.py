@@ -567,11 +567,10 @@ YAML = [
 ]
 # What is wrong; lines after those of MM2; what is said.
 PROPERTIES = [
-    ("an unknown alias", "A->C.enabled = true", ['A->C: there is no cluster "C"']),
     (
-        "a flow onto itself",
-        "A->A.enabled = true",
-        ["A->A: source and target are the same cluster"],
+        "a misspelled alias",
+        "A->BB.enabled = true",
+        ['A->BB: there is no cluster "BB"; did you mean "B"?'],
     ),
     (
         "a broken pattern",
@@ -627,8 +626,7 @@ PROPERTIES = [
         "a login that cannot be read",
         "A.security.protocol = SASL_PLAINTEXT\nA.sasl.mechanism = PLAIN\nA.sasl.jaas.config = org.x.OtherModule required;",
         [
-            'A.sasl.jaas.config: the login module "OtherModule" is not supported yet; use PlainLoginModule, ScramLoginModule, Krb5LoginModule or OAuthBearerLoginModule',
-            "A.security.protocol: SASL_PLAINTEXT also needs sasl_username and sasl_password_file (or sasl_password); add it",
+            'A.sasl.jaas.config: the login module "OtherModule" is a Java class, which cannot run here; use PlainLoginModule, ScramLoginModule, Krb5LoginModule or OAuthBearerLoginModule',
         ],
     ),
     (

@@ -235,8 +235,8 @@ def test_a_custom_login_of_a_manifest_converts(tmp_path: Path) -> None:
     ("change", "problem"),
     [
         (("type: tls", "type: kerb"), "authentication of type kerb is not supported"),
-        (("  target:", "  goal:"), 'there is no cluster "None"'),
-        (("spec:", "specs:"), "the manifest must hold one KafkaMirrorMaker2 with"),
+        (("  target:", "  goal:"), "spec.mirrors[0]: has no target"),
+        (("spec:", "specs:"), "the manifest must hold a KafkaMirrorMaker2 with"),
     ],
 )
 def test_a_manifest_that_cannot_be_is_refused(

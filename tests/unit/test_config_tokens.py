@@ -210,7 +210,7 @@ def test_what_strimzis_handler_is_told(tmp_path: Path) -> None:
                 "A.sasl.jaas.config = software.amazon.msk.auth.iam.IAMLoginModule "
                 "required;\n"
             ),
-            "sasl_token_provider: aws-msk-iam and",
+            "as in sasl_token_options: {region: eu-west-1}",
         ),
     ],
 )

@@ -1001,8 +1001,9 @@ def test_a_manifest_of_strimzi_converts_as_a_whole(helm: str, tmp_path: Path) ->
     asking = ["config", "convert", "--values", str(MANIFEST)]
     converted = CliRunner().invoke(app, asking)
     assert converted.exit_code == 0, converted.output
-    for part in ("version", "jvmOptions", "logging", "rack"):
+    for part in ("version", "jvmOptions", "logging"):
         assert f"#   spec.{part}: left out: " in converted.stdout
+    assert "#   spec.rack: a pod's zone is not known here; set the" in converted.stdout
     assert "about pods" not in converted.stdout
     values = tmp_path / "values.yaml"
     values.write_text(converted.stdout)

@@ -47,7 +47,8 @@ ROLES = {
 }
 ANSWERED = re.compile(
     r"(?s).+: (not needed, (ignored|applied).+|has no effect .+; write .+|"
-    r"not used by \w+, ignored|MirrorMaker 2 ignores .+; applied .+)"
+    r"not used by \w+, ignored|MirrorMaker 2 ignores .+; applied .+|"
+    r"the cluster .+ is called .+)"
 )
 REFUSED = re.compile(r"(?s).+: .+(; use |; write |; add |, or remove it|has no ).*")
 GUIDES = {

@@ -395,7 +395,7 @@ def test_quotes_of_guides_are_removed(tmp_path: Path) -> None:
     [
         ("A->B.tasks.max = 0", "A->B.tasks.max: 0 is too small; at least 1"),
         ("A->B.enabled = yess", 'A->B.enabled: "yess" is neither true nor false'),
-        ("A->C.enabled = true", 'A->C: there is no cluster "C"'),
+        ("A->AA.enabled = true", 'A->AA: there is no cluster "AA"; did you mean "A"?'),
         (
             "A.bootstrap.servers = a",
             (
@@ -497,10 +497,9 @@ def test_a_bad_value_is_named_as_the_file_names_it(
         (
             "com.example.OurLoginModule required password=s3cret;",
             (
-                'A.sasl.jaas.config: the login module "OurLoginModule" is not '
-                "supported yet; "
-                "use PlainLoginModule, ScramLoginModule, Krb5LoginModule or "
-                "OAuthBearerLoginModule"
+                'A.sasl.jaas.config: the login module "OurLoginModule" is a Java '
+                "class, which cannot run here; use PlainLoginModule, ScramLoginModule, "
+                "Krb5LoginModule or OAuthBearerLoginModule"
             ),
         ),
     ],

@@ -7,7 +7,7 @@ hold up the others. `metadata` decides which configs there should be.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
@@ -18,17 +18,22 @@ from kafka.protocol.admin import (
 )
 
 from mirror.clusters import codes
+from mirror.clusters.admin import topic_admin
 from mirror.errors import BrokerError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
+    from mirror.clusters.admin.topic_admin import Creation, NewTopic
     from mirror.clusters.cluster import Cluster
     from mirror.errors import ClusterError
 
 _TOPIC_RESOURCE = 2
 _TOPICS_PER_REQUEST = 200
 _SET, _DELETE = 0, 1
+_ABOUT_CONFIGS = tuple(
+    map(codes.name_of, (codes.INVALID_CONFIG, codes.POLICY_VIOLATION))
+)
 
 
 class Origin(IntEnum):
@@ -113,6 +118,43 @@ def alter(
     if incremental(cluster):
         return _alter_incrementally(cluster, changes, validate_only=validate_only)
     return _replace(cluster, changes, validate_only=validate_only)
+
+
+def create_accepted(
+    cluster: Cluster,
+    new: NewTopic,
+    refusal: ClusterError,
+    *,
+    needed: Collection[str] = (),
+    validate_only: bool = False,
+) -> tuple[bool, list[ClusterError]]:
+    """Create a topic that was refused, without the configs that the cluster refuses:
+    with the `needed` ones, to which each other one is added alone. Returns whether it
+    was created, and what was refused. With `validate_only`, only ask.
+
+    Raises:
+        ClusterError: the cluster does not answer.
+    """
+    others = {key: new.configs[key] for key in new.configs.keys() - set(needed)}
+    if not others or not (
+        isinstance(refusal, BrokerError) and refusal.name.startswith(_ABOUT_CONFIGS)
+    ):
+        return False, [refusal]
+    least = {key: new.configs[key] for key in new.configs.keys() & set(needed)}
+
+    def create(wanted: Mapping[str, str]) -> Creation:
+        return topic_admin.create_topics(
+            cluster, [replace(new, configs=wanted)], validate_only=validate_only
+        )
+
+    made = create(least)
+    refused = list(made.refused.values())
+    for key, value in sorted(others.items()) if made.created else ():
+        if validate_only:
+            refused += create({**least, key: value}).refused.values()
+        else:
+            refused += alter(cluster, {new.name: {key: value}}).values()
+    return bool(made.created), refused
 
 
 def incremental(cluster: Cluster) -> bool:

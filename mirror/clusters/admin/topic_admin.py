@@ -37,6 +37,10 @@ _WITH_NEWEST = 7
 TIMEOUT_MS = 30_000
 _TOPIC_RESOURCE = 2
 _TOPICS_PER_REQUEST = 50
+_PARTITIONS_PER_REQUEST = 2_000
+"""Kafka creates 10,000 at once, services fewer. A larger topic is asked for alone."""
+_TOO_MUCH = frozenset({codes.INVALID_REQUEST, codes.POLICY_VIOLATION})
+"""How brokers refuse what is too much for one request."""
 _TOO_LARGE = 1 << 30
 
 
@@ -93,21 +97,26 @@ def create_topic(
 def create_topics(
     cluster: Cluster, topics: Sequence[NewTopic], *, validate_only: bool = False
 ) -> Creation:
-    """Create topics, many per request: alone, each would wait for the one before.
-    With `validate_only`, only ask whether that would be possible.
+    """Create topics, many per request: alone, each would wait for the one before. What
+    is refused as a whole is asked for in halves. With `validate_only`, only ask whether
+    that would be possible.
 
     Raises:
         ClusterError: the cluster does not answer.
     """
     created: list[str] = []
     refused: dict[str, ClusterError] = {}
-    for at in range(0, len(topics), _TOPICS_PER_REQUEST):
+    waiting = _requests(topics)
+    while waiting:
+        some = waiting.pop()
         answer = on_controller(
-            cluster,
-            _create_request(
-                topics[at : at + _TOPICS_PER_REQUEST], validate_only=validate_only
-            ),
+            cluster, _create_request(some, validate_only=validate_only)
         )
+        said = {result.error_code for result in answer.topics}
+        if len(some) > 1 and len(said) == 1 and said <= _TOO_MUCH:
+            half = len(some) // 2
+            waiting += [some[half:], some[:half]]
+            continue
         for result in answer.topics:
             if result.error_code == codes.NONE:
                 created.append(result.name)
@@ -115,6 +124,23 @@ def create_topics(
                 what = f"cluster {cluster.alias}: creating topic {result.name}"
                 refused[result.name] = codes.error_of(result, what)
     return Creation(created=tuple(created), refused=refused)
+
+
+def _requests(topics: Sequence[NewTopic]) -> list[Sequence[NewTopic]]:
+    """The topics of each request, the first ones last."""
+    found: list[list[NewTopic]] = []
+    partitions = 0
+    for topic in topics:
+        partitions += max(topic.partitions, 1)
+        if (
+            not found
+            or len(found[-1]) == _TOPICS_PER_REQUEST
+            or partitions > _PARTITIONS_PER_REQUEST
+        ):
+            found.append([])
+            partitions = max(topic.partitions, 1)
+        found[-1].append(topic)
+    return [*reversed(found)]
 
 
 def _create_request(

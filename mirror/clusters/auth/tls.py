@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING
 from mirror.clusters.auth.store_kind import StoreError, is_store
 from mirror.errors import AuthenticationError
 
+_CERTIFICATE = b"-----BEGIN CERTIFICATE-----"
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -83,6 +85,15 @@ def _trusted(materials: Materials) -> str | None:
 
 
 def _authorities(file: Path, password: SecretStr | None) -> str:
+    if file.is_dir():
+        found = [
+            each.read_text("ascii", errors="ignore")
+            for each in sorted(file.iterdir())
+            if each.is_file() and _CERTIFICATE in each.read_bytes()
+        ]
+        if not found:
+            raise StoreError(f"the folder {file} has no file with a PEM certificate")
+        return "\n".join(found)
     raw = file.read_bytes()
     if is_store(raw):
         from mirror.clusters.auth.stores import certificates  # noqa: PLC0415  rarely needed

@@ -115,8 +115,6 @@ REASONS: dict[str, str] = {
     "checkpoints; emit.checkpoints.interval.seconds says how often",
     "refresh.topics.enabled": "new topics are always looked for; "
     "refresh.topics.interval.seconds says how often",
-    "replication.policy.internal.topic.separator.enabled": "names of internal topics "
-    "have dots",
     **dict.fromkeys(
         ("admin.timeout.ms", "metadata.request.timeout.ms"),
         "request.timeout.ms with a cluster's alias says how long an answer may take",
@@ -150,8 +148,6 @@ REASONS: dict[str, str] = {
     "worker.unsync.backoff.ms": _CONNECT,
     "plugin.path": "a function of your own is named by transform in a YAML file",
     "plugin.discovery": _CONNECT,
-    "source.cluster.alias": "the flow's name contains the alias",
-    "target.cluster.alias": "the flow's name contains the alias",
     "ssl.client.auth": _HTTP,
     "target.topic.creation.enable": "missing copies are always created",
     **{key: _CLIENT[key] for key in _CLIENT.keys() - _OF_CLUSTER},
@@ -173,7 +169,6 @@ _FAMILIES: tuple[tuple[str, str], ...] = (
     (r"(offset|config|status)\.storage\..*", _STORAGE),
     (r"topic\.creation\..*", "copies are created as their topics are"),
     (r"metrics\..*|metric\..*", _METRICS),
-    (r"task\..*|worker\..*", _CONNECT),
     (r"sasl\.kerberos\..*", _TICKETS),
     (r"sasl\.(client\.callback|login|server|oauthbearer).*", _LOGIN),
     (

@@ -60,7 +60,7 @@ _MOUNTED = re.compile(
 _OTHER = re.compile(rf"    \w+_file: {strimzi.SECRETS}/(?P<secret>[^/]+)/")
 _CLUSTER = re.compile(r"  (\S.*):")
 _EXTERNAL = "/opt/kafka/external-configuration"
-_NOT_IN_PODS = ("clusters", "mirrors", "target", "connectCluster")
+_NOT_IN_PODS = ("clusters", "mirrors", "target", "connectCluster", "rack")
 
 
 def values(text: str) -> str:
@@ -78,9 +78,14 @@ def values(text: str) -> str:
                 )
             ]
         )
+    spec, *others = strimzi.specs_of(text)
+    if others:
+        raise ConfigError(
+            ["--values: the file holds several manifests; convert them one by one"]
+        )
     found: dict[str, Any] = {}
     comments = ["Values for mirror's chart, converted from Strimzi's manifest."]
-    for path, value in _fields(strimzi.spec_of(text), ""):
+    for path, value in _fields(spec, ""):
         if target := _FIELDS.get(path):
             _put(found, target, value)
         elif path == "metricsConfig":

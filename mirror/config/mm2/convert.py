@@ -7,6 +7,7 @@ leaves at a default of MirrorMaker 2 which differs in mirror.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,11 +34,14 @@ def convert(document: Document) -> str:
     Raises:
         ConfigError: with everything that is wrong with it.
     """
-    built = build(document)
+    built = build(replace(document, by_hand=()))
     if built.problems:
         raise ConfigError(list(built.problems))
     config = built.config
     lines = ["# Converted from MirrorMaker 2's configuration."]
+    if document.by_hand:
+        lines += ["#", "# To be written by hand before it can run:"]
+        lines += [f"#   {each}" for each in document.by_hand]
     if document.warnings:
         lines += ["#", "# What is left out here, or has another meaning:"]
         lines += [f"#   {warning}" for warning in document.warnings]

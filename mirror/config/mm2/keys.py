@@ -77,6 +77,7 @@ _OF_CLUSTER = {*CLUSTER, *_CREDENTIALS, *FROM_SOURCE, *FROM_TARGET}
 _CLUSTER_PREFIX = re.compile(r"((source|target)\.)?cluster\.")
 
 # Right in another format or another place: no misspellings of served ones.
+_OF_NAMES = {"source.cluster.alias", "target.cluster.alias"}
 _LOOKALIKES = {"ssl.enabled.protocols", "replication.policy"}
 
 
@@ -84,7 +85,7 @@ def answer(key: str, rest: str) -> str:
     """The one warning about a key that has no effect here."""
     if place := _place(rest):
         return f"{key}: has no effect here, nor in MirrorMaker 2; write it {place}"
-    if rest in FLOW:
+    if rest in FLOW or rest in _OF_NAMES:
         return (
             f"{key}: has no effect with a cluster's alias, nor in MirrorMaker 2; "
             f"write {rest}, or A->B.{rest}"
@@ -95,8 +96,7 @@ def answer(key: str, rest: str) -> str:
     for name in (bare, f"consumer.{bare}", f"producer.{bare}"):
         if name in _OF_CLUSTER:
             return f"{key}: has no effect here; write it {_with_alias(name)}"
-    meant = "" if rest in _LOOKALIKES or "${" in key else _near_key(rest)
-    return f"{key}: unknown, ignored{meant}"
+    return f"{key}: unknown, ignored{_near_key(rest)}"
 
 
 def _place(rest: str) -> str:
@@ -124,9 +124,13 @@ def newest_name(key: str) -> str:
 
 def _near_key(rest: str) -> str:
     """A misspelling differs by a letter or two; other keys differ by a word."""
+    if (bare := rest.strip("\"'")) != rest:
+        return f"; without quotes it is {bare}"
+    if rest in _LOOKALIKES or "${" in rest:
+        return ""
     same_shape = [
         known
-        for known in _SERVED
+        for known in (*_SERVED, *mm2_answers.REASONS)
         if known.count(".") == rest.count(".") and abs(len(known) - len(rest)) < 3
     ]
     return near(rest, same_shape, cutoff=0.85)

@@ -19,6 +19,8 @@ from mirror.config.mm2 import answers as mm2_answers
 from mirror.config.mm2 import guides as mm2_guides
 from mirror.config.mm2 import keys as mm2_keys
 from mirror.config.mm2 import logins as mm2_logins
+from mirror.config.mm2 import naming as mm2_naming
+from mirror.config.mm2 import readers
 from mirror.config.mm2 import security as mm2_security
 from mirror.config.mm2 import text as mm2_text
 from mirror.config.traits import Where
@@ -27,6 +29,7 @@ from mirror.config.values import near
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Mapping
 
+_CONTROL = re.compile(r"[\x00-\x1f]")
 _FLOW_KEY = re.compile(r"(?P<source>[^>]+?)->(?P<target>[^>.]+)\.(?P<rest>.+)")
 
 
@@ -38,6 +41,7 @@ class _Draft:
     spelled: dict[Path, str] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
+    by_hand: list[str] = field(default_factory=list)
 
 
 def read(text: str, environ: Mapping[str, str]) -> Document:
@@ -55,14 +59,21 @@ def understand(lines: mm2_text.Lines, *, own_process: bool = False) -> Document:
     draft.spelled["flows",] = "A->B.enabled"
     draft.warnings += lines.warnings
     draft.problems += lines.problems
+    draft.by_hand += lines.by_hand
     settings, aliases, warnings = mm2_guides.merge_into_undeclared(
         lines.settings, _aliases(lines.settings, draft)
     )
     draft.warnings += warnings
+    named = mm2_naming.settle(settings, aliases)
+    settings, aliases = named.settings, named.aliases
+    draft.warnings += named.warnings
+    draft.problems += named.problems
     for alias in aliases:
         _expect_cluster(alias, draft)
 
-    by_owner, warnings = mm2_guides.prefer_newer(_by_owner(settings, aliases))
+    by_owner, warnings = mm2_guides.prefer_newer(
+        _of_known_flows(_by_owner(settings, aliases), aliases, draft)
+    )
     draft.warnings += warnings
     for owner, rest, key in by_owner:
         value = settings[key]
@@ -84,6 +95,7 @@ def understand(lines: mm2_text.Lines, *, own_process: bool = False) -> Document:
         spelled=draft.spelled,
         warnings=tuple(draft.warnings),
         problems=tuple(draft.problems),
+        by_hand=tuple(draft.by_hand),
     )
 
 
@@ -138,6 +150,8 @@ def _by_owner(
         owner = next((name for name in pairs if key.startswith(f"{name}.")), None)
         if key.startswith("target.topic.creation."):
             owner = ""  # also where a cluster is called target
+        if key[0] in "\"'":
+            owner = ""  # no name of a cluster has a quote
         if owner is None and (match := _FLOW_KEY.fullmatch(key)):
             owner = f"{match['source']}->{match['target']}"
         if owner is None:
@@ -146,6 +160,32 @@ def _by_owner(
             )
         found.append((owner, key[len(owner) + 1 :] if owner else key, key))
     return found
+
+
+def _of_known_flows(
+    by_owner: list[tuple[str, str, str]], aliases: list[str], draft: _Draft
+) -> list[tuple[str, str, str]]:
+    """Without keys of flows that MirrorMaker 2 does not know either: their clusters are
+    not listed, or are one and the same. A name that is nearly listed stays, and is
+    refused; so are all, if there is no other flow.
+    """
+    left_out = {}
+    flows = dict.fromkeys(owner for owner, _, _ in by_owner if "->" in owner)
+    for flow in flows:
+        source, _, target = flow.partition("->")
+        unknown = [each for each in (source, target) if each not in aliases]
+        if source == target:
+            left_out[flow] = "one cluster is both of its ends"
+        elif unknown and not any(near(each, aliases) for each in unknown):
+            left_out[flow] = f'"{unknown[0]}" is not among the clusters'
+    if left_out.keys() == flows.keys():
+        draft.problems += [f"{flow}: {why}" for flow, why in left_out.items()]
+    else:
+        draft.warnings += [
+            f"{flow}: {why}, ignored, as MirrorMaker 2 does"
+            for flow, why in left_out.items()
+        ]
+    return [each for each in by_owner if each[0] not in left_out]
 
 
 def _top_level(key: str, value: str, draft: _Draft) -> None:
@@ -228,6 +268,8 @@ def _set(
 ) -> None:
     setting, convert = meaning
     parts = _unquoted(key, value, draft)
+    if convert is readers.listed:
+        parts = _possible(key, parts, draft)
     section = draft.raw[place[0]]
     if len(place) > 1:
         section = section[place[1]]
@@ -237,6 +279,20 @@ def _set(
         if (problem := f"{key}: {error}") not in draft.problems:
             draft.problems.append(problem)
     draft.spelled[*place, setting] = key
+
+
+def _possible(key: str, parts: list[str], draft: _Draft) -> list[str]:
+    """Patterns without those that no name can match: a backslash before an r is the end
+    of a line to Java.
+    """
+    found = [part for part in parts if not _CONTROL.search(part)]
+    for part in parts:
+        if part not in found:
+            draft.warnings.append(
+                f"{key}: {part!r} matches nothing, ignored: a backslash is written "
+                "twice in such a file"
+            )
+    return found
 
 
 def _rename(
@@ -327,13 +383,15 @@ def _log_in(
     entry: str, login: Mapping[str, str], values: Mapping[str, str], draft: _Draft
 ) -> None:
     given = {bare: values[key] for bare, key in login.items()}
-    found = mm2_security.translate(given, login)
+    servers = draft.raw["clusters"][entry].get("bootstrap_servers", ())
+    found = mm2_security.translate(given, login, servers)
     draft.raw["clusters"][entry].update(found.settings)
     for setting, key in found.spelled.items():
         draft.spelled["clusters", entry, setting] = key
     for texts, more in (
         (draft.warnings, found.warnings),
         (draft.problems, found.problems),
+        (draft.by_hand, found.by_hand),
     ):
         # A key shared by all clusters is spoken of once.
         texts.extend(text for text in more if text not in texts)

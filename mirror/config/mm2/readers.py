@@ -12,14 +12,16 @@ from urllib.parse import SplitResult, urlsplit
 
 from mirror.config.values import near
 
+DEFAULT = "org.apache.kafka.connect.mirror.DefaultReplicationPolicy"
 _POLICIES = {
-    "org.apache.kafka.connect.mirror.DefaultReplicationPolicy": "default",
+    DEFAULT: "default",
     "org.apache.kafka.connect.mirror.IdentityReplicationPolicy": "identity",
 }
 _OLDER_POLICIES = {
     # From before Kafka 3.0, which had none that keeps names.
     "io.strimzi.kafka.connect.mirror.IdentityReplicationPolicy": "identity",
 }
+_FLAGS = re.compile(r"\(\?([a-zA-Z]+)\)")
 _LISTENER = re.compile(r"(?i)http://(\[[0-9a-f:.%]+\]|[^:/\[\]@]*):\d+/?")
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)?")
 _SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -35,7 +37,15 @@ def lower(value: str) -> str:
 
 
 def listed(value: str) -> list[str]:
-    return value.split(",") if value else []
+    """MirrorMaker 2 joins a list of patterns to one, so that `(?i)` at the start of an
+    entry is also meant for those after it.
+    """
+    found, ignores_case = [], False
+    for each in value.split(",") if value else []:
+        flags = _FLAGS.match(each.strip())
+        found.append(f"(?i){each.strip()}" if ignores_case and not flags else each)
+        ignores_case = ignores_case or (flags is not None and "i" in flags[1])
+    return found
 
 
 def servers(value: str) -> list[str]:

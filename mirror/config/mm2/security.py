@@ -1,9 +1,9 @@
 """Credentials of Java clients, turned into a cluster's settings.
 
-Main function: `translate`. It reads login modules for PLAIN, SCRAM, OAUTHBEARER and
-Kerberos; `clusters` opens the stores. What a
-connection needs and mirror cannot do is a problem: going on would only fail later, or
-trust the wrong certificates. Messages name keys and classes, never passwords.
+Main function: `translate`. It reads login modules for PLAIN, SCRAM, OAUTHBEARER,
+Kerberos and Amazon MSK; `clusters` opens the stores. What a connection needs and mirror
+cannot do is a problem: going on would only fail later, or trust the wrong certificates.
+Messages name keys and classes, never passwords.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from mirror.config.mm2.keys import spelled, table
 from mirror.config.traits import Where
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 _SECURITY = "security.protocol"
 _MECHANISM = "sasl.mechanism"
@@ -31,7 +31,13 @@ _MODULES = (
     *("PlainLoginModule", "ScramLoginModule", _KERBEROS),
     "OAuthBearerLoginModule",
 )
-_AMAZON = "IAMLoginModule"
+_AMAZON = "software.amazon.msk.auth.iam."
+_AMAZONS = "AWS_MSK_IAM"
+_AMAZON_OPTIONS = {"awsRoleArn": "role_arn", "awsProfileName": "profile"}
+_REGION = re.compile(r"\.kafka(?:-serverless)?\.([a-z0-9-]+)\.amazonaws\.com")
+_HANDLERS = ("sasl.login.callback.handler.class", "sasl.client.callback.handler.class")
+_NOT_NEEDED = ("org.apache.kafka.", "io.strimzi.kafka.oauth.")
+"""Packages of handlers that do what mirror does by itself."""
 _OPTION = re.compile(
     r"""([\w.-]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'([^']*)'|([^\s;"']+))"""
 )
@@ -60,6 +66,7 @@ _STORES = {"truststore": "ssl_ca_file", "keystore": "ssl_certificate_file"}
 _READABLE = ("JKS", "PKCS12", "PEM")
 _SERVED = {
     *_KEYS,
+    *_HANDLERS,
     *(f"ssl.{store}.{part}" for store in _STORES for part in ("type", "password")),
 }
 
@@ -72,6 +79,10 @@ class Translation:
     spelled: dict[str, str] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
+    by_hand: list[str] = field(default_factory=list)
+    """What a conversion leaves to people; else problems as well."""
+    has_no_login: bool = False
+    """Whether a conversion leaves the login to people."""
 
 
 def serves(key: str) -> bool:
@@ -79,54 +90,69 @@ def serves(key: str) -> bool:
     return key in _SERVED
 
 
-def translate(given: Mapping[str, str], names: Mapping[str, str]) -> Translation:
-    """Translate one cluster's keys; `names` are the keys as they were written."""
+def translate(
+    given: Mapping[str, str], names: Mapping[str, str], servers: Sequence[str] = ()
+) -> Translation:
+    """Translate one cluster's keys; `names` are the keys as they were written,
+    `servers` its brokers.
+    """
     found = Translation()
     protocol = given.get(_SECURITY, "PLAINTEXT").upper()
     mechanism = given.get(_MECHANISM, _DEFAULT).upper()
+    if protocol.startswith("SASL_") and _is_amazons(given):
+        mechanism = "OAUTHBEARER"
+        given = _as_amazon(given, names, servers, found)
     for key in given:
-        used = (
-            key == _SECURITY
-            or (key.startswith("sasl.") and protocol.startswith("SASL_"))
-            or (key.startswith("ssl.") and protocol.endswith("SSL"))
-        )
-        if not used:
+        if not _is_used(key, protocol):
             found.warnings.append(f"{names[key]}: not used by {protocol}, ignored")
-            continue
-        if any(key.startswith(p) and mechanism != m for p, m in _OF_ONE.items()):
+        elif any(key.startswith(p) and mechanism != m for p, m in _OF_ONE.items()):
             found.warnings.append(f"{names[key]}: not used by {mechanism}, ignored")
-        elif key == _JAAS:
-            _login(given, names[key], found)
-        elif key.endswith("store.location"):
-            _store(key.split(".")[1], given, names, found)
-        elif key in _KEYS:
-            setting, convert = _KEYS[key]
-            _put(setting, convert(given[key]), names[key], found)
+        else:
+            _take(key, given, names, mechanism, found)
+    if found.has_no_login:
+        for setting in [*found.settings]:
+            if setting.startswith(("sasl_", "security_")):
+                del found.settings[setting]
     return found
+
+
+def _is_used(key: str, protocol: str) -> bool:
+    return (
+        key == _SECURITY
+        or (key.startswith("sasl.") and protocol.startswith("SASL_"))
+        or (key.startswith("ssl.") and protocol.endswith("SSL"))
+    )
+
+
+def _take(
+    key: str,
+    given: Mapping[str, str],
+    names: Mapping[str, str],
+    mechanism: str,
+    found: Translation,
+) -> None:
+    if key == _JAAS:
+        _login(given, names[key], found)
+    elif key in _HANDLERS:
+        _handler(given[key], names[key], mechanism, found)
+    elif key.endswith("store.location"):
+        _store(key.split(".")[1], given, names, found)
+    elif key in _KEYS:
+        setting, convert = _KEYS[key]
+        _put(setting, convert(given[key]), names[key], found)
 
 
 def _login(given: Mapping[str, str], name: str, found: Translation) -> None:
     value = given[_JAAS]
     module = value.split(maxsplit=1)[0].rpartition(".")[2] if value.strip() else ""
-    if module == _AMAZON:
-        found.problems.append(
-            f"{name}: {_AMAZON} is a Java class of Amazon's; a YAML file can name its "
-            "Python twin: sasl_mechanism: OAUTHBEARER with sasl_token_provider: "
-            "aws-msk-iam and sasl_token_options: {region: ...}"
-        )
-        return
     if module not in _MODULES:
-        found.problems.append(
-            f'{name}: the login module "{module}" is not supported yet; use '
-            f"{', '.join(_MODULES[:-1])} or {_MODULES[-1]}"
+        found.has_no_login = True
+        found.by_hand.append(
+            f'{name}: the login module "{module}" is a Java class, which cannot run '
+            f"here; use {', '.join(_MODULES[:-1])} or {_MODULES[-1]}"
         )
         return
-    options = {
-        match[1]: re.sub(r"\\(.)", r"\1", match[2])
-        if match[2] is not None
-        else match[3] or match[4]
-        for match in _OPTION.finditer(value)
-    }
+    options = _options(value)
     if module == _KERBEROS:
         _kerberos(options, given, name, found)
         return
@@ -143,6 +169,72 @@ def _login(given: Mapping[str, str], name: str, found: Translation) -> None:
         return
     _put("sasl_username", options["username"], name, found)
     _put("sasl_password", options["password"], name, found)
+
+
+def _options(jaas: str) -> dict[str, str]:
+    return {
+        match[1]: re.sub(r"\\(.)", r"\1", match[2])
+        if match[2] is not None
+        else match[3] or match[4]
+        for match in _OPTION.finditer(jaas)
+    }
+
+
+def _is_amazons(given: Mapping[str, str]) -> bool:
+    named = (given.get(_JAAS, ""), *(given.get(key, "") for key in _HANDLERS))
+    return given.get(_MECHANISM, "").upper() == _AMAZONS or any(
+        _AMAZON in each for each in named
+    )
+
+
+def _as_amazon(
+    given: Mapping[str, str],
+    names: Mapping[str, str],
+    servers: Sequence[str],
+    found: Translation,
+) -> Mapping[str, str]:
+    """Log in by the Python twin of Amazon's Java classes; returns the other keys."""
+    own = (_MECHANISM, _JAAS, *_HANDLERS)
+    name = next(names[key] for key in own if key in given)
+    options = {
+        ours: text
+        for theirs, text in _options(given.get(_JAAS, "")).items()
+        if (ours := _AMAZON_OPTIONS.get(theirs))
+    }
+    regions = {match[1] for each in servers if (match := _REGION.search(each))}
+    if len(regions) == 1:
+        options["region"] = regions.pop()
+    else:
+        found.by_hand.append(
+            f"{name}: the region is in no broker's name; write it, as in "
+            "sasl_token_options: {region: eu-west-1}"
+        )
+    for setting, value in (
+        ("sasl_mechanism", "OAUTHBEARER"),
+        ("sasl_token_provider", "aws-msk-iam"),
+        ("sasl_token_options", options),
+    ):
+        _put(setting, value, name, found)
+    return {key: value for key, value in given.items() if key not in own}
+
+
+def _handler(value: str, name: str, mechanism: str, found: Translation) -> None:
+    if value.startswith(_NOT_NEEDED):
+        found.warnings.append(
+            f"{name}: not needed, ignored: mirror logs in by itself, without Java's "
+            "classes"
+        )
+        return
+    instead = (
+        "use sasl_token_provider, which names what makes tokens"
+        if mechanism == "OAUTHBEARER"
+        else "use sasl_username and sasl_password_file"
+    )
+    found.has_no_login = True
+    found.by_hand.append(
+        f'{name}: "{value}" is a Java class, which cannot run here; {instead} (see '
+        "docs/howto/security.md)"
+    )
 
 
 def _kerberos(

@@ -1,20 +1,25 @@
-"""Strimzi's manifest for MirrorMaker 2, read as what its operator would run.
+"""Strimzi's manifests for MirrorMaker 2, read as what its operator would run.
 
-Main function: `read`, for kind KafkaMirrorMaker2 in v1beta2 and v1. A manifest names
-Kubernetes secrets and does not contain them: they become files under `SECRETS`, where a
-pod mounts them. Fields about pods give a warning by name; `chart` converts them.
+Main function: `read`, for kind KafkaMirrorMaker2 in v1beta2 and v1, in YAML or JSON,
+also several in a file or in a List. A manifest names Kubernetes secrets and does not
+contain them: they become files under `SECRETS`, where a pod mounts them. Fields about
+pods give a warning by name; `chart` converts them. Strimzi runs three connectors, each
+with its own config; mirror has one flow, so each key counts in the connector that uses
+it in MirrorMaker 2, and a warning names a key that stands in another.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
+import re
 from typing import TYPE_CHECKING, Any
 
 import yaml
 
 from mirror.config.mm2 import properties as mm2_properties
 from mirror.config.mm2 import text as mm2_text
+from mirror.config.values import near
 from mirror.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -22,7 +27,18 @@ if TYPE_CHECKING:
 
 KIND = "KafkaMirrorMaker2"
 SECRETS = "/etc/mirror/secrets"
-_CONNECTORS = ("sourceConnector", "checkpointConnector", "heartbeatConnector")
+ABOUT_PODS = ": about pods, ignored; convert --values keeps it where it can"
+
+_SOURCE, _CHECKPOINT, _HEARTBEAT = (
+    *("sourceConnector", "checkpointConnector", "heartbeatConnector"),
+)
+_CONNECTORS = (_SOURCE, _CHECKPOINT, _HEARTBEAT)
+_OWNERS = (
+    (re.compile(r"groups(\..+)?|refresh\.groups\..+|emit\.checkpoints\..+|"
+                r"sync\.group\.offsets\..+|checkpoints\.topic\..+"), _CHECKPOINT),
+    (re.compile(r"emit\.heartbeats(\..+)?|heartbeats\.topic\..+"), _HEARTBEAT),
+)  # fmt: skip
+"""Which connector decides a key; the source connector decides all others."""
 _PATTERNS = {
     "topicsPattern": "topics",
     "topicsExcludePattern": "topics.exclude",
@@ -37,35 +53,50 @@ _MECHANISMS = {
     "plain": "PLAIN",
     "oauth": "OAUTHBEARER",
 }
-ABOUT_PODS = ": about pods, ignored; convert --values keeps it where it can"
-_OF_SPEC = {"clusters", "mirrors", "target", "connectCluster"}
+_PAUSED = ("paused", "stopped")
+_CONNECT = ("groupId", "configStorageTopic", "offsetStorageTopic", "statusStorageTopic")
+_OF_PODS = (
+    *("version", "replicas", "image", "resources", "livenessProbe", "readinessProbe"),
+    *("jvmOptions", "jmxOptions", "logging", "clientRackInitImage", "metricsConfig"),
+    *("metrics", "tracing", "template", "externalConfiguration", "affinity"),
+    "tolerations",
+)
+_OF_SPEC = ("clusters", "mirrors", "target", "connectCluster", "rack", *_OF_PODS)
+_OF_CLUSTER = (
+    *("alias", "bootstrapServers", "tls", "authentication", "config", *_CONNECT),
+)
+_OF_MIRROR = ("sourceCluster", "targetCluster", "source", *_CONNECTORS, *_PATTERNS)
+_OF_CONNECTOR = (
+    *("tasksMax", "config", "pause", "state", "autoRestart", "listOffsets"),
+    *("alterOffsets", "version"),
+)
+_OF_TOKENS = {
+    "tokenEndpointUri": "sasl_oauthbearer_token_endpoint_url",
+    "clientId": "sasl_oauthbearer_client_credentials_client_id",
+    "scope": "sasl_oauthbearer_scope",
+}
+_WHOLE_SECRET = ("*", "*.crt", "*.pem")
+_NO_TOKENS = ("refreshToken", "clientAssertion", "clientAssertionLocation", "username")
 
 
 def is_manifest(text: str) -> bool:
-    """Whether a YAML file is a manifest, and not our own configuration."""
-    return any(
-        line.partition("#")[0].split() == ["kind:", KIND] for line in text.splitlines()
-    )
+    """Whether a file holds manifests, and not our own configuration."""
+    try:
+        return KIND in text and next(_manifests(text), None) is not None
+    except yaml.YAMLError:
+        return False
 
 
 def read(text: str) -> Document:
-    """What the manifest says about clusters and flows.
+    """What the manifests say about clusters and flows.
 
     Raises:
-        ConfigError: it is no YAML, or not such a manifest.
+        ConfigError: it is no YAML, or there is no such manifest.
     """
-    spec = spec_of(text)
     lines = mm2_text.Lines(settings={})
     secured: dict[str, dict[str, Any]] = {}
-    clusters = list(_clusters(spec))
-    lines.settings["clusters"] = ", ".join(
-        dict.fromkeys(str(each.get("alias", "")) for each in clusters)
-    )
-    for cluster in clusters:
-        _cluster(cluster, lines, secured)
-    for mirror in _listed(spec, "mirrors"):
-        _mirror(mirror, spec, lines)
-    lines.warnings += [f"spec.{key}{ABOUT_PODS}" for key in spec if key not in _OF_SPEC]
+    for spec in specs_of(text):
+        _spec(spec, lines, secured)
     document = mm2_properties.understand(lines)
     known = document.raw["clusters"]
     for alias, settings in secured.items():
@@ -73,71 +104,134 @@ def read(text: str) -> Document:
     return replace(document, raw={**document.raw, "clusters": known})
 
 
-def spec_of(text: str) -> Mapping[str, Any]:
-    """The spec of the one manifest in the text.
+def specs_of(text: str) -> list[Mapping[str, Any]]:
+    """The spec of each manifest in the text.
 
     Raises:
-        ConfigError: it is no YAML, or not such a manifest.
+        ConfigError: it is no YAML, or there is no such manifest.
     """
     try:
-        found = [
-            each
-            for each in yaml.safe_load_all(text)
-            if isinstance(each, Mapping) and each.get("kind") == KIND
-        ]
+        specs = [manifest.get("spec") for manifest in _manifests(text)]
     except yaml.YAMLError as error:
         raise ConfigError(["not valid YAML"]) from error
-    if len(found) != 1 or not isinstance(found[0].get("spec"), Mapping):
-        raise ConfigError([f"the manifest must hold one {KIND} with a spec"])
-    spec: Mapping[str, Any] = found[0]["spec"]
-    return spec
+    found = [spec for spec in specs if isinstance(spec, Mapping)]
+    if not found or len(found) < len(specs):
+        raise ConfigError([f"the manifest must hold a {KIND} with a spec"])
+    return found
 
 
-def _clusters(spec: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    yield from _listed(spec, "clusters")
-    if isinstance(target := spec.get("target"), Mapping):
-        yield target
-    for mirror in _listed(spec, "mirrors"):
-        if isinstance(source := mirror.get("source"), Mapping):
-            yield source
+def _manifests(text: str) -> Iterator[Mapping[str, Any]]:
+    for document in yaml.safe_load_all(text):
+        if not isinstance(document, Mapping):
+            continue
+        items = document.get("items") if document.get("kind") == "List" else None
+        for each in items if isinstance(items, list) else [document]:
+            if isinstance(each, Mapping) and each.get("kind") == KIND:
+                yield each
+
+
+@dataclass(frozen=True, slots=True)
+class _At:
+    """A part of a manifest, and where it stands in it."""
+
+    found: Mapping[str, Any]
+    path: str
+
+    def part(self, name: str) -> _At:
+        """A mapping in it, empty if there is none."""
+        inner = self.found.get(name)
+        place = f"{self.path}.{name}"
+        return _At(inner if isinstance(inner, Mapping) else {}, place)
+
+    def parts(self, name: str) -> list[_At]:
+        """The mappings of a list in it."""
+        inner = self.found.get(name)
+        return [
+            _At(each, f"{self.path}.{name}[{number}]")
+            for number, each in enumerate(inner if isinstance(inner, list) else ())
+            if isinstance(each, Mapping)
+        ]
+
+    def text(self, name: str) -> str:
+        """A field as text; empty if it is blank, which is no value to Kubernetes."""
+        return _text(self.found.get(name))
+
+    def require(self, known: tuple[str, ...], lines: mm2_text.Lines) -> None:
+        """Name the fields that Strimzi does not know, and so drops."""
+        for name in self.found.keys() - set(known):
+            if meant := near(str(name), known, cutoff=0.75):
+                lines.problems.append(f"{self.path}.{name}: unknown{meant}")
+            else:
+                lines.warnings.append(
+                    f"{self.path}.{name}: unknown, ignored, as Strimzi does"
+                )
+
+
+def _spec(
+    found: Mapping[str, Any], lines: mm2_text.Lines, secured: dict[str, dict[str, Any]]
+) -> None:
+    spec = _At(found, "spec")
+    spec.require(_OF_SPEC, lines)
+    mirrors = spec.parts("mirrors")
+    clusters = [
+        *spec.parts("clusters"),
+        *([spec.part("target")] if "target" in found else ()),
+        *(each.part("source") for each in mirrors if "source" in each.found),
+    ]
+    aliases = [each.text("alias") for each in clusters]
+    known = lines.settings.get("clusters", "").split(", ")
+    lines.settings["clusters"] = ", ".join(
+        dict.fromkeys(each for each in (*known, *aliases) if each)
+    )
+    for cluster in clusters:
+        _cluster(cluster, lines, secured)
+    for mirror in mirrors:
+        _mirror(mirror, spec, lines)
+    lines.warnings += [f"spec.{key}{ABOUT_PODS}" for key in found if key in _OF_PODS]
+    if "rack" in found:
+        lines.warnings.append(
+            "spec.rack: a pod's zone is not known here; set the flow's rack to the "
+            "zone that the service runs in, to read from replicas in it"
+        )
 
 
 def _cluster(
-    cluster: Mapping[str, Any],
-    lines: mm2_text.Lines,
-    secured: dict[str, dict[str, Any]],
+    cluster: _At, lines: mm2_text.Lines, secured: dict[str, dict[str, Any]]
 ) -> None:
-    alias = str(cluster.get("alias", ""))
-    lines.settings[f"{alias}.bootstrap.servers"] = _text(
-        cluster.get("bootstrapServers", "")
-    )
-    for key, value in _mapping(cluster, "config").items():
-        lines.settings[f"{alias}.{key}"] = _text(value)
+    cluster.require(_OF_CLUSTER, lines)
+    alias = cluster.text("alias")
+    if not alias:
+        lines.problems.append(f"{cluster.path}: has no alias")
+        return
+    servers = f"{alias}.bootstrap.servers"
+    before = lines.settings.get(servers)
+    lines.settings[servers] = cluster.text("bootstrapServers")
+    if before not in (None, lines.settings[servers]):
+        lines.problems.append(
+            f"{cluster.path}: {alias} has other bootstrapServers above; give one of "
+            "the two another alias"
+        )
+    for key, value in cluster.part("config").found.items():
+        if value is not None:
+            lines.settings[f"{alias}.{key}"] = _text(value)
+    if topic := cluster.text("offsetStorageTopic"):
+        lines.settings[f"{alias}.offset.storage.topic"] = topic
     settings = secured.setdefault(alias, {})
-    tls = cluster.get("tls")
-    login = _mapping(cluster, "authentication")
-    if login.get("type") == "custom":
-        _as_written(login, tls is not None, alias, lines)
+    tls = cluster.found.get("tls") is not None
+    login = cluster.part("authentication")
+    if login.text("type") == "custom":
+        _as_written(login, tls, alias, lines)
     else:
-        _log_in(login, tls is not None, settings, alias, lines)
-    trusted = _listed(tls, "trustedCertificates") if isinstance(tls, Mapping) else []
+        _log_in(login, tls, settings, alias, lines)
+    trusted = cluster.part("tls").parts("trustedCertificates")
     if trusted:
-        settings["ssl_ca_file"] = _mounted(trusted[0], "certificate")
-        if trusted[1:] or "certificate" not in trusted[0]:
-            lines.warnings.append(
-                f"cluster {alias}: trusts several certificates; put them into one file "
-                f"{settings['ssl_ca_file']}"
-            )
+        settings["ssl_ca_file"] = _trusted(trusted, f"{alias}-ca", lines)
 
 
 def _log_in(
-    login: Mapping[str, Any],
-    tls: bool,
-    settings: dict[str, Any],
-    alias: str,
-    lines: mm2_text.Lines,
+    login: _At, tls: bool, settings: dict[str, Any], alias: str, lines: mm2_text.Lines
 ) -> None:
-    kind = str(login.get("type", ""))
+    kind = login.text("type")
     sasl = kind in _MECHANISMS
     if kind and not sasl and kind != "tls":
         lines.problems.append(
@@ -146,29 +240,27 @@ def _log_in(
         )
     tls_used = tls or kind == "tls"
     if sasl or tls_used:
-        settings["security_protocol"] = _protocol(sasl, tls_used)
+        lines.settings[f"{alias}.security.protocol"] = _protocol(sasl, tls_used)
     if sasl:
-        settings["sasl_mechanism"] = _MECHANISMS[kind]
+        lines.settings[f"{alias}.sasl.mechanism"] = _MECHANISMS[kind]
     if kind == "oauth":
-        settings.update(_tokens(login))
+        settings.update(_tokens(login, alias, lines))
     elif sasl:
-        password = _mapping(login, "passwordSecret")
-        settings["sasl_username"] = str(login.get("username", ""))
-        settings["sasl_password_file"] = _mounted(password, "password")
+        settings["sasl_username"] = login.text("username")
+        settings["sasl_password_file"] = _mounted(login, "passwordSecret", "password")
     if kind == "tls":
-        pair = _mapping(login, "certificateAndKey")
-        settings["ssl_certificate_file"] = _mounted(pair, "certificate")
-        settings["ssl_key_file"] = _mounted(pair, "key")
+        for name in ("certificate", "key"):
+            file = _mounted(login, "certificateAndKey", name)
+            settings[f"ssl_{name}_file"] = file
 
 
-def _as_written(
-    login: Mapping[str, Any], tls: bool, alias: str, lines: mm2_text.Lines
-) -> None:
+def _as_written(login: _At, tls: bool, alias: str, lines: mm2_text.Lines) -> None:
     """A login in the words of Java's clients."""
-    protocol = _protocol(login.get("sasl") is True, tls)
+    protocol = _protocol(login.found.get("sasl") is True, tls)
     lines.settings[f"{alias}.security.protocol"] = protocol
-    for key, value in _mapping(login, "config").items():
-        lines.settings[f"{alias}.{key}"] = _text(value)
+    for key, value in login.part("config").found.items():
+        if value is not None:
+            lines.settings[f"{alias}.{key}"] = _text(value)
 
 
 def _protocol(sasl: bool, tls: bool) -> str:
@@ -177,72 +269,146 @@ def _protocol(sasl: bool, tls: bool) -> str:
     return "SSL" if tls else "PLAINTEXT"
 
 
-def _tokens(login: Mapping[str, Any]) -> dict[str, Any]:
+def _tokens(login: _At, alias: str, lines: mm2_text.Lines) -> dict[str, Any]:
     """How Strimzi's own login gets its tokens."""
+    lines.problems += [
+        f"cluster {alias}: authentication.{field} is not supported; use clientSecret, "
+        "or accessToken with a token that something else renews"
+        for field in _NO_TOKENS
+        if login.found.get(field)
+    ]
     settings: dict[str, Any] = {
-        setting: str(login[field])
-        for field, setting in {
-            "tokenEndpointUri": "sasl_oauthbearer_token_endpoint_url",
-            "clientId": "sasl_oauthbearer_client_credentials_client_id",
-            "scope": "sasl_oauthbearer_scope",
-        }.items()
-        if login.get(field)
+        setting: login.text(field)
+        for field, setting in _OF_TOKENS.items()
+        if login.text(field)
     }
-    if client := _mapping(login, "clientSecret"):
+    file = login.text("accessTokenLocation")
+    if login.found.get("accessToken"):
+        file = _mounted(login, "accessToken", "key")
+    if file:
+        settings[_OF_TOKENS["tokenEndpointUri"]] = f"file://{file}"
+    if login.found.get("clientSecret"):
         name = "sasl_oauthbearer_client_credentials_client_secret_file"
-        settings[name] = _mounted(client, "key")
-    if login.get("audience"):
-        settings["sasl_oauthbearer_parameters"] = {"audience": str(login["audience"])}
-    if trusted := _listed(login, "tlsTrustedCertificates"):
-        settings["sasl_oauthbearer_ca_file"] = _mounted(trusted[0], "certificate")
+        settings[name] = _mounted(login, "clientSecret", "key")
+    if audience := login.text("audience"):
+        settings["sasl_oauthbearer_parameters"] = {"audience": audience}
+    if extensions := login.part("saslExtensions").found:
+        settings["sasl_oauthbearer_extensions"] = {
+            str(name): _text(value) for name, value in extensions.items()
+        }
+    if trusted := login.parts("tlsTrustedCertificates"):
+        settings["sasl_oauthbearer_ca_file"] = _trusted(
+            trusted, f"{alias}-oauth-ca", lines
+        )
     return settings
 
 
-def _mirror(
-    mirror: Mapping[str, Any], spec: Mapping[str, Any], lines: mm2_text.Lines
-) -> None:
-    source = mirror.get("sourceCluster") or _mapping(mirror, "source").get("alias")
-    target = mirror.get("targetCluster") or _mapping(spec, "target").get("alias")
+def _mirror(mirror: _At, spec: _At, lines: mm2_text.Lines) -> None:
+    mirror.require(_OF_MIRROR, lines)
+    source = mirror.text("sourceCluster") or mirror.part("source").text("alias")
+    target = mirror.text("targetCluster") or spec.part("target").text("alias")
+    if not (source and target):
+        end = "target" if source else "source"
+        lines.problems.append(f"{mirror.path}: has no {end}")
+        return
     flow = f"{source}->{target}"
+    if f"{flow}.enabled" in lines.settings:
+        lines.problems.append(
+            f"{mirror.path}: the flow {flow} is given above; join the two"
+        )
+    connectors = {name: mirror.part(name) for name in _CONNECTORS}
+    for connector in connectors.values():
+        connector.require(_OF_CONNECTOR, lines)
+    _enable(mirror, flow, lines)
+    _configure(mirror, connectors, flow, lines)
+
+
+def _enable(mirror: _At, flow: str, lines: mm2_text.Lines) -> None:
+    """Strimzi runs only the connectors that are there, if with nothing in them."""
     lines.settings[f"{flow}.enabled"] = "true"
-    if "heartbeatConnector" not in mirror:
+    if mirror.found.get(_SOURCE) is None:
+        lines.problems.append(
+            f"{mirror.path}: has no sourceConnector, so that Strimzi copies nothing; "
+            "write sourceConnector: {}"
+        )
+    if mirror.found.get(_HEARTBEAT) is None:
         lines.settings[f"{flow}.emit.heartbeats.enabled"] = "false"
-    if "checkpointConnector" not in mirror:
+    if mirror.found.get(_CHECKPOINT) is None:
         lines.settings[f"{flow}.emit.checkpoints.enabled"] = "false"
-    for name in _CONNECTORS:
-        connector = _mapping(mirror, name)
-        if name == "sourceConnector" and "tasksMax" in connector:
-            lines.settings[f"{flow}.tasks.max"] = _text(connector["tasksMax"])
-        paused = connector.get("pause") is True or connector.get("state") in {
-            "paused",
-            "stopped",
+    copying = mirror.part(_SOURCE)
+    if tasks := copying.text("tasksMax"):
+        lines.settings[f"{flow}.tasks.max"] = tasks
+    if copying.found.get("pause") is True or copying.text("state") in _PAUSED:
+        lines.settings[f"{flow}.enabled"] = "false"
+        lines.warnings.append(f"flow {flow}: is paused, so enabled is off")
+
+
+def _configure(
+    mirror: _At, connectors: Mapping[str, _At], flow: str, lines: mm2_text.Lines
+) -> None:
+    configs = {
+        name: {
+            str(key): _text(value)
+            for key, value in connector.part("config").found.items()
+            if value is not None
         }
-        if name == "sourceConnector" and paused:
-            lines.settings[f"{flow}.enabled"] = "false"
-            lines.warnings.append(f"flow {flow}: is paused, so enabled is off")
-        for key, value in _mapping(connector, "config").items():
-            lines.settings[f"{flow}.{key}"] = _text(value)
+        for name, connector in connectors.items()
+    }
     for field, key in _PATTERNS.items():
-        if field in mirror:
-            lines.settings[f"{flow}.{key}"] = _text(mirror[field])
+        if mirror.found.get(field) is not None:
+            for config in configs.values():
+                config[key] = mirror.text(field)
+    for name, config in configs.items():
+        for key, value in config.items():
+            owner = _owner(key)
+            if name == owner:
+                lines.settings[f"{flow}.{key}"] = value
+            elif value != configs[owner].get(key):
+                lines.warnings.append(
+                    f"{connectors[name].path}.config.{key}: not taken: {owner} decides "
+                    f"it{_in_words(name, owner, key)}"
+                )
 
 
-def _mounted(secret: Mapping[str, Any], key: str) -> str:
-    name = secret.get("secretName", "SECRET")
-    return f"{SECRETS}/{name}/{secret.get(key, 'ca.crt')}"
+def _owner(key: str) -> str:
+    return next((name for keys, name in _OWNERS if keys.fullmatch(key)), _SOURCE)
+
+
+def _in_words(name: str, owner: str, key: str) -> str:
+    if name == _CHECKPOINT and key.startswith("topics"):
+        return "; groups are translated in all topics that are copied"
+    if owner != _SOURCE:
+        return "; MirrorMaker 2 takes no notice of it here either"
+    return ""
+
+
+def _trusted(trusted: list[_At], folder: str, lines: mm2_text.Lines) -> str:
+    """A file with the certificates to trust, or a folder where there are several."""
+    (first, *others) = trusted
+    if not others and first.text("certificate"):
+        return f"{SECRETS}/{first.text('secretName')}/{first.text('certificate')}"
+    if not others and first.text("pattern") in _WHOLE_SECRET:
+        return f"{SECRETS}/{first.text('secretName')}"
+    path = f"{SECRETS}/{folder}"
+    named = (
+        f"{each.text('secretName')}/{each.text('certificate') or each.text('pattern')}"
+        for each in trusted
+    )
+    lines.warnings.append(
+        f"{first.path.rpartition('[')[0]}: mount the secrets {', '.join(named)} into "
+        f"one folder {path}"
+    )
+    return path
+
+
+def _mounted(holder: _At, field: str, key: str) -> str:
+    secret = holder.part(field)
+    return f"{SECRETS}/{secret.text('secretName')}/{secret.text(key)}"
 
 
 def _text(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, list):
+        return ",".join(map(_text, value))
     return str(value).lower() if isinstance(value, bool) else str(value).strip()
-
-
-def _mapping(holder: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    found = holder.get(key)
-    return found if isinstance(found, Mapping) else {}
-
-
-def _listed(holder: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
-    found = holder.get(key)
-    if not isinstance(found, list):
-        return []
-    return [each for each in found if isinstance(each, Mapping)]

@@ -29,6 +29,7 @@ _TAKEN_AS_IT_IS = (
     "certificates",
     "certificate.chain",
 )
+_QUOTED = re.compile(r"""(["'])([^"']*)\1""")
 _BIGGEST = {"Integer.MAX_VALUE": str(2**31 - 1), "Long.MAX_VALUE": str(2**63 - 1)}
 
 
@@ -41,6 +42,8 @@ class Lines:
     """Values as they were written, where they hold references."""
     warnings: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
+    by_hand: list[str] = field(default_factory=list)
+    """Secrets that could not be read; they stand as they were written."""
 
 
 def read(text: str, environ: Mapping[str, str]) -> Lines:
@@ -101,6 +104,8 @@ def is_taken_as_it_is(key: str) -> bool:
 def unquoted(value: str) -> tuple[list[str], bool]:
     """The value's parts between commas without quotes; whether there were any."""
     parts = [part.strip() for part in value.split(",")]
+    if (whole := _QUOTED.fullmatch(value.strip())) and len(parts) > 1:
+        return [part.strip() for part in whole[2].split(",")], True
     bare = [
         part[1:-1]
         if len(part) > 1 and part[0] == part[-1] and part[0] in "\"'"
@@ -131,8 +136,11 @@ def _resolve(lines: Lines, environ: Mapping[str, str]) -> None:
             try:
                 lines.settings[key] = providers.resolve(value)
             except references.UnresolvedError as error:
-                lines.problems.append(f"{key}: {error}")
-                del lines.settings[key]
+                if is_taken_as_it_is(key):
+                    lines.by_hand.append(f"{key}: {error}")
+                else:
+                    lines.problems.append(f"{key}: {error}")
+                    del lines.settings[key]
     for name in sorted(providers.undeclared):
         lines.warnings.append(
             f"${{{name}:...}}: resolved, although config.providers does not name it: "

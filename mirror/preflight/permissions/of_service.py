@@ -141,7 +141,9 @@ ROWS: tuple[Need, ...] = (
         side=FlowSide.SOURCE,
         kind=ResourceKind.TOPIC,
         operations=(_CREATE, _WRITE),
-        names=lambda flow, _: named(offset_syncs_topic(flow.target, flow.separator)),
+        names=lambda flow, _: named(
+            offset_syncs_topic(flow.target, flow.mm2_separator)
+        ),
         called="`mm2-offset-syncs.<target>.internal`",
         when=lambda flow, _: (
             flow.emit_offset_syncs and flow.offset_syncs_location == "source"
@@ -323,7 +325,7 @@ ROWS: tuple[Need, ...] = (
         side=FlowSide.TARGET,
         kind=ResourceKind.TOPIC,
         operations=_KEPT,
-        names=lambda flow, _: named(checkpoints_topic(flow.source, flow.separator)),
+        names=lambda flow, _: named(checkpoints_topic(flow.source, flow.mm2_separator)),
         called=f"`{checkpoints_topic('<source>')}`",
         when=lambda flow, _: flow.emit_checkpoints,
         setting="`emit_checkpoints`",
@@ -373,7 +375,9 @@ ROWS: tuple[Need, ...] = (
         side=FlowSide.TARGET,
         kind=ResourceKind.TOPIC,
         operations=(_CREATE, _WRITE),
-        names=lambda flow, _: named(offset_syncs_topic(flow.source, flow.separator)),
+        names=lambda flow, _: named(
+            offset_syncs_topic(flow.source, flow.mm2_separator)
+        ),
         called="`mm2-offset-syncs.<source>.internal`",
         when=lambda flow, _: (
             flow.emit_offset_syncs and flow.offset_syncs_location == "target"
