@@ -21,6 +21,7 @@ from kafka.protocol.admin import (
 from kafka.protocol.api_message import ApiMessage
 
 from mirror.clusters import codes
+from mirror.retry import patiently
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -127,11 +128,15 @@ def members(cluster: Cluster, groups: Iterable[Group]) -> dict[str, tuple[Member
         is_consumer = group.kind is GroupKind.CONSUMER
         asked = ConsumerGroupDescribeRequest if is_consumer else DescribeGroupsRequest
         by_request.setdefault(asked, []).append(group.group)
-    found: dict[str, tuple[Member, ...]] = {}
-    for request, names in by_request.items():
-        for node, part in by_coordinator(cluster, names):
-            found.update(_describe(cluster, node, request, part))
-    return found
+
+    def ask() -> dict[str, tuple[Member, ...]]:
+        found: dict[str, tuple[Member, ...]] = {}
+        for request, names in by_request.items():
+            for node, part in by_coordinator(cluster, names):
+                found.update(_describe(cluster, node, request, part))
+        return found
+
+    return patiently(ask)  # a coordinator may be moving, or new on an empty cluster
 
 
 def delete(cluster: Cluster, groups: Iterable[str]) -> None:
@@ -141,11 +146,16 @@ def delete(cluster: Cluster, groups: Iterable[str]) -> None:
         ClusterError: a coordinator does not answer, or refuses, as while a group has
             members.
     """
-    for node, names in by_coordinator(cluster, groups):
-        for each in cluster.call(DeleteGroupsRequest(names), node=node).results:
-            if each.error_code not in (codes.NONE, codes.GROUP_ID_NOT_FOUND):
-                what = f"cluster {cluster.alias}: deleting group {each.group_id}"
-                raise codes.error_for(each.error_code, what)
+    wanted = list(groups)
+
+    def ask() -> None:
+        for node, names in by_coordinator(cluster, wanted):
+            for each in cluster.call(DeleteGroupsRequest(names), node=node).results:
+                if each.error_code not in (codes.NONE, codes.GROUP_ID_NOT_FOUND):
+                    what = f"cluster {cluster.alias}: deleting group {each.group_id}"
+                    raise codes.error_for(each.error_code, what)
+
+    patiently(ask)
 
 
 def by_coordinator(
