@@ -6,6 +6,7 @@ for a name prefix is checked for the names that exist now, or for one that could
 
 from __future__ import annotations
 
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 from mirror.clusters import codes
@@ -41,7 +42,7 @@ def findings(
     needed: Sequence[Right],
     copied: Mapping[str, Iterable[str]],
 ) -> list[Finding]:
-    """One for each missing right; a single one if none is missing.
+    """One for each resource to which rights are missing; a single one if none is.
 
     `needed`: by the user that is connected; `copied`: by flow, its topics on this
     cluster, sources or copies.
@@ -64,28 +65,40 @@ def findings(
         return [ok(where, CHECK, "no authorizer: everything is allowed")]
     asked = _AskedRights(cluster, needed, copied)
     found, untold = [], 0
-    for right in needed:
-        names = asked.names[right]
-        answers = {name: asked.may(right, name) for name in names}
-        missing = [name for name, held in answers.items() if held is False]
-        untold += not missing and None in answers.values()
+    for _, rights in groupby(
+        needed, key=lambda each: (each.login, each.kind, each.extent)
+    ):
+        missing: dict[Right, list[str]] = {}
+        for right in rights:
+            answers = {name: asked.may(right, name) for name in asked.names[right]}
+            refused = [name for name, held in answers.items() if held is False]
+            untold += not refused and None in answers.values()
+            if refused:
+                missing[right] = refused
         if missing:
-            what = _what(right, missing)
-            found.append(
-                fail(
-                    where, CHECK,
-                    f"{principal(config.clusters[right.login])} has no "
-                    f"{right.operation} on {what}, needed for "
-                    f"{', '.join(right.features)}",
-                    commands(config, [right], {})[0],
-                )
-            )  # fmt: skip
+            found.append(_missing(where, config, missing))
     if not found:
         # WRITE on a transactional id shows only when it is used.
         not_told = f"; brokers do not tell about {untold} others" if untold else ""
         detail = f"{len(needed) - untold} needed, all granted{not_told}"
         found.append(ok(where, CHECK, detail))
     return found
+
+
+def _missing(
+    where: str, config: MirrorConfig, missing: Mapping[Right, list[str]]
+) -> Finding:
+    """About one resource, by each right to it the names that lack it."""
+    right = next(iter(missing))
+    names = list(dict.fromkeys(name for each in missing.values() for name in each))
+    features = dict.fromkeys(name for each in missing for name in each.features)
+    return fail(
+        where, CHECK,
+        f"{principal(config.clusters[right.login])} has no "
+        f"{', '.join(each.operation for each in missing)} on {_what(right, names)}, "
+        f"needed for {', '.join(features)}",
+        commands(config, missing, {})[0],
+    )  # fmt: skip
 
 
 def _has_authorizer(cluster: Cluster) -> bool:
