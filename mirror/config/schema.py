@@ -109,6 +109,14 @@ class FlowConfig(
         mm2=keys("replication.policy.separator"),
         description="Stands between alias and topic in the copy's name. Not empty.",
     )
+    append_to_existing: bool = setting(
+        default=False,
+        on_change=Effect.RUN,
+        description="Whether a partition without progress may append to a copy that "
+        "has records already. Off: it waits, since another tool may have copied them; "
+        "see mirror adopt. Flows of pairs, and flows that share copies by their names, "
+        "do so anyway, and so does exactly_once: false.",
+    )
     internal_topic_separator: bool = setting(
         default=True,
         on_change=Effect.RESTART,
@@ -378,6 +386,24 @@ class MirrorConfig(Section):
         """The pair that feeds the target of this flow out of its active cluster."""
         pairs = self.recovery.values()
         return next((p for p in pairs if p.is_fed_by(source, target)), None)
+
+    def may_append(self, flow: FlowConfig) -> bool:
+        """Whether records in a copy need not be the flow's own, by what is configured;
+        without exactly-once they may be, although there is no progress.
+        """
+        ends = {flow.source, flow.target}
+        beside = any(
+            other.name != flow.name
+            and (other.target == flow.target or {other.source, other.target} == ends)
+            for other in self.enabled_flows
+        )
+        return (
+            flow.append_to_existing
+            or not flow.exactly_once
+            or bool(self.pairs_of(flow.source, flow.target))
+            or self.pair_feeding(flow.source, flow.target) is not None
+            or (beside and not flow.replication_policy.names_source)
+        )
 
     def feeders(self, flow: FlowConfig) -> tuple[str, ...]:
         """The clusters that enabled flows copy to a flow's source."""

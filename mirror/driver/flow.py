@@ -386,6 +386,7 @@ class Flow:
             source_id=source.cluster_id,
             target_id=target.cluster_id,
             feeders=self._whole_config.feeders(self.config),
+            appends=self._whole_config.may_append(self.config),
             service=self._status_writer.service,
         )  # fmt: skip
 

@@ -31,6 +31,7 @@ from mirror.errors import (
 )
 from mirror.offsets import progress, runs, starting
 from mirror.offsets.progress import Position
+from mirror.policy.names import is_heartbeats
 from mirror.recovery import losses, pauses
 from mirror.recovery.roles import Epochs
 from mirror.relay.endings import Endings
@@ -65,7 +66,7 @@ def take_ownership(  # noqa: PLR0913  all that a run begins with
     partitions: Mapping[TopicPartition, str],
     begins: Mapping[TopicPartition, Position] | None = None,
     epoch: int | None = None, roles: Mapping[str, Epochs] = MappingProxyType({}),
-    instance: Instance | None = None,
+    instance: Instance | None = None, appends: bool = True,
 ) -> Owned:  # fmt: skip
     """Begin a generation; from now on only this run writes for the flow. `instance`:
     the service's; None for a command.
@@ -75,7 +76,8 @@ def take_ownership(  # noqa: PLR0913  all that a run begins with
     begin, before anything is copied. `begins`: where they were to begin, if that was
     settled earlier; others came later, and begin at their first record. `epoch`: if
     a pair feeds the target, the last role that this driver knows of. `roles`: what it
-    knows of pairs of the flow's clusters, which is noted.
+    knows of pairs of the flow's clusters, which is noted. Unless it `appends`, a
+    partition whose copy has records begins later (`LeasePlan.appends`).
 
     Raises:
         FencedError: another run started meanwhile.
@@ -108,7 +110,12 @@ def take_ownership(  # noqa: PLR0913  all that a run begins with
     # Partitions that have a position got it before the flow ever ran.
     new = {key: each for key, each in partitions.items() if key not in known.positions}
     found = (
-        starting.begin(source, new, starting.start_point(flow.start))
+        starting.begin(
+            source,
+            new,
+            starting.start_point(flow.start),
+            later=() if appends else _with_filled_copies(flow, target, new),
+        )
         if begins is None
         else {
             key: begins[key]
@@ -120,6 +127,18 @@ def take_ownership(  # noqa: PLR0913  all that a run begins with
         batches = [*progress.encode(found), *batches]
     _write(target, {progress.topic_name(flow.source): batches}, owner)
     return Owned(run=begun.text, slot_ids=fenced)
+
+
+def _with_filled_copies(
+    flow: FlowConfig, target: Cluster, partitions: Iterable[TopicPartition]
+) -> set[TopicPartition]:
+    name = flow.replication_policy.target_topic
+    copies = {
+        (name(topic), number): (topic, number)
+        for topic, number in partitions
+        if not is_heartbeats(topic, flow.separator)
+    }
+    return {copies[each] for each in starting.filled(target, copies)}
 
 
 def rewrite_progress(

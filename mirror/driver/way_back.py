@@ -70,6 +70,7 @@ class Beginning:
                 epoch=epoch,
                 roles=roles,
                 instance=self._instance,
+                appends=config.may_append(flow),
             )
 
         owned = take()

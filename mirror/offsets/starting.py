@@ -13,11 +13,12 @@ import time
 from typing import TYPE_CHECKING
 import uuid
 
+from mirror.batches.reading import TopicReader
 from mirror.clusters.admin import topic_admin
 from mirror.offsets.progress import UNSETTLED, Position
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from mirror.clusters.cluster import Cluster
 
@@ -65,10 +66,39 @@ def find(
     }
 
 
+def filled(
+    target: Cluster, copies: Collection[TopicPartition]
+) -> frozenset[TopicPartition]:
+    """Those of these partitions that have committed records.
+
+    Raises:
+        ClusterError: the target does not answer.
+    """
+    firsts = topic_admin.list_offsets(target, copies, timestamp=topic_admin.EARLIEST)
+    ends = topic_admin.list_offsets(target, firsts, timestamp=topic_admin.LATEST)
+    return frozenset(
+        key for key, end in ends.items() if _has_records(target, key, firsts[key], end)
+    )
+
+
+def _has_records(
+    cluster: Cluster, partition: TopicPartition, first: int, end: int
+) -> bool:
+    """Markers and aborted records do not count."""
+    topic, number = partition
+    reader = TopicReader(cluster, topic, partition=number, position=first)
+    return any(len(rows) for _, rows in reader.batches(end))
+
+
 def begin(
-    source: Cluster, partitions: Mapping[TopicPartition, str], place: StartPoint
+    source: Cluster,
+    partitions: Mapping[TopicPartition, str],
+    place: StartPoint,
+    *,
+    later: Collection[TopicPartition] = (),
 ) -> dict[TopicPartition, Position]:
-    """As `find`, for every partition; those that do not answer get an unsettled one.
+    """As `find`, for every partition; those that do not answer get an unsettled one,
+    and so do those that begin `later`.
 
     Partitions with a leader are retried for some seconds; it may be a new one.
 
@@ -77,13 +107,15 @@ def begin(
     """
     # Ask for the leaders first: the end of a later one's epoch would be too late.
     topics = source.topics({topic for topic, _ in partitions})
-    found = find(source, partitions, place)
+    wanted = {key: each for key, each in partitions.items() if key not in later}
+    found = find(source, wanted, place)
     patience = time.monotonic() + _PATIENCE_SECONDS
-    while missing := {k: v for k, v in partitions.items() if k not in found}:
+    while missing := {k: v for k, v in wanted.items() if k not in found}:
         if not _led(source, missing) or time.monotonic() > patience:
             break
         time.sleep(_PAUSE_SECONDS)
         found |= find(source, missing, place)
+    missing |= {key: partitions[key] for key in later if key in partitions}
     for key, topic_id in missing.items():
         leader = topics[key[0]].leaders.get(key[1])
         found[key] = Position(

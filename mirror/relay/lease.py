@@ -30,6 +30,8 @@ class LeasePlan:
     target_id: str
     feeders: tuple[str, ...] = ()
     """Aliases of the clusters that the configured flows copy to the source."""
+    appends: bool = True
+    """Whether a partition without progress is copied although its copy has records."""
     service: uuid.UUID = NO_ID
     """Identifies the service process whose counters the flow's records add to."""
     slot_ids: Mapping[int, str] = field(default_factory=dict)

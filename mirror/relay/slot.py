@@ -111,9 +111,8 @@ class Slot:
         """Whether the next take-over follows an error, or a start; else it only gives
         partitions that were set aside another chance."""
         self._survey = TakeOverSurvey(
-            flow, self._source, self._target, self._writer, records,
-            slot_ids=plan.slot_ids, log=self._log,
-        )  # fmt: skip
+            plan, self._source, self._target, self._writer, records, log=self._log
+        )
         self._suspicions = Suspicions(
             flow, self._source, self._reader, Inquiry(to_source()), tally=self._tally
         )

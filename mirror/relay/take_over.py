@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 from mirror.clusters.admin import topic_admin
 from mirror.clusters.wire import fetch, fetch_by_id
 from mirror.errors import SupersededError, UnreachableError
-from mirror.offsets import progress
+from mirror.offsets import progress, starting
+from mirror.policy.names import is_heartbeats
 from mirror.relay.faults import obstacle
 from mirror.relay.gaps import remade
 from mirror.relay.left_open import left_by_others
@@ -28,9 +29,8 @@ if TYPE_CHECKING:
     from mirror.clusters.cluster import Cluster
     from mirror.clusters.hanging import Hanging
     from mirror.clusters.topics import Topic
-    from mirror.config.schema import FlowConfig
     from mirror.offsets.progress import Position, Progress
-    from mirror.relay.lease import Assignment, Lease
+    from mirror.relay.lease import Assignment, Lease, LeasePlan
     from mirror.relay.target import TargetWriter
     from mirror.relay.transaction_records import TransactionRecords
 
@@ -47,7 +47,8 @@ class Standing:
     """Why each of the others cannot be copied now."""
     first: Mapping[TopicPartition, Position]
     """Of those, partitions that must commit their position even without a record: a
-    second lookup might not find it again, or it is not 0, which no position means."""
+    second lookup might not find it again, or it is not 0, which no position means, or
+    the copy has records of others."""
     doubtful: Mapping[TopicPartition, Position]
     """Of those, partitions for which the source shows a different topic, or an older
     leader, than what was copied."""
@@ -69,6 +70,10 @@ class Found:
     """Target partitions that must not be written to, and why."""
     silent: Collection[TopicPartition]
     """Those of them whose leader does not answer."""
+    filled: Collection[TopicPartition] = frozenset()
+    """Target partitions with records, of source partitions without progress."""
+    appends: bool = True
+    """As of `LeasePlan`."""
     dead_letter_partitions: int
     leaders_check: bool
     """Whether the source's leaders compare each fetch with what was read before it
@@ -97,7 +102,12 @@ class Found:
             first={
                 key: position
                 for key, position in read.items()
-                if key not in known and (key in unsettled or position.offset > 0)
+                if key not in known
+                and (
+                    key in unsettled
+                    or position.offset > 0
+                    or (wanted[key].target_topic, key[1]) in self.filled
+                )
             },
             doubtful={
                 key: position
@@ -115,6 +125,12 @@ class Found:
 
     def _obstacle(self, wanted: Assignment, position: Position | None) -> str:
         copy = (wanted.target_topic, wanted.partition)
+        if copy in self.filled and not self.appends:
+            return (
+                f"{copy[0]}-{copy[1]} has records that this flow did not copy: if "
+                "MirrorMaker 2 did, run mirror adopt; to append to them, set "
+                "append_to_existing"
+            )
         return self.closed.get(copy) or obstacle(
             wanted,
             source=self.source_topics[wanted.topic],
@@ -136,22 +152,20 @@ class TakeOverSurvey:
 
     def __init__(
         self,
-        flow: FlowConfig,
+        plan: LeasePlan,
         source: Cluster,
         target: Cluster,
         writer: TargetWriter,
         records: TransactionRecords,
         *,
-        slot_ids: Mapping[int, str],
         log: structlog.stdlib.BoundLogger,
     ) -> None:
-        """`slot_ids`: as of `LeasePlan`."""
-        self._flow = flow
+        self._plan = plan
+        self._flow = plan.flow
         self._source = source
         self._target = target
         self._writer = writer
         self._records = records
-        self._slot_ids = slot_ids
         self._log = log
         self._closed: dict[TopicPartition, str] = {}
 
@@ -189,13 +203,15 @@ class TakeOverSurvey:
             )
         known.require_whole(self._flow.name)
         left = left_by_others(
-            *(self._target, self._slot_ids, looked.others, search),
+            *(self._target, self._plan.slot_ids, looked.others, search),
             copies=copies,
             dead_letters=dead_letters,
         )
         self._close(left, told)
         return Found(
             progress=known,
+            filled=self._filled(wanted, known),
+            appends=self._plan.appends,
             target_topics=target_topics,
             limits=topic_admin.max_message_bytes(self._target, names),
             source_topics=self._source.topics({each.topic for each in wanted}),
@@ -204,6 +220,20 @@ class TakeOverSurvey:
             dead_letter_partitions=len(dead_letters),
             leaders_check=self._source.speaks(fetch.API_KEY, fetch_by_id.VERSION),
         )
+
+    def _filled(
+        self, wanted: Collection[Assignment], known: Progress
+    ) -> frozenset[TopicPartition]:
+        if self._plan.appends and not self._flow.append_to_existing:
+            return frozenset()
+        begun = known.positions
+        new = [
+            (each.target_topic, each.partition)
+            for each in wanted
+            if (each.topic, each.partition) not in begun
+            and not is_heartbeats(each.topic, self._flow.separator)
+        ]
+        return starting.filled(self._target, new) if new else frozenset()
 
     def _close(self, hanging: Iterable[Hanging], told: Collection[str]) -> None:
         """Write nothing where a transaction stays open: the next commit or abort would
