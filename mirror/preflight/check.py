@@ -219,6 +219,7 @@ class _Check:
                 source_side=planner.side(flow.source),
                 target_side=planner.side(flow.target),
                 settings=self._settings.get(flow.target, {}),
+                appends=self._config.may_append(flow),
             )
             with self._telling(f"flow {flow.name}"):
                 self._found += of_flow.findings(ground)

@@ -33,6 +33,8 @@ class Ground:
     target_side: Foreseen
     settings: Mapping[str, str]
     """Settings of the target's brokers, as far as known."""
+    appends: bool
+    """Whether a run appends to copies that have records of others."""
 
     @property
     def where(self) -> str:

@@ -57,16 +57,15 @@ def _filled(ground: Ground, copies: list[str]) -> list[Finding]:
     filled = sorted({name for name, _ in set(places) - empty.keys()})
     if not filled:
         return []
-    appends = ground.config.may_append(ground.flow)
     then = f"appends to them from `start: {ground.flow.start}` on"
     return [
         warn(
             ground.where, "copies",
             f"{some(filled)} has records, and this flow has copied nothing yet: a run "
-            f"{then if appends else 'leaves these topics out'}",
+            f"{then if ground.appends else 'leaves these topics out'}",
             "if MirrorMaker 2 copied them, stop it, and run mirror adopt before mirror "
             "run (with --offsets-topic where Connect or Strimzi runs it)"
-            + ("" if appends else "; else set append_to_existing"),
+            + ("" if ground.appends else "; else set append_to_existing"),
         )
     ]  # fmt: skip
 
