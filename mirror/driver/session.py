@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 from pathlib import Path
+import socket
 import sys
 import threading
 import time
@@ -29,6 +30,7 @@ from mirror.config.service_settings import SPARK_SECRET
 from mirror.driver import class_data
 from mirror.driver.jvm_output import passed_on
 from mirror.driver.spark_security import protection
+from mirror.errors import MirrorError
 from mirror.host import require_java
 from mirror.relay import daemon
 
@@ -95,6 +97,7 @@ _SETTINGS = {
 _launching = threading.Lock()
 _SETTLED_SECONDS = 3.0
 """After this long without a new executor, no more are expected."""
+_MASTER_SECONDS = 5.0
 _COMING_SECONDS = 30.0
 """The longest wait for executors; later ones are still used when they come."""
 
@@ -118,11 +121,13 @@ def session(config: ServiceConfig, *, slots: int) -> SparkSession:
     Raises:
         JavaMissingError: there is no Java that Spark can run on.
         ConfigError: a Spark cluster without a secret.
+        MirrorError: no master of the Spark cluster answers.
     """
     settings = _settings(config, slots=slots)
     if not _submitted():
         _launch(settings)
     given = {**dict(SparkConf().getAll()), **settings}
+    _require_master(given["spark.master"])
     settings |= protection(given["spark.master"], given)
     builder = SparkSession.builder.appName("mirror")
     for key, value in settings.items():
@@ -131,6 +136,26 @@ def session(config: ServiceConfig, *, slots: int) -> SparkSession:
         conf = SparkConf().setAppName("mirror").setAll([*settings.items()])
         _make_lean(SparkContext.getOrCreate(conf))
     return builder.getOrCreate()
+
+
+def _require_master(master: str) -> None:
+    """Ask the masters of a standalone cluster: Spark itself asks for a minute, and ends
+    with a trace of its stack.
+    """
+    if not master.startswith("spark://"):
+        return
+    reasons = []
+    for address in master.removeprefix("spark://").split(","):
+        host, _, port = address.rpartition(":")
+        try:
+            with socket.create_connection((host, int(port)), _MASTER_SECONDS):
+                return
+        except (OSError, ValueError) as error:
+            reasons.append(f"{address}: {error}")
+    raise MirrorError(
+        f"spark_master {master}: no master answers ({'; '.join(reasons)}); check that "
+        "it runs there, and that this machine can reach it"
+    )
 
 
 def _make_lean(context: SparkContext) -> None:
