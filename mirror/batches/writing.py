@@ -12,8 +12,6 @@ import contextlib
 from functools import partial
 from typing import TYPE_CHECKING
 
-import structlog
-
 from mirror.batches import records
 from mirror.clusters import codes
 from mirror.clusters.admin import configs, topic_admin
@@ -33,7 +31,6 @@ if TYPE_CHECKING:
     from mirror.config.own_topics import Kind
     from mirror.errors import ClusterError
 
-_LOG = structlog.get_logger()
 _PROOF_TIMEOUT_MS = 5_000
 """How long a cut-off leader waits for its replicas before we ask another."""
 _LEADER_SECONDS = 5.0
@@ -197,8 +194,12 @@ def _create_without_tuning(
     there, refused = configs.create_accepted(cluster, new, refusal, needed=needed)
     if not there:
         raise refused[0]
+    import structlog  # noqa: PLC0415  a switch need not wait for it
+
     for error in refused:
-        _LOG.warning("topic created without a config", topic=new.name, error=str(error))
+        structlog.get_logger().warning(
+            "topic created without a config", topic=new.name, error=str(error)
+        )
 
 
 def _idempotent(cluster: Cluster) -> Producer:

@@ -241,7 +241,7 @@ def create(
     Raises:
         ClusterError: the cluster does not answer.
     """
-    problems = []
+    problems: list[str] = []
     made = topic_admin.create_topics(target, list(wanted.values()))
     created = list(made.created)
     for name, error in made.refused.items():

@@ -18,7 +18,7 @@ from mirror.preflight.finding import fail, ok, some, warn
 from mirror.preflight.plan import COPY
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection
 
     from mirror.config.schema import FlowConfig
     from mirror.preflight.finding import Finding
@@ -187,7 +187,7 @@ def _refused(ground: Ground) -> list[Finding]:
     ]  # fmt: skip
 
 
-def _of_topics(text: str, names: Sequence[str]) -> str:
+def _of_topics(text: str, names: list[str]) -> str:
     more = f"; the same for {some(names[1:])}" if names[1:] else ""
     return f"{text.replace('<topic>', names[0])}{more}"
 

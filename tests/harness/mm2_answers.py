@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from mirror.config import own_topics
 from mirror.config.build import build
 from mirror.config.load import read
 from mirror.errors import ConfigError
@@ -114,6 +115,8 @@ def ours(
         }
         wanted = GroupFilter(include=flow.groups, exclude=flow.groups_exclude)
         found.groups[flow.name] = {group for group in groups if wanted.matches(group)}
+        found.checkpoints[flow.name] = own_topics.checkpoints(flow).name
+        found.offset_syncs[flow.name] = own_topics.offset_syncs(flow).name
     return found
 
 

@@ -58,6 +58,7 @@ def test_the_map_is_asked_once_where_groups_stand(
     flow: Any = SimpleNamespace(
         source="A",
         separator=".",
+        mm2_separator=".",
         replication_policy=SimpleNamespace(
             upstream_topic=lambda name: name.removeprefix("A.")
         ),
