@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 import subprocess
+import sys
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ from mirror.host import require_java
 from mirror.playground import node
 from mirror.playground.brokers import playground
 from mirror.playground.jars import kafka_jars
+from mirror.playground.ports import free_ports
 from tests.harness.admin import create_topic, end_offsets
 from tests.harness.load import NumberedLoad
 from tests.harness.metadata import overrides
@@ -196,6 +198,25 @@ def test_the_lag_of_records_that_the_target_refuses(
         flow = f"{alias}->B"
         mirror.wait_until(lambda _: _partition(mirror, flow)["lag_seconds"] > late + 2)
         assert _partition(mirror, flow)["lag"] == 20
+
+
+def test_a_spark_master_that_does_not_answer(tmp_path: Path) -> None:
+    """One message with its address, and exit code 1; every line is JSON."""
+    (port,) = free_ports(1)
+    document = config_for("127.0.0.1:1", "127.0.0.1:2")
+    document["service"] = {
+        "http_port": 0, "state_dir": str(tmp_path / "state"),
+        "spark_master": f"spark://127.0.0.1:{port}",
+    }  # fmt: skip
+    (tmp_path / "mirror.yaml").write_text(json.dumps(document))
+    done = subprocess.run(
+        [sys.executable, "-m", "mirror", "run", "-c", tmp_path / "mirror.yaml"],
+        check=False, capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 1
+    told = [json.loads(line) for line in done.stderr.splitlines()]
+    (error,) = (each["event"] for each in told if each["level"] == "error")
+    assert f"no master answers (127.0.0.1:{port}: " in error
 
 
 def _faulted(mirror: RunningMirror, alias: str) -> list[dict[str, Any]]:
