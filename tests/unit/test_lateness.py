@@ -95,6 +95,17 @@ def test_a_record_of_the_future_proves_nothing():
     assert late.seconds(10, answered=RUN, now=_at(9)) == 9.0
 
 
+def test_a_record_of_the_future_that_waits_hides_no_lag():
+    """Refused for its time, it counts as one that waits since the last complete copy."""
+    late = Lateness()
+    late.told(10, RUN - 60)
+    late.committed(10, NOW - 90, NOW - 60)
+    late.told(20, RUN)
+    late.fetched(NOW * 1000)
+
+    assert late.seconds(10, answered=RUN, now=_at(0)) == 60.0
+
+
 @given(
     told=st.integers(-1, 20),
     position=st.integers(-1, 20),

@@ -19,6 +19,7 @@ from mirror.policy.selection import (
     TopicFilter,
     TopicMapping,
     select_topics,
+    unmatched,
 )
 
 if TYPE_CHECKING:
@@ -330,3 +331,20 @@ def test_no_caller_asks_which_policy_it_has() -> None:
     ]
 
     assert asking == []
+
+
+@pytest.mark.parametrize(
+    ("pattern", "meant"),
+    [
+        ("ordesr", "orders"),
+        ("paymnets.*", "payments.eu"),
+        (r"secret\..*", ""),
+        ("x", ""),
+    ],
+)
+def test_an_entry_that_matches_nothing_has_a_nearest_name(
+    pattern: str, meant: str
+) -> None:
+    """A letter or two may be wrong; another word is no misspelling."""
+    names = ("orders", "payments.eu", "billing")
+    assert unmatched([pattern, "orders", "pay.*"], names) == {pattern: meant}
