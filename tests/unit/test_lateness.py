@@ -96,7 +96,7 @@ def test_a_record_of_the_future_proves_nothing():
 
 
 def test_a_record_of_the_future_that_waits_hides_no_lag():
-    """Refused for its time, it counts as one that waits since the last complete copy."""
+    """Refused for its time, it waits since the last complete copy, as far as known."""
     late = Lateness()
     late.told(10, RUN - 60)
     late.committed(10, NOW - 90, NOW - 60)
