@@ -391,10 +391,9 @@ class MirrorConfig(Section):
         """Whether records in a copy need not be the flow's own, by what is configured;
         without exactly-once they may be, although there is no progress.
         """
-        ends = {flow.source, flow.target}
+        # Where other flows meet, topics of one name are written on several clusters.
         beside = any(
-            other.name != flow.name
-            and (other.target == flow.target or {other.source, other.target} == ends)
+            other.name != flow.name and flow.target in (other.source, other.target)
             for other in self.enabled_flows
         )
         return (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from pathlib import Path
 import signal
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ import pytest
 from mirror import patience
 from mirror.clusters.wire import handshake
 from mirror.patience import left
+from tests.harness.waiting import wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -19,16 +21,29 @@ if TYPE_CHECKING:
 
 @contextlib.contextmanager
 def suspended(pids: Collection[int]) -> Iterator[None]:
-    """SIGSTOP for all, and SIGCONT when the block ends for those that are left."""
+    """SIGSTOP for all, and SIGCONT when the block ends for those that are left. In the
+    block none of their threads runs: a busy machine stops them one after the other.
+    """
     assert pids
-    for pid in pids:
-        os.kill(pid, signal.SIGSTOP)
     try:
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        wait_for(lambda: not any(map(_runs, pids)))
         yield
     finally:
         for pid in pids:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGCONT)
+
+
+def _runs(pid: int) -> bool:
+    """Whether any of its threads does. Source: proc(5), the state behind the name."""
+    for file in Path(f"/proc/{pid}/task").glob("*/stat"):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            state = file.read_text().rpartition(")")[2].split()[0]
+            if state not in "TtZX":
+                return True
+    return False
 
 
 @contextlib.contextmanager
