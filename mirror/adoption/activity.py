@@ -13,7 +13,7 @@ import re
 import time
 from typing import TYPE_CHECKING
 
-from mirror.batches.reading import TopicReader
+from mirror.batches.reading import has_records
 from mirror.clusters.admin import groups, topic_admin, transactional_ids
 from mirror.clusters.admin.groups import Group, GroupKind
 from mirror.errors import AuthorizationError, MirrorError, UnsupportedBrokerError
@@ -83,7 +83,7 @@ def look(
         key[0]
         for key, end in after.items()
         if end > (first := before.get(key, end))
-        and _records_between(target, key, first, end)
+        and has_records(target, key, first, end, committed=False)
     }
     return Activity(growing=tuple(sorted(growing)))
 
@@ -145,17 +145,6 @@ def _workers(target: Cluster, group: str) -> tuple[str, ...]:
     asked = Group(group=group, kind=GroupKind.CLASSIC, state="")
     inside = groups.members(target, [asked]).get(group, ())
     return tuple(sorted({member.host for member in inside}))
-
-
-def _records_between(
-    cluster: Cluster, partition: TopicPartition, first: int, end: int
-) -> bool:
-    """Markers do not count: brokers write them when they end a dead transaction."""
-    topic, number = partition
-    reader = TopicReader(
-        cluster, topic, partition=number, position=first, committed=False
-    )
-    return any(len(rows) for _, rows in reader.batches(end))
 
 
 def _ends(

@@ -297,3 +297,24 @@ class TopicReader:
 def _kernels_are_loaded() -> bool:
     """Not while another thread loads them: that is not waited for, either."""
     return hasattr(sys.modules.get(_KERNELS), "read")
+
+
+def has_records(
+    cluster: Cluster,
+    partition: tuple[str, int],
+    first: int,
+    end: int,
+    *,
+    committed: bool = True,
+) -> bool:
+    """Whether there is a record between these offsets; markers do not count: brokers
+    write them when they end a dead transaction.
+
+    Raises:
+        ClusterError: as `TopicReader.read`.
+    """
+    topic, number = partition
+    reader = TopicReader(
+        cluster, topic, partition=number, position=first, committed=committed
+    )
+    return any(len(rows) for _, rows in reader.batches(end))

@@ -115,7 +115,7 @@ class FlowConfig(
         description="Whether a partition without progress may append to a copy that "
         "has records already. Off: it waits, since another tool may have copied them; "
         "see mirror adopt. Flows of pairs, and flows that share copies by their names, "
-        "do so anyway, and so does exactly_once: false.",
+        "append anyway, as with exactly_once: false.",
     )
     internal_topic_separator: bool = setting(
         default=True,

@@ -31,7 +31,6 @@ from mirror.errors import (
 )
 from mirror.offsets import progress, runs, starting
 from mirror.offsets.progress import Position
-from mirror.policy.names import is_heartbeats
 from mirror.recovery import losses, pauses
 from mirror.recovery.roles import Epochs
 from mirror.relay.endings import Endings
@@ -133,12 +132,8 @@ def _with_filled_copies(
     flow: FlowConfig, target: Cluster, partitions: Iterable[TopicPartition]
 ) -> set[TopicPartition]:
     name = flow.replication_policy.target_topic
-    copies = {
-        (name(topic), number): (topic, number)
-        for topic, number in partitions
-        if not is_heartbeats(topic, flow.separator)
-    }
-    return {copies[each] for each in starting.filled(target, copies)}
+    copies = {(name(topic), number): (topic, number) for topic, number in partitions}
+    return {copies[each] for each in starting.filled(flow, target, copies)}
 
 
 def rewrite_progress(

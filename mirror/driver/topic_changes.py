@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from mirror.metadata import absent
+from mirror.metadata.topics import about_unmatched
 from mirror.status.events import Event, EventKind
 
 if TYPE_CHECKING:
@@ -68,9 +69,10 @@ class TopicChanges:
         missing = absent.look(
             source, target, self._flow, self._known.values(), found.topics
         )
-        for text in found.unmatched:
-            if text not in self._unmatched:
-                _LOG.warning(text, flow=self._flow.name)
+        for pattern in found.unmatched:
+            if pattern not in self._unmatched:
+                told = about_unmatched(pattern, self._flow, source.topics())
+                _LOG.warning(told, flow=self._flow.name)
         self._unmatched = found.unmatched
         self._tell_remade(found)
         for topic in found.topics:

@@ -112,7 +112,10 @@ def compare(source: Cluster, target: Cluster, flow: FlowConfig) -> SurveyedFlow:
         ),
         problems=(*selected.problems, *problems),
         came_from_target=selected.came_from_target,
-        unmatched=selected.unmatched,
+        unmatched=tuple(
+            topics.about_unmatched(each, flow, source.topics())
+            for each in selected.unmatched
+        ),
     )
 
 

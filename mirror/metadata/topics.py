@@ -18,10 +18,10 @@ from mirror.errors import AuthorizationError, BrokerError
 from mirror.metadata import config_rules
 from mirror.metadata.sides import Live
 from mirror.policy.names import SCHEMAS
-from mirror.policy.selection import select_topics, unmatched
+from mirror.policy.selection import nearest, select_topics, unmatched
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from mirror.clusters.admin.configs import TopicConfigs
     from mirror.clusters.cluster import Cluster
@@ -70,7 +70,7 @@ class TopicsResult:
     came_from_target: tuple[str, ...] = ()
     """Topics that match, but whose names say that they came from the target."""
     unmatched: tuple[str, ...] = ()
-    """Entries of `topics` that match nothing, in words."""
+    """Entries of `topics` that match nothing."""
 
     @property
     def partitions(self) -> int:
@@ -126,11 +126,15 @@ def select(source: Topics, flow: FlowConfig) -> TopicsResult:
             *([SCHEMAS_LEFT_OUT] if held and SCHEMAS in seen else []),
         ),
         came_from_target=selection.cycles,
-        unmatched=tuple(
-            f'topics: "{pattern}" matches no topic of {flow.source}'
-            + (f'; did you mean "{meant}"?' if meant else "")
-            for pattern, meant in unmatched(flow.topics, seen).items()
-        ),
+        unmatched=unmatched(flow.topics, seen),
+    )
+
+
+def about_unmatched(pattern: str, flow: FlowConfig, names: Iterable[str]) -> str:
+    """An entry of `topics` that matches none of the source's names, in words."""
+    meant = nearest(pattern, names)
+    return f'topics: "{pattern}" matches no topic of {flow.source}' + (
+        f'; did you mean "{meant}"?' if meant else ""
     )
 
 

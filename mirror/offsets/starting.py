@@ -13,14 +13,16 @@ import time
 from typing import TYPE_CHECKING
 import uuid
 
-from mirror.batches.reading import TopicReader
+from mirror.batches.reading import has_records
 from mirror.clusters.admin import topic_admin
 from mirror.offsets.progress import UNSETTLED, Position
+from mirror.policy.names import is_heartbeats
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
     from mirror.clusters.cluster import Cluster
+    from mirror.config.schema import FlowConfig
 
 TopicPartition = tuple[str, int]
 _PATIENCE_SECONDS = 5.0
@@ -67,27 +69,20 @@ def find(
 
 
 def filled(
-    target: Cluster, copies: Collection[TopicPartition]
+    flow: FlowConfig, target: Cluster, copies: Iterable[TopicPartition]
 ) -> frozenset[TopicPartition]:
-    """Those of these partitions that have committed records.
+    """Those of a flow's copies that have committed records. Heartbeats are left out:
+    any service may have written them.
 
     Raises:
         ClusterError: the target does not answer.
     """
-    firsts = topic_admin.list_offsets(target, copies, timestamp=topic_admin.EARLIEST)
+    asked = [each for each in copies if not is_heartbeats(each[0], flow.separator)]
+    firsts = topic_admin.list_offsets(target, asked, timestamp=topic_admin.EARLIEST)
     ends = topic_admin.list_offsets(target, firsts, timestamp=topic_admin.LATEST)
     return frozenset(
-        key for key, end in ends.items() if _has_records(target, key, firsts[key], end)
+        key for key, end in ends.items() if has_records(target, key, firsts[key], end)
     )
-
-
-def _has_records(
-    cluster: Cluster, partition: TopicPartition, first: int, end: int
-) -> bool:
-    """Markers and aborted records do not count."""
-    topic, number = partition
-    reader = TopicReader(cluster, topic, partition=number, position=first)
-    return any(len(rows) for _, rows in reader.batches(end))
 
 
 def begin(
@@ -98,7 +93,7 @@ def begin(
     later: Collection[TopicPartition] = (),
 ) -> dict[TopicPartition, Position]:
     """As `find`, for every partition; those that do not answer get an unsettled one,
-    and so do those that begin `later`.
+    as do those that begin `later`.
 
     Partitions with a leader are retried for some seconds; it may be a new one.
 

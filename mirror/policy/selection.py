@@ -166,19 +166,24 @@ def select_topics(
     )
 
 
-def unmatched(patterns: Iterable[str], names: Collection[str]) -> dict[str, str]:
-    """The patterns that match no name, each with the name that was probably meant, or
-    nothing.
+def unmatched(patterns: Iterable[str], names: Collection[str]) -> tuple[str, ...]:
+    """The patterns that match no name."""
+    compiled = ((pattern, re.compile(pattern)) for pattern in patterns)
+    return tuple(
+        pattern
+        for pattern, each in compiled
+        if not any(each.fullmatch(name) for name in names)
+    )
+
+
+def nearest(pattern: str, names: Iterable[str]) -> str:
+    """The name that was probably meant by a pattern that matches none; empty if no
+    name is that much like it.
     """
-    found = {}
-    for pattern in patterns:
-        compiled = re.compile(pattern)
-        if not any(compiled.fullmatch(name) for name in names):
-            literal = re.sub(r"[.\\^$]*[*+?]?", "", pattern)
-            alike = [n for n in names if abs(len(n) - len(pattern)) <= _FEW_LETTERS]
-            close = difflib.get_close_matches(literal, alike, n=1, cutoff=0.7)
-            found[pattern] = close[0] if close else ""
-    return found
+    literal = re.sub(r"[.\\^$]*[*+?]?", "", pattern)
+    alike = [n for n in names if abs(len(n) - len(pattern)) <= _FEW_LETTERS]
+    close = difflib.get_close_matches(literal, alike, n=1, cutoff=0.7)
+    return close[0] if close else ""
 
 
 def _any_matches(patterns: Iterable[re.Pattern[str]], name: str) -> bool:

@@ -15,7 +15,6 @@ from mirror.clusters.admin import topic_admin
 from mirror.clusters.wire import fetch, fetch_by_id
 from mirror.errors import SupersededError, UnreachableError
 from mirror.offsets import progress, starting
-from mirror.policy.names import is_heartbeats
 from mirror.relay.faults import obstacle
 from mirror.relay.gaps import remade
 from mirror.relay.left_open import left_by_others
@@ -231,9 +230,8 @@ class TakeOverSurvey:
             (each.target_topic, each.partition)
             for each in wanted
             if (each.topic, each.partition) not in begun
-            and not is_heartbeats(each.topic, self._flow.separator)
         ]
-        return starting.filled(self._target, new) if new else frozenset()
+        return starting.filled(self._flow, self._target, new)
 
     def _close(self, hanging: Iterable[Hanging], told: Collection[str]) -> None:
         """Write nothing where a transaction stays open: the next commit or abort would

@@ -250,10 +250,12 @@ class SimulatedFlow:
     def _assignments(self, source: Cluster, target: Cluster) -> tuple[Assignment, ...]:
         found = topics.select(source, self.flow).topics
         for each in found:
-            topic_admin.create_topic(
-                target, each.target_topic, partitions=each.partitions,
+            new = topic_admin.NewTopic(
+                name=each.target_topic, partitions=each.partitions,
                 replication_factor=-1,
             )  # fmt: skip
+            for refusal in topic_admin.create_topics(target, [new]).refused.values():
+                raise refusal
             target.wait_for_topic(each.target_topic)
         return tuple(
             Assignment(

@@ -18,6 +18,7 @@ from mirror.policy.selection import (
     Rejection,
     TopicFilter,
     TopicMapping,
+    nearest,
     select_topics,
     unmatched,
 )
@@ -347,4 +348,5 @@ def test_an_entry_that_matches_nothing_has_a_nearest_name(
 ) -> None:
     """A letter or two may be wrong; another word is no misspelling."""
     names = ("orders", "payments.eu", "billing")
-    assert unmatched([pattern, "orders", "pay.*"], names) == {pattern: meant}
+    found = unmatched([pattern, "orders", "pay.*"], names)
+    assert {each: nearest(each, names) for each in found} == {pattern: meant}

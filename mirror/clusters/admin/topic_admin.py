@@ -63,37 +63,6 @@ class Creation:
     refused: Mapping[str, ClusterError]
 
 
-def create_topic(
-    cluster: Cluster,
-    name: str,
-    *,
-    partitions: int,
-    replication_factor: int,
-    configs: Mapping[str, str] | None = None,
-) -> bool:
-    """Create a topic; False if it exists already.
-
-    `replication_factor` -1 is the broker's default.
-
-    Raises:
-        ClusterError: the cluster refuses, in its own words.
-    """
-    made = create_topics(
-        cluster,
-        [
-            NewTopic(
-                name=name,
-                partitions=partitions,
-                replication_factor=replication_factor,
-                configs=configs or {},
-            )
-        ],
-    )
-    if made.refused:
-        raise made.refused[name]
-    return bool(made.created)
-
-
 def create_topics(
     cluster: Cluster, topics: Sequence[NewTopic], *, validate_only: bool = False
 ) -> Creation:

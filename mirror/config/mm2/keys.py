@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from mirror.config.cluster_settings import ClusterConfig
 from mirror.config.mm2 import answers as mm2_answers
+from mirror.config.mm2 import naming as mm2_naming
 from mirror.config.mm2 import readers
 from mirror.config.schema import FlowConfig
 from mirror.config.service_settings import ServiceConfig
@@ -77,7 +78,6 @@ _OF_CLUSTER = {*CLUSTER, *_CREDENTIALS, *FROM_SOURCE, *FROM_TARGET}
 _CLUSTER_PREFIX = re.compile(r"((source|target)\.)?cluster\.")
 
 # Right in another format or another place: no misspellings of served ones.
-_OF_NAMES = {"source.cluster.alias", "target.cluster.alias"}
 _LOOKALIKES = {"ssl.enabled.protocols", "replication.policy"}
 
 
@@ -85,7 +85,7 @@ def answer(key: str, rest: str) -> str:
     """The one warning about a key that has no effect here."""
     if place := _place(rest):
         return f"{key}: has no effect here, nor in MirrorMaker 2; write it {place}"
-    if rest in FLOW or rest in _OF_NAMES:
+    if rest in FLOW or rest in mm2_naming.ALIASES:
         return (
             f"{key}: has no effect with a cluster's alias, nor in MirrorMaker 2; "
             f"write {rest}, or A->B.{rest}"

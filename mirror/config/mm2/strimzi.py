@@ -5,7 +5,7 @@ also several in a file or in a List. A manifest names Kubernetes secrets and doe
 contain them: they become files under `SECRETS`, where a pod mounts them. Fields about
 pods give a warning by name; `chart` converts them. Strimzi runs three connectors, each
 with its own config; mirror has one flow, so each key counts in the connector that uses
-it in MirrorMaker 2, and a warning names a key that stands in another.
+it in MirrorMaker 2, and a warning names a key that is in another.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ def _manifests(text: str) -> Iterator[Mapping[str, Any]]:
 
 @dataclass(frozen=True, slots=True)
 class _At:
-    """A part of a manifest, and where it stands in it."""
+    """A part of a manifest, and its path."""
 
     found: Mapping[str, Any]
     path: str
