@@ -8,6 +8,7 @@ rehearse, since somebody who typed the wrong name waits for the answer.
 from __future__ import annotations
 
 import os
+import signal
 import sys
 
 from mirror.cli import interrupts
@@ -21,6 +22,9 @@ def main() -> None:
     """Run the command line of this process."""
     if sys.argv[1:2] != ["run"]:
         interrupts.listen()
+    elif signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        # Until the service listens to it: its log has no room for a traceback.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
     if sys.argv[1:2] == ["drill"] and not _WAITED_FOR & {*sys.argv}:
         os.nice(_NICE)
     from mirror.cli.main import main as run

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 
 @contextlib.contextmanager
-def passed_on() -> Iterator[dict[str, int]]:
-    """The arguments of `Popen` for a JVM that is started in the block; what it prints
-    is read until it ends.
+def passed_on() -> Iterator[int]:
+    """The pipe for a JVM that is started in the block: where it and its workers print.
+    It is read until they end.
     """
     reading, writing = os.pipe()
     # Not joined: the JVM outlives Python by a moment.
@@ -29,7 +29,7 @@ def passed_on() -> Iterator[dict[str, int]]:
         target=_read, args=(reading,), name="jvm-output", daemon=True
     ).start()
     try:
-        yield {"stdout": writing, "stderr": writing}
+        yield writing
     finally:
         os.close(writing)
 

@@ -8,6 +8,7 @@ or refuses configurations.
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 import functools
 import signal
 import threading
@@ -176,8 +177,10 @@ class Service:
                 # A local session cannot get more threads after its start.
                 slots = max(self._least_slots(), usable_cores())
                 spare = 0 if self._watch is None else _SPARE_SLOTS
-                spark = session(service, slots=slots + spare)
-                self._listen_to_signals()  # again: Spark has installed its own handler
+                # In the main thread Spark would install a handler of Ctrl-C.
+                with ThreadPoolExecutor(1, "spark-start") as starting:
+                    begun = starting.submit(session, service, slots=slots + spare)
+                    spark = begun.result()
                 on_signals(
                     spark, {each.name: call for each, call in self._calls().items()}
                 )

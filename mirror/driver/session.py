@@ -225,9 +225,12 @@ def _launch(settings: Mapping[str, str]) -> None:
             return
         hidden = environment.secrets(os.environ)
         with _surroundings(hidden, more), passed_on() as output:
-            gateway = launch_gateway(conf, output)
+            # A process group of its own: a signal to ours reaches this process alone,
+            # which finishes its transactions with the JVM; the JVM ends after it.
+            own = {"stdout": output, "stderr": output, "process_group": 0}
+            gateway = launch_gateway(conf, own)
             if _has_our_workers(settings):
-                daemon.start_ahead(gateway.proc.pid, output["stderr"])
+                daemon.start_ahead(gateway.proc.pid, output)
             SparkContext._ensure_initialized(gateway=gateway)
 
 

@@ -31,7 +31,9 @@ SLOT = "MIRROR_SLOT"
 _PIPES = (0, 1, 2)
 _LOOK_SECONDS = 1.0
 _UNUSED_SECONDS = 60.0
-"""A fork server that no daemon has asked by then ends."""
+"""A fork server that no daemon has asked by then ends, as one does whose service has
+ended before that.
+"""
 _BACKLOG = 128
 _AHEAD = "ahead"
 _PID = struct.Struct("i")
@@ -50,6 +52,7 @@ def start_ahead(jvm: int, output: int) -> None:
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
+            process_group=0,
         )
         threading.Thread(target=server.wait, name="fork-server", daemon=True).start()
 
@@ -106,6 +109,7 @@ def _waited_for_daemon() -> bool:
     if (listener := _listener(address)) is not None:
         with listener:
             if os.fork() == 0:
+                os.setsid()
                 _serve_daemons(listener)
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # leave no zombie of it
     with socket.socket(socket.AF_UNIX) as connection:
@@ -165,15 +169,14 @@ def _wait_for(pid: int) -> None:
 
 def _serve_daemons(listener: socket.socket) -> NoReturn:
     """Be the fork server until the last daemon has ended."""
-    os.setsid()
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.dup2(2, 1)  # Spark reads the daemon's
     _import()
     gc.freeze()  # a collection in a fork would copy every page it looks at
     listener.settimeout(_LOOK_SECONDS)
-    until = time.monotonic() + _UNUSED_SECONDS
-    while _has_children() or time.monotonic() < until:
+    until, service = time.monotonic() + _UNUSED_SECONDS, os.getppid()
+    while _has_children() or (time.monotonic() < until and os.getppid() == service):
         with contextlib.suppress(TimeoutError):
             connection, _ = listener.accept()
             until = 0.0

@@ -73,9 +73,8 @@ class RunningMirror:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def start(self, *, timeout: float = PATIENCE_SECONDS) -> Self:
-        """Start it (again), and wait until its status answers."""
-        begins_at = self.log.stat().st_size if self.log.exists() else 0
+    def launch(self) -> Self:
+        """Start it (again), in a process group of its own."""
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 self._command,
@@ -85,6 +84,13 @@ class RunningMirror:
                 stderr=log,
                 start_new_session=True,
             )
+        return self
+
+    def start(self, *, timeout: float = PATIENCE_SECONDS) -> Self:
+        """Start it (again), and wait until its status answers."""
+        begins_at = self.log.stat().st_size if self.log.exists() else 0
+        self.launch()
+        assert self._process is not None
         deadline = deadline_in(timeout)
         while True:
             for line in self.log.read_text()[begins_at:].splitlines():
@@ -250,6 +256,12 @@ class RunningMirror:
         self._tree()
         self._process.send_signal(signal.SIGTERM)
         return self._process.wait(timeout * crowd())
+
+    def signal_group(self, number: signal.Signals) -> None:
+        """Send it to the service and all that is in its process group."""
+        assert self._process is not None
+        self._tree()
+        os.killpg(self._process.pid, number)
 
     def wait(self, timeout: float = PATIENCE_SECONDS) -> int:
         """Wait until it ends by itself; returns the exit code."""

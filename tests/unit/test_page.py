@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from html.parser import HTMLParser
 from importlib.resources import files
+import json
+from pathlib import Path
 import re
 import time
 from typing import Any
@@ -35,13 +37,14 @@ from mirror.web.page import rows
 from mirror.web.page.pages import POLICY, Pages
 from mirror.web.page.picture import NODE_HEIGHT, NODE_WIDTH, Flowing, draw
 from mirror.web.page.sparkline import HEIGHT, WIDTH, sparkline
-from mirror.web.routing import Request
+from mirror.web.routing import Request, Routes
 from tests.harness.sites import known, site
 from tests.harness.statuses import partition_status, show
 from tests.harness.waiting import deadline_in
 
 pytestmark = pytest.mark.unit
 
+ROOT = Path(__file__).parents[2]
 PATHS = ("/", "/flow", "/topics", "/partitions", "/groups", "/trail")
 HOSTILE = "<script>alert(1)</script>\"'&amp;{{77777*7}}\x1b\n</td>"
 VOID = {"meta", "link", "input", "br", "path", "rect", "polyline"}
@@ -315,6 +318,28 @@ def test_a_flow_has_a_page_of_its_own():
     assert "7 records not copied as of 1970-01-01" in unknown.text
     lost, _ = ask(store, "/flow", flow="A->C")
     assert "No such flow A->B B->A" in lost.text
+
+
+def test_an_alert_links_to_what_to_do():
+    """Each runbook is at the path that its alert names, and no other file is there."""
+    store = board_of()
+    routes = Routes(Pages(store, History(store)).table())
+    pages = sorted((ROOT / "docs" / "howto" / "runbooks").glob("*.md"))
+    assert pages
+    for page in pages:
+        status, body = get(routes, f"/runbooks/{page.stem}")
+        assert (status, body) == ("200 OK", page.read_bytes())
+    for other in ("", "../layout", "../../pages", "MirrorFlow", "MirrorFlowDown.md"):
+        status, body = get(routes, f"/runbooks/{other}")
+        assert status == "404 Not Found"
+        assert "MirrorFlowDown" in json.loads(body)["alerts"]
+
+
+def get(routes: Routes, path: str) -> tuple[str, bytes]:
+    """Status and body."""
+    told: list[str] = []
+    body = routes({"PATH_INFO": path}, lambda status, _: told.append(status))
+    return told[0], b"".join(body)
 
 
 def test_partitions_on_demand():

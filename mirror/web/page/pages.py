@@ -25,7 +25,7 @@ from mirror.status.events import EventKind
 from mirror.web.page import picture, rows, tones
 from mirror.web.page.picture import Flowing
 from mirror.web.page.sparkline import Sparkline, sparkline
-from mirror.web.routing import Response
+from mirror.web.routing import Response, as_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -53,6 +53,7 @@ _FILES = {
     "/page.js": "text/javascript; charset=utf-8",
     "/page.svg": "image/svg+xml",
 }
+_RUNBOOKS = "/runbooks/"
 _ON_OVERVIEW = 12
 _PIECE = 100
 _CURVE_SECONDS = 1.0
@@ -75,6 +76,7 @@ class Pages:
             "/partitions": self._partitions,
             "/groups": self._groups,
             "/trail": self._trail,
+            _RUNBOOKS: _runbook,
             **dict.fromkeys(_FILES, _file),
         }
 
@@ -303,4 +305,19 @@ def _file(asked: Request) -> Response:
         body=_content(asked.path.removeprefix("/")),
         kind=_FILES[asked.path],
         headers=(("Cache-Control", "max-age=86400"),),
+    )
+
+
+def _runbook(asked: Request) -> Response:
+    """What to do about an alert, as Markdown: its `runbook_url` leads here."""
+    alert = asked.path.removeprefix(_RUNBOOKS)
+    name = f"{alert}.md"
+    folder = files("mirror.web.page").joinpath("files", "runbooks")
+    if name not in (known := sorted(each.name for each in folder.iterdir())):
+        alerts = [each.removesuffix(".md") for each in known]
+        missing = {"error": f'there is no alert "{alert}"', "alerts": alerts}
+        return as_json(missing, HTTPStatus.NOT_FOUND)
+    # As plain text: browsers save Markdown to a file.
+    return Response(
+        body=folder.joinpath(name).read_bytes(), kind="text/plain; charset=utf-8"
     )

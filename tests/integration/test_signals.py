@@ -1,0 +1,96 @@
+"""Signals to the service's whole process group, as `timeout`, a terminal and a
+container send them: what it prints stays JSON, a line an event.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import signal
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.harness.admin import create_topic
+from tests.harness.load import keys, producer, send
+from tests.harness.service import RunningMirror, config_for
+from tests.harness.waiting import wait_for
+from tests.harness.witness import assert_exactly_once, order_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from mirror.playground.cluster import PlaygroundCluster
+
+pytestmark = pytest.mark.integration
+
+_ENDS = {signal.SIGTERM: 0, signal.SIGINT: 0}
+_EARLY = (0.2, 0.6, 1.0, 1.5, 2.0, 3.0, 4.5)
+"""Seconds after the start of the process."""
+
+
+def assert_only_json(mirror: RunningMirror) -> None:
+    for line in mirror.log.read_text().splitlines():
+        assert line.startswith("{"), mirror.log_tail(100)
+        assert "Traceback" not in line, line
+        json.loads(line)
+
+
+def assert_nothing_is_left(mirror: RunningMirror) -> None:
+    wait_for(lambda: not mirror.survivors(), timeout=10)
+
+
+@pytest.mark.parametrize("number", [*_ENDS, signal.SIGQUIT], ids=lambda each: each.name)
+def test_signals_at_work(
+    clusters: dict[str, PlaygroundCluster],
+    topic_name: str,
+    tmp_path: Path,
+    number: signal.Signals,
+) -> None:
+    """The service ends as the signal says, prints nothing but events, and its next run
+    copies the rest: every record is there once.
+    """
+    source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
+    create_topic(source, topic_name, partitions=3)
+    client, first = producer(source), keys(3, 1_500)
+    second = keys(3, 1_500, first=1_500)
+    config = config_for(source, target, topics=[topic_name], tasks=2)
+    name = f"{number.name}->B"
+    config["clusters"][number.name] = config["clusters"].pop("A")
+    config["flows"] = {name: config["flows"].pop("A->B")}
+
+    with RunningMirror(config, tmp_path) as mirror:
+        send(client, topic_name, first, b"v")
+        mirror.wait_until(lambda status: status["flows"][0]["records"] > 0)
+        mirror.signal_group(signal.SIGHUP)  # a reload: it goes on
+        send(client, topic_name, second, b"v")
+        mirror.signal_group(number)
+        assert mirror.wait() == _ENDS.get(number, -number), mirror.log_tail()
+        assert_nothing_is_left(mirror)
+        assert_only_json(mirror)
+        mirror.start()
+        mirror.wait_copied(source, topic_name)
+        assert mirror.terminate() == 0
+    written = {partition: first[partition] + second[partition] for partition in first}
+    assert_exactly_once(order_of(target, f"{number.name}.{topic_name}"), written)
+
+
+@pytest.mark.parametrize("number", _ENDS, ids=lambda each: each.name)
+def test_signals_at_the_start(
+    clusters: dict[str, PlaygroundCluster],
+    topic_name: str,
+    tmp_path: Path,
+    number: signal.Signals,
+) -> None:
+    """However early: no traceback, nothing but events, and no process is left."""
+    source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
+    config = config_for(source, target, topics=[topic_name], tasks=1)
+    for seconds in _EARLY:
+        mirror = RunningMirror(config, tmp_path / str(seconds))
+        with contextlib.closing(mirror.launch()):
+            time.sleep(seconds)
+            mirror.signal_group(number)
+            mirror.wait()
+            assert_only_json(mirror)
+            assert_nothing_is_left(mirror)
