@@ -2,17 +2,20 @@
 
 Main function: `set_up`, called once per process. Our modules log through structlog;
 messages of libraries that use the standard library get the same form, and so does what
-another process printed (`pass_on`). For kafka-python and Py4J only errors are logged.
+another process printed (`pass_on`) and, after `nothing_else`, whatever this one prints
+on stderr. For kafka-python and Py4J only errors are logged.
 `LogThrottle` logs a persisting failure once a minute instead of at every attempt.
 """
 
 from __future__ import annotations
 
+import io
 import json
 import logging
 import sys
+import threading
 import time
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TextIO
 
 import structlog
 
@@ -91,6 +94,14 @@ def set_up(level: Level, form: Form) -> None:
         logging.getLogger(name).setLevel(quiet)
 
 
+def nothing_else() -> None:
+    """If the log is JSON, stderr gets nothing else from now on: each line that
+    something in this process prints becomes an event, such as a traceback of a thread.
+    """
+    if _is_json():
+        sys.stderr = _AsEvents(_stream())
+
+
 def pass_on(line: str) -> None:
     """Write a line that another process printed: as it is, or as an event where the
     log is JSON and it is not.
@@ -98,7 +109,7 @@ def pass_on(line: str) -> None:
     if not line.strip():
         return
     if not _is_json() or _is_event(line):
-        sys.stderr.write(f"{line}\n")
+        _stream().write(f"{line}\n")
     elif line.startswith(_START_UP):
         structlog.get_logger().info(line)
     else:
@@ -114,11 +125,40 @@ def _is_json() -> bool:
     )
 
 
+def _stream() -> TextIO:
+    """Stderr itself."""
+    return sys.stderr.stream if isinstance(sys.stderr, _AsEvents) else sys.stderr
+
+
 def _is_event(line: str) -> bool:
     try:
         return isinstance(json.loads(line), dict)
     except ValueError:
         return False
+
+
+class _AsEvents(io.TextIOBase):
+    """A text stream in front of `stream`: each line that is written to it is an event.
+
+    Threads may write at the same time; each one's line is its own.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self.stream = stream
+        self._begun = threading.local()
+
+    def write(self, text: str) -> int:
+        *lines, rest = (getattr(self._begun, "line", "") + text).split("\n")
+        self._begun.line = rest
+        for line in lines:
+            pass_on(line)
+        return len(text)
+
+    def flush(self) -> None:
+        self.stream.flush()
+
+    def fileno(self) -> int:
+        return self.stream.fileno()
 
 
 def _is_worth_it(record: logging.LogRecord) -> bool:

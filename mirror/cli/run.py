@@ -106,6 +106,7 @@ def _run(config: Path, clusters: Sequence[str], *, once: bool, end: RunEnd) -> N
     watch = Watch(config, read)
     chosen, warnings = read()
     log.set_up(chosen.service.log_level, chosen.service.log_format)
+    log.nothing_else()
     logger = structlog.get_logger()
     for warning in warnings:
         logger.warning("configuration", warning=warning)

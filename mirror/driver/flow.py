@@ -329,12 +329,14 @@ class Flow:
         finally:
             self._run = None
             asked = run.ended.is_set()
-            run.stop()
             # After a failure they may wait for what the next run ends, and a run that
             # follows need not wait for them, unless their own settings change.
             goes_on = run.again and Effect.JOBS not in self._pending.effect
-            self._jobs.close(wait=asked and not goes_on)
-            self._status_writer.rest()
+            try:
+                run.stop()
+            finally:
+                self._jobs.close(wait=asked and not goes_on)
+                self._status_writer.rest()
 
     def _take_up(self) -> Effect:
         """Apply the newest configuration; returns what it changes."""

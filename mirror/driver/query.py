@@ -75,12 +75,18 @@ class LeaseQuery:
 
     @property
     def active(self) -> bool:
-        return bool(self._query.isActive)
+        try:
+            return bool(self._query.isActive)
+        except (PySparkException, Py4JError, OSError):
+            return False  # the JVM is gone
 
     @property
     def failure(self) -> str:
         """Why it is no longer active."""
-        failed = self._query.exception()
+        try:
+            failed = self._query.exception()
+        except (PySparkException, Py4JError, OSError):
+            return "Spark's JVM does not answer"
         return "its streaming query ended" if failed is None else short(failed)
 
     def carry_out(self, lease: Callable[[], None]) -> None:
@@ -110,7 +116,8 @@ class LeaseQuery:
             self._turn.notify_all()
         try:
             self._query.stop()
-        except (PySparkException, Py4JError) as error:  # a time-out is not translated
+        except (PySparkException, Py4JError, OSError) as error:
+            # A time-out is not translated.
             log.warning("query does not stop", flow=self._flow, error=short(error))
         finally:
             self._callback.close()

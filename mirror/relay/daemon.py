@@ -98,9 +98,18 @@ def without_copies(path: Sequence[str]) -> list[str]:
 
 
 def _serve_spark() -> None:
-    from pyspark.daemon import manager  # noqa: PLC0415  after `main`'s lines
+    from pyspark import daemon  # noqa: PLC0415  after `main`'s lines
 
-    manager()
+    worker = daemon.worker
+
+    def work(sock: socket.socket, authenticated: bool) -> int:
+        try:
+            return worker(sock, authenticated)
+        except ConnectionError:
+            os._exit(1)  # the JVM has ended: nobody reads a traceback of that
+
+    daemon.worker = work
+    daemon.manager()
 
 
 def _waited_for_daemon() -> bool:

@@ -37,6 +37,8 @@ class Daemon:
 
     process: subprocess.Popen[bytes]
     path: str
+    errors: Path
+    """What it and its workers print on stderr."""
 
     def worker(self) -> tuple[socket.socket, psutil.Process]:
         """A new worker, and the connection that keeps it."""
@@ -54,22 +56,26 @@ def start() -> Iterator[Callable[[str], Daemon]]:
         folder = stack.enter_context(tempfile.TemporaryDirectory())
 
         def begin(slot: str) -> Daemon:
+            errors = Path(folder, "errors")
+            stderr = stack.enter_context(errors.open("ab"))
             process = subprocess.Popen(
                 [sys.executable, "-m", "mirror.relay.daemon", "pyspark.worker"],
                 env={
                     **os.environ,
                     daemon.SLOT: slot,
                     "PYTHON_UNIX_DOMAIN_ENABLED": "true",
+                    "PYTHON_DAEMON_KILL_WORKER_ON_FLUSH_FAILURE": "1",
                     "PYTHON_WORKER_FACTORY_SOCK_DIR": folder,
                 },
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
+                stderr=stderr,
             )
             stack.callback(process.__exit__, None, None, None)
             stack.callback(process.kill)
             assert process.stdout is not None
             length = int.from_bytes(process.stdout.read(4), "big")
-            return Daemon(process, process.stdout.read(length).decode())
+            return Daemon(process, process.stdout.read(length).decode(), errors)
 
         yield begin
     wait_for(lambda: not _is_listening())
@@ -135,6 +141,18 @@ def test_spark_ends_a_daemon(start: Callable[[str], Daemon]) -> None:
     assert stays.is_running()
     one.close()
     two.close()
+
+
+def test_a_worker_whose_jvm_has_ended(start: Callable[[str], Daemon]) -> None:
+    """It ends without a word, though it has an answer that nobody reads."""
+    first = start("f/0")
+    connection, worker = first.worker()
+
+    connection.sendall(bytes(64))  # no task: the answer is an error
+    connection.close()
+
+    wait_for(lambda: not worker.is_running())
+    assert first.errors.read_text() == ""
 
 
 def test_a_fork_server_that_died(start: Callable[[str], Daemon]) -> None:

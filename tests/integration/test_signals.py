@@ -1,11 +1,12 @@
 """Signals to the service's whole process group, as `timeout`, a terminal and a
-container send them: what it prints stays JSON, a line an event.
+container send them, and the end of its JVM: what it prints stays JSON, a line an event.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
+import os
 import signal
 import time
 from typing import TYPE_CHECKING
@@ -33,7 +34,6 @@ _EARLY = (0.2, 0.6, 1.0, 1.5, 2.0, 3.0, 4.5)
 def assert_only_json(mirror: RunningMirror) -> None:
     for line in mirror.log.read_text().splitlines():
         assert line.startswith("{"), mirror.log_tail(100)
-        assert "Traceback" not in line, line
         json.loads(line)
 
 
@@ -69,11 +69,34 @@ def test_signals_at_work(
         assert mirror.wait() == _ENDS.get(number, -number), mirror.log_tail()
         assert_nothing_is_left(mirror)
         assert_only_json(mirror)
+        assert "Traceback" not in mirror.log.read_text(), mirror.log_tail(100)
         mirror.start()
         mirror.wait_copied(source, topic_name)
         assert mirror.terminate() == 0
     written = {partition: first[partition] + second[partition] for partition in first}
     assert_exactly_once(order_of(target, f"{number.name}.{topic_name}"), written)
+
+
+def test_a_service_whose_jvm_has_ended(
+    clusters: dict[str, PlaygroundCluster], topic_name: str, tmp_path: Path
+) -> None:
+    """The system kills the JVM, as for its memory: the service says so and exits with
+    1, so that what started it starts it again.
+    """
+    source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
+    create_topic(source, topic_name)
+    config = config_for(source, target, topics=[topic_name], tasks=1)
+    config["clusters"]["KILLED"] = config["clusters"].pop("A")
+    config["flows"] = {"KILLED->B": config["flows"].pop("A->B")}
+
+    with RunningMirror(config, tmp_path) as mirror:
+        mirror.wait_leases()
+        for pid in mirror.java_pids():
+            os.kill(pid, signal.SIGKILL)
+        assert mirror.wait(20) == 1, mirror.log_tail()
+        assert_nothing_is_left(mirror)
+    assert "Spark's JVM is gone" in mirror.log.read_text()
+    assert_only_json(mirror)
 
 
 @pytest.mark.parametrize("number", _ENDS, ids=lambda each: each.name)
@@ -93,4 +116,5 @@ def test_signals_at_the_start(
             mirror.signal_group(number)
             mirror.wait()
             assert_only_json(mirror)
+            assert "Traceback" not in mirror.log.read_text(), mirror.log_tail(100)
             assert_nothing_is_left(mirror)
