@@ -103,7 +103,9 @@ class GroupSettings(Section):
         default=True,
         mm2=keys("heartbeats.replication.enabled"),
         description="Whether the source's heartbeats are copied, whatever `topics` and "
-        "`topics_exclude` say. Off: only if `topics` lists the name literally.",
+        "`topics_exclude` say: the topic `heartbeats`, and its copies that begin with "
+        "aliases of this file's `clusters`. Off: only if `topics` lists the name "
+        "literally.",
     )
     emit_offset_syncs: bool = setting(
         default=False,

@@ -28,7 +28,7 @@ from mirror.config.topic_sync import TopicSync
 from mirror.config.traffic_settings import TrafficSettings
 from mirror.config.traits import Differs, Effect, Where, keys, setting
 from mirror.errors import ConfigError
-from mirror.policy import choice
+from mirror.policy import choice, names
 from mirror.policy.choice import PolicyName, make_policy
 from mirror.policy.names import SCHEMAS
 from mirror.policy.rename_rule import Rule
@@ -54,6 +54,12 @@ class FlowConfig(
     )
     target: Alias = setting(
         from_key=True, description="Alias, taken from the flow's name."
+    )
+    aliases: tuple[str, ...] | None = setting(
+        default=None,
+        from_key=True,
+        description="The clusters of the configuration: what tells their heartbeats "
+        "from topics of applications.",
     )
     homes: tuple[tuple[str, bool], ...] = setting(
         default=(),
@@ -288,7 +294,7 @@ class FlowConfig(
         """Names the copies."""
         return make_policy(
             self.policy, source_alias=self.source, separator=self.separator,
-            rules=self.rename,
+            rules=self.rename, aliases=self.aliases,
         )  # fmt: skip
 
     @property
@@ -304,8 +310,13 @@ class FlowConfig(
             exclude=self.topics_exclude,
             separator=self.separator,
             heartbeats=self.heartbeats_replication,
+            aliases=self.aliases,
             schemas=self.replication_policy.target_topic(SCHEMAS) != SCHEMAS,
         )
+
+    def is_heartbeats(self, topic: str) -> bool:
+        """Whether a topic of the source is heartbeats, to which services write."""
+        return names.is_heartbeats(topic, self.separator, self.aliases)
 
     @model_validator(mode="after")
     def _replicas_make_sense(self) -> Self:

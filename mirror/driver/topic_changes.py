@@ -39,7 +39,10 @@ class TopicChanges:
         self._flow = flow
         self._store = store
         self._known: dict[str, MirroredTopic] = {}
-        self._remade: list[str] = []
+        self._created: set[str] = set()
+        """Copies that this run has created."""
+        self._remade: set[str] = set()
+        """Those of them that were there before."""
         self._unmatched: tuple[str, ...] = ()
 
     def adopt(self, flow: FlowConfig) -> None:
@@ -48,13 +51,18 @@ class TopicChanges:
 
     def begin(self) -> None:
         """Start a run: drop problems that were already reported."""
+        self._created.clear()
         self._remade.clear()
 
     def remember(self, positions: Mapping[tuple[str, int], Position]) -> None:
         """Take note of the topics that were copied before, from their progress."""
         ids = {key: each.topic_id.hex for key, each in positions.items()}
+        copied = {topic for (topic, _), each in positions.items() if each.offset}
         for topic in absent.remembered(self._flow, ids):
-            self._tell_recreated(topic, self._known.setdefault(topic.topic, topic))
+            now = self._known.setdefault(topic.topic, topic)
+            self._tell_recreated(topic, now)
+            if topic.topic in copied and not _is_another(topic, now):
+                self._remade |= {topic.target_topic} & self._created
 
     def look(
         self, source: Cluster, target: Cluster, found: TopicsResult
@@ -74,7 +82,9 @@ class TopicChanges:
                 told = about_unmatched(pattern, self._flow, source.topics())
                 _LOG.warning(told, flow=self._flow.name)
         self._unmatched = found.unmatched
-        self._tell_remade(found)
+        copies = {topic.target_topic for topic in self._known.values()}
+        self._remade |= copies.intersection(found.created)
+        self._created.update(found.created)
         for topic in found.topics:
             self._tell_recreated(self._known.get(topic.topic, topic), topic)
         self._tell_gone(missing)
@@ -82,19 +92,15 @@ class TopicChanges:
             del self._known[topic.topic]
         self._known |= {topic.topic: topic for topic in found.topics}
         wanted = replace(found, topics=(*found.topics, *missing.hidden))
-        return wanted, (*found.problems, *self._remade)
-
-    def _tell_remade(self, found: TopicsResult) -> None:
-        copied = {topic.target_topic for topic in self._known.values()}
-        for name in sorted(copied.intersection(found.created)):
-            self._remade.append(
-                f"target topic {name} was gone and has been re-created without its "
-                "earlier records: `mirror flow reset` copies them again"
-            )
+        remade = (
+            f"target topic {name} was gone and has been re-created without its "
+            "earlier records: `mirror flow reset` copies them again"
+            for name in sorted(self._remade)
+        )
+        return wanted, (*found.problems, *remade)
 
     def _tell_recreated(self, before: MirroredTopic, now: MirroredTopic) -> None:
-        ids = {before.topic_id, now.topic_id}
-        if len(ids) > 1 and not ids & _NO_IDS:
+        if _is_another(before, now):
             self._store.trail.add(
                 Event(
                     kind=EventKind.TOPIC_RECREATED,
@@ -137,3 +143,9 @@ class TopicChanges:
                 )
         gone = tuple(stay.values())
         self._store.update(self._flow.name, lambda flow: replace(flow, gone=gone))
+
+
+def _is_another(before: MirroredTopic, now: MirroredTopic) -> bool:
+    """Whether the source's topic was deleted and re-created in between."""
+    ids = {before.topic_id, now.topic_id}
+    return len(ids) > 1 and not ids & _NO_IDS

@@ -19,7 +19,6 @@ from mirror.clusters.reach import Reach
 from mirror.config import own_topics, scopes
 from mirror.errors import ClusterError
 from mirror.jobs.scheduler import Job
-from mirror.log import LogThrottle
 from mirror.metadata import acls, configs, guarding
 from mirror.metadata.merging import Merging, by_role
 from mirror.status.events import Event, EventKind
@@ -69,7 +68,8 @@ class TopicJobs:
         self._store = store
         self._tell = tell
         self._acls = AclStatus()
-        self._throttle = LogThrottle()
+        self._corrected: frozenset[str] = frozenset()
+        """Configs that the last round changed, in words."""
         self.adopt(flow, config)
 
     def adopt(self, flow: FlowConfig, config: MirrorConfig) -> None:
@@ -150,7 +150,9 @@ class TopicJobs:
         work = configs.sync if self._flow.sync_topic_configs else configs.look
         with Reach(self._clusters, client_id=f"mirror.{name}") as reach:
             found = work(source, target, self._flow, merging, reach)
-        for change in found.corrected:
+        in_vain = [each for each in found.corrected if each in self._corrected]
+        self._corrected = frozenset(found.corrected)
+        for change in self._corrected.difference(in_vain):
             self._store.trail.add(
                 Event(
                     kind=EventKind.CONFIG_CHANGED,
@@ -161,7 +163,12 @@ class TopicJobs:
                 )
             )
         self._store.update(name, lambda flow: replace(flow, drift=found.drift))
-        self._tell(CONFIGS, found.problems)
+        taken = (
+            f"config of copy {each}: the cluster took it, and does not have it now: if "
+            "nobody changes it back, leave it out with config_properties_exclude"
+            for each in in_vain
+        )
+        self._tell(CONFIGS, [*found.problems, *taken])
 
     def _sync_acls(self, source: Cluster, target: Cluster) -> None:
         name = self._flow.name
@@ -171,7 +178,7 @@ class TopicJobs:
         found = acls.sync(source, target, self._flow, rests=rests)
         self._tell_acls(EventKind.ACL_ADDED, "ACL added", found.added)
         self._tell_acls(EventKind.ACL_REMOVED, "ACL removed", found.removed)
-        if found.reason and self._throttle.due(found.reason):
+        if found.reason and found.reason != self._acls.reason:
             log.info("ACLs are not synced", flow=name, reason=found.reason)
         self._acls = replace(
             self._acls,

@@ -16,7 +16,6 @@ import uuid
 from mirror.batches.reading import has_records
 from mirror.clusters.admin import topic_admin
 from mirror.offsets.progress import UNSETTLED, Position
-from mirror.policy.names import is_heartbeats
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -77,7 +76,7 @@ def filled(
     Raises:
         ClusterError: the target does not answer.
     """
-    asked = [each for each in copies if not is_heartbeats(each[0], flow.separator)]
+    asked = [each for each in copies if not flow.is_heartbeats(each[0])]
     firsts = topic_admin.list_offsets(target, asked, timestamp=topic_admin.EARLIEST)
     ends = topic_admin.list_offsets(target, firsts, timestamp=topic_admin.LATEST)
     return frozenset(

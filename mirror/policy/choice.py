@@ -30,8 +30,9 @@ def make_policy(
     source_alias: str,
     separator: str = ".",
     rules: Sequence[Rule] = (),
+    aliases: tuple[str, ...] | None = None,
 ) -> ReplicationPolicy:
-    """The policy that a flow's settings name.
+    """The policy that a flow's settings name. `aliases`: see `is_heartbeats`.
 
     Raises:
         ValueError: as `why_unfit` says.
@@ -40,12 +41,17 @@ def make_policy(
         case "default":
             return DefaultPolicy(source_alias=source_alias, separator=separator)
         case "identity":
-            return IdentityPolicy(source_alias=source_alias, separator=separator)
+            return IdentityPolicy(
+                source_alias=source_alias, separator=separator, aliases=aliases
+            )
         case "rename":
             if reason := why_unfit(name, rules):
                 raise ValueError(reason)
             return RenamePolicy(
-                source_alias=source_alias, separator=separator, rules=tuple(rules)
+                source_alias=source_alias,
+                separator=separator,
+                rules=tuple(rules),
+                aliases=aliases,
             )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mirror.policy.names import HEARTBEATS, NameRange
+from mirror.policy.names import HEARTBEATS, NameRange, is_heartbeats
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +69,8 @@ class IdentityPolicy:
 
     source_alias: str
     separator: str = "."
+    aliases: tuple[str, ...] | None = None
+    """Clusters whose heartbeats these are; see `is_heartbeats`."""
 
     @property
     def names_source(self) -> bool:
@@ -105,7 +107,7 @@ class IdentityPolicy:
         return False
 
     def is_heartbeats(self, name: str) -> bool:
-        return self._prefixing().original_topic(name) == HEARTBEATS
+        return is_heartbeats(name, self.separator, self.aliases)
 
     def _prefixing(self) -> DefaultPolicy:
         return DefaultPolicy(source_alias=self.source_alias, separator=self.separator)

@@ -8,6 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
 
 HEARTBEATS = "heartbeats"
 SCHEMAS = "_schemas"
@@ -28,9 +32,21 @@ class NameRange:
     """Whether `start` is the only name."""
 
 
-def is_heartbeats(name: str, separator: str = ".") -> bool:
-    """Whether a topic is `heartbeats`, or by MirrorMaker 2's names a copy of it."""
-    return name.rpartition(separator)[2] == HEARTBEATS
+def is_heartbeats(
+    name: str, separator: str = ".", aliases: Collection[str] | None = None
+) -> bool:
+    """Whether a topic is `heartbeats`, or a copy of it over any number of hops.
+
+    `aliases`: clusters that may be named before it: `app.heartbeats` is an
+    application's unless a cluster is called `app`. None: MirrorMaker 2's rule, by which
+    anything may be.
+    """
+    if aliases is None:
+        return name.rpartition(separator)[2] == HEARTBEATS
+    marks = tuple(f"{alias}{separator}" for alias in aliases)
+    while name.startswith(marks):
+        name = name.removeprefix(next(m for m in marks if name.startswith(m)))
+    return name == HEARTBEATS
 
 
 def is_internal(name: str, separator: str = ".") -> bool:

@@ -28,6 +28,8 @@ class RenamePolicy:
     source_alias: str
     rules: tuple[Rule, ...]
     separator: str = "."
+    aliases: tuple[str, ...] | None = None
+    """Clusters whose heartbeats these are; see `is_heartbeats`."""
 
     @property
     def names_source(self) -> bool:
@@ -73,4 +75,8 @@ class RenamePolicy:
         return self._unruled().is_cycle(topic, target_alias)
 
     def _unruled(self) -> IdentityPolicy:
-        return IdentityPolicy(source_alias=self.source_alias, separator=self.separator)
+        return IdentityPolicy(
+            source_alias=self.source_alias,
+            separator=self.separator,
+            aliases=self.aliases,
+        )

@@ -74,6 +74,8 @@ class TopicFilter:
     separator: str = "."
     heartbeats: bool = False
     """Whether heartbeats match, whatever the patterns say."""
+    aliases: tuple[str, ...] | None = None
+    """Clusters whose heartbeats these are; see `is_heartbeats`."""
     schemas: bool = False
     """Whether the topic `_schemas` matches like any other one."""
     _patterns: tuple[tuple[re.Pattern[str], ...], ...] = field(
@@ -90,7 +92,7 @@ class TopicFilter:
     def matches(self, name: str) -> bool:
         if is_internal(name, self.separator):
             return False
-        if self.heartbeats and is_heartbeats(name, self.separator):
+        if self.heartbeats and is_heartbeats(name, self.separator, self.aliases):
             return True
         if name == HEARTBEATS and not any(HEARTBEATS in text for text in self.include):
             return False

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from mirror.clusters.admin import topic_admin
 from mirror.metadata.topics import select
-from mirror.policy.names import CANARY, is_heartbeats
+from mirror.policy.names import CANARY
 from mirror.recovery import roles
 from mirror.recovery.source_ends import SourceEnds
 
@@ -74,7 +74,7 @@ def of_applications(topics: Iterable[str], back: FlowConfig) -> list[str]:
     return [
         name
         for name in topics
-        if not is_heartbeats(name) and name != CANARY
+        if not back.is_heartbeats(name) and name != CANARY
         if policy.upstream_topic(name) is None
     ]
 

@@ -26,7 +26,7 @@ from mirror.host import process_name
 from mirror.offsets import checkpoints, progress, standby
 from mirror.offsets.mm2_records import checkpoints_topic
 from mirror.offsets.standby import StandbyEntry
-from mirror.policy.names import CANARY, is_heartbeats
+from mirror.policy.names import CANARY
 from mirror.policy.rename_rule import Rule
 from mirror.policy.selection import GroupFilter, select_topics
 from mirror.recovery import ends
@@ -246,7 +246,7 @@ def _copies(flow: FlowConfig, names: Collection[str]) -> dict[str, str]:
     heartbeats.
     """
     selected = select_topics(
-        (each for each in names if not is_heartbeats(each, flow.separator)),
+        (each for each in names if not flow.is_heartbeats(each)),
         flow.topic_filter,
         flow.replication_policy,
         flow.target,
@@ -313,7 +313,7 @@ def _evident(flow: FlowConfig, kept: Standby | None) -> tuple[str, ...]:
     seen = _seen(kept)
     ours = _copies(flow, seen)
     left = [each for each in seen if each not in ours]
-    left = sorted(each for each in left if not is_heartbeats(each, flow.separator))
+    left = sorted(each for each in left if not flow.is_heartbeats(each))
     if not left:
         return ()
     text = f"flow {flow.name}: this configuration leaves out {named(left)}, which an "

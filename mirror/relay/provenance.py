@@ -15,9 +15,10 @@ import numpy as np
 import numpy.typing as npt
 
 from mirror.batches.records import varint
+from mirror.policy.names import is_heartbeats
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from mirror.config.schema import FlowConfig
 
@@ -41,6 +42,8 @@ class Provenance:
     `looped.first_of`."""
     homes: Bytes = field(default_factory=lambda: _array(b""))
     """How keys begin, in the same form, longest first; 1: their home is elsewhere."""
+    is_heartbeats: Callable[[str], bool] = is_heartbeats
+    """By topic."""
 
     @property
     def changes_records(self) -> bool:
@@ -54,6 +57,7 @@ def via(
     target_id: str,
     feeders: Iterable[str] = (),
     homes: Iterable[tuple[str, bool]] = (),
+    is_heartbeats: Callable[[str], bool] = is_heartbeats,
 ) -> Provenance:
     """The provenance of records read from one cluster and written to another.
 
@@ -69,6 +73,7 @@ def via(
         target_suffix=_array(f"/{target_id}".encode()),
         feeders=prefixes((f"{alias}/", True) for alias in feeders),
         homes=prefixes(homes),
+        is_heartbeats=is_heartbeats,
     )
 
 
@@ -80,7 +85,7 @@ def of_flow(
         return none()
     return via(
         source_alias=flow.source, source_id=source_id, target_id=target_id,
-        feeders=feeders, homes=flow.homes,
+        feeders=feeders, homes=flow.homes, is_heartbeats=flow.is_heartbeats,
     )  # fmt: skip
 
 

@@ -18,7 +18,6 @@ from mirror.batches import codecs, merge_loop, records, scan
 from mirror.batches.batch import CODEC_MASK, damaged_records, sections
 from mirror.clusters.wire.produce import HEADER_SIZE, EncodedBatch
 from mirror.errors import CorruptBatchError
-from mirror.policy.names import is_heartbeats
 from mirror.relay.grouping import MERGE_BYTES, groups
 from mirror.relay.packing import pack
 from mirror.status.counts import NOTHING, Counts
@@ -218,7 +217,7 @@ class Rewriter:
         state = np.zeros(merge_loop.STATES, np.int64)
         provenance, result = self._provenance, self._result
         # Heartbeats are ours: their keys have no home.
-        homes = provenance.homes[: 0 if is_heartbeats(self._at[0]) else None]
+        homes = provenance.homes[: 0 if provenance.is_heartbeats(self._at[0]) else None]
         capacity, whole = limit, len(part)
         while (row := int(state[merge_loop.ROW])) < whole:
             out = self._output(capacity)

@@ -18,7 +18,6 @@ import numpy as np
 
 from mirror.batches import merge_loop, schema_ids
 from mirror.clusters.registry.values import HIGHEST_ID
-from mirror.policy.names import HEARTBEATS
 from mirror.relay.schema_inquiry import SchemaInquiry
 from mirror.relay.suspicions import Verdict
 from mirror.status.schemas import WAITS
@@ -240,8 +239,7 @@ def barrier_of(plan: LeasePlan, client: str) -> SchemaBarrier:
 def looks_at(flow: FlowConfig, topic: str) -> bool:
     """Whether a flow looks for ids of schemas in the records of a topic."""
     # Heartbeats begin with a zero, and are not a registry's.
-    original = flow.replication_policy.original_topic(topic)
-    return original != HEARTBEATS and flow.needs_schemas(topic)
+    return not flow.is_heartbeats(topic) and flow.needs_schemas(topic)
 
 
 def _no_ids() -> IdMap:

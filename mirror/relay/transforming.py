@@ -21,7 +21,6 @@ from mirror.batches.arrow import Columns, Decoder
 from mirror.batches.batch import CODEC_MASK
 from mirror.batches.schema import KEPT
 from mirror.errors import TransformError
-from mirror.policy.names import HEARTBEATS
 from mirror.relay import dead_letters
 from mirror.relay.grouping import MERGE_BYTES
 from mirror.relay.rewrite import Rewriter, Rewritten
@@ -250,7 +249,6 @@ def rewriters(
     """
     transform = transform_of(flow)
     assert transform is not None
-    names = flow.replication_policy
     return [
         TransformingRewriter(
             provenance,
@@ -258,7 +256,7 @@ def rewriters(
             transform=transform,
             dead_letters_of=flow.source if flow.dead_letter_topic else None,
             # Mirrors on every hop read heartbeats as they were written.
-            spares=lambda topic: names.original_topic(topic) == HEARTBEATS,
+            spares=flow.is_heartbeats,
             most_unpacked=flow.max_unpacked_bytes,
             schemas=schemas,
         )

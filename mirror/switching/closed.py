@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from mirror.clusters.admin import group_offsets, groups, writers
 from mirror.config import scopes
 from mirror.metadata.topics import select
-from mirror.policy.names import CANARY, is_heartbeats, is_internal
+from mirror.policy.names import CANARY, is_internal
 from mirror.policy.selection import GroupFilter
 from mirror.recovery.journal import Kind
 from mirror.switching.findings import Finding, Level
@@ -43,7 +43,7 @@ def findings(stage: Stage, unseen: list[str]) -> Iterator[Finding]:
         name: topic
         for name, topic in source.topics().items()
         if not any(is_internal(name, each) for each in separators)
-        and not is_heartbeats(name)
+        and not stage.reverse.is_heartbeats(name)
     }
     inside = {
         name for name in there if scopes.has_topic(stage.pair, name, stage.reverse)

@@ -18,7 +18,6 @@ from mirror.driver.generation import Generation
 from mirror.metadata.topics import select
 from mirror.offsets import progress
 from mirror.offsets.progress import NO_ID
-from mirror.policy.names import is_heartbeats
 from mirror.recovery.losses import Cause
 from mirror.recovery.roles import owed
 from mirror.relay import gaps
@@ -276,7 +275,7 @@ def _topics(
         known.setdefault(topic, {})[number] = each
     kinds = {}
     names = now | known.keys() | (there.keys() & here.keys())
-    for topic in sorted(name for name in names if not is_heartbeats(name)):
+    for topic in sorted(name for name in names if not out.is_heartbeats(name)):
         kinds[topic] = _kind(known.get(topic, {}), here.get(topic))
         copy = out.replication_policy.target_topic(topic)
         if kinds[topic] is ReturnedKind.ABSENT and copy not in active_topics:

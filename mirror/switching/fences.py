@@ -93,7 +93,9 @@ def look(
         others=frozenset(
             name
             for name in cluster.topics()
-            if name not in topics and name not in copies and not _is_ours(name)
+            if name not in topics and name not in copies
+            if not is_internal(name)
+            and not is_heartbeats(name, aliases=config.clusters)
         ),
         everyone=_may_everyone_write(cluster, own, bare, found, probe=probe),
     )
@@ -302,11 +304,6 @@ def _on_any_broker(cluster: Cluster) -> set[Acl]:
     """`_late` waits for brokers that do not answer now."""
     answers = access.acls_by_broker(cluster).values()
     return {acl for there in answers if isinstance(there, frozenset) for acl in there}
-
-
-def _is_ours(topic: str) -> bool:
-    """Whether it belongs to brokers or to mirror."""
-    return is_internal(topic) or is_heartbeats(topic)
 
 
 def _may_everyone_write(

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from mirror.metadata import topics
 from mirror.metadata.sides import Live
-from mirror.policy.names import is_heartbeats
 from mirror.status.wording import some
 
 if TYPE_CHECKING:
@@ -45,5 +44,5 @@ def lacking(stage: Stage) -> dict[str, str]:
         f"{'fewer' if each.target_topic in plan.grow else 'no copy'} on {flow.target}"
         for each in sorted(plan.topics, key=lambda each: each.topic)
         if each.target_topic in {*plan.grow, *plan.create}
-        if not is_heartbeats(each.topic, flow.separator)
+        if not flow.is_heartbeats(each.topic)
     }

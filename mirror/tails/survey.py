@@ -24,7 +24,6 @@ from mirror.errors import NoLeaderError
 from mirror.metadata.topics import select
 from mirror.offsets import progress, runs
 from mirror.offsets.runs import COUNT, DOWNSTREAM, UPSTREAM
-from mirror.policy.names import is_heartbeats
 from mirror.proving.locating import NO_STAMP
 from mirror.proving.log_stream import LogStream, Stretch
 from mirror.proving.logs import settled_ends
@@ -125,7 +124,7 @@ def topics_of(flow: FlowConfig, source: Cluster) -> dict[str, MirroredTopic]:
     return {
         each.topic: each
         for each in select(source, flow).topics
-        if not is_heartbeats(each.topic)
+        if not flow.is_heartbeats(each.topic)
     }
 
 

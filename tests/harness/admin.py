@@ -27,7 +27,7 @@ from tests.harness.waiting import deadline_in, wait_for
 from tests.harness.witness import _consumer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
 _NOT_YET = (
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
@@ -81,12 +81,7 @@ def alter_topic(bootstrap: str, topic: str, **configs: str) -> None:
     """
     admin = AdminClient({"bootstrap.servers": bootstrap})
     wanted = {name.replace("_", "."): value for name, value in configs.items()}
-    entries = [
-        ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
-        for name, value in wanted.items()
-    ]
-    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
-    admin.incremental_alter_configs([resource])[resource].result(30)
+    set_configs(admin, topic, wanted)
 
     def known() -> bool:
         asked = ConfigResource(ResourceType.TOPIC, topic)
@@ -94,6 +89,16 @@ def alter_topic(bootstrap: str, topic: str, **configs: str) -> None:
         return all(_alike(shown[name].value, value) for name, value in wanted.items())
 
     wait_for(known, pause=0.05)
+
+
+def set_configs(admin: AdminClient, topic: str, wanted: Mapping[str, str]) -> None:
+    """Set some configs of a topic, leaving the others."""
+    entries = [
+        ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+        for name, value in wanted.items()
+    ]
+    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
+    admin.incremental_alter_configs([resource])[resource].result(30)
 
 
 def _alike(one: str, other: str) -> bool:

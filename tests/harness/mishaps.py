@@ -115,7 +115,8 @@ class Rule:
 
     def _places(self, answer: Any) -> Iterator[tuple[Any, str]]:
         if self.topic is None:
-            found = getattr(answer, "coordinators", None)
+            lists = ("coordinators", "groups", "results")
+            found = next(filter(None, (getattr(answer, n, None) for n in lists)), None)
             yield (found[0] if found else answer), "error_code"
             return
         topics, name, partitions, index, error = _ANSWER_FIELDS[self.api]

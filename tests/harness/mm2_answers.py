@@ -39,6 +39,8 @@ class Answers:
     checkpoints: dict[str, str] = field(default_factory=dict)
     """The topic's name."""
     offset_syncs: dict[str, str] = field(default_factory=dict)
+    settings: dict[str, str] = field(default_factory=dict)
+    """All that its connectors and their clients go by, as text."""
     refused: str = ""
     """Why it is refused as a whole."""
     warnings: tuple[str, ...] = ()
@@ -88,6 +90,8 @@ def _take(answers: Answers, flow: str, what: str, told: str) -> None:
             answers.groups.setdefault(flow, set()).update(
                 {name} if told == "true" else ()
             )
+        case "settings":
+            answers.settings[flow] = told
         case "checkpoints":
             answers.checkpoints[flow] = told
         case "syncs":

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 _APIS = ("Produce", "Fetch", "ListOffsets", "Metadata", "FindCoordinator",
          "ApiVersions", "InitProducerId", "AddPartitionsToTxn", "EndTxn",
-         "DescribeTransactions", "DescribeProducers")  # fmt: skip
+         "DescribeTransactions", "DescribeProducers", "DescribeGroups",
+         "DeleteGroups")  # fmt: skip
 
 
 _REQUESTS = {api: class_of(f"{api}Request") for api in _APIS}

@@ -93,6 +93,22 @@ def test_configs_that_a_service_refuses_are_left_out(
     assert "topic created without a config" in mirror.log.read_text()
 
 
+def test_the_advice_follows_what_the_service_says(
+    clusters: dict[str, PlaygroundCluster],
+    strict: PlaygroundCluster,
+    topic_name: str,
+    tmp_path: Path,
+) -> None:
+    """It wants three replicas: `check` says to set what it asks, not to lower it."""
+    a, topic = clusters["a"].bootstrap, f"three-replicas-{topic_name}"
+    create_topic(a, topic)
+    document = config_for(a, strict.bootstrap, topics=[topic])
+    (tmp_path / "mirror.yaml").write_text(json.dumps(document))
+    checked = " ".join(command(tmp_path, "check", fails=True).split())
+    assert "Topic replication factor must be 3" in checked
+    assert "set replication_factor (and those of internal topics) as it asks" in checked
+
+
 def test_what_is_too_much_for_one_request_is_asked_for_in_parts(
     clusters: dict[str, PlaygroundCluster], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,8 +1,10 @@
 // What Kafka's own client for mirrored clusters answers, one tab-separated line each.
-// Arguments: bootstrap servers, source alias, groups.
+// Arguments: bootstrap servers, source alias, then groups, and settings as name=value.
 
 import java.time.Duration;
+import java.util.ArrayList;
 import java.util.HashMap;
+import java.util.List;
 import java.util.Map;
 import org.apache.kafka.connect.mirror.MirrorClient;
 import org.apache.kafka.connect.mirror.RemoteClusterUtils;
@@ -12,8 +14,16 @@ class AskMirrorClient {
         Map<String, Object> config = new HashMap<>();
         config.put("bootstrap.servers", arguments[0]);
         String source = arguments[1];
+        List<String> groups = new ArrayList<>();
         for (int i = 2; i < arguments.length; i++) {
-            String group = arguments[i];
+            String[] setting = arguments[i].split("=", 2);
+            if (setting.length > 1) {
+                config.put(setting[0], setting[1]);
+            } else {
+                groups.add(arguments[i]);
+            }
+        }
+        for (String group : groups) {
             RemoteClusterUtils.translateOffsets(config, source, group, Duration.ofSeconds(30))
                 .forEach((place, offset) -> say("offset", group, place.topic(),
                     place.partition(), offset.offset(), offset.metadata()));

@@ -10,11 +10,16 @@ import java.lang.reflect.Method;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.HashMap;
+import java.util.List;
 import java.util.Map;
 import java.util.Properties;
+import java.util.TreeMap;
+import org.apache.kafka.common.config.AbstractConfig;
 import org.apache.kafka.connect.mirror.ConfigPropertyFilter;
 import org.apache.kafka.connect.mirror.MirrorCheckpointConfig;
 import org.apache.kafka.connect.mirror.MirrorCheckpointConnector;
+import org.apache.kafka.connect.mirror.MirrorHeartbeatConfig;
+import org.apache.kafka.connect.mirror.MirrorHeartbeatConnector;
 import org.apache.kafka.connect.mirror.MirrorMakerConfig;
 import org.apache.kafka.connect.mirror.MirrorSourceConfig;
 import org.apache.kafka.connect.mirror.MirrorSourceConnector;
@@ -49,6 +54,7 @@ public class AskMirrorMaker {
         for (SourceAndTarget pair : config.clusterPairs()) {
             ask(pair.toString(), config.connectorBaseConfig(pair, MirrorSourceConnector.class),
                     config.connectorBaseConfig(pair, MirrorCheckpointConnector.class), topics, groups);
+            settings(config, pair);
         }
     }
 
@@ -75,6 +81,35 @@ public class AskMirrorMaker {
         }
         tell(flow, "checkpoints", call(checkpoints, "checkpointsTopic"));
         tell(flow, "syncs", call(config, "offsetSyncsTopic"));
+    }
+
+    /** Everything that a key may change: of the connectors, of their clients, and of the worker that writes. */
+    private static void settings(MirrorMakerConfig config, SourceAndTarget pair) throws Exception {
+        Map<String, Object> found = new TreeMap<>();
+        AbstractConfig source = new MirrorSourceConfig(config.connectorBaseConfig(pair, MirrorSourceConnector.class));
+        AbstractConfig checkpoint =
+                new MirrorCheckpointConfig(config.connectorBaseConfig(pair, MirrorCheckpointConnector.class));
+        AbstractConfig heartbeat =
+                new MirrorHeartbeatConfig(config.connectorBaseConfig(pair, MirrorHeartbeatConnector.class));
+        for (AbstractConfig each : List.of(source, checkpoint, heartbeat)) {
+            String of = each.getClass().getSimpleName();
+            each.values().forEach((name, value) -> found.put(of + " " + name, value));
+            for (String clients : List.of("sourceConsumerConfig", "sourceAdminConfig", "targetAdminConfig")) {
+                Map<?, ?> made = (Map<?, ?>) call(each, clients, "any");
+                made.forEach((name, value) -> found.put(of + " " + clients + " " + name, value));
+            }
+        }
+        source.originals().forEach((name, value) -> {
+            if (name.startsWith("producer.override.")) {
+                found.put(name, value);
+            }
+        });
+        config.workerConfig(pair).forEach((name, value) -> {
+            if (name.startsWith("producer.") || name.equals("exactly.once.source.support")) {
+                found.put("worker " + name, value);
+            }
+        });
+        tell(pair.toString(), "settings", found.toString().replaceAll("\\s", " ").replaceAll("@[0-9a-f]+", ""));
     }
 
     private static MirrorSourceConnector made(Object... with) throws Exception {

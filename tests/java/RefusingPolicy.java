@@ -3,7 +3,7 @@ import org.apache.kafka.common.errors.PolicyViolationException;
 import org.apache.kafka.server.policy.AlterConfigPolicy;
 import org.apache.kafka.server.policy.CreateTopicPolicy;
 
-/** What a managed service refuses: segments below 50 MiB, and an own cleaning. */
+/** What a managed service refuses: segments below 50 MiB, an own cleaning, too few replicas. */
 public class RefusingPolicy implements CreateTopicPolicy, AlterConfigPolicy {
     private static void check(Map<String, String> configs) {
         String segment = configs.get("segment.bytes");
@@ -17,6 +17,9 @@ public class RefusingPolicy implements CreateTopicPolicy, AlterConfigPolicy {
 
     @Override
     public void validate(CreateTopicPolicy.RequestMetadata request) {
+        if (request.topic().contains("three-replicas")) {
+            throw new PolicyViolationException("Topic replication factor must be 3");
+        }
         check(request.configs());
     }
 

@@ -301,6 +301,29 @@ def test_heartbeats_are_copied_whatever_the_patterns_say(
     assert not TopicFilter(include=(".*",)).matches("heartbeats")
 
 
+def test_heartbeats_of_an_application_are_an_ordinary_topic() -> None:
+    """No cluster of the file is called `app`: its topic is copied if it is listed, and
+    called like any other one. MirrorMaker 2 copies it whatever the lists say
+    (Strimzi's issue 12218).
+    """
+    clusters = ("A", "B", "C")
+    wants = TopicFilter(include=("orders",), heartbeats=True, aliases=clusters)
+    names = ("heartbeats", "C.heartbeats", "B.C.heartbeats", "orders")
+    others = ("app.heartbeats", "C.app.heartbeats", "app.C.heartbeats", "Cheartbeats")
+    assert [n for n in (*names, *others) if wants.matches(n)] == list(names)
+
+    rules = (Rule(match="none", to="one"),)
+    for chosen, policy in (
+        ("identity", make_policy("identity", source_alias="A", aliases=clusters)),
+        ("rename", make_policy(
+            "rename", source_alias="A", aliases=clusters, rules=rules)),
+    ):  # fmt: skip
+        assert policy.target_topic("C.heartbeats") == "A.C.heartbeats", chosen
+        for name in others:
+            assert policy.target_topic(name) == name, chosen
+            assert policy.upstream_topic(name) == name, chosen
+
+
 @pytest.mark.parametrize(
     ("policy", "names_source", "ranges"),
     [

@@ -39,7 +39,6 @@ from mirror.metadata.topics import select
 from mirror.offsets import progress, standby
 from mirror.offsets.progress import NO_ID
 from mirror.offsets.translation import Exactness
-from mirror.policy.names import is_heartbeats
 from mirror.policy.selection import GroupFilter
 from mirror.recovery import access, ends, journal, proofs, roles
 from mirror.recovery.journal import JournalReader, Kind
@@ -119,7 +118,7 @@ class Seen:
         return {
             each.topic: policy.target_topic(each.topic)
             for each in self.risk.topics
-            if not is_heartbeats(each.topic, self.flow.separator)
+            if not self.flow.is_heartbeats(each.topic)
         }
 
     @cached_property
@@ -265,11 +264,7 @@ def paused_topics(seen: Seen) -> Iterator[Finding]:
     """
     flow, reader = seen.flow, PausesReader(seen.stage.target, seen.flow)
     pauses = reader.read()
-    names = [
-        each.topic
-        for each in seen.topics
-        if not is_heartbeats(each.topic, flow.separator)
-    ]
+    names = [each.topic for each in seen.topics if not flow.is_heartbeats(each.topic)]
     for name in names:
         if (rebuild := reader.rebuilds.get(name)) is not None and rebuild.unfinished:
             yield Finding(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from mirror.config import scopes
 from mirror.metadata.topics import select
-from mirror.policy.names import CANARY, is_heartbeats
+from mirror.policy.names import CANARY
 from mirror.recovery import roles, selection
 from mirror.status.wording import some
 from mirror.switching import fences, fencing, hooks, last_records, quiet
@@ -94,7 +94,7 @@ def _owed(stage: Stage) -> dict[str, Any]:
     topics = sorted(
         name
         for name in selection.known_topics(flow, stage.target)
-        if flow.topic_filter.matches(name) and not is_heartbeats(name, flow.separator)
+        if flow.topic_filter.matches(name) and not flow.is_heartbeats(name)
     )
     return {roles.OWED_SELECTION: noted, roles.OWED_TOPICS: topics}
 
@@ -202,7 +202,7 @@ def _moving(source: Cluster, flow: FlowConfig) -> list[MirroredTopic]:
     return [
         each
         for each in select(source, flow).topics
-        if not is_heartbeats(each.topic, flow.separator)
+        if not flow.is_heartbeats(each.topic)
     ]
 
 
