@@ -58,8 +58,8 @@ def _of_model(topic: str, seed: int, *, v2: bool) -> list[Any]:
 def test_the_model_answers_as_brokers_do(
     clusters: dict[str, PlaygroundCluster], topic_name: str, v2: bool
 ) -> None:
-    """Random scripts of producers, transactions and readers, with batches out of
-    sequence, old epochs and repeated ends: every answer is the same from both.
+    """Random scripts of producers, transactions, readers and groups, with batches out
+    of sequence, old epochs and repeated ends: every answer is the same from both.
     """
     bootstrap = clusters["a"].bootstrap
     with contextlib.closing(Cluster(_config(bootstrap)).connect()) as cluster:

@@ -19,6 +19,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation")
     parser.add_argument("--seeds", type=int, default=200, help="how many histories")
     parser.add_argument("--first", type=int, default=0, help="the first seed")
+    parser.add_argument(
+        "--kind", choices=histories.KINDS, default=histories.COPYING,
+        help="what the histories are about",
+    )  # fmt: skip
     parser.add_argument("--seed", type=int, help="replay one, and print its history")
     parser.add_argument(
         "--mutation",
@@ -35,7 +39,7 @@ def main() -> int:
     if arguments.seed is not None:
         made = MUTATIONS.get(arguments.mutation, contextlib.nullcontext)
         with made():
-            return _replay(arguments.seed)
+            return _replay(arguments.seed, arguments.kind)
     if arguments.mutation is not None:
         names = list(MUTATIONS) if arguments.mutation == "all" else [arguments.mutation]
         found = [_found(name, arguments) for name in names]
@@ -43,7 +47,8 @@ def main() -> int:
     seeds = range(arguments.first, arguments.first + arguments.seeds)
     began, wrong, records = time.perf_counter(), 0, 0
     with ProcessPoolExecutor(arguments.jobs) as pool:
-        for verdict in pool.map(histories.judged, seeds, chunksize=4):
+        one = functools.partial(histories.judged, kind=arguments.kind)
+        for verdict in pool.map(one, seeds, chunksize=4):
             records += verdict.records
             if verdict.wrong:
                 wrong += 1
@@ -59,9 +64,11 @@ def _found(name: str, arguments: argparse.Namespace) -> bool:
     began = time.perf_counter()
     seeds = range(arguments.first, arguments.first + arguments.seeds)
     with ProcessPoolExecutor(arguments.jobs) as pool:
-        part = functools.partial(mutated, name)
+        part = functools.partial(mutated, name, arguments.kind)
         for verdict in pool.map(part, seeds, chunksize=2):
-            if verdict.wrong and histories.judged(verdict.seed).wrong:
+            if verdict.wrong and (
+                histories.judged(verdict.seed, kind=arguments.kind).wrong
+            ):
                 print(f"seed {verdict.seed} is wrong without {name}", flush=True)
             elif verdict.wrong:
                 took = time.perf_counter() - began
@@ -73,14 +80,14 @@ def _found(name: str, arguments: argparse.Namespace) -> bool:
     return False
 
 
-def mutated(name: str, seed: int) -> histories.Verdict:
+def mutated(name: str, kind: str, seed: int) -> histories.Verdict:
     """A history with a mistake."""
     with MUTATIONS[name]():
-        return histories.judged(seed)
+        return histories.judged(seed, kind=kind)
 
 
-def _replay(seed: int) -> int:
-    verdict = histories.run(seed)
+def _replay(seed: int, kind: str) -> int:
+    verdict = histories.run(seed, kind=kind)
     for at, text in verdict.history:
         print(f"{at:10.4f} {text}")
     print(f"seed {seed}: {verdict.wrong or 'as promised'}")

@@ -17,13 +17,20 @@ from mirror.config.schema import MirrorConfig
 from mirror.driver.credit import Credit
 from mirror.driver.ownership import take_ownership
 from mirror.errors import ClusterError, MirrorError
+from mirror.jobs import groups
+from mirror.jobs.groups import GroupJobs
 from mirror.metadata import topics
+from mirror.metadata.merging import Merging
 from mirror.offsets import progress
+from mirror.offsets.groups import Copy, copy_of
 from mirror.relay.lease import Assignment, Lease, LeasePlan
 from mirror.relay.slot import Slot
+from mirror.status.store import StatusStore
 from tests.simulation.world import Process, World
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     from mirror.relay.report import PartitionReport
     from tests.simulation.model import ModelCluster
 
@@ -35,6 +42,7 @@ _GAPS = (0.01, 0.2, 1.5)
 _CREDITS = (0.0, 0.1, 1.0)
 """How long a slot copies on; a suspended one does it later."""
 _CREDIT_STEP_SECONDS = 0.05
+_JOB_SECONDS = 1.0
 _ELSEWHERE = 0.05
 """How often Spark has another process run a slot's next lease."""
 
@@ -138,6 +146,61 @@ class SimulatedFlow:
         self.flow = self.config.flows[name]
 
     driver: Process
+    jobs: Process
+
+    def begin_jobs(self) -> None:
+        """Start the flow's job for groups; when it dies, another one."""
+        self._serial += 1
+        process = Process(f"jobs {self._serial}")
+        self.everyone.append(process)
+        self.jobs = process
+        self.world.start(process, self._look_at_groups, process.name)
+        self._watch(process, self.begin_jobs)
+
+    def _look_at_groups(self) -> None:
+        """Once a second, as the service does."""
+        flow, merging = self.flow, Merging([self.flow])
+        copies: dict[str, Copy] = {}
+        jobs = GroupJobs(
+            flow,
+            lambda: copies,
+            store=StatusStore((flow.name,)),
+            tell=lambda name, problems: self.world.note(f"{name}: {problems}"),
+        )
+        (work,) = (job.work for job in jobs.jobs() if job.name == groups.CHECKPOINTS)
+        while True:
+            try:
+                with self._connected() as (source, target):
+                    while True:
+                        found = topics.select(source, flow).topics
+                        copies.clear()
+                        copies.update(
+                            (
+                                each.topic,
+                                copy_of(
+                                    flow, each.topic, each.target_topic,
+                                    each.partitions, merging,
+                                ),
+                            )
+                            for each in found
+                        )  # fmt: skip
+                        work(source, target)
+                        self.world.sleep(_JOB_SECONDS)
+            except MirrorError as error:
+                self.world.note(f"{self.world.process.name} failed: {error}")
+                self.world.sleep(_JOB_SECONDS)
+
+    @contextlib.contextmanager
+    def _connected(self) -> Iterator[tuple[Cluster, Cluster]]:
+        with (
+            contextlib.closing(
+                Cluster(self.config.clusters[SOURCE]).connect()
+            ) as source,
+            contextlib.closing(
+                Cluster(self.config.clusters[TARGET]).connect()
+            ) as target,
+        ):
+            yield source, target
 
     @property
     def beyond_help(self) -> set[tuple[str, int]]:
@@ -157,13 +220,13 @@ class SimulatedFlow:
         self.everyone.append(process)
         self.driver = process
         self.world.start(process, self._drive, process.name)
-        self._watch(process)
+        self._watch(process, self.begin)
 
-    def _watch(self, process: Process) -> None:
+    def _watch(self, process: Process, begin: Callable[[], None]) -> None:
         def look() -> None:
             if not process.alive:
                 self.world.note(f"{process.name} is replaced")
-                self.begin()
+                begin()
             else:
                 self.world.after(1.0, look)
 
@@ -179,14 +242,7 @@ class SimulatedFlow:
 
     def _run(self) -> None:
         """One run: own the flow, then lease until something is wrong."""
-        with (
-            contextlib.closing(
-                Cluster(self.config.clusters[SOURCE]).connect()
-            ) as source,
-            contextlib.closing(
-                Cluster(self.config.clusters[TARGET]).connect()
-            ) as target,
-        ):
+        with self._connected() as (source, target):
             assignments = self._assignments(source, target)
             slots = self.world.random.randint(1, self._most_slots)
             with progress.reading_once():

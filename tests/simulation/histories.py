@@ -20,6 +20,7 @@ from mirror.offsets import kept_index, runs
 from mirror.offsets.kept_index import IndexKeeper
 from mirror.offsets.offset_map import OffsetMap
 from tests.simulation import mapping
+from tests.simulation.applications import Applications
 from tests.simulation.faults import Faults
 from tests.simulation.flows import SOURCE, TARGET, SimulatedFlow
 from tests.simulation.judge import Judge, WrongError
@@ -34,6 +35,15 @@ if TYPE_CHECKING:
 
 _STEPS = 60
 _HEALING_SECONDS = 180.0
+COPYING, GROUPS = "copying", "groups"
+KINDS = (COPYING, GROUPS)
+"""What histories are about: `groups` have applications beside what is copied."""
+_SYNCED = {
+    "groups": ["g.*"],
+    "sync_group_offsets": True,
+    "sync_group_offsets_seconds": 1,
+    "follow_commits": "off",
+}
 _WITH_AN_INDEX = 6
 """Every n-th seed has an index of the offset map."""
 
@@ -51,7 +61,7 @@ class Verdict:
     history: list[tuple[float, str]] = field(default_factory=list, repr=False)
 
 
-def run(seed: int, *, faults: bool = True) -> Verdict:
+def run(seed: int, *, kind: str = COPYING, faults: bool = True) -> Verdict:
     """One history."""
     world = World(seed)
     network = Network(world)
@@ -65,7 +75,7 @@ def run(seed: int, *, faults: bool = True) -> Verdict:
         mock.patch.object(kept_index, "_GROWTH_OF_PARTITION", 0),
     ):
         try:
-            records = _history(seed, network, faults=faults)
+            records = _history(seed, network, kind=kind, faults=faults)
         except (WrongError, StuckError) as error:
             wrong = str(error) or type(error).__name__
         except Exception:  # noqa: BLE001  a verdict as well
@@ -76,9 +86,9 @@ def run(seed: int, *, faults: bool = True) -> Verdict:
     )  # fmt: skip
 
 
-def judged(seed: int) -> Verdict:
+def judged(seed: int, *, kind: str = COPYING) -> Verdict:
     """As `run`, with the history only where something is wrong."""
-    verdict = run(seed)
+    verdict = run(seed, kind=kind)
     # Each history's threads leave gaps, which some thousand make gigabytes.
     ctypes.CDLL(None).malloc_trim(0)
     return verdict if verdict.wrong else replace(verdict, history=[])
@@ -89,7 +99,7 @@ def _log(world: World, level: str, event: MutableMapping[str, Any]) -> Any:
     raise structlog.DropEvent
 
 
-def _history(seed: int, network: Network, *, faults: bool) -> int:
+def _history(seed: int, network: Network, *, kind: str, faults: bool) -> int:
     world = network.world
     random = world.random
     v2, by_id = random.random() < 0.6, random.random() < 0.7
@@ -103,14 +113,18 @@ def _history(seed: int, network: Network, *, faults: bool) -> int:
     for name in names:
         source.create(name, random.choice((1, 2, 3)), {})
     writer = Writer(source, names)
-    once = random.random() < 0.9
+    once = random.random() < 0.9 or kind == GROUPS
     late = once and random.random() < 0.2
     flow = SimulatedFlow(
         source,
         target,
         most_slots=random.choice((1, 1, 2, 3)),
         lease_seconds=random.choice((0.5, 2.0, 8.0)),
-        settings={"exactly_once": once, "start": "latest" if late else "earliest"},
+        settings={
+            "exactly_once": once,
+            "start": "latest" if late else "earliest",
+            **(_SYNCED if kind == GROUPS else {}),
+        },
     )
     judge = Judge(
         writer,
@@ -129,6 +143,10 @@ def _history(seed: int, network: Network, *, faults: bool) -> int:
             writer.step()
         judge.begins_late()
     flow.begin()
+    applications = None
+    if kind == GROUPS:
+        applications = Applications(world, source, judge, f"{SOURCE}.", seed)
+        flow.begin_jobs()
     if faults:
         trouble.begin()
     if not seed % _WITH_AN_INDEX:
@@ -137,6 +155,8 @@ def _history(seed: int, network: Network, *, faults: bool) -> int:
     def write() -> None:
         if world.now < _STEPS * 0.1:
             writer.step()
+            if applications is not None:
+                applications.step()
             world.after(random.expovariate(10), write)
 
     write()
@@ -158,6 +178,8 @@ def _history(seed: int, network: Network, *, faults: bool) -> int:
                 break
             raise WrongError(f"still not copied: {missing}")
         world.run(0.5)
+    if applications is not None:
+        _await_groups(world, applications)
     # What is on its way now must change nothing.
     world.run(1.0)
     judge.look()
@@ -167,6 +189,14 @@ def _history(seed: int, network: Network, *, faults: bool) -> int:
     if once and began and not waits_for_a_person():
         _check_map(world, flow, judge, source, unless=waits_for_a_person)
     return len(writer.records)
+
+
+def _await_groups(world: World, applications: Applications) -> None:
+    end = world.now + _HEALING_SECONDS
+    while text := applications.behind():
+        if world.now > end:
+            raise WrongError(text)
+        world.run(0.5)
 
 
 def _keep_index(world: World, flow: SimulatedFlow) -> None:

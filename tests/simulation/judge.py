@@ -58,6 +58,7 @@ class Judge:
         that is not settled."""
         self._truncated: set[tuple[str, int]] = set()
         self._deleted: list[Written] = []
+        self._renewed: set[str] = set()
         self._last: dict[TopicPartition, tuple[int, bytes]] = {}
         self._went: set[bytes] = set()
         """Records that a deleted copy had in open transactions. Those that committed
@@ -68,6 +69,11 @@ class Judge:
         for topic in self._writer.cluster.topics.values():
             for number, partition in enumerate(topic.partitions):
                 self._starts[topic.id.hex, number] = partition.log.stable
+
+    @property
+    def topics(self) -> list[str]:
+        """The names of the source's topics, those that are gone among them."""
+        return self._writer.topics
 
     def look(self) -> None:
         """Read what became visible to `read_committed` since the last look.
@@ -160,6 +166,7 @@ class Judge:
     def copy_deleted(self, name: str) -> None:
         """A copy is about to be deleted, and others may follow under its name."""
         self.look()
+        self._renewed.add(name)
         for number, partition in enumerate(self.target.topics[name].partitions):
             self._read[name, number] = 0
             for batch in partition.log.batches:
@@ -242,6 +249,10 @@ class Judge:
     def is_truncated(self, where: TopicPartition) -> bool:
         """Whether the topic that is there now ever lost its end."""
         return self._key(where) in self._truncated
+
+    def is_renewed(self, copy: str) -> bool:
+        """Whether a copy was ever deleted."""
+        return copy in self._renewed
 
     def _key(self, where: TopicPartition) -> tuple[str, int]:
         return self._writer.cluster.topics[where[0]].id.hex, where[1]

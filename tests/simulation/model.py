@@ -19,6 +19,7 @@ from tests.simulation.partition import PartitionLog
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from tests.simulation.groups import Group
     from tests.simulation.network import Network, Wire
 
 TopicPartition = tuple[str, int]
@@ -75,6 +76,7 @@ class ModelBroker:
         self.old_logs: dict[TopicPartition, PartitionLog] = {}
         self.old_states: dict[str, Transaction] = {}
         self.old_coordinators: dict[str, int] = {}
+        self.old_groups: dict[str, Group] = {}
 
     def handle(self, frame: bytes, wire: Wire) -> None:
         self.cluster.serve(self, frame, wire)
@@ -108,7 +110,10 @@ class ModelCluster:
         self.topics: dict[str, Topic] = {}
         self.transactions = Transactions(self.world, self._mark, v2=v2)
         self.coordinators: dict[str, int] = {}
-        """The coordinator of each transactional id; -1 while it moves."""
+        """The coordinator of each transactional id and group; -1 while it moves."""
+        self.groups: dict[str, Group] = {}
+        self.group_moved: Callable[[str, TopicPartition], None] = lambda *_: None
+        """Called after an offset of a group was set from outside."""
         self.view_delay: Callable[[], float] = lambda: 0.001
         self.committed: Callable[[], None] = lambda: None
         """Called after each marker."""
@@ -148,6 +153,9 @@ class ModelCluster:
 
     def delete(self, name: str) -> None:
         del self.topics[name]
+        for group in self.groups.values():
+            for where in [each for each in group.offsets if each[0] == name]:
+                del group.offsets[where]
         self.spread()
 
     def spread(self) -> None:
@@ -267,6 +275,7 @@ class ModelCluster:
         }
         broker.old_states = copy.deepcopy(self.transactions.states)
         broker.old_coordinators = dict(self.coordinators)
+        broker.old_groups = copy.deepcopy(self.groups)
         broker.isolated = True
         self._leave(node)
 
@@ -277,6 +286,7 @@ class ModelCluster:
         broker = self.broker(node)
         led = sorted(broker.old_logs)
         broker.old_logs, broker.old_states, broker.old_coordinators = {}, {}, {}
+        broker.old_groups = {}
         self.start(node)
         if self.world.random.random() < 0.5:
             for where in led:

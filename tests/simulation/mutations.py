@@ -20,7 +20,7 @@ from mirror.clusters.topics import Views
 from mirror.clusters.wire import fetch, fetch_by_id, write
 from mirror.driver import former_runs, ownership
 from mirror.driver.credit import Credit
-from mirror.offsets import markers, progress
+from mirror.offsets import group_sync, groups, markers, progress
 from mirror.offsets.markers import MarkerSearch
 from mirror.offsets.progress import NO_ID
 from mirror.offsets.track import Track
@@ -50,6 +50,8 @@ _real: dict[str, Any] = {
     "give_up": target.TargetWriter._give_up,
     "take_over": target.TargetWriter.take_over,
     "read": write._Channel._read,
+    "forward": group_sync.forward,
+    "translated": groups.translated,
 }
 
 
@@ -370,6 +372,40 @@ def copies_are_for_ever() -> Iterator[None]:
         yield
 
 
+def groups_skip_a_record() -> AbstractContextManager[Any]:
+    """Offsets of groups are set one too far."""
+
+    def forward(*arguments: Any) -> Any:
+        found = _real["forward"](*arguments).items()
+        return {key: each._replace(offset=each.offset + 1) for key, each in found}
+
+    return _patched(group_sync, "forward", forward)
+
+
+def groups_go_back() -> AbstractContextManager[Any]:
+    """Offsets of groups are set although they are further on the target."""
+
+    def forward(wanted: Any, _present: Any, *_: Any) -> Any:
+        return _real["forward"](wanted, {})
+
+    return _patched(group_sync, "forward", forward)
+
+
+def groups_keep_their_numbers() -> AbstractContextManager[Any]:
+    """An offset means the same in the copy."""
+
+    def translated(*arguments: Any, **options: Any) -> Any:
+        return {
+            group: [
+                replace(each, translated=replace(each.translated, offset=each.upstream))
+                for each in places
+            ]
+            for group, places in _real["translated"](*arguments, **options).items()
+        }
+
+    return _patched(groups, "translated", translated)
+
+
 MUTATIONS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     each.__name__: each
     for each in (
@@ -384,5 +420,6 @@ MUTATIONS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
         runs_are_shifted, sequences_start_again, aborts_are_forgotten,
         losses_are_counted_twice, empty_markers_are_read, any_broker_counts,
         first_starts_are_forgotten, losses_forget_the_leader, copies_are_for_ever,
+        groups_skip_a_record, groups_go_back, groups_keep_their_numbers,
     )
 }  # fmt: skip

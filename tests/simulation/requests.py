@@ -28,6 +28,7 @@ NEWEST = {
     "AddPartitionsToTxn": 3, "EndTxn": 3, "Produce": 8, "Fetch": 11,
     "ListOffsets": 6, "OffsetForLeaderEpoch": 4, "DescribeProducers": 0,
     "DescribeTransactions": 0, "CreateTopics": 7, "DescribeConfigs": 4,
+    "ListGroups": 5, "OffsetFetch": 8, "OffsetCommit": 9,
 }  # fmt: skip
 NEWEST_V2 = {"EndTxn": 5, "Produce": 12}
 NEWEST_BY_ID = {"Fetch": 13}
@@ -92,6 +93,14 @@ def leads(request: Request, topic: str, number: int, epoch: int = -1) -> int:
     if truth.partitions[number].leader != leader:
         return NOT_LEADER
     return 0
+
+
+def not_coordinator(request: Request, name: str) -> int:
+    """Why this broker cannot coordinate a transactional id or a group; 0 if it can."""
+    if request.broker.isolated:
+        return COORDINATOR_NOT_AVAILABLE
+    at = request.cluster.coordinator(name)
+    return 0 if at == request.broker.node else NOT_COORDINATOR
 
 
 def knows(request: Request, where: tuple[str, int]) -> bool:

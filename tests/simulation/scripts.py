@@ -21,7 +21,8 @@ from kafka.protocol.producer import (
 )
 
 from mirror.batches import records
-from mirror.clusters.admin import topic_admin
+from mirror.clusters.admin import group_offsets, groups, topic_admin
+from mirror.clusters.admin.group_offsets import CommittedOffset
 from mirror.clusters.wire import produce
 
 if TYPE_CHECKING:
@@ -186,6 +187,29 @@ class _Player:
             answers.append((0, self._settled(name)))
         return name, request.committed, answers
 
+    def commit(self) -> Any:
+        """A group's offsets are set from outside, also where there is no partition."""
+        name = self._prefix + self._random.choice(_IDS)
+        places = {
+            (self._topic, self._random.choice((0, 1, 1, 9))): CommittedOffset(
+                self._random.randrange(50), self._random.choice(("", "note"))
+            )
+            for _ in range(self._random.randint(1, 3))
+        }
+        refused = group_offsets.commit(self._cluster, {name: places})
+        return sorted(places.items()), refused.get(name, {})
+
+    def groups(self) -> Any:
+        """What groups have committed, and which there are."""
+        names = [self._prefix + name for name in (*_IDS, "none")]
+        known = group_offsets.fetch(self._cluster, names)
+        listed = groups.list_groups(self._cluster)
+        return (
+            [sorted(known.groups[name].items()) for name in names],
+            [listed[name].state for name in names if name in listed],
+            known.refused,
+        )
+
     def look(self) -> Any:
         """What clients see of both partitions."""
         keys = [(self._topic, number) for number in range(2)]
@@ -263,6 +287,7 @@ class _Player:
     def step(self) -> tuple[str, Any]:
         steps: list[Callable[[], Any]] = [
             self.init, self.write, self.write, self.write, self.end, self.look,
+            self.commit, self.groups,
         ]  # fmt: skip
         if not self._v2:
             steps += [self.add, self.add]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 import uuid
 
-from tests.simulation import reading, writing
+from tests.simulation import groups, reading, writing
 from tests.simulation.requests import (
     NEWEST,
     NEWEST_BY_ID,
@@ -188,5 +188,8 @@ _HANDLERS: dict[str, Callable[[Request], bool]] = {
     "DescribeTransactions": writing.describe_transactions,
     "CreateTopics": _create,
     "DescribeConfigs": _describe_configs,
+    "ListGroups": groups.list_groups,
+    "OffsetFetch": groups.fetch_offsets,
+    "OffsetCommit": groups.commit_offsets,
 }
 """Each fills in the answer, and returns whether it is to be sent now."""

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 from tests.simulation import coordinator
 from tests.simulation.requests import (
     COORDINATOR_NOT_AVAILABLE,
-    NOT_COORDINATOR,
     TIMED_OUT,
     TRANSACTIONAL_ID_NOT_FOUND,
     UNKNOWN_TOPIC,
     knows,
     leads,
+    not_coordinator,
 )
 
 if TYPE_CHECKING:
@@ -47,14 +47,6 @@ def find_coordinator(request: Request) -> bool:
     return True
 
 
-def _not_ours(request: Request, name: str) -> int:
-    """Why this broker cannot coordinate the id; 0 if it can."""
-    if request.broker.isolated:
-        return COORDINATOR_NOT_AVAILABLE
-    at = request.cluster.coordinator(name)
-    return 0 if at == request.broker.node else NOT_COORDINATOR
-
-
 def init(request: Request) -> bool:
     body, answer = request.body, request.answer
     transactions = request.cluster.transactions
@@ -62,7 +54,7 @@ def init(request: Request) -> bool:
     if body.transactional_id is None:
         answer.error_code = 0
         answer.producer_id, answer.producer_epoch = transactions.new_producer(), 0
-    elif error := _not_ours(request, body.transactional_id):
+    elif error := not_coordinator(request, body.transactional_id):
         answer.error_code = error
     else:
         answer.error_code, answer.producer_id, answer.producer_epoch = (
@@ -80,7 +72,7 @@ def add(request: Request) -> bool:
         for number in topic.partitions
     ]
     missing = {key for key in where if not knows(request, key)}
-    error = _not_ours(request, name)
+    error = not_coordinator(request, name)
     if not error and not missing:
         error = request.cluster.transactions.add(
             name, body.v3_and_below_producer_id, body.v3_and_below_producer_epoch, where
@@ -116,7 +108,7 @@ def added(request: Request, code: Callable[[tuple[str, int]], int]) -> None:
 def end(request: Request) -> bool:
     body, answer = request.body, request.answer
     answer.producer_id = answer.producer_epoch = -1
-    if error := _not_ours(request, body.transactional_id):
+    if error := not_coordinator(request, body.transactional_id):
         answer.error_code = error
         return True
     error, pid, epoch = request.cluster.transactions.end(
@@ -224,7 +216,7 @@ def describe_transactions(request: Request) -> bool:
     for name in request.body.transactional_ids:
         error = 0
         if not request.broker.isolated:
-            error = _not_ours(request, name)
+            error = not_coordinator(request, name)
         known = None if error else request.broker.transaction(name)
         if known is None:
             found.append(
