@@ -11,7 +11,9 @@ import sys
 import time
 
 from tests.simulation import histories
-from tests.simulation.mutations import MUTATIONS
+from tests.simulation.mutations import MUTATIONS, OF_GROUPS
+
+_EVERY = {**MUTATIONS, **OF_GROUPS}
 
 
 def main() -> int:
@@ -26,7 +28,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, help="replay one, and print its history")
     parser.add_argument(
         "--mutation",
-        choices=[*MUTATIONS, "all"],
+        choices=[*MUTATIONS, *OF_GROUPS, "all"],
         help="make this mistake, and stop at the seed that finds it",
     )
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
@@ -37,11 +39,12 @@ def main() -> int:
         command = [sys.executable, "-m", "tests.simulation", *sys.argv[1:]]
         os.execv(sys.executable, command)
     if arguments.seed is not None:
-        made = MUTATIONS.get(arguments.mutation, contextlib.nullcontext)
+        made = _EVERY.get(arguments.mutation, contextlib.nullcontext)
         with made():
             return _replay(arguments.seed, arguments.kind)
     if arguments.mutation is not None:
-        names = list(MUTATIONS) if arguments.mutation == "all" else [arguments.mutation]
+        of_kind = OF_GROUPS if arguments.kind == histories.GROUPS else MUTATIONS
+        names = list(of_kind) if arguments.mutation == "all" else [arguments.mutation]
         found = [_found(name, arguments) for name in names]
         return int(not all(found))
     seeds = range(arguments.first, arguments.first + arguments.seeds)
@@ -82,7 +85,7 @@ def _found(name: str, arguments: argparse.Namespace) -> bool:
 
 def mutated(name: str, kind: str, seed: int) -> histories.Verdict:
     """A history with a mistake."""
-    with MUTATIONS[name]():
+    with _EVERY[name]():
         return histories.judged(seed, kind=kind)
 
 

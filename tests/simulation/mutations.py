@@ -1,7 +1,8 @@
 """Mistakes on purpose: the simulation has to find each of them.
 
-`MUTATIONS` has one function per mistake, which makes it in the real code while a block
-runs. `python -m tests.simulation --mutation NAME` looks for a seed that notices it.
+`MUTATIONS` and `OF_GROUPS` have one function per mistake, which makes it in the real
+code while a block runs. `python -m tests.simulation --mutation NAME` looks for a seed
+that notices it.
 """
 
 from __future__ import annotations
@@ -420,6 +421,10 @@ MUTATIONS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
         runs_are_shifted, sequences_start_again, aborts_are_forgotten,
         losses_are_counted_twice, empty_markers_are_read, any_broker_counts,
         first_starts_are_forgotten, losses_forget_the_leader, copies_are_for_ever,
-        groups_skip_a_record, groups_go_back, groups_keep_their_numbers,
     )
 }  # fmt: skip
+OF_GROUPS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
+    each.__name__: each
+    for each in (groups_skip_a_record, groups_go_back, groups_keep_their_numbers)
+}
+"""Found in histories of that kind."""
