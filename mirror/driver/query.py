@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
+_NO_ANSWER = (PySparkException, Py4JError, OSError)
+"""What Spark's calls raise, also if the JVM is gone."""
 _OUR_ERROR = re.compile(r"^mirror\.errors\.\w+: ")
 _PYTHON_ERROR = re.compile(r"(\w+\.)*\w+(Error|Exception): .")
 
@@ -77,7 +79,7 @@ class LeaseQuery:
     def active(self) -> bool:
         try:
             return bool(self._query.isActive)
-        except (PySparkException, Py4JError, OSError):
+        except _NO_ANSWER:
             return False  # the JVM is gone
 
     @property
@@ -85,7 +87,7 @@ class LeaseQuery:
         """Why it is no longer active."""
         try:
             failed = self._query.exception()
-        except (PySparkException, Py4JError, OSError):
+        except _NO_ANSWER:
             return "Spark's JVM does not answer"
         return "its streaming query ended" if failed is None else short(failed)
 
@@ -116,7 +118,7 @@ class LeaseQuery:
             self._turn.notify_all()
         try:
             self._query.stop()
-        except (PySparkException, Py4JError, OSError) as error:
+        except _NO_ANSWER as error:
             # A time-out is not translated.
             log.warning("query does not stop", flow=self._flow, error=short(error))
         finally:

@@ -152,7 +152,7 @@ class TopicJobs:
             found = work(source, target, self._flow, merging, reach)
         in_vain = [each for each in found.corrected if each in self._corrected]
         self._corrected = frozenset(found.corrected)
-        for change in self._corrected.difference(in_vain):
+        for change in sorted(self._corrected.difference(in_vain)):
             self._store.trail.add(
                 Event(
                     kind=EventKind.CONFIG_CHANGED,

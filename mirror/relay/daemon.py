@@ -178,13 +178,14 @@ def _wait_for(pid: int) -> None:
 
 def _serve_daemons(listener: socket.socket) -> NoReturn:
     """Be the fork server until the last daemon has ended."""
+    service = os.getppid()
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.dup2(2, 1)  # Spark reads the daemon's
     _import()
     gc.freeze()  # a collection in a fork would copy every page it looks at
     listener.settimeout(_LOOK_SECONDS)
-    until, service = time.monotonic() + _UNUSED_SECONDS, os.getppid()
+    until = time.monotonic() + _UNUSED_SECONDS
     while _has_children() or (time.monotonic() < until and os.getppid() == service):
         with contextlib.suppress(TimeoutError):
             connection, _ = listener.accept()
