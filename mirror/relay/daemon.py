@@ -52,7 +52,7 @@ def start_ahead(jvm: int, output: int) -> None:
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
-            process_group=0,
+            start_new_session=True,
         )
         threading.Thread(target=server.wait, name="fork-server", daemon=True).start()
 
