@@ -7,11 +7,14 @@ which names, and which groups it translates.
 from __future__ import annotations
 
 from pathlib import Path
+import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
 
+from mirror.config.build import build
+from mirror.config.load import read
 from tests.harness.mm2_answers import Answers, ours, theirs
 
 if TYPE_CHECKING:
@@ -133,6 +136,45 @@ NOT_TAKEN = {
 }
 """Those that mirror refuses, and what it says. The first one and the last two copy
 nothing in MirrorMaker 2."""
+KEYS = {
+    "": "",
+    **dict.fromkeys(("A.topics", "B.topics", "A.groups", "A->B.topics.include"), "x"),
+    **dict.fromkeys(
+        ("A.tasks.max", "B.replication.factor", "B.refresh.topics.interval.seconds",
+         "A->B.refresh.topics.interval.seconds", "A.rest.port",
+         "A.offset-syncs.topic.replication.factor",
+         "B.heartbeats.topic.replication.factor",
+         "A.topic.creation.default.replication.factor",
+         "B.offset.storage.replication.factor"), "7",
+    ),
+    **dict.fromkeys(
+        ("A->B.bootstrap.servers", "A->B.source.bootstrap.servers",
+         "A->B.source.cluster.bootstrap.servers",
+         "A->B.target.cluster.bootstrap.servers"), "c:1",
+    ),
+    **dict.fromkeys(
+        ("A->B.consumer.auto.offset.reset", "A->B.source.consumer.auto.offset.reset",
+         "A.consumer.auto.offset.reset", "A.source.consumer.auto.offset.reset"),
+        "latest",
+    ),
+    **dict.fromkeys(
+        ("B.producer.compression.type", "A->B.producer.compression.type",
+         "A->B.producer.override.compression.type",
+         "A->B.target.producer.compression.type"), "zstd",
+    ),
+    **dict.fromkeys(
+        ("A.emit.heartbeats.enabled", "A->B.emit.checkpoints.enabled",
+         "B.sync.topic.configs.enabled", "A.enabled"), "false",
+    ),
+    **dict.fromkeys(
+        ("A->B.sync.group.offsets.enabled", "B.sync.group.offsets.enabled"), "true"
+    ),
+    **dict.fromkeys(
+        ("A.replication.policy.class", "A->B.replication.policy.class"), IDENTITY
+    ),
+    "A->B.offset-syncs.topic.location": "target",
+}  # fmt: skip
+"""At the place where MirrorMaker 2 takes them, or at another one."""
 Asked = tuple[Path, Answers]
 
 
@@ -181,6 +223,49 @@ def test_a_file_means_what_it_means_to_mirrormaker(
         same = found.checkpoints == expected.checkpoints
         assert same is named
         assert (found.offset_syncs == expected.offset_syncs) is named
+
+
+@pytest.fixture(scope="module")
+def settings(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
+    """By key, what MirrorMaker 2's connectors and clients go by because of it."""
+    names, lines = [], []
+    for number, (key, value) in enumerate(KEYS.items()):
+        source, target = f"A{number}", f"B{number}"
+        names += [source, target]
+        lines += [f"{each}.bootstrap.servers = a:1" for each in (source, target)]
+        lines.append(f"{source}->{target}.enabled = true")
+        if key:
+            of_these = re.sub(r"\b([AB])(?=[.-])", rf"\g<1>{number}", key)
+            lines.append(f"{of_these} = {value}")
+    file = tmp_path_factory.mktemp("keys") / "mm2.properties"
+    file.write_text("\n".join([f"clusters = {', '.join(names)}", *lines, ""]))
+    (told,) = theirs([file], ["t"], ["g"])
+    return {
+        key: re.sub(rf"\b([AB]){n}\b", r"\1", told.settings[f"A{n}->B{n}"])
+        for n, key in enumerate(KEYS)
+    }
+
+
+@pytest.mark.parametrize("key", [each for each in KEYS if each])
+def test_a_key_at_the_wrong_place_is_told(
+    settings: Mapping[str, str], tmp_path: Path, key: str
+) -> None:
+    """A key has an effect where it has one in MirrorMaker 2; elsewhere one warning
+    names it, and it changes nothing.
+    """
+    files = [tmp_path / "plain.properties", tmp_path / "key.properties"]
+    base = BASE.replace("east", "A").replace("west", "B")
+    files[0].write_text(base)
+    files[1].write_text(f"{base}{key} = {KEYS[key]}\n")
+    documents = [read(file, {}) for file in files]
+    configs = [build(each).config.model_dump() for each in documents]
+    about = [each for each in documents[1].warnings if each.startswith(f"{key}: ")]
+    if settings[key] == settings[""]:
+        assert len(about) == 1
+        assert configs[0] == configs[1]
+    else:
+        assert not about
+        assert configs[0] != configs[1]
 
 
 @pytest.mark.parametrize("name", REFUSED)

@@ -87,6 +87,9 @@ public class AskMirrorMaker {
     private static void settings(MirrorMakerConfig config, SourceAndTarget pair) throws Exception {
         Map<String, Object> found = new TreeMap<>();
         AbstractConfig source = new MirrorSourceConfig(config.connectorBaseConfig(pair, MirrorSourceConnector.class));
+        if (!(boolean) call(source, "enabled")) {
+            return;
+        }
         AbstractConfig checkpoint =
                 new MirrorCheckpointConfig(config.connectorBaseConfig(pair, MirrorCheckpointConnector.class));
         AbstractConfig heartbeat =
@@ -123,13 +126,22 @@ public class AskMirrorMaker {
     private static Object call(Object on, String name, Object... with) throws Exception {
         for (Class<?> type = on.getClass(); type != null; type = type.getSuperclass()) {
             for (Method method : type.getDeclaredMethods()) {
-                if (method.getName().equals(name) && method.getParameterCount() == with.length) {
+                if (method.getName().equals(name) && takes(method, with)) {
                     method.setAccessible(true);
                     return method.invoke(on, with);
                 }
             }
         }
         throw new NoSuchMethodException(name);
+    }
+
+    private static boolean takes(Method method, Object... with) {
+        Class<?>[] types = method.getParameterTypes();
+        boolean fits = types.length == with.length;
+        for (int at = 0; fits && at < types.length; at++) {
+            fits = types[at].isInstance(with[at]);
+        }
+        return fits;
     }
 
     private static void tell(String flow, String what, Object answer) {

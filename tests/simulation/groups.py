@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tests.simulation.requests import Request
 
 TopicPartition = tuple[str, int]
-UNKNOWN_TOPIC, UNKNOWN_MEMBER, GROUP_ID_NOT_FOUND = 3, 25, 69
+UNKNOWN_TOPIC, UNKNOWN_MEMBER = 3, 25
 
 
 @dataclass(eq=False)
@@ -98,9 +98,9 @@ def commit_offsets(request: Request) -> bool:
     body, cluster = request.body, request.cluster
     entry = request.kind.OffsetCommitResponseTopic
     error = not_coordinator(request, body.group_id)
-    if not error:
-        group = cluster.groups.setdefault(body.group_id, Group())
-        error = UNKNOWN_MEMBER if group.members else 0
+    group = cluster.groups.get(body.group_id)
+    if not error and group is not None and group.members:
+        error = UNKNOWN_MEMBER
     request.answer.topics = [
         entry(
             name=topic.name,
@@ -122,7 +122,7 @@ def _set(request: Request, topic: str, part: object) -> int:
     where = (topic, part.partition_index)
     if cluster.partition(where) is None:
         return UNKNOWN_TOPIC
-    known = cluster.groups[body.group_id]
+    known = cluster.groups.setdefault(body.group_id, Group())
     known.offsets[where] = (part.committed_offset, part.committed_metadata or "")
     cluster.group_moved(body.group_id, where)
     return 0
