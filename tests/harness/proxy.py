@@ -21,7 +21,7 @@ from tests.harness.protocol import class_of
 from tests.harness.waiting import deadline_in
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
 
 _APIS = ("Produce", "Fetch", "ListOffsets", "Metadata", "FindCoordinator",
          "ApiVersions", "InitProducerId", "AddPartitionsToTxn", "EndTxn",
@@ -63,16 +63,19 @@ class BrokerProxy:
         *,
         newest: dict[str, int] | None = None,
         seen_at: int | None = None,
+        lacks: Collection[str] = (),
     ) -> None:
         """`newest` makes the broker look older: no API above these versions, and no
         transactions v2. `seen_at` is the advertised port, where something
-        stands before the proxy; its own otherwise.
+        stands before the proxy; its own otherwise. `lacks`: APIs that it does not
+        offer, as services that speak a part of the protocol.
         """
         host, _, port = bootstrap.split(",", maxsplit=1)[0].rpartition(":")
         self._broker = (host, int(port))
         # Rules name topics, and what names them by ids could not be matched.
         self._newest = {"Fetch": 12} | (newest or {})
         self._old = newest is not None
+        self._lacks = {class_of(f"{name}Request").API_KEY for name in lacks}
         self._rules: list[Rule] = []
         self._lock = threading.Lock()
         self._sockets: list[socket.socket] = []
@@ -270,7 +273,8 @@ class BrokerProxy:
         for key in answer.api_keys:
             ceiling = self._newest.get(_NAMES.get(key.api_key, ""), key.max_version)
             key.max_version = min(key.max_version, ceiling)
-        if self._old:
+        answer.api_keys = [k for k in answer.api_keys if k.api_key not in self._lacks]
+        if self._old or self._lacks:
             answer.finalized_features = []
 
     def _encode(self, request: _Request, answer: Any) -> bytes:

@@ -24,6 +24,7 @@ from mirror.playground.ports import free_ports
 from tests.harness.admin import create_topic, end_offsets
 from tests.harness.load import NumberedLoad
 from tests.harness.metadata import overrides
+from tests.harness.proxy import BrokerProxy
 from tests.harness.service import RunningMirror, config_for
 from tests.harness.switching import command
 from tests.harness.witness import assert_exactly_once, order_of
@@ -214,6 +215,51 @@ def test_the_lag_of_records_that_the_target_refuses(
         flow = f"{alias}->B"
         mirror.wait_until(lambda _: _partition(mirror, flow)["lag_seconds"] > late + 2)
         assert _partition(mirror, flow)["lag"] == 20
+
+
+WITHOUT = (
+    *("InitProducerId", "AddPartitionsToTxn", "EndTxn", "DescribeTransactions"),
+    *("ListTransactions", "DescribeProducers", "DescribeAcls", "CreateAcls"),
+    *("DeleteAcls", "AlterConfigs", "IncrementalAlterConfigs"),
+)
+"""What Event Hubs does not offer outside of its preview, by its documentation."""
+
+
+def test_a_service_that_speaks_a_part_of_the_protocol(
+    clusters: dict[str, PlaygroundCluster], topic_name: str, tmp_path: Path
+) -> None:
+    """A target without transactions, ACLs and changes of configs: `check` says what to
+    set, and with that every record is copied, and nothing is a problem.
+    """
+    a = clusters["a"].bootstrap
+    create_topic(a, topic_name, retention_ms="86400000")
+    load = NumberedLoad(a, topic_name, 1)
+    load.send(500)
+    with BrokerProxy(clusters["b"].bootstrap, lacks=WITHOUT) as hub:
+        document = config_for(a, hub.bootstrap, topics=[topic_name], tasks=1)
+        document["clusters"]["HUB"] = document["clusters"].pop("A")
+        flow = document["flows"].pop("A->B")
+        document["flows"]["HUB->B"] = flow
+        (tmp_path / "mirror.yaml").write_text(json.dumps(document))
+        checked = " ".join(command(tmp_path, "check", fails=True).split())
+        print(checked)
+        assert "exactly_once: false" in checked
+        flow |= {
+            "exactly_once": False, "sync_topic_configs": False,
+            "sync_topic_acls": False,
+        }  # fmt: skip
+        (tmp_path / "mirror.yaml").write_text(json.dumps(document))
+        print(command(tmp_path, "check"))
+        with RunningMirror(document, tmp_path / "run") as mirror:
+            mirror.wait_copied(a, topic_name)
+            time.sleep(3)
+            status = mirror.flow()
+            print(status)
+            assert status["state"] == "RUNNING"
+            assert not status["problems"]
+    assert_exactly_once(
+        order_of(clusters["b"].bootstrap, f"HUB.{topic_name}"), load.order
+    )
 
 
 def test_a_spark_master_that_does_not_answer(tmp_path: Path) -> None:

@@ -11,9 +11,14 @@ import sys
 import time
 
 from tests.simulation import histories
-from tests.simulation.mutations import MUTATIONS, OF_GROUPS
+from tests.simulation.mutations import MUTATIONS, OF_GROUPS, OF_PAIRS
 
-_EVERY = {**MUTATIONS, **OF_GROUPS}
+_MUTATIONS = {
+    histories.COPYING: MUTATIONS,
+    histories.GROUPS: OF_GROUPS,
+    histories.PAIRS: OF_PAIRS,
+}
+_EVERY = {name: made for each in _MUTATIONS.values() for name, made in each.items()}
 
 
 def main() -> int:
@@ -28,7 +33,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, help="replay one, and print its history")
     parser.add_argument(
         "--mutation",
-        choices=[*MUTATIONS, *OF_GROUPS, "all"],
+        choices=[*_EVERY, "all"],
         help="make this mistake, and stop at the seed that finds it",
     )
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
@@ -43,7 +48,7 @@ def main() -> int:
         with made():
             return _replay(arguments.seed, arguments.kind)
     if arguments.mutation is not None:
-        of_kind = OF_GROUPS if arguments.kind == histories.GROUPS else MUTATIONS
+        of_kind = _MUTATIONS[arguments.kind]
         names = list(of_kind) if arguments.mutation == "all" else [arguments.mutation]
         found = [_found(name, arguments) for name in names]
         return int(not all(found))

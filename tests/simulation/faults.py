@@ -15,7 +15,7 @@ from tests.simulation.requests import Request
 from tests.simulation.strikes import STRIKES, Strikes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from tests.simulation.flows import SimulatedFlow
     from tests.simulation.judge import Judge
@@ -29,13 +29,13 @@ _WRITES = frozenset(
 )
 UNCLEAR = (-1, 7, 13, 15, 20)
 """After these errors a broker may have done it all the same."""
-_AT_REQUESTS = (
+AT_REQUESTS = (
     "slow", "break before", "break after", "hang", "late", "late work", "throttle",
     "errors",
 )  # fmt: skip
 _LIMITED = frozenset({"Produce", "Fetch"})
 """By quotas of bytes."""
-KINDS = (*_AT_REQUESTS, *STRIKES)
+KINDS = (*AT_REQUESTS, *STRIKES)
 _CODES = tuple(code for code in range(-1, 120) if code not in (0, 57))
 
 
@@ -49,8 +49,10 @@ class Faults:
         flow: SimulatedFlow,
         writer: Writer,
         judge: Judge,
+        *,
+        kinds: Collection[str] = KINDS,
     ) -> None:
-        """`clusters`: source and target."""
+        """`clusters`: source and target. `kinds` of which this history has some."""
         self.on = True
         self._world: World = network.world
         self._clusters = clusters
@@ -58,7 +60,7 @@ class Faults:
         self._strikes = Strikes(self._world, clusters, flow, writer, judge)
         random = self._world.random
         count = random.choice((1, 2, 3, 5))
-        self.chosen = frozenset(random.sample(sorted(KINDS), count))
+        self.chosen = frozenset(random.sample(sorted(kinds), count))
         self._rates = {name: random.choice((0.3, 1.0, 3.0)) for name in self.chosen}
         network.delay = self._delay
         network.cut = self._cut

@@ -19,7 +19,7 @@ from mirror.errors import BrokerError, MirrorError
 from mirror.offsets import kept_index, runs
 from mirror.offsets.kept_index import IndexKeeper
 from mirror.offsets.offset_map import OffsetMap
-from tests.simulation import mapping
+from tests.simulation import mapping, pairs
 from tests.simulation.applications import Applications
 from tests.simulation.faults import Faults
 from tests.simulation.flows import SOURCE, TARGET, SimulatedFlow
@@ -35,9 +35,11 @@ if TYPE_CHECKING:
 
 _STEPS = 60
 _HEALING_SECONDS = 180.0
-COPYING, GROUPS = "copying", "groups"
-KINDS = (COPYING, GROUPS)
-"""What histories are about: `groups` have applications beside what is copied."""
+COPYING, GROUPS, PAIRS = "copying", "groups", "pairs"
+KINDS = (COPYING, GROUPS, PAIRS)
+"""What histories are about: `groups` have applications beside what is copied, `pairs`
+operators and services that follow a role.
+"""
 _SYNCED = {
     "groups": ["g.*"],
     "sync_group_offsets": True,
@@ -75,7 +77,10 @@ def run(seed: int, *, kind: str = COPYING, faults: bool = True) -> Verdict:
         mock.patch.object(kept_index, "_GROWTH_OF_PARTITION", 0),
     ):
         try:
-            records = _history(seed, network, kind=kind, faults=faults)
+            if kind == PAIRS:
+                records = pairs.history(network, with_faults=faults)
+            else:
+                records = _history(seed, network, kind=kind, faults=faults)
         except (WrongError, StuckError) as error:
             wrong = str(error) or type(error).__name__
         except Exception:  # noqa: BLE001  a verdict as well

@@ -14,6 +14,7 @@ import contextlib
 import random
 import select
 import struct
+import threading
 import time
 from typing import TYPE_CHECKING, Any, Protocol
 from unittest import mock
@@ -288,14 +289,18 @@ class _Select:
 
 
 class _Thread:
-    """In place of `threading.Thread`, where a slot asks beside its work."""
+    """In place of `threading.Thread`."""
 
     world: World
 
     def __init__(
-        self, *, target: Callable[..., None], args: Any, name: str, daemon: bool
+        self,
+        *,
+        target: Callable[..., None],
+        args: Any,
+        name: str,
+        daemon: bool = False,
     ) -> None:
-        assert daemon
         self._body = lambda: target(*args)
         self._name = name
 
@@ -306,15 +311,19 @@ class _Thread:
         return not self._task.ended
 
 
-class _Threading:
-    """In place of the module."""
+class Threads:
+    """In place of the module `threading`, in modules that a history patches."""
+
+    Lock = threading.Lock
 
     def __init__(self, world: World) -> None:
         self.Thread = type("Thread", (_Thread,), {"world": world})
-        self.Event = _Event
+        self.Event = type("Event", (_Event,), {"world": world})
 
 
 class _Event:
+    world: World
+
     def __init__(self) -> None:
         self._set = False
 
@@ -322,6 +331,10 @@ class _Event:
         self._set = True
 
     def is_set(self) -> bool:
+        return self._set
+
+    def wait(self, seconds: float) -> bool:
+        self.world.wait(self.is_set, seconds)
         return self._set
 
 
@@ -339,7 +352,7 @@ def simulated(network: Network) -> Iterator[None]:
             # Sets of connections have the same order in every run.
             (connection.Connection, "__hash__", lambda self: self._line.number),
             (waiting, "select", _Select(world)),
-            (beside, "threading", _Threading(world)),
+            (beside, "threading", Threads(world)),
             (time, "monotonic", lambda: world.now),
             (time, "time", lambda: NOON + world.now + world.process.clock),
             (time, "sleep", world.sleep),
