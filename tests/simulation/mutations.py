@@ -1,8 +1,8 @@
 """Mistakes on purpose: the simulation has to find each of them.
 
 `MUTATIONS`, `OF_GROUPS` and `OF_PAIRS` have one function per mistake, which makes it in
-the real code while a block runs. `python -m tests.simulation --mutation NAME` looks for a
-seed that notices it.
+the real code while a block runs. `python -m tests.simulation --mutation NAME` looks for
+a seed that notices it.
 """
 
 from __future__ import annotations
