@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from mirror.clusters import codes
 from mirror.clusters.admin import acls, allowed
 from mirror.clusters.admin.acls import NoAuthorizerError
-from mirror.errors import AuthorizationError
+from mirror.errors import AuthorizationError, UnsupportedBrokerError
 from mirror.preflight.finding import fail, ok, some
 from mirror.preflight.permissions.extent import LITERAL, Extent
 from mirror.preflight.permissions.need import Operation, ResourceKind
@@ -51,7 +51,7 @@ def findings(
         ClusterError: the cluster does not answer.
     """
     where = f"cluster {cluster.alias}"
-    if not _has_authorizer(cluster):
+    if without := _without_acls(cluster):
         for pair in config.recovery.values():
             if cluster.alias in pair.members and pair.fence == "acl":
                 return [
@@ -62,7 +62,7 @@ def findings(
                         "set it to hook or confirmed", mistake=True,
                     )
                 ]  # fmt: skip
-        return [ok(where, CHECK, "no authorizer: everything is allowed")]
+        return [ok(where, CHECK, without)]
     asked = _AskedRights(cluster, needed, copied)
     found, untold = [], 0
     for _, rights in groupby(
@@ -101,14 +101,17 @@ def _missing(
     )  # fmt: skip
 
 
-def _has_authorizer(cluster: Cluster) -> bool:
+def _without_acls(cluster: Cluster) -> str:
+    """Why there are no ACLs to go by, in words; empty if there are."""
     try:
         acls.describe(cluster)
-    except NoAuthorizerError:
-        return False
+    except NoAuthorizerError as error:
+        if isinstance(error.__cause__, UnsupportedBrokerError):
+            return "not checked: the brokers do not show them"
+        return "no authorizer: everything is allowed"
     except AuthorizationError:
-        pass  # it refuses us, so it has one
-    return True
+        pass  # it refuses us, so it has some
+    return ""
 
 
 def _what(right: Right, missing: list[str]) -> str:

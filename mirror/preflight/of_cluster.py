@@ -25,6 +25,8 @@ REPLICAS, IN_SYNC = "default.replication.factor", "min.insync.replicas"
 LARGEST = "message.max.bytes"
 _LONGEST = "transaction.max.timeout.ms"
 _FORMAT = "log.message.format.version"
+_MANAGED = {"sync_topic_configs": "topic configs", "sync_topic_acls": "ACLs"}
+"""What some services manage outside of Kafka's protocol, by the setting for it."""
 _SETTINGS = (REPLICAS, IN_SYNC, LARGEST, _LONGEST, _FORMAT)
 
 
@@ -95,6 +97,7 @@ def findings(
     if flows:
         found += _format(where, settings)
         found.append(_transactions(cluster, where, flows, settings))
+        found += _unoffered(cluster, where, flows)
     return found
 
 
@@ -160,6 +163,20 @@ def _format(where: str, settings: Mapping[str, str]) -> Iterator[Finding]:
         )  # fmt: skip
 
 
+def _unoffered(
+    cluster: Cluster, where: str, flows: Sequence[FlowConfig]
+) -> Iterator[Finding]:
+    """What a service does not offer that flows are to do on it."""
+    for setting, what in _MANAGED.items():
+        lacks = abilities.lacking(cluster, setting)
+        names = [each.name for each in flows if getattr(each, setting)]
+        if lacks and names:
+            yield warn(
+                where, what, f"the brokers do not offer {' or '.join(lacks)}",
+                f"set {setting}: false for {some(names)}, and manage them elsewhere",
+            )  # fmt: skip
+
+
 def _transactions(
     cluster: Cluster,
     where: str,
@@ -169,6 +186,12 @@ def _transactions(
     exact = [flow for flow in flows if flow.exactly_once]
     if not exact:
         return ok(where, "transactions", "not used, since exactly_once is off")
+    if lacks := abilities.lacking(cluster, "exactly_once"):
+        return fail(
+            where, "transactions", f"the brokers do not offer {' or '.join(lacks)}",
+            f"set exactly_once: false for {some([each.name for each in exact])}, which "
+            "then may copy records twice after a failure",
+        )  # fmt: skip
     longest = int(settings.get(_LONGEST, "0"))
     over = [
         flow.name

@@ -10,6 +10,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kafka.protocol.admin import (
+    AlterConfigsRequest,
+    CreateAclsRequest,
+    DeleteAclsRequest,
+    DescribeAclsRequest,
     DescribeConfigsRequest,
     DescribeProducersRequest,
     DescribeTransactionsRequest,
@@ -18,6 +22,11 @@ from kafka.protocol.admin import (
 from kafka.protocol.broker_version_data import infer_broker_version_from_api_versions
 from kafka.protocol.consumer import FetchRequest
 from kafka.protocol.metadata import MetadataRequest
+from kafka.protocol.producer import (
+    AddPartitionsToTxnRequest,
+    EndTxnRequest,
+    InitProducerIdRequest,
+)
 
 from mirror.clusters import codes
 
@@ -51,6 +60,24 @@ def missing(cluster: Cluster) -> tuple[str, ...]:
     )
 
 
+def lacking(cluster: Cluster, setting: str) -> tuple[str, ...]:
+    """The requests of Kafka's that a flow's setting needs on its target, and that these
+    brokers do not offer, as services that speak a part of the protocol.
+    """
+    return tuple(
+        request.__name__.removesuffix("Request")
+        for request in _NEEDED[setting]
+        if not cluster.speaks(request.API_KEY, 0)
+    )
+
+
+_NEEDED = {
+    "exactly_once": (
+        InitProducerIdRequest, AddPartitionsToTxnRequest, EndTxnRequest,
+    ),
+    "sync_topic_configs": (AlterConfigsRequest,),
+    "sync_topic_acls": (DescribeAclsRequest, CreateAclsRequest, DeleteAclsRequest),
+}  # fmt: skip
 NO_TOPIC_IDS = (
     "no topic ids (2.8): a topic that is created again is taken for the old one, or "
     "waits for a decision if it is shorter"

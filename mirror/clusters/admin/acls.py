@@ -21,7 +21,7 @@ from kafka.protocol.admin import (
 )
 
 from mirror.clusters import codes
-from mirror.errors import ClusterError
+from mirror.errors import ClusterError, UnsupportedBrokerError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -40,7 +40,7 @@ _BINDINGS_PER_REQUEST = 500
 
 
 class NoAuthorizerError(ClusterError):
-    """The cluster has no authorizer, so it has no ACLs."""
+    """The cluster has no authorizer, or does not show ACLs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
@@ -132,7 +132,12 @@ def listed(cluster: Cluster, kind: int) -> Iterator[tuple[Any, Any]]:
     """Each ACL of a kind of resource (or of ANY), as any broker describes resource and
     ACL. Raises as `describe` does.
     """
-    return told(cluster, cluster.call(question(kind)))
+    try:
+        answer = cluster.call(question(kind))
+    except UnsupportedBrokerError as error:  # a service that manages them elsewhere
+        what = f"cluster {cluster.alias}: listing ACLs"
+        raise NoAuthorizerError(f"{what}: it does not offer that") from error
+    return told(cluster, answer)
 
 
 def question(kind: int) -> DescribeAclsRequest:
