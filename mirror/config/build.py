@@ -6,7 +6,7 @@ other: valid sections are built and passed on to `rules`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -44,7 +44,7 @@ def build(document: Document) -> Built:
     return Built(
         config=MirrorConfig(
             clusters=clusters,
-            flows=_knowing(flows, clusters, pairs),
+            flows=_with_homes(flows, pairs),
             recovery=pairs,
             service=service or ServiceConfig(),
         ),
@@ -52,21 +52,13 @@ def build(document: Document) -> Built:
     )
 
 
-def _knowing(
-    flows: Mapping[str, FlowConfig],
-    clusters: Collection[str],
-    pairs: Mapping[str, PairConfig],
+def _with_homes(
+    flows: Mapping[str, FlowConfig], pairs: Mapping[str, PairConfig]
 ) -> dict[str, FlowConfig]:
-    """Tell the flows which clusters there are, and those of pairs that leave records
-    out by key which keys those are.
-    """
-    aliases = tuple(clusters)
-    found = {
-        name: flow.model_copy(update={"aliases": aliases})
-        for name, flow in flows.items()
-    }
+    """Tell the flows of pairs that leave records out by key which keys those are."""
+    found = dict(flows)
     for pair in pairs.values():
-        for name, flow in found.items():
+        for name, flow in flows.items():
             if pair.leave_out_away and {flow.source, flow.target} == set(pair.members):
                 homes = pair.homes_seen_from(flow.source)
                 found[name] = flow.model_copy(update={"homes": homes})

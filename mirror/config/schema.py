@@ -8,10 +8,10 @@ or one section; `rules` checks the whole, `load` reads files and the environment
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BeforeValidator, model_validator
+from pydantic import BeforeValidator, PrivateAttr, model_validator
 
 from mirror.config import values
 from mirror.config.cluster_settings import ClusterConfig
@@ -54,12 +54,6 @@ class FlowConfig(
     )
     target: Alias = setting(
         from_key=True, description="Alias, taken from the flow's name."
-    )
-    aliases: tuple[str, ...] | None = setting(
-        default=None,
-        from_key=True,
-        description="The clusters of the configuration: what tells their heartbeats "
-        "from topics of applications.",
     )
     homes: tuple[tuple[str, bool], ...] = setting(
         default=(),
@@ -284,6 +278,8 @@ class FlowConfig(
         "aside until the function works.",
     )
 
+    _aliases: tuple[str, ...] | None = PrivateAttr(default=None)
+
     @property
     def name(self) -> str:
         """The flow's name everywhere: source->target."""
@@ -294,7 +290,7 @@ class FlowConfig(
         """Names the copies."""
         return make_policy(
             self.policy, source_alias=self.source, separator=self.separator,
-            rules=self.rename, aliases=self.aliases,
+            rules=self.rename, aliases=self._aliases,
         )  # fmt: skip
 
     @property
@@ -310,13 +306,21 @@ class FlowConfig(
             exclude=self.topics_exclude,
             separator=self.separator,
             heartbeats=self.heartbeats_replication,
-            aliases=self.aliases,
+            aliases=self._aliases,
             schemas=self.replication_policy.target_topic(SCHEMAS) != SCHEMAS,
         )
 
+    def among(self, aliases: Iterable[str]) -> Self:
+        """The flow in a configuration of these clusters: their heartbeats are none of
+        an application's topics.
+        """
+        made = self.model_copy()
+        made._aliases = tuple(aliases)  # noqa: SLF001  its own class
+        return made
+
     def is_heartbeats(self, topic: str) -> bool:
         """Whether a topic of the source is heartbeats, to which services write."""
-        return names.is_heartbeats(topic, self.separator, self.aliases)
+        return names.is_heartbeats(topic, self.separator, self._aliases)
 
     @model_validator(mode="after")
     def _replicas_make_sense(self) -> Self:
@@ -362,6 +366,13 @@ class MirrorConfig(Section):
     @classmethod
     def _complete(cls, raw: Any) -> Any:
         return complete(raw) if isinstance(raw, Mapping) else raw
+
+    @model_validator(mode="after")
+    def _flows_know_clusters(self) -> Self:
+        self.__dict__["flows"] = {
+            name: flow.among(self.clusters) for name, flow in self.flows.items()
+        }
+        return self
 
     @model_validator(mode="after")
     def _clusters_know_replicas(self) -> Self:

@@ -165,7 +165,7 @@ class TopicJobs:
         self._store.update(name, lambda flow: replace(flow, drift=found.drift))
         taken = (
             f"config of copy {each}: the cluster took it, and does not have it now: if "
-            "nobody changes it back, leave it out with config_properties_exclude"
+            "no one changes it back, leave it out with config_properties_exclude"
             for each in in_vain
         )
         self._tell(CONFIGS, [*found.problems, *taken])

@@ -106,7 +106,7 @@ def _serve_spark() -> None:
         try:
             return worker(sock, authenticated)
         except ConnectionError:
-            os._exit(1)  # the JVM has ended: nobody reads a traceback of that
+            os._exit(1)  # the JVM has ended: no one reads a traceback of that
 
     daemon.worker = work
     daemon.manager()
