@@ -41,7 +41,9 @@ def test_keys_become_aliases_and_ends() -> None:
     made = config({"A/B": None, "B -> C": {"tasks": 2}})
     assert made.clusters["A"].alias == "A"
     assert list(made.flows) == ["A->B", "B->C"]
-    assert made.flows["B->C"] == FlowConfig(source="B", target="C", tasks=2)
+    assert made.flows["B->C"] == FlowConfig(source="B", target="C", tasks=2).among(
+        made.clusters
+    )
     assert made.flows["B->C"].name == "B->C"
 
 
