@@ -41,7 +41,15 @@ def assert_nothing_is_left(mirror: RunningMirror) -> None:
     wait_for(lambda: not mirror.survivors(), timeout=10)
 
 
-@pytest.mark.parametrize("number", [*_ENDS, signal.SIGQUIT], ids=lambda each: each.name)
+@pytest.mark.parametrize(
+    "number",
+    [
+        signal.SIGTERM,
+        signal.SIGINT,
+        pytest.param(signal.SIGQUIT, marks=pytest.mark.full),
+    ],
+    ids=lambda each: each.name,
+)
 def test_signals_at_work(
     clusters: dict[str, PlaygroundCluster],
     topic_name: str,
@@ -99,7 +107,11 @@ def test_a_service_whose_jvm_has_ended(
     assert_only_json(mirror)
 
 
-@pytest.mark.parametrize("number", _ENDS, ids=lambda each: each.name)
+@pytest.mark.parametrize(
+    "number",
+    [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.full)],
+    ids=lambda each: each.name,
+)
 def test_signals_at_the_start(
     clusters: dict[str, PlaygroundCluster],
     topic_name: str,

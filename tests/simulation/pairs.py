@@ -260,12 +260,12 @@ class _Pair:
 
     def _waits_for_a_person(self) -> bool:
         """Whether only a person can end a transaction in a journal, as commands say:
-        brokers forgot its marker, and epochs do not tell it from others (v1).
+        brokers forgot its marker, and how it ended.
         """
         logs = [
             each.topics[journal.TOPIC].partitions[0].log
             for each in self.clusters.values()
-            if not each.transactions.v2 and journal.TOPIC in each.topics
+            if journal.TOPIC in each.topics
         ]
         return any(log.stable < log.end for log in logs)
 
