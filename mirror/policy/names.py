@@ -41,6 +41,8 @@ def is_heartbeats(
     application's unless a cluster is called `app`. None: MirrorMaker 2's rule, by which
     anything may be.
     """
+    if not name.endswith(HEARTBEATS):  # each look asks about each topic
+        return False
     if aliases is None:
         return name.rpartition(separator)[2] == HEARTBEATS
     marks = tuple(f"{alias}{separator}" for alias in aliases)

@@ -338,17 +338,24 @@ def _kill(pid: int) -> None:
 
 
 def config_for(
-    source: str, target: str, *, flows: Sequence[str] = ("A->B",), **settings: Any
+    source: str,
+    target: str,
+    *,
+    alias: str = "A",
+    flows: Sequence[str] = (),
+    **settings: Any,
 ) -> dict[str, Any]:
-    """A configuration of clusters A and B; `settings` are those of every flow.
+    """A configuration of clusters A and B; `settings` are those of every flow. `alias`:
+    of the source instead of A; `flows`: only that from it to B, if none is named.
 
     Heartbeats are off: they would be copied beside a test's own records.
     """
+    named = flows or (f"{alias}->B",)
     quiet = {"emit_heartbeats": False, "heartbeats_replication": False}
     return {
         "clusters": {
-            "A": {"bootstrap_servers": source},
+            alias: {"bootstrap_servers": source},
             "B": {"bootstrap_servers": target},
         },
-        "flows": {name: {"lease_seconds": 2, **quiet, **settings} for name in flows},
+        "flows": {name: {"lease_seconds": 2, **quiet, **settings} for name in named},
     }

@@ -236,10 +236,10 @@ def test_a_service_that_speaks_a_part_of_the_protocol(
     load = NumberedLoad(a, topic_name, 1)
     load.send(500)
     with BrokerProxy(clusters["b"].bootstrap, lacks=WITHOUT) as hub:
-        document = config_for(a, hub.bootstrap, topics=[topic_name], tasks=1)
-        document["clusters"]["HUB"] = document["clusters"].pop("A")
-        flow = document["flows"].pop("A->B")
-        document["flows"]["HUB->B"] = flow
+        document = config_for(
+            a, hub.bootstrap, alias="HUB", topics=[topic_name], tasks=1
+        )
+        flow = document["flows"]["HUB->B"]
         (tmp_path / "mirror.yaml").write_text(json.dumps(document))
         checked = " ".join(command(tmp_path, "check", fails=True).split())
         for setting in ("exactly_once", "sync_topic_configs", "sync_topic_acls"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
@@ -56,7 +56,7 @@ def test_a_copy_that_is_deleted_while_the_service_is_down(
     copy, client = f"REBUILT.{topic_name}", producer(source)
     create_topic(source, topic_name)
     send(client, topic_name, keys(1, 10), b"v")
-    config = _config("REBUILT", source, target, topics=[topic_name])
+    config = config_for(source, target, alias="REBUILT", tasks=1, topics=[topic_name])
     with RunningMirror(config, tmp_path) as mirror:
         mirror.wait_copied(source, topic_name)
         assert mirror.terminate() == 0
@@ -83,7 +83,7 @@ def test_a_topic_that_ends_like_heartbeats(
     other = f"{topic_name}.heartbeats"
     for name in (topic_name, other, "FAR.heartbeats"):
         create_topic(source, name)
-    config = _config("BEAT", source, target, topics=[topic_name])
+    config = config_for(source, target, alias="BEAT", tasks=1, topics=[topic_name])
     config["flows"]["BEAT->B"]["heartbeats_replication"] = True
     config["clusters"]["FAR"] = {"bootstrap_servers": "127.0.0.1:1"}
     with RunningMirror(config, tmp_path) as mirror:
@@ -106,8 +106,14 @@ def test_a_group_whose_records_have_expired(
     send(producer(source), topic_name, keys(2, 100), b"v")
     _commit(source, group, topic_name, {0: 10, 1: 60})
     delete_records(source, topic_name, 50)
-    config = _config(
-        "LATE", source, target, topics=[topic_name], groups=[group], **SYNCED
+    config = config_for(
+        source,
+        target,
+        alias="LATE",
+        tasks=1,
+        topics=[topic_name],
+        groups=[group],
+        **SYNCED,
     )
     with RunningMirror(config, tmp_path) as mirror:
         mirror.wait_copied(source, topic_name)
@@ -129,8 +135,14 @@ def test_a_group_with_an_offset_below_zero(
     send(producer(source), topic_name, keys(3, 20), b"v")
     _commit(source, groups[0], topic_name, {1: 7})
     _commit(source, groups[1], topic_name, {0: 20, 1: 0, 2: 5})
-    config = _config(
-        "NONE", source, target, topics=[topic_name], groups=groups, **SYNCED
+    config = config_for(
+        source,
+        target,
+        alias="NONE",
+        tasks=1,
+        topics=[topic_name],
+        groups=groups,
+        **SYNCED,
     )
     with RunningMirror(config, tmp_path):
         wait_for(lambda: _committed(target, groups[0], copy, 3) == [None, 7, None])
@@ -146,8 +158,12 @@ def test_a_listed_topic_that_does_not_exist(
     source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
     create_topic(source, topic_name)
     create_topic(source, f"pay-{topic_name}")
-    config = _config(
-        "TYPO", source, target, topics=[f"{topic_name}x", f"pay-{topic_name}"]
+    config = config_for(
+        source,
+        target,
+        alias="TYPO",
+        tasks=1,
+        topics=[f"{topic_name}x", f"pay-{topic_name}"],
     )
     told = f'topics: "{topic_name}x" matches no topic of TYPO; '
     told += f'did you mean "{topic_name}"?'
@@ -167,8 +183,13 @@ def test_a_config_that_does_not_last(
     source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
     copy, name = f"VAIN.{topic_name}", "retention.ms"
     create_topic(source, topic_name, retention_ms="86400000")
-    config = _config(
-        "VAIN", source, target, topics=[topic_name], sync_topic_configs_seconds=1
+    config = config_for(
+        source,
+        target,
+        alias="VAIN",
+        tasks=1,
+        topics=[topic_name],
+        sync_topic_configs_seconds=1,
     )
 
     def change_back(stopping: threading.Event) -> None:
@@ -222,9 +243,9 @@ def test_javas_client_finds_checkpoints(
     create_topic(source, topic_name)
     send(producer(source), topic_name, keys(1, 20), b"v")
     _commit(source, group, topic_name, {0: 7})
-    config = _config(
-        alias, source, target, topics=[topic_name], groups=[group], separator="_",
-        internal_topic_separator=not dots, emit_checkpoints_seconds=1,
+    config = config_for(
+        source, target, alias=alias, tasks=1, topics=[topic_name], groups=[group],
+        separator="_", internal_topic_separator=not dots, emit_checkpoints_seconds=1,
     )  # fmt: skip
     keys_of_mm2 = {
         "replication.policy.separator": "_",
@@ -238,13 +259,6 @@ def test_javas_client_finds_checkpoints(
         *(f"{name}={value}" for name, value in keys_of_mm2.items()),
     )  # fmt: skip
     assert f"offset\t{group}\t{alias}_{topic_name}\t0\t7\t" in answer
-
-
-def _config(alias: str, source: str, target: str, **settings: Any) -> dict[str, Any]:
-    """Of one flow to B, whose source has this alias: the test's own on the target."""
-    config = config_for(source, target, flows=[f"{alias}->B"], tasks=1, **settings)
-    config["clusters"][alias] = config["clusters"].pop("A")
-    return config
 
 
 def _commit(bootstrap: str, group: str, topic: str, offsets: dict[int, int]) -> None:

@@ -63,10 +63,7 @@ def test_signals_at_work(
     create_topic(source, topic_name, partitions=3)
     client, first = producer(source), keys(3, 1_500)
     second = keys(3, 1_500, first=1_500)
-    config = config_for(source, target, topics=[topic_name], tasks=2)
-    name = f"{number.name}->B"
-    config["clusters"][number.name] = config["clusters"].pop("A")
-    config["flows"] = {name: config["flows"].pop("A->B")}
+    config = config_for(source, target, alias=number.name, topics=[topic_name], tasks=2)
 
     with RunningMirror(config, tmp_path) as mirror:
         send(client, topic_name, first, b"v")
@@ -93,9 +90,7 @@ def test_a_service_whose_jvm_has_ended(
     """
     source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
     create_topic(source, topic_name)
-    config = config_for(source, target, topics=[topic_name], tasks=1)
-    config["clusters"]["KILLED"] = config["clusters"].pop("A")
-    config["flows"] = {"KILLED->B": config["flows"].pop("A->B")}
+    config = config_for(source, target, alias="KILLED", topics=[topic_name], tasks=1)
 
     with RunningMirror(config, tmp_path) as mirror:
         mirror.wait_leases()

@@ -146,16 +146,10 @@ class SimulatedFlow:
         self.flow = self.config.flows[name]
 
     driver: Process
-    jobs: Process
 
     def begin_jobs(self) -> None:
         """Start the flow's job for groups; when it dies, another one."""
-        self._serial += 1
-        process = Process(f"jobs {self._serial}")
-        self.everyone.append(process)
-        self.jobs = process
-        self.world.start(process, self._look_at_groups, process.name)
-        self._watch(process, self.begin_jobs)
+        self._start("jobs", self._look_at_groups, again=self.begin_jobs)
 
     def _look_at_groups(self) -> None:
         """Once a second, as the service does."""
@@ -215,12 +209,18 @@ class SimulatedFlow:
 
     def begin(self) -> None:
         """Start a driver; when it dies, another one."""
+        self.driver = self._start("driver", self._drive, again=self.begin)
+
+    def _start(
+        self, name: str, body: Callable[[], None], *, again: Callable[[], None]
+    ) -> Process:
+        """A new process, after whose death `again` is called."""
         self._serial += 1
-        process = Process(f"driver {self._serial}")
+        process = Process(f"{name} {self._serial}")
         self.everyone.append(process)
-        self.driver = process
-        self.world.start(process, self._drive, process.name)
-        self._watch(process, self.begin)
+        self.world.start(process, body, process.name)
+        self._watch(process, again)
+        return process
 
     def _watch(self, process: Process, begin: Callable[[], None]) -> None:
         def look() -> None:
