@@ -60,6 +60,8 @@ log = structlog.get_logger()
 
 _NOTE_SECONDS = 2.0
 """A note of what the flow selects holds up copying for no longer."""
+_AGAIN_SECONDS = 10.0
+"""After looking for topics failed, if `refresh_topics_seconds` is longer."""
 _ALONE_SECONDS = 5.0
 """How long the jobs of a run wait for its first lease."""
 
@@ -416,7 +418,8 @@ class Flow:
         most_slots: Callable[[], int],
     ) -> None:
         """Look for new topics until the query ends, fails or must end."""
-        while not run.wait(self.config.refresh_topics_seconds):
+        pause = self.config.refresh_topics_seconds
+        while not run.wait(pause):
             self._follow(run, *clusters)
             if run.over.is_set():
                 break
@@ -426,8 +429,10 @@ class Flow:
                 if slots := self._sizing.outgrown(found.partitions, most_slots()):
                     run.begin_again(slots)
                 self._throttle.clear()
+                pause = self.config.refresh_topics_seconds
             except ClusterError as error:
                 # Leases continue, and report by themselves if they cannot copy.
+                pause = min(self.config.refresh_topics_seconds, _AGAIN_SECONDS)
                 if self._throttle.due(str(error)):
                     log.warning("looking for topics failed", flow=self.name,
                                 error=str(error))  # fmt: skip

@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+from pathlib import Path
 import signal
 import time
 from typing import TYPE_CHECKING
@@ -20,15 +21,13 @@ from tests.harness.waiting import wait_for
 from tests.harness.witness import assert_exactly_once, order_of
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from mirror.playground.cluster import PlaygroundCluster
 
 pytestmark = pytest.mark.integration
 
 _ENDS = {signal.SIGTERM: 0, signal.SIGINT: 0}
-_EARLY = (0.2, 0.6, 1.0, 1.5, 2.0, 3.0, 4.5)
-"""Seconds after the start of the process."""
+_EARLY = (0.0, 0.4, 0.8, 1.3, 1.8, 2.8, 4.3)
+"""Seconds after the first library is loaded."""
 
 
 def assert_only_json(mirror: RunningMirror) -> None:
@@ -113,12 +112,16 @@ def test_signals_at_the_start(
     tmp_path: Path,
     number: signal.Signals,
 ) -> None:
-    """However early: no traceback, nothing but events, and no process is left."""
+    """Once the program itself runs, however early that is: no traceback, nothing but
+    events, and no process is left.
+    """
     source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
     config = config_for(source, target, topics=[topic_name], tasks=1)
     for seconds in _EARLY:
         mirror = RunningMirror(config, tmp_path / str(seconds))
         with contextlib.closing(mirror.launch()):
+            maps = Path(f"/proc/{mirror.pids()[0]}/maps")
+            wait_for(lambda maps=maps: "pydantic_core" in maps.read_text(), pause=0.01)
             time.sleep(seconds)
             mirror.signal_group(number)
             mirror.wait()
