@@ -40,12 +40,12 @@ def list_groups(request: Request) -> bool:
             group_state="Stable" if group.members else "Empty",
         )
         for name, group in known.items()
-        if _coordinates(request, name)
+        if coordinates(request, name)
     ]  # fmt: skip
     return True
 
 
-def _coordinates(request: Request, name: str) -> bool:
+def coordinates(request: Request, name: str) -> bool:
     """Whether this broker coordinates a group, or believes that it does."""
     broker = request.broker
     if broker.isolated:
@@ -62,7 +62,7 @@ def fetch_offsets(request: Request) -> bool:
     for asked in request.body.groups:
         group_id = asked.group_id
         error = 0
-        if not _coordinates(request, group_id):
+        if not coordinates(request, group_id):
             error = not_coordinator(request, group_id)
         group = Group() if error else known.get(group_id, Group())
         by_topic: dict[str, list[tuple[int, int, str]]] = {}

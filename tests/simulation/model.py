@@ -19,6 +19,7 @@ from tests.simulation.partition import PartitionLog
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from tests.simulation.administration import Acl
     from tests.simulation.groups import Group
     from tests.simulation.network import Network, Wire
 
@@ -50,6 +51,7 @@ class Seen:
 
     id: uuid.UUID
     leaders: tuple[tuple[int, int], ...]
+    configs: dict[str, str]
 
 
 @dataclass(eq=False)
@@ -72,6 +74,8 @@ class ModelBroker:
         self.up = True
         self.isolated = False
         self.view: dict[str, Seen] = {}
+        self.acls: set[Acl] | None = None
+        """Those that it knows; None: it has no authorizer."""
         self.sessions: dict[int, Session] = {}
         self.old_logs: dict[TopicPartition, PartitionLog] = {}
         self.old_states: dict[str, Transaction] = {}
@@ -112,6 +116,8 @@ class ModelCluster:
         self.coordinators: dict[str, int] = {}
         """The coordinator of each transactional id and group; -1 while it moves."""
         self.groups: dict[str, Group] = {}
+        self.acls: set[Acl] | None = None
+        """None: brokers have no authorizer."""
         self.group_moved: Callable[[str, TopicPartition], None] = lambda *_: None
         """Called after an offset of a group was set from outside."""
         self.view_delay: Callable[[], float] = lambda: 0.001
@@ -151,6 +157,15 @@ class ModelCluster:
         self.spread()
         return topic
 
+    def grow(self, name: str, partitions: int) -> None:
+        """More partitions for a topic."""
+        topic, nodes = self.topics[name], self.working()
+        while len(topic.partitions) < partitions:
+            topic.partitions.append(
+                Partition(PartitionLog(), self.world.random.choice(nodes))
+            )
+        self.spread()
+
     def delete(self, name: str) -> None:
         del self.topics[name]
         for group in self.groups.values():
@@ -169,10 +184,13 @@ class ModelCluster:
         if broker.up and not broker.isolated:
             broker.view = {
                 name: Seen(
-                    topic.id, tuple((p.leader, p.epoch) for p in topic.partitions)
+                    topic.id,
+                    tuple((p.leader, p.epoch) for p in topic.partitions),
+                    dict(topic.configs),
                 )
                 for name, topic in self.topics.items()
             }
+            broker.acls = None if self.acls is None else set(self.acls)
             self.stir()
 
     def stir(self) -> None:

@@ -11,19 +11,20 @@ from __future__ import annotations
 
 from collections import deque
 import contextlib
+import itertools
 import random
 import select
 import struct
-import threading
 import time
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 from unittest import mock
 import uuid
 
 from mirror.clusters.wire import connection, handshake
 from mirror.clusters.wire.line import Line
 from mirror.errors import UnreachableError
-from mirror.relay import beside, waiting
+from mirror.relay import waiting
+from tests.simulation import threads
 from tests.simulation.world import NOON, World, sent
 
 if TYPE_CHECKING:
@@ -243,7 +244,25 @@ class SimLine(Line):
         self.close()
 
 
-_lines: dict[int, SimLine] = {}
+class Readable(Protocol):
+    """What a poll can wait for."""
+
+    @property
+    def readable(self) -> bool: ...
+
+
+_lines: dict[int, Readable] = {}
+_others = itertools.count(10 * _FIRST_DESCRIPTOR)
+
+
+@contextlib.contextmanager
+def descriptor(what: Readable) -> Iterator[int]:
+    """A number that real code can poll while the block runs."""
+    _lines[number := next(_others)] = what
+    try:
+        yield number
+    finally:
+        del _lines[number]
 
 
 class _Poll:
@@ -288,56 +307,6 @@ class _Select:
         return _Poll(self._world)
 
 
-class _Thread:
-    """In place of `threading.Thread`."""
-
-    world: World
-
-    def __init__(
-        self,
-        *,
-        target: Callable[..., None],
-        args: Any,
-        name: str,
-        daemon: bool = False,
-    ) -> None:
-        self._body = lambda: target(*args)
-        self._name = name
-
-    def start(self) -> None:
-        self._task = self.world.start(self.world.process, self._body, self._name)
-
-    def is_alive(self) -> bool:
-        return not self._task.ended
-
-
-class Threads:
-    """In place of the module `threading`, in modules that a history patches."""
-
-    Lock = threading.Lock
-
-    def __init__(self, world: World) -> None:
-        self.Thread = type("Thread", (_Thread,), {"world": world})
-        self.Event = type("Event", (_Event,), {"world": world})
-
-
-class _Event:
-    world: World
-
-    def __init__(self) -> None:
-        self._set = False
-
-    def set(self) -> None:
-        self._set = True
-
-    def is_set(self) -> bool:
-        return self._set
-
-    def wait(self, seconds: float) -> bool:
-        self.world.wait(self.is_set, seconds)
-        return self._set
-
-
 @contextlib.contextmanager
 def simulated(network: Network) -> Iterator[None]:
     """The real code runs in this world while the block does."""
@@ -346,13 +315,13 @@ def simulated(network: Network) -> Iterator[None]:
     state = random.getstate()
     random.seed(world.random.random())
     with contextlib.ExitStack() as stack:
+        stack.enter_context(threads.replaced(world))
         for target, name, value in (
             (handshake, "open_line", network.connect),
             (connection, "select", _Select(world)),
             # Sets of connections have the same order in every run.
             (connection.Connection, "__hash__", lambda self: self._line.number),
             (waiting, "select", _Select(world)),
-            (beside, "threading", Threads(world)),
             (time, "monotonic", lambda: world.now),
             (time, "time", lambda: NOON + world.now + world.process.clock),
             (time, "sleep", world.sleep),

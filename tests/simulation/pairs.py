@@ -9,18 +9,13 @@ both clusters without a failover, and in the end every run can be finished or un
 
 from __future__ import annotations
 
-from concurrent.futures import Future
 import contextlib
-from contextvars import copy_context
 from dataclasses import dataclass, field
 import time
 from typing import TYPE_CHECKING, Any
-from unittest import mock
 
-from mirror.clusters import at_once
 from mirror.clusters.cluster import Cluster
 from mirror.config.schema import MirrorConfig
-from mirror.driver import pairs
 from mirror.driver.pairs import PairFollower
 from mirror.errors import MirrorError, UnreachableError
 from mirror.recovery import journal, roles
@@ -29,7 +24,7 @@ from mirror.status.store import StatusStore
 from mirror.switching import procedure
 from mirror.switching.runner import Operator, Terms
 from mirror.switching.stage import Done, Stage, Step, both_flows
-from tests.simulation import faults, network
+from tests.simulation import faults
 from tests.simulation.faults import Faults
 from tests.simulation.judge import WrongError
 from tests.simulation.model import ModelCluster
@@ -37,7 +32,7 @@ from tests.simulation.partition import committed
 from tests.simulation.world import Process, World
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable
 
     from mirror.recovery.journal import Entry
     from mirror.recovery.roles import Run
@@ -290,29 +285,28 @@ def history(net: Network, *, with_faults: bool) -> int:
     trouble = Faults(net, (*clusters.values(),), hit, hit, hit, kinds=_STRIKES)
     ModelCluster.serve = staticmethod(trouble.serve)
     trouble.on = False
-    with _threads_of(world):
-        for number in range(2):
-            pair.begin_service(number)
-        world.run(5)
-        trouble.on = with_faults
-        if with_faults:
-            trouble.begin()
-        typed: list[Process] = []
+    for number in range(2):
+        pair.begin_service(number)
+    world.run(5)
+    trouble.on = with_faults
+    if with_faults:
+        trouble.begin()
+    typed: list[Process] = []
 
-        def someone() -> None:
-            if world.now < _SECONDS:
-                typed.append(pair.command(len(typed)))
-                pair.check_roles()
-                world.after(random.expovariate(0.25), someone)
+    def someone() -> None:
+        if world.now < _SECONDS:
+            typed.append(pair.command(len(typed)))
+            pair.check_roles()
+            world.after(random.expovariate(0.25), someone)
 
-        someone()
-        world.run(_SECONDS)
-        trouble.end()
-        world.run(_CALM_SECONDS)
-        _settle(pair)
-        pair.check_roles()
-        world.run(5)
-        pair.check_end()
+    someone()
+    world.run(_SECONDS)
+    trouble.end()
+    world.run(_CALM_SECONDS)
+    _settle(pair)
+    pair.check_roles()
+    world.run(5)
+    pair.check_end()
     return len(typed)
 
 
@@ -330,34 +324,3 @@ def _settle(pair: _Pair) -> None:
             pair.world.note(f"{run.text} is overruled")
         pair.settle(run, number)
         pair.world.run(2 * _STEP_SECONDS)
-
-
-@contextlib.contextmanager
-def _threads_of(world: World) -> Iterator[None]:
-    """Threads of the real code take turns in the world."""
-
-    def begun(work: Sequence[Callable[[], Any]]) -> list[Future[Any]]:
-        futures: list[Future[Any]] = [Future() for _ in work]
-        for future, each in zip(futures, work, strict=True):
-            _start(world, future, each)
-        world.wait(lambda: all(each.done() for each in futures), 1e9)
-        return futures
-
-    with (
-        mock.patch.object(at_once, "begun", begun),
-        mock.patch.object(at_once, "wait"),
-        mock.patch.object(pairs, "threading", network.Threads(world)),
-    ):
-        yield
-
-
-def _start(world: World, future: Future[Any], work: Callable[[], Any]) -> None:
-    context = copy_context()
-
-    def body() -> None:
-        try:
-            future.set_result(context.run(work))
-        except Exception as error:  # noqa: BLE001  for who asks the future
-            future.set_exception(error)
-
-    world.start(world.process, body, "at once")

@@ -28,7 +28,9 @@ NEWEST = {
     "AddPartitionsToTxn": 3, "EndTxn": 3, "Produce": 8, "Fetch": 11,
     "ListOffsets": 6, "OffsetForLeaderEpoch": 4, "DescribeProducers": 0,
     "DescribeTransactions": 0, "CreateTopics": 7, "DescribeConfigs": 4,
-    "ListGroups": 5, "OffsetFetch": 8, "OffsetCommit": 9,
+    "ListGroups": 5, "OffsetFetch": 8, "OffsetCommit": 9, "CreatePartitions": 3,
+    "DeleteTopics": 6, "IncrementalAlterConfigs": 1, "DescribeAcls": 3,
+    "CreateAcls": 3, "DeleteAcls": 3, "DescribeCluster": 1, "DescribeGroups": 5,
 }  # fmt: skip
 NEWEST_V2 = {"EndTxn": 5, "Produce": 12}
 NEWEST_BY_ID = {"Fetch": 13}

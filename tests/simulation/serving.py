@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 import uuid
 
-from tests.simulation import groups, reading, writing
+from tests.simulation import administration, groups, reading, writing
 from tests.simulation.requests import (
     NEWEST,
     NEWEST_BY_ID,
@@ -108,16 +108,18 @@ def _topic(request: Request, name: str) -> Any:
     entry = request.kind.MetadataResponseTopic
     partition = entry.MetadataResponsePartition
     seen = request.broker.view.get(name)
+    operations = administration.authorized_operations()
     if seen is None:
         return entry(
             error_code=UNKNOWN_TOPIC, name=name, topic_id=_NO_ID, is_internal=False,
-            partitions=[],
+            partitions=[], authorized_operations=operations,
         )  # fmt: skip
     return entry(
         error_code=0,
         name=name,
         topic_id=seen.id,
         is_internal=False,
+        authorized_operations=operations,
         partitions=[
             partition(
                 error_code=0 if leader >= 0 else 5, partition_index=index,
@@ -154,25 +156,6 @@ def _create(request: Request) -> bool:
     return True
 
 
-def _describe_configs(request: Request) -> bool:
-    entry = request.kind.DescribeConfigsResult
-    request.answer.results = [
-        entry(
-            error_code=0, error_message=None, resource_type=each.resource_type,
-            resource_name=each.resource_name,
-            configs=[
-                entry.DescribeConfigsResourceResult(
-                    name="max.message.bytes", value="1048588", read_only=False,
-                    config_source=5, is_sensitive=False, synonyms=[], config_type=0,
-                    documentation=None,
-                )
-            ],
-        )
-        for each in request.body.resources
-    ]  # fmt: skip
-    return True
-
-
 _HANDLERS: dict[str, Callable[[Request], bool]] = {
     "ApiVersions": _versions,
     "Metadata": _metadata,
@@ -187,7 +170,15 @@ _HANDLERS: dict[str, Callable[[Request], bool]] = {
     "DescribeProducers": reading.describe_producers,
     "DescribeTransactions": writing.describe_transactions,
     "CreateTopics": _create,
-    "DescribeConfigs": _describe_configs,
+    "CreatePartitions": administration.create_partitions,
+    "DeleteTopics": administration.delete_topics,
+    "DescribeConfigs": administration.describe_configs,
+    "IncrementalAlterConfigs": administration.alter_configs,
+    "DescribeAcls": administration.describe_acls,
+    "CreateAcls": administration.create_acls,
+    "DeleteAcls": administration.delete_acls,
+    "DescribeCluster": administration.describe_cluster,
+    "DescribeGroups": administration.describe_groups,
     "ListGroups": groups.list_groups,
     "OffsetFetch": groups.fetch_offsets,
     "OffsetCommit": groups.commit_offsets,

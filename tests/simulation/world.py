@@ -93,6 +93,11 @@ class World:
         """The process whose turn it is."""
         return (self._turn or self._main).process
 
+    @property
+    def turn(self) -> object:
+        """The thread whose turn it is; None: the history's own."""
+        return self._turn
+
     def start(self, process: Process, function: Callable[[], None], name: str) -> _Task:
         """A new thread of a process; it begins with its first turn."""
         task = _Task(process, name)
