@@ -270,10 +270,15 @@ class Settling:
                     continue
                 if described.error is not None:
                     raise described.error
-                policy = described.configs["cleanup.policy"].value or ""
-                stay = described.configs["delete.retention.ms"].value
+                # Services leave out configs that they do not have.
+                policy, stay = (
+                    each.value if (each := described.configs.get(key)) else None
+                    for key in ("cleanup.policy", "delete.retention.ms")
+                )
                 found[on_source, name] = (
-                    int(stay or _DELETE_RETENTION_MS) if "compact" in policy else None
+                    int(stay or _DELETE_RETENTION_MS)
+                    if "compact" in (policy or "")
+                    else None
                 )
         return found
 

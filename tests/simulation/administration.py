@@ -27,8 +27,12 @@ _FROM_TOPIC, _DEFAULT = 1, 5
 _EVERYTHING = frozenset(range(3, 13))
 _DEFAULTS = {
     "cleanup.policy": "delete",
+    "compression.type": "producer",
+    "delete.retention.ms": "86400000",
+    "max.compaction.lag.ms": "9223372036854775807",
     "max.message.bytes": "1048588",
     "message.timestamp.type": "CreateTime",
+    "min.compaction.lag.ms": "0",
     "min.insync.replicas": "1",
     "retention.bytes": "-1",
     "retention.ms": "604800000",
@@ -59,7 +63,9 @@ def may_write(broker: ModelBroker, principal: str, topic: str) -> bool:
         for each in broker.acls
         if each[0] == TOPIC
         and (
-            topic.startswith(each[1]) if each[2] == PREFIXED else each[1] in (topic, "*")
+            topic.startswith(each[1])
+            if each[2] == PREFIXED
+            else each[1] in (topic, "*")
         )
     ]
     mine = {

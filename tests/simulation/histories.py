@@ -19,7 +19,7 @@ from mirror.errors import BrokerError, MirrorError
 from mirror.offsets import kept_index, runs
 from mirror.offsets.kept_index import IndexKeeper
 from mirror.offsets.offset_map import OffsetMap
-from tests.simulation import mapping, pairs
+from tests.simulation import mapping, pairs, switches
 from tests.simulation.applications import Applications
 from tests.simulation.faults import Faults
 from tests.simulation.flows import SOURCE, TARGET, SimulatedFlow
@@ -35,10 +35,10 @@ if TYPE_CHECKING:
 
 _STEPS = 60
 _HEALING_SECONDS = 180.0
-COPYING, GROUPS, PAIRS = "copying", "groups", "pairs"
-KINDS = (COPYING, GROUPS, PAIRS)
+COPYING, GROUPS, PAIRS, SWITCHES = "copying", "groups", "pairs", "switches"
+KINDS = (COPYING, GROUPS, PAIRS, SWITCHES)
 """What histories are about: `groups` have applications beside what is copied, `pairs`
-operators and services that follow a role.
+operators and services that follow a role, `switches` all of it.
 """
 _SYNCED = {
     "groups": ["g.*"],
@@ -79,6 +79,8 @@ def run(seed: int, *, kind: str = COPYING, faults: bool = True) -> Verdict:
         try:
             if kind == PAIRS:
                 records = pairs.history(network, with_faults=faults)
+            elif kind == SWITCHES:
+                records = switches.history(network, with_faults=faults)
             else:
                 records = _history(seed, network, kind=kind, faults=faults)
         except (WrongError, StuckError) as error:

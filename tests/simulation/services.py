@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 from unittest import mock
 
 from mirror.config.schema import MirrorConfig
@@ -174,7 +174,6 @@ class Spark:
 
     def frames(
         self,
-        _spark: object,
         flow: str,
         texts: Mapping[int, str],
         _places: object,
@@ -190,9 +189,7 @@ class Spark:
         elsewhere = self.world.random.random() < 0.02
         if found is None or not found.process.alive or elsewhere:
             name = f"{self.of.name} {flow}/{slot}.{next(self.of.serial)}"
-            found = self.workers[flow, slot] = Worker(
-                self.world, name, self.of.process
-            )
+            found = self.workers[flow, slot] = Worker(self.world, name, self.of.process)
             self.of.everyone.append(found.process)
             self.of.workers.append(found)
         return found
@@ -211,7 +208,7 @@ class _Frame:
 
     def collect(self) -> list[PartitionReport]:
         spark = self._spark
-        term = spark.terms[spark._turn()]  # noqa: SLF001  one module
+        term = spark.terms[spark._turn()]
         running = []
         for slot, text in self._texts.items():
             worker = spark.worker(self._flow, slot)
@@ -235,12 +232,12 @@ class _Frame:
 class _Query:
     """A streaming query, whose micro-batches call one function."""
 
-    by_id: dict[int, _Query] = {}
-    by_flow: dict[tuple[str, str], _Query] = {}
+    by_id: ClassVar[dict[int, _Query]] = {}
+    by_flow: ClassVar[dict[tuple[str, str], _Query]] = {}
 
     def __init__(self, spark: Spark, flow: str) -> None:
         self._spark = spark
-        self.runId = next(spark.of.serial)  # noqa: N815  Spark's
+        self.runId = next(spark.of.serial)
         self.cancelled = False
         self._failure: Exception | None = None
         self._stopping = False
@@ -331,7 +328,7 @@ class _Server:
     def __init__(self, *_: object, **__: object) -> None:
         pass
 
-    def __enter__(self) -> _Server:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -417,7 +414,11 @@ def without_spark(services: Sequence[SimulatedService]) -> Iterator[None]:
             (service.audit, "keeping", lambda *_, **__: contextlib.nullcontext()),
             (supervisor, "PreferredExecutors", _Executors),
             (supervisor, "is_alive", lambda _: True),
-            (leases, "slot_frames", lambda spark, *a, **k: spark.frames(spark, *a, **k)),
+            (
+                leases,
+                "slot_frames",
+                _frames,
+            ),
             (leases, "from_row", lambda row: row),
             (leases, "Wakeup", _Wakeup),
             (query, "Callback", _Callback),
@@ -426,6 +427,10 @@ def without_spark(services: Sequence[SimulatedService]) -> Iterator[None]:
         ):
             stack.enter_context(mock.patch.object(target, name, value))
         yield
+
+
+def _frames(spark: Spark, *arguments: Any, **named: Any) -> _Frame:
+    return spark.frames(*arguments, **named)
 
 
 class _NoWatch:

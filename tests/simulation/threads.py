@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING, Any, Self
 import mirror
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from tests.simulation.world import World
 
 _FOREVER = 1e9
-_COMMANDS = ("mirror.cli", "mirror.playground", "mirror.__main__")
-"""Not simulated."""
+_OTHERS = ("mirror.cli", "mirror.playground", "mirror.__main__")
+"""Not simulated, unless a history has loaded them itself."""
 
 
 class Threads:
@@ -275,11 +275,19 @@ def replaced(world: World) -> Iterator[None]:
     future = type("Future", (_Future,), {"world": world})
     pool = type("Pool", (_Pool,), {"world": world, "future": future})
 
-    def wait(several: Sequence[_Future], timeout: float | None = None) -> None:
+    def wait(
+        fs: Iterable[_Future],
+        timeout: float | None = None,
+        return_when: str = futures.ALL_COMPLETED,
+    ) -> Any:
+        several = [*fs]
+        enough = any if return_when == futures.FIRST_COMPLETED else all
         world.wait(
-            lambda: all(each.done() for each in several),
+            lambda: enough(each.done() for each in several),
             _FOREVER if timeout is None else timeout,
         )
+        done = {each for each in several if each.done()}
+        return futures._base.DoneAndNotDoneFutures(done, {*several} - done)
 
     simulated = (
         ("threading", threading, Threads(world)),
@@ -306,10 +314,10 @@ def replaced(world: World) -> Iterator[None]:
 def _modules() -> list[Any]:
     """All of mirror's, also those that the real code imports late."""
     for found in pkgutil.walk_packages(mirror.__path__, "mirror."):
-        if not found.name.startswith(_COMMANDS) and found.name not in sys.modules:
+        if not found.name.startswith(_OTHERS) and found.name not in sys.modules:
             importlib.import_module(found.name)
     return [
         module
         for name, module in sorted(sys.modules.items())
-        if name.startswith("mirror.") and not name.startswith(_COMMANDS)
+        if name.startswith("mirror.")
     ]
