@@ -6,6 +6,7 @@ Main type: `Pending`, which a `Connection` returns for each request and resolves
 from __future__ import annotations
 
 from functools import cache
+import threading
 from typing import TYPE_CHECKING, Any
 
 from kafka.protocol.metadata import ApiVersionsResponse
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
 
 
 _NUMBER_SIZE = 4
+_making_decoder = threading.Lock()
+_has_decoder: set[Any] = set()
+"""Classes of answers, by version."""
 
 
 class Pending:
@@ -72,11 +76,23 @@ class Pending:
             begins = _NUMBER_SIZE + _may_have_tags(self._answer_class)
             tagged = begins > _NUMBER_SIZE and frame[_NUMBER_SIZE] > 0
             body = frame if tagged else frame[begins:]
-            self._answer = self._answer_class.decode(body, header=tagged)
+            self._answer = _decoded(self._answer_class, body, header=tagged)
             error_counts.note_answer(self.connection.alias, self._answer)
 
     def fail(self, error: ClusterError) -> None:
         self._error = error
+
+
+def _decoded(answer_class: Any, body: memoryview, *, header: bool) -> Any:
+    """kafka-python makes a decoder at the first answer of a version. Where two threads
+    make one at once, one of them gets the wrong class, and each later answer fails.
+    """
+    if answer_class in _has_decoder:
+        return answer_class.decode(body, header=header)
+    with _making_decoder:
+        answer = answer_class.decode(body, header=header)
+    _has_decoder.add(answer_class)
+    return answer
 
 
 @cache
