@@ -15,7 +15,7 @@ from tests.simulation.requests import Request
 from tests.simulation.strikes import STRIKES, Strikes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Sequence
 
     from tests.simulation.flows import SimulatedFlow
     from tests.simulation.judge import Judge
@@ -51,17 +51,21 @@ class Faults:
         judge: Judge,
         *,
         kinds: Collection[str] = KINDS,
+        counts: Sequence[int] = (1, 2, 3, 5),
+        rates: Sequence[float] = (0.3, 1.0, 3.0),
     ) -> None:
-        """`clusters`: source and target. `kinds` of which this history has some."""
+        """`clusters`: source and target. `kinds` of which this history has some,
+        `counts`: how many that may be, and `rates`: how often they strike, a second.
+        """
         self.on = True
         self._world: World = network.world
         self._clusters = clusters
         self._flow = flow
         self._strikes = Strikes(self._world, clusters, flow, writer, judge)
         random = self._world.random
-        count = random.choice((1, 2, 3, 5))
+        count = random.choice(counts)
         self.chosen = frozenset(random.sample(sorted(kinds), count))
-        self._rates = {name: random.choice((0.3, 1.0, 3.0)) for name in self.chosen}
+        self._rates = {name: random.choice(rates) for name in self.chosen}
         network.delay = self._delay
         network.cut = self._cut
 

@@ -1,8 +1,8 @@
 """Mistakes on purpose: the simulation has to find each of them.
 
-`MUTATIONS`, `OF_GROUPS` and `OF_PAIRS` have one function per mistake, which makes it in
-the real code while a block runs. `python -m tests.simulation --mutation NAME` looks for
-a seed that notices it.
+`MUTATIONS` and `OF_GROUPS` have one function per mistake, which makes it in the real
+code while a block runs; those of recovery are in `recovery_mutations`.
+`python -m tests.simulation --mutation NAME` looks for a seed that notices it.
 """
 
 from __future__ import annotations
@@ -21,22 +21,17 @@ from mirror.clusters.topics import Views
 from mirror.clusters.wire import fetch, fetch_by_id, write
 from mirror.driver import former_runs, ownership
 from mirror.driver.credit import Credit
-from mirror.driver.pairs import PairFollower
 from mirror.offsets import group_sync, groups, markers, progress
 from mirror.offsets.markers import MarkerSearch
 from mirror.offsets.progress import NO_ID
 from mirror.offsets.track import Track
-from mirror.recovery import journal, roles
 from mirror.recovery.losses import Loss
-from mirror.recovery.roles import Run
 from mirror.relay import gaps, take_over, target, transaction_records
 from mirror.relay.endings import Endings
 from mirror.relay.intake import Intake
 from mirror.relay.slot import Slot
 from mirror.relay.take_over import Found
 from mirror.relay.transaction_path import PathStage, TransactionPath
-from mirror.switching import runner
-from mirror.switching.runner import Operator
 from tests.simulation.faults import UNCLEAR
 
 if TYPE_CHECKING:
@@ -58,9 +53,6 @@ _real: dict[str, Any] = {
     "read": write._Channel._read,
     "forward": group_sync.forward,
     "translated": groups.translated,
-    "heed": Operator._heed,
-    "left": Run.left.fget,
-    "missing": PairFollower._missing,
 }
 
 
@@ -433,74 +425,6 @@ MUTATIONS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
 }  # fmt: skip
 
 
-def epochs_are_not_counted() -> AbstractContextManager[Any]:
-    """A run begins with the epoch of the role that it is to replace."""
-
-    def heed(self: Any, *journals: Any) -> None:
-        _real["heed"](self, *journals)
-        self._epoch -= 1
-
-    return _patched(Operator, "_heed", heed)
-
-
-def undo_forgets_the_fence() -> AbstractContextManager[Any]:
-    """A run that is given up leaves producers blocked."""
-    left = property(
-        lambda self: tuple(each for each in _real["left"](self) if each != "fence")
-    )
-    return _patched(Run, "left", left)
-
-
-def undo_goes_forward() -> AbstractContextManager[Any]:
-    """Steps are undone in the order in which they were done."""
-    left = property(lambda self: tuple(reversed(_real["left"](self))))
-    return _patched(Run, "left", left)
-
-
-def operators_take_over_nothing() -> AbstractContextManager[Any]:
-    """An operator believes what it read before it had fenced the others."""
-
-    def entries(writers: Any, **_: Any) -> Any:
-        return [tuple(each._reader._entries) for each in writers]
-
-    return _patched(runner.both_journals, "entries", entries)
-
-
-def places_are_not_looked_at() -> AbstractContextManager[Any]:
-    """A step changes something although a later operator has taken over."""
-    return _patched(runner.both_journals, "require_place", lambda _: None)
-
-
-def services_copy_what_may_be_undone() -> AbstractContextManager[Any]:
-    """A service brings an open switch to the other journal as well."""
-
-    def missing(self: Any, pair: Any, alias: str) -> Any:
-        known, there = self._known[pair.name], self._members[alias].there
-        if not known.entries:
-            return _real["missing"](self, pair, alias)
-        return journal.missing(known.entries, there)
-
-    return _patched(PairFollower, "_missing", missing)
-
-
-def the_last_role_counts() -> AbstractContextManager[Any]:
-    """The role that was written last counts, not the one of the highest epoch."""
-
-    def newest(entries: Any) -> Any:
-        made = [each for each in entries if roles._makes_active(each)]
-        return max(made, key=lambda each: each.at, default=None)
-
-    return _patched(roles, "newest_role", newest)
-
-
-OF_PAIRS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
-    each.__name__: each
-    for each in (
-        epochs_are_not_counted, undo_forgets_the_fence, undo_goes_forward,
-        operators_take_over_nothing, places_are_not_looked_at,
-        services_copy_what_may_be_undone, the_last_role_counts,
-    )
-}  # fmt: skip
 OF_GROUPS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     each.__name__: each
     for each in (groups_skip_a_record, groups_go_back, groups_keep_their_numbers)

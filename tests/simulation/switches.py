@@ -47,9 +47,9 @@ PAIR = "A<->B"
 PRINCIPAL = "User:application"
 _GROUP = "g0"
 _TOPIC = "t0"
-_SECONDS = 90.0
+_SECONDS = 60.0
 """How long faults and commands come."""
-_CALM_SECONDS = 90.0
+_CALM_SECONDS = 60.0
 """How long it may take until all goes on, once nothing more goes wrong."""
 _STEP_SECONDS = 20.0
 _PERSON_SECONDS = 3.0
@@ -260,6 +260,8 @@ class _Switches:
         dice = world.random.random()
         if dice < 0.1 and self.trouble:
             self.lost.add(asked.hook)
+        if dice > 0.7:  # somebody mends them
+            self.lost.clear()
         if asked.hook in self.lost and self.trouble:
             world.note(f"hook {asked.hook}: nothing is done")
             return HookAnswer(said=world.random.choice((Said.FAILED, Said.DONE)))
@@ -307,7 +309,12 @@ class _Switches:
 
     def type_something(self) -> None:
         random = self.world.random
-        active = roles.role(self.entries(), self.pair).active
+        entries = self.entries()
+        run = roles.open_run(entries)
+        if run is not None and random.random() < 0.6:
+            self.settle(run)
+            return
+        active = roles.role(entries, self.pair).active
         source = active if random.random() < 0.85 else "AB".replace(active, "")
         target = "AB".replace(source, "")
         process = self.command(source, target, abort=random.random() < 0.15)
@@ -386,8 +393,9 @@ def history(net: Network, *, with_faults: bool) -> int:
     switches = _Switches(world, clusters)
     hit: Any = switches.hit
     trouble = Faults(
-        net, (*clusters.values(),), hit, switches.producer, hit, kinds=_STRIKES
-    )
+        net, (*clusters.values(),), hit, switches.producer, hit, kinds=_STRIKES,
+        counts=(0, 1, 1, 2, 3), rates=(0.05, 0.2, 0.5),
+    )  # fmt: skip
     ModelCluster.serve = staticmethod(trouble.serve)
     trouble.on = switches.trouble = False
     with without_spark([switches.service]), _commands_of(switches):
@@ -400,7 +408,7 @@ def history(net: Network, *, with_faults: bool) -> int:
         def someone() -> None:
             if world.now < _SECONDS:
                 switches.type_something()
-                world.after(random.expovariate(1 / 15), someone)
+                world.after(random.expovariate(1 / 8), someone)
 
         someone()
         while world.now < _SECONDS:

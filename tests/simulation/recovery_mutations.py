@@ -1,0 +1,254 @@
+"""Mistakes on purpose in recovery: journals, roles, steps, fences.
+
+`OF_PAIRS` and `OF_SWITCHES` have one function per mistake, as `mutations`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+from unittest import mock
+
+from mirror.driver.flow_jobs import FlowJobs
+from mirror.driver.pairs import PairFollower
+from mirror.recovery import journal, roles
+from mirror.recovery.roles import Run
+from mirror.switching import fences, fencing, quiet, rights, runner
+from mirror.switching.runner import Operator
+from mirror.switching.stage import Done, nothing_to_undo
+from mirror.switching.steps import STEPS, consumers, fence, positions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
+
+_real: dict[str, Any] = {
+    "heed": Operator._heed,
+    "left": Run.left.fget,
+    "missing": PairFollower._missing,
+    "lay": fences.lay,
+    "lift": fences.lift,
+    "places": positions.places_of,
+    "wanted": positions._wanted,
+    "note": Operator._note,
+    "look": quiet.look,
+}
+_patched: Any = mock.patch.object
+_FENCE, _RIGHTS = fencing.name(""), rights.name("")
+"""How the names of their changes begin."""
+
+
+def epochs_are_not_counted() -> AbstractContextManager[Any]:
+    """A run begins with the epoch of the role that it is to replace."""
+
+    def heed(self: Any, *journals: Any) -> None:
+        _real["heed"](self, *journals)
+        self._epoch -= 1
+
+    return _patched(Operator, "_heed", heed)
+
+
+def undo_forgets_the_fence() -> AbstractContextManager[Any]:
+    """A run that is given up leaves producers blocked."""
+    left = property(
+        lambda self: tuple(each for each in _real["left"](self) if each != "fence")
+    )
+    return _patched(Run, "left", left)
+
+
+def undo_goes_forward() -> AbstractContextManager[Any]:
+    """Steps are undone in the order in which they were done."""
+    left = property(lambda self: tuple(reversed(_real["left"](self))))
+    return _patched(Run, "left", left)
+
+
+def operators_take_over_nothing() -> AbstractContextManager[Any]:
+    """An operator believes what it read before it had fenced the others."""
+
+    def entries(writers: Any, **_: Any) -> Any:
+        return [tuple(each._reader._entries) for each in writers]
+
+    return _patched(runner.both_journals, "entries", entries)
+
+
+def places_are_not_looked_at() -> AbstractContextManager[Any]:
+    """A step changes something although a later operator has taken over."""
+    return _patched(runner.both_journals, "require_place", lambda _: None)
+
+
+def services_copy_what_may_be_undone() -> AbstractContextManager[Any]:
+    """A service brings an open switch to the other journal as well."""
+
+    def missing(self: Any, pair: Any, alias: str) -> Any:
+        known, there = self._known[pair.name], self._members[alias].there
+        if not known.entries:
+            return _real["missing"](self, pair, alias)
+        return journal.missing(known.entries, there)
+
+    return _patched(PairFollower, "_missing", missing)
+
+
+def the_last_role_counts() -> AbstractContextManager[Any]:
+    """The role that was written last counts, not the one of the highest epoch."""
+
+    def newest(entries: Any) -> Any:
+        made = [each for each in entries if roles._makes_active(each)]
+        return max(made, key=lambda each: each.at, default=None)
+
+    return _patched(roles, "newest_role", newest)
+
+
+OF_PAIRS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
+    each.__name__: each
+    for each in (
+        epochs_are_not_counted, undo_forgets_the_fence, undo_goes_forward,
+        operators_take_over_nothing, places_are_not_looked_at,
+        services_copy_what_may_be_undone, the_last_role_counts,
+    )
+}  # fmt: skip
+
+
+def _step(name: str, **changes: Any) -> AbstractContextManager[Any]:
+    return mock.patch.dict(STEPS, {name: replace(STEPS[name], **changes)})
+
+
+def fences_are_not_laid() -> AbstractContextManager[Any]:
+    """A fence is noted, and no ACL is made."""
+
+    def lay(cluster: Any, plan: Any, **named: Any) -> None:
+        if not plan.by.startswith(_FENCE):
+            _real["lay"](cluster, plan, **named)
+
+    return _patched(fences, "lay", lay)
+
+
+def fences_stay() -> AbstractContextManager[Any]:
+    """A switch that is undone, or that comes home, leaves the fence where it is."""
+
+    def lift(cluster: Any, by: str, **named: Any) -> Any:
+        return None if by.startswith(_FENCE) else _real["lift"](cluster, by, **named)
+
+    return _patched(fences, "lift", lift)
+
+
+def rights_are_not_given() -> AbstractContextManager[Any]:
+    """Producers get no rights where they move to."""
+
+    def lay(cluster: Any, plan: Any, **named: Any) -> None:
+        if not plan.by.startswith(_RIGHTS):
+            _real["lay"](cluster, plan, **named)
+
+    return _patched(fences, "lay", lay)
+
+
+def nothing_is_drained() -> AbstractContextManager[Any]:
+    """The role moves before everything is copied."""
+    return _step("drain", do=lambda _stage: Done(text="drained"))
+
+
+def places_are_of_before_the_drain() -> AbstractContextManager[Any]:
+    """Positions are translated while records are still being copied, and set then."""
+    found: dict[str, Any] = {}
+    drain = STEPS["drain"]
+
+    def do(stage: Any) -> Done:
+        found[stage.run] = _real["places"](stage)
+        return drain.do(stage)
+
+    def places(stage: Any, **named: Any) -> Any:
+        return found.get(stage.run) or _real["places"](stage, **named)
+
+    return _both(_step("drain", do=do), _patched(positions, "places_of", places))
+
+
+def groups_are_not_awaited() -> AbstractContextManager[Any]:
+    """Positions are set although members of the group still read."""
+    return _patched(consumers, "busy", lambda *_: "")
+
+
+def late_commits_do_not_count() -> AbstractContextManager[Any]:
+    """Positions are not looked at again before the role moves, nor are members."""
+    return _patched(positions, "require_settled", lambda _stage: None)
+
+
+def the_cut_is_not_looked_at() -> AbstractContextManager[Any]:
+    """A record that comes after the cut is left behind."""
+    return _patched(fence, "require_cut", lambda _stage: None)
+
+
+def silence_takes_no_time() -> AbstractContextManager[Any]:
+    """Producers count as stopped at the first look."""
+
+    def look(cluster: Any, topics: Any, **_: Any) -> Any:
+        return _real["look"](cluster, topics, pause=0.0)
+
+    return _patched(quiet, "look", look)
+
+
+def places_are_one_too_far() -> AbstractContextManager[Any]:
+    """A group goes on behind the record that it has to read next."""
+
+    def wanted(found: Any) -> Any:
+        return {
+            group: {key: replace(at, offset=at.offset + 1) for key, at in each.items()}
+            for group, each in _real["wanted"](found).items()
+        }
+
+    return _patched(positions, "_wanted", wanted)
+
+
+def flows_do_not_rest() -> AbstractContextManager[Any]:
+    """Both flows copy, whatever the role is."""
+    return _patched(PairFollower, "may_copy", lambda *_: True)
+
+
+def flows_rest_for_ever() -> AbstractContextManager[Any]:
+    """A flow that rested does not begin when its time comes."""
+
+    def may_copy(_self: Any, source: str, _target: str) -> bool:
+        return source == "A"
+
+    return _patched(PairFollower, "may_copy", may_copy)
+
+
+def jobs_go_on_in_a_switch() -> AbstractContextManager[Any]:
+    """Group offsets are synced while a switch sets them."""
+    return _patched(FlowJobs, "_held", lambda _: False)
+
+
+def the_fence_is_not_undone() -> AbstractContextManager[Any]:
+    """Undoing a run leaves producers blocked."""
+    return _step("fence", undo=nothing_to_undo)
+
+
+def steps_are_noted_when_done() -> AbstractContextManager[Any]:
+    """A step is not in the journal before it begins."""
+
+    def note(self: Any, *said: Any) -> None:
+        done = [each for each in said if each[1] is not journal.StepState.BEGUN]
+        if done or self.run is None:
+            _real["note"](self, *(done or said))
+
+    return _patched(Operator, "_note", note)
+
+
+@contextlib.contextmanager
+def _both(*several: AbstractContextManager[Any]) -> Iterator[None]:
+    with contextlib.ExitStack() as stack:
+        for each in several:
+            stack.enter_context(each)
+        yield
+
+
+OF_SWITCHES: dict[str, Callable[[], AbstractContextManager[Any]]] = {
+    each.__name__: each
+    for each in (
+        undo_forgets_the_fence, places_are_not_looked_at,
+        fences_are_not_laid, fences_stay, rights_are_not_given, nothing_is_drained,
+        places_are_of_before_the_drain, groups_are_not_awaited,
+        late_commits_do_not_count, the_cut_is_not_looked_at, silence_takes_no_time,
+        places_are_one_too_far, flows_do_not_rest, flows_rest_for_ever,
+        jobs_go_on_in_a_switch, the_fence_is_not_undone, steps_are_noted_when_done,
+    )
+}  # fmt: skip
