@@ -107,10 +107,12 @@ def complete(
     partitions: Iterable[TopicPartition],
     *,
     search: OutcomeSearch | None = None,
+    aborts_unknown: bool = False,
 ) -> HangingLook:
     """End what the producers' transactions left open in these partitions; call it right
     after taking over. Partitions that we may not read are left out, and so are
-    transactions of an owner that took over after us.
+    transactions of an owner that took over after us. `aborts_unknown`: where no one
+    knows how one ended, abort it, since what it wrote counts only once it is shown.
 
     Raises:
         ClusterError: a coordinator does not answer, or refuses, or the search cannot
@@ -122,7 +124,10 @@ def complete(
         ends: defaultdict[bool | None, list[TopicPartition]] = defaultdict(list)
         for (pid, epoch), where in left_open.items():
             if pid in producer.ids and not producer.is_later(pid, epoch):
-                ends[_outcome(producer, pid, epoch, where, search)] += where
+                known = _outcome(producer, pid, epoch, where, search)
+                if known is None and aborts_unknown and pid == producer.producer_id:
+                    known = False
+                ends[known] += where
         for committed, where in ends.items():
             refused = ""
             if committed is not None:

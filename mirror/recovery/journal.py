@@ -343,13 +343,16 @@ class JournalWriter:
                 raise FencedError(f"cluster {self.alias}: {each.by} goes on with {run}")
 
     def _end_hanging(self) -> None:
-        """A transaction that was left open would keep everyone from reading on.
+        """A transaction that was left open would keep everyone from reading on. Who
+        wrote it has not gone on: `_write` waits until the journal shows what it wrote.
 
         Raises:
             ClusterError: there is one that only people can end.
         """
-        topics = self._cluster.topics([TOPIC])
-        looked = hanging.complete(self._cluster, [self._producer], topics, [(TOPIC, 0)])
+        where = self._cluster.topics([TOPIC]), [(TOPIC, 0)]
+        looked = hanging.complete(
+            self._cluster, [self._producer], *where, aborts_unknown=True
+        )
         for each in looked.hanging:
             if not each.ended:
                 why = each.refused or "brokers do not know how it ended"

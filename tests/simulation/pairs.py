@@ -238,8 +238,6 @@ class _Pair:
             WrongError: a run is open, applications may not write where they should, or
                 a service says something else than the journals.
         """
-        if self._waits_for_a_person():
-            return
         entries = self.entries()
         if (run := roles.open_run(entries)) is not None:
             raise WrongError(f"a run can neither be finished nor undone: {run.text}")
@@ -252,17 +250,6 @@ class _Pair:
                 raise WrongError(
                     f"{active} is active, a service says {follower.role(self.pair)}"
                 )
-
-    def _waits_for_a_person(self) -> bool:
-        """Whether only a person can end a transaction in a journal, as commands say:
-        brokers forgot its marker, and how it ended.
-        """
-        logs = [
-            each.topics[journal.TOPIC].partitions[0].log
-            for each in self.clusters.values()
-            if journal.TOPIC in each.topics
-        ]
-        return any(log.stable < log.end for log in logs)
 
 
 def history(net: Network, *, with_faults: bool) -> int:
