@@ -12,14 +12,17 @@ from __future__ import annotations
 from collections import deque
 import contextlib
 import itertools
+import os
 import random
 import select
 import struct
 import time
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 from unittest import mock
 import uuid
+import zlib
 
+from mirror import host
 from mirror.clusters.wire import connection, handshake
 from mirror.clusters.wire.line import Line
 from mirror.errors import UnreachableError
@@ -307,6 +310,31 @@ class _Select:
         return _Poll(self._world)
 
 
+class _Os:
+    """In place of the module, for the names of processes."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def getpid(self) -> int:
+        return zlib.crc32(self._world.process.name.encode()) % 100_000
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(os, name)
+
+
+class _Socket:
+    @staticmethod
+    def gethostname() -> str:
+        return "simulated"
+
+
+class _User:
+    @staticmethod
+    def getuser() -> str:
+        return "somebody"
+
+
 @contextlib.contextmanager
 def simulated(network: Network) -> Iterator[None]:
     """The real code runs in this world while the block does."""
@@ -325,6 +353,9 @@ def simulated(network: Network) -> Iterator[None]:
             (time, "monotonic", lambda: world.now),
             (time, "time", lambda: NOON + world.now + world.process.clock),
             (time, "sleep", world.sleep),
+            (host, "os", _Os(world)),
+            (host, "socket", _Socket),
+            (host, "getpass", _User),
             (uuid, "uuid4", lambda: uuid.UUID(int=world.random.getrandbits(128))),
         ):
             stack.enter_context(mock.patch.object(target, name, value))
