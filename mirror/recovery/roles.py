@@ -246,6 +246,15 @@ def former_epoch(entries: Sequence[Entry]) -> int:
     return made[-2] if len(made) > 1 else 0
 
 
+def was_active(entries: Sequence[Entry], alias: str) -> bool:
+    """Whether applications have written to a cluster of the pair, as far as these
+    entries tell.
+    """
+    made = [entry for entry in entries if _makes_active(entry)]
+    left = {each.source for each in made if each.kind is not Kind.START}
+    return alias in left | {each.target for each in made}
+
+
 def _makes_active(entry: Entry) -> bool:
     return entry.step == ROLE and entry.state is StepState.DONE
 

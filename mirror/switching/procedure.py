@@ -41,9 +41,11 @@ def require_undoable(run: Run, role: Role, *, answers: bool) -> None:
     """
     first, kind = run.first, run.first.kind
     if run.moved and not overruled(run, role):
+        gone = "" if answers else f"; if {first.target} is gone, go back with "
         raise MirrorError(
             f"{first.target} is active since {kind.lower()} {run.name}: finish it, "
             f"then go back with `mirror switch '{way_back(first)}'`"
+            + (gone and f"{gone}`mirror failover '{way_back(first)}'`")
         )
     if answers or not may_have_moved(run):
         return
@@ -96,8 +98,8 @@ def is_due(
     """Whether there is something to begin, or to go on with; not if `target` is active
     already, as after the same command.
 
-    A failover may take the place of a switch that the source's death stopped, or finish
-    it if `target` is active already.
+    A failover may take the place of a switch that the source's death stopped, or of a
+    run that made the source active, or finish it if `target` is active already.
 
     Raises:
         MirrorError: another run is open, or `source` is not the active cluster.
@@ -149,13 +151,14 @@ def way_back(first: Entry) -> str:
 
 
 def gives_way(run: Run, kind: Kind, source: str) -> bool:
-    """Whether an open run ends where a failover from this source begins."""
-    return (
-        kind is Kind.FAILOVER
-        and run.first.kind is Kind.SWITCH
-        and run.first.source == source
-        and not run.moved
-    )
+    """Whether an open run ends where a failover from this source begins: a switch that
+    the source's death stopped, or a run that made the source active, which then died.
+    """
+    if kind is not Kind.FAILOVER:
+        return False
+    if run.moved:
+        return run.first.target == source
+    return run.first.kind is Kind.SWITCH and run.first.source == source
 
 
 def number(entries: Sequence[Entry]) -> int:

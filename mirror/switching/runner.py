@@ -157,9 +157,7 @@ class Operator:
         if self.run is not None and procedure.gives_way(
             self.run, self._kind, self._ends[0]
         ):
-            by = {roles.INSTEAD: str(self._kind)}
-            self._note((roles.END, StepState.UNDONE, by))
-            self._older, self.run = (*self._older, self._require_run()), None
+            self._end_for_another(self.run)
         left = (*procedure.left(self.run), roles.END)
         if left[0] == roles.END:
             self._note(_opening(roles.END))
@@ -180,6 +178,20 @@ class Operator:
                     raise
                 raise self._given_up(steps, stage, terms, name, error) from error
             terms.did(name, done, time.monotonic() - began)
+
+    def _end_for_another(self, run: Run) -> None:
+        """The open run ends, as this one takes its place. If it has moved it is
+        through; else what it did is undone if this one is given up.
+        """
+        ends = self._ends
+        self._ends = run.first.source, run.first.target
+        if run.moved:
+            self._note((roles.END, StepState.DONE, {}))
+        else:
+            by = {roles.INSTEAD: str(self._kind)}
+            self._note((roles.END, StepState.UNDONE, by))
+            self._older = (*self._older, self._require_run())
+        self.run, self._ends = None, ends
 
     def abort(
         self,

@@ -88,6 +88,8 @@ class Faults:
         self.on = False
         self._strikes.cut_off.clear()
         for cluster in self._clusters:
+            if cluster.gone:
+                continue
             cluster.view_delay = lambda: 0.001
             cluster.transactions.calm()
             for broker in cluster.brokers:

@@ -120,6 +120,8 @@ class ModelCluster:
         """None: brokers have no authorizer."""
         self.group_moved: Callable[[str, TopicPartition], None] = lambda *_: None
         """Called after an offset of a group was set from outside."""
+        self.gone = False
+        """Whether all of it is lost: no broker starts."""
         self.view_delay: Callable[[], float] = lambda: 0.001
         self.committed: Callable[[], None] = lambda: None
         """Called after each marker."""
@@ -273,6 +275,8 @@ class ModelCluster:
 
     def start(self, node: int) -> None:
         """A broker is back; partitions without a leader may have it."""
+        if self.gone:
+            return
         broker = self.broker(node)
         broker.up, broker.isolated = True, False
         broker.view = {}
@@ -281,6 +285,18 @@ class ModelCluster:
                 if partition.leader < 0:
                     self.elect((name, number), node)
         self.spread()
+
+    def lose(self) -> None:
+        """All brokers end at once, for long or for good; disks stay as they are."""
+        self.gone = True
+        for broker in self.brokers:
+            if broker.up:
+                self.stop(broker.node)
+
+    def come_back(self) -> None:
+        self.gone = False
+        for broker in self.brokers:
+            self.start(broker.node)
 
     def isolate(self, node: int) -> None:
         """Cut a broker off from the others: it answers from what it has now."""

@@ -1,10 +1,11 @@
 """Whole switches: real services, real commands, and applications that move.
 
 Main function: `history`. A producer and a group use one cluster of a pair; operators
-type `switch`, `--abort` and the way back, at times two at once, and die at any send;
-hooks move the applications, late or never. Whatever happened: every record that the
-producer was told is written is handled exactly once, by somebody's group, on either
-cluster; and in the end every run can be finished or undone, and all of it goes on.
+type `switch`, `failover`, `--abort` and the way back, at times two at once, and die at
+any send; hooks move the applications, late or never; a cluster dies, for good or for a
+while. Whatever happened: every record that the producer was told is written is handled
+exactly once, on either cluster, but for what a failover says that it costs; and in the
+end every run can be finished or undone, and all of it goes on.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from mirror.config.schema import MirrorConfig
 from mirror.errors import MirrorError
 from mirror.recovery import journal, roles
 from mirror.recovery.journal import Kind
-from mirror.switching import hook_calls, hooks
+from mirror.switching import failover_report, hook_calls, hooks
 from mirror.switching.hook_calls import HookAnswer, Said
 from tests.simulation import administration, faults
 from tests.simulation.faults import Faults
@@ -52,6 +53,8 @@ _SECONDS = 60.0
 _CALM_SECONDS = 60.0
 """How long it may take until all goes on, once nothing more goes wrong."""
 _STEP_SECONDS = 20.0
+_DEATHS = 0.4
+"""In how many histories a cluster dies."""
 _PERSON_SECONDS = 3.0
 """How often somebody looks after the applications."""
 _STRIKES = frozenset(
@@ -225,6 +228,9 @@ class _Switches:
         """Of operators."""
         self.lost: set[str] = set()
         """Hooks that never do what they are called for."""
+        self.died: set[str] = set()
+        """Clusters that died, for a while or for good."""
+        self.for_good = False
 
     # ---- what happens by itself ----
 
@@ -284,15 +290,25 @@ class _Switches:
 
     # ---- what people type ----
 
-    def command(self, source: str, target: str, *, abort: bool) -> Process:
-        """Type a switch."""
+    def command(
+        self,
+        source: str,
+        target: str,
+        *,
+        abort: bool,
+        kind: Kind = Kind.SWITCH,
+        force: bool = False,
+    ) -> Process:
+        """Type it."""
         process = Process(f"operator {len(self.hit.others)}")
         self.hit.others.append(process)
         self.working.append(process)
-        text = f"switch {source}->{target}{' --abort' if abort else ''}"
+        options = f"{' --abort' if abort else ''}{' --force' if force else ''}"
+        text = f"{kind.lower()} {source}->{target}{options}"
         asked = commands._Asked(
-            kind=Kind.SWITCH, flow=f"{source}->{target}", config=None, abort=abort,
-            dry_run=False, yes=True, output=Form.TABLE, step_timeout=_STEP_SECONDS,
+            kind=kind, flow=f"{source}->{target}", config=None, abort=abort,
+            force=force, dry_run=False, yes=True, output=Form.TABLE,
+            step_timeout=_STEP_SECONDS,
         )  # fmt: skip
 
         def body() -> None:
@@ -315,16 +331,47 @@ class _Switches:
             self.settle(run)
             return
         active = roles.role(entries, self.pair).active
-        source = active if random.random() < 0.85 else "AB".replace(active, "")
-        target = "AB".replace(source, "")
-        process = self.command(source, target, abort=random.random() < 0.15)
+        other = "AB".replace(active, "")
+        if self.clusters[active].gone and random.random() < 0.8:
+            process = self.command(active, other, abort=False, kind=Kind.FAILOVER)
+        else:
+            source, target = (
+                (active, other) if random.random() < 0.85 else (other, active)
+            )
+            process = self.command(source, target, abort=random.random() < 0.15)
         if self.trouble and random.random() < 0.35:
             process.kill_at_send = random.randrange(600)
 
     def settle(self, run: roles.Run) -> None:
         """Finish an open run, or undo it where that is possible."""
-        undoes = not run.moved and self.world.random.random() < 0.5
-        self.command(run.first.source, run.first.target, abort=undoes)
+        first = run.first
+        ends = first.source, first.target
+        if self.clusters[first.target].gone and run.moved:
+            self.command(*reversed(ends), abort=False, kind=Kind.FAILOVER)
+        elif self.clusters[first.target].gone:
+            self.command(*ends, abort=True, kind=first.kind, force=self.for_good)
+        elif self.clusters[first.source].gone and first.kind is Kind.SWITCH:
+            self.command(*ends, abort=False, kind=Kind.FAILOVER)
+        else:
+            undoes = not run.moved and self.world.random.random() < 0.5
+            self.command(*ends, abort=undoes, kind=first.kind)
+
+    def lose_a_cluster(self) -> None:
+        """The active cluster, mostly; for good, half of the time."""
+        world = self.world
+        active = roles.role(self.entries(), self.pair).active
+        alias = active if world.random.random() < 0.8 else "AB".replace(active, "")
+        world.note(f"cluster {alias} dies")
+        self.died.add(alias)
+        self.clusters[alias].lose()
+        self.for_good = world.random.random() < 0.5
+
+        def back() -> None:
+            world.note(f"cluster {alias} is back")
+            self.clusters[alias].come_back()
+
+        if not self.for_good:
+            world.after(world.random.choice((5.0, 20.0, 40.0)), back)
 
     # ---- what is judged ----
 
@@ -332,7 +379,7 @@ class _Switches:
         """What both journals have, as any consumer would read them."""
         found = []
         for cluster in self.clusters.values():
-            there = cluster.topics.get(journal.TOPIC)
+            there = None if cluster.gone else cluster.topics.get(journal.TOPIC)
             log = None if there is None else there.partitions[0].log
             found.append(
                 [
@@ -346,26 +393,62 @@ class _Switches:
     def check_now(self) -> None:
         """
         Raises:
-            WrongError: a record was handled twice.
+            WrongError: records were handled twice that no failover has announced.
         """
         twice = [key for key, count in self.consumer.handled.items() if count > 1]
-        if twice:
-            raise WrongError(f"handled twice: {sorted(twice)[:3]} of {len(twice)}")
+        again = sum(self.consumer.handled[key] - 1 for key in twice)
+        if again > (announced := self._announced()):
+            raise WrongError(
+                f"{again} handled again, {announced} announced: {sorted(twice)[:3]}"
+            )
+
+    def _announced(self) -> int:
+        """How many records groups may read again, as failovers say."""
+        return sum(
+            row[2]
+            for each in self.entries()
+            if each.kind is Kind.FAILOVER and each.step == "positions"
+            for row in each.details.get(failover_report.STANDING, ())
+        )
 
     def unhandled(self) -> list[bytes]:
-        """What was written, and not handled."""
-        return sorted(
+        """What was written, and not handled, and is on a cluster that answers: what a
+        failover loses is on none.
+        """
+        left = {
             name
             for name, record in self.producer.records.items()
             if record.committed and not self.consumer.handled[name]
-        )
+        }
+        if left and self.failed_over:
+            active = self.clusters[roles.role(self.entries(), self.pair).active]
+            left &= {
+                key
+                for name, topic in active.topics.items()
+                if name.rpartition(".")[2] == _TOPIC
+                for each in topic.partitions
+                for _, key, _ in committed(each.log, 0)
+                if key is not None
+            }
+        return sorted(left)
+
+    @property
+    def failed_over(self) -> bool:
+        return any(each.kind is Kind.FAILOVER for each in self.entries())
 
     def open(self) -> str:
-        """What is still to be done by somebody; empty: nothing."""
+        """What is still to be done by somebody who can; empty: nothing."""
         entries = self.entries()
         if (run := roles.open_run(entries)) is not None:
             return run.text
-        return "; ".join(run.text for run in roles.pending(entries, self.pair))
+        active = roles.role(entries, self.pair).active
+        if self.clusters[active].gone:
+            return f"{active} is active, and gone"
+        return "; ".join(
+            run.text
+            for run in roles.pending(entries, self.pair)
+            if not self.clusters[run.first.source].gone
+        )
 
 
 _GRANTED: set[administration.Acl] = {
@@ -411,6 +494,8 @@ def history(net: Network, *, with_faults: bool) -> int:
                 world.after(random.expovariate(1 / 8), someone)
 
         someone()
+        if with_faults and random.random() < _DEATHS:
+            world.after(random.uniform(5, 35), switches.lose_a_cluster)
         while world.now < _SECONDS:
             world.run(2)
             switches.check_now()
@@ -437,9 +522,11 @@ def _settle(switches: _Switches) -> None:
         if not any(each.alive for each in switches.working):
             entries = switches.entries()
             run = roles.open_run(entries)
-            if run is None:
-                run = [*roles.pending(entries, switches.pair)][-1]
-            switches.settle(run)
+            pending = [*roles.pending(entries, switches.pair)]
+            if run is not None or pending:
+                switches.settle(run or pending[-1])
+            else:
+                switches.type_something()
         world.run(2)
         switches.check_now()
     while any(each.alive for each in switches.working):

@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING
 
 from mirror.clusters.admin.topic_admin import LATEST, list_offsets
 from mirror.config import scopes
-from mirror.driver.ownership import take_over
+from mirror.driver.ownership import make_topics, take_over
 from mirror.metadata.topics import select
 from mirror.offsets import progress, standby
-from mirror.recovery import ends
+from mirror.recovery import ends, roles
+from mirror.recovery.journal import JournalReader
 from mirror.recovery.looking import Looking, from_standby
 from mirror.status.risk import RiskStatus
 from mirror.status.wording import duration, some
@@ -42,6 +43,10 @@ _PLAN_SECONDS = 2.0
 
 
 def _assess(stage: Stage) -> Done:
+    if not stage.planned and not _has_begun(stage) and _was_active(stage):
+        # The cluster that is gone was active too briefly for a flow back to begin: this
+        # one has what it had then.
+        make_topics(stage.flow, stage.target)
     if (found := _left_open(stage)) is not None:
         take_over(*found)
     return assessed(stage)[0]
@@ -108,12 +113,23 @@ def require_begun(stage: Stage) -> None:
         StepError: the flow never ran.
         ClusterError: a cluster does not answer.
     """
-    flow = stage.flow
-    name = progress.topic_name(flow.source)
-    if stage.target.topic(name) is None:
+    if not _has_begun(stage):
+        flow, name = stage.flow, progress.topic_name(stage.flow.source)
+        more = "; a failover goes on all the same" if _was_active(stage) else ""
         raise StepError(
             f"flow {flow.name} never ran: cluster {flow.target} has no topic {name}"
+            + more
         )
+
+
+def _has_begun(stage: Stage) -> bool:
+    return stage.target.topic(progress.topic_name(stage.flow.source)) is not None
+
+
+def _was_active(stage: Stage) -> bool:
+    entries = JournalReader(stage.target).read(wait=False)
+    mine = roles.merged(entries, pair=stage.pair.name)
+    return roles.was_active(mine, stage.flow.target)
 
 
 def assessed(stage: Stage, *, waits: bool = True) -> tuple[Done, GroupPlaces]:
