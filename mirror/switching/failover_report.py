@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from mirror.clusters.admin import topic_admin
-from mirror.offsets import checkpoints
+from mirror.clusters.admin import group_offsets, topic_admin
+from mirror.config import scopes
+from mirror.offsets import checkpoints, progress
 from mirror.offsets.mm2_records import checkpoints_topic
+from mirror.policy.selection import GroupFilter
 from mirror.recovery import roles
 from mirror.status.wording import moment, some
 from mirror.switching.stage import Done
@@ -38,31 +40,67 @@ def standing(stage: Stage, found: GroupPlaces) -> list[list[Any]]:
     when the source was last seen, how many records it reads again at most, and in how
     many partitions that is not known.
 
-    The position is from the group's last checkpoint; what it committed after that, it
-    reads again, and it cannot have read more than was copied. -1: not known.
+    The position in a copy is from the group's last checkpoint; what it committed after
+    that, it reads again, and it cannot have read more than was copied. In topics that
+    the flow back copies it is where the group stopped here, whatever it read of their
+    copies since. Where it has no position, `auto.offset.reset` decides. -1: not known.
 
     Raises:
         ClusterError: the target does not answer.
     """
     if stage.planned:
         return []
-    flow = stage.flow
+    flow, target = stage.flow, stage.target
     seen = float(stage.notes["assess"].get("as_of", 0.0))
     written = checkpoints.times(
-        stage.target, checkpoints_topic(flow.source, flow.mm2_separator)
+        target, checkpoints_topic(flow.source, flow.mm2_separator)
     )
-    ends = topic_admin.list_offsets(
-        stage.target,
-        {key for places in found.places.values() for key in places},
-        timestamp=topic_admin.LATEST,
+    there = _offsets(stage, found)
+    copies = {
+        (flow.replication_policy.target_topic(topic), number)
+        for topic, number in progress.read(
+            target, progress.topic_name(flow.source), committed=False
+        ).positions
+    }
+    known = {
+        group: offsets | {k: p.offset for k, p in places.items() if p.offset >= 0}
+        for group, offsets in there.items()
+        if (places := found.places.get(group, {})) or offsets
+    }
+    keys = copies.union(*known.values())
+    first, ends = (
+        topic_admin.list_offsets(target, keys, timestamp=at)
+        for at in (topic_admin.EARLIEST, topic_admin.LATEST)
     )
+    filled = {key for key in copies if ends.get(key, 0) > first.get(key, 0)}
     rows: list[list[Any]] = []
-    for group, places in sorted(found.places.items()):
-        known = {k: p.offset for k, p in places.items() if p.offset >= 0 and k in ends}
-        again = sum(max(ends[key] - offset, 0) for key, offset in known.items())
+    for group, offsets in sorted(known.items()):
+        again = sum(max(ends[k] - at, 0) for k, at in offsets.items() if k in ends)
+        unknown = len((filled | found.places.get(group, {}).keys()) - offsets.keys())
         age = max(seen - written[group], 0.0) if seen and group in written else -1.0
-        rows.append([group, round(age, 3), again, len(places) - len(known)])
+        if group in found.places or again or unknown:
+            rows.append([group, round(age, 3), again, unknown])
     return rows
+
+
+def _offsets(stage: Stage, found: GroupPlaces) -> dict[str, dict[tuple[str, int], int]]:
+    """Where the pair's groups are on the target, in the topics of either flow."""
+    flow, back = stage.flow, stage.reverse
+    wanted = GroupFilter(include=flow.groups, exclude=flow.groups_exclude)
+    names = {
+        name
+        for name in found.on_target
+        if wanted.matches(name) and scopes.has_group(stage.pair, name)
+    } | found.places.keys()
+    upstream = flow.replication_policy.upstream_topic
+    return {
+        group: {
+            key: committed.offset
+            for key, committed in offsets.items()
+            if back.topic_filter.matches(key[0]) or upstream(key[0])
+        }
+        for group, offsets in group_offsets.fetch(stage.target, names).groups.items()
+    }
 
 
 def told(stage: Stage, risk: RiskStatus) -> Done:
