@@ -98,6 +98,29 @@ def test_the_active_cluster_dies(
         played.go_on()
 
 
+def test_the_cluster_that_became_active_dies_for_good(
+    make_clusters: Any, topic_name: str, tmp_path: Path
+) -> None:
+    """SIGKILL of all brokers of B once it is active, before the switch is through: a
+    failover makes A active again, whether a flow back has ever run or not, and the
+    group goes on there where it was.
+    """
+    clusters = make_clusters("a", "b")
+    with Played(clusters, topic_name, "DG", tmp_path) as played:
+        one, way_back = played.ends[played.active], f"{played.other}/{played.active}"
+        switch = played.switch(*TIMEOUT)
+        switch.reaches(one, "redirect")
+        clusters["b"].kill()
+        assert "Everything was undone" not in switch.fails()
+        assert f"failover '{way_back.replace('/', '->')}'" in (
+            played.switch("--abort", *TIMEOUT).fails()
+        )
+        Switch(tmp_path, "failover", way_back, "--yes", *TIMEOUT).succeeds()
+        assert played.application.write(one, 20)
+        played.application.consume(one, [topic_name])
+        played.application.require_each_once()
+
+
 @pytest.mark.parametrize("side", ["a", "b"])
 @pytest.mark.parametrize("first", [0, 3, 6])
 def test_a_cluster_with_a_fence_dies_in_each_step(
