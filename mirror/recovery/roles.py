@@ -287,8 +287,22 @@ def runs(entries: Sequence[Entry]) -> tuple[Run, ...]:
 
 
 def open_run(entries: Sequence[Entry]) -> Run | None:
-    """The run that is neither through nor undone, if there is one."""
-    return next((run for run in reversed(runs(entries)) if run.open), None)
+    """The run that is neither through nor undone, if there is one. One that another run
+    has overtaken is not: the role has left its source by an epoch as high as its own.
+    It began on a cluster that died, and whoever made the role did not know of it.
+    """
+    made = newest_role(entries)
+
+    def overtaken(run: Run) -> bool:
+        first = run.first
+        return made is not None and (
+            made.run != first.run
+            and made.source == first.source
+            and made.epoch >= first.epoch
+        )
+
+    found = (run for run in reversed(runs(entries)) if run.open and not overtaken(run))
+    return next(found, None)
 
 
 def to_undo(entries: Sequence[Entry], pair: PairConfig) -> tuple[Run, ...]:

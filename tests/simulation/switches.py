@@ -34,7 +34,7 @@ from tests.simulation.model import ModelCluster
 from tests.simulation.partition import committed
 from tests.simulation.services import SimulatedService, without_spark
 from tests.simulation.sources import Writer
-from tests.simulation.world import Process, World
+from tests.simulation.world import NOON, Process, World
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -263,6 +263,7 @@ class _Switches:
     def call(self, _command: object, asked: Call, *, seconds: float) -> HookAnswer:
         """In place of `hook_calls.run`: somebody does it, at once, late, or never."""
         world = self.world
+        self.newest_run = asked.run
         dice = world.random.random()
         if dice < 0.1 and self.trouble:
             self.lost.add(asked.hook)
@@ -275,6 +276,9 @@ class _Switches:
             world.sleep(min(seconds, world.random.choice((0.5, 5.0, 30.0))))
             return HookAnswer(said=Said.LATER)
         world.sleep(world.random.choice((0.0, 0.3, 2.0)))
+        if asked.run != self.newest_run:
+            world.note(f"hook {asked.hook}: another run has called meanwhile")
+            return HookAnswer(said=Said.DONE)
         if asked.hook == hooks.STOP_PRODUCERS:
             self.producer.stop()
         elif asked.hook == hooks.STOP_CONSUMERS:
@@ -287,6 +291,8 @@ class _Switches:
         return HookAnswer(said=Said.DONE)
 
     trouble = True
+    newest_run = ""
+    """Of which a hook was called last: who gets a call late drops it then."""
 
     # ---- what people type ----
 
@@ -523,6 +529,11 @@ def _settle(switches: _Switches) -> None:
     end = world.now + _CALM_SECONDS
     while left := switches.open():
         if world.now > end:
+            for each in switches.entries():
+                said = f"{each.run[:8]} {each.number} {each.step} {each.state} {each.at - NOON:.3f}"
+                world.note(
+                    f"journal: {each.kind} {each.source}->{each.target} {each.epoch} {said}"
+                )
             raise WrongError(f"a run can neither be finished nor undone: {left}")
         if not any(each.alive for each in switches.working):
             entries = switches.entries()

@@ -85,6 +85,49 @@ def test_a_run_is_open_until_its_end() -> None:
     assert roles.open_run([*so_far, entry(3, roles.END)]) is None
 
 
+def test_a_run_that_was_overtaken_is_not_open() -> None:
+    """A switch began in the journal of A alone, and A died; a failover that did not
+    know of it left A with the same epoch. Once both journals are read, the switch
+    holds up nothing; one that begins later is open.
+    """
+    begun = entry(0, "assess", StepState.BEGUN)
+    made = replace(
+        entry(0, roles.ROLE), run="other", kind=Kind.FAILOVER, at=begun.at + 9
+    )
+    ended = replace(made, number=1, step=roles.END)
+    found = roles.merged([begun], [made, ended], pair=PAIR.name)
+    assert roles.open_run(found) is None
+    later = entry(0, "assess", StepState.BEGUN, epoch=3)
+    run = roles.open_run((*found, later))
+    assert run is not None
+    assert run.first == later
+
+
+@pytest.mark.parametrize(
+    ("source", "moved", "gives_way"),
+    [("A", False, True), ("B", False, False), ("A", True, False), ("B", True, True)],
+)
+def test_a_failover_takes_the_place_of_an_open_switch(
+    source: str, moved: bool, gives_way: bool
+) -> None:
+    """Of one that has not moved where its source died, and of one that has moved where
+    the cluster died that it made active: else nobody could leave that.
+    """
+    state = StepState.DONE if moved else StepState.BEGUN
+    run = Run(entries=(entry(0, roles.ROLE, state),))
+    assert procedure.gives_way(run, Kind.FAILOVER, source) is gives_way
+    assert not procedure.gives_way(run, Kind.SWITCH, source)
+
+
+def test_which_clusters_were_active() -> None:
+    """The first one, and each that was left or moved to; not one that never was."""
+    start = roles.first_role(PAIR, at=1.0, by="service")
+    assert roles.was_active(start, "A")
+    assert not roles.was_active(start, "B")
+    assert roles.was_active((*start, entry(0, roles.ROLE)), "B")
+    assert roles.was_active([entry(0, roles.ROLE)], "A")
+
+
 def test_only_a_failover_leaves_a_tail() -> None:
     """On the cluster that was active before, and until the pair's next role."""
     switched = [entry(0, roles.ROLE, epoch=2)]
