@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from pydantic import SecretStr
 
 from mirror.config.traits import HIDDEN, is_file, may_hide_secrets, settings, traits
-from mirror.errors import MirrorError
+from mirror.errors import MirrorError, UnreachableError
 from mirror.policy.names import CANARY
 from mirror.recovery.journal import Kind
 from mirror.switching import hook_calls
@@ -150,6 +150,9 @@ def put_right(runs: Iterable[Mapping[str, Notes]], source: str) -> str:
 
 
 def _until_done(stage: Stage, given: HookConfig, asked: Call) -> HookAnswer:
+    """Raises FencedError: a later operator took over, so that another run may have
+    moved the applications since.
+    """
     while True:
         left = max(stage.deadline - time.monotonic(), 0.0)
         seconds = min(left, given.timeout_seconds or left)
@@ -166,6 +169,19 @@ def _until_done(stage: Stage, given: HookConfig, asked: Call) -> HookAnswer:
         if time.monotonic() + 2 * _PAUSE_SECONDS > stage.deadline:
             return answer
         time.sleep(_PAUSE_SECONDS)
+        while not _has_place(stage):
+            if time.monotonic() > stage.deadline:
+                return answer
+            time.sleep(_PAUSE_SECONDS)
+
+
+def _has_place(stage: Stage) -> bool:
+    """False: no journal answers now. Raises FencedError."""
+    try:
+        stage.hold()
+    except UnreachableError:
+        return False
+    return True
 
 
 def _settings(pair: PairConfig, hook: str) -> HookConfig | None:

@@ -447,6 +447,13 @@ class _Switches:
     def failed_over(self) -> bool:
         return any(each.kind is Kind.FAILOVER for each in self.entries())
 
+    def tell_journal(self) -> None:
+        """Into the history."""
+        for each in self.entries():
+            way = f"{each.kind} {each.source}->{each.target} {each.epoch}"
+            said = f"{each.run[:8]} {each.number} {each.step} {each.state}"
+            self.world.note(f"journal: {way} {said} {each.at - NOON:.3f}")
+
     def open(self) -> str:
         """What is still to be done by somebody who can; empty: nothing."""
         entries = self.entries()
@@ -529,11 +536,7 @@ def _settle(switches: _Switches) -> None:
     end = world.now + _CALM_SECONDS
     while left := switches.open():
         if world.now > end:
-            for each in switches.entries():
-                said = f"{each.run[:8]} {each.number} {each.step} {each.state} {each.at - NOON:.3f}"
-                world.note(
-                    f"journal: {each.kind} {each.source}->{each.target} {each.epoch} {said}"
-                )
+            switches.tell_journal()
             raise WrongError(f"a run can neither be finished nor undone: {left}")
         if not any(each.alive for each in switches.working):
             entries = switches.entries()
