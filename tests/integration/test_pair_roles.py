@@ -111,7 +111,7 @@ def test_the_flow_out_of_the_active_cluster_copies(
         wait_for(lambda: told_end(ends["RA"], "RB", topic_name) == 20)
         wait_for(lambda: beats(ends["RA"], "RB", "RA", started) > 1)
         names = {job["name"] for job in mirror.flow("RB->RA")["jobs"]}
-        assert names == {"heartbeats", "standby"}
+        assert names == {"heartbeats", "own-topics", "standby"}
         assert not topic_exists(ends["RA"], f"RB.{topic_name}")
         assert not topic_exists(ends["RA"], "mirror-progress.RB.internal")
 

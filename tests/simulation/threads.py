@@ -10,6 +10,7 @@ from __future__ import annotations
 from concurrent import futures
 import contextlib
 from contextvars import copy_context
+import functools
 import importlib
 import pkgutil
 import sys
@@ -289,8 +290,9 @@ def replaced(world: World) -> Iterator[None]:
         done = {each for each in several if each.done()}
         return futures._base.DoneAndNotDoneFutures(done, {*several} - done)
 
+    threads = Threads(world)
     simulated = (
-        ("threading", threading, Threads(world)),
+        ("threading", threading, threads),
         ("Future", futures.Future, future),
         ("ThreadPoolExecutor", futures.ThreadPoolExecutor, pool),
         ("wait", futures.wait, wait),
@@ -304,11 +306,26 @@ def replaced(world: World) -> Iterator[None]:
     values = {name: value for name, _, value in simulated}
     for module, name, _ in before:
         setattr(module, name, values[name])
+    # Python 3.11 has a lock for each property, which all objects share.
+    locks = [(each, each.lock) for each in _cached_properties()]
+    for each, _ in locks:
+        each.lock = threads.RLock()
     try:
         yield
     finally:
         for module, name, real in before:
             setattr(module, name, real)
+        for each, lock in locks:
+            each.lock = lock
+
+
+def _cached_properties() -> Iterator[Any]:
+    for module in _modules():
+        for kind in vars(module).values():
+            if isinstance(kind, type) and kind.__module__ == module.__name__:
+                for each in vars(kind).values():
+                    if isinstance(each, functools.cached_property):
+                        yield each
 
 
 def _modules() -> list[Any]:
