@@ -289,7 +289,7 @@ def runs(entries: Sequence[Entry]) -> tuple[Run, ...]:
 def open_run(entries: Sequence[Entry]) -> Run | None:
     """The run that is neither through nor undone, if there is one. One that another run
     has overtaken is not: the role has left its source by an epoch as high as its own.
-    It began on a cluster that died, and whoever made the role did not know of it.
+    It began on a cluster that died, and who made the role did not know of it.
     """
     made = newest_role(entries)
 
