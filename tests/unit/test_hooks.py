@@ -18,7 +18,7 @@ import pytest
 
 from mirror.config.load import load
 from mirror.config.schema import MirrorConfig
-from mirror.errors import ConfigError
+from mirror.errors import ConfigError, FencedError, UnreachableError
 from mirror.recovery.journal import Kind
 from mirror.switching import hook_calls, hooks
 from mirror.switching.hook_calls import Call, Said
@@ -174,6 +174,30 @@ def test_a_hook_that_says_not_yet(
             "output": "with ***, password=***\n",
         }
     }
+
+
+def test_an_operator_that_was_overtaken_calls_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A hook said "not yet", and another operator took over meanwhile: that one calls
+    it, and may have moved the applications on since. While no journal tells, nothing
+    is called.
+    """
+    monkeypatch.setattr(hooks, "_PAUSE_SECONDS", 0.01)
+    calls = tmp_path / "calls"
+    code = "import sys; open(sys.argv[1], 'a').write('x'); sys.exit(75)"
+    answers = [UnreachableError("A is silent"), UnreachableError("B, too"), None]
+    answers.append(FencedError("another owner took over"))
+
+    def hold() -> None:
+        if (error := answers.pop(0)) is not None:
+            raise error
+
+    at = stage([], stop_producers={"command": python(code, str(calls))})
+    with pytest.raises(FencedError, match="another owner took over"):
+        hooks.call(replace(at, hold=hold), hooks.STOP_PRODUCERS)
+    assert calls.read_text() == "xx"
+    assert not answers
 
 
 def test_a_hook_that_is_never_done() -> None:
