@@ -80,6 +80,7 @@ SEEDS ?= 2000
 simulate: install ## histories from seeds against a model of Kafka; SEEDS=n: how many
 	$(BIN)/python -m tests.simulation --seeds $(SEEDS)
 	$(BIN)/python -m tests.simulation --seeds $$(( $(SEEDS) / 10 )) --kind groups
+	$(BIN)/python -m tests.simulation --seeds $$(( $(SEEDS) / 100 )) --kind switches
 
 .PHONY: faults
 faults: install ## faults on purpose, on real clusters; writes docs/explanation/failures.md

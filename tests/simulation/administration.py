@@ -38,7 +38,7 @@ _DEFAULTS = {
     "retention.ms": "604800000",
 }
 _SETTINGS = {
-    "allow.everyone.if.no.acl.found": "true",
+    "allow.everyone.if.no.acl.found": "false",
     "auto.create.topics.enable": "false",
     "default.replication.factor": "1",
     "num.partitions": "1",
@@ -53,8 +53,7 @@ def authorized_operations() -> frozenset[int]:
 
 def may_write(broker: ModelBroker, principal: str, topic: str) -> bool:
     """Whether a broker lets an application write to a topic, by the ACLs that it knows.
-
-    With `allow.everyone.if.no.acl.found`: where no ACL is about the topic, anyone may.
+    Where no ACL is about the topic, nobody may but super users.
     """
     if broker.acls is None:
         return True
@@ -73,7 +72,7 @@ def may_write(broker: ModelBroker, principal: str, topic: str) -> bool:
         for each in about
         if each[3] in (principal, "User:*") and each[5] in (WRITE, ALL)
     }
-    return DENY not in mine and (ALLOW in mine or not about)
+    return DENY not in mine and ALLOW in mine
 
 
 # ---- topics ----

@@ -1,12 +1,14 @@
 """Random scripts without faults, for holding the model against real brokers.
 
-Main function: `play`, which plays the script of a seed through our connections against
-any cluster, and returns the answers in a form that does not depend on the cluster:
-producer ids by their order, no times. The same script has the same answers everywhere.
+Main functions: `play` and `administer`, which play the script of a seed through our
+connections against any cluster, and return the answers in a form that does not depend
+on the cluster: producer ids by their order, no times. The same script has the same
+answers everywhere.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 import random
 import struct
 import time
@@ -21,9 +23,10 @@ from kafka.protocol.producer import (
 )
 
 from mirror.batches import records
-from mirror.clusters.admin import group_offsets, groups, topic_admin
+from mirror.clusters.admin import acls, configs, group_offsets, groups, topic_admin
 from mirror.clusters.admin.group_offsets import CommittedOffset
 from mirror.clusters.wire import produce
+from mirror.errors import ClusterError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -305,6 +308,131 @@ def _batches(data: bytes, name: Callable[[int], int]) -> list[tuple[int, ...]]:
         found.append((base, attributes, delta, name(producer), epoch, sequence, count))
         at += 12 + size
     return found
+
+
+class _Administrator:
+    """Another script: topics, configs, ACLs, groups."""
+
+    def __init__(self, cluster: Cluster, topic: str, seed: int) -> None:
+        self._cluster = cluster
+        self._random = random.Random(seed)
+        self._names = [f"{topic}-{letter}" for letter in "abc"]
+        self._principal = f"User:{topic}"
+
+    def _name(self) -> str:
+        return self._random.choice(self._names)
+
+    def _told(self, errors: Mapping[Any, ClusterError] | ClusterError | None) -> Any:
+        """Why something was refused, without what brokers say beside the code; of
+        several, each.
+        """
+        if isinstance(errors, Mapping):
+            return sorted((str(key), self._told(each)) for key, each in errors.items())
+        if errors is None:
+            return ""
+        return getattr(errors, "name", type(errors).__name__).partition(" (")[0]
+
+    def create(self) -> Any:
+        new = topic_admin.NewTopic(
+            name=self._name(), partitions=self._random.randint(1, 3),
+            replication_factor=1, configs={"retention.ms": "1000"},
+        )  # fmt: skip
+        made = topic_admin.create_topics(self._cluster, [new])
+        if made.created:
+            self._cluster.wait_for_topic(new.name)
+        return new.name, new.partitions, self._told(made.refused)
+
+    def grow(self) -> Any:
+        name, count = self._name(), self._random.randint(1, 5)
+        try:
+            topic_admin.add_partitions(self._cluster, name, count=count)
+        except ClusterError as error:
+            return name, count, self._told(error)
+        end = time.monotonic() + _PATIENCE_SECONDS
+        while self._cluster.topics([name])[name].partitions != count:
+            assert time.monotonic() < end
+            time.sleep(0.01)
+        return name, count, ""
+
+    def alter(self) -> Any:
+        name = self._name()
+        changes = {
+            key: self._random.choice((value, None))
+            for key, value in (("retention.ms", "2000"), ("max.message.bytes", "999"))
+            if self._random.random() < 0.7
+        }
+        checks = self._random.random() < 0.3
+        refused = configs.alter(self._cluster, {name: changes}, validate_only=checks)
+        return name, sorted(changes), checks, self._told(refused)
+
+    def describe(self) -> Any:
+        keys = ["retention.ms", "max.message.bytes", "cleanup.policy"]
+        end = time.monotonic() + _PATIENCE_SECONDS
+        last: Any = None
+        while time.monotonic() < end:  # until two looks agree: brokers learn late
+            shown = configs.describe(self._cluster, self._names, keys=keys)
+            found = [
+                (
+                    name, each.missing, self._told(each.error),
+                    sorted((k, c.value, c.origin) for k, c in each.configs.items()),
+                )
+                for name, each in sorted(shown.items())
+            ]  # fmt: skip
+            if found == last:
+                return found
+            last = found
+            time.sleep(0.05)
+        raise AssertionError(last)
+
+    def _acls(self) -> list[acls.Acl]:
+        pick = self._random.choice
+        return [
+            acls.Acl(
+                kind="TOPIC", name=self._name()[: pick((99, -1))],
+                pattern=pick(("LITERAL", "PREFIXED")), principal=self._principal,
+                host="*", operation=pick(("READ", "WRITE", "ALL")),
+                permission=pick(("ALLOW", "DENY")),
+            )
+            for _ in range(self._random.randint(1, 3))
+        ]  # fmt: skip
+
+    def allow(self) -> Any:
+        return self._told(acls.create(self._cluster, self._acls()))
+
+    def forbid(self) -> Any:
+        return self._told(acls.delete(self._cluster, self._acls()))
+
+    def list_acls(self) -> Any:
+        time.sleep(0.1)  # until the broker knows the last change
+        try:
+            found = acls.describe(self._cluster)
+        except ClusterError as error:
+            return self._told(error)
+        return [str(each) for each in found if each.principal == self._principal]
+
+    def groups(self) -> Any:
+        name = f"{self._names[0]}-group"
+        there = self._names[0] in self._cluster.topics()
+        if there and self._random.random() < 0.5:
+            places = {(self._names[0], 0): CommittedOffset(3, "")}
+            group_offsets.commit(self._cluster, {name: places})
+        known = groups.list_groups(self._cluster)
+        return [(name, known[name].state)] if name in known else []
+
+    def step(self) -> tuple[str, Any]:
+        chosen = self._random.choice(
+            [
+                self.create, self.grow, self.alter, self.alter, self.describe,
+                self.allow, self.forbid, self.list_acls, self.groups,
+            ]
+        )  # fmt: skip
+        return chosen.__name__, chosen()
+
+
+def administer(cluster: Cluster, topic: str, seed: int) -> list[Any]:
+    """The answers to a seed's script; topics whose names begin with `topic` are its."""
+    administrator = _Administrator(cluster, topic, seed)
+    return [administrator.step() for _ in range(_STEPS)]
 
 
 def play(cluster: Cluster, topic: str, seed: int, *, v2: bool) -> list[Any]:

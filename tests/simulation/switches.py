@@ -447,6 +447,18 @@ class _Switches:
     def failed_over(self) -> bool:
         return any(each.kind is Kind.FAILOVER for each in self.entries())
 
+    def writable(self) -> str:
+        """What is wrong with who may write, once no run is open; empty: nothing."""
+        active = roles.role(self.entries(), self.pair).active
+        passive = "AB".replace(active, "")
+        if not self.producer.may_write(active):
+            return f"{active} is active, and the producer may not write to it"
+        if self.pair.fence != "acl" or self.clusters[passive].gone:
+            return ""
+        if self.producer.may_write(passive):
+            return f"{active} is active, and it may write to {passive} as well"
+        return ""
+
     def tell_journal(self) -> None:
         """Into the history."""
         for each in self.entries():
@@ -520,8 +532,13 @@ def history(net: Network, *, with_faults: bool) -> int:
         trouble.end()
         switches.trouble = False
         _settle(switches)
-        switches.producer.stop()
         end = world.now + _CALM_SECONDS
+        while wrong := switches.writable():
+            if world.now > end:
+                switches.tell_journal()
+                raise WrongError(wrong)
+            world.run(1)
+        switches.producer.stop()
         while left := switches.unhandled():
             if world.now > end:
                 raise WrongError(f"never handled: {left[:3]} of {len(left)}")
