@@ -14,6 +14,7 @@ import pytest
 
 from mirror.batches import records
 from mirror.batches.writing import write
+from mirror.clusters.transactions import Producer
 from mirror.errors import ClusterError, FencedError, UnreachableError
 from mirror.recovery import journal
 from mirror.recovery.journal import Entry, JournalReader, JournalWriter, Kind, StepState
@@ -266,12 +267,19 @@ def test_brokers_die(make_clusters: Callable[..., Any], topic_name: str) -> None
         assert numbers(cluster, pair) == list(range(written))
 
 
+_FORGOTTEN = pytest.param(True, marks=pytest.mark.full)
+
+
+@pytest.mark.parametrize("forgotten", [False, _FORGOTTEN])
+    "forgotten", [False, pytest.param(True, marks=pytest.mark.full)]
+)
 def test_a_transaction_that_was_left_open(
-    make_clusters: Callable[..., Any], topic_name: str
+    make_clusters: Callable[..., Any], topic_name: str, forgotten: bool
 ) -> None:
     """Brokers leave an operator's transaction open in the journal if its leader was
     away when it was committed. The next operator ends it the way it ended, and everyone
-    can read on.
+    can read on. If one that took over in between has died, no one knows how it ended:
+    it is aborted, as its writer waits until it is shown, and has not gone on.
     """
     pair = f"{topic_name}<->B"
     brokers = make_clusters("b", nodes=3, settings={"default.replication.factor": "1"})[
@@ -299,7 +307,14 @@ def test_a_transaction_that_was_left_open(
     with connected(brokers.bootstrap) as cluster:
         short = JournalReader(cluster).read(wait=False)
         assert [each.number for each in short] == [0], "it was not left open"
+        if forgotten:
+            Producer(
+                cluster,
+                transactional_id=journal.transactional_id(name),
+                transaction_timeout_ms=60_000,
+            ).take_over()
         writer = JournalWriter(cluster, name)
-        assert numbers(cluster, name) == [0, 1]
+        there = [0] if forgotten else [0, 1]
+        assert numbers(cluster, name) == there
         writer.write(entry(name, 2))
-        assert numbers(cluster, name) == [0, 1, 2]
+        assert numbers(cluster, name) == [*there, 2]
