@@ -267,10 +267,7 @@ def test_brokers_die(make_clusters: Callable[..., Any], topic_name: str) -> None
         assert numbers(cluster, pair) == list(range(written))
 
 
-_FORGOTTEN = pytest.param(True, marks=pytest.mark.full)
-
-
-@pytest.mark.parametrize("forgotten", [False, _FORGOTTEN])
+@pytest.mark.parametrize(
     "forgotten", [False, pytest.param(True, marks=pytest.mark.full)]
 )
 def test_a_transaction_that_was_left_open(
