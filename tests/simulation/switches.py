@@ -55,6 +55,7 @@ _CALM_SECONDS = 60.0
 _STEP_SECONDS = 20.0
 _DEATHS = 0.4
 """In how many histories a cluster dies."""
+_WATCH_SECONDS = 0.1
 _PERSON_SECONDS = 3.0
 """How often somebody looks after the applications."""
 _STRIKES = frozenset(
@@ -240,6 +241,8 @@ class _Switches:
         self._write()
         self._consume()
         self._look_after()
+        if self.pair.fence == "acl":
+            self.world.after(1.0, self._watch)  # brokers know their ACLs by then
 
     def _write(self) -> None:
         self.producer.step()
@@ -248,6 +251,14 @@ class _Switches:
     def _consume(self) -> None:
         self.consumer.step(self.world)
         self.world.after(self.world.random.expovariate(4), self._consume)
+
+    def _watch(self) -> None:
+        """Without a failover, producers may never write to both clusters."""
+        if self.died:
+            return
+        if all(self.producer.may_write(alias) for alias in self.clusters):
+            raise WrongError("the producer may write to both clusters")
+        self.world.after(_WATCH_SECONDS, self._watch)
 
     def _look_after(self) -> None:
         """Once no run is open, applications belong to the active cluster."""
@@ -269,6 +280,9 @@ class _Switches:
             self.lost.add(asked.hook)
         if dice > 0.7:  # somebody mends them
             self.lost.clear()
+        if self.trouble and world.random.random() < 0.15:
+            world.note(f"{self.service.name} is killed as {asked.hook} is called")
+            world.kill(self.service.process)
         if asked.hook in self.lost and self.trouble:
             world.note(f"hook {asked.hook}: nothing is done")
             return HookAnswer(said=world.random.choice((Said.FAILED, Said.DONE)))
@@ -531,19 +545,23 @@ def history(net: Network, *, with_faults: bool) -> int:
             switches.check_now()
         trouble.end()
         switches.trouble = False
+        began = world.now
         _settle(switches)
+        world.note(f"all runs are through after {world.now - began:.1f} s")
         end = world.now + _CALM_SECONDS
         while wrong := switches.writable():
             if world.now > end:
                 switches.tell_journal()
                 raise WrongError(wrong)
             world.run(1)
+        world.note(f"producers are right after {world.now - began:.1f} s")
         switches.producer.stop()
         while left := switches.unhandled():
             if world.now > end:
                 raise WrongError(f"never handled: {left[:3]} of {len(left)}")
             world.run(1)
             switches.check_now()
+        world.note(f"all is handled after {world.now - began:.1f} s")
     return len(switches.producer.records)
 
 
