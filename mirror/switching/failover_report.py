@@ -55,7 +55,6 @@ def standing(stage: Stage, found: GroupPlaces) -> list[list[Any]]:
     written = checkpoints.times(
         target, checkpoints_topic(flow.source, flow.mm2_separator)
     )
-    there = _offsets(stage, found)
     copies = {
         (flow.replication_policy.target_topic(topic), number)
         for topic, number in progress.read(
@@ -64,10 +63,11 @@ def standing(stage: Stage, found: GroupPlaces) -> list[list[Any]]:
     }
     known = {
         group: offsets | {k: p.offset for k, p in places.items() if p.offset >= 0}
-        for group, offsets in there.items()
+        for group, offsets in _offsets(stage, found).items()
         if (places := found.places.get(group, {})) or offsets
     }
-    keys = copies.union(*known.values())
+    topics = target.topics()  # somebody may have deleted a copy
+    keys = {key for key in copies.union(*known.values()) if key[0] in topics}
     first, ends = (
         topic_admin.list_offsets(target, keys, timestamp=at)
         for at in (topic_admin.EARLIEST, topic_admin.LATEST)

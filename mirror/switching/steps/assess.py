@@ -1,5 +1,6 @@
 """Step 1: whether the switch can be made, and what it would move. It changes nothing
-but ends a transaction that is left open in the progress of a flow.
+but mirror's own topics: it ends a transaction that is left open in the progress of a
+flow, and a failover makes those of a flow back that had no time to begin.
 
 A switch needs a copy that is nearly up to date, groups that are known and idle on the
 target, and as many partitions on both sides. A failover takes what there is, and says
