@@ -581,7 +581,8 @@ def _meet(
                 journals[alias] = JournalReader(clusters[alias]).read(wait=False)
     known = answers.known(pair, journals)
     if not asked.role_only:
-        role_notes.require(pair, known.entries, clusters.values())
+        with patience.until(time.monotonic() + asked.step_timeout):
+            role_notes.require(pair, known.entries, clusters.values())
     nothing = _answer(asked, flow, known, clusters, why)
     return _Met(clusters=clusters, known=known, nothing=nothing)
 
