@@ -268,6 +268,29 @@ def test_a_newer_name_beside_an_older_one_counts(tmp_path: Path) -> None:
         )
 
 
+@pytest.mark.parametrize(
+    ("key", "setting", "newer"),
+    [
+        ("topics.whitelist", "topics", "topics"),
+        ("topics.blacklist", "topics_exclude", "topics.exclude"),
+        ("A->B.groups.blacklist", "groups_exclude", "groups.exclude"),
+        (
+            "config.properties.blacklist",
+            "config_properties_exclude",
+            "config.properties.exclude",
+        ),
+    ],
+)
+def test_a_name_that_was_given_up_is_told(
+    tmp_path: Path, key: str, setting: str, newer: str
+) -> None:
+    """It is taken as it was meant; MirrorMaker 2 4.x would copy something else."""
+    config, (warning,) = read_java(tmp_path, f"{BASE}{key} = x\n")
+    assert getattr(config.flows["A->B"], setting) == ("x",)
+    wanted = f"MirrorMaker 2 ignores this name since 4.0; applied as {newer}"
+    assert warning == f"{key}: {wanted}"
+
+
 def test_references_are_resolved(tmp_path: Path) -> None:
     """Files, variables and directories, as Connect's providers read them."""
     secrets = tmp_path / "secrets.properties"

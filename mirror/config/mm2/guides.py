@@ -22,6 +22,8 @@ _IDENTITY = "org.apache.kafka.connect.mirror.IdentityReplicationPolicy"
 _REGEX = "topics.rename.regex"
 _REPLACEMENT = "topics.rename.replacement"
 RENAME_KEYS = frozenset({_REGEX, _REPLACEMENT})
+_GIVEN_UP = (".whitelist", ".blacklist")
+"""How names end that MirrorMaker 2 had before 3.0 and dropped with 4.0."""
 _NAMED_CLUSTER = re.compile(r"\$\{(?:clusters\.)?([A-Za-z0-9._-]+)\}")
 
 
@@ -79,7 +81,9 @@ def rename(
 def prefer_newer(
     entries: Iterable[tuple[str, str, str]],
 ) -> tuple[list[tuple[Any, ...]], list[str]]:
-    """Entries (owner, rest, key) without those that are set by a newer name as well."""
+    """Entries (owner, rest, key) without those that are set by a newer name as well;
+    and warnings, also about names that MirrorMaker 2 has given up.
+    """
     listed = list(entries)
     there = {(owner, rest): key for owner, rest, key in listed}
     kept, warnings = [], []
@@ -87,6 +91,11 @@ def prefer_newer(
         newer = there.get((owner, newest_name(rest)))
         if newer is None or newer == key:
             kept.append((owner, rest, key))
+            if rest.endswith(_GIVEN_UP):
+                warnings.append(
+                    f"{key}: MirrorMaker 2 ignores this name since 4.0; applied as "
+                    f"{newest_name(rest)}"
+                )
         else:
             warnings.append(f"{key}: {newer} says the same and takes precedence")
     return kept, warnings
