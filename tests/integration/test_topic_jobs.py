@@ -134,8 +134,8 @@ def test_missing_rights_are_shown_and_stop_nothing(
     standing: StandingMirror,
 ) -> None:
     """A user with rights only for copying copies: the missing rights to see configs and
-    ACLs are problems of a running flow; once they are granted, the problems go and the
-    jobs catch up.
+    ACLs are problems of a running flow, also those of mirror's own topics; once they
+    are granted, the problems go and the jobs catch up.
     """
     made = make_clusters("a", "b", secured=True)
     source, target = (made[name].admin_bootstrap for name in "ab")
@@ -188,8 +188,9 @@ def test_missing_rights_are_shown_and_stop_nothing(
         assert overrides(target, copy) == {}
 
         allow(source, USER, "DESCRIBE_CONFIGS", topic_name)
-        for operation in ("DESCRIBE_CONFIGS", "ALTER_CONFIGS"):
-            allow(target, USER, operation, "A.", **prefixed)
+        for prefix in ("A.", "mirror-"):
+            for operation in ("DESCRIBE_CONFIGS", "ALTER_CONFIGS"):
+                allow(target, USER, operation, prefix, **prefixed)
         for side, operation in ((source, "DESCRIBE"), (target, "ALL")):
             allow(side, USER, operation, "kafka-cluster", **cluster)
         wait_for(lambda: overrides(target, copy) == {"retention.ms": "1000000"})
