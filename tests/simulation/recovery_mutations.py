@@ -191,7 +191,7 @@ def places_are_one_too_far() -> AbstractContextManager[Any]:
 
     def wanted(found: Any) -> Any:
         return {
-            group: {key: replace(at, offset=at.offset + 1) for key, at in each.items()}
+            group: {k: at._replace(offset=at.offset + 1) for k, at in each.items()}
             for group, each in _real["wanted"](found).items()
         }
 
