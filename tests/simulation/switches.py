@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
     from mirror.recovery.journal import Entry
     from mirror.switching.hook_calls import Call
+    from tests.simulation.model import Topic
     from tests.simulation.network import Network
     from tests.simulation.services import Worker
 
@@ -451,11 +452,21 @@ class _Switches:
                 key
                 for name, topic in active.topics.items()
                 if name.rpartition(".")[2] == _TOPIC
-                for each in topic.partitions
-                for _, key, _ in committed(each.log, 0)
-                if key is not None
+                for key in _keys(topic)
             }
         return sorted(left)
+
+    def uncopied(self) -> list[bytes]:
+        """What was written to the active cluster, and has no copy on the other one."""
+        active = roles.role(self.entries(), self.pair).active
+        passive = self.clusters["AB".replace(active, "")]
+        if passive.gone:
+            return []
+        copy = passive.topics.get(f"{active}.{_TOPIC}")
+        return sorted(
+            _keys(self.clusters[active].topics[_TOPIC])
+            - (_keys(copy) if copy else set())
+        )
 
     @property
     def failed_over(self) -> bool:
@@ -493,6 +504,16 @@ class _Switches:
             for run in roles.pending(entries, self.pair)
             if not self.clusters[run.first.source].gone
         )
+
+
+def _keys(topic: Topic) -> set[bytes]:
+    """Of all records that consumers see."""
+    return {
+        key
+        for each in topic.partitions
+        for _, key, _ in committed(each.log, 0)
+        if key is not None
+    }
 
 
 _GRANTED: set[administration.Acl] = {
@@ -556,11 +577,14 @@ def history(net: Network, *, with_faults: bool) -> int:
             world.run(1)
         world.note(f"producers are right after {world.now - began:.1f} s")
         switches.producer.stop()
-        while left := switches.unhandled():
-            if world.now > end:
-                raise WrongError(f"never handled: {left[:3]} of {len(left)}")
-            world.run(1)
-            switches.check_now()
+        for what, looks in (
+            ("handled", switches.unhandled), ("copied", switches.uncopied),
+        ):  # fmt: skip
+            while left := looks():
+                if world.now > end:
+                    raise WrongError(f"never {what}: {left[:3]} of {len(left)}")
+                world.run(1)
+                switches.check_now()
         world.note(f"all is handled after {world.now - began:.1f} s")
     return len(switches.producer.records)
 
