@@ -119,7 +119,8 @@ def test_a_topic_that_is_gone_is_created_and_filled(
     """
     failed, topic = identical, identical.topic
     before = content(failed.a, topic)
-    beats, at = f"{failed.ends[1][0]}.heartbeats", Position(offset=3, topic_id=uuid.uuid4())
+    beats = f"{failed.ends[1][0]}.heartbeats"
+    at = Position(offset=3, topic_id=uuid.uuid4())
     create_topic(failed.a, beats, 1)
     ownership.rewrite_progress(
         failed.stage().reverse,
