@@ -23,7 +23,7 @@ STEP = 1e-5
 """Seconds that a poll takes which does not wait, so that no loop stops the clock."""
 NOON = 1_800_000_000.0
 _REAL_SECONDS = 60.0
-"""After so long without a turn, a thread waits for something that is not simulated."""
+"""After so long without any turn, a thread waits for what is not simulated."""
 _really_sleep = time.sleep
 
 
@@ -74,6 +74,7 @@ class World:
         self._count = 0
         self._tasks: list[_Task] = []
         self._turn: _Task | None = None
+        self._turns = 0
         self._main = _Task(Process("world"), "main")
         self._threads = {threading.current_thread()}
         self._error: BaseException | None = None
@@ -137,11 +138,18 @@ class World:
             return
         task.ready, task.until = ready, self.now + seconds
         self._wake_later(task, seconds)
-        if self._pass_on(task) is not task and not task.turn.acquire(
-            timeout=_REAL_SECONDS
-        ):
+        if self._pass_on(task) is not task and not self._await_turn(task):
             raise StuckError(f"{task.name} got no turn")
         self._die_if_dead(task)
+
+    def _await_turn(self, task: _Task) -> bool:
+        """False: for a minute no thread got one. A slow machine takes long for all."""
+        while True:
+            turns = self._turns
+            if task.turn.acquire(timeout=_REAL_SECONDS):
+                return True
+            if self._turns == turns:
+                return False
 
     def sleep(self, seconds: float) -> None:
         if threading.current_thread() not in self._threads:  # such as a library's
@@ -197,6 +205,7 @@ class World:
             following = self._main
         following.ready = None
         following.number += 1
+        self._turns += 1
         self._turn = following
         if following is not task:
             following.turn.release()
@@ -212,7 +221,7 @@ class World:
         self.after(seconds, lambda: None)
         self._main_done = lambda: self._error is not None or self.now >= end
         if self._pass_on(self._main) is not self._main and not (
-            self._main.turn.acquire(timeout=_REAL_SECONDS)
+            self._await_turn(self._main)
         ):
             raise StuckError("a thread waits for what is not simulated")
         if self._error is not None:
