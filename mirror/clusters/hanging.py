@@ -124,9 +124,9 @@ def complete(
         ends: defaultdict[bool | None, list[TopicPartition]] = defaultdict(list)
         for (pid, epoch), where in left_open.items():
             if pid in producer.ids and not producer.is_later(pid, epoch):
-                known = _outcome(producer, pid, epoch, where, search)
-                if known is None and aborts_unknown and pid == producer.producer_id:
-                    known = False
+                known = _outcome(
+                    producer, pid, epoch, where, search, aborts_unknown=aborts_unknown
+                )
                 ends[known] += where
         for committed, where in ends.items():
             refused = ""
@@ -157,6 +157,8 @@ def _outcome(
     epoch: int,
     left_open: Collection[TopicPartition],
     search: OutcomeSearch | None,
+    *,
+    aborts_unknown: bool,
 ) -> bool | None:
     """Whether to commit there; None if unknown, or if we cannot end it."""
     if producer_id != producer.producer_id:
@@ -164,8 +166,8 @@ def _outcome(
         return None
     known = producer.was_committed(producer_id, epoch)
     if known is None and search is not None and producer.v2:
-        return search.was_committed(producer_id, epoch, left_open)
-    return known
+        known = search.was_committed(producer_id, epoch, left_open)
+    return False if known is None and aborts_unknown else known
 
 
 def has_ended(cluster: Cluster, name: str, producer_id: int, epoch: int) -> bool:

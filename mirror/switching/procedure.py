@@ -41,12 +41,16 @@ def require_undoable(run: Run, role: Role, *, answers: bool) -> None:
     """
     first, kind = run.first, run.first.kind
     if run.moved and not overruled(run, role):
-        gone = "" if answers else f"; if {first.target} is gone, go back with "
-        raise MirrorError(
+        back = way_back(first)
+        text = (
             f"{first.target} is active since {kind.lower()} {run.name}: finish it, "
-            f"then go back with `mirror switch '{way_back(first)}'`"
-            + (gone and f"{gone}`mirror failover '{way_back(first)}'`")
+            f"then go back with `mirror switch '{back}'`"
         )
+        if not answers:
+            text += (
+                f"; if {first.target} is gone, go back with `mirror failover '{back}'`"
+            )
+        raise MirrorError(text)
     if answers or not may_have_moved(run):
         return
     raise MirrorError(

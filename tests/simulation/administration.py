@@ -24,7 +24,8 @@ DENY, ALLOW = 2, 3
 SECURITY_DISABLED, INVALID_PARTITIONS = 54, 37
 _TOPIC_RESOURCE, _BROKER_RESOURCE = 2, 4
 _FROM_TOPIC, _DEFAULT = 1, 5
-_EVERYTHING = frozenset(range(3, 13))
+EVERYTHING = frozenset(range(3, 13))
+"""The operations of a super user, on anything."""
 _DEFAULTS = {
     "cleanup.policy": "delete",
     "compression.type": "producer",
@@ -46,19 +47,14 @@ _SETTINGS = {
 }
 
 
-def authorized_operations() -> frozenset[int]:
-    """Of a super user, on anything."""
-    return _EVERYTHING
-
-
 def may_write(broker: ModelBroker, principal: str, topic: str) -> bool:
     """Whether a broker lets an application write to a topic, by the ACLs that it knows.
     Where no ACL is about the topic, nobody may but super users.
     """
     if broker.acls is None:
         return True
-    about = [
-        each
+    mine = {
+        each[6]
         for each in broker.acls
         if each[0] == TOPIC
         and (
@@ -66,11 +62,8 @@ def may_write(broker: ModelBroker, principal: str, topic: str) -> bool:
             if each[2] == PREFIXED
             else each[1] in (topic, "*")
         )
-    ]
-    mine = {
-        each[6]
-        for each in about
-        if each[3] in (principal, "User:*") and each[5] in (WRITE, ALL)
+        and each[3] in (principal, "User:*")
+        and each[5] in (WRITE, ALL)
     }
     return DENY not in mine and ALLOW in mine
 
@@ -83,15 +76,10 @@ def create_partitions(request: Request) -> bool:
     entry = request.kind.CreatePartitionsTopicResult
     request.answer.results = []
     for asked in request.body.topics:
-        error = 0
-        there = cluster.topics.get(asked.name)
-        if request.broker.isolated:
-            error = TIMED_OUT
-        elif there is None:
-            error = UNKNOWN_TOPIC
-        elif asked.count <= len(there.partitions):
+        error = _refuses_changes(request, asked.name)
+        if not error and asked.count <= len(cluster.topics[asked.name].partitions):
             error = INVALID_PARTITIONS
-        elif not request.body.validate_only:
+        elif not error and not request.body.validate_only:
             cluster.grow(asked.name, asked.count)
         request.answer.results.append(
             entry(name=asked.name, error_code=error, error_message=None)
@@ -99,24 +87,11 @@ def create_partitions(request: Request) -> bool:
     return True
 
 
-def delete_topics(request: Request) -> bool:
-    cluster = request.cluster
-    entry = request.kind.DeletableTopicResult
-    request.answer.responses = []
-    for asked in request.body.topics:
-        there = cluster.topics.get(asked.name)
-        error = UNKNOWN_TOPIC if there is None else 0
-        if request.broker.isolated:
-            error = TIMED_OUT
-        elif there is not None:
-            cluster.delete(asked.name)
-        request.answer.responses.append(
-            entry(
-                name=asked.name, topic_id=asked.topic_id, error_code=error,
-                error_message=None,
-            )
-        )  # fmt: skip
-    return True
+def _refuses_changes(request: Request, topic: str) -> int:
+    """The error of a broker that cannot change this topic; 0 if it can."""
+    if request.broker.isolated:
+        return TIMED_OUT
+    return 0 if topic in request.cluster.topics else UNKNOWN_TOPIC
 
 
 # ---- configs ----
@@ -167,18 +142,14 @@ def alter_configs(request: Request) -> bool:
     entry = request.kind.AlterConfigsResourceResponse
     request.answer.responses = []
     for asked in request.body.resources:
-        there = cluster.topics.get(asked.resource_name)
-        error = 0
-        if request.broker.isolated:
-            error = TIMED_OUT
-        elif there is None:
-            error = UNKNOWN_TOPIC
-        elif not request.body.validate_only:
+        error = _refuses_changes(request, asked.resource_name)
+        if not error and not request.body.validate_only:
+            kept = cluster.topics[asked.resource_name].configs
             for each in asked.configs:
                 if each.config_operation:
-                    there.configs.pop(each.name, None)
+                    kept.pop(each.name, None)
                 else:
-                    there.configs[each.name] = each.value
+                    kept[each.name] = each.value
             cluster.spread()
         request.answer.responses.append(
             entry(
@@ -281,7 +252,7 @@ def describe_cluster(request: Request) -> bool:
         for b in cluster.brokers
         if b.up and (broker.isolated or not b.isolated or b is broker)
     ]
-    answer.authorized_operations = authorized_operations()
+    answer.authorized_operations = EVERYTHING
     return True
 
 
@@ -308,7 +279,7 @@ def describe_groups(request: Request) -> bool:
             entry(
                 error_code=error, group_id=name, group_state=state,
                 protocol_type="consumer", protocol_data="", members=members,
-                authorized_operations=authorized_operations(),
+                authorized_operations=EVERYTHING,
             )
         )  # fmt: skip
     return True

@@ -203,20 +203,8 @@ class _Pair:
 
     def entries(self) -> tuple[Entry, ...]:
         """What both journals have, as any consumer would read them."""
-        journals = [self._journal(each) for each in self.clusters.values()]
+        journals = [journal_of(each) for each in self.clusters.values()]
         return roles.merged(*journals, pair=_PAIR)
-
-    @staticmethod
-    def _journal(cluster: ModelCluster) -> list[Entry]:
-        there = cluster.topics.get(journal.TOPIC)
-        if there is None:
-            return []
-        log = there.partitions[0].log
-        return [
-            journal.decode(key, value)
-            for _, key, value in committed(log, 0)
-            if key is not None and value is not None
-        ]
 
     def check_roles(self) -> None:
         """
@@ -250,6 +238,20 @@ class _Pair:
                 raise WrongError(
                     f"{active} is active, a service says {follower.role(self.pair)}"
                 )
+
+
+def journal_of(cluster: ModelCluster) -> list[Entry]:
+    """What a cluster's journal has, as any consumer would read it; nothing if the
+    cluster is gone.
+    """
+    there = None if cluster.gone else cluster.topics.get(journal.TOPIC)
+    if there is None:
+        return []
+    return [
+        journal.decode(key, value)
+        for _, key, value in committed(there.partitions[0].log, 0)
+        if key is not None and value is not None
+    ]
 
 
 def history(net: Network, *, with_faults: bool) -> int:

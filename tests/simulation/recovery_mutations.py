@@ -113,14 +113,19 @@ def _step(name: str, **changes: Any) -> AbstractContextManager[Any]:
     return mock.patch.dict(STEPS, {name: replace(STEPS[name], **changes)})
 
 
-def fences_are_not_laid() -> AbstractContextManager[Any]:
-    """A fence is noted, and no ACL is made."""
+def _not_laid(whose: str) -> AbstractContextManager[Any]:
+    """ACLs of these changes are planned, and not made."""
 
     def lay(cluster: Any, plan: Any, **named: Any) -> None:
-        if not plan.by.startswith(_FENCE):
+        if not plan.by.startswith(whose):
             _real["lay"](cluster, plan, **named)
 
     return _patched(fences, "lay", lay)
+
+
+def fences_are_not_laid() -> AbstractContextManager[Any]:
+    """A fence is noted, and no ACL is made."""
+    return _not_laid(_FENCE)
 
 
 def fences_stay() -> AbstractContextManager[Any]:
@@ -134,12 +139,7 @@ def fences_stay() -> AbstractContextManager[Any]:
 
 def rights_are_not_given() -> AbstractContextManager[Any]:
     """Producers get no rights where they move to."""
-
-    def lay(cluster: Any, plan: Any, **named: Any) -> None:
-        if not plan.by.startswith(_RIGHTS):
-            _real["lay"](cluster, plan, **named)
-
-    return _patched(fences, "lay", lay)
+    return _not_laid(_RIGHTS)
 
 
 def nothing_is_drained() -> AbstractContextManager[Any]:

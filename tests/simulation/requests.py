@@ -29,7 +29,7 @@ NEWEST = {
     "ListOffsets": 6, "OffsetForLeaderEpoch": 4, "DescribeProducers": 0,
     "DescribeTransactions": 0, "CreateTopics": 7, "DescribeConfigs": 4,
     "ListGroups": 5, "OffsetFetch": 8, "OffsetCommit": 9, "CreatePartitions": 3,
-    "DeleteTopics": 6, "IncrementalAlterConfigs": 1, "DescribeAcls": 3,
+    "IncrementalAlterConfigs": 1, "DescribeAcls": 3,
     "CreateAcls": 3, "DeleteAcls": 3, "DescribeCluster": 1, "DescribeGroups": 5,
 }  # fmt: skip
 NEWEST_V2 = {"EndTxn": 5, "Produce": 12}

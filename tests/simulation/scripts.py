@@ -367,22 +367,18 @@ class _Administrator:
 
     def describe(self) -> Any:
         keys = ["retention.ms", "max.message.bytes", "cleanup.policy"]
-        end = time.monotonic() + _PATIENCE_SECONDS
-        last: Any = None
-        while time.monotonic() < end:  # until two looks agree: brokers learn late
+
+        def look() -> Any:
             shown = configs.describe(self._cluster, self._names, keys=keys)
-            found = [
+            return [
                 (
                     name, each.missing, self._told(each.error),
                     sorted((k, c.value, c.origin) for k, c in each.configs.items()),
                 )
                 for name, each in sorted(shown.items())
             ]  # fmt: skip
-            if found == last:
-                return found
-            last = found
-            time.sleep(0.05)
-        raise AssertionError(last)
+
+        return _settled(look)
 
     def _acls(self) -> list[acls.Acl]:
         pick = self._random.choice
@@ -403,12 +399,14 @@ class _Administrator:
         return self._told(acls.delete(self._cluster, self._acls()))
 
     def list_acls(self) -> Any:
-        time.sleep(0.1)  # until the broker knows the last change
-        try:
-            found = acls.describe(self._cluster)
-        except ClusterError as error:
-            return self._told(error)
-        return [str(each) for each in found if each.principal == self._principal]
+        def look() -> Any:
+            try:
+                found = acls.describe(self._cluster)
+            except ClusterError as error:
+                return self._told(error)
+            return [str(each) for each in found if each.principal == self._principal]
+
+        return _settled(look)
 
     def groups(self) -> Any:
         name = f"{self._names[0]}-group"
@@ -427,6 +425,17 @@ class _Administrator:
             ]
         )  # fmt: skip
         return chosen.__name__, chosen()
+
+
+def _settled(look: Callable[[], Any]) -> Any:
+    """What two looks agree about: brokers learn of changes late."""
+    end = time.monotonic() + _PATIENCE_SECONDS
+    last, found = None, look()
+    while found != last:
+        assert time.monotonic() < end, found
+        time.sleep(0.1)
+        last, found = found, look()
+    return found
 
 
 def administer(cluster: Cluster, topic: str, seed: int) -> list[Any]:

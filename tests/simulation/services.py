@@ -35,7 +35,6 @@ _BATCH_SECONDS = (0.01, 0.1, 0.1, 1.0)
 """What Spark needs from one micro-batch to the next."""
 _CREDIT_SECONDS = 1.0
 _CREDIT_STEP_SECONDS = 0.05
-_RESTART_SECONDS = 2.0
 _CORES = 4
 
 
@@ -47,11 +46,9 @@ class _Wakeup:
     """In place of `driver.wakeup.Wakeup`: what a slot polls is in its own world."""
 
     def __init__(self, _host: str, *, bind: str | None = None) -> None:
-        self.address, self.token = ("", 0), b""
+        self.address, self.token = ("wakeup", len(_wakeups)), b""
         self.sent = False
         _wakeups.append(self)
-        self.number = len(_wakeups)
-        self.address = ("wakeup", self.number - 1)
 
     @property
     def readable(self) -> bool:
@@ -131,14 +128,12 @@ class Spark:
     def __init__(self, of: SimulatedService) -> None:
         self.of = of
         self.world = of.world
-        self.alive = True
         self.sparkContext = self
         self.readStream = self.writeStream = self.conf = self.streams = self
         self.master = "local[*]"
         self.workers: dict[tuple[str, int], Worker] = {}
         self.terms: dict[int, str] = {}
         """The job's property by flow's query."""
-        self._query: _Query | None = None
 
     # ---- what the driver calls ----
 

@@ -108,7 +108,7 @@ def _topic(request: Request, name: str) -> Any:
     entry = request.kind.MetadataResponseTopic
     partition = entry.MetadataResponsePartition
     seen = request.broker.view.get(name)
-    operations = administration.authorized_operations()
+    operations = administration.EVERYTHING
     if seen is None:
         return entry(
             error_code=UNKNOWN_TOPIC, name=name, topic_id=_NO_ID, is_internal=False,
@@ -171,7 +171,6 @@ _HANDLERS: dict[str, Callable[[Request], bool]] = {
     "DescribeTransactions": writing.describe_transactions,
     "CreateTopics": _create,
     "CreatePartitions": administration.create_partitions,
-    "DeleteTopics": administration.delete_topics,
     "DescribeConfigs": administration.describe_configs,
     "IncrementalAlterConfigs": administration.alter_configs,
     "DescribeAcls": administration.describe_acls,

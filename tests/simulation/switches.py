@@ -22,7 +22,7 @@ from mirror.cli import switch as commands
 from mirror.cli.output import Form
 from mirror.config.schema import MirrorConfig
 from mirror.errors import MirrorError
-from mirror.recovery import journal, roles
+from mirror.recovery import roles
 from mirror.recovery.journal import Kind
 from mirror.switching import failover_report, hook_calls, hooks
 from mirror.switching.hook_calls import HookAnswer, Said
@@ -31,6 +31,7 @@ from tests.simulation.faults import Faults
 from tests.simulation.groups import Group
 from tests.simulation.judge import WrongError
 from tests.simulation.model import ModelCluster
+from tests.simulation.pairs import journal_of
 from tests.simulation.partition import committed
 from tests.simulation.services import SimulatedService, without_spark
 from tests.simulation.sources import Writer
@@ -399,18 +400,8 @@ class _Switches:
 
     def entries(self) -> tuple[Entry, ...]:
         """What both journals have, as any consumer would read them."""
-        found = []
-        for cluster in self.clusters.values():
-            there = None if cluster.gone else cluster.topics.get(journal.TOPIC)
-            log = None if there is None else there.partitions[0].log
-            found.append(
-                [
-                    journal.decode(key, value)
-                    for _, key, value in (committed(log, 0) if log else ())
-                    if key is not None and value is not None
-                ]
-            )
-        return roles.merged(*found, pair=PAIR)
+        journals = map(journal_of, self.clusters.values())
+        return roles.merged(*journals, pair=PAIR)
 
     def check_now(self) -> None:
         """

@@ -33,6 +33,7 @@ class Threads:
     """In place of the module `threading`."""
 
     local = threading.local
+    current_thread = staticmethod(threading.current_thread)
 
     def __init__(self, world: World) -> None:
         of = {"world": world}
@@ -42,10 +43,6 @@ class Threads:
         self.Lock = type("Lock", (_Lock,), of)
         self.RLock = type("RLock", (_RLock,), of)
         self.Condition = type("Condition", (_Condition,), of)
-
-    @staticmethod
-    def current_thread() -> object:
-        return threading.current_thread()
 
     @staticmethod
     def main_thread() -> object:
@@ -290,7 +287,7 @@ def replaced(world: World) -> Iterator[None]:
         done = {each for each in several if each.done()}
         return futures._base.DoneAndNotDoneFutures(done, {*several} - done)
 
-    threads = Threads(world)
+    threads, modules = Threads(world), _modules()
     simulated = (
         ("threading", threading, threads),
         ("Future", futures.Future, future),
@@ -299,7 +296,7 @@ def replaced(world: World) -> Iterator[None]:
     )
     before = [
         (module, name, real)
-        for module in _modules()
+        for module in modules
         for name, real, _ in simulated
         if getattr(module, name, None) is real
     ]
@@ -307,7 +304,7 @@ def replaced(world: World) -> Iterator[None]:
     for module, name, _ in before:
         setattr(module, name, values[name])
     # Python 3.11 has a lock for each property, which all objects share.
-    locks = [(each, each.lock) for each in _cached_properties()]
+    locks = [(each, each.lock) for each in _cached_properties(modules)]
     for each, _ in locks:
         each.lock = threads.RLock()
     try:
@@ -319,8 +316,8 @@ def replaced(world: World) -> Iterator[None]:
             each.lock = lock
 
 
-def _cached_properties() -> Iterator[Any]:
-    for module in _modules():
+def _cached_properties(modules: Iterable[Any]) -> Iterator[Any]:
+    for module in modules:
         for kind in vars(module).values():
             if isinstance(kind, type) and kind.__module__ == module.__name__:
                 for each in vars(kind).values():
@@ -328,11 +325,17 @@ def _cached_properties() -> Iterator[Any]:
                         yield each
 
 
-def _modules() -> list[Any]:
-    """All of mirror's, also those that the real code imports late."""
+@functools.cache
+def _import_all() -> None:
+    """Also what the real code imports late."""
     for found in pkgutil.walk_packages(mirror.__path__, "mirror."):
         if not found.name.startswith(_OTHERS) and found.name not in sys.modules:
             importlib.import_module(found.name)
+
+
+def _modules() -> list[Any]:
+    """All of mirror's."""
+    _import_all()
     return [
         module
         for name, module in sorted(sys.modules.items())
