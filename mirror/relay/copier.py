@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from concurrent.futures import Future
 import contextlib
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from queue import SimpleQueue
 import socket
 import threading
@@ -39,7 +39,7 @@ class _Order:
 
     lease: Lease
     wakeup: socket.socket | None
-    reports: Future[list[PartitionReport]] = field(default_factory=Future)
+    reports: Future[list[PartitionReport]]
 
     @property
     def descriptor(self) -> int | None:
@@ -75,7 +75,7 @@ class Copier:
         Raises:
             MirrorError: as `Slot.run`.
         """
-        order = _Order(lease, wakeup)
+        order = _Order(lease, wakeup, Future())
         self._orders.put(order)
         self._end_credit()
         last, self._wakeup = self._wakeup, wakeup

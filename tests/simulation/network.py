@@ -258,14 +258,14 @@ _lines: dict[int, Readable] = {}
 _others = itertools.count(10 * _FIRST_DESCRIPTOR)
 
 
-@contextlib.contextmanager
-def descriptor(what: Readable) -> Iterator[int]:
-    """A number that real code can poll while the block runs."""
+def new_descriptor(what: Readable) -> int:
+    """A number that real code can poll until `close_descriptor`."""
     _lines[number := next(_others)] = what
-    try:
-        yield number
-    finally:
-        del _lines[number]
+    return number
+
+
+def close_descriptor(number: int) -> None:
+    _lines.pop(number, None)
 
 
 class _Poll:
@@ -353,6 +353,8 @@ def simulated(network: Network) -> Iterator[None]:
             (time, "monotonic", lambda: world.now),
             (time, "time", lambda: NOON + world.now + world.process.clock),
             (time, "sleep", world.sleep),
+            (time, "process_time", lambda: 0.0),  # work takes no time
+            (time, "thread_time", lambda: 0.0),
             (host, "os", _Os(world)),
             (host, "socket", _Socket),
             (host, "getpass", _User),

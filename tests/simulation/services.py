@@ -8,6 +8,7 @@ micro-batches call the real query's leases, and each slot is a process that dies
 from __future__ import annotations
 
 import contextlib
+from functools import partial
 import itertools
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 from unittest import mock
@@ -17,6 +18,7 @@ from mirror.driver import flow as flows
 from mirror.driver import leases, query, service, supervisor
 from mirror.driver.service import Service
 from mirror.errors import MirrorError
+from mirror.relay.copier import Copier
 from mirror.relay.slot import Slot
 from mirror.relay.task import TERM, _lease_from
 from mirror.switching import owed
@@ -33,8 +35,6 @@ if TYPE_CHECKING:
 
 _BATCH_SECONDS = (0.01, 0.1, 0.1, 1.0)
 """What Spark needs from one micro-batch to the next."""
-_CREDIT_SECONDS = 1.0
-_CREDIT_STEP_SECONDS = 0.05
 _CORES = 4
 
 
@@ -67,53 +67,59 @@ class _Wakeup:
 _wakeups: list[_Wakeup] = []
 
 
-class Worker:
-    """A Python process of Spark with one slot."""
+class _Connection:
+    """A task's to the driver's wakeup: readable once that is sent, or shut down."""
 
-    def __init__(self, world: World, name: str, parent: Process) -> None:
+    def __init__(self, wakeup: _Wakeup, driver: Process) -> None:
+        self._wakeup = wakeup
+        self._driver = driver
+        self._shut = False
+        self._descriptor = network.new_descriptor(self)
+
+    @property
+    def readable(self) -> bool:
+        return self._shut or self._wakeup.sent or not self._driver.alive
+
+    def fileno(self) -> int:
+        return self._descriptor
+
+    def shutdown(self, _how: int) -> None:
+        self._shut = True
+
+    def close(self) -> None:
+        network.close_descriptor(self._descriptor)
+
+
+class Worker:
+    """A Python process of Spark with one slot, as `relay.task` makes them."""
+
+    def __init__(self, world: World, name: str, driver: Process) -> None:
         self.process = Process(name)
         self.reports: list[PartitionReport] | None = None
         self.error: BaseException | None = None
         self._world = world
-        self._parent = parent
+        self._driver = driver
         self._plan: LeasePlan | None = None
-        self._slot: Slot | None = None
-        self._busy = self._wanted = False
+        self._copier: Copier | None = None
 
     def run(self, task: RelayTask, lease: Lease) -> None:
-        """Copy for one lease, in its own thread, and on credit after it, as `Copier`
-        does.
-        """
-        self.reports, self.error = None, None
-        self._wanted = True
+        """Carry out a lease, as a task."""
+        self.reports = self.error = None
 
         def body() -> None:
-            self._world.wait(lambda: not self._busy, 1e9)
-            self._busy, self._wanted = True, False
             try:
-                self._carry_out(task, lease)
+                if self._plan != task.plan:
+                    if self._copier is not None:
+                        self._copier.close()
+                    self._copier = Copier(partial(Slot, task.plan, lease.slot))
+                    self._plan = task.plan
+                assert self._copier is not None
+                wakeup: Any = _Connection(_wakeups[task.wakeup[1]], self._driver)
+                self.reports = self._copier.run(lease, wakeup)
             except MirrorError as error:
                 self.error = error
-            self._busy = False
 
         self._world.start(self.process, body, self.process.name)
-
-    def _carry_out(self, task: RelayTask, lease: Lease) -> None:
-        if self._plan != task.plan:
-            if self._slot is not None:
-                self._slot.close()
-            self._slot, self._plan = Slot(task.plan, lease.slot), task.plan
-        assert self._slot is not None
-        with network.descriptor(_wakeups[task.wakeup[1]]) as wakeup:
-            self.reports = self._slot.run(lease, wakeup=wakeup)
-            end = self._world.now + _CREDIT_SECONDS
-            going = self._slot.on_credit
-            while going and not self._wanted and self._world.now < end:
-                going = self._parent.alive and self._slot.copy_on(
-                    _CREDIT_STEP_SECONDS, wakeup=wakeup
-                )
-        if not self._wanted:
-            self._slot.finish(lambda: self._wanted)
 
     @property
     def done(self) -> bool:

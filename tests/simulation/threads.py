@@ -1,4 +1,4 @@
-"""Threads, locks, events and futures that take turns in a world.
+"""Threads, locks, events, queues and futures that take turns in a world.
 
 Main function: `replaced`, which puts them in place of the modules `threading` and
 `concurrent.futures` in all of mirror's modules. A thread of the real code is a thread
@@ -7,14 +7,17 @@ of the process that starts it, and dies with it.
 
 from __future__ import annotations
 
+from collections import deque
 from concurrent import futures
 import contextlib
 from contextvars import copy_context
 import functools
 import importlib
 import pkgutil
+import queue
 import sys
 import threading
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Self
 
 import mirror
@@ -33,9 +36,9 @@ class Threads:
     """In place of the module `threading`."""
 
     local = threading.local
-    current_thread = staticmethod(threading.current_thread)
 
     def __init__(self, world: World) -> None:
+        self.current_thread = lambda: world.turn
         of = {"world": world}
         self.Thread = type("Thread", (_Thread,), of)
         self.Timer = type("Timer", (_Timer,), of)
@@ -155,7 +158,7 @@ class _RLock(_Lock):
         self._depth = 0
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
-        me = threading.current_thread()
+        me = self.world.turn
         if self._owner is not me:
             if not super().acquire(blocking, timeout):
                 return False
@@ -229,6 +232,23 @@ class _Future(_InWorld):
         return self._result
 
 
+class _Queue(_InWorld):
+    """In place of `queue.SimpleQueue`."""
+
+    def __init__(self) -> None:
+        self._items: deque[Any] = deque()
+
+    def put(self, item: Any) -> None:
+        self._items.append(item)
+
+    def get(self) -> Any:
+        self._await(lambda: bool(self._items), None)
+        return self._items.popleft()
+
+    def empty(self) -> bool:
+        return not self._items
+
+
 class _Pool(_InWorld):
     """In place of `ThreadPoolExecutor`: as many threads as there is work."""
 
@@ -270,8 +290,9 @@ class _Pool(_InWorld):
 @contextlib.contextmanager
 def replaced(world: World) -> Iterator[None]:
     """Threads of mirror's modules take turns in this world while the block runs."""
-    future = type("Future", (_Future,), {"world": world})
-    pool = type("Pool", (_Pool,), {"world": world, "future": future})
+    of = {"world": world}
+    future = type("Future", (_Future,), of)
+    pool = type("Pool", (_Pool,), {**of, "future": future})
 
     def wait(
         fs: Iterable[_Future],
@@ -293,6 +314,8 @@ def replaced(world: World) -> Iterator[None]:
         ("Future", futures.Future, future),
         ("ThreadPoolExecutor", futures.ThreadPoolExecutor, pool),
         ("wait", futures.wait, wait),
+        ("SimpleQueue", queue.SimpleQueue, type("Queue", (_Queue,), of)),
+        ("queue", queue, SimpleNamespace(SimpleQueue=type("Queue", (_Queue,), of))),
     )
     before = [
         (module, name, real)

@@ -1,18 +1,23 @@
 """Virtual time: processes take turns, and one seed decides whose turn it is.
 
-Main type: `World`. Real code runs in threads, one at a time: a thread that waits (in a
-poll or a sleep) hands over to the next event. Work takes no time. A `Process` can be
-killed or suspended at any wait or send, with all its threads and lines.
+Main type: `World`. Threads of the real code are greenlets here, so one runs at a time:
+a thread that waits (in a poll or a sleep) hands over to the next event. Work takes no
+time. A `Process` can be killed or suspended at any wait or send, with all its threads
+and lines.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+import faulthandler
 import heapq
 import random
+import sys
 import threading
 import time
 from typing import TYPE_CHECKING
+
+from greenlet import getcurrent, greenlet
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,8 +27,9 @@ if TYPE_CHECKING:
 STEP = 1e-5
 """Seconds that a poll takes which does not wait, so that no loop stops the clock."""
 NOON = 1_800_000_000.0
-_REAL_SECONDS = 60.0
-"""After so long without any turn, a thread waits for what is not simulated."""
+_REAL_SECONDS = 100.0
+"""After so long a thread waits for what is not simulated: the Python process prints
+where, and ends."""
 _really_sleep = time.sleep
 
 
@@ -55,7 +61,7 @@ class _Task:
 
     process: Process
     name: str
-    turn: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
+    body: greenlet = field(default_factory=getcurrent)
     ready: Callable[[], bool] | None = None
     until: float = 0.0
     number: int = 0
@@ -74,11 +80,9 @@ class World:
         self._count = 0
         self._tasks: list[_Task] = []
         self._turn: _Task | None = None
-        self._turns = 0
         self._main = _Task(Process("world"), "main")
-        self._threads = {threading.current_thread()}
+        self._thread = threading.get_ident()
         self._error: BaseException | None = None
-        self._main_done: Callable[[], bool] = lambda: False
 
     def note(self, text: str) -> None:
         """A line of the history."""
@@ -104,7 +108,6 @@ class World:
         task = _Task(process, name)
 
         def body() -> None:
-            task.turn.acquire()
             try:
                 if process.alive:
                     function()
@@ -114,11 +117,8 @@ class World:
                 self._error = self._error or error
             task.ended = True
             self._tasks.remove(task)
-            self._pass_on(None)
 
-        thread = threading.Thread(target=body, name=name, daemon=True)
-        self._threads.add(thread)
-        thread.start()
+        task.body = greenlet(body, parent=self._main.body)
         self._tasks.append(task)
         task.ready = lambda: True
         self._wake_later(task, 0.0)
@@ -138,21 +138,11 @@ class World:
             return
         task.ready, task.until = ready, self.now + seconds
         self._wake_later(task, seconds)
-        if self._pass_on(task) is not task and not self._await_turn(task):
-            raise StuckError(f"{task.name} got no turn")
+        self._main.body.switch()
         self._die_if_dead(task)
 
-    def _await_turn(self, task: _Task) -> bool:
-        """False: for a minute no thread got one. A slow machine takes long for all."""
-        while True:
-            turns = self._turns
-            if task.turn.acquire(timeout=_REAL_SECONDS):
-                return True
-            if self._turns == turns:
-                return False
-
     def sleep(self, seconds: float) -> None:
-        if threading.current_thread() not in self._threads:  # such as a library's
+        if threading.get_ident() != self._thread:  # such as a library's
             _really_sleep(seconds)
             return
         self.wait(lambda: False, max(seconds, STEP))
@@ -185,31 +175,25 @@ class World:
             return self.random.choice(found)
         return found[0] if found else None
 
-    def _pass_on(self, task: _Task | None) -> _Task:
-        """Let time pass until a thread can go on, and give it the turn."""
-        self._turn = None
-        while not self._main_done():
-            if (following := self._due()) is not None:
-                break
-            if not self._events:
-                self._error = self._error or StuckError("nothing is left to happen")
-                following = self._main
-                break
-            at, _, action = heapq.heappop(self._events)
-            self.now = max(self.now, at)
-            try:
+    def _go_on(self, done: Callable[[], bool]) -> None:
+        """Give turns, and let time pass, until it is done."""
+        faulthandler.dump_traceback_later(
+            _REAL_SECONDS, exit=True, file=sys.__stderr__
+        )
+        while not done():
+            if (task := self._due()) is not None:
+                task.ready = None
+                task.number += 1
+                self._turn = task
+                task.body.switch()
+                self._turn = None
+            elif self._events:
+                at, _, action = heapq.heappop(self._events)
+                self.now = max(self.now, at)
                 action()
-            except Exception as error:  # noqa: BLE001  not for the code that waits
-                self._error = self._error or error
-        else:
-            following = self._main
-        following.ready = None
-        following.number += 1
-        self._turns += 1
-        self._turn = following
-        if following is not task:
-            following.turn.release()
-        return following
+            else:
+                raise StuckError("nothing is left to happen")
+        faulthandler.cancel_dump_traceback_later()
 
     def run(self, seconds: float) -> None:
         """Let things happen for so long.
@@ -219,11 +203,7 @@ class World:
         """
         end = self.now + seconds
         self.after(seconds, lambda: None)
-        self._main_done = lambda: self._error is not None or self.now >= end
-        if self._pass_on(self._main) is not self._main and not (
-            self._await_turn(self._main)
-        ):
-            raise StuckError("a thread waits for what is not simulated")
+        self._go_on(lambda: self._error is not None or self.now >= end)
         if self._error is not None:
             raise self._error
 
@@ -235,11 +215,9 @@ class World:
 
     def close(self) -> None:
         """End all threads."""
-        self._main_done = lambda: not self._tasks
         for task in self._tasks:
             task.process.alive = task.process.suspended = False
-        if self._tasks and self._pass_on(self._main) is not self._main:
-            self._main.turn.acquire(timeout=_REAL_SECONDS)
+        self._go_on(lambda: not self._tasks)
 
 
 def sent(world: World) -> None:
