@@ -44,9 +44,14 @@ def end_at(deadline: float) -> None:
     _end = deadline
 
 
+def ends_at() -> float:
+    """When the process has to end, monotonic; infinite if it goes on."""
+    return _end
+
+
 def ending() -> bool:
     """Whether the process has to end."""
-    return _end < math.inf
+    return ends_at() < math.inf
 
 
 def left(seconds: float) -> float:
@@ -66,5 +71,5 @@ def poll(poller: select.poll, seconds: float) -> list[tuple[int, int]]:
 
 
 def _left(began: float, seconds: float, now: float) -> float:
-    ends = max(min(_until.get(), _end), began + _LEAST_SECONDS)
+    ends = max(min(_until.get(), ends_at()), began + _LEAST_SECONDS)
     return min(began + seconds, ends) - now

@@ -22,7 +22,7 @@ from unittest import mock
 import uuid
 import zlib
 
-from mirror import host
+from mirror import host, patience
 from mirror.clusters.wire import connection, handshake
 from mirror.clusters.wire.line import Line
 from mirror.errors import UnreachableError
@@ -350,6 +350,8 @@ def simulated(network: Network) -> Iterator[None]:
             # Sets of connections have the same order in every run.
             (connection.Connection, "__hash__", lambda self: self._line.number),
             (waiting, "select", _Select(world)),
+            (patience, "ends_at", lambda: world.process.ends_at),
+            (patience, "end_at", lambda at: setattr(world.process, "ends_at", at)),
             (time, "monotonic", lambda: world.now),
             (time, "time", lambda: NOON + world.now + world.process.clock),
             (time, "sleep", world.sleep),

@@ -50,8 +50,9 @@ PAIR = "A<->B"
 PRINCIPAL = "User:application"
 _GROUP = "g0"
 _TOPIC = "t0"
-_SECONDS = 60.0
-"""How long faults and commands come."""
+_BEGIN_SECONDS = 6.0
+_SECONDS = 30.0
+"""Until then faults and commands come."""
 _CALM_SECONDS = 60.0
 """How long it may take until all goes on, once nothing more goes wrong."""
 _STEP_SECONDS = 20.0
@@ -539,7 +540,7 @@ def history(net: Network, *, with_faults: bool) -> int:
     trouble.on = switches.trouble = False
     with without_spark([switches.service]), _commands_of(switches):
         switches.begin()
-        world.run(8)
+        world.run(_BEGIN_SECONDS)
         trouble.on = switches.trouble = with_faults
         if with_faults:
             trouble.begin()
@@ -547,11 +548,11 @@ def history(net: Network, *, with_faults: bool) -> int:
         def someone() -> None:
             if world.now < _SECONDS:
                 switches.type_something()
-                world.after(random.expovariate(1 / 8), someone)
+                world.after(random.expovariate(1 / 6), someone)
 
         someone()
         if with_faults and random.random() < _DEATHS:
-            world.after(random.uniform(5, 35), switches.lose_a_cluster)
+            world.after(random.uniform(1, 20), switches.lose_a_cluster)
         while world.now < _SECONDS:
             world.run(2)
             switches.check_now()

@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 import faulthandler
 import heapq
+import math
 import random
 import sys
 import threading
@@ -50,6 +51,8 @@ class Process:
     suspended: bool = False
     clock: float = 0.0
     """How far its wall clock is off, in seconds."""
+    ends_at: float = math.inf
+    """As `patience.end_at` says."""
     lines: list[SimLine] = field(default_factory=list)
     kill_at_send: int = -1
     """It dies at the send with this number from now; -1: at none."""
