@@ -104,9 +104,10 @@ class Drills:
         status = self._follower.role(pair)
         if not every or not status.epoch:
             return None
-        flow = self._config().flows[
-            f"{status.active}->{pair.other_than(status.active)}"
-        ]
+        other = pair.other_than(status.active)
+        flow = self._config().flows.get(f"{status.active}->{other}")
+        if flow is None:  # another instance runs it (`mirror run --clusters`)
+            return None
         if not self._leads(flow.name) or self._follower.holds(flow.source, flow.target):
             return None
         last = max((each.at for each in self._follower.drills(pair)), default=0.0)

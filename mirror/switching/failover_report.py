@@ -116,9 +116,16 @@ def told(stage: Stage, risk: RiskStatus) -> Done:
     began = min(each for each, _ in stage.times.values())
     _, opened = stage.times[roles.ROLE]
     text = f"as of {moment(risk.at)}, {lost(risk)}"
+    groups = stage.notes["positions"].get(STANDING, [])
+    warnings = [*stage.notes["positions"].get(PARTIAL, ())]
+    if not groups:
+        warnings.append(
+            f"no group has a checkpoint or an offset on {stage.flow.target}: each "
+            "begins there as its auto.offset.reset says"
+        )
     return Done(
         text=f"{stage.flow.target} is active; {text}",
-        warnings=tuple(stage.notes["positions"].get(PARTIAL, ())),
+        warnings=tuple(warnings),
         notes={
             "text": text,
             "records": risk.records,
@@ -141,8 +148,7 @@ def told(stage: Stage, risk: RiskStatus) -> Done:
                 for each in risk.partitions
             ],
             "groups": [
-                dict(zip(_OF_GROUP, row, strict=True))
-                for row in stage.notes["positions"].get(STANDING, [])
+                dict(zip(_OF_GROUP, row, strict=True)) for row in groups
             ],
         },
     )

@@ -89,7 +89,7 @@ def create_partitions(request: Request) -> bool:
 
 def _refuses_changes(request: Request, topic: str) -> int:
     """The error of a broker that cannot change this topic; 0 if it can."""
-    if request.broker.isolated:
+    if not reaches_controller(request):
         return TIMED_OUT
     return 0 if topic in request.cluster.topics else UNKNOWN_TOPIC
 
@@ -235,7 +235,12 @@ def delete_acls(request: Request) -> bool:
 def _refuses_acls(request: Request) -> int:
     if request.cluster.acls is None:
         return SECURITY_DISABLED
-    return TIMED_OUT if request.broker.isolated else 0
+    return 0 if reaches_controller(request) else TIMED_OUT
+
+
+def reaches_controller(request: Request) -> bool:
+    """Whether a broker can have anything changed."""
+    return request.cluster.has_controller and not request.broker.isolated
 
 
 # ---- the cluster and its groups ----

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from tests.simulation import serving, writing
 from tests.simulation.requests import Request
-from tests.simulation.strikes import STRIKES, Strikes
+from tests.simulation.strikes import OF_RECOVERY, STRIKES, Strikes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -72,7 +72,7 @@ class Faults:
     def begin(self) -> None:
         self._world.note(f"faults: {', '.join(sorted(self.chosen))}")
         for name in sorted(self.chosen):
-            if (strike := STRIKES.get(name)) is not None:
+            if (strike := (STRIKES | OF_RECOVERY).get(name)) is not None:
                 self._strike_later(name, strike)
 
     def _strike_later(self, name: str, strike: Callable[[Strikes], None]) -> None:
@@ -88,6 +88,7 @@ class Faults:
         self.on = False
         self._strikes.cut_off.clear()
         for cluster in self._clusters:
+            cluster.has_controller = True
             if cluster.gone:
                 continue
             cluster.view_delay = lambda: 0.001

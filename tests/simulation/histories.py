@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 from dataclasses import dataclass, field, replace
+import sys
 import traceback
 from typing import TYPE_CHECKING
 from unittest import mock
@@ -103,6 +104,9 @@ def judged(seed: int, *, kind: str = COPYING) -> Verdict:
 
 def _log(world: World, level: str, event: MutableMapping[str, Any]) -> Any:
     world.note(f"{world.process.name} {level}: {dict(event)}")
+    if event.get("exc_info"):
+        world.note(traceback.format_exc())
+        world.fail(WrongError(f"an exception that no one expects: {sys.exc_info()[1]!r}"))
     raise structlog.DropEvent
 
 

@@ -301,12 +301,14 @@ class Judge:
         return False
 
     def _lost(self) -> list[dict[str, Any]]:
-        """What the ledger says, read as any consumer would."""
-        ledger = self.target.topics.get(self._ledger)
-        if ledger is None:
-            return []
-        log = ledger.partitions[0].log
-        return [json.loads(value or b"") for _, _, value in committed(log, 0)]
+        return losses_in(self.target, self._ledger)
+
+
+def losses_in(cluster: ModelCluster, ledger: str) -> list[dict[str, Any]]:
+    """What a ledger says, read as any consumer would."""
+    topic = cluster.topics.get(ledger)
+    log = topic.partitions[0].log if topic else None
+    return [json.loads(value or b"") for _, _, value in committed(log, 0)] if log else []
 
 
 def _explained(record: Written, lost: list[dict[str, Any]]) -> bool:

@@ -122,6 +122,8 @@ class ModelCluster:
         """Called after an offset of a group was set from outside."""
         self.gone = False
         """Whether all of it is lost: no broker starts."""
+        self.has_controller = True
+        """Whether topics, configs and ACLs can be changed."""
         self.view_delay: Callable[[], float] = lambda: 0.001
         self.committed: Callable[[], None] = lambda: None
         """Called after each marker."""

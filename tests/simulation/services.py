@@ -17,6 +17,7 @@ from mirror.config.schema import MirrorConfig
 from mirror.driver import flow as flows
 from mirror.driver import leases, query, service, supervisor
 from mirror.driver.service import Service
+from mirror.drilling import history
 from mirror.errors import MirrorError
 from mirror.relay.copier import Copier
 from mirror.relay.slot import Slot
@@ -337,13 +338,17 @@ class _Server:
 
 
 class SimulatedService:
-    """One service; whoever watches it starts it again where it ended."""
+    """One service, which is started again where it ended."""
 
-    def __init__(self, world: World, name: str, document: dict[str, Any]) -> None:
+    def __init__(
+        self, world: World, name: str, document: dict[str, Any], *, into: str = ""
+    ) -> None:
+        """`into`: it runs the flows into this cluster only; empty: all."""
         self.world = world
         self.name = name
         self.document = document
         """Its file: the next start reads it."""
+        self.into = into
         self.everyone: list[Process] = []
         """All processes that there have been."""
         self.workers: list[Worker] = []
@@ -376,9 +381,11 @@ class SimulatedService:
     def _run(self) -> None:
         try:
             self.spark = Spark(self)
+            config = MirrorConfig.model_validate(self.document)
             self.service = Service(
-                MirrorConfig.model_validate(self.document),
+                config.select([self.into]) if self.into else config,
                 settle_fence=owed.settle_fence,
+                rehearse=history.rehearse,
                 new_count=Unsettled,
             )
             self.service.run()

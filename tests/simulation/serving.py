@@ -136,7 +136,7 @@ def _create(request: Request) -> bool:
     found = []
     for topic in request.body.topics:
         error = 0
-        if request.broker.isolated:
+        if not administration.reaches_controller(request):
             error = TIMED_OUT
         elif topic.name in request.cluster.topics:
             error = TOPIC_EXISTS

@@ -289,6 +289,19 @@ class Strikes:
         for cluster in self._clusters:
             cluster.view_delay = lambda: self._world.random.choice((0.001, 0.3, 3.0))
 
+    def lose_controller(self) -> None:
+        """A cluster changes nothing for a while: no topics, configs, ACLs."""
+        random = self._world.random
+        cluster = random.choice(self._clusters)
+        seconds = random.choice((1.0, 6.0, 20.0))
+        self._world.note(f"{cluster.name} has no controller for {seconds} s")
+        cluster.has_controller = False
+
+        def back() -> None:
+            cluster.has_controller = True
+
+        self._world.after(seconds, back)
+
     def slow_markers(self) -> None:
         self._target.transactions.delay = lambda: self._world.random.choice(
             (0.001, 0.05, 1.0)
@@ -352,3 +365,8 @@ STRIKES: dict[str, Callable[[Strikes], None]] = {
     "slow markers": Strikes.slow_markers,
     "skip markers": Strikes.skip_markers,
 }
+
+OF_RECOVERY: dict[str, Callable[[Strikes], None]] = {
+    "lose controller": Strikes.lose_controller,
+}
+"""Only whole services meet these."""

@@ -1,11 +1,13 @@
 """Whole switches: real services, real commands, and applications that move.
 
-Main function: `history`. A producer and a group use one cluster of a pair; operators
-type `switch`, `failover`, `--abort` and the way back, at times two at once, and die at
-any send; hooks move the applications, late or never; a cluster dies, for good or for a
-while. Whatever happened: every record that the producer was told is written is handled
-exactly once, on either cluster, but for what a failover says that it costs; and in the
-end every run can be finished or undone, and all of it goes on.
+Main function: `history`. A producer and a group use one cluster of a pair; one service
+runs both flows, or one beside each cluster. Operators type `switch`, `failover`,
+`failback`, `tail`, `--abort` and the way back, at times two at once, and die at any
+send; hooks move the applications, late or never; a cluster dies, for good or for a
+while, and the service beside it, too. Whatever happened: every record that the producer
+was told is written is handled exactly once, on either cluster, but for what a failover
+and its tail say; and in the end every run can be finished or undone, every tail can be
+settled, and all of it goes on.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from unittest import mock
 import typer
 
 from mirror.cli import switch as commands
+from mirror.cli import tail
 from mirror.cli.output import Form
 from mirror.config.schema import MirrorConfig
 from mirror.errors import MirrorError
@@ -29,7 +32,7 @@ from mirror.switching.hook_calls import HookAnswer, Said
 from tests.simulation import administration, faults
 from tests.simulation.faults import Faults
 from tests.simulation.groups import Group
-from tests.simulation.judge import WrongError
+from tests.simulation.judge import WrongError, losses_in
 from tests.simulation.model import ModelCluster
 from tests.simulation.pairs import journal_of
 from tests.simulation.partition import committed
@@ -38,7 +41,7 @@ from tests.simulation.sources import Writer
 from tests.simulation.world import NOON, Process, World
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from mirror.recovery.journal import Entry
     from mirror.switching.hook_calls import Call
@@ -64,7 +67,7 @@ _PERSON_SECONDS = 3.0
 _STRIKES = frozenset(
     {
         *(*faults.AT_REQUESTS, "suspend", "stop broker", "isolate", "elect", "jump"),
-        *("move coordinator", "cut", "stale views", "slow markers"),
+        *("move coordinator", "cut", "stale views", "slow markers", "lose controller"),
         *("kill worker", "kill worker at send", "kill driver"),
     }
 )
@@ -112,6 +115,10 @@ class Consumer:
         self.at = ""
         """Where it runs; empty: nowhere."""
         self.handled: Counter[bytes] = Counter()
+        self.stray: Counter[bytes] = Counter()
+        """What it read on a cluster that a failover had given up by then: nobody there
+        answers how far, so it is read again."""
+        self.given_up: Callable[[str], bool] = lambda _: False
         self._places: dict[tuple[str, int], int] = {}
 
     def start(self, alias: str) -> None:
@@ -149,6 +156,8 @@ class Consumer:
             return
         keys = [key for offset, key, _ in committed(log, 0) if key and offset >= at]
         self.handled.update(keys)
+        if keys and self.given_up(self.at):
+            self.stray.update(keys)
         if keys:
             first, last = keys[0].decode(), keys[-1].decode()
             world.note(f"{first} to {last} handled: {cluster.name} {where}@{at}")
@@ -161,21 +170,21 @@ class _Hit:
 
     progress_topic = "mirror-progress.A.internal"
 
-    def __init__(self, service: SimulatedService) -> None:
-        self._service = service
+    def __init__(self, services: Sequence[SimulatedService]) -> None:
+        self._services = services
         self.others: list[Process] = []
 
     @property
     def everyone(self) -> list[Process]:
-        return [*self._service.everyone, *self.others]
+        return [*(p for each in self._services for p in each.everyone), *self.others]
 
     @property
     def workers(self) -> list[Worker]:
-        return self._service.workers
+        return [worker for each in self._services for worker in each.workers]
 
     @property
     def driver(self) -> Process:
-        return self._service.process
+        return self._services[0].world.random.choice(self._services).process
 
 
 class _Switches:
@@ -213,7 +222,7 @@ class _Switches:
                     "fence": "acl" if acl else "hook",
                     "hooks": named,
                     "block_seconds": 30,
-                    "drill_every_seconds": 0,
+                    "drill_every_seconds": random.choice((0, 0, 10)),
                 }
             },
         }
@@ -224,10 +233,16 @@ class _Switches:
                 cluster.spread()
         self.config = MirrorConfig.model_validate(self.document)
         self.pair = self.config.recovery[PAIR]
-        self.service = SimulatedService(world, "service", self.document)
-        self.hit = _Hit(self.service)
+        beside = random.random() < 0.4
+        self.services = [
+            SimulatedService(world, f"service {each}".strip(), self.document, into=each)
+            for each in ("AB" if beside else ("",))
+        ]
+        """Both flows in one, or one beside each cluster, which dies with it."""
+        self.hit = _Hit(self.services)
         self.producer = Producer(clusters, "A")
         self.consumer = Consumer(clusters)
+        self.consumer.given_up = self._given_up
         self.working: list[Process] = []
         """Of operators."""
         self.lost: set[str] = set()
@@ -235,11 +250,16 @@ class _Switches:
         self.died: set[str] = set()
         """Clusters that died, for a while or for good."""
         self.for_good = False
+        self.tail: set[bytes] = set()
+        """What had no copy when somebody settled a tail: it may be handled again, since
+        the group may have read it where it was written."""
+        self.skipped: set[bytes] = set()
 
     # ---- what happens by itself ----
 
     def begin(self) -> None:
-        self.service.begin()
+        for each in self.services:
+            each.begin()
         self.consumer.start("A")
         self._write()
         self._consume()
@@ -284,8 +304,9 @@ class _Switches:
         if dice > 0.7:  # somebody mends them
             self.lost.clear()
         if self.trouble and world.random.random() < 0.15:
-            world.note(f"{self.service.name} is killed as {asked.hook} is called")
-            world.kill(self.service.process)
+            driver = self.hit.driver
+            world.note(f"{driver.name} is killed as {asked.hook} is called")
+            world.kill(driver)
         if asked.hook in self.lost and self.trouble:
             world.note(f"hook {asked.hook}: nothing is done")
             return HookAnswer(said=world.random.choice((Said.FAILED, Said.DONE)))
@@ -311,6 +332,12 @@ class _Switches:
     newest_run = ""
     """Of which a hook was called last: who gets a call late drops it then."""
 
+    def _given_up(self, alias: str) -> bool:
+        made = roles.newest_role(self.entries()) if self.died else None
+        return made is not None and (
+            (made.kind, made.source) == (Kind.FAILOVER, alias)
+        )
+
     # ---- what people type ----
 
     def command(
@@ -321,23 +348,40 @@ class _Switches:
         abort: bool,
         kind: Kind = Kind.SWITCH,
         force: bool = False,
+        failback: bool = False,
     ) -> Process:
-        """Type it."""
+        """Type one of the commands that make a cluster active."""
+        options = {" --abort": abort, " --force": force, " (failback)": failback}
+        text = f"{kind.lower()} {source}->{target}"
+        asked = commands._Asked(
+            kind=kind, flow=f"{source}->{target}", config=_FILE, abort=abort,
+            force=force, dry_run=False, yes=True, output=Form.TABLE,
+            step_timeout=_STEP_SECONDS, failback=failback,
+        )  # fmt: skip
+        text += "".join(name for name, given in options.items() if given)
+        return self._type(text, lambda: commands._run(asked))
+
+    def settle_tail(self, source: str, target: str, *, skips: bool) -> Process:
+        """Type `mirror tail`."""
+        left = self.uncopied(source)
+        self.tail.update(left)
+        if skips:
+            self.skipped.update(left)
+        settle = tail.skip if skips else tail.replay
+        return self._type(
+            f"tail {settle.__name__} {source}/{target}",
+            lambda: settle(f"{source}/{target}", config=_FILE, yes=True),
+        )
+
+    def _type(self, text: str, carry_out: Callable[[], None]) -> Process:
         process = Process(f"operator {len(self.hit.others)}")
         self.hit.others.append(process)
         self.working.append(process)
-        options = f"{' --abort' if abort else ''}{' --force' if force else ''}"
-        text = f"{kind.lower()} {source}->{target}{options}"
-        asked = commands._Asked(
-            kind=kind, flow=f"{source}->{target}", config=None, abort=abort,
-            force=force, dry_run=False, yes=True, output=Form.TABLE,
-            step_timeout=_STEP_SECONDS,
-        )  # fmt: skip
 
         def body() -> None:
             self.world.note(f"{process.name}: {text}")
             try:
-                commands._run(asked)
+                carry_out()
                 self.world.note(f"{process.name}: done")
             except (MirrorError, typer.Exit, typer.Abort) as error:
                 self.world.note(f"{process.name} failed: {error}")
@@ -353,6 +397,8 @@ class _Switches:
         if run is not None and random.random() < 0.6:
             self.settle(run)
             return
+        if run is None and random.random() < 0.7 and self.go_home(entries):
+            return
         active = roles.role(entries, self.pair).active
         other = "AB".replace(active, "")
         if self.clusters[active].gone and random.random() < 0.8:
@@ -364,6 +410,22 @@ class _Switches:
             process = self.command(source, target, abort=random.random() < 0.15)
         if self.trouble and random.random() < 0.35:
             process.kill_at_send = random.randrange(600)
+
+    def go_home(self, entries: Sequence[Entry]) -> bool:
+        """After a failover, once both clusters answer: settle the tail, or go back;
+        whether there was a reason.
+        """
+        made = roles.newest_role(entries)
+        if made is None or made.kind is not Kind.FAILOVER:
+            return False
+        if any(cluster.gone for cluster in self.clusters.values()):
+            return False
+        dice = self.world.random.random()
+        if dice < 0.6:
+            self.settle_tail(made.source, made.target, skips=dice < 0.15)
+        else:
+            self.command(made.target, made.source, abort=False, failback=True)
+        return True
 
     def settle(self, run: roles.Run) -> None:
         """Finish an open run, or undo it where that is possible."""
@@ -394,6 +456,9 @@ class _Switches:
             world.note(f"cluster {alias} is back")
             self.clusters[alias].come_back()
 
+        for each in self.services:
+            if each.into == alias:
+                world.kill(each.process)
         if not self.for_good:
             world.after(world.random.choice((5.0, 20.0, 40.0)), back)
 
@@ -409,8 +474,9 @@ class _Switches:
         Raises:
             WrongError: records were handled twice that no failover has announced.
         """
-        twice = [key for key, count in self.consumer.handled.items() if count > 1]
-        again = sum(self.consumer.handled[key] - 1 for key in twice)
+        handled = self.consumer.handled - Counter([*self.tail, *self.consumer.stray])
+        twice = [key for key, count in handled.items() if count > 1]
+        again = sum(handled[key] - 1 for key in twice)
         announced, unknown = self._announced()
         if again > announced and not unknown:
             raise WrongError(
@@ -418,16 +484,17 @@ class _Switches:
             )
 
     def _announced(self) -> tuple[int, int]:
-        """How many records groups may read again, as failovers say, and in how many
-        partitions they do not know it.
+        """How many records groups may read again, as failovers say, and how often they
+        do not know it, of a partition or of a group.
         """
-        rows = [
-            row
+        told = [
+            each.details[failover_report.STANDING]
             for each in self.entries()
-            if each.kind is Kind.FAILOVER and each.step == "positions"
-            for row in each.details.get(failover_report.STANDING, ())
+            if each.kind is Kind.FAILOVER and failover_report.STANDING in each.details
         ]
-        return sum(row[2] for row in rows), sum(row[3] for row in rows)
+        rows = [row for each in told for row in each]
+        unnamed = sum(not each for each in told)
+        return sum(row[2] for row in rows), unnamed + sum(row[3] for row in rows)
 
     def unhandled(self) -> list[bytes]:
         """What was written, and not handled, and is on a cluster that answers: what a
@@ -437,8 +504,8 @@ class _Switches:
             name
             for name, record in self.producer.records.items()
             if record.committed and not self.consumer.handled[name]
-        }
-        if left and self.failed_over:
+        } - self.skipped
+        if left and self.loses:
             active = self.clusters[roles.role(self.entries(), self.pair).active]
             left &= {
                 key
@@ -448,21 +515,28 @@ class _Switches:
             }
         return sorted(left)
 
-    def uncopied(self) -> list[bytes]:
-        """What was written to the active cluster, and has no copy on the other one."""
-        active = roles.role(self.entries(), self.pair).active
-        passive = self.clusters["AB".replace(active, "")]
-        if passive.gone:
+    def uncopied(self, alias: str = "") -> list[bytes]:
+        """What was written to a cluster, and has no copy on the other one; without an
+        alias, to the active one.
+        """
+        alias = alias or roles.role(self.entries(), self.pair).active
+        other = self.clusters["AB".replace(alias, "")]
+        if other.gone:
             return []
-        copy = passive.topics.get(f"{active}.{_TOPIC}")
+        copy = other.topics.get(f"{alias}.{_TOPIC}")
         return sorted(
-            _keys(self.clusters[active].topics[_TOPIC])
+            _keys(self.clusters[alias].topics[_TOPIC])
             - (_keys(copy) if copy else set())
+            - self.skipped
         )
 
     @property
-    def failed_over(self) -> bool:
-        return any(each.kind is Kind.FAILOVER for each in self.entries())
+    def loses(self) -> bool:
+        """Whether a failover has left records on a cluster that is gone for good."""
+        return any(
+            each.kind is Kind.FAILOVER and self.clusters[each.source].gone
+            for each in self.entries()
+        )
 
     def writable(self) -> str:
         """What is wrong with who may write, once no run is open; empty: nothing."""
@@ -491,21 +565,63 @@ class _Switches:
         active = roles.role(entries, self.pair).active
         if self.clusters[active].gone:
             return f"{active} is active, and gone"
+        if (left := self.tail_of(entries)) and not self.pending(entries):
+            return f"{len(left)} records of the tail are to be settled"
         return "; ".join(
-            run.text
+            run.text for run in self.pending(entries)
+        )
+
+    def pending(self, entries: Sequence[Entry]) -> list[roles.Run]:
+        """Runs of which something is still to be undone on a cluster that answers."""
+        return [
+            run
             for run in roles.pending(entries, self.pair)
             if not self.clusters[run.first.source].gone
-        )
+        ]
+
+    def tail_of(self, entries: Sequence[Entry]) -> list[bytes]:
+        """What the last failover left uncopied on a cluster that is back."""
+        made = roles.newest_role(entries)
+        if made is None or made.kind is not Kind.FAILOVER:
+            return []
+        return [] if self.clusters[made.source].gone else self.uncopied(made.source)
+
+    def check_ledgers(self) -> None:
+        """
+        Raises:
+            WrongError: what was skipped is not noted as lost, or what was not is.
+        """
+        noted: set[bytes] = set()
+        for source, target in ("AB", "BA"):
+            losses = losses_in(self.clusters[target], f"mirror-losses.{source}.internal")
+            for where, key in _places(self.clusters[source].topics[_TOPIC]):
+                if any(
+                    (loss["topic"], loss["partition"]) == (_TOPIC, where[0])
+                    and loss["first"] <= where[1] <= loss["last"]
+                    for loss in losses
+                ):
+                    noted.add(key)
+        if unnoted := self.skipped - noted:
+            raise WrongError(f"skipped, and not in a ledger: {sorted(unnoted)[:3]}")
+        if others := noted - self.skipped:
+            raise WrongError(f"in a ledger, and not skipped: {sorted(others)[:3]}")
+
+
+_FILE: Any = None
+"""Commands read their configuration from the history."""
 
 
 def _keys(topic: Topic) -> set[bytes]:
     """Of all records that consumers see."""
-    return {
-        key
-        for each in topic.partitions
-        for _, key, _ in committed(each.log, 0)
-        if key is not None
-    }
+    return {key for _, key in _places(topic)}
+
+
+def _places(topic: Topic) -> Iterator[tuple[tuple[int, int], bytes]]:
+    """Partition, offset and key of all records that consumers see."""
+    for number, each in enumerate(topic.partitions):
+        for offset, key, _ in committed(each.log, 0):
+            if key is not None:
+                yield (number, offset), key
 
 
 _GRANTED: set[administration.Acl] = {
@@ -538,7 +654,7 @@ def history(net: Network, *, with_faults: bool) -> int:
     )  # fmt: skip
     ModelCluster.serve = staticmethod(trouble.serve)
     trouble.on = switches.trouble = False
-    with without_spark([switches.service]), _commands_of(switches):
+    with without_spark(switches.services), _commands_of(switches):
         switches.begin()
         world.run(_BEGIN_SECONDS)
         trouble.on = switches.trouble = with_faults
@@ -578,6 +694,7 @@ def history(net: Network, *, with_faults: bool) -> int:
                 world.run(1)
                 switches.check_now()
         world.note(f"all is handled after {world.now - began:.1f} s")
+        switches.check_ledgers()
     return len(switches.producer.records)
 
 
@@ -595,6 +712,11 @@ def _settle(switches: _Switches) -> None:
             pending = [*roles.pending(entries, switches.pair)]
             if run is not None or pending:
                 switches.settle(run or pending[-1])
+            elif switches.tail_of(entries):
+                made = roles.newest_role(entries)
+                assert made is not None
+                skips = world.random.random() < 0.3
+                switches.settle_tail(made.source, made.target, skips=skips)
             else:
                 switches.type_something()
         world.run(2)
@@ -611,6 +733,7 @@ def _commands_of(switches: _Switches) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         for target, name, value in (
             (commands, "read_config", lambda _: switches.config),
+            (tail, "read_config", lambda _: switches.config),
             (commands, "quicken", lambda: None),
             (hook_calls, "run", switches.call),
             (sys, "stdout", said),

@@ -210,6 +210,10 @@ class World:
         if self._error is not None:
             raise self._error
 
+    def fail(self, error: Exception) -> None:
+        """The history ends with this."""
+        self._error = self._error or error
+
     def kill(self, process: Process) -> None:
         """As SIGKILL: its lines end, its threads do nothing more."""
         process.alive = process.suspended = False

@@ -26,7 +26,7 @@ from mirror.recovery import access, ends, roles
 from mirror.recovery.beginnings import BEGINS, noted
 from mirror.status.wording import some
 from mirror.switching import arrivals, fences, fencing, rights, whole
-from mirror.switching.stage import Done, Stage, Step
+from mirror.switching.stage import Done, Stage, Step, StepError
 from mirror.switching.steps import drain, fence, positions
 
 if TYPE_CHECKING:
@@ -40,6 +40,8 @@ TopicPartition = tuple[str, int]
 
 _FENCED = "fenced"
 """Noted if producers could not write to the target, which was passive: its topics."""
+_UNGRANTED = "ungranted"
+"""Noted by a failover that moved the role before it could grant rights."""
 
 
 def _open(stage: Stage) -> Done:
@@ -59,7 +61,8 @@ def _open(stage: Stage) -> Done:
             if stage.planned:
                 raise
             # Without rights some producers wait; without a switch all of them do.
-            warnings = (f"rights on {stage.flow.target} were not granted: {error}",)
+            stage.note({_UNGRANTED: True})
+            text = f"rights on {stage.flow.target} are still to be granted: {error}; "
     if stage.planned:
         _require_made(stage)
         positions.require_settled(stage)
@@ -142,6 +145,21 @@ def _grant(stage: Stage) -> tuple[str, tuple[str, ...]]:
     fences.lay(target, plan, hold=stage.hold)
     principals = {acl.principal for acl in plan.adds}
     return f"{some(len(principals), 'principal')} got rights; ", plan.remarks
+
+
+def grant_late(stage: Stage) -> str:
+    """Grant what a failover could not grant when the role moved; says what it did.
+
+    Raises:
+        StepError: it still cannot.
+    """
+    if stage.pair.fence != "acl" or _UNGRANTED not in stage.notes[roles.ROLE]:
+        return ""
+    try:
+        return _grant(stage)[0]
+    except MirrorError as error:
+        where = stage.flow.target
+        raise StepError(f"rights on {where} were not granted: {error}") from error
 
 
 def rights_plan(stage: Stage, groups: Collection[str]) -> AclPlan:

@@ -21,6 +21,7 @@ from mirror.recovery.roles import Epochs
 from mirror.status.wording import named, some
 from mirror.switching import arrivals, failover_report, hooks, last_records
 from mirror.switching.stage import Done, Stage, Step, nothing_to_undo
+from mirror.switching.steps import opening
 from mirror.switching.steps.assess import look
 from mirror.switching.steps.fence import cut_of
 
@@ -34,9 +35,11 @@ _COMMIT_SECONDS = 10.0
 
 def _prove(stage: Stage) -> Done:
     if not stage.planned:
+        granted = opening.grant_late(stage)
         noted = _note_role(stage)
         done = failover_report.told(stage, look(stage))
-        return replace(done, warnings=(*done.warnings, *noted))
+        text, warnings = granted + done.text, (*done.warnings, *noted)
+        return replace(done, text=text, warnings=warnings)
     compared = last_records.compare(stage)  # applications arrive meanwhile
     wrote, producers_missing = _producers(stage)
     moved, groups_missing = _groups(stage)
