@@ -24,6 +24,8 @@ DENY, ALLOW = 2, 3
 SECURITY_DISABLED, INVALID_PARTITIONS = 54, 37
 _TOPIC_RESOURCE, _BROKER_RESOURCE = 2, 4
 _FROM_TOPIC, _DEFAULT = 1, 5
+_DISK = 10**12
+"""Bytes."""
 EVERYTHING = frozenset(range(3, 13))
 """The operations of a super user, on anything."""
 _DEFAULTS = {
@@ -258,6 +260,36 @@ def describe_cluster(request: Request) -> bool:
         if b.up and (broker.isolated or not b.isolated or b is broker)
     ]
     answer.authorized_operations = EVERYTHING
+    return True
+
+
+def describe_log_dirs(request: Request) -> bool:
+    """One of each broker, with room; sizes are what its partitions' batches have."""
+    kind = request.kind.DescribeLogDirsResult
+    topic_kind = kind.DescribeLogDirsTopic
+    part = topic_kind.DescribeLogDirsPartition
+    node = request.broker.node
+    request.answer.error_code = 0
+    request.answer.results = [
+        kind(
+            error_code=0, log_dir="/simulated", total_bytes=_DISK, usable_bytes=_DISK,
+            topics=[
+                topic_kind(
+                    name=name,
+                    partitions=[
+                        part(
+                            partition_index=number,
+                            partition_size=sum(len(b.data) for b in each.log.batches),
+                            offset_lag=0, is_future_key=False,
+                        )
+                        for number, each in enumerate(topic.partitions)
+                        if each.leader == node
+                    ],
+                )
+                for name, topic in request.cluster.topics.items()
+            ],
+        )
+    ]  # fmt: skip
     return True
 
 

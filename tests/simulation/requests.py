@@ -31,6 +31,7 @@ NEWEST = {
     "ListGroups": 5, "OffsetFetch": 8, "OffsetCommit": 9, "CreatePartitions": 3,
     "IncrementalAlterConfigs": 1, "DescribeAcls": 3,
     "CreateAcls": 3, "DeleteAcls": 3, "DescribeCluster": 1, "DescribeGroups": 5,
+    "DescribeLogDirs": 4,
 }  # fmt: skip
 NEWEST_V2 = {"EndTxn": 5, "Produce": 12}
 NEWEST_BY_ID = {"Fetch": 13}

@@ -178,6 +178,7 @@ _HANDLERS: dict[str, Callable[[Request], bool]] = {
     "DeleteAcls": administration.delete_acls,
     "DescribeCluster": administration.describe_cluster,
     "DescribeGroups": administration.describe_groups,
+    "DescribeLogDirs": administration.describe_log_dirs,
     "ListGroups": groups.list_groups,
     "OffsetFetch": groups.fetch_offsets,
     "OffsetCommit": groups.commit_offsets,

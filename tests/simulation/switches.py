@@ -674,10 +674,12 @@ def history(net: Network, *, with_faults: bool) -> int:
             switches.check_now()
         trouble.end()
         switches.trouble = False
+        while not switches.for_good and any(each.gone for each in clusters.values()):
+            world.run(1)
         began = world.now
-        _settle(switches)
+        end = began + _CALM_SECONDS
+        _settle(switches, end)
         world.note(f"all runs are through after {world.now - began:.1f} s")
-        end = world.now + _CALM_SECONDS
         while wrong := switches.writable():
             if world.now > end:
                 switches.tell_journal()
@@ -698,10 +700,9 @@ def history(net: Network, *, with_faults: bool) -> int:
     return len(switches.producer.records)
 
 
-def _settle(switches: _Switches) -> None:
+def _settle(switches: _Switches, end: float) -> None:
     """Whatever is open is finished or undone, by people who try again."""
     world = switches.world
-    end = world.now + _CALM_SECONDS
     while left := switches.open():
         if world.now > end:
             switches.tell_journal()
