@@ -94,7 +94,7 @@ def _least(
     return min(members, key=lambda m: (load[m], wishes[m].name, m))
 
 
-@dataclass(slots=True)
+@dataclass
 class _KnownFlows:
     """What one thread knows about its target's flows."""
 
@@ -111,8 +111,10 @@ class _KnownFlows:
     """By flow, the instances that select other topics for it."""
     others_since: Mapping[str, float] = field(default_factory=dict)
     """By flow, since when there are any without a break, monotonic."""
-    leaving: threading.Event = field(default_factory=threading.Event)
     thread: threading.Thread | None = None
+
+    def __post_init__(self) -> None:
+        self.leaving = threading.Event()
 
     def hear(self, others: Mapping[str, Sequence[str]]) -> None:
         now, before = time.monotonic(), self.others_since

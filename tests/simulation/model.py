@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from tests.simulation.administration import Acl
     from tests.simulation.groups import Group
+    from tests.simulation.membership import Membership
     from tests.simulation.network import Network, Wire
 
 TopicPartition = tuple[str, int]
@@ -116,6 +117,8 @@ class ModelCluster:
         self.coordinators: dict[str, int] = {}
         """The coordinator of each transactional id and group; -1 while it moves."""
         self.groups: dict[str, Group] = {}
+        self.memberships: dict[str, Membership] = {}
+        """Of groups that divide work, and commit nothing."""
         self.acls: set[Acl] | None = None
         """None: brokers have no authorizer."""
         self.group_moved: Callable[[str, TopicPartition], None] = lambda *_: None

@@ -31,7 +31,8 @@ NEWEST = {
     "ListGroups": 5, "OffsetFetch": 8, "OffsetCommit": 9, "CreatePartitions": 3,
     "IncrementalAlterConfigs": 1, "DescribeAcls": 3,
     "CreateAcls": 3, "DeleteAcls": 3, "DescribeCluster": 1, "DescribeGroups": 5,
-    "DescribeLogDirs": 4,
+    "DescribeLogDirs": 4, "JoinGroup": 9, "SyncGroup": 5, "Heartbeat": 4,
+    "LeaveGroup": 5,
 }  # fmt: skip
 NEWEST_V2 = {"EndTxn": 5, "Produce": 12}
 NEWEST_BY_ID = {"Fetch": 13}

@@ -15,7 +15,7 @@ from unittest import mock
 
 from mirror.config.schema import MirrorConfig
 from mirror.driver import flow as flows
-from mirror.driver import leases, query, service, supervisor
+from mirror.driver import leadership, leases, query, service, supervisor
 from mirror.driver.service import Service
 from mirror.drilling import history
 from mirror.errors import MirrorError
@@ -322,6 +322,33 @@ class _Executors:
         return False, None
 
 
+class _Lifelines:
+    """In place of `driver.lifelines.Lifelines`: a dead process is seen at once."""
+
+    everyone: ClassVar[list[Process]] = []
+
+    def __init__(self) -> None:
+        self.address: tuple[str, int] | None = None
+        self._held: Mapping[str, tuple[str, int]] = {}
+
+    def listen(self, process: Process) -> None:
+        self.address = ("simulated", len(self.everyone))
+        self.everyone.append(process)
+
+    def hold(self, addresses: Mapping[str, tuple[str, int]]) -> None:
+        self._held = addresses
+
+    def dead(self) -> frozenset[str]:
+        return frozenset(
+            member
+            for member, (_, number) in self._held.items()
+            if not self.everyone[number].alive
+        )
+
+    def close(self) -> None:
+        pass
+
+
 class _Server:
     """In place of the port."""
 
@@ -400,11 +427,14 @@ class SimulatedService:
 def without_spark(services: Sequence[SimulatedService]) -> Iterator[None]:
     """Sessions and ports of real services are the model's while the block runs."""
     _wakeups.clear()
+    _Lifelines.everyone.clear()
     _Query.by_id.clear()
     _Query.by_flow.clear()
 
+    world = services[0].world
+
     def own(*_: object, **__: object) -> Any:
-        process = services[0].world.process
+        process = world.process
         return next(each.spark for each in services if each.process is process)
 
     with contextlib.ExitStack() as stack:
@@ -428,6 +458,8 @@ def without_spark(services: Sequence[SimulatedService]) -> Iterator[None]:
                 _frames,
             ),
             (leases, "from_row", lambda row: row),
+            (leadership, "Lifelines", _Lifelines),
+            (leadership, "_listen", lambda lines, _: lines.listen(world.process)),
             (leases, "Wakeup", _Wakeup),
             (query, "Callback", _Callback),
             (query, "own", lambda *_: contextlib.nullcontext("")),

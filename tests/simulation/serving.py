@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 import uuid
 
-from tests.simulation import administration, groups, reading, writing
+from tests.simulation import administration, groups, membership, reading, writing
 from tests.simulation.requests import (
     NEWEST,
     NEWEST_BY_ID,
@@ -182,5 +182,9 @@ _HANDLERS: dict[str, Callable[[Request], bool]] = {
     "ListGroups": groups.list_groups,
     "OffsetFetch": groups.fetch_offsets,
     "OffsetCommit": groups.commit_offsets,
+    "JoinGroup": membership.handle,
+    "SyncGroup": membership.handle,
+    "Heartbeat": membership.handle,
+    "LeaveGroup": membership.handle,
 }
 """Each fills in the answer, and returns whether it is to be sent now."""

@@ -1,7 +1,7 @@
 """Whole switches: real services, real commands, and applications that move.
 
 Main function: `history`. A producer and a group use one cluster of a pair; one service
-runs both flows, or one beside each cluster. Operators type `switch`, `failover`,
+runs both flows, or two instances of it, or one beside each cluster. Operators type `switch`, `failover`,
 `failback`, `tail`, `--abort` and the way back, at times two at once, and die at any
 send; hooks move the applications, late or never; a cluster dies, for good or for a
 while, and the service beside it, too. Whatever happened: every record that the producer
@@ -233,12 +233,19 @@ class _Switches:
                 cluster.spread()
         self.config = MirrorConfig.model_validate(self.document)
         self.pair = self.config.recovery[PAIR]
-        beside = random.random() < 0.4
+        dice = random.random()
+        places = ("A", "B") if dice < 0.3 else ("", "") if dice < 0.6 else ("",)
+        if places == ("", ""):
+            self.document["service"]["group"] = "mirror"
         self.services = [
-            SimulatedService(world, f"service {each}".strip(), self.document, into=each)
-            for each in ("AB" if beside else ("",))
+            SimulatedService(
+                world, f"service {each or number}", self.document, into=each
+            )
+            for number, each in enumerate(places)
         ]
-        """Both flows in one, or one beside each cluster, which dies with it."""
+        """One with both flows, two instances of it, or one beside each cluster, which
+        dies with that.
+        """
         self.hit = _Hit(self.services)
         self.producer = Producer(clusters, "A")
         self.consumer = Consumer(clusters)
