@@ -58,6 +58,11 @@ _SECONDS = 30.0
 """Until then faults and commands come."""
 _CALM_SECONDS = 60.0
 """How long it may take until all goes on, once nothing more goes wrong."""
+BOTH_SECONDS = 5.0
+"""How long producers may write to both clusters, once one is back that a failover gave
+up; and NONE_SECONDS: to none, once no run is open. `docs/explanation/fences.md` has both.
+"""
+NONE_SECONDS = 10.0
 _STEP_SECONDS = 20.0
 _DEATHS = 0.4
 """In how many histories a cluster dies."""
@@ -257,10 +262,15 @@ class _Switches:
         self.died: set[str] = set()
         """Clusters that died, for a while or for good."""
         self.for_good = False
+        self._since = 0.0
+        """When it last could write to one cluster alone, or that was no wonder."""
+        self.longest = [0.0, 0.0]
         self.tail: set[bytes] = set()
         """What had no copy when somebody settled a tail: it may be handled again, since
         the group may have read it where it was written."""
         self.skipped: set[bytes] = set()
+        self.reported: set[str] = set()
+        """Failovers whose reports were held against the logs."""
 
     # ---- what happens by itself ----
 
@@ -283,11 +293,21 @@ class _Switches:
         self.world.after(self.world.random.expovariate(4), self._consume)
 
     def _watch(self) -> None:
-        """Without a failover, producers may never write to both clusters."""
-        if self.died:
-            return
-        if all(self.producer.may_write(alias) for alias in self.clusters):
+        """How long producers may write to both clusters, or to none."""
+        now = self.world.now
+        able = [alias for alias in self.clusters if self.producer.may_write(alias)]
+        if len(able) > 1 and not self.died:
             raise WrongError("the producer may write to both clusters")
+        if len(able) == 1 or self.trouble or any(c.gone for c in self.clusters.values()):
+            self._since = now
+        elif not able and roles.open_run(self.entries()) is not None:
+            self._since = now
+        spell = now - self._since
+        limit = BOTH_SECONDS if able else NONE_SECONDS
+        self.longest[bool(able)] = max(self.longest[bool(able)], spell)
+        if spell > limit:
+            where = "both clusters" if able else "no cluster"
+            raise WrongError(f"the producer may write to {where} for {spell:.1f} s")
         self.world.after(_WATCH_SECONDS, self._watch)
 
     def _look_after(self) -> None:
@@ -390,6 +410,7 @@ class _Switches:
             try:
                 carry_out()
                 self.world.note(f"{process.name}: done")
+                self.check_reports()
             except (MirrorError, typer.Exit, typer.Abort) as error:
                 self.world.note(f"{process.name} failed: {error}")
             self.world.kill(process)
@@ -593,6 +614,49 @@ class _Switches:
             return []
         return [] if self.clusters[made.source].gone else self.uncopied(made.source)
 
+    def check_reports(self) -> None:
+        """Hold what a failover says that it did not copy against both logs, once.
+
+        Raises:
+            WrongError: it names fewer records than were there at its last look, or more
+                than there are behind what was copied.
+        """
+        for each in self.entries():
+            said = each.details
+            if each.kind is not Kind.FAILOVER or "lost" not in said:
+                continue
+            if each.run in self.reported or said["unknown_partitions"]:
+                continue
+            self.reported.add(each.run)
+            if any(process.clock for process in self.hit.everyone):
+                continue  # its look may seem to be from another time
+            told = {row["partition"]: row["records"] for row in said["lost"]}
+            copy = self.clusters[each.target].topics.get(f"{each.source}.{_TOPIC}")
+            copied = _keys(copy) if copy else set()
+            topic = self.clusters[each.source].topics[_TOPIC]
+            for number, partition in enumerate(topic.partitions):
+                log = partition.log
+                batches = {
+                    at: each
+                    for each in log.batches
+                    for at in range(each.base, each.last + 1)
+                }
+                there = [(at, key) for at, key, _ in committed(log, 0) if key]
+                reached = max((at + 1 for at, key in there if key in copied), default=0)
+                seen = [
+                    key
+                    for at, key in there
+                    if key not in copied
+                    and batches[at].at <= said["as_of"] - NOON
+                    and not batches[at].transactional
+                ]
+                announced = told.get(number, 0)
+                if not len(seen) <= announced <= log.end - reached:
+                    raise WrongError(
+                        f"{_TOPIC}-{number}: {announced} records not copied, it says; "
+                        f"{len(seen)} at its last look, {log.end - reached} offsets now"
+                    )
+
     def check_ledgers(self) -> None:
         """
         Raises:
@@ -704,6 +768,7 @@ def history(net: Network, *, with_faults: bool) -> int:
                 switches.check_now()
         world.note(f"all is handled after {world.now - began:.1f} s")
         switches.check_ledgers()
+        world.note(f"longest spells: {switches.longest}")
     return len(switches.producer.records)
 
 
