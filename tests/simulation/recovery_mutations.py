@@ -10,14 +10,33 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
+from mirror.cli import switch as commands
 from mirror.driver.flow_jobs import FlowJobs
 from mirror.driver.pairs import PairFollower
 from mirror.recovery import journal, roles
 from mirror.recovery.roles import Run
-from mirror.switching import fences, fencing, quiet, rights, runner
+from mirror.relay.intake import Intake
+from mirror.switching import (
+    failover_report,
+    fences,
+    fencing,
+    hooks,
+    owed,
+    quiet,
+    rights,
+    runner,
+)
 from mirror.switching.runner import Operator
 from mirror.switching.stage import Done, nothing_to_undo
-from mirror.switching.steps import STEPS, consumers, fence, positions
+from mirror.switching.steps import (
+    STEPS,
+    checks,
+    consumers,
+    drain,
+    fence,
+    opening,
+    positions,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -233,6 +252,81 @@ def steps_are_noted_when_done() -> AbstractContextManager[Any]:
     return _patched(Operator, "_note", note)
 
 
+def older_files_are_taken() -> AbstractContextManager[Any]:
+    """A command goes by a file that selects less than the services do."""
+    return _patched(commands, "_require_selection", lambda _stage: None)
+
+
+def pauses_are_seen_late() -> AbstractContextManager[Any]:
+    """Step 1 takes no notice of a paused topic."""
+    left = tuple(c for c in checks.OF_PAIR if c.findings is not checks.paused_topics)
+    return _patched(checks, "OF_PAIR", left)
+
+
+def emptied_partitions_get_no_position() -> AbstractContextManager[Any]:
+    """A flow commits no position where there is nothing to read."""
+    return _patched(Intake, "commit_first", lambda *_: None)
+
+
+def rights_come_first() -> AbstractContextManager[Any]:
+    """Producers get rights before the flow back knows where it begins."""
+    late = opening._begin_back
+
+    def do(stage: Any) -> Done:
+        with _patched(opening, "_begin_back", lambda _stage: None):
+            done = opening._open(stage)
+        late(stage)
+        return done
+
+    return _step("open", do=do)
+
+
+def replaced_runs_are_not_undone() -> AbstractContextManager[Any]:
+    """Undoing a failover leaves what the switch did whose place it took."""
+    return _patched(Run, "gave_way", property(lambda _: False))
+
+
+def rights_are_granted_once() -> AbstractContextManager[Any]:
+    """A failover that could not grant rights when the role moved leaves it at that."""
+    return _patched(opening, "grant_late", lambda _stage: "")
+
+
+def pending_fences_are_forgotten() -> AbstractContextManager[Any]:
+    """Nobody fences a cluster that is back after a failover."""
+    return _patched(owed, "settle_fence", lambda *_, **__: False)
+
+
+def nothing_is_ever_lost() -> AbstractContextManager[Any]:
+    """A failover's report names no record that was not copied."""
+    told = failover_report.told
+
+    def less(stage: Any, risk: Any) -> Done:
+        done = told(stage, risk)
+        return replace(done, notes={**done.notes, "lost": []})
+
+    return _patched(failover_report, "told", less)
+
+
+def no_group_reads_again() -> AbstractContextManager[Any]:
+    """A failover's report names no record that groups read again."""
+    standing = failover_report.standing
+
+    def less(stage: Any, found: Any) -> Any:
+        return [[group, age, 0, unknown] for group, age, _, unknown in standing(stage, found)]
+
+    return _patched(failover_report, "standing", less)
+
+
+def late_operators_call_hooks() -> AbstractContextManager[Any]:
+    """An operator that was overtaken calls a hook once more."""
+    return _patched(hooks, "_has_place", lambda _stage: True)
+
+
+def failovers_stop_nothing() -> AbstractContextManager[Any]:
+    """A failover does not stop the flow that copied out of the cluster."""
+    return _patched(drain, "_stop", lambda _stage: Done(text="stopped"))
+
+
 @contextlib.contextmanager
 def _both(*several: AbstractContextManager[Any]) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
@@ -250,5 +344,9 @@ OF_SWITCHES: dict[str, Callable[[], AbstractContextManager[Any]]] = {
         late_commits_do_not_count, the_cut_is_not_looked_at, silence_takes_no_time,
         places_are_one_too_far, flows_do_not_rest, flows_rest_for_ever,
         jobs_go_on_in_a_switch, the_fence_is_not_undone, steps_are_noted_when_done,
+        older_files_are_taken, pauses_are_seen_late, emptied_partitions_get_no_position,
+        rights_come_first, replaced_runs_are_not_undone, rights_are_granted_once,
+        pending_fences_are_forgotten, nothing_is_ever_lost, no_group_reads_again,
+        late_operators_call_hooks, failovers_stop_nothing,
     )
 }  # fmt: skip

@@ -20,6 +20,7 @@ from unittest import mock
 
 import typer
 
+from mirror.cli import pause
 from mirror.cli import switch as commands
 from mirror.cli import tail
 from mirror.cli.output import Form
@@ -47,12 +48,16 @@ if TYPE_CHECKING:
     from mirror.switching.hook_calls import Call
     from tests.simulation.model import Topic
     from tests.simulation.network import Network
+    from tests.simulation.partition import PartitionLog
     from tests.simulation.services import Worker
 
 PAIR = "A<->B"
 PRINCIPAL = "User:application"
 _GROUP = "g0"
-_TOPIC = "t0"
+_PARTITIONS = {"t0": 2, "t1": 1}
+"""Of the topics that applications write to."""
+_IDLE = "t9"
+"""A topic that retention had emptied before a flow came to it."""
 _BEGIN_SECONDS = 6.0
 _SECONDS = 30.0
 """Until then faults and commands come."""
@@ -82,10 +87,12 @@ class Producer(Writer):
     """Writes where it is told to, if brokers let it."""
 
     def __init__(self, clusters: dict[str, ModelCluster], at: str) -> None:
-        super().__init__(clusters[at], [_TOPIC])
+        super().__init__(clusters[at], [*_PARTITIONS])
         self._clusters = clusters
         self.at = at
         self.writes = True
+        self.eager = False
+        """Whether it goes by itself to where it may write."""
 
     def move(self, alias: str) -> None:
         if alias != self.at:
@@ -98,16 +105,25 @@ class Producer(Writer):
         self.writes = False
 
     def step(self) -> None:
-        if self.writes and self.may_write(self.at):
+        if not self.writes:
+            return
+        other = "AB".replace(self.at, "")
+        if self.eager and not self.topics_of(self.at) and self.topics_of(other):
+            self.cluster.world.note(f"the producer goes to {other} by itself")
+            self.move(other)
+        if found := self.topics_of(self.at):
+            self.topics = found
             super().step()
 
-    def may_write(self, alias: str) -> bool:
-        """By the ACLs that any leader of its topic knows."""
+    def topics_of(self, alias: str) -> list[str]:
+        """Those that it may write to, by the ACLs that any leader of them knows."""
+        return [name for name in _PARTITIONS if self._may_write(alias, name)]
+
+    def _may_write(self, alias: str, name: str) -> bool:
         cluster = self._clusters[alias]
-        topic = cluster.topics[_TOPIC]
         return any(
-            administration.may_write(cluster.broker(each.leader), PRINCIPAL, _TOPIC)
-            for each in topic.partitions
+            administration.may_write(cluster.broker(each.leader), PRINCIPAL, name)
+            for each in cluster.topics[name].partitions
             if each.leader > 0
         )
 
@@ -147,7 +163,7 @@ class Consumer:
         if cluster.coordinators.get(_GROUP, 1) < 0:
             return  # it could not commit
         for name, topic in cluster.topics.items():
-            if name.rpartition(".")[2] != _TOPIC:
+            if name.rpartition(".")[2] not in _PARTITIONS:
                 continue
             for number, partition in enumerate(topic.partitions):
                 self._read(world, cluster, (name, number), partition)
@@ -220,7 +236,10 @@ class _Switches:
                 "refresh_topics_seconds": 5,
                 "emit_heartbeats": False,
             },
-            "flows": {"A->B": {}, "B->A": {}},
+            "flows": {
+                "A->B": {},
+                "B->A": {"start": random.choice(("earliest", "earliest", "latest"))},
+            },
             "recovery": {
                 PAIR: {
                     "active": "A",
@@ -232,11 +251,20 @@ class _Switches:
             },
         }
         for alias, cluster in clusters.items():
-            cluster.create(_TOPIC, 2, {})
+            for name, count in _PARTITIONS.items():
+                cluster.create(name, count, {})
+            idle = cluster.create(_IDLE, 1, {}).partitions[0].log
+            idle.start = idle.end = 10
             if acl:
                 cluster.acls = set(_GRANTED) if alias == "A" else set()
                 cluster.spread()
         self.config = MirrorConfig.model_validate(self.document)
+        older = {**self.document["defaults"], "topics": ["t0", "t9"]}
+        self.older = MirrorConfig.model_validate({**self.document, "defaults": older})
+        """A file of before a topic was added, which somebody still has."""
+        self.files: dict[Process, MirrorConfig] = {}
+        """By operator."""
+        self.errors: dict[Process, str] = {}
         self.pair = self.config.recovery[PAIR]
         dice = random.random()
         places = ("A", "B") if dice < 0.3 else ("", "") if dice < 0.6 else ("",)
@@ -253,6 +281,7 @@ class _Switches:
         """
         self.hit = _Hit(self.services)
         self.producer = Producer(clusters, "A")
+        self.producer.eager = acl and random.random() < 0.3
         self.consumer = Consumer(clusters)
         self.consumer.given_up = self._given_up
         self.working: list[Process] = []
@@ -264,7 +293,6 @@ class _Switches:
         self.for_good = False
         self._since = 0.0
         """When it last could write to one cluster alone, or that was no wonder."""
-        self.longest = [0.0, 0.0]
         self.tail: set[bytes] = set()
         """What had no copy when somebody settled a tail: it may be handled again, since
         the group may have read it where it was written."""
@@ -295,18 +323,18 @@ class _Switches:
     def _watch(self) -> None:
         """How long producers may write to both clusters, or to none."""
         now = self.world.now
-        able = [alias for alias in self.clusters if self.producer.may_write(alias)]
-        if len(able) > 1 and not self.died:
-            raise WrongError("the producer may write to both clusters")
-        if len(able) == 1 or self.trouble or any(c.gone for c in self.clusters.values()):
+        a, b = (set(self.producer.topics_of(alias)) for alias in self.clusters)
+        both, none = a & b, _PARTITIONS.keys() - a - b
+        if both and not self.died:
+            raise WrongError(f"the producer may write to {both} of both clusters")
+        fine = not both and not none
+        if fine or self.trouble or any(c.gone for c in self.clusters.values()):
             self._since = now
-        elif not able and roles.open_run(self.entries()) is not None:
+        elif none and roles.open_run(self.entries()) is not None:
             self._since = now
         spell = now - self._since
-        limit = BOTH_SECONDS if able else NONE_SECONDS
-        self.longest[bool(able)] = max(self.longest[bool(able)], spell)
-        if spell > limit:
-            where = "both clusters" if able else "no cluster"
+        if spell > (BOTH_SECONDS if both else NONE_SECONDS):
+            where = f"{both} of both clusters" if both else f"{none} of no cluster"
             raise WrongError(f"the producer may write to {where} for {spell:.1f} s")
         self.world.after(_WATCH_SECONDS, self._watch)
 
@@ -404,14 +432,18 @@ class _Switches:
         process = Process(f"operator {len(self.hit.others)}")
         self.hit.others.append(process)
         self.working.append(process)
+        older = self.trouble and self.world.random.random() < 0.1
+        self.files[process] = self.older if older else self.config
+        with_which = " with an older file" if older else ""
 
         def body() -> None:
-            self.world.note(f"{process.name}: {text}")
+            self.world.note(f"{process.name}: {text}{with_which}")
             try:
                 carry_out()
                 self.world.note(f"{process.name}: done")
                 self.check_reports()
             except (MirrorError, typer.Exit, typer.Abort) as error:
+                self.errors[process] = str(error)
                 self.world.note(f"{process.name} failed: {error}")
             self.world.kill(process)
 
@@ -490,6 +522,45 @@ class _Switches:
         if not self.for_good:
             world.after(world.random.choice((5.0, 20.0, 40.0)), back)
 
+    def switch_at_last(self) -> None:
+        """Where nothing is wrong any more, a switch passes; with a paused topic it is
+        refused before it blocks anybody.
+
+        Raises:
+            WrongError: it is not so.
+        """
+        active = roles.role(self.entries(), self.pair).active
+        other = "AB".replace(active, "")
+        if self.clusters[other].gone:
+            return
+        if self.world.random.random() < 0.3:
+            self._pause(f"{active}->{other}", paused=True)
+            process = self._done(self.command(active, other, abort=False))
+            run = roles.runs(self.entries())[-1]
+            if self.errors.get(process) and run.details("fence"):
+                raise WrongError(f"a paused topic is seen late: {self.errors[process]}")
+            self._pause(f"{active}->{other}", paused=False)
+            active = roles.role(self.entries(), self.pair).active
+            other = "AB".replace(active, "")
+        process = self._done(self.command(active, other, abort=False))
+        if error := self.errors.get(process):
+            raise WrongError(f"nothing is wrong, and a switch fails: {error}")
+        if wrong := self.writable():
+            raise WrongError(wrong)
+
+    def _pause(self, flow: str, *, paused: bool) -> None:
+        verb = pause.pause if paused else pause.resume
+        text = f"{verb.__name__} {flow} --topic t1"
+        self._done(
+            self._type(text, lambda: verb(flow, config=_FILE, topic="t1", yes=True))
+        )
+
+    def _done(self, process: Process) -> Process:
+        """Once it has ended."""
+        while process.alive:
+            self.world.run(0.5)
+        return process
+
     # ---- what is judged ----
 
     def entries(self) -> tuple[Entry, ...]:
@@ -538,7 +609,7 @@ class _Switches:
             left &= {
                 key
                 for name, topic in active.topics.items()
-                if name.rpartition(".")[2] == _TOPIC
+                if name.rpartition(".")[2] in _PARTITIONS
                 for key in _keys(topic)
             }
         return sorted(left)
@@ -551,12 +622,12 @@ class _Switches:
         other = self.clusters["AB".replace(alias, "")]
         if other.gone:
             return []
-        copy = other.topics.get(f"{alias}.{_TOPIC}")
-        return sorted(
-            _keys(self.clusters[alias].topics[_TOPIC])
-            - (_keys(copy) if copy else set())
-            - self.skipped
-        )
+        left: set[bytes] = set()
+        for name in _PARTITIONS:
+            copy = other.topics.get(f"{alias}.{name}")
+            left |= _keys(self.clusters[alias].topics[name])
+            left -= _keys(copy) if copy else set()
+        return sorted(left - self.skipped)
 
     @property
     def loses(self) -> bool:
@@ -570,12 +641,13 @@ class _Switches:
         """What is wrong with who may write, once no run is open; empty: nothing."""
         active = roles.role(self.entries(), self.pair).active
         passive = "AB".replace(active, "")
-        if not self.producer.may_write(active):
-            return f"{active} is active, and the producer may not write to it"
+        able = self.producer.topics_of(active)
+        if left := _PARTITIONS.keys() - {*able}:
+            return f"{active} is active, and the producer may not write to {left} there"
         if self.pair.fence != "acl" or self.clusters[passive].gone:
             return ""
-        if self.producer.may_write(passive):
-            return f"{active} is active, and it may write to {passive} as well"
+        if both := self.producer.topics_of(passive):
+            return f"{active} is active, and it may write to {both} of {passive} as well"
         return ""
 
     def tell_journal(self) -> None:
@@ -630,32 +702,20 @@ class _Switches:
             self.reported.add(each.run)
             if any(process.clock for process in self.hit.everyone):
                 continue  # its look may seem to be from another time
-            told = {row["partition"]: row["records"] for row in said["lost"]}
-            copy = self.clusters[each.target].topics.get(f"{each.source}.{_TOPIC}")
-            copied = _keys(copy) if copy else set()
-            topic = self.clusters[each.source].topics[_TOPIC]
-            for number, partition in enumerate(topic.partitions):
-                log = partition.log
-                batches = {
-                    at: each
-                    for each in log.batches
-                    for at in range(each.base, each.last + 1)
-                }
-                there = [(at, key) for at, key, _ in committed(log, 0) if key]
-                reached = max((at + 1 for at, key in there if key in copied), default=0)
-                seen = [
-                    key
-                    for at, key in there
-                    if key not in copied
-                    and batches[at].at <= said["as_of"] - NOON
-                    and not batches[at].transactional
-                ]
-                announced = told.get(number, 0)
-                if not len(seen) <= announced <= log.end - reached:
-                    raise WrongError(
-                        f"{_TOPIC}-{number}: {announced} records not copied, it says; "
-                        f"{len(seen)} at its last look, {log.end - reached} offsets now"
-                    )
+            told = {(row["topic"], row["partition"]): row for row in said["lost"]}
+            for name in _PARTITIONS:
+                copy = self.clusters[each.target].topics.get(f"{each.source}.{name}")
+                copied = _keys(copy) if copy else set()
+                topic = self.clusters[each.source].topics[name]
+                for number, partition in enumerate(topic.partitions):
+                    row = told.get((name, number))
+                    announced = 0 if row is None else row["records"]
+                    seen, most = _left(partition.log, copied, said["as_of"] - NOON)
+                    if not seen <= announced <= most:
+                        raise WrongError(
+                            f"{name}-{number}: {announced} records not copied, it says; "
+                            f"{seen} at its last look, {most} offsets now"
+                        )
 
     def check_ledgers(self) -> None:
         """
@@ -665,17 +725,36 @@ class _Switches:
         noted: set[bytes] = set()
         for source, target in ("AB", "BA"):
             losses = losses_in(self.clusters[target], f"mirror-losses.{source}.internal")
-            for where, key in _places(self.clusters[source].topics[_TOPIC]):
+            noted.update(
+                key
+                for name in _PARTITIONS
+                for where, key in _places(self.clusters[source].topics[name])
                 if any(
-                    (loss["topic"], loss["partition"]) == (_TOPIC, where[0])
+                    (loss["topic"], loss["partition"]) == (name, where[0])
                     and loss["first"] <= where[1] <= loss["last"]
                     for loss in losses
-                ):
-                    noted.add(key)
+                )
+            )
         if unnoted := self.skipped - noted:
             raise WrongError(f"skipped, and not in a ledger: {sorted(unnoted)[:3]}")
         if others := noted - self.skipped:
             raise WrongError(f"in a ledger, and not skipped: {sorted(others)[:3]}")
+
+
+def _left(log: PartitionLog, copied: set[bytes], at: float) -> tuple[int, int]:
+    """How many records, at least, had no copy at this time; and how many offsets there
+    are behind the last copied one.
+    """
+    batches = {o: each for each in log.batches for o in range(each.base, each.last + 1)}
+    there = [(offset, key) for offset, key, _ in committed(log, 0) if key]
+    reached = max((offset + 1 for offset, key in there if key in copied), default=0)
+    seen = sum(
+        key not in copied
+        and batches[offset].at <= at
+        and not batches[offset].transactional
+        for offset, key in there
+    )
+    return seen, log.end - reached
 
 
 _FILE: Any = None
@@ -697,9 +776,10 @@ def _places(topic: Topic) -> Iterator[tuple[tuple[int, int], bytes]]:
 
 _GRANTED: set[administration.Acl] = {
     (
-        administration.TOPIC, _TOPIC, administration.LITERAL, PRINCIPAL, "*",
+        administration.TOPIC, name, administration.LITERAL, PRINCIPAL, "*",
         administration.WRITE, administration.ALLOW,
     )
+    for name in (*_PARTITIONS, _IDLE)
 }  # fmt: skip
 
 
@@ -745,6 +825,8 @@ def history(net: Network, *, with_faults: bool) -> int:
             switches.check_now()
         trouble.end()
         switches.trouble = False
+        for process in switches.hit.everyone:
+            process.clock = 0.0
         while not switches.for_good and any(each.gone for each in clusters.values()):
             world.run(1)
         began = world.now
@@ -757,18 +839,18 @@ def history(net: Network, *, with_faults: bool) -> int:
                 raise WrongError(wrong)
             world.run(1)
         world.note(f"producers are right after {world.now - began:.1f} s")
+        switches.switch_at_last()
         switches.producer.stop()
         for what, looks in (
             ("handled", switches.unhandled), ("copied", switches.uncopied),
         ):  # fmt: skip
             while left := looks():
-                if world.now > end:
+                if world.now > end + _CALM_SECONDS:
                     raise WrongError(f"never {what}: {left[:3]} of {len(left)}")
                 world.run(1)
                 switches.check_now()
         world.note(f"all is handled after {world.now - began:.1f} s")
         switches.check_ledgers()
-        world.note(f"longest spells: {switches.longest}")
     return len(switches.producer.records)
 
 
@@ -802,11 +884,13 @@ def _settle(switches: _Switches, end: float) -> None:
 @contextlib.contextmanager
 def _commands_of(switches: _Switches) -> Iterator[None]:
     """Commands read their configuration from the history, and print there."""
-    said = _Said(switches.world)
+    world = switches.world
+    said = _Said(world)
     with contextlib.ExitStack() as stack:
         for target, name, value in (
-            (commands, "read_config", lambda _: switches.config),
-            (tail, "read_config", lambda _: switches.config),
+            (commands, "read_config", lambda _: switches.files[world.process]),
+            (tail, "read_config", lambda _: switches.files[world.process]),
+            (pause, "read_config", lambda _: switches.files[world.process]),
             (commands, "quicken", lambda: None),
             (hook_calls, "run", switches.call),
             (sys, "stdout", said),
