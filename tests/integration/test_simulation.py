@@ -114,6 +114,19 @@ def test_the_model_is_administered_as_brokers_are(
         _require_same(cluster, topic_name, secured=False)
 
 
+def test_members_of_a_group_in_the_model(
+    clusters: dict[str, PlaygroundCluster], topic_name: str
+) -> None:
+    """A group that divides work: joining, generations, a leader's shares, leaving and
+    sessions that end are answered as brokers do.
+    """
+    play = partial(scripts.divide, group=topic_name)
+    with contextlib.closing(
+        Cluster(_config(clusters["a"].bootstrap)).connect()
+    ) as cluster:
+        assert _of_model(play) == play(cluster)
+
+
 def test_acls_of_the_model(
     secured_pair: dict[str, PlaygroundCluster], topic_name: str
 ) -> None:

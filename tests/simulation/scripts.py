@@ -1,6 +1,6 @@
 """Random scripts without faults, for holding the model against real brokers.
 
-Main functions: `play` and `administer`, which play the script of a seed through our
+Main functions: `play`, `administer` and `divide`, which play a script through our
 connections against any cluster, and return the answers in a form that does not depend
 on the cluster: producer ids by their order, no times. The same script has the same
 answers everywhere.
@@ -15,7 +15,13 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from kafka.protocol.admin import DescribeProducersRequest, DescribeTransactionsRequest
-from kafka.protocol.consumer import FetchRequest
+from kafka.protocol.consumer import (
+    FetchRequest,
+    HeartbeatRequest,
+    JoinGroupRequest,
+    LeaveGroupRequest,
+    SyncGroupRequest,
+)
 from kafka.protocol.producer import (
     AddPartitionsToTxnRequest,
     EndTxnRequest,
@@ -27,6 +33,8 @@ from mirror.clusters.admin import acls, configs, group_offsets, groups, topic_ad
 from mirror.clusters.admin.group_offsets import CommittedOffset
 from mirror.clusters.wire import produce
 from mirror.errors import ClusterError
+from tests.harness.waiting import wait_for
+from tests.simulation import membership
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -35,6 +43,9 @@ if TYPE_CHECKING:
 
 _STEPS = 40
 _PATIENCE_SECONDS = 20.0
+_SILENT_SECONDS = 8.0
+"""Longer than a session of `divide`."""
+_PAUSE_SECONDS = 0.2
 _NOT_LEADER = 6
 _IDS = ("x", "y")
 _COMPLETE = {"Empty", "CompleteCommit", "CompleteAbort", "Ongoing"}
@@ -435,6 +446,115 @@ def _settled(look: Callable[[], Any]) -> Any:
         assert time.monotonic() < end, found
         time.sleep(0.1)
         last, found = found, look()
+    return found
+
+
+class _Members:
+    """Several members of one group, over one connection each."""
+
+    def __init__(self, cluster: Cluster, group: str) -> None:
+        self._cluster = cluster
+        self._group = group
+        self._names: dict[str, str] = {}
+        """Ids are random: answers have these names instead."""
+
+    def _connection(self, name: str) -> Any:
+        node = self._cluster.group_coordinators([self._group])[self._group]
+        return self._cluster.connection(node, f"member {name}", seconds=30.0)
+
+    def _id(self, name: str) -> str:
+        return self._names.get(name, name)
+
+    def _named(self, member: str) -> str:
+        return next((n for n, each in self._names.items() if each == member), member)
+
+    def begin_join(self, name: str) -> Any:
+        protocol = JoinGroupRequest.JoinGroupRequestProtocol
+        request = JoinGroupRequest(
+            group_id=self._group, session_timeout_ms=6_000, rebalance_timeout_ms=3_000,
+            member_id=self._id(name) if name in self._names else "",
+            group_instance_id=None, protocol_type="mirror", reason=None,
+            protocols=[protocol(name="share", metadata=name.encode())],
+        )  # fmt: skip
+        return self._connection(name).send(request)
+
+    def joined(self, name: str, pending: Any) -> list[Any]:
+        answer = pending.result()
+        if answer.error_code == membership.MEMBER_ID_REQUIRED:
+            self._names[name] = answer.member_id
+        said = sorted((self._named(m.member_id), m.metadata) for m in answer.members)
+        leads = answer.leader == answer.member_id
+        return [name, answer.error_code, answer.generation_id, leads, said]
+
+    def join(self, name: str) -> list[Any]:
+        """Once the group's coordinator is ready."""
+        while (said := self.joined(name, self.begin_join(name)))[1] in _NOT_YET:
+            time.sleep(_PAUSE_SECONDS)
+        return said
+
+    def begin_sync(self, name: str, generation: int, shares: Sequence[str] = ()) -> Any:
+        entry = SyncGroupRequest.SyncGroupRequestAssignment
+        request = SyncGroupRequest(
+            group_id=self._group, generation_id=generation, member_id=self._id(name),
+            group_instance_id=None, protocol_type="mirror", protocol_name="share",
+            assignments=[
+                entry(member_id=self._id(each), assignment=f"of {each}".encode())
+                for each in shares
+            ],
+        )  # fmt: skip
+        return self._connection(name).send(request)
+
+    def synced(self, pending: Any) -> tuple[int, bytes]:
+        answer = pending.result()
+        return answer.error_code, bytes(answer.assignment)
+
+    def heartbeat(self, name: str, generation: int) -> int:
+        request = HeartbeatRequest(
+            group_id=self._group, generation_id=generation, member_id=self._id(name),
+            group_instance_id=None,
+        )  # fmt: skip
+        return int(self._connection(name).call(request).error_code)
+
+    def leave(self, *names: str) -> list[Any]:
+        entry = LeaveGroupRequest.MemberIdentity
+        request = LeaveGroupRequest(
+            group_id=self._group, member_id=self._id(names[0]),
+            members=[
+                entry(member_id=self._id(n), group_instance_id=None, reason="script")
+                for n in names
+            ],
+        )  # fmt: skip
+        answer = self._connection(names[0]).call(request)
+        return [answer.error_code, *(each.error_code for each in answer.members)]
+
+
+def divide(cluster: Cluster, group: str) -> list[Any]:
+    """The answers to members that join, sync, go on, take over, leave and fall silent.
+    Who leads the group is the first one's, and stays so.
+    """
+    members, found = _Members(cluster, group), list[Any]()
+    found.append(members.join("one"))
+    found.append(members.join("one"))
+    found.append(members.synced(members.begin_sync("one", 1, ["one"])))
+    found += [members.heartbeat("one", at) for at in (1, 0, 2)]
+    found.append(members.heartbeat("stranger", 1))
+    found.append(members.join("two"))
+    two = members.begin_join("two")
+    wait_for(lambda: members.heartbeat("one", 1) == membership.REBALANCING)
+    found.append(members.synced(members.begin_sync("one", 1)))
+    one = members.begin_join("one")
+    found += [members.joined("one", one), members.joined("two", two)]
+    waits = members.begin_sync("two", 2)
+    found.append(members.heartbeat("one", 2))
+    found.append(members.synced(members.begin_sync("one", 2, ["one", "two"])))
+    found.append(members.synced(waits))
+    found.append(members.synced(members.begin_sync("two", 2)))
+    found += [members.heartbeat("one", 2), members.heartbeat("two", 2)]
+    found += [members.leave("two"), members.leave("two"), members.heartbeat("one", 2)]
+    found.append(members.join("one"))
+    found.append(members.synced(members.begin_sync("one", 3, ["one"])))
+    time.sleep(_SILENT_SECONDS)
+    found.append(members.heartbeat("one", 3))
     return found
 
 
