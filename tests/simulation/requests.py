@@ -6,6 +6,7 @@ Main types: `Request`, decoded by kafka-python's classes, with its answer in the
 
 from __future__ import annotations
 
+import functools
 import struct
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +40,12 @@ NEWEST_BY_ID = {"Fetch": 13}
 REQUESTS, _ANSWERS = protocol.tables(NEWEST)
 
 
+@functools.lru_cache(4096)
+def _decoded(kind: Any, version: int, frame: bytes) -> Any:
+    """Clients ask the same again and again; the correlation id is left out."""
+    return kind.decode(frame, version=version, header=True)
+
+
 class Request:
     """A request that a broker handles, and its answer in the making."""
 
@@ -48,7 +55,7 @@ class Request:
         self.broker = broker
         self.cluster: ModelCluster = broker.cluster
         self.wire = wire
-        self.body = kind.decode(frame, version=self.version, header=True)
+        self.body = _decoded(kind, self.version, frame[:4] + bytes(4) + frame[8:])
         self.kind: Any = _ANSWERS[self.api]
         self.answer = self.kind[self.version]()
         self.silent = False

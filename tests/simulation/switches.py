@@ -414,7 +414,13 @@ class _Switches:
             step_timeout=_STEP_SECONDS, failback=failback,
         )  # fmt: skip
         text += "".join(name for name, given in options.items() if given)
-        return self._type(text, lambda: commands._run(asked))
+
+        def carry_out() -> None:
+            commands._run(asked)
+            if abort:
+                self.check_undone()
+
+        return self._type(text, carry_out)
 
     def settle_tail(self, source: str, target: str, *, skips: bool) -> Process:
         """Type `mirror tail`."""
@@ -511,6 +517,8 @@ class _Switches:
         self.died.add(alias)
         self.clusters[alias].lose()
         self.for_good = world.random.random() < 0.5
+        if world.random.random() < 0.25:  # its controllers were there, too
+            self._lose_controller("AB".replace(alias, ""))
 
         def back() -> None:
             world.note(f"cluster {alias} is back")
@@ -560,6 +568,16 @@ class _Switches:
         while process.alive:
             self.world.run(0.5)
         return process
+
+    def _lose_controller(self, alias: str) -> None:
+        cluster, seconds = self.clusters[alias], self.world.random.choice((3, 10, 25))
+        self.world.note(f"cluster {alias} has no controller for {seconds} s")
+        cluster.has_controller = False
+
+        def back() -> None:
+            cluster.has_controller = True
+
+        self.world.after(seconds, back)
 
     # ---- what is judged ----
 
@@ -685,6 +703,21 @@ class _Switches:
         if made is None or made.kind is not Kind.FAILOVER:
             return []
         return [] if self.clusters[made.source].gone else self.uncopied(made.source)
+
+    def check_undone(self) -> None:
+        """
+        Raises:
+            WrongError: a run was undone, with nothing left to undo, and producers may
+                not write to the active cluster.
+        """
+        entries = self.entries()
+        active = roles.role(entries, self.pair).active
+        others = sum(each.alive for each in self.working) > 1
+        left = roles.open_run(entries) is not None or [*roles.pending(entries, self.pair)]
+        if others or left or self.clusters[active].gone:
+            return
+        if blocked := _PARTITIONS.keys() - {*self.producer.topics_of(active)}:
+            raise WrongError(f"undone, and {blocked} of {active} cannot be written to")
 
     def check_reports(self) -> None:
         """Hold what a failover says that it did not copy against both logs, once.
