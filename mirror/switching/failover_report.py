@@ -147,9 +147,7 @@ def told(stage: Stage, risk: RiskStatus) -> Done:
                 }
                 for each in risk.partitions
             ],
-            "groups": [
-                dict(zip(_OF_GROUP, row, strict=True)) for row in groups
-            ],
+            "groups": [dict(zip(_OF_GROUP, row, strict=True)) for row in groups],
         },
     )
 

@@ -67,7 +67,7 @@ class Faults:
         self.chosen = frozenset(random.sample(sorted(kinds), count))
         self._rates = {name: random.choice(rates) for name in self.chosen}
         network.delay = self._delay
-        network.cut = self._cut
+        network.cut = self.cuts
 
     def begin(self) -> None:
         self._world.note(f"faults: {', '.join(sorted(self.chosen))}")
@@ -121,7 +121,8 @@ class Faults:
             return random.choice((0.05, 0.5, 2.0, 5.0))
         return random.uniform(0.0002, 0.002)
 
-    def _cut(self, wire: Wire) -> bool:
+    def cuts(self, wire: Wire) -> bool:
+        """Whether nothing passes here."""
         return (wire.process.name, wire.address) in self._strikes.cut_off
 
     def serve(self, broker: ModelBroker, frame: bytes, wire: Wire) -> None:

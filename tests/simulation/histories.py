@@ -106,7 +106,9 @@ def _log(world: World, level: str, event: MutableMapping[str, Any]) -> Any:
     world.note(f"{world.process.name} {level}: {dict(event)}")
     if event.get("exc_info"):
         world.note(traceback.format_exc())
-        world.fail(WrongError(f"an exception that no one expects: {sys.exc_info()[1]!r}"))
+        world.fail(
+            WrongError(f"an exception that no one expects: {sys.exc_info()[1]!r}")
+        )
     raise structlog.DropEvent
 
 

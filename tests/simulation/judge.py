@@ -308,7 +308,9 @@ def losses_in(cluster: ModelCluster, ledger: str) -> list[dict[str, Any]]:
     """What a ledger says, read as any consumer would."""
     topic = cluster.topics.get(ledger)
     log = topic.partitions[0].log if topic else None
-    return [json.loads(value or b"") for _, _, value in committed(log, 0)] if log else []
+    return (
+        [json.loads(value or b"") for _, _, value in committed(log, 0)] if log else []
+    )
 
 
 def _explained(record: Written, lost: list[dict[str, Any]]) -> bool:

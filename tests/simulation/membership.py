@@ -2,8 +2,8 @@
 
 Main type: `Membership`, of one group, as its coordinator keeps it. Handlers fill in the
 answer and return whether it is to be sent now: joins wait for the others, syncs for the
-leader. It survives its coordinator; what waits there is refused. Source: Kafka's classic
-group protocol (`ClassicGroup`, `GroupMetadataManager`, KIP-394).
+leader. It survives its coordinator; what waits there is refused. Source: Kafka's
+classic group protocol (`ClassicGroup`, `GroupMetadataManager`, KIP-394).
 """
 
 from __future__ import annotations

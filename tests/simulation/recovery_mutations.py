@@ -312,7 +312,10 @@ def no_group_reads_again() -> AbstractContextManager[Any]:
     standing = failover_report.standing
 
     def less(stage: Any, found: Any) -> Any:
-        return [[group, age, 0, unknown] for group, age, _, unknown in standing(stage, found)]
+        return [
+            [group, age, 0, unknown]
+            for group, age, _, unknown in standing(stage, found)
+        ]
 
     return _patched(failover_report, "standing", less)
 

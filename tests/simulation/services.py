@@ -10,14 +10,16 @@ from __future__ import annotations
 import contextlib
 from functools import partial
 import itertools
+import json
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 from unittest import mock
 
 from mirror.config.schema import MirrorConfig
-from mirror.driver import flow as flows
-from mirror.driver import leadership, leases, query, service, supervisor
-from mirror.driver.service import Service
 from mirror.drilling import history
+from mirror.driver import flow as flows
+from mirror.driver import leadership, leases, query, reload, service, supervisor
+from mirror.driver.reload import Watch
+from mirror.driver.service import Service
 from mirror.errors import MirrorError
 from mirror.relay.copier import Copier
 from mirror.relay.slot import Slot
@@ -95,7 +97,7 @@ class Worker:
     """A Python process of Spark with one slot, as `relay.task` makes them."""
 
     def __init__(self, world: World, name: str, driver: Process) -> None:
-        self.process = Process(name)
+        self.process = Process(name, site=driver.site)
         self.reports: list[PartitionReport] | None = None
         self.error: BaseException | None = None
         self._world = world
@@ -374,7 +376,7 @@ class SimulatedService:
         self.world = world
         self.name = name
         self.document = document
-        """Its file: the next start reads it."""
+        """Its file."""
         self.into = into
         self.everyone: list[Process] = []
         """All processes that there have been."""
@@ -388,7 +390,7 @@ class SimulatedService:
 
     def begin(self) -> None:
         self.starts += 1
-        self.process = process = Process(f"{self.name} {self.starts}")
+        self.process = process = Process(f"{self.name} {self.starts}", site=self.into)
         self.everyone.append(process)
         self.world.start(process, self._run, process.name)
         self._watch(process)
@@ -405,12 +407,17 @@ class SimulatedService:
 
         self.world.after(1.0, look)
 
+    def _read(self) -> tuple[MirrorConfig, tuple[str, ...]]:
+        config = MirrorConfig.model_validate(self.document)
+        return config.select([self.into]) if self.into else config, ()
+
     def _run(self) -> None:
         try:
             self.spark = Spark(self)
-            config = MirrorConfig.model_validate(self.document)
+            file: Any = self  # `_content` reads it
             self.service = Service(
-                config.select([self.into]) if self.into else config,
+                self._read()[0],
+                watch=Watch(file, self._read),
                 settle_fence=owed.settle_fence,
                 rehearse=history.rehearse,
                 new_count=Unsettled,
@@ -458,6 +465,7 @@ def without_spark(services: Sequence[SimulatedService]) -> Iterator[None]:
                 _frames,
             ),
             (leases, "from_row", lambda row: row),
+            (reload, "_content", lambda file: json.dumps(file.document).encode()),
             (leadership, "Lifelines", _Lifelines),
             (leadership, "_listen", lambda lines, _: lines.listen(world.process)),
             (leases, "Wakeup", _Wakeup),

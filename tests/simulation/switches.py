@@ -1,13 +1,13 @@
 """Whole switches: real services, real commands, and applications that move.
 
 Main function: `history`. A producer and a group use one cluster of a pair; one service
-runs both flows, or two instances of it, or one beside each cluster. Operators type `switch`, `failover`,
-`failback`, `tail`, `--abort` and the way back, at times two at once, and die at any
-send; hooks move the applications, late or never; a cluster dies, for good or for a
-while, and the service beside it, too. Whatever happened: every record that the producer
-was told is written is handled exactly once, on either cluster, but for what a failover
-and its tail say; and in the end every run can be finished or undone, every tail can be
-settled, and all of it goes on.
+runs both flows, or two instances of it, or one beside each cluster. Operators type
+`switch`, `failover`, `failback`, `tail`, `--abort` and the way back, at times two at
+once, and die at any send; hooks move the applications, late or never; a cluster dies,
+for good or for a while, and the service beside it, too. Whatever happened: every record
+that the producer was told is written is handled exactly once, on either cluster, but
+for what a failover and its tail say; and in the end every run can be finished or
+undone, every tail can be settled, and a last switch passes.
 """
 
 from __future__ import annotations
@@ -20,9 +20,8 @@ from unittest import mock
 
 import typer
 
-from mirror.cli import pause
+from mirror.cli import pause, tail
 from mirror.cli import switch as commands
-from mirror.cli import tail
 from mirror.cli.output import Form
 from mirror.config.schema import MirrorConfig
 from mirror.errors import MirrorError
@@ -31,14 +30,13 @@ from mirror.recovery.journal import Kind
 from mirror.switching import failover_report, hook_calls, hooks
 from mirror.switching.hook_calls import HookAnswer, Said
 from tests.simulation import administration, faults
+from tests.simulation.clients import PARTITIONS, PRINCIPAL, Consumer, Producer
 from tests.simulation.faults import Faults
-from tests.simulation.groups import Group
 from tests.simulation.judge import WrongError, losses_in
 from tests.simulation.model import ModelCluster
 from tests.simulation.pairs import journal_of
 from tests.simulation.partition import committed
 from tests.simulation.services import SimulatedService, without_spark
-from tests.simulation.sources import Writer
 from tests.simulation.world import NOON, Process, World
 
 if TYPE_CHECKING:
@@ -47,15 +45,11 @@ if TYPE_CHECKING:
     from mirror.recovery.journal import Entry
     from mirror.switching.hook_calls import Call
     from tests.simulation.model import Topic
-    from tests.simulation.network import Network
+    from tests.simulation.network import Network, Wire
     from tests.simulation.partition import PartitionLog
     from tests.simulation.services import Worker
 
 PAIR = "A<->B"
-PRINCIPAL = "User:application"
-_GROUP = "g0"
-_PARTITIONS = {"t0": 2, "t1": 1}
-"""Of the topics that applications write to."""
 _IDLE = "t9"
 """A topic that retention had emptied before a flow came to it."""
 _BEGIN_SECONDS = 6.0
@@ -65,13 +59,25 @@ _CALM_SECONDS = 60.0
 """How long it may take until all goes on, once nothing more goes wrong."""
 BOTH_SECONDS = 5.0
 """How long producers may write to both clusters, once one is back that a failover gave
-up; and NONE_SECONDS: to none, once no run is open. `docs/explanation/fences.md` has both.
+up; as `docs/explanation/fences.md` says.
 """
 NONE_SECONDS = 10.0
+"""How long they may write to none, once no run is open."""
 _STEP_SECONDS = 20.0
 _DEATHS = 0.4
 """In how many histories a cluster dies."""
+_GROWTHS = 0.15
+"""In how many histories a topic gets another partition."""
 _WATCH_SECONDS = 0.1
+_EDITS: tuple[tuple[str, tuple[Any, ...]], ...] = (
+    ("tasks", (1, 2)),
+    ("lease_seconds", (0.5, 2)),
+    ("topics", (["t.*"], ["t0", "t1", "t9"], ["t[0-9]"])),
+    ("refresh_topics_seconds", (3, 5)),
+    ("emit_heartbeats", (True, False)),
+    ("sync_group_offsets_seconds", (2, 5)),
+)
+"""Settings that somebody changes while services run, and that select the same."""
 _PERSON_SECONDS = 3.0
 """How often somebody looks after the applications."""
 _STRIKES = frozenset(
@@ -81,109 +87,6 @@ _STRIKES = frozenset(
         *("kill worker", "kill worker at send", "kill driver"),
     }
 )
-
-
-class Producer(Writer):
-    """Writes where it is told to, if brokers let it."""
-
-    def __init__(self, clusters: dict[str, ModelCluster], at: str) -> None:
-        super().__init__(clusters[at], [*_PARTITIONS])
-        self._clusters = clusters
-        self.at = at
-        self.writes = True
-        self.eager = False
-        """Whether it goes by itself to where it may write."""
-
-    def move(self, alias: str) -> None:
-        if alias != self.at:
-            self.end_all()
-            self.at, self.cluster = alias, self._clusters[alias]
-        self.writes = True
-
-    def stop(self) -> None:
-        self.end_all()
-        self.writes = False
-
-    def step(self) -> None:
-        if not self.writes:
-            return
-        other = "AB".replace(self.at, "")
-        if self.eager and not self.topics_of(self.at) and self.topics_of(other):
-            self.cluster.world.note(f"the producer goes to {other} by itself")
-            self.move(other)
-        if found := self.topics_of(self.at):
-            self.topics = found
-            super().step()
-
-    def topics_of(self, alias: str) -> list[str]:
-        """Those that it may write to, by the ACLs that any leader of them knows."""
-        return [name for name in _PARTITIONS if self._may_write(alias, name)]
-
-    def _may_write(self, alias: str, name: str) -> bool:
-        cluster = self._clusters[alias]
-        return any(
-            administration.may_write(cluster.broker(each.leader), PRINCIPAL, name)
-            for each in cluster.topics[name].partitions
-            if each.leader > 0
-        )
-
-
-class Consumer:
-    """The member of a group: it handles what it reads, and commits that."""
-
-    def __init__(self, clusters: dict[str, ModelCluster]) -> None:
-        self._clusters = clusters
-        self.at = ""
-        """Where it runs; empty: nowhere."""
-        self.handled: Counter[bytes] = Counter()
-        self.stray: Counter[bytes] = Counter()
-        """What it read on a cluster that a failover had given up by then: nobody there
-        answers how far, so it is read again."""
-        self.given_up: Callable[[str], bool] = lambda _: False
-        self._places: dict[tuple[str, int], int] = {}
-
-    def start(self, alias: str) -> None:
-        if self.at == alias:
-            return
-        self.stop()
-        self.at = alias
-        group = self._clusters[alias].groups.setdefault(_GROUP, Group())
-        group.members += 1
-        self._places = {where: at for where, (at, _) in group.offsets.items()}
-
-    def stop(self) -> None:
-        if self.at:
-            self._clusters[self.at].groups[_GROUP].members -= 1
-        self.at = ""
-
-    def step(self, world: World) -> None:
-        if not self.at:
-            return
-        cluster = self._clusters[self.at]
-        if cluster.coordinators.get(_GROUP, 1) < 0:
-            return  # it could not commit
-        for name, topic in cluster.topics.items():
-            if name.rpartition(".")[2] not in _PARTITIONS:
-                continue
-            for number, partition in enumerate(topic.partitions):
-                self._read(world, cluster, (name, number), partition)
-
-    def _read(
-        self, world: World, cluster: ModelCluster, where: tuple[str, int], there: Any
-    ) -> None:
-        log = there.log
-        at = self._places.get(where, 0)
-        if there.leader < 0 or log.stable <= at:
-            return
-        keys = [key for offset, key, _ in committed(log, 0) if key and offset >= at]
-        self.handled.update(keys)
-        if keys and self.given_up(self.at):
-            self.stray.update(keys)
-        if keys:
-            first, last = keys[0].decode(), keys[-1].decode()
-            world.note(f"{first} to {last} handled: {cluster.name} {where}@{at}")
-        self._places[where] = log.stable
-        cluster.groups[_GROUP].offsets[where] = (log.stable, "")
 
 
 class _Hit:
@@ -251,7 +154,7 @@ class _Switches:
             },
         }
         for alias, cluster in clusters.items():
-            for name, count in _PARTITIONS.items():
+            for name, count in PARTITIONS.items():
                 cluster.create(name, count, {})
             idle = cluster.create(_IDLE, 1, {}).partitions[0].log
             idle.start = idle.end = 10
@@ -266,6 +169,7 @@ class _Switches:
         """By operator."""
         self.errors: dict[Process, str] = {}
         self.pair = self.config.recovery[PAIR]
+        self.edits = random.random() < 0.3
         dice = random.random()
         places = ("A", "B") if dice < 0.3 else ("", "") if dice < 0.6 else ("",)
         if places == ("", ""):
@@ -289,7 +193,9 @@ class _Switches:
         self.lost: set[str] = set()
         """Hooks that never do what they are called for."""
         self.died: set[str] = set()
-        """Clusters that died, for a while or for good."""
+        """Clusters that died or were cut off, for a while or for good."""
+        self.away: set[str] = set()
+        """Those of them that are not back."""
         self.for_good = False
         self._since = 0.0
         """When it last could write to one cluster alone, or that was no wonder."""
@@ -309,6 +215,8 @@ class _Switches:
         self._write()
         self._consume()
         self._look_after()
+        if self.edits:
+            self._edit()
         if self.pair.fence == "acl":
             self.world.after(1.0, self._watch)  # brokers know their ACLs by then
 
@@ -324,19 +232,32 @@ class _Switches:
         """How long producers may write to both clusters, or to none."""
         now = self.world.now
         a, b = (set(self.producer.topics_of(alias)) for alias in self.clusters)
-        both, none = a & b, _PARTITIONS.keys() - a - b
+        both, none = a & b, PARTITIONS.keys() - a - b
         if both and not self.died:
             raise WrongError(f"the producer may write to {both} of both clusters")
         fine = not both and not none
-        if fine or self.trouble or any(c.gone for c in self.clusters.values()):
-            self._since = now
-        elif none and roles.open_run(self.entries()) is not None:
+        if (
+            fine
+            or self.trouble
+            or self.away
+            or (none and roles.open_run(self.entries()) is not None)
+        ):
             self._since = now
         spell = now - self._since
         if spell > (BOTH_SECONDS if both else NONE_SECONDS):
             where = f"{both} of both clusters" if both else f"{none} of no cluster"
             raise WrongError(f"the producer may write to {where} for {spell:.1f} s")
         self.world.after(_WATCH_SECONDS, self._watch)
+
+    def _edit(self) -> None:
+        """Somebody changes the file that all have."""
+        random = self.world.random
+        name, values = random.choice(_EDITS)
+        if self.trouble:
+            value = self.document["defaults"][name] = random.choice(values)
+            self.config = MirrorConfig.model_validate(self.document)
+            self.world.note(f"the file says {name}: {value}")
+        self.world.after(random.expovariate(1 / 10), self._edit)
 
     def _look_after(self) -> None:
         """Once no run is open, applications belong to the active cluster."""
@@ -389,9 +310,7 @@ class _Switches:
 
     def _given_up(self, alias: str) -> bool:
         made = roles.newest_role(self.entries()) if self.died else None
-        return made is not None and (
-            (made.kind, made.source) == (Kind.FAILOVER, alias)
-        )
+        return made is not None and ((made.kind, made.source) == (Kind.FAILOVER, alias))
 
     # ---- what people type ----
 
@@ -467,7 +386,7 @@ class _Switches:
             return
         active = roles.role(entries, self.pair).active
         other = "AB".replace(active, "")
-        if self.clusters[active].gone and random.random() < 0.8:
+        if active in self.away and random.random() < 0.8:
             process = self.command(active, other, abort=False, kind=Kind.FAILOVER)
         else:
             source, target = (
@@ -484,7 +403,7 @@ class _Switches:
         made = roles.newest_role(entries)
         if made is None or made.kind is not Kind.FAILOVER:
             return False
-        if any(cluster.gone for cluster in self.clusters.values()):
+        if self.away:
             return False
         dice = self.world.random.random()
         if dice < 0.6:
@@ -497,11 +416,11 @@ class _Switches:
         """Finish an open run, or undo it where that is possible."""
         first = run.first
         ends = first.source, first.target
-        if self.clusters[first.target].gone and run.moved:
+        if first.target in self.away and run.moved:
             self.command(*reversed(ends), abort=False, kind=Kind.FAILOVER)
-        elif self.clusters[first.target].gone:
+        elif first.target in self.away:
             self.command(*ends, abort=True, kind=first.kind, force=self.for_good)
-        elif self.clusters[first.source].gone and first.kind is Kind.SWITCH:
+        elif first.source in self.away and first.kind is Kind.SWITCH:
             self.command(*ends, abort=False, kind=Kind.FAILOVER)
         else:
             undoes = not run.moved and self.world.random.random() < 0.5
@@ -509,26 +428,47 @@ class _Switches:
             self.command(*ends, abort=undoes, kind=first.kind, force=unasked)
 
     def lose_a_cluster(self) -> None:
-        """The active cluster, mostly; for good, half of the time."""
-        world = self.world
+        """The active cluster, mostly: it dies, for good or for a while, or only the
+        service beside it reaches it.
+        """
+        world, random = self.world, self.world.random
         active = roles.role(self.entries(), self.pair).active
-        alias = active if world.random.random() < 0.8 else "AB".replace(active, "")
-        world.note(f"cluster {alias} dies")
+        alias = active if random.random() < 0.8 else "AB".replace(active, "")
+        dies = random.random() < 0.7
+        world.note(f"cluster {alias} {'dies' if dies else 'is cut off'}")
         self.died.add(alias)
-        self.clusters[alias].lose()
-        self.for_good = world.random.random() < 0.5
-        if world.random.random() < 0.25:  # its controllers were there, too
-            self._lose_controller("AB".replace(alias, ""))
+        self.away.add(alias)
+        self.for_good = dies and random.random() < 0.5
+        if dies:
+            self.clusters[alias].lose()
+            for each in self.services:
+                if each.into == alias:
+                    world.kill(each.process)
+            if random.random() < 0.25:  # its controllers were there, too
+                self._lose_controller("AB".replace(alias, ""))
 
         def back() -> None:
             world.note(f"cluster {alias} is back")
-            self.clusters[alias].come_back()
+            self.away.discard(alias)
+            if dies:
+                self.clusters[alias].come_back()
 
-        for each in self.services:
-            if each.into == alias:
-                world.kill(each.process)
         if not self.for_good:
-            world.after(world.random.choice((5.0, 20.0, 40.0)), back)
+            world.after(random.choice((5.0, 20.0, 40.0)), back)
+
+    def is_cut(self, wire: Wire) -> bool:
+        """Whether a cluster that is cut off is on the other side."""
+        site, cluster = wire.process.site, wire.address[0].upper()
+        return any((alias == cluster) != (alias == site) for alias in self.away)
+
+    def _grow(self) -> None:
+        """Somebody gives a topic another partition, on both clusters."""
+        if self.trouble and not self.away:
+            count = len(self.clusters["A"].topics["t1"].partitions) + 1
+            self.world.note(f"t1 gets {count} partitions")
+            for cluster in self.clusters.values():
+                if cluster.working():
+                    cluster.grow("t1", count)
 
     def switch_at_last(self) -> None:
         """Where nothing is wrong any more, a switch passes; with a paused topic it is
@@ -539,7 +479,7 @@ class _Switches:
         """
         active = roles.role(self.entries(), self.pair).active
         other = "AB".replace(active, "")
-        if self.clusters[other].gone:
+        if other in self.away:
             return
         if self.world.random.random() < 0.3:
             self._pause(f"{active}->{other}", paused=True)
@@ -627,7 +567,7 @@ class _Switches:
             left &= {
                 key
                 for name, topic in active.topics.items()
-                if name.rpartition(".")[2] in _PARTITIONS
+                if name.rpartition(".")[2] in PARTITIONS
                 for key in _keys(topic)
             }
         return sorted(left)
@@ -638,10 +578,10 @@ class _Switches:
         """
         alias = alias or roles.role(self.entries(), self.pair).active
         other = self.clusters["AB".replace(alias, "")]
-        if other.gone:
+        if other.name.upper() in self.away:
             return []
         left: set[bytes] = set()
-        for name in _PARTITIONS:
+        for name in PARTITIONS:
             copy = other.topics.get(f"{alias}.{name}")
             left |= _keys(self.clusters[alias].topics[name])
             left -= _keys(copy) if copy else set()
@@ -660,12 +600,14 @@ class _Switches:
         active = roles.role(self.entries(), self.pair).active
         passive = "AB".replace(active, "")
         able = self.producer.topics_of(active)
-        if left := _PARTITIONS.keys() - {*able}:
+        if left := PARTITIONS.keys() - {*able}:
             return f"{active} is active, and the producer may not write to {left} there"
-        if self.pair.fence != "acl" or self.clusters[passive].gone:
+        if self.pair.fence != "acl" or passive in self.away:
             return ""
         if both := self.producer.topics_of(passive):
-            return f"{active} is active, and it may write to {both} of {passive} as well"
+            return (
+                f"{active} is active, and it may write to {both} of {passive} as well"
+            )
         return ""
 
     def tell_journal(self) -> None:
@@ -681,20 +623,18 @@ class _Switches:
         if (run := roles.open_run(entries)) is not None:
             return run.text
         active = roles.role(entries, self.pair).active
-        if self.clusters[active].gone:
+        if active in self.away:
             return f"{active} is active, and gone"
         if (left := self.tail_of(entries)) and not self.pending(entries):
             return f"{len(left)} records of the tail are to be settled"
-        return "; ".join(
-            run.text for run in self.pending(entries)
-        )
+        return "; ".join(run.text for run in self.pending(entries))
 
     def pending(self, entries: Sequence[Entry]) -> list[roles.Run]:
         """Runs of which something is still to be undone on a cluster that answers."""
         return [
             run
             for run in roles.pending(entries, self.pair)
-            if not self.clusters[run.first.source].gone
+            if run.first.source not in self.away
         ]
 
     def tail_of(self, entries: Sequence[Entry]) -> list[bytes]:
@@ -702,7 +642,7 @@ class _Switches:
         made = roles.newest_role(entries)
         if made is None or made.kind is not Kind.FAILOVER:
             return []
-        return [] if self.clusters[made.source].gone else self.uncopied(made.source)
+        return [] if made.source in self.away else self.uncopied(made.source)
 
     def check_undone(self) -> None:
         """
@@ -713,10 +653,12 @@ class _Switches:
         entries = self.entries()
         active = roles.role(entries, self.pair).active
         others = sum(each.alive for each in self.working) > 1
-        left = roles.open_run(entries) is not None or [*roles.pending(entries, self.pair)]
-        if others or left or self.clusters[active].gone:
+        left = roles.open_run(entries) is not None or [
+            *roles.pending(entries, self.pair)
+        ]
+        if others or left or active in self.away:
             return
-        if blocked := _PARTITIONS.keys() - {*self.producer.topics_of(active)}:
+        if blocked := PARTITIONS.keys() - {*self.producer.topics_of(active)}:
             raise WrongError(f"undone, and {blocked} of {active} cannot be written to")
 
     def check_reports(self) -> None:
@@ -736,7 +678,7 @@ class _Switches:
             if any(process.clock for process in self.hit.everyone):
                 continue  # its look may seem to be from another time
             told = {(row["topic"], row["partition"]): row for row in said["lost"]}
-            for name in _PARTITIONS:
+            for name in PARTITIONS:
                 copy = self.clusters[each.target].topics.get(f"{each.source}.{name}")
                 copied = _keys(copy) if copy else set()
                 topic = self.clusters[each.source].topics[name]
@@ -746,8 +688,8 @@ class _Switches:
                     seen, most = _left(partition.log, copied, said["as_of"] - NOON)
                     if not seen <= announced <= most:
                         raise WrongError(
-                            f"{name}-{number}: {announced} records not copied, it says; "
-                            f"{seen} at its last look, {most} offsets now"
+                            f"{name}-{number}: it says {announced} records not "
+                            f"copied; {seen} at its last look, {most} offsets now"
                         )
 
     def check_ledgers(self) -> None:
@@ -757,10 +699,12 @@ class _Switches:
         """
         noted: set[bytes] = set()
         for source, target in ("AB", "BA"):
-            losses = losses_in(self.clusters[target], f"mirror-losses.{source}.internal")
+            losses = losses_in(
+                self.clusters[target], f"mirror-losses.{source}.internal"
+            )
             noted.update(
                 key
-                for name in _PARTITIONS
+                for name in PARTITIONS
                 for where, key in _places(self.clusters[source].topics[name])
                 if any(
                     (loss["topic"], loss["partition"]) == (name, where[0])
@@ -812,7 +756,7 @@ _GRANTED: set[administration.Acl] = {
         administration.TOPIC, name, administration.LITERAL, PRINCIPAL, "*",
         administration.WRITE, administration.ALLOW,
     )
-    for name in (*_PARTITIONS, _IDLE)
+    for name in (*PARTITIONS, _IDLE)
 }  # fmt: skip
 
 
@@ -837,6 +781,7 @@ def history(net: Network, *, with_faults: bool) -> int:
         counts=(0, 1, 1, 2, 3), rates=(0.05, 0.2, 0.5),
     )  # fmt: skip
     ModelCluster.serve = staticmethod(trouble.serve)
+    net.cut = lambda wire: trouble.cuts(wire) or switches.is_cut(wire)
     trouble.on = switches.trouble = False
     with without_spark(switches.services), _commands_of(switches):
         switches.begin()
@@ -851,6 +796,8 @@ def history(net: Network, *, with_faults: bool) -> int:
                 world.after(random.expovariate(1 / 6), someone)
 
         someone()
+        if with_faults and random.random() < _GROWTHS:
+            world.after(random.uniform(1, 20), switches._grow)
         if with_faults and random.random() < _DEATHS:
             world.after(random.uniform(1, 20), switches.lose_a_cluster)
         while world.now < _SECONDS:
@@ -860,7 +807,7 @@ def history(net: Network, *, with_faults: bool) -> int:
         switches.trouble = False
         for process in switches.hit.everyone:
             process.clock = 0.0
-        while not switches.for_good and any(each.gone for each in clusters.values()):
+        while not switches.for_good and switches.away:
             world.run(1)
         began = world.now
         end = began + _CALM_SECONDS

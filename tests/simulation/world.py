@@ -51,6 +51,8 @@ class Process:
     suspended: bool = False
     clock: float = 0.0
     """How far its wall clock is off, in seconds."""
+    site: str = ""
+    """The cluster beside which it runs; empty: beside none."""
     ends_at: float = math.inf
     """As `patience.end_at` says."""
     lines: list[SimLine] = field(default_factory=list)
@@ -180,9 +182,7 @@ class World:
 
     def _go_on(self, done: Callable[[], bool]) -> None:
         """Give turns, and let time pass, until it is done."""
-        faulthandler.dump_traceback_later(
-            _REAL_SECONDS, exit=True, file=sys.__stderr__
-        )
+        faulthandler.dump_traceback_later(_REAL_SECONDS, exit=True, file=sys.__stderr__)
         while not done():
             if (task := self._due()) is not None:
                 task.ready = None
