@@ -6,27 +6,311 @@ those that a failover would set, from the last checkpoints and the map.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 import time
 from typing import TYPE_CHECKING
 
 from mirror.clusters.admin import group_offsets
 from mirror.clusters.admin.groups import GroupKind
-from mirror.drilling import next_records, positions
 from mirror.offsets import checkpoints
 from mirror.offsets.mm2_records import checkpoints_topic
 from mirror.offsets.translation import Exactness
 from mirror.policy.selection import GroupFilter
+from mirror.proving.continuous.step import ProofStep
+from mirror.proving.run_files import RunFiles
+from mirror.proving.runner import InProcess
+from mirror.proving.sides import keeping
+from mirror.status.wording import duration, some
+from mirror.switching.findings import Finding, Level
 from mirror.switching.group_places import GroupPlace
 from mirror.switching.steps import checks
 from mirror.switching.steps.assess import places_of
+from mirror.switching.steps.checks import EXACT
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
-    from mirror.drilling.positions import Judged
+    from mirror.clusters.cluster import Cluster
+    from mirror.config.schema import FlowConfig, MirrorConfig
+    from mirror.offsets.offset_map import OffsetMap
+    from mirror.proving.copied_partition import CopiedPartition
+    from mirror.proving.ranges import Range
+    from mirror.proving.survey import ProofSurvey
     from mirror.switching.group_places import GroupPlaces
     from mirror.switching.steps.checks import Seen
+
+
+# ---- reads what groups would read next, on both sides, and compares it ----
+#
+# Main function: `compare`. It is `mirror verify` over a window of source offsets
+# from each group's position on, so it knows what was filtered, transformed,
+# compacted, has expired, or is in the loss ledger. Windows that meet are read once.
+
+
+_RANGE_BYTES = 1 << 20
+_AT_ONCE = 32
+"""Partitions per call of the comparison."""
+_NEAR = 100
+"""Source offsets between windows that are read as one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparedNext:
+    """The outcome."""
+
+    partitions: frozenset[TopicPartition] = frozenset()
+    """All that the flow copies."""
+    wrong: Mapping[TopicPartition, Mapping[int, str]] = field(default_factory=dict)
+    """By source offset, what is wrong with a record; with one that only the copy has,
+    by where the first window begins."""
+    unread: Mapping[TopicPartition, str] = field(default_factory=dict)
+    """Partitions of which nothing can be compared, and why."""
+    undecided: Mapping[TopicPartition, str] = field(default_factory=dict)
+    """Partitions of which something could not be compared, and why."""
+    starts: Mapping[TopicPartition, int] = field(default_factory=dict)
+    """Where the source's logs begin."""
+
+
+def compare(  # noqa: PLR0917  what to compare, and where
+    config: MirrorConfig,
+    flow: FlowConfig,
+    source: Cluster,
+    target: Cluster,
+    positions: Mapping[TopicPartition, Iterable[int]],
+    offset_map: OffsetMap,
+    *,
+    records: int,
+) -> ComparedNext:
+    """Compare so many source offsets from each of these positions on. `offset_map`: the
+    flow's; it is read on.
+
+    Raises:
+        MirrorError: a cluster does not answer, or the flow never ran.
+    """
+    step = ProofStep(config, flow, source, target, InProcess())
+    wrong: dict[TopicPartition, dict[int, str]] = {}
+    unread: dict[TopicPartition, str] = {}
+    undecided: dict[TopicPartition, str] = {}
+    with RunFiles() as files, keeping():
+        found = step.survey(files, {}, ".*", offset_map)
+        wanted = {
+            (of.topic, of.partition): windows(
+                positions.get((of.topic, of.partition), ()),
+                records,
+                of.source_first,
+                of.source_end,
+            )
+            for of in found.partitions
+        }
+        if not found.has_runs:
+            for key, runs in offset_map.runs_around(wanted).items():
+                files.add(key, runs)
+        chosen = {
+            (of.topic, of.partition): ranges
+            for of in found.partitions
+            if (
+                ranges := _ranges(
+                    step, found, files, of, wanted[of.topic, of.partition]
+                )
+            )
+        }
+        keys = list(chosen)
+        for at in range(0, len(keys), _AT_ONCE):
+            some = {key: chosen[key] for key in keys[at : at + _AT_ONCE]}
+            outcomes = step.prove(
+                found, files, some, at=time.time(), range_bytes=_RANGE_BYTES
+            )
+            for key, outcome in outcomes.items():
+                first = some[key][0].source_first
+                for each in outcome.findings:
+                    offset = first if each.source is None else each.source
+                    said = f"{each.kind}, {each.detail}"
+                    wrong.setdefault(key, {}).setdefault(offset, said)
+                if outcome.failure:
+                    undecided[key] = outcome.failure
+    compared = {(of.topic, of.partition) for of in found.partitions}
+    for topic, why in found.unproven.items():
+        unread |= {
+            (topic, number): why
+            for number in range(_partitions(source, topic))
+            if (topic, number) not in compared
+        }
+    return ComparedNext(
+        partitions=frozenset(compared | unread.keys()), wrong=wrong,
+        unread=unread, undecided=undecided,
+        starts={(of.topic, of.partition): of.source_start for of in found.partitions},
+    )  # fmt: skip
+
+
+def _partitions(source: Cluster, topic: str) -> int:
+    found = source.topic(topic)
+    return found.partitions if found is not None else 0
+
+
+def _ranges(
+    step: ProofStep,
+    found: ProofSurvey,
+    files: RunFiles,
+    of: CopiedPartition,
+    some: Iterable[tuple[int, int]],
+) -> list[Range]:
+    made: list[Range] = []
+    for first, end in some:
+        part = replace(of, source_first=first, source_end=end)
+        made += (
+            replace(each, of=of)
+            for each in step.ranges(found, files, part, most=max(end - first, 1))
+            if not each.is_late
+        )
+    return made
+
+
+def windows(
+    positions: Iterable[int], records: int, start: int, end: int
+) -> list[tuple[int, int]]:
+    """So many offsets from each position on, within a log; those that meet are one."""
+    made: list[tuple[int, int]] = []
+    for position in sorted(positions):
+        first, last = max(position, start), min(position + records, end)
+        if first >= last:
+            continue  # behind the end of what is copied, or expired
+        if made and first <= made[-1][1] + _NEAR:
+            made[-1] = (made[-1][0], max(made[-1][1], last))
+        else:
+            made.append((first, last))
+    return made
+
+
+# ---- whether groups would read the right records next ----
+#
+# Main function: `judge`, over where a failover would set them, what they have
+# committed, and which of the next records differ. Pure.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownPositions:
+    """What was looked at."""
+
+    flow: str
+    places: GroupPlaces
+    """From the last checkpoints."""
+    committed: Mapping[str, Mapping[TopicPartition, int]]
+    """What each group of the flow has committed on the source in copied topics."""
+    written: Mapping[str, float]
+    """When each group's last checkpoint was written."""
+    wrong: Mapping[TopicPartition, Mapping[int, str]] = field(default_factory=dict)
+    """Next records that are not the same, by source offset, and why."""
+    unread: Mapping[TopicPartition, str] = field(default_factory=dict)
+    """Partitions of which nothing can be compared, and why."""
+    undecided: Mapping[TopicPartition, str] = field(default_factory=dict)
+    """Partitions whose next records could not all be compared, and why."""
+    records: int = 1
+    """How many source offsets from a position on were compared."""
+    stale_seconds: float = 60.0
+    """Positions are this old when all is well."""
+
+    def of_group(self, group: str) -> dict[TopicPartition, tuple[int, GroupPlace]]:
+        """By partition of the source: the offset of the last checkpoint, and where
+        that leads.
+        """
+        return {
+            (along.topic, along.partition): (along.upstream, place)
+            for place in self.places.places.get(group, {}).values()
+            if (along := place.along) is not None
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """What follows."""
+
+    groups: int
+    groups_exact: int
+    partitions: int
+    partitions_exact: int
+    findings: tuple[Finding, ...]
+
+
+def judge_positions(
+    known: KnownPositions,
+    copied: frozenset[TopicPartition],
+    bad: Collection[Finding],
+    *,
+    at: float,
+) -> Judged:
+    """`copied`: all partitions of the flow; `bad`: what is found of groups already;
+    `at`: now.
+    """
+    names = sorted(known.committed)
+    findings = [each for name in names for each in _of_group(known, name, at)]
+    spoilt_groups = {each.subject for each in (*bad, *findings)}
+    findings += _of_partitions(known.unread, Level.NOT_READY)
+    findings += _of_partitions(known.undecided, Level.DEGRADED)
+    spoilt = {
+        key
+        for group in names
+        for key in known.committed[group]
+        if not _is_exact(known, group, key)
+    }
+    spoilt |= known.unread.keys() | known.undecided.keys() | known.wrong.keys()
+    return Judged(
+        groups=len(names),
+        groups_exact=sum(f"group {name}" not in spoilt_groups for name in names),
+        partitions=len(copied),
+        partitions_exact=len(copied - spoilt),
+        findings=tuple(findings),
+    )
+
+
+def _of_partitions(
+    why: Mapping[TopicPartition, str], level: Level
+) -> Iterator[Finding]:
+    for topic, reason in sorted({(topic, why[topic, n]) for topic, n in why}):
+        yield Finding(
+            level=level,
+            subject=f"topic {topic}",
+            reason=f"its next records cannot be compared: {reason}",
+            fix="let mirror read both sides, and the flow copy it",
+        )
+
+
+def _is_exact(known: KnownPositions, group: str, key: TopicPartition) -> bool:
+    _, place = known.of_group(group).get(key, (0, None))
+    other = known.places.unjoined.get(key[0])
+    exact = place is not None and place.exactness in EXACT
+    return exact and not (other is not None and other.both_ways)
+
+
+def _of_group(known: KnownPositions, group: str, at: float) -> Iterator[Finding]:
+    committed = known.committed[group]
+    checked = {key: offset for key, (offset, _) in known.of_group(group).items()}
+    if differing := sorted(
+        (key, offset, why)
+        for key, first in checked.items()
+        for offset, why in known.wrong.get(key, {}).items()
+        if first <= offset < first + known.records
+    ):
+        (topic, partition), offset, why = differing[0]
+        yield Finding(
+            level=Level.NOT_READY,
+            subject=f"group {group}",
+            reason=f"of its next records in {topic}-{partition}, the one at offset "
+            f"{offset} is not where it should be: {why}",
+            fix="prove the copy, then repair it or rebuild it",
+            command=f"mirror verify --flow '{known.flow}' --topic '{topic}'",
+        )
+    again = sum(max(committed[key] - checked[key], 0) for key in checked)
+    age = at - known.written.get(group, at)
+    if again and age > known.stale_seconds:
+        yield Finding(
+            level=Level.DEGRADED,
+            subject=f"group {group}",
+            reason=f"its position is {duration(age)} old: it would read about "
+            f"{some(again, 'record')} again",
+            fix="see why checkpoints are not written: is a service running?",
+            command="mirror status",
+        )
+
 
 TopicPartition = tuple[str, int]
 _Committed = dict[str, dict[TopicPartition, int]]
@@ -56,11 +340,11 @@ def judge(seen: Seen, *, records: int, wait: bool) -> Judged:
             if (along := place.along) is not None:
                 key = along.topic, along.partition
                 asked.setdefault(key, set()).add(along.upstream)
-    compared = next_records.compare(
+    compared = compare(
         stage.config, flow, stage.source, stage.target, asked,
         stage.maps[flow.name, stage.target], records=records,
     )  # fmt: skip
-    known = positions.KnownPositions(
+    known = KnownPositions(
         flow=flow.name,
         places=seen.places,
         committed=committed,
@@ -76,7 +360,7 @@ def judge(seen: Seen, *, records: int, wait: bool) -> Judged:
         ),
     )
     bad = [*checks.group_positions(seen)]
-    return positions.judge(known, compared.partitions, bad, at=seen.at)
+    return judge_positions(known, compared.partitions, bad, at=seen.at)
 
 
 def _committed(seen: Seen) -> tuple[_Committed, Mapping[str, str]]:

@@ -17,26 +17,30 @@ from typing import TYPE_CHECKING
 from mirror.clusters import cpu_share
 from mirror.clusters.admin import disks
 from mirror.clusters.at_once import at_once
-from mirror.drilling import capacity, differences, group_looks, schemas
+from mirror.drilling import group_looks, schemas
 from mirror.drilling.outcome import Drill
 from mirror.driver import role_notes
 from mirror.errors import AuthorizationError
 from mirror.metadata import comparing, portrait
+from mirror.metadata.differences import CONFIG, NOTHING, TOPIC
+from mirror.metadata.portrait import ACLS, GROUPS, QUOTAS, USERS
 from mirror.metadata.sides import Live
 from mirror.offsets import progress
 from mirror.recovery.journal import Kind
 from mirror.switching import answers
-from mirror.switching.findings import in_order
+from mirror.switching.findings import Finding, Level, in_order
 from mirror.switching.steps import assess, checks
 from mirror.switching.steps.checks import Seen
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
+    from mirror.clusters.admin.disks import Disk, Replicas
     from mirror.clusters.cluster import Cluster
+    from mirror.metadata.differences import Difference
     from mirror.metadata.portrait import Portrait
-    from mirror.switching.findings import Finding
     from mirror.switching.stage import Stage
+
 
 RECORDS = 100
 
@@ -96,7 +100,7 @@ def _differences(seen: Seen, reach: Callable[[str], Cluster]) -> Iterable[Findin
     found = comparing.compare(
         *_portraits(seen), config.enabled_flows, lambda alias: Live(reach(alias))
     )
-    seen.unseen += differences.unseen(found)
+    seen.unseen += unseen(found)
     names = {
         each.topic
         if each.topic == each.target_topic
@@ -104,7 +108,7 @@ def _differences(seen: Seen, reach: Callable[[str], Cluster]) -> Iterable[Findin
         for each in seen.topics
     }
     servers = config.clusters[flow.target].bootstrap_servers
-    return differences.judge(
+    return judge_differences(
         found, names, flow=flow.name, target=flow.target, bootstrap=",".join(servers)
     )
 
@@ -141,7 +145,7 @@ def _disks(seen: Seen) -> Iterable[Finding]:
             seen.unseen.append(f"disks of {cluster.alias}: not permitted")
             return ()
 
-    return capacity.judge(
+    return judge_capacity(
         seen.flow.target,
         seen.copies,
         here=disks.replicas(target, seen.copies.values()),
@@ -149,3 +153,189 @@ def _disks(seen: Seen) -> Iterable[Finding]:
         disks_here=of(target),
         disks_there=of(source),
     )
+
+
+# ---- which differences between the clusters would hurt after a failover ----
+#
+# Main function: `judge`, over what `mirror compare` finds between the source,
+# first, and the target. Differences that only the service's configuration explains
+# may hurt too: retention that follows from the brokers' defaults. `checks` has
+# partitions. Pure.
+
+
+_KEEPS = ("retention.ms", "retention.bytes", "cleanup.policy")
+"""They decide what an application still finds."""
+_ENTITIES = {"user": "users", "client-id": "clients", "ip": "ips"}
+_ALL = "(default)"
+_DEFAULT = "a default of the brokers"
+
+
+def judge_differences(
+    differences: Collection[Difference],
+    names: Collection[str],
+    *,
+    flow: str,
+    target: str,
+    bootstrap: str,
+) -> Iterator[Finding]:
+    """`names`: how the differences name the flow's topics, as `shown_names` has them;
+    `target`: the cluster that applications would move to, at `bootstrap`.
+    """
+    for each in differences:
+        if each.what in (TOPIC, CONFIG) and each.name in names:
+            yield from _of_topic(each, flow)
+        elif each.what == QUOTAS:
+            yield from _quota(each, target, bootstrap)
+        elif each.what == USERS and each.expected is not None:
+            yield from _user(each, target, bootstrap)
+
+
+def unseen(differences: Collection[Difference]) -> Iterator[str]:
+    """Kinds that one side may not see. Groups and ACLs are looked at elsewhere."""
+    for each in differences:
+        if each.expected is None and each.name == "(all)" and each.what != GROUPS:
+            side = each.a if each.a != "seen" else each.b
+            yield f"{_PLURAL.get(each.what, each.what)}: {side}"
+
+
+_PLURAL = {ACLS: "ACLs", QUOTAS: "quotas", USERS: "SCRAM users"}
+
+
+def _of_topic(each: Difference, flow: str) -> Iterator[Finding]:
+    subject = f"topic {each.name}"
+    if each.expected is None:
+        yield Finding(
+            level=Level.NOT_READY,
+            subject=subject,
+            reason=f"mirror cannot look at its {each.what}: {each.reason or each.b}",
+            fix="give mirror DESCRIBE and DESCRIBE_CONFIGS on it, on both sides",
+            command="mirror config acls --for recovery",
+        )
+    elif each.what == CONFIG:
+        key = next((v.partition("=")[0] for v in (each.a, each.b) if v != NOTHING), "")
+        keeps = key in _KEEPS
+        if each.expected and not (keeps and each.reason == _DEFAULT):
+            return
+        yield Finding(
+            level=Level.NOT_READY if key == "cleanup.policy" else Level.DEGRADED,
+            subject=subject,
+            reason=f"{each.a} on the source, {each.b} on the target"
+            + (": records are kept for another time" if keeps else ""),
+            fix="correct the copy's config",
+            command=f"mirror topic configs --flow '{flow}'",
+        )
+
+
+def _quota(each: Difference, target: str, bootstrap: str) -> Iterator[Finding]:
+    if each.expected is False:
+        yield Finding(
+            level=Level.DEGRADED,
+            subject=f"quota {each.name}",
+            reason=f"{each.a} on the source, {each.b} on {target}",
+            fix=f"set the same quota on {target}",
+            command=f"kafka-configs.sh --bootstrap-server {bootstrap} --alter "
+            f"{_entity(each.name)} {_change(each)}",
+        )
+
+
+def _entity(name: str) -> str:
+    """As kafka-configs.sh has it, of `user alice, client-id (default)`."""
+    words = []
+    for part in name.split(", "):
+        kind, _, entity = part.partition(" ")
+        words.append(f"--entity-type {_ENTITIES.get(kind, kind)}")
+        words.append(
+            "--entity-default" if entity == _ALL else f"--entity-name '{entity}'"
+        )
+    return " ".join(words)
+
+
+def _change(each: Difference) -> str:
+    if each.a != NOTHING:
+        return f"--add-config {','.join(each.a.split())}"
+    keys = [word.partition("=")[0] for word in each.b.split()]
+    return f"--delete-config {','.join(keys)}"
+
+
+def _user(each: Difference, target: str, bootstrap: str) -> Iterator[Finding]:
+    """The number of iterations may differ; a mechanism that is missing may not."""
+    mine, theirs = (
+        {word.partition("=")[0] for word in side.split()} - {NOTHING}
+        for side in (each.a, each.b)
+    )
+    if lacking := sorted(mine - theirs):
+        yield Finding(
+            level=Level.NOT_READY,
+            subject=f"user {each.name}",
+            reason=f"it has no {', '.join(lacking)} password on {target}, so it cannot "
+            "log in there",
+            fix=f"create the user on {target}: passwords cannot be copied",
+            command=f"kafka-configs.sh --bootstrap-server {bootstrap} --alter "
+            f"--entity-type users --entity-name {each.name} --add-config "
+            f"'{lacking[0]}=[password=...]'",
+        )
+
+
+# ---- whether the target has the disk to take over ----
+#
+# Main function: `judge`, over what was seen of both clusters' disks. The target
+# should have room for what the source keeps of these topics now, in as many
+# replicas as the copies have. Pure.
+
+
+_LEAST_SHARE = 0.05
+"""Of a disk that should be free."""
+_GB = 1e9
+
+
+def judge_capacity(
+    target: str,
+    copies: Mapping[str, str],
+    *,
+    here: Mapping[str, Replicas],
+    there: Mapping[str, Replicas],
+    disks_here: Collection[Disk],
+    disks_there: Collection[Disk],
+) -> Iterator[Finding]:
+    """What is missing. `copies`: by source topic; `here`: on the target, of the copies,
+    and `there`: on the source, of the topics.
+    """
+    cluster = f"cluster {target}"
+    for disk in disks_here:
+        if disk.failed:
+            yield Finding(
+                level=Level.NOT_READY,
+                subject=cluster,
+                reason=f"a log directory of broker {disk.node} has failed",
+                fix="replace the disk",
+            )
+        elif 0 <= disk.usable < _LEAST_SHARE * disk.total:
+            yield Finding(
+                level=Level.DEGRADED,
+                subject=cluster,
+                reason=f"a disk of broker {disk.node} has {_gb(disk.usable)} left of "
+                f"{_gb(disk.total)}",
+                fix="add disk, or shorten retention",
+            )
+    known = [disk for disk in disks_here if disk.usable >= 0]
+    if not known or not disks_there:
+        return
+    growth = 0.0
+    for topic, copy in copies.items():
+        if topic in there and copy in here:
+            factor = here[copy].least / there[topic].least
+            wanted = sum(d.sizes.get(topic, 0) for d in disks_there) * factor
+            had = sum(d.sizes.get(copy, 0) for d in disks_here)
+            growth += max(wanted - had, 0.0)
+    if growth > (usable := sum(disk.usable for disk in known)):
+        yield Finding(
+            level=Level.NOT_READY,
+            subject=cluster,
+            reason=f"the copies have {_gb(growth)} to grow until they are as large as "
+            f"their topics, and {_gb(usable)} of disk are left",
+            fix="add disk, or shorten retention",
+        )
+
+
+def _gb(size: float) -> str:
+    return f"{size / _GB:,.1f} GB"

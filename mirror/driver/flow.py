@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING
 import structlog
 
 from mirror import patience
+from mirror.clusters.cluster import Cluster
 from mirror.config.login_settings import for_tasks
 from mirror.config.traits import Effect
 from mirror.driver.assignment import Placement
 from mirror.driver.autoscale import Sizing
-from mirror.driver.both_clusters import both_clusters
 from mirror.driver.copied_topics import TOPICS, CopiedTopics
 from mirror.driver.feeding import refuse_if_rested
 from mirror.driver.flow_jobs import FlowJobs
@@ -42,9 +42,8 @@ from mirror.relay import dead_letters
 from mirror.relay.lease import LeasePlan
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Mapping
 
-    from mirror.clusters.cluster import Cluster
     from mirror.config.pair_settings import PairConfig
     from mirror.config.schema import FlowConfig, MirrorConfig
     from mirror.driver.executors import PreferredExecutors
@@ -55,6 +54,7 @@ if TYPE_CHECKING:
     from mirror.metadata.topics import TopicsResult
     from mirror.recovery.pauses import Pauses
     from mirror.status.store import StatusStore
+
 
 log = structlog.get_logger()
 
@@ -438,3 +438,38 @@ class Flow:
                                 error=str(error))  # fmt: skip
         if not run.ended.is_set():
             raise FlowError(f"flow {self.name}: {run.failure or query.failure}")
+
+
+# ---- connections of one run of a flow to its source and its target ----
+
+
+@contextlib.contextmanager
+def both_clusters(
+    config: MirrorConfig, flow: FlowConfig, ids: Mapping[str, str]
+) -> Iterator[tuple[Cluster, Cluster]]:
+    """The source and the target, which must have these `ids`, by alias, where one is
+    known from an earlier run.
+
+    Raises:
+        FlowError: they are the same cluster.
+        ClusterError: one does not answer, or is another cluster than before.
+    """
+    with contextlib.ExitStack() as stack:
+        source, target = (
+            Cluster(
+                config.clusters[alias],
+                client_id=f"mirror.{flow.name}",
+                cluster_id=ids.get(alias, ""),
+            )
+            for alias in (flow.source, flow.target)
+        )
+        stack.callback(source.close)
+        stack.callback(target.close)
+        source.connect()
+        target.connect()
+        if source.cluster_id == target.cluster_id:
+            raise FlowError(
+                f"flow {flow.name}: {source.alias} and {target.alias} are the same "
+                f"cluster ({source.cluster_id}); it would copy its own copies"
+            )
+        yield source, target

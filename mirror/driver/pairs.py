@@ -10,6 +10,7 @@ journal what only the other one has, except what an operator is about to write t
 from __future__ import annotations
 
 import contextlib
+import itertools
 import threading
 import time
 from typing import TYPE_CHECKING
@@ -19,7 +20,7 @@ import structlog
 from mirror import retry
 from mirror.clusters.cluster import Cluster
 from mirror.config import feeding, own_topics, scopes
-from mirror.driver import readiness, role_notes
+from mirror.driver import role_notes
 from mirror.driver.pair_status import KnownPair, PairMember, status_of
 from mirror.driver.role_notes import RoleNote
 from mirror.errors import MirrorError
@@ -30,13 +31,14 @@ from mirror.offsets import progress
 from mirror.recovery import beginnings, journal, roles
 from mirror.recovery.journal import JournalReader, Kind
 from mirror.recovery.roles import Epochs
+from mirror.status.events import Event, EventKind
 from mirror.status.pairs import (
     PairStatus,
     PassiveStatus,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from mirror.config.pair_settings import PairConfig
     from mirror.config.schema import FlowConfig, MirrorConfig
@@ -45,7 +47,9 @@ if TYPE_CHECKING:
     from mirror.recovery.drills import KeptDrill
     from mirror.recovery.journal import Entry
     from mirror.recovery.roles import Role
+    from mirror.status.pairs import DrillStatus
     from mirror.status.store import StatusStore
+
 
 TopicPartition = tuple[str, int]
 
@@ -470,9 +474,38 @@ class PairFollower:
         with self._lock:
             known = self._told.get(pair.name, self._began)
             self._told[pair.name] = max(known, *(each.at for each in pair.drills), 0.0)
-        for event in readiness.fallen(pair.name, pair.drills, since=known):
+        for event in fallen(pair.name, pair.drills, since=known):
             self._store.trail.add(event)
 
 
 def _offset(position: Position) -> int:
     return position.offset
+
+
+# ---- whether a pair has become less ready for a failover, by its drills. Pure ----
+#
+# Main function: `fallen`, an event for each drill that is worse than the one
+# before.
+
+
+_VERDICTS = ("READY", "DEGRADED", "NOT READY")
+_MOST_FINDINGS = 5
+
+
+def fallen(
+    pair: str, drills: Sequence[DrillStatus], *, since: float
+) -> Iterator[Event]:
+    """`drills`: the newest first; `since`: epoch seconds, those before are known."""
+    for now, before in itertools.pairwise(drills):
+        if now.at > since and _rank(now) > _rank(before):
+            yield Event(
+                kind=EventKind.READINESS_FELL,
+                flow=f"{now.source}->{now.target}",
+                subject=pair,
+                text=f"was {before.verdict}; {now.text}",
+                details={"findings": list(now.findings[:_MOST_FINDINGS])},
+            )
+
+
+def _rank(drill: DrillStatus) -> int:
+    return _VERDICTS.index(drill.verdict) if drill.verdict in _VERDICTS else 0

@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING
 import structlog
 
 from mirror.config import own_topics
-from mirror.errors import MirrorError
-from mirror.jobs.following import Following
-from mirror.jobs.group_statuses import positioned, status_of, trouble
+from mirror.errors import ClusterError, MirrorError
+from mirror.jobs.commits import NO_COMMITS, CommitReader
 from mirror.jobs.scheduler import Job
 from mirror.log import LogThrottle
 from mirror.metadata import guarding
 from mirror.metadata.guarding import Wrong
 from mirror.offsets import group_sync, retention
 from mirror.offsets.checkpoints import Checkpoints
+from mirror.offsets.followed import Followed
 from mirror.offsets.group_sync import GroupSyncResult
 from mirror.offsets.groups import GroupsStanding, look, translated
 from mirror.offsets.heartbeats import Heartbeats
@@ -32,23 +32,96 @@ from mirror.offsets.kept_index import IndexKeeper
 from mirror.offsets.merged_groups import MergedGroups, problems
 from mirror.offsets.offset_map import OffsetMap
 from mirror.offsets.offset_syncs import OffsetSyncs
+from mirror.offsets.translation import Exactness
 from mirror.policy.names import CANARY, HEARTBEATS
 from mirror.policy.selection import GroupFilter
 from mirror.status.events import Event, EventKind
+from mirror.status.values import GroupStatus
 from mirror.status.wording import some
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
+    from mirror.clusters.admin.group_offsets import CommittedOffset
     from mirror.clusters.cluster import Cluster
     from mirror.config.schema import FlowConfig
-    from mirror.errors import ClusterError
     from mirror.offsets.checkpoints import CheckpointsResult, Due
-    from mirror.offsets.groups import Copy
+    from mirror.offsets.groups import Copy, GroupPosition
     from mirror.offsets.merged_groups import Settable
     from mirror.offsets.mm2_records import Checkpoint
     from mirror.status.store import StatusStore
     from mirror.status.values import FlowStatus
+
+
+# ---- follows the commits of a flow's groups, and shows whether it does ----
+#
+# Main type: `Following`, which joins the reader of `__consumer_offsets` (`commits`)
+# and what is due because of it (`offsets.followed`). Where it cannot follow,
+# checkpoints are written with each look at the groups, as they are without it.
+
+
+class Following:
+    """Of one flow."""
+
+    def __init__(
+        self,
+        flow: FlowConfig,
+        wanted: GroupFilter,
+        *,
+        store: StatusStore,
+        tell: Callable[[str, Sequence[str]], None],
+    ) -> None:
+        self.wanted = flow.emit_checkpoints and flow.follow_commits != "off"
+        self._flow = flow
+        self._store = store
+        self._tell = tell
+        self._reader = CommitReader()
+        self._followed = Followed(wanted)
+        self._throttle = LogThrottle()
+
+    def begin(self, source: Cluster) -> None:
+        """Before a look at the groups, which then has what came before."""
+        if self.wanted:
+            try:
+                self._reader.begin(source)
+            except ClusterError as error:
+                self._reader.stop(str(error))
+            self._show()
+
+    def surveyed(self, standing: GroupsStanding) -> None:
+        """The checkpoints of all groups are written."""
+        self._followed.surveyed(standing)
+
+    def due(
+        self, topics: Collection[str]
+    ) -> dict[str, dict[TopicPartition, CommittedOffset]]:
+        """Commits by group whose checkpoints are to be written now; `topics` are those
+        that are copied.
+        """
+        try:
+            self._followed.add(self._reader.read(), topics)
+        except ClusterError as error:
+            self._reader.stop(str(error))
+            self._show()
+        skipped, text = self._followed.undecodable, self._followed.error
+        if skipped and self._throttle.due(text):
+            log.warning("commits skipped", flow=self._flow.name, records=skipped,
+                        error=text)  # fmt: skip
+        return self._followed.due()
+
+    def written(self, standing: GroupsStanding) -> None:
+        """The checkpoints of what was due are written."""
+        self._followed.written(standing)
+
+    def _show(self) -> None:
+        flow, why = self._flow, self._reader.reason
+        if flow.follow_commits == "on":
+            text = f"checkpoints do not follow commits on {flow.source}: {why}"
+            self._tell("commits", [text] if why not in ("", NO_COMMITS) else [])
+        self._store.update(
+            flow.name, lambda status: replace(status, follows_commits=not why)
+        )
+
 
 log = structlog.get_logger()
 
@@ -417,3 +490,75 @@ def _alone(
         for group, at in known.items()
     }
     return {group: at for group, at in found.items() if at}
+
+
+# ---- the statuses of a flow's groups, from one look at them ----
+#
+# Main functions: `status_of`, one group's; `trouble`, by which they are sorted; and
+# `positioned`, since when their positions on the target have been as old as they
+# are. Pure.
+
+
+_WORST = (
+    Exactness.UNKNOWN,
+    Exactness.BEFORE,
+    Exactness.EARLIER,
+    Exactness.BEHIND,
+    Exactness.TIP,
+    Exactness.EXACT,
+)
+
+
+def status_of(
+    name: str,
+    kind: str,
+    places: tuple[GroupPosition, ...],
+    *,
+    reason: str,
+    active: bool,
+    ends: Mapping[tuple[str, int], int],
+) -> GroupStatus:
+    """A group's status; `positioned` adds the time. `ends`: where source partitions
+    end, as far as they are known.
+    """
+    ahead = [
+        max(ends[place.topic, place.partition] - place.upstream, 0)
+        for place in places
+        if (place.topic, place.partition) in ends
+    ]
+    kinds = [place.translated.exactness for place in places]
+    return GroupStatus(
+        group=name,
+        type=str(kind),
+        partitions=len(places),
+        source_offset=sum(place.upstream for place in places),
+        target_offset=sum(max(place.downstream, 0) for place in places),
+        behind=sum(place.behind for place in places),
+        unknown=kinds.count(Exactness.UNKNOWN),
+        exactness=str(min(kinds, key=_WORST.index, default=Exactness.UNKNOWN)),
+        active_on_target=active,
+        reason=reason,
+        lag=sum(ahead) if places and len(ahead) == len(places) else -1,
+    )
+
+
+def positioned(
+    shown: Sequence[GroupStatus], before: Sequence[GroupStatus], at: float
+) -> tuple[GroupStatus, ...]:
+    """With the time of this look, or of an earlier one if it says nothing new."""
+    last = {each.group: each.position_at for each in before}
+    return tuple(
+        replace(
+            each,
+            position_at=last.get(each.group, 0.0)
+            if each.reason or each.unknown == each.partitions
+            else at,
+        )
+        for each in shown
+    )
+
+
+def trouble(status: GroupStatus) -> tuple[bool, int, int, str]:
+    """A key by which groups in trouble come first."""
+    worst = _WORST.index(Exactness(status.exactness))
+    return (not status.reason, worst, -status.behind, status.group)

@@ -13,17 +13,18 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from mirror.clusters.registry.values import Mode
+from mirror.clusters.registry.values import Mode, SchemaVersion, Subject
+from mirror.errors import RegistryError
 from mirror.metadata import (
-    schema_gap,
     schema_levels,
     schema_modes,
     schema_order,
     schema_rules,
     schema_translation,
 )
-from mirror.metadata.schema_claims import ClaimState
+from mirror.metadata.schema_claims import Claim, ClaimState
 from mirror.metadata.schema_compared import ComparedRegistries
+from mirror.metadata.schema_names import RESERVED, key_of
 from mirror.metadata.schema_translation import SchemaTranslator
 from mirror.metadata.schema_writing import SchemaWriter
 from mirror.status.states import SchemaState
@@ -31,8 +32,8 @@ from mirror.status.states import SchemaState
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-    from mirror.clusters.registry.values import SchemaVersion, Subject
     from mirror.config.schema import FlowConfig
+    from mirror.metadata.schema_compared import ShortGap
     from mirror.metadata.schema_ends import Ends
     from mirror.metadata.schema_levels import LevelChange
     from mirror.metadata.schema_order import RegistryWrite
@@ -147,7 +148,7 @@ def sync(
     levels, remarks = schema_levels.changes(ends, asked, whole=whole)
     levels, refused = schema_levels.apply(ends, levels)
     if ends.reserves and not only and not translates:
-        schema_gap.reserve(ends, found.gaps)
+        reserve(ends, found.gaps)
     return SchemasResult(
         subjects=_said(_after(found.plan, writer), {**remarks, **refused}),
         writes=tuple(writer.done),
@@ -293,3 +294,67 @@ def _said(
         else each
         for each in subjects
     )
+
+
+# ---- ids that a target's registry skips, so that it never issues one of the
+# source's ----
+#
+# Main function: `reserve`. A registry goes on after its highest id, and the
+# source's last ones may not be copied when the target begins to issue its own. So
+# each context gets a placeholder, softly deleted, in a subject of mirror's own: its
+# id, which is its version too, is `schemas_id_gap` above the source's highest.
+# Another one takes its place once half of that is used up (`schema_compared`).
+
+
+def reserve(ends: Ends, gaps: Iterable[ShortGap]) -> None:
+    """Reserve ids there.
+
+    Raises:
+        MirrorError: a registry or the target's cluster does not answer, or refuses.
+    """
+    for each in gaps:
+        if ends.going_on():
+            _move_up(ends, *each)
+
+
+def _move_up(
+    ends: Ends, context: str, number: int, held: Iterable[SchemaVersion]
+) -> None:
+    try:
+        _place(ends, context, number)
+        for old in held:
+            _release(ends, old)
+    except RegistryError as error:
+        if error.retriable:
+            raise
+        raise RegistryError(
+            f"ids up to {number} cannot be reserved: {error}; schemas_id_gap: 0 "
+            "reserves none"
+        ) from error
+
+
+def _release(ends: Ends, old: SchemaVersion) -> None:
+    """The source will reach its id."""
+    ends.target.delete(old.full_subject, old.version)
+    ends.target.delete(old.full_subject, old.version, for_good=True)
+
+
+def _place(ends: Ends, context: str, number: int) -> None:
+    subject = Subject(context, RESERVED)
+    version = SchemaVersion(
+        context=context,
+        subject=RESERVED,
+        version=number,
+        id=number,
+        kind="AVRO",
+        text=f'{{"type":"fixed","name":"mirror_reserved_{number}","size":1}}',
+    )
+    claim = Claim(
+        id=number, target_id=number, sha256=version.sha256, state=ClaimState.DELETED
+    )
+    ends.claims.note({key_of(version): claim})
+    if ends.target.mode(subject) is not Mode.IMPORT:
+        ends.target.set_mode(subject, Mode.IMPORT, force=True)
+    if ends.target.by_id(context, number) is None:
+        ends.target.register(version)
+    ends.target.delete(subject, number)

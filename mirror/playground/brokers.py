@@ -9,20 +9,196 @@ removes them; `PlaygroundCluster` handles them in between.
 from __future__ import annotations
 
 from contextlib import contextmanager
+import hashlib
+import logging
 import os
 import shutil
+import subprocess
 from typing import TYPE_CHECKING, Literal, cast, get_args
 
 from mirror.errors import PlaygroundError
-from mirror.playground.cluster import ClusterPlan, GivenNode, PlaygroundCluster
+from mirror.host import require_java
+from mirror.playground.cache import cache_folder, cache_lock
+from mirror.playground.cluster import Access, ClusterPlan, GivenNode, PlaygroundCluster
 from mirror.playground.docker import cluster_in_docker, docker_answers
-from mirror.playground.processes import cluster_of_processes
+from mirror.playground.jars import kafka_jars
+from mirror.playground.node import JarNode, NodePlan, random_uuid
+from mirror.playground.ports import LOOPBACK, free_ports
+from mirror.playground.secured import PASSWORDS, Security
+from mirror.playground.settings import broker_settings, plain_listeners
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from mirror.playground.secured import CertificateKind
+
+
+# ---- clusters from Kafka's own jars, every node a process on this machine ----
+#
+# Main function: `cluster_of_processes`, which chooses ports and sets up nodes,
+# quorum and security. It starts nothing: `PlaygroundCluster.start` does.
+
+
+_Addresses = dict[int, str]
+_LISTENERS = 6
+
+
+def cluster_of_processes(plan: ClusterPlan) -> PlaygroundCluster:
+    """Set up a cluster; for secured ones this also writes the certificates."""
+    folder = plan.folder.resolve()
+    plain, control, scram, mutual_tls, one_way_tls, sasl = _addresses(plan.nodes)
+    security = (
+        Security(folder / "security", certificate=plan.certificate)
+        if plan.secured
+        else None
+    )
+    extra = {**(security.broker_settings() if security else {}), **plan.settings}
+    cluster_id = random_uuid()
+    nodes = {}
+    for number in plain:
+        listeners = plain_listeners(plain=plain[number], control=control[number])
+        if security:
+            listeners += security.listeners(
+                scram=scram[number],
+                mutual_tls=mutual_tls[number],
+                one_way_tls=one_way_tls[number],
+                sasl=sasl[number],
+            )
+        nodes[number] = JarNode(
+            NodePlan(
+                number=number,
+                folder=folder / f"node-{number}",
+                cluster_id=cluster_id,
+                plain_address=plain[number],
+                settings=broker_settings(
+                    node=number, voters=control, listeners=listeners, extra=extra
+                ),
+                scram_users=PASSWORDS if security else {},
+                jvm=(*class_data_options(), *plan.jvm),
+            )
+        )
+    return PlaygroundCluster(
+        name=plan.name,
+        bootstrap=_bootstrap(scram if security else plain),
+        admin_bootstrap=_bootstrap(plain),
+        node_by_number=nodes,
+        client_config=security.scram_client() if security else {},
+        mutual_tls=(
+            Access(
+                bootstrap=_bootstrap(mutual_tls),
+                client_config=security.mutual_tls_client(),
+            )
+            if security
+            else None
+        ),
+        one_way_tls=(
+            Access(
+                bootstrap=_bootstrap(one_way_tls),
+                client_config=security.one_way_tls_client(),
+            )
+            if security
+            else None
+        ),
+        sasl=(
+            Access(bootstrap=_bootstrap(sasl), client_config=security.sasl_client())
+            if security
+            else None
+        ),
+        folder=folder,
+    )
+
+
+def _addresses(nodes: int) -> list[_Addresses]:
+    """The addresses of each kind of listener, by node from 1."""
+    addresses = [f"{LOOPBACK}:{port}" for port in free_ports(_LISTENERS * nodes)]
+    return [
+        dict(enumerate(addresses[kind::_LISTENERS], start=1))
+        for kind in range(_LISTENERS)
+    ]
+
+
+def _bootstrap(addresses: Mapping[int, str]) -> str:
+    return ",".join(addresses.values())
+
+
+# ---- A class-data archive, with which a broker starts in a third of the time ----
+#
+# Main function: `class_data_options`, the Java options that use the archive. The
+# first call creates it with a throw-away broker; it is valid for one Java and one
+# class path, and Java ignores it otherwise. Brokers also run without it: if it
+# cannot be created, they only start more slowly.
+
+
+_LOG = logging.getLogger(__name__)
+_START_SECONDS = 120.0
+# Writing the archive is part of the JVM's exit, and slow on a busy machine.
+_DUMP_SECONDS = 180.0
+
+
+def class_data_options() -> tuple[str, ...]:
+    """Java options for the archive, made on first use; empty without one.
+
+    MIRROR_CLASS_DATA=off does without.
+    """
+    if os.environ.get("MIRROR_CLASS_DATA") == "off":
+        return ()
+    archive = cache_folder() / f"kafka-{_fingerprint()}.jsa"
+    if not archive.exists():
+        with cache_lock("class-data"):
+            if not archive.exists():
+                _try_to_make(archive)
+    return (f"-XX:SharedArchiveFile={archive}",) if archive.stat().st_size else ()
+
+
+def _fingerprint() -> str:
+    java = require_java()
+    version = subprocess.run(
+        [java, "-version"], capture_output=True, text=True, check=False
+    ).stderr
+    return hashlib.sha256((version + kafka_jars("broker")).encode()).hexdigest()[:12]
+
+
+def _try_to_make(archive: Path) -> None:
+    made = archive.with_suffix(f".{os.getpid()}")
+    folder = cache_folder() / f"class-data-{os.getpid()}"
+    try:
+        _run_throwaway_broker(folder, made)
+        made.rename(archive)
+    except (PlaygroundError, OSError) as error:
+        _LOG.warning("no class-data archive, brokers start slower: %s", error)
+        # An empty file records the failure, so that not every start tries again.
+        archive.touch()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        made.unlink(missing_ok=True)
+
+
+def _run_throwaway_broker(folder: Path, archive: Path) -> None:
+    plain, control = (f"{LOOPBACK}:{port}" for port in free_ports(2))
+    node = JarNode(
+        NodePlan(
+            number=1,
+            folder=folder,
+            cluster_id=random_uuid(),
+            plain_address=plain,
+            settings=broker_settings(
+                node=1,
+                voters={1: control},
+                listeners=plain_listeners(plain=plain, control=control),
+                extra={},
+            ),
+            jvm=(f"-XX:ArchiveClassesAtExit={archive}",),
+        )
+    )
+    try:
+        node.spawn()
+        node.wait(brokers=1, seconds=_START_SECONDS)
+        node.stop(seconds=_DUMP_SECONDS)
+    except PlaygroundError:
+        node.kill()
+        raise
+
 
 Road = Literal["env", "docker", "jars"]
 

@@ -29,13 +29,12 @@ from mirror.errors import (
     LeaderError,
     UnreachableError,
 )
-from mirror.relay.by_name import require_same_topics
+from mirror.offsets.progress import NO_ID
 from mirror.relay.fetch_channel import MAX_WAIT_MS, FetchAnswer, FetchChannel
-from mirror.relay.nearest import LOOK_SECONDS, PATIENCE_SECONDS, Nearest
-from mirror.relay.pace import Pace
+from mirror.retry import Backoff
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
     from collections.abc import Set as AbstractSet
     import uuid
 
@@ -46,6 +45,51 @@ if TYPE_CHECKING:
     from mirror.clusters.wire.pending_response import Pending
     from mirror.offsets.progress import Position
     from mirror.relay.fetch_channel import Place
+
+
+# ---- which replica to read: the leader, or a follower in our rack (KIP-392) ----
+#
+# Main type: `Nearest`, what one slot knows about its partitions. Only a leader
+# chooses a follower: it knows who is in sync. A follower is never believed when it
+# refuses: the partition goes back to its leader, and is not read from a follower
+# for a while. Even if all is well, the leader is asked again every ten seconds: it
+# notices a follower that has stopped following, and says where the log ends. Pure:
+# `source` sends the requests.
+
+
+LOOK_SECONDS = 10.0
+"""After this time the leader is asked again who is nearest. Java's clients wait for
+five minutes; until then they take a follower's word for where the log ends."""
+PATIENCE_SECONDS = 10.0
+"""How long a follower may take to accept a connection or to answer."""
+_WARY = Backoff(20.0, 600.0)
+
+
+class Nearest:
+    """The partitions of one slot that may be read from a follower."""
+
+    def __init__(self, rack: str) -> None:
+        """`rack`: where we are, as the brokers name it; empty: read from leaders."""
+        self.rack = rack
+        self._wary: dict[TopicPartition, tuple[float, float]] = {}
+        """Partitions whose follower failed: until when to ask the leader alone, and how
+        long that is."""
+
+    def rack_for(self, key: TopicPartition) -> str:
+        """The rack to name to this partition's leader; empty: it answers itself."""
+        until, _ = self._wary.get(key, (0.0, 0.0))
+        return self.rack if time.monotonic() >= until else ""
+
+    def failed(self, key: TopicPartition) -> None:
+        """Note that a follower does not serve this partition."""
+        _, pause = self._wary.get(key, (0.0, 0.0))
+        pause = _WARY.after(pause)
+        self._wary[key] = (time.monotonic() + pause, pause)
+
+    def served(self, key: TopicPartition) -> None:
+        """Note that a follower has sent records of it."""
+        self._wary.pop(key, None)
+
 
 TopicPartition = tuple[str, int]
 
@@ -394,3 +438,124 @@ class SourceReader:
     def give_back(self, buffers: Iterable[bytearray]) -> None:
         """Reuse the buffers of answers that are no longer needed."""
         self._spare += buffers
+
+
+# ---- whether a leader that is asked by name still means the topics that a slot
+# reads ----
+#
+# Brokers before 3.1 fetch by name. A fetch that waits there is answered when its
+# topic is deleted. While none waits, a topic may be deleted and created again, and
+# a slot would go on in the middle of the new one. So after a pause (a process was
+# suspended, the target is slow) it asks the leader for the topics' ids before it
+# fetches on.
+
+
+_PAUSE_SECONDS = 2 * MAX_WAIT_MS / 1000
+"""After this time since the last request, the broker must have answered it."""
+
+
+def require_same_topics(
+    cluster: Cluster, channel: FetchChannel, ids: Mapping[str, uuid.UUID]
+) -> None:
+    """Check the topics of a channel that goes on by name after a pause. `ids`: of the
+    topics that are read; brokers before 2.8 have none.
+
+    Raises:
+        UnreachableError: the broker does not answer, or means another topic.
+    """
+    paused = 0 < channel.sent < time.monotonic() - _PAUSE_SECONDS
+    if channel.by_id or not paused or NO_ID in ids.values():
+        return
+    read = {name for name, _ in channel.asked}
+    for name, topic in cluster.topics(read, node=channel.node).items():
+        if topic.topic_id != ids.get(name, topic.topic_id):
+            raise UnreachableError(f"source topic {name} was deleted or created again")
+
+
+# ---- how much a slot reads: at a time, and per second if the flow has a limit ----
+#
+# Main type: `Pace`. What has arrived counts, so that it is exact however large an
+# answer turns out: after an answer that was more than allowed, nothing is asked
+# until the time has made up for it. Pure: `source` asks and counts, `filling` says
+# what there is room for, the driver divides the limit.
+
+
+_SAVED_SECONDS = 2.0
+"""What is not used is kept for this long: over the time between two leases."""
+_AT_ONCE_SECONDS = 0.5
+"""One answer brings no more than this, so that the rate is even."""
+_LEAST_BYTES = 16 << 10
+
+
+class Pace:
+    """What one slot may ask for."""
+
+    def __init__(
+        self,
+        max_bytes: int,
+        partition_max_bytes: int,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """As `ask_for` takes them."""
+        self.channels_each = 1
+        """Channels per leader. A partition is in one request at a time, so each fetches
+        as many times more of it."""
+        self._max_bytes = max_bytes
+        self._partition_max_bytes = partition_max_bytes
+        self._clock = clock
+        self._rate = 0.0
+        self._saved = 0.0
+        """Bytes that may be read now; negative: that were read too early."""
+        self._at = clock()
+
+    def allow(self, bytes_per_second: float, *, from_now: bool = False) -> None:
+        """From now on, read so much; 0: without a limit. A lower limit makes up for
+        what was read too early in the same time as the one before. `from_now`: the time
+        since it was last asked does not count.
+        """
+        if from_now:
+            self._at = self._clock()
+        self._count()
+        if bytes_per_second < self._rate:
+            self._saved *= bytes_per_second / self._rate
+        self._rate = bytes_per_second
+
+    def ask_for(self, max_bytes: int, partition_max_bytes: int) -> None:
+        """Set how much to fetch at a time from a leader, and of one partition."""
+        self._max_bytes = max_bytes
+        self._partition_max_bytes = partition_max_bytes
+
+    @property
+    def most_bytes(self) -> int:
+        """The most to ask a leader for at a time."""
+        if not self._rate:
+            return self._max_bytes
+        allowed = max(int(self._rate * _AT_ONCE_SECONDS), _LEAST_BYTES)
+        return min(self._max_bytes, allowed)
+
+    @property
+    def partition_most_bytes(self) -> int:
+        """The most that a broker returns of one partition."""
+        return min(self._partition_max_bytes * self.channels_each, self.most_bytes)
+
+    def waits(self, on_the_way: int) -> float:
+        """Seconds until more may be asked for; 0: now. `on_the_way`: what has been
+        asked for may bring so many bytes.
+        """
+        if not self._rate:
+            return 0.0
+        self._count()
+        return max((on_the_way - self._saved) / self._rate, 0.0)
+
+    def take(self, size: int) -> None:
+        """Count bytes that have arrived."""
+        if self._rate:
+            self._count()
+            self._saved -= size
+
+    def _count(self) -> None:
+        now = self._clock()
+        most = self._rate * _SAVED_SECONDS
+        self._saved = min(self._saved + (now - self._at) * self._rate, most)
+        self._at = now

@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
+from mirror.offsets.progress import RunningCount
 from mirror.relay.latency import Latencies
-from mirror.relay.lateness import Lateness, Now
 from mirror.relay.report import PartitionReport
-from mirror.relay.running_counts import RunningCounts
 from mirror.status.counts import NOTHING, Counts
 from mirror.status.states import PartitionState
 
@@ -22,9 +21,74 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     import uuid
 
-    from mirror.offsets.progress import Position, RunningCount
+    from mirror.offsets.progress import Position
     from mirror.relay.faults import Faults
     from mirror.relay.lease import Assignment
+
+
+# ---- running counts in a slot's transactions, so that no count is lost with a
+# process ----
+#
+# Main type: `RunningCounts`. With a partition's position, each transaction writes
+# what was done to the partition so far. A take-over reads that and continues
+# counting if the same service wrote it; otherwise it starts at zero. It knows no
+# broker.
+
+
+class RunningCounts:
+    """The running counts of one slot's partitions."""
+
+    def __init__(self, service: uuid.UUID) -> None:
+        self._service = service
+        self._written: dict[TopicPartition, RunningCount] = {}
+        self._committed: dict[TopicPartition, RunningCount] = {}
+
+    def take_over(
+        self,
+        found: Mapping[TopicPartition, bytes],
+        partitions: Iterable[TopicPartition],
+    ) -> None:
+        """Continue from the counts in the progress; start at zero where there are none.
+
+        Raises:
+            ClusterError: a count in the progress is damaged.
+        """
+        zero = RunningCount(service=self._service, begun=int(time.time() * 1000))
+        self._committed = {
+            key: known
+            if (known := RunningCount.decode(found.get(key, b"")))
+            and known.service == self._service
+            else zero
+            for key in partitions
+        }
+        self._written = dict(self._committed)
+
+    def write(
+        self,
+        partitions: Iterable[TopicPartition],
+        more: Mapping[TopicPartition, Counts],
+    ) -> dict[TopicPartition, RunningCount]:
+        """The counts to write in a transaction that moves these partitions and adds
+        `more` to what the transactions before it wrote.
+        """
+        counts = {
+            key: self._written[key] + more.get(key, NOTHING) for key in partitions
+        }
+        self._written.update(counts)
+        return counts
+
+    def commit(self, counts: Mapping[TopicPartition, RunningCount]) -> None:
+        """Note that the transaction with these counts is committed."""
+        self._committed.update(counts)
+
+    def forget(self) -> None:
+        """Other slots may have counted since: nothing is known until a take-over."""
+        self._committed.clear()
+
+    def committed(self, key: TopicPartition) -> RunningCount | None:
+        """None until a take-over has read it."""
+        return self._committed.get(key)
+
 
 TopicPartition = tuple[str, int]
 _MOST_SAMPLES = 2000
@@ -288,3 +352,88 @@ def _quantile(ordered: list[float], share: float) -> float:
     if not ordered:
         return -1.0
     return ordered[min(int(len(ordered) * share), len(ordered) - 1)]
+
+
+# ---- how late a partition's copy is, in time: its lag in seconds ----
+#
+# Main type: `Lateness`, what one slot knows about one source partition. A complete
+# copy is not late at all, however old its newest record is; an incomplete one is as
+# late as the oldest record it misses. Record times are epoch seconds; the times of
+# the source's answers are monotonic seconds, so that setting the clock hides
+# nothing. Callers pass in both; this module knows no records or connections.
+
+
+_SILENCE_SECONDS = 3.0
+"""How long a leader's last answer is trusted; it answers every half second."""
+
+
+class Now(NamedTuple):
+    """A moment on both clocks of the host."""
+
+    of_day: float
+    """Epoch seconds, by the clock that can be set."""
+    running: float
+    """Monotonic seconds."""
+
+    @classmethod
+    def read(cls) -> Now:
+        return cls(time.time(), time.monotonic())
+
+
+@dataclass(slots=True)
+class Lateness:
+    """What the source has reported, and how much of that is copied."""
+
+    end_offset: int = -1
+    """The source's last stable offset as last reported, -1 while unknown."""
+    _told_at: float = 0.0
+    _waiting: float = -1.0
+    """The time of the oldest record that is fetched but not committed."""
+    _newest: float = -1.0
+    """The time of the newest record that is committed."""
+    _complete: float = -1.0
+    """When the copy was last complete, monotonic."""
+
+    def told(self, end_offset: int, now: float) -> None:
+        """Note where the leader says that its log ends; `now` is monotonic."""
+        self.end_offset = end_offset
+        self._told_at = now
+
+    def fetched(self, oldest: float) -> None:
+        """Note the time of the first of the records just fetched."""
+        if self._waiting < 0:
+            self._waiting = oldest
+
+    def committed(self, position: int, newest: float, now: float) -> None:
+        """Note that all before `position` is copied. `newest`: the time of the newest
+        record committed. `now`: the time of day.
+        """
+        self._waiting = -1.0
+        # Producers choose the times of records: one in the future proves nothing.
+        self._newest = max(self._newest, min(newest, now))
+        if 0 <= self.end_offset <= position:
+            self._complete = max(self._complete, self._told_at)
+
+    def seconds(self, position: int, *, answered: float, now: Now) -> float | None:
+        """The lag, None while unknown.
+
+        `answered`: when the partition's leader last answered, with or without news, in
+        monotonic seconds; 0 if it has not answered or is not read. A silent leader may
+        have new records: the copy is as late as that leader's last answer.
+
+        A record not yet copied is no older than the newest copied one, and no older
+        than the moment when the copy was last complete. So the result is the age of
+        the oldest missing record if that was fetched, otherwise the smallest known
+        upper bound for it.
+        """
+        if self.end_offset < 0 or position < 0:
+            return None
+        if position >= self.end_offset:
+            self._complete = max(self._complete, self._told_at, answered)
+            late = now.running - self._complete
+            return late if late > _SILENCE_SECONDS else 0.0
+        ages = [now.of_day - at for at in (self._waiting, self._newest) if at >= 0]
+        if self._complete >= 0:
+            ages.append(now.running - self._complete)
+        # A record from the future may be waiting for any time.
+        return min((age for age in ages if age >= 0), default=None)

@@ -23,14 +23,14 @@ from mirror.clusters.wire import fetch
 from mirror.errors import NoLeaderError
 from mirror.metadata.topics import select
 from mirror.offsets import progress, runs
+from mirror.offsets.progress import Position
 from mirror.offsets.runs import COUNT, DOWNSTREAM, UPSTREAM
 from mirror.proving.locating import NO_STAMP
 from mirror.proving.log_stream import LogStream, Stretch
 from mirror.proving.logs import settled_ends
 from mirror.recovery import losses, risk
 from mirror.recovery.losses import Cause
-from mirror.relay import provenance
-from mirror.tails.seen import still_there
+from mirror.relay import gaps, provenance
 from mirror.tails.tail import NO_KEY, Tail, TailPartition
 
 if TYPE_CHECKING:
@@ -42,6 +42,45 @@ if TYPE_CHECKING:
     from mirror.offsets.runs import Block
     from mirror.proving.log_stream import Lister
     from mirror.tails.tail import Offsets
+
+
+# ---- what of an earlier look at a tail still holds: the next one goes on behind
+# that ----
+#
+# Main function: `still_there`. A log that is another topic's now, or lost some of
+# what was read, is read again as a whole; leaders' epochs tell that also where it
+# has grown since, as far as records have them.
+
+
+def still_there(
+    source: Cluster,
+    seen: Iterable[TailPartition],
+    ends: Mapping[TopicPartition, int],
+) -> dict[TopicPartition, TailPartition]:
+    """Those whose logs on the source still have all that was read. `ends`: where the
+    logs end now.
+
+    Raises:
+        ClusterError: the source does not answer.
+    """
+    asked = {each.key: each for each in seen if each.key in ends}
+    topics = source.topics({topic for topic, _ in asked})
+    epochs = {key: each.epoch for key, each in asked.items() if each.epoch >= 0}
+    common = topic_admin.epoch_ends(source, epochs, topics)
+    return {
+        key: each
+        for key, each in asked.items()
+        if key in common or key not in epochs
+        if gaps.judge(
+            Position(offset=each.end, leader_epoch=each.epoch, topic_id=each.topic_id),
+            topic_id=topics[key[0]].topic_id,
+            first=0,
+            end=ends[key],
+            common=common.get(key),
+        )
+        is None
+    }
+
 
 TopicPartition = tuple[str, int]
 

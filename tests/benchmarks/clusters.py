@@ -13,7 +13,7 @@ import shutil
 import time
 from typing import TYPE_CHECKING
 
-from mirror.playground.archive import class_data_options
+from mirror.playground.brokers import class_data_options
 from mirror.playground.certificates import CertificateAuthority
 from mirror.playground.cluster import START_SECONDS
 from mirror.playground.node import JarNode, NodePlan, random_uuid

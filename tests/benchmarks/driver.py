@@ -22,8 +22,7 @@ import typer
 from mirror.config.schema import FlowConfig
 from mirror.driver.assignment import Assignments, Placement
 from mirror.driver.flow_status import StatusWriter
-from mirror.driver.leases import LeaseResult
-from mirror.driver.rates import Rates
+from mirror.driver.leases import LeaseResult, Rates
 from mirror.metadata.topics import MirroredTopic, TopicsResult
 from mirror.metrics.exposition import exposition
 from mirror.recovery.pauses import Pauses

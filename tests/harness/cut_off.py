@@ -19,7 +19,7 @@ from kafka import KafkaAdminClient
 from kafka import TopicPartition as KafkaPartition
 import psutil
 
-from mirror.playground.archive import class_data_options
+from mirror.playground.brokers import class_data_options
 from mirror.playground.cluster import START_SECONDS
 from mirror.playground.node import JarNode, NodePlan, random_uuid
 from mirror.playground.ports import LOOPBACK, free_ports

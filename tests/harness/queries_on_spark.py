@@ -18,7 +18,7 @@ import weakref
 import psutil
 
 from mirror.config.service_settings import ServiceConfig
-from mirror.driver.callback import Callback
+from mirror.driver.query import Callback
 from mirror.driver.session import session
 from mirror.errors import FlowError
 

@@ -20,7 +20,7 @@ import psutil
 import pyspark
 
 import mirror
-from mirror.driver.spark_security import PROTECTION
+from mirror.driver.session import PROTECTION
 from mirror.host import require_java
 from mirror.playground.leash import Leash
 from mirror.playground.ports import LOOPBACK, free_ports

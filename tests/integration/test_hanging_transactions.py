@@ -26,9 +26,9 @@ from mirror.clusters import codes, hanging
 from mirror.clusters.hanging import HangingLook
 from mirror.clusters.topics import NO_ID
 from mirror.clusters.transactions import Producer
-from mirror.driver import former_runs
+from mirror.driver import ownership
 from mirror.errors import ClusterError, FencedError
-from mirror.offsets import log_search, runs
+from mirror.offsets import markers, runs
 from mirror.offsets.markers import MarkerSearch
 from mirror.offsets.progress import Position, encode
 from mirror.playground.brokers import playground
@@ -444,7 +444,7 @@ def test_what_another_slot_left_open(
     the first of `slots`, is ended, although the partition has no leader when that run
     begins. The other slot takes over no id but its own: it makes one more run begin.
     """
-    monkeypatch.setattr(former_runs, "_PATIENCE_SECONDS", 0.5)
+    monkeypatch.setattr(ownership, "_PATIENCE_SECONDS", 0.5)
     on = replace(stage({"copy"}), slot=1)
     on.flow.own(slots=2)
     slot = start_slot(
@@ -588,7 +588,7 @@ def logs(
     topic_name: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[FlowLogs]:
-    monkeypatch.setattr(log_search, "_FIRST_OFFSETS", 1)
+    monkeypatch.setattr(markers, "_FIRST_OFFSETS", 1)
     bootstrap = clusters["b"].bootstrap
     names = ("progress", "offset_map", "ledger", "copy")
     where = {name: (f"{topic_name}-{name}", 0) for name in names}
@@ -636,7 +636,7 @@ def _forbid_reading(monkeypatch: pytest.MonkeyPatch, topic: str) -> None:
             raise codes.error_for(codes.TOPIC_AUTHORIZATION_FAILED, name)
         return TopicReader(cluster, name, **options)
 
-    monkeypatch.setattr(log_search, "TopicReader", read)
+    monkeypatch.setattr(markers, "TopicReader", read)
 
 
 def test_a_transaction_that_ended_nowhere(
@@ -669,7 +669,7 @@ def test_a_transaction_that_ended_nowhere(
     first.take_over()
     which = logs.write(first, logs.copy)
     assert logs.search.was_committed(*which, [logs.copy]) is False
-    monkeypatch.setattr(log_search, "_MOST_OFFSETS", 1)
+    monkeypatch.setattr(markers, "_MOST_OFFSETS", 1)
     assert logs.search.was_committed(*which, [logs.copy]) is None
     first.take_over()
     which = logs.write(first, logs.ledger)

@@ -9,7 +9,7 @@ from structlog.testing import capture_logs
 
 from mirror.batches import reading, writing
 from mirror.config.schema import FlowConfig
-from mirror.offsets import kept_index, map_follower, progress, runs, standby
+from mirror.offsets import kept_index, offset_map, progress, runs, standby
 from mirror.offsets.kept_index import KIND, IndexKeeper
 from mirror.offsets.offset_map import OffsetMap
 from mirror.offsets.standby import StandbyEntry
@@ -90,7 +90,7 @@ def begins(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
             found.append(self.position)
             return super().answers(**asked)
 
-    monkeypatch.setattr(map_follower, "TopicReader", Noted)
+    monkeypatch.setattr(offset_map, "TopicReader", Noted)
     return found
 
 

@@ -16,7 +16,7 @@ from mirror.batches import writing
 from mirror.clusters.admin.groups import Group, GroupKind
 from mirror.config.schema import FlowConfig
 from mirror.errors import RecreatedError
-from mirror.offsets import index, map_follower, progress, runs
+from mirror.offsets import index, offset_map, progress, runs
 from mirror.offsets.checkpoints import Checkpoints
 from mirror.offsets.checkpoints import read as read_checkpoints
 from mirror.offsets.groups import GroupPosition, GroupsStanding
@@ -101,8 +101,8 @@ def test_the_offset_map(
     """Runs of the deleted map are forgotten; looking up an old offset while the map is
     re-created is an error to try again, not an answer from the wrong place.
     """
-    monkeypatch.setattr(map_follower, "_LEAST_TAIL", 1)
-    monkeypatch.setattr(map_follower, "_LARGEST_TAIL", 1)
+    monkeypatch.setattr(offset_map, "_LEAST_TAIL", 1)
+    monkeypatch.setattr(offset_map, "_LARGEST_TAIL", 1)
     monkeypatch.setattr(index, "_MOST_STARTS", 4)
     target, topic = clusters["b"].bootstrap, runs.topic_name(topic_name)
     create_topic(target, topic)

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from mirror.proving.account import FindingKind
-from mirror.proving.continuous.in_service import FlowProofs, catching_up
-from mirror.proving.continuous.one_task import OneTask
+from mirror.proving.continuous.in_service import FlowProofs, OneTask, catching_up
 from mirror.proving.of_flow import keep
 from mirror.proving.runner import InProcess
 from mirror.recovery import proofs

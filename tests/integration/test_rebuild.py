@@ -24,13 +24,7 @@ from mirror.driver import ownership
 from mirror.errors import MirrorError
 from mirror.metadata import renewing
 from mirror.proving.of_flow import prove
-from mirror.proving.repairs import (
-    appending,
-    copied_again,
-    copy_groups,
-    rebuild_notes,
-    rebuilding,
-)
+from mirror.proving.repairs import appending, copied_again, copy_groups, rebuilding
 from mirror.proving.repairs.rebuilding import Rebuilding
 from mirror.proving.runner import InProcess
 from mirror.proving.scope import Scope
@@ -145,7 +139,7 @@ def _dies_while_committing(*_: Any) -> None:
     ownership.commit = lambda _, owner, __: (owner.begin_commit(), die())
 
 
-_WRITE = rebuild_notes.RebuildNotes.write
+_WRITE = rebuilding.RebuildNotes.write
 
 
 def _dies_at_the_end(*words: Any, **named: Any) -> None:
@@ -164,7 +158,7 @@ _POINTS: dict[str, tuple[Any, str, Callable[..., None]]] = {
     "before the first positions": (rebuilding.starting, "find", die),
     "while it is copied": (copied_again, "wait", die),
     "after a group moved": (copy_groups, "put_back", _after(copy_groups.put_back)),
-    "during the last commit": (rebuild_notes.RebuildNotes, "write", _dies_at_the_end),
+    "during the last commit": (rebuilding.RebuildNotes, "write", _dies_at_the_end),
 }  # fmt: skip
 
 

@@ -30,8 +30,7 @@ from mirror.metadata.schema_claims import (
 )
 from mirror.metadata.schema_ends import Ends
 from mirror.metadata.schema_names import RESERVED
-from mirror.relay.schema_inquiry import SchemaInquiry
-from mirror.relay.schemas import STRANGE_SECONDS
+from mirror.relay.schemas import STRANGE_SECONDS, SchemaInquiry
 from mirror.status.schemas import WAITS
 from mirror.status.states import PartitionState
 from tests.harness import registries

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from mirror.cli.main import app
 from mirror.clusters.registry.registry import Registry
 from mirror.clusters.registry.values import Mode, Subject
-from mirror.drilling import schemas_in_use
+from mirror.drilling import schemas as drilled
 from mirror.errors import MirrorError
 from mirror.metadata import schema_modes, schemas
 from mirror.metadata.schema_claims import Before, ClaimOf, SchemaClaims
@@ -566,7 +566,7 @@ def test_a_drill_decodes_records(
         there.copy(two, there.copied, 101 + len(framed))
         there.round()
         drill = there.drill()
-        monkeypatch.setattr(schemas_in_use, "_MOST_KEPT", 0)
+        monkeypatch.setattr(drilled, "_MOST_KEPT", 0)
         without = there.drill()
     assert without.findings == ()
     assert "more than 0 MiB in all" in "".join(without.unseen)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from mirror.clusters.admin import topic_admin
 from mirror.clusters.cluster import Cluster
 from mirror.config.schema import MirrorConfig
-from mirror.driver.credit import Credit
+from mirror.driver.leases import Credit
 from mirror.driver.ownership import take_ownership
 from mirror.errors import ClusterError, MirrorError
 from mirror.jobs import groups

@@ -19,8 +19,8 @@ from mirror.clusters import hanging
 from mirror.clusters.hanging import HangingLook
 from mirror.clusters.topics import Views
 from mirror.clusters.wire import fetch, fetch_by_id, write
-from mirror.driver import former_runs, ownership
-from mirror.driver.credit import Credit
+from mirror.driver import ownership
+from mirror.driver.leases import Credit
 from mirror.offsets import group_sync, groups, markers, progress
 from mirror.offsets.markers import MarkerSearch
 from mirror.offsets.progress import NO_ID
@@ -62,7 +62,7 @@ def _patched(what: Any, name: str, value: Any) -> AbstractContextManager[Any]:
 
 def drivers_do_not_fence() -> AbstractContextManager[Any]:
     """A new run leaves the transactional ids of the one before it alone."""
-    return _patched(former_runs, "transactional_ids", lambda _flow, _slot: ())
+    return _patched(ownership, "transactional_ids", lambda _flow, _slot: ())
 
 
 @contextlib.contextmanager

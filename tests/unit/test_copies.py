@@ -11,7 +11,7 @@ from mirror.clusters.topics import Topic
 from mirror.config.schema import MirrorConfig
 from mirror.offsets.progress import Position
 from mirror.offsets.record_places import Pair, Pairs
-from mirror.proving.traces import absence, hops
+from mirror.proving.traces import hops
 from mirror.proving.traces.at_offset import Held, OffsetHolds
 from mirror.proving.traces.hop import Hop
 from mirror.proving.traces.hops import Hops
@@ -61,7 +61,7 @@ def rows_of(
     )  # fmt: skip
     monkeypatch.setattr(hops, "meet", lambda *_, **__: hop)
     monkeypatch.setattr(hops.record_places, "read", lambda *_, **__: known)
-    monkeypatch.setattr(absence.losses, "read", lambda *_: ())
+    monkeypatch.setattr(hops.losses, "read", lambda *_: ())
     nothing: Any = None
     looking = Hops(config, nothing, fault=fault, tell=lambda _: None)
     return list(looking.copies(place))

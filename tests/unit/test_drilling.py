@@ -12,10 +12,9 @@ from mirror.clusters.admin.acls import Acl
 from mirror.clusters.admin.disks import Disk, Replicas
 from mirror.clusters.admin.groups import Group, GroupKind
 from mirror.config.schema import MirrorConfig
-from mirror.drilling import capacity, differences, positions
-from mirror.drilling.next_records import windows
+from mirror.drilling import group_looks, runner
+from mirror.drilling.group_looks import Judged, KnownPositions, windows
 from mirror.drilling.outcome import MOST_KEPT, Drill
-from mirror.drilling.positions import Judged, KnownPositions
 from mirror.errors import UnreachableError
 from mirror.metadata.differences import CONFIG, TOPIC, Difference
 from mirror.metadata.portrait import QUOTAS, USERS
@@ -160,7 +159,7 @@ def judged_positions(places: GroupPlaces, **changes: object) -> Judged:
     starts = changes.pop("starts", {})
     bad = [*checks.group_positions(seen(places=places, starts=starts))]
     known = KnownPositions(**{**values, **changes})
-    judged = positions.judge(known, COPIED, bad, at=840.0)
+    judged = group_looks.judge_positions(known, COPIED, bad, at=840.0)
     return replace(judged, findings=(*bad, *judged.findings))
 
 
@@ -298,7 +297,9 @@ def different(what: str, name: str, a: str, b: str, **more: object) -> Differenc
 )  # fmt: skip
 def test_differences_that_hurt(each: Difference, level: Level) -> None:
     """What would surprise applications is a finding with its level."""
-    (only,) = differences.judge([each], {"t"}, flow="A->B", target="B", bootstrap="b:1")
+    (only,) = runner.judge_differences(
+        [each], {"t"}, flow="A->B", target="B", bootstrap="b:1"
+    )
 
     assert only.level is level
 
@@ -306,7 +307,7 @@ def test_differences_that_hurt(each: Difference, level: Level) -> None:
 def test_the_command_for_a_quota() -> None:
     """It sets on the target what the source has, or removes what that has not."""
     name = "user alice, client-id (default)"
-    (missing,) = differences.judge(
+    (missing,) = runner.judge_differences(
         [different(QUOTAS, name, "a=1 b=2", "-")], (), flow="", target="B",
         bootstrap="b:1",
     )  # fmt: skip
@@ -315,7 +316,7 @@ def test_the_command_for_a_quota() -> None:
         "--entity-name 'alice' --entity-type clients --entity-default "
         "--add-config a=1,b=2"
     )
-    (more,) = differences.judge(
+    (more,) = runner.judge_differences(
         [different(QUOTAS, name, "-", "a=1 b=2")], (), flow="", target="B",
         bootstrap="b:1",
     )  # fmt: skip
@@ -338,7 +339,9 @@ def test_differences_that_do_not(each: Difference) -> None:
     those that mirror may not see.
     """
     assert not [
-        *differences.judge([each], {"t"}, flow="A->B", target="B", bootstrap="b:1")
+        *runner.judge_differences(
+            [each], {"t"}, flow="A->B", target="B", bootstrap="b:1"
+        )
     ]
 
 
@@ -404,7 +407,7 @@ FINE = Replicas(least=1, out_of_sync=0, leaderless=0)
 def test_capacity(disk: Disk, there: bool, reason: str) -> None:
     """Disk that the target does not have is named; enough is nothing."""
     model = Disk(node=1, total=1000, usable=10, sizes={"t": 100})
-    found = capacity.judge(
+    found = runner.judge_capacity(
         "B", {"t": "A.t"}, here={"A.t": FINE}, there={"t": FINE}, disks_here=[disk],
         disks_there=[model] if there else [],
     )  # fmt: skip

@@ -22,7 +22,7 @@ from mirror.cli.main import app
 from mirror.clusters.codes import NONE, UNKNOWN_TOPIC_OR_PARTITION
 from mirror.clusters.topics import Topic
 from mirror.config.schema import FlowConfig
-from mirror.driver.topic_changes import TopicChanges
+from mirror.driver.copied_topics import TopicChanges
 from mirror.metadata.topics import MirroredTopic, TopicsResult
 from mirror.status import events
 from mirror.status.changes import noticed

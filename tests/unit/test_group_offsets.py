@@ -10,7 +10,6 @@ import pytest
 from mirror.clusters import codes
 from mirror.clusters.admin import group_offsets
 from mirror.clusters.admin.group_offsets import CommittedOffset
-from mirror.clusters.wire import offset_commit
 
 pytestmark = pytest.mark.unit
 
@@ -46,7 +45,7 @@ class Coordinators:
 
 @pytest.fixture(autouse=True)
 def sent_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(offset_commit, "send", Coordinators.send)
+    monkeypatch.setattr(group_offsets, "send", Coordinators.send)
 
 
 def test_a_coordinator_that_moves_is_asked_again() -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mirror.jobs.group_statuses import positioned, status_of
+from mirror.jobs.groups import positioned, status_of
 from mirror.offsets.groups import GroupPosition
 from mirror.offsets.translation import Exactness, Translated
 

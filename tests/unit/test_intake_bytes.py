@@ -18,10 +18,9 @@ from mirror.relay.faults import Faults
 from mirror.relay.intake import Intake
 from mirror.relay.latency import bounds
 from mirror.relay.lease import Assignment
-from mirror.relay.pace import Pace
 from mirror.relay.pending_transaction import PendingTransaction
 from mirror.relay.rewrite import Rewriter
-from mirror.relay.source import FetchAnswer
+from mirror.relay.source import FetchAnswer, Pace
 from mirror.relay.tally import Tally
 from tests.harness import hostile_batches as hostile
 from tests.harness.hostile_batches import DELETE_HORIZON, ZSTD, packed, record, stored

@@ -23,7 +23,6 @@ from mirror.offsets import (
     holes,
     joint_map,
     kept_index,
-    map_follower,
     offset_map,
     places,
     repeats,
@@ -169,7 +168,7 @@ class Pair:
         """The answers for groups of a side, from maps as the service reads them."""
         target = self.other(source)
         with pytest.MonkeyPatch.context() as patch:
-            for module in (map_follower, places, covers, repeats):
+            for module in (offset_map, places, covers, repeats):
                 patch.setattr(module, "TopicReader", _Reader)
             patch.setattr(offset_map.progress, "ProgressReader", _Positions)
             patch.setattr(kept_index, "read", lambda *_, **_terms: None)

@@ -14,8 +14,7 @@ import pytest
 
 from mirror.config.schema import MirrorConfig
 from mirror.driver import leadership
-from mirror.driver.leadership import Leadership, Wish, share
-from mirror.driver.lifelines import Lifelines
+from mirror.driver.leadership import Leadership, Lifelines, Wish, share
 from tests.harness.waiting import deadline_in, wait_for
 
 if TYPE_CHECKING:

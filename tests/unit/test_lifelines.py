@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mirror.driver import lifelines
-from mirror.driver.lifelines import Lifelines, address_in
+from mirror.driver import leadership
+from mirror.driver.leadership import Lifelines, address_in
 from tests.harness.waiting import wait_for
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def test_a_host_that_does_not_answer_is_not_waited_for(
     mine: Lifelines, other: Other, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Behind a packet filter, a lost host's connection ends without an answer."""
-    monkeypatch.setattr(lifelines, "_ANSWER_MS", 0)
+    monkeypatch.setattr(leadership, "_ANSWER_MS", 0)
     mine.hold({"other": other.address})
     other.take()
     assert not mine.dead()
@@ -148,7 +148,7 @@ def test_two_instances_hold_each_other(mine: Lifelines) -> None:
 
 def test_strangers_are_few(mine: Lifelines, monkeypatch: pytest.MonkeyPatch) -> None:
     """Connections of strangers cost no more than a few files; the oldest go first."""
-    monkeypatch.setattr(lifelines, "_MOST_HELD", 3)
+    monkeypatch.setattr(leadership, "_MOST_HELD", 3)
     address = mine.listen(HOST)
     strangers = [socket.create_connection(address) for _ in range(5)]
     for each in strangers:
@@ -172,7 +172,7 @@ def test_a_shortage_of_files_is_no_death(
     other.take()
     assert not mine.dead()
     other.close()
-    monkeypatch.setattr(lifelines.socket, "socket", refused)
+    monkeypatch.setattr(leadership.socket, "socket", refused)
     assert not mine.dead()
     mine.hold({"other": address, "third": (HOST, 1)})
     assert not mine.dead()

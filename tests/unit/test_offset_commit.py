@@ -7,7 +7,7 @@ from typing import Any
 from kafka.protocol.consumer import OffsetCommitRequest
 import pytest
 
-from mirror.clusters.wire import offset_commit
+from mirror.clusters.admin import group_offsets
 
 OFFSETS = {
     ("orders", 0): (1 << 40, ""),
@@ -64,6 +64,6 @@ def test_bytes_are_those_of_the_library(newest: int, version: int) -> None:
     ).encode(version=version)
     sent: Any = Sent(newest)
 
-    offset_commit.send(sent, "app", OFFSETS)
+    group_offsets.send(sent, "app", OFFSETS)
 
     assert (sent.sent_as, sent.body) == (version, theirs)

@@ -14,15 +14,7 @@ import numpy as np
 import pytest
 
 from mirror.errors import CorruptBatchError
-from mirror.offsets import (
-    gathering,
-    index,
-    kept_index,
-    map_follower,
-    offset_map,
-    places,
-    runs,
-)
+from mirror.offsets import gathering, index, kept_index, offset_map, places, runs
 from mirror.offsets.kept_index import MapIndex
 from mirror.offsets.logs import Log
 from mirror.offsets.offset_map import OffsetMap
@@ -159,7 +151,7 @@ class Simulation:
                 return dict.fromkeys(asked, simulation.log())
 
         monkeypatch.setattr(offset_map, "logs", Logs)
-        monkeypatch.setattr(map_follower, "TopicReader", Reader)
+        monkeypatch.setattr(offset_map, "TopicReader", Reader)
         monkeypatch.setattr(kept_index, "read", lambda *_, **_terms: self.kept)
         monkeypatch.setattr(places, "TopicReader", Reader)
         monkeypatch.setattr(offset_map.progress, "ProgressReader", Positions)
@@ -186,8 +178,8 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     monkeypatch.setattr(index, "_MOST_STARTS", 4)
     monkeypatch.setattr(gathering, "_AT_ONCE", 3)
-    monkeypatch.setattr(map_follower, "_LEAST_TAIL", 1)
-    monkeypatch.setattr(map_follower, "_LARGEST_TAIL", 1)
+    monkeypatch.setattr(offset_map, "_LEAST_TAIL", 1)
+    monkeypatch.setattr(offset_map, "_LARGEST_TAIL", 1)
     monkeypatch.setattr(kept_index, "_LARGEST_ROWS", 2)
     monkeypatch.setattr(kept_index, "_PART_ROWS", 1)
     monkeypatch.setattr(places, "_CACHED_RUNS", 12)
@@ -424,7 +416,7 @@ def test_a_month_of_a_busy_partition_stays_small() -> None:
     stay below 200 MB, even after a month.
     """
     track = Track(COPY)
-    keep = max(map_follower._LEAST_TAIL, map_follower._TAIL_RUNS // 1000)
+    keep = max(offset_map._LEAST_TAIL, offset_map._TAIL_RUNS // 1000)
     rows = np.arange(40_000, dtype=np.int64)[:, None] * (5, 6, 0) + (0, 0, 5)
     sizes = []
     for number, row in enumerate(rows):  # thinned every time when it would grow

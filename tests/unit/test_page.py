@@ -34,9 +34,8 @@ from mirror.status.values import (
 from mirror.status.verify import FindingStatus, VerifyStatus
 from mirror.status.wording import duration
 from mirror.web.page import rows
-from mirror.web.page.pages import POLICY, Pages
+from mirror.web.page.pages import HEIGHT, POLICY, WIDTH, Pages, sparkline
 from mirror.web.page.picture import NODE_HEIGHT, NODE_WIDTH, Flowing, draw
-from mirror.web.page.sparkline import HEIGHT, WIDTH, sparkline
 from mirror.web.routing import Request, Routes
 from tests.harness.sites import known, site
 from tests.harness.statuses import partition_status, show

@@ -14,7 +14,12 @@ import pytest
 
 from mirror.errors import MirrorError
 from mirror.proving.account import FindingKind, ProofFinding
-from mirror.proving.continuous.one_task import OneTask, StoppedError, Turn
+from mirror.proving.continuous.in_service import (
+    OneTask,
+    ProofStanding,
+    StoppedError,
+    Turn,
+)
 from mirror.proving.continuous.schedule import (
     FLOOR,
     Budget,
@@ -24,7 +29,6 @@ from mirror.proving.continuous.schedule import (
     prefix,
     range_bytes,
 )
-from mirror.proving.continuous.standing import ProofStanding
 from mirror.proving.copied_partition import CopiedPartition
 from mirror.proving.ranges import ranges_of
 from mirror.recovery.proofs import Proof

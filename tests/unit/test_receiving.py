@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mirror.clusters.wire.receiving import Incoming
+from mirror.clusters.wire.connection import Incoming
 from tests.harness.waiting import crowd
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from mirror.clusters.wire.produce import EncodedBatch
 from mirror.clusters.wire.write import Placed
 from mirror.errors import ClusterError
 from mirror.offsets import runs, track
-from mirror.offsets.checkpoints import decide
+from mirror.offsets.checkpoints import Highest, decide
 from mirror.offsets.group_sync import forward
 from mirror.offsets.groups import GroupPosition, GroupsStanding
 from mirror.offsets.logs import Log
@@ -29,7 +29,6 @@ from mirror.offsets.mm2_records import Checkpoint
 from mirror.offsets.progress import NO_ID
 from mirror.offsets.runs import Block
 from mirror.offsets.translation import Exactness, Translated
-from mirror.offsets.withdrawals import Highest
 from mirror.relay.copies import Copies
 from tests.unit.test_offset_map import COPY_ID, TOPIC, Simulation, _small
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from mirror.clusters.wire.sending import Outgoing
+from mirror.clusters.wire.connection import Outgoing
 from mirror.relay.waiting import wait
 from tests.harness.waiting import crowd
 

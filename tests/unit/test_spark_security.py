@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from structlog.testing import capture_logs
 
-from mirror.driver.spark_security import PROTECTION, protection
+from mirror.driver.session import PROTECTION, protection
 from mirror.errors import ConfigError
 
 pytestmark = pytest.mark.unit

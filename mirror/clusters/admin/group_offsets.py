@@ -8,20 +8,28 @@ decide what to commit for which group.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+import struct
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
-from kafka.protocol.consumer import OffsetFetchRequest
+from kafka.protocol.consumer import (
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetFetchRequest,
+)
 
 from mirror.clusters import codes
 from mirror.clusters.admin.groups import by_coordinator
-from mirror.clusters.wire import offset_commit
+from mirror.clusters.wire.fields import Fields
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from typing import Any
 
     from mirror.clusters.cluster import Cluster
+    from mirror.clusters.wire.connection import Connection
+    from mirror.clusters.wire.pending_response import Pending
+
 
 TopicPartition = tuple[str, int]
 
@@ -128,7 +136,7 @@ def _set(
     asked = [(name, part) for name in offsets for part in _parts(name, offsets[name])]
     for first in range(0, len(asked), _IN_FLIGHT):
         pending = [
-            (group, offset_commit.send(cluster.connection(nodes[group]), group, part))
+            (group, send(cluster.connection(nodes[group]), group, part))
             for group, part in asked[first : first + _IN_FLIGHT]
         ]
         for group, each in pending:
@@ -210,3 +218,48 @@ class _Read:
                     self.refused[group] = text
                 elif offset >= 0:
                     found[key] = CommittedOffset(offset, each.metadata or "")
+
+
+# ---- offsetCommit requests, laid out field by field ----
+#
+# Main function: `send`. A failover sets 100,000 offsets: kafka-python's classes
+# take four times as much CPU for the same bytes. Answers are kafka-python's.
+
+
+_AT_MOST = 9
+"""Newer ones require topic ids."""
+_NO_GENERATION = struct.pack(">i", -1)
+_PLACE = struct.Struct(">iqi")
+_NO_EPOCH = -1
+
+
+def send(
+    connection: Connection,
+    group: str,
+    offsets: Mapping[tuple[str, int], tuple[int, str]],
+) -> Pending:
+    """Set a group's offsets, each with its metadata, by topic and partition, from
+    outside of the group.
+    """
+    version = connection.version(OffsetCommitRequest, at_most=_AT_MOST)
+    by_topic: dict[str, list[tuple[int, int, str]]] = {}
+    for (topic, partition), (offset, metadata) in offsets.items():
+        by_topic.setdefault(topic, []).append((partition, offset, metadata))
+    fields = Fields(flexible=True)  # as of version 8, which brokers 2.5 speak
+    fields.string(group)
+    fields.raw(_NO_GENERATION)
+    fields.string("")
+    fields.string(None)
+    fields.array(len(by_topic))
+    for topic, places in by_topic.items():
+        fields.string(topic)
+        fields.array(len(places))
+        for partition, offset, metadata in places:
+            fields.raw(_PLACE.pack(partition, offset, _NO_EPOCH))
+            fields.string(metadata)
+            fields.tags()
+        fields.tags()
+    fields.tags()
+    return fields.send(
+        connection, OffsetCommitRequest.API_KEY, version, OffsetCommitResponse
+    )

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 import contextlib
+from itertools import islice
 import select
 import struct
 import time
@@ -21,8 +22,6 @@ from mirror import patience
 from mirror.clusters import cpu_share, error_counts
 from mirror.clusters.wire import handshake, identity
 from mirror.clusters.wire.pending_response import Pending
-from mirror.clusters.wire.receiving import Incoming
-from mirror.clusters.wire.sending import Outgoing
 from mirror.errors import (
     ClusterChangedError,
     ClusterError,
@@ -31,9 +30,11 @@ from mirror.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
+    from mirror.clusters.wire.line import Line
     from mirror.config.cluster_settings import ClusterConfig
+
 
 _MAX_SMALL_ANSWER = 256 << 20
 _SIZE = struct.Struct(">i")
@@ -400,3 +401,110 @@ class Connection:
             self._outgoing.clear()
             while self._pending:
                 self._pending.popleft().fail(self._closed)
+
+
+# ---- sends buffers over a line, as many bytes at a time as it accepts ----
+#
+# Main type: `Outgoing`. It never waits, so that the next request can be built while
+# the last one is sent; its owner calls `send` again when the line has room.
+
+
+_BUFFERS_AT_ONCE = 64
+"""The kernel accepts 1024 at most."""
+
+
+class Outgoing:
+    """The unsent buffers of a line, in order. False when empty."""
+
+    def __init__(self, line: Line) -> None:
+        self._line = line
+        self._buffers: deque[memoryview] = deque()
+
+    def __bool__(self) -> bool:
+        return bool(self._buffers) or self._line.unsent
+
+    def put(self, buffers: Iterable[bytes | memoryview]) -> None:
+        """Append buffers; they must not change before they are sent."""
+        self._buffers += map(memoryview, buffers)
+
+    def clear(self) -> None:
+        self._buffers.clear()
+
+    def send(self) -> int:
+        """Send what the line accepts now; returns the number of bytes.
+
+        Raises:
+            OSError: the connection failed.
+        """
+        total = 0
+        while self:
+            part = list(islice(self._buffers, _BUFFERS_AT_ONCE))
+            sent = self._line.write(part)
+            total += sent
+            for buffer in part:
+                if sent < len(buffer):
+                    self._buffers[0] = buffer[sent:]
+                    return total
+                sent -= len(buffer)
+                self._buffers.popleft()
+            if self._line.unsent:
+                break
+        return total
+
+
+# ---- fills buffers with bytes from a line ----
+#
+# Main type: `Incoming`. It waits for missing bytes, or takes only those that have
+# arrived, so that a broker need not stop sending while we are busy. For a large
+# response the kernel wakes us per mebibyte instead of per packet (SO_RCVLOWAT),
+# which saves work on both sides. It does not interpret the bytes.
+
+
+_LARGE = 64 << 10
+_PIECE = 1 << 20
+
+
+class Incoming:
+    """The bytes that arrive over a line."""
+
+    def __init__(self, line: Line) -> None:
+        self._line = line
+        self._wakes_at = 1
+        self.taken = 0
+        """How many bytes of the current view are filled."""
+
+    def fill(self, view: memoryview, *, wait: bool) -> bool:
+        """Continue to fill a view; returns whether it is full. Without `wait`, takes
+        only what is there. Pass the same view until it is full.
+
+        Raises:
+            TimeoutError: nothing came within the line's timeout.
+            ConnectionError: the peer closed the connection.
+            OSError: the connection failed in another way.
+        """
+        waited_in_vain = False
+        while self.taken < len(view):
+            came = self._line.read(view[self.taken :])
+            if came == 0:
+                raise ConnectionError("the broker closed the connection")
+            if came is not None:
+                self.taken += came
+                waited_in_vain = False
+                continue
+            # Only after one more read: a few bytes may have come without waking us.
+            if waited_in_vain:
+                raise TimeoutError
+            self._wake_for(len(view) - self.taken)
+            if not wait:
+                return False
+            waited_in_vain = not self._line.wait_to_read()
+        self.taken = 0
+        self._wake_for(1)
+        return True
+
+    def _wake_for(self, left: int) -> None:
+        """Have the kernel wake us per piece of a large rest, else for any byte."""
+        wakes_at = min(left, _PIECE) if left >= _LARGE else 1
+        if wakes_at != self._wakes_at:
+            self._line.wake_at(wakes_at)
+            self._wakes_at = wakes_at

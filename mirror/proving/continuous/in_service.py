@@ -9,36 +9,144 @@ first, and reports what it found. `schedule` says how much, `new_copies` and
 from __future__ import annotations
 
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor, wait
+import contextlib
 from dataclasses import asdict, replace
 import threading
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
+from mirror.errors import MirrorError
 from mirror.jobs.scheduler import Job
 from mirror.proving.comparing import Compared
 from mirror.proving.continuous.new_copies import NewCopies
-from mirror.proving.continuous.one_task import OneTask, StoppedError, Turn
 from mirror.proving.continuous.past_copies import PastCopies, is_place
 from mirror.proving.continuous.schedule import Budget, Costs, Lane, range_bytes, size
-from mirror.proving.continuous.standing import ProofStanding
 from mirror.proving.continuous.step import ProofStep
+from mirror.proving.log_stream import Meter
 from mirror.proving.spark_runner import BesideSlots
 from mirror.recovery import proofs
 from mirror.status.counts import Counts
 from mirror.status.events import Event, EventKind
-from mirror.status.verify import OFF, RESULTS, UNPROVEN, VerifyStatus
+from mirror.status.verify import OFF, RESULTS, UNPROVEN, FindingStatus, VerifyStatus
 from mirror.status.wording import NOTHING, some
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import (
+        Callable,
+        Collection,
+        Iterable,
+        Iterator,
+        Mapping,
+        Sequence,
+    )
 
     from pyspark.sql import SparkSession
 
     from mirror.clusters.cluster import Cluster
     from mirror.config.schema import FlowConfig, MirrorConfig
+    from mirror.proving.account import ProofFinding
     from mirror.proving.continuous.step import Outcome
+    from mirror.proving.ranges import Range
+    from mirror.recovery.proofs import Proof
     from mirror.status.store import StatusStore
-    from mirror.status.verify import FindingStatus
+
+
+# ---- the findings of a running service that stand: nothing has shown that they are
+# gone ----
+#
+# Main type: `ProofStanding`. A finding goes when its range is proven again without
+# it, when somebody runs `mirror verify` past it, or with its topic.
+
+
+_MOST_SHOWN = 100
+_MOST_KEPT = 10_000
+"""Of one partition; the alert needs no more."""
+
+
+class ProofStanding:
+    """Those of one flow."""
+
+    def __init__(self) -> None:
+        self._found: dict[TopicPartition, list[FindingStatus]] = {}
+
+    def __len__(self) -> int:
+        return sum(map(len, self._found.values()))
+
+    @property
+    def shown(self) -> tuple[FindingStatus, ...]:
+        """The first ones."""
+        every = (one for _, each in sorted(self._found.items()) for one in each)
+        return tuple(one for one, _ in zip(every, range(_MOST_SHOWN), strict=False))
+
+    def proven(
+        self,
+        key: TopicPartition,
+        ranges: Iterable[Range],
+        found: Iterable[ProofFinding],
+        *, at: float,
+    ) -> tuple[FindingStatus, ...]:  # fmt: skip
+        """These ranges were compared, and this was found; returns what is new."""
+        before = self._found.pop(key, [])
+        spans = [_spans(each) for each in ranges]
+        now = [_status(each, at) for each in found]
+        kept = [each for each in before if not any(_is_in(each, s) for s in spans)]
+        if every := [*kept, *now]:
+            self._found[key] = every[:_MOST_KEPT]
+        known = {_identity(each) for each in before}
+        return tuple(each for each in now if _identity(each) not in known)
+
+    def seen(self, proofs: Mapping[TopicPartition, Proof]) -> None:
+        """Forget what somebody's proof, made later, has passed."""
+        for key in list(self._found):
+            if (proof := proofs.get(key)) is not None:
+                left = [one for one in self._found[key] if not _passed(one, proof)]
+                self._found[key] = left
+                if not left:
+                    del self._found[key]
+
+    def only(self, topics: Collection[str]) -> None:
+        """Forget what was found in other topics."""
+        for key in [each for each in self._found if each[0] not in topics]:
+            del self._found[key]
+
+
+Spans = tuple[tuple[int, int], tuple[int, int]]
+
+
+def _spans(work: Range) -> Spans:
+    return (
+        (work.source_first, work.source_end),
+        (work.target_first, work.target_end),
+    )
+
+
+def _is_in(one: FindingStatus, spans: Spans) -> bool:
+    (first, end), (target_first, target_end) = spans
+    if one.source is not None:
+        return first <= one.source < end
+    return one.target is not None and target_first <= one.target < target_end
+
+
+def _passed(one: FindingStatus, proof: Proof) -> bool:
+    if proof.at < one.found_at:
+        return False
+    if one.source is not None:
+        return one.source < proof.source_offset
+    return one.target is not None and one.target < proof.target_offset
+
+
+def _identity(one: FindingStatus) -> tuple[object, ...]:
+    return one.kind, one.source, one.target
+
+
+def _status(found: ProofFinding, at: float) -> FindingStatus:
+    return FindingStatus(
+        kind=found.kind.value, topic=found.topic, partition=found.partition,
+        source=found.source, target_topic=found.target_topic, target=found.target,
+        count=found.count, detail=found.detail, found_at=at,
+    )  # fmt: skip
+
 
 TopicPartition = tuple[str, int]
 
@@ -295,3 +403,117 @@ def _event(flow: FlowConfig, news: Sequence[FindingStatus]) -> Event:
 
 def _offset(offset: int | None) -> str:
     return NOTHING if offset is None else f"offset {offset}"
+
+
+# ---- carries out the tasks of a service's proofs: one at a time, and only while it
+# may ----
+#
+# Main type: `OneTask`, a `Runner` that all flows of a service share. While
+# something is in the way it waits, after it has cancelled the running task, and
+# runs that again later.
+
+
+_LOOK_SECONDS = 0.2
+
+
+class StoppedError(MirrorError):
+    """The flow ends, or its settings have changed."""
+
+
+class Cancellable(Protocol):
+    """A runner of which the running task can be ended."""
+
+    def results(self, tasks: Iterable[Callable[[], Any]]) -> Iterator[Any]:
+        """As `Runner`."""
+
+    def cancel(self) -> None:
+        """The running task raises."""
+
+
+class OneTask:
+    """Runs one task at a time, of all flows."""
+
+    def __init__(self, runner: Cancellable, obstacle: Callable[[], str]) -> None:
+        """`obstacle`: why none may run now; empty if one may."""
+        self.obstacle = obstacle
+        self._runner = runner
+        self._turn = threading.Lock()
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="mirror-proof")
+
+    @contextlib.contextmanager
+    def turn(self, stopping: threading.Event) -> Iterator[None]:
+        """One flow's turn; others wait. What a flow does in it takes no more than its
+        budget, and then it rests, so that each gets a turn.
+
+        Raises:
+            StoppedError: the flow ends meanwhile.
+        """
+        while not self._turn.acquire(timeout=_LOOK_SECONDS):
+            if stopping.is_set():
+                raise StoppedError("stopped")
+        try:
+            yield
+        finally:
+            self._turn.release()
+
+    def run(self, task: Callable[[], Any], of: Turn) -> tuple[Any, int]:
+        """What the task returns, and how many bytes it has fetched.
+
+        Raises:
+            StoppedError: the flow ends.
+            MirrorError: what the task raised.
+        """
+        while True:
+            while reason := self.obstacle():
+                of.waits(reason)
+                if of.stopping.wait(_LOOK_SECONDS):
+                    break
+            if of.stopping.is_set():
+                raise StoppedError("stopped")
+            of.waits("")
+            future = self._pool.submit(self._first, lambda: _metered(task))
+            cancelled = False
+            while not wait([future], _LOOK_SECONDS).done:
+                if of.stopping.is_set() or self.obstacle():
+                    self._runner.cancel()
+                    cancelled = True
+            if not cancelled or future.exception() is None:
+                return future.result()
+
+    def _first(self, task: Callable[[], Any]) -> tuple[Any, int]:
+        found: tuple[Any, int]
+        (found,) = self._runner.results([task])
+        return found
+
+
+class Turn:
+    """The `Runner` of one flow."""
+
+    def __init__(
+        self,
+        tasks: OneTask,
+        stopping: threading.Event,
+        *,
+        waits: Callable[[str], None],
+        done: Callable[[object, int], None],
+    ) -> None:
+        """`waits` gets the reason, or "" when it goes on; `done` each result, and how
+        many bytes it took.
+        """
+        self.stopping = stopping
+        self.waits = waits
+        self._tasks = tasks
+        self._done = done
+
+    def results(self, tasks: Iterable[Callable[[], Any]]) -> Iterator[Any]:
+        """What the tasks return, in order."""
+        for task in tasks:
+            result, fetched = self._tasks.run(task, self)
+            self._done(result, fetched)
+            yield result
+
+
+def _metered(task: Callable[[], Any]) -> tuple[Any, int]:
+    before = Meter.fetched_bytes
+    result = task()
+    return result, Meter.fetched_bytes - before

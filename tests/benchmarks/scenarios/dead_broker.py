@@ -22,8 +22,7 @@ from confluent_kafka import KafkaException, Producer
 from kafka import KafkaAdminClient, TopicPartition
 from kafka.protocol.admin import ElectionType
 
-from mirror.playground.archive import class_data_options
-from mirror.playground.brokers import playground
+from mirror.playground.brokers import class_data_options, playground
 from tests.benchmarks import latency, load, throughput
 from tests.benchmarks.clusters import JVM
 from tests.benchmarks.columns import Column
