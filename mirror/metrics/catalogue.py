@@ -1,18 +1,19 @@
 """Every metric of a service: its name, its help text, and where its value comes from.
 
-Main name: `METRICS`, the table. A new field of the status needs one entry here, or in
-`of_jobs` if a background job reports it. Each scrape reads the values from the frozen
-statuses, so topics that are no longer mirrored have no series. `exposition` writes
-them out.
+Main name: `METRICS`, the table. A new field of the status needs one entry here. Each
+scrape reads the values from the frozen statuses, so topics that are no longer mirrored
+have no series. `exposition` writes them out.
 """
 
 from __future__ import annotations
 
-from mirror.metrics.of_jobs import JOB_METRICS
+import time
+from typing import TYPE_CHECKING
+
 from mirror.metrics.of_pairs import PAIR_METRICS
 from mirror.metrics.of_resources import RESOURCE_METRICS
-from mirror.metrics.of_schemas import SCHEMA_METRICS
 from mirror.metrics.readings import (
+    acl_states,
     copies,
     failed_records,
     known,
@@ -20,6 +21,7 @@ from mirror.metrics.readings import (
     partition_states,
     phases,
     states,
+    verified,
     within_sla,
 )
 from mirror.metrics.series import (
@@ -27,7 +29,10 @@ from mirror.metrics.series import (
     Metric,
     MetricType,
     of_flow,
+    of_groups,
+    of_jobs,
     of_partitions,
+    of_risk,
     of_slots,
     of_spark,
     of_topics,
@@ -36,8 +41,287 @@ from mirror.metrics.series import (
 from mirror.status.clusters import CLUSTER_METRICS
 from mirror.status.config import CONFIG_METRICS
 from mirror.status.errors import ERROR_METRICS
+from mirror.status.schemas import WAITS
+from mirror.status.states import PartitionState
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from mirror.metrics.series import Labels, Value
+    from mirror.status.counts import Counts
+    from mirror.status.schemas import SchemaStatus
+    from mirror.status.values import FlowStatus
 
 _C, _G = MetricType.COUNTER, MetricType.GAUGE
+
+# ---- metrics of the background jobs: topics, ACLs, groups, proofs, and the jobs ----
+
+
+JOB_METRICS: tuple[Metric, ...] = (
+    # ---- Topics, ACLs, groups, heartbeats
+    of_flow(
+        "mirror_flow_gone_topics",
+        _G,
+        "Mirrored topics that no longer exist on the source.",
+        lambda f: len(f.gone),
+    ),
+    of_flow(
+        "mirror_flow_drifted_topics",
+        _G,
+        "Copies whose partitions or configs differ from their topics', as of the last "
+        "check.",
+        lambda f: sum(each.differs for each in f.drift),
+    ),
+    Metric(
+        name="mirror_acl_state",
+        kind=_G,
+        labels=("state",),
+        rows=acl_states,
+        help="1 for the state of the flow's ACL sync, 0 for the others.",
+    ),
+    of_flow(
+        "mirror_acls_added_total",
+        _C,
+        "ACLs added to copies.",
+        lambda f: f.acls.added,
+    ),
+    of_flow(
+        "mirror_acls_removed_total",
+        _C,
+        "ACLs removed from copies because their topics no longer have them.",
+        lambda f: f.acls.removed,
+    ),
+    of_flow(
+        "mirror_checkpoint_timestamp_seconds",
+        _G,
+        "When the source's groups were last translated successfully.",
+        lambda f: f.checkpoint_at or None,
+    ),
+    of_flow(
+        "mirror_heartbeat_timestamp_seconds",
+        _G,
+        "When this flow last wrote a heartbeat to the target.",
+        lambda f: f.heartbeat_at or None,
+    ),
+    of_flow(
+        "mirror_copied_heartbeat_timestamp_seconds",
+        _G,
+        "When the newest copied heartbeat was written on the source.",
+        lambda f: f.copied_heartbeat_at or None,
+    ),
+    of_flow(
+        "mirror_standby_timestamp_seconds",
+        _G,
+        "When the source was last looked at for the standby topic on the target.",
+        lambda f: f.standby_at or None,
+    ),
+    of_risk(
+        "mirror_data_at_risk_records",
+        "Source offsets that a failover would lose, paused partitions included, as "
+        "of the last look at the source.",
+        lambda t: t.records,
+    ),
+    of_risk(
+        "mirror_data_at_risk_unknown_partitions",
+        "Partitions of which nothing is known; the records leave them out.",
+        lambda t: t.unknown,
+    ),
+    of_risk(
+        "mirror_data_at_risk_bytes",
+        "Their size, estimated from what was copied; no value without an estimate.",
+        lambda t: known(t.bytes),
+    ),
+    of_risk(
+        "mirror_data_at_risk_seconds",
+        "How long before that look the oldest of them was accepted, at most; no value "
+        "if it is not known.",
+        lambda t: known(t.seconds),
+    ),
+    # ---- Proofs: no values with `verify: off`
+    Metric(
+        name="mirror_verified_records_total",
+        kind=_C,
+        labels=("result",),
+        rows=verified,
+        help="Source records that the service has compared with their copies, by what "
+        "they turned out to be.",
+    ),
+    of_flow(
+        "mirror_verify_findings",
+        _G,
+        "Findings that stand: records that are missing or wrong in copies.",
+        lambda f: f.verify.findings if f.verify.is_on else None,
+    ),
+    of_flow(
+        "mirror_verified_share_ratio",
+        _G,
+        "How much of what was copied lately was compared, 0 to 1; no value before the "
+        "first comparison.",
+        lambda f: known(f.verify.share),
+    ),
+    of_flow(
+        "mirror_verify_proven_timestamp_seconds",
+        _G,
+        "Of what was copied by then, that share was compared; when verify began if "
+        "that was not yet.",
+        lambda f: f.verify.proven_at or None,
+    ),
+    of_flow(
+        "mirror_groups",
+        _G,
+        "Groups whose offsets the flow translates.",
+        lambda f: f.group_count,
+    ),
+    of_flow(
+        "mirror_share_groups",
+        _G,
+        "Share groups that match: they have no offsets and are not covered.",
+        lambda f: len(f.share_groups),
+    ),
+    of_groups(
+        "mirror_group_behind_records",
+        "Source offsets that a group has read and that are not copied yet: what it "
+        "would miss on the target now.",
+        lambda g: g.behind,
+    ),
+    of_groups(
+        "mirror_group_lag_records",
+        "Source offsets that a group has not read yet on the source, up to where its "
+        "partitions ended in the last lease; no value if that is not known.",
+        lambda g: known(g.lag),
+    ),
+    of_groups(
+        "mirror_group_unknown_partitions",
+        "Partitions in which a group has no offset on the target.",
+        lambda g: g.unknown,
+    ),
+    of_groups(
+        "mirror_position_age_seconds",
+        "How old a group's position on the target is: for so long its checkpoints have "
+        "not followed what it commits.",
+        lambda g: max(time.time() - g.position_at, 0.0) if g.position_at else None,
+    ),
+    of_groups(
+        "mirror_group_failing",
+        "1 if a group could not be read, or its offsets could not be set.",
+        lambda g: float(bool(g.reason)),
+    ),
+    # ---- The jobs themselves
+    of_jobs(
+        "mirror_job_last_success_timestamp_seconds",
+        _G,
+        "When a job last succeeded.",
+        lambda j: j.succeeded_at or None,
+    ),
+    of_jobs(
+        *("mirror_job_failing", _G, "1 if the job's last run failed."),
+        lambda j: float(bool(j.error)),
+    ),
+    of_jobs(
+        "mirror_job_failures_total",
+        _C,
+        "Failed runs of a job since the flow was last started.",
+        lambda j: j.failures,
+    ),
+    of_jobs(
+        "mirror_job_last_duration_seconds",
+        _G,
+        "How long a job's last run took.",
+        lambda j: j.seconds,
+    ),
+)
+
+
+# ---- metrics of schemas: what the target's registry has, and how old the last look
+# is ----
+#
+# Main name: `SCHEMA_METRICS`, a part of `catalogue`. A flow with `schemas: off` has
+# no values, and the last three are of flows with `schemas: require`.
+
+
+def _states(flow: FlowStatus) -> Iterator[tuple[Labels, Value]]:
+    for state, count in flow.schemas.states.items():
+        yield (state,), float(count)
+
+
+def _of_schemas(
+    name: str, kind: MetricType, text: str, value: Callable[[SchemaStatus], float]
+) -> Metric:
+    return of_flow(
+        name, kind, text, lambda f: value(f.schemas) if f.schemas.is_on else None
+    )
+
+
+def _waiting(flow: FlowStatus) -> float:
+    return float(
+        sum(
+            each.state is PartitionState.FAULTED and each.reason.startswith(WAITS)
+            for each in flow.partitions
+        )
+    )
+
+
+def _of_partitions(name: str, text: str, value: Callable[[Counts], int]) -> Metric:
+    def rows(flow: FlowStatus) -> Iterator[tuple[Labels, Value]]:
+        if flow.schemas.is_required:
+            for each in flow.partitions:
+                labels = each.topic, str(each.partition)
+                yield labels, float(value(each.counts))
+
+    return Metric(
+        name=name, kind=MetricType.COUNTER, labels=("topic", "partition"), rows=rows,
+        fold=Fold.SUM, help=text,
+    )  # fmt: skip
+
+
+SCHEMA_METRICS: tuple[Metric, ...] = (
+    Metric(
+        name="mirror_schema_subjects",
+        kind=MetricType.GAUGE,
+        labels=("state",),
+        rows=_states,
+        help="Subjects of the source's schema registry that the flow copies, by state.",
+    ),
+    _of_schemas(
+        "mirror_schema_versions_copied_total",
+        MetricType.COUNTER,
+        "Versions written to the target's schema registry.",
+        lambda s: s.versions_copied,
+    ),
+    _of_schemas(
+        "mirror_schema_sync_timestamp_seconds",
+        MetricType.GAUGE,
+        "When a look at both schema registries last came to its end, or when the "
+        "service began to copy schemas.",
+        lambda s: s.synced_at,
+    ),
+    _of_schemas(
+        "mirror_schema_request_failures_total",
+        MetricType.COUNTER,
+        "Requests to schema registries without an answer, or that failed there.",
+        lambda s: s.request_failures,
+    ),
+    of_flow(
+        "mirror_schema_waiting_partitions",
+        MetricType.GAUGE,
+        "Partitions set aside because their next record's schema is not on the target, "
+        "or may not be.",
+        lambda f: _waiting(f) if f.schemas.is_required else None,
+    ),
+    _of_partitions(
+        "mirror_schema_unknown_ids_total",
+        "Records copied that begin like a registry's, with an id that neither registry "
+        "knows.",
+        lambda c: c.unknown_ids,
+    ),
+    _of_partitions(
+        "mirror_schema_translated_records_total",
+        "Records copied with the target's ids of schemas instead of the source's, by "
+        "flows with schemas_ids: translate.",
+        lambda c: c.translated,
+    ),
+)
+
 
 METRICS: tuple[Metric, ...] = (
     # ---- Records and bytes

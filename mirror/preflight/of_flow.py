@@ -9,12 +9,19 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from mirror.clusters.admin import configs, racks, topic_admin
+from mirror.clusters import codes
+from mirror.clusters.admin import acls, allowed, configs, groups, racks, topic_admin
+from mirror.clusters.admin.acls import NoAuthorizerError
 from mirror.config.own_topics import TUNING
-from mirror.errors import ClusterError
+from mirror.errors import AuthorizationError, ClusterError
+from mirror.metadata.survey import TO_BE_CREATED
 from mirror.metadata.topics import SCHEMAS_LEFT_OUT
-from mirror.preflight import of_copies, of_own_topics, of_readers
+from mirror.offsets import commit_records, mm2_records, progress
+from mirror.policy.selection import GroupFilter
+from mirror.preflight import of_own_topics
 from mirror.preflight.finding import fail, ok, some, warn
+from mirror.preflight.of_cluster import IN_SYNC, LARGEST, REPLICAS
+from mirror.preflight.permissions.need import Operation
 from mirror.preflight.plan import COPY
 
 if TYPE_CHECKING:
@@ -24,6 +31,7 @@ if TYPE_CHECKING:
     from mirror.preflight.finding import Finding
     from mirror.preflight.ground import Ground
     from mirror.preflight.plan import TopicToCreate
+
 
 _AHEAD_MS = 5000
 """More than synchronized clocks differ by."""
@@ -44,13 +52,13 @@ def findings(ground: Ground) -> list[Finding]:
         *_leaders(ground),
         *_rack(ground),
         *_refused(ground),
-        *of_copies.foreign(ground),
-        *of_copies.replicas(ground),
-        *of_copies.sizes(ground),
+        *foreign(ground),
+        *replicas(ground),
+        *sizes(ground),
         *of_own_topics.of_map(ground),
         _clock(ground),
-        *of_readers.acls_of(ground),
-        *of_readers.groups_of(ground),
+        *acls_of(ground),
+        *groups_of(ground),
     ]
 
 
@@ -263,3 +271,246 @@ def _clock(ground: Ground) -> Finding:
         ground.where, "clock",
         "no record has a timestamp ahead of this machine's time",
     )  # fmt: skip
+
+
+# ---- whether copies take what will be written: replicas in sync, sizes, who began
+# them ----
+#
+# Functions from a flow's `Ground` to findings. Copies that do not exist yet, or
+# will change, are judged as they will be.
+
+
+_LARGEST = "max.message.bytes"
+_STAMP_BYTES = 100
+"""The most that the header and a larger batch around it may add."""
+
+
+def foreign(ground: Ground) -> list[Finding]:
+    """Whether somebody else has made copies, and this flow has not adopted them."""
+    theirs = mm2_records.offsets_topic(ground.flow.source)
+    begins = progress.topic_name(ground.flow.source) in {e.topic for e in ground.made}
+    copies = [
+        topic.target_topic
+        for topic in ground.surveyed.topics
+        if topic.copy != TO_BE_CREATED
+    ]
+    if not (begins and copies):
+        return []
+    if theirs not in ground.target_side.topics():
+        return _filled(ground, copies)
+    return [
+        warn(
+            ground.where, "MirrorMaker 2",
+            f"it has copied into {some(copies)}, and a run would begin at "
+            f"`start: {ground.flow.start}`",
+            "stop it, and run mirror adopt before mirror run: the flow continues there",
+        )
+    ]  # fmt: skip
+
+
+def _filled(ground: Ground, copies: list[str]) -> list[Finding]:
+    """Copies with records, although the flow has copied nothing yet: those of a
+    MirrorMaker 2 in Connect or of Strimzi's, of another tool, or of producers.
+    """
+    shown = ground.target.topics(copies)
+    places = [(name, n) for name in copies for n in shown[name].leaders]
+    empty = topic_admin.empty(ground.target, places)
+    filled = sorted({name for name, _ in set(places) - empty.keys()})
+    if not filled:
+        return []
+    then = f"appends to them from `start: {ground.flow.start}` on"
+    return [
+        warn(
+            ground.where, "copies",
+            f"{some(filled)} has records, and this flow has copied nothing yet: a run "
+            f"{then if ground.appends else 'leaves these topics out'}",
+            "if MirrorMaker 2 copied them, stop it, and run mirror adopt before mirror "
+            "run (with --offsets-topic where Connect or Strimzi runs it)"
+            + ("" if ground.appends else "; else set append_to_existing"),
+        )
+    ]  # fmt: skip
+
+
+def replicas(ground: Ground) -> list[Finding]:
+    """Whether writes can be acknowledged, and survive the loss of a broker."""
+    where, settings = ground.where, ground.settings
+    defaults = int(settings.get(REPLICAS, "1"))
+    names = [each.topic for each in ground.made if each.cluster == ground.flow.target]
+    there = [
+        name
+        for topic in ground.surveyed.topics
+        if (name := topic.target_topic) not in names
+    ]
+    shown = ground.target_side.topics([*names, *there])
+    configs = ground.target_side.configs([*names, *there])
+    never, alone = [], []
+    for name in (*names, *there):
+        replicas = shown[name].replication_factor
+        if shown[name].error != codes.NONE:
+            continue
+        replicas = defaults if replicas < 0 else replicas
+        least = configs[name].configs.get(IN_SYNC)
+        given = None if least is None else least.value
+        if name in names and IN_SYNC not in ground.target_side.created[name].configs:
+            given = settings.get(IN_SYNC)
+        if int(given or settings.get(IN_SYNC, "1")) > replicas:
+            never.append(name)
+        elif replicas == 1:
+            alone.append(name)
+    found = []
+    if never:
+        found.append(
+            fail(
+                where, "in sync",
+                f"{IN_SYNC} exceeds the number of replicas of {some(never)}: writes "
+                "there fail",
+                "raise replication_factor and replicas, or lower min.insync.replicas",
+            )
+        )  # fmt: skip
+    if alone and ground.target.brokers > 1:
+        found.append(
+            warn(
+                where, "replicas",
+                f"{some(alone)} has one replica, and is lost with its broker",
+                f"set replication_factor to {min(3, ground.target.brokers)}, and "
+                "reassign existing topics",
+            )
+        )  # fmt: skip
+    if not found:
+        found.append(
+            ok(where, "replicas", f"fit the target's {ground.target.brokers} brokers")
+        )
+    return found
+
+
+def sizes(ground: Ground) -> list[Finding]:
+    """Whether the largest record of a topic fits its copy."""
+    pairs = {topic.topic: topic.target_topic for topic in ground.surveyed.topics}
+    theirs = ground.source_side.configs(pairs)
+    ours = ground.target_side.configs(pairs.values())
+    too_large, close = [], []
+    for topic, copy in pairs.items():
+        limit = theirs[topic].configs.get(_LARGEST)
+        set_ = ours[copy].configs.get(_LARGEST)
+        room = None if set_ is None else set_.value
+        made = ground.target_side.created.get(copy)
+        if made is not None and _LARGEST not in made.configs:
+            room = ground.settings.get(LARGEST)
+        if limit is None or limit.value is None or room is None:
+            continue  # no right to see it
+        if int(limit.value) > int(room):
+            too_large.append(f"{topic} ({limit.value} bytes, copy {room})")
+        elif ground.flow.provenance and int(limit.value) + _STAMP_BYTES > int(room):
+            close.append(topic)
+    if too_large:
+        return [
+            warn(
+                ground.where, "message size",
+                f"batches may be larger than the copy accepts: {some(too_large)}",
+                f"raise {_LARGEST} of the copy or {LARGEST} of the target's brokers; "
+                "partitions with larger batches are set aside",
+            )
+        ]  # fmt: skip
+    note = "; a batch within 100 bytes of the limit may not fit" if close else ""
+    return [ok(ground.where, "message size", f"copies allow what topics allow{note}")]
+
+
+# ---- whether consumers of the copies find what they need: their rights, their
+# groups ----
+#
+# Functions from a flow's `Ground` to findings. `held_rights` checks mirror's own
+# rights.
+
+
+_FOLLOWING = "follow commits within a second"
+
+
+def acls_of(ground: Ground) -> list[Finding]:
+    where, flow = ground.where, ground.flow
+    if not flow.sync_topic_acls:
+        return []
+    kept: dict[str, int | None] = {}
+    for cluster in (ground.source, ground.target):
+        try:
+            kept[cluster.alias] = len(acls.describe(cluster))
+        except NoAuthorizerError:
+            kept[cluster.alias] = None
+        except AuthorizationError as error:
+            return [
+                warn(
+                    where, "ACLs", str(error),
+                    "allow us DESCRIBE (on the target ALTER) on the cluster, or set "
+                    "sync_topic_acls to false",
+                )
+            ]  # fmt: skip
+    if kept[flow.source] is None:
+        return [ok(where, "ACLs", f"{flow.source} has no authorizer: no ACLs to sync")]
+    if kept[flow.target] is None:
+        return [
+            warn(
+                where, "ACLs",
+                f"{flow.source} has an authorizer and {flow.target} has none: "
+                "anyone can read and write the copies",
+                f"set authorizer.class.name on the brokers of {flow.target}, or "
+                "sync_topic_acls to false",
+            )
+        ]  # fmt: skip
+    changes = [each for each in ground.plan.acls if each.flow == flow.name]
+    return [ok(where, "ACLs", f"{len(changes)} to add or remove now")]
+
+
+def groups_of(ground: Ground) -> list[Finding]:
+    where, flow = ground.where, ground.flow
+    if not flow.emit_checkpoints:
+        return []
+    wanted = GroupFilter(include=flow.groups, exclude=flow.groups_exclude)
+    matching = [name for name in groups.list_groups(ground.source) if
+                wanted.matches(name)]  # fmt: skip
+    found = [ok(where, "groups", f"{len(matching)} match"), _checkpoints(ground)]
+    if not flow.sync_group_offsets:
+        return found
+    there = groups.list_groups(ground.target)
+    active = sorted(name for name in matching if name in there and not there[name].idle)
+    if active:
+        found.append(
+            warn(
+                where, "group offsets",
+                f"{some(active)} of {flow.target} have members there: mirror leaves "
+                "their offsets alone",
+                "stop them there if their offsets should follow the source",
+            )
+        )  # fmt: skip
+    merged = _merged(ground)
+    if merged:
+        found.append(
+            warn(
+                where, "group offsets",
+                f"are not set in {some(merged)}: other flows write these too, in a way "
+                "that leaves open where their records are from",
+                "translate them when a group moves: mirror group translate",
+            )
+        )  # fmt: skip
+    return found
+
+
+def _checkpoints(ground: Ground) -> Finding:
+    """How old they get; `held_rights` names a right that is missing for `on`."""
+    flow, topic = ground.flow, commit_records.TOPIC
+    told = allowed.of_topics(ground.source, [topic])[topic]
+    why = ""
+    if flow.follow_commits == "off":
+        why = "follow_commits is off"
+    elif told is not None and Operation.READ not in told:
+        why = f"to follow commits we need READ on topic {topic} of {flow.source}"
+    how = f"every {flow.emit_checkpoints_seconds:g} s: {why}" if why else _FOLLOWING
+    return ok(ground.where, "checkpoints", how)
+
+
+def _merged(ground: Ground) -> list[str]:
+    return [
+        topic.target_topic
+        for topic in ground.surveyed.topics
+        if not ground.merging.is_alone(ground.flow, topic.topic)
+        and ground.merging.back(ground.flow, topic.topic) is None
+        and not ground.merging.beside(ground.flow, topic.topic)
+    ]

@@ -17,9 +17,8 @@ from confluent_kafka import Consumer, TopicPartition
 from prometheus_client.parser import text_string_to_metric_families
 import pytest
 
-from mirror.metrics.catalogue import METRICS, SERVICE_METRICS, names
+from mirror.metrics.catalogue import METRICS, SCHEMA_METRICS, SERVICE_METRICS, names
 from mirror.metrics.of_pairs import PAIR_METRICS
-from mirror.metrics.of_schemas import SCHEMA_METRICS
 from mirror.status.clusters import CLUSTER_METRICS
 from mirror.status.errors import ERROR_METRICS
 from tests.acceptance.test_alerts import Prometheus

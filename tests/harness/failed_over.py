@@ -22,7 +22,7 @@ from mirror.proving.of_flow import prove
 from mirror.proving.runner import InProcess
 from mirror.proving.scope import Scope
 from mirror.recovery.journal import Kind
-from mirror.switching import failback, homecoming, restoring
+from mirror.switching import failback, restoring
 from mirror.switching.stage import Stage
 from tests.harness.admin import create_topic
 from tests.harness.application import Application
@@ -172,7 +172,7 @@ class Failed:
 _STEPS: Mapping[str, tuple[Any, str]] = {
     "create": (restoring, "_make"),
     "look at what is created": (restoring, "_ends"),
-    "fill": (homecoming, "fill"),
+    "fill": (restoring, "fill"),
     "commit": (ownership, "commit"),
     "resume": (restoring, "_resume"),
     "pass": (restoring, "_pass"),

@@ -24,7 +24,7 @@ from mirror.offsets import progress
 from mirror.offsets.progress import Position
 from mirror.recovery.journal import Kind
 from mirror.recovery.pauses import PausesReader
-from mirror.switching import failback, homecoming, restoring
+from mirror.switching import failback, restoring
 from mirror.switching.stage import StepError
 from tests.harness.admin import create_topic, delete_topic
 from tests.harness.failed_over import KILLS, Failed, content
@@ -249,7 +249,7 @@ def test_a_restore_killed_at_each_commit(
     a later commit, until one comes to its end: what an ordinary client then reads is
     what was there before, once.
     """
-    monkeypatch.setattr(homecoming, "_PIECE_BYTES", 1)
+    monkeypatch.setattr(restoring, "_PIECE_BYTES", 1)
     failed, topic = identical, identical.topic
     before = content(failed.a, topic)
     failed.rehearsal.copy(failed.a, topic, 60, back=True)

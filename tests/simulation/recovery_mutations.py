@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 from mirror.cli import switch as commands
-from mirror.driver.flow_jobs import FlowJobs
+from mirror.driver.flow import FlowJobs
 from mirror.driver.pairs import PairFollower
 from mirror.recovery import journal, roles
 from mirror.recovery.roles import Run

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import numpy as np
 import pytest
 
-from mirror.adoption.tail import CopyTail, compare
+from mirror.adoption.partitions import CopyTail, compare
 from mirror.adoption.window import Window
 from mirror.offsets.index import FoundOffset, locate, locate_all
 from mirror.offsets.runs import DOWNSTREAM, UPSTREAM, Block

@@ -21,8 +21,8 @@ from mirror.cli import status as status_command
 from mirror.cli.main import app
 from mirror.cli.output import remaining
 from mirror.errors import JavaMissingError
+from mirror.playground.demo import _descendants
 from mirror.playground.screen import Screen
-from mirror.playground.service import _descendants
 from mirror.playground.traffic import TrafficVerdict
 from mirror.status.clusters import ClusterStatus
 from mirror.status.config import ConfigStatus

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from mirror.config.schema import FlowConfig
-from mirror.relay import filling
+from mirror.relay import slot
 from mirror.relay.fetch_channel import LINGER_BYTES
-from mirror.relay.filling import Filling
 from mirror.relay.pending_transaction import PendingTransaction
+from mirror.relay.slot import Filling
 
 pytestmark = pytest.mark.unit
 
@@ -23,7 +23,7 @@ class Filled:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(time, "monotonic", lambda: self.now)
-        monkeypatch.setattr(filling, "rewriters_for", lambda *_: [SimpleNamespace()])
+        monkeypatch.setattr(slot, "rewriters_for", lambda *_: [SimpleNamespace()])
         self.now = 100.0
         self.asked: list[bool] = []
         self.reader = SimpleNamespace(

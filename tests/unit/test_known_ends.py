@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from mirror.clusters.known_ends import KnownEnds
+from mirror.clusters.transactions import KnownEnds
 
 pytestmark = pytest.mark.unit
 

@@ -9,8 +9,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mirror.policy.choice import RenamePolicy, make_policy
-from mirror.policy.mm2_policies import DefaultPolicy, IdentityPolicy
+from mirror.policy.choice import (
+    DefaultPolicy,
+    IdentityPolicy,
+    RenamePolicy,
+    make_policy,
+)
 from mirror.policy.names import is_internal, why_illegal
 from mirror.policy.rename_rule import Rule
 from mirror.policy.selection import (

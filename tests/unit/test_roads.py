@@ -8,7 +8,7 @@ import pytest
 from testcontainers.core import container
 
 from mirror.errors import PlaygroundError
-from mirror.playground import brokers, docker
+from mirror.playground import brokers
 from mirror.playground.brokers import choose_road, playground
 from mirror.playground.cluster import ClusterPlan
 
@@ -92,10 +92,10 @@ def test_what_docker_refuses(
     message: str,
 ) -> None:
     """What Docker cannot offer is refused, with what to use instead."""
-    monkeypatch.setattr(docker, "docker_answers", lambda: answers)
+    monkeypatch.setattr(brokers, "docker_answers", lambda: answers)
 
     with pytest.raises(PlaygroundError, match=message):
-        docker.cluster_in_docker(plan(tmp_path, **wanted))
+        brokers.cluster_in_docker(plan(tmp_path, **wanted))
 
 
 class FakeContainer:
@@ -149,10 +149,10 @@ def test_container_of_a_cluster(
         return made[-1]
 
     monkeypatch.setattr(container, "DockerContainer", make)
-    monkeypatch.setattr(docker, "docker_answers", lambda: True)
-    monkeypatch.setattr(docker, "wait_until_serving", lambda *_, **__: None)
+    monkeypatch.setattr(brokers, "docker_answers", lambda: True)
+    monkeypatch.setattr(brokers, "wait_until_serving", lambda *_, **__: None)
 
-    cluster = docker.cluster_in_docker(
+    cluster = brokers.cluster_in_docker(
         plan(tmp_path, settings={"message.max.bytes": "7", "a-b_c": "d"})
     )
     cluster.start()
