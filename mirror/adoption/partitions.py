@@ -2,7 +2,7 @@
 
 Main types: `Adopted`, what happens to one partition, and `AdoptionSurvey`, one look at
 all of them: their logs, their copies, MirrorMaker 2's positions and its offset syncs.
-It changes nothing; `resume_point` finds the place of one partition.
+It changes nothing; `ResumePoint` is the place of one partition.
 """
 
 from __future__ import annotations
@@ -238,8 +238,7 @@ def _edges(
     }
 
 
-# ---- where copying a partition continues: by MirrorMaker 2's position, and by its
-# copy ----
+# ---- where copying a partition continues ----
 #
 # Main function: `find`, which looks at ever longer ends of a partition and its copy
 # until they show where copying continues, and how much may be copied again where

@@ -1,7 +1,7 @@
 """The records of a range of one partition, as marks (hashes) of their content.
 
 Main type: `Window`, offsets with their marks; `read` fetches one. Two records with the
-same mark are the same record, on either cluster. `tail` draws the conclusions.
+same mark are the same record, on either cluster. `partitions` draws the conclusions.
 """
 
 from __future__ import annotations

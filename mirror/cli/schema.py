@@ -1,7 +1,7 @@
 """`mirror schema`: the schemas of both registries, read from the registries themselves.
 
 It works without a service. `list` and `trace`, which are here, change nothing;
-`schema_sync` has `sync`, and `schema_modes` has `open` and `close`.
+`sync` copies what is missing; `schema_modes` has `open` and `close`.
 """
 
 from __future__ import annotations

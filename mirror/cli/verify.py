@@ -357,8 +357,7 @@ def record_at(topic: str, partition: int, offset: int | None) -> str:
     return NOTHING if offset is None else f"{topic}-{partition}@{offset}"
 
 
-# ---- report files of `mirror verify`: writes them, and checks one that somebody
-# hands in ----
+# ---- report files: written, and checked ----
 #
 # Keys are files in PEM. A private key that others can read is refused; so is a
 # report that was changed after it was signed.

@@ -210,7 +210,7 @@ class _Builder:
         self.problems.append(f"{self._spelled.get(path, dotted(path))}: {text}")
 
 
-# ---- pydantic's findings as sentences: setting, value, and what would be right ----
+# ---- Pydantic's findings as sentences: setting, value, and what would be right ----
 #
 # Main function: `sentences`. Values that may hold secrets are never repeated, nor
 # those of unknown settings, since a secret may have a mistyped name.

@@ -1,7 +1,7 @@
 """Settings of a flow about what its bytes cost: where it reads them, and how fast.
 
-Main type: `TrafficSettings`, a part of `FlowConfig`. `relay.nearest`,
-`relay.fetch_channel` and `driver.rates` apply them.
+Main type: `TrafficSettings`, a part of `FlowConfig`. `relay.source`,
+`relay.fetch_channel` and `driver.leases` apply them.
 """
 
 from __future__ import annotations

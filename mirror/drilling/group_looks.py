@@ -1,6 +1,6 @@
 """Looks at the groups of a drill: positions, commits, and the next records.
 
-Main function: `judge`, which has `positions` conclude from what it sees. Positions are
+Main function: `judge`, over what `positions` concludes. Positions are
 those that a failover would set, from the last checkpoints and the map.
 """
 

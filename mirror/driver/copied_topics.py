@@ -1,7 +1,7 @@
 """The topics that a flow copies now, without the paused ones.
 
 Main type: `CopiedTopics`, which looks for topics on both clusters and passes them to
-the run's leases. `flow` decides when to look; `topic_changes` compares the topics with
+the run's leases. `flow` decides when to look; `TopicChanges` compares the topics with
 those found before.
 """
 

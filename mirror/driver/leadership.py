@@ -2,7 +2,7 @@
 
 Main type: `Leadership`. Main function: `share`, which spreads flows evenly and moves as
 few as possible. Instances meet in a consumer group on each flow's target; one that is
-silent there for six seconds loses its flows, one that is seen to die (`lifelines`) at
+silent there for six seconds loses its flows, one that is seen to die (`Lifelines`) at
 once. Leadership only avoids wasted work: fencing (`ownership`) keeps a second writer
 from doing harm, and does not rely on it.
 """

@@ -47,8 +47,7 @@ if TYPE_CHECKING:
     from mirror.offsets.progress import Progress
 
 
-# ---- ends what earlier runs of a flow hold: their transactional ids and
-# transactions ----
+# ---- ends what earlier runs hold: transactional ids and transactions ----
 #
 # Main functions: `fence_slots`, which takes over every id that an earlier run may
 # hold, and `complete_transactions`, which ends what these left open. `ownership`

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 Key = tuple[Subject, int]
 RESERVED = "mirror-reserved-ids"
-"""The subject that keeps ids free (`schema_gap`), which is never copied."""
+"""The subject that keeps ids free (`schemas`), which is never copied."""
 TRIAL = "mirror-check-"
 """How the subjects begin on which `check` tries registries; never copied either."""
 _NO_NAME = re.compile(r"\.{0,2}|:[.*].*", re.DOTALL)

@@ -296,8 +296,7 @@ def _said(
     )
 
 
-# ---- ids that a target's registry skips, so that it never issues one of the
-# source's ----
+# ---- ids that a target's registry skips, since the source issues them ----
 #
 # Main function: `reserve`. A registry goes on after its highest id, and the
 # source's last ones may not be copied when the target begins to issue its own. So

@@ -232,8 +232,7 @@ JOB_METRICS: tuple[Metric, ...] = (
 )
 
 
-# ---- metrics of schemas: what the target's registry has, and how old the last look
-# is ----
+# ---- metrics of schemas ----
 #
 # Main name: `SCHEMA_METRICS`, a part of `catalogue`. A flow with `schemas: off` has
 # no values, and the last three are of flows with `schemas: require`.

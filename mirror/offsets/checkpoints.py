@@ -36,8 +36,7 @@ if TYPE_CHECKING:
 
 TopicPartition = tuple[str, int]
 
-# ---- checkpoints that are withdrawn because their copy was re-created or lost its
-# end ----
+# ---- checkpoints that are withdrawn: their copy was re-created or lost its end ----
 #
 # Main type: `Highest`, the highest target offset that was written for each group
 # and partition: we may have moved a group up to there. It is built from the

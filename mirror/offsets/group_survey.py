@@ -34,8 +34,7 @@ if TYPE_CHECKING:
     from mirror.offsets.mm2_records import Checkpoint
 
 
-# ---- checkpoints of groups in copies that another flow copies back, from the
-# target alone ----
+# ---- checkpoints in copies that another flow copies back ----
 #
 # Main function: `recall`. The map of the flow back is on the source, which may be
 # gone. But when a checkpoint was written, the group had read all that the target

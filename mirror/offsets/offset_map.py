@@ -1,6 +1,6 @@
 """The offset map of a flow: exact translation both ways, as of the last `refresh`.
 
-Main type: `OffsetMap`. It follows the map's topic on the target (`map_follower`), and
+Main type: `OffsetMap`. It follows the map's topic on the target (`MapFollower`), and
 looks up old offsets by seeking. Answers apply to the current copies: it checks them
 (`logs`) before the first answer after each `refresh`. It needs neither the source nor
 a running service. `relay` writes the runs; `checkpoints` uses the answers.
@@ -41,8 +41,7 @@ if TYPE_CHECKING:
     from mirror.offsets.search import Older
 
 
-# ---- follows an offset map's topic, and keeps what it says in a form that stays
-# small ----
+# ---- follows the map's topic, in a form that stays small ----
 #
 # Main type: `MapFollower`, with a `Track` per partition of the source. It begins
 # where the index on the target ends (`kept_index`). If there is none, and once the

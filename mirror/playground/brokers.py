@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 #
 # Main function: `cluster_in_docker`, a plain cluster of one node from Apache's own
 # image. testcontainers' KafkaContainer supports only Confluent's, so this is its
-# general container with our settings; its reaper cleans up when we die. `processes`
-# does several nodes and security.
+# general container with our settings; its reaper cleans up when we die. Processes
+# do several nodes and security.
 
 
 IMAGE = f"apache/kafka:{KAFKA_VERSION}"
@@ -280,7 +280,7 @@ def _bootstrap(addresses: Mapping[int, str]) -> str:
     return ",".join(addresses.values())
 
 
-# ---- A class-data archive, with which a broker starts in a third of the time ----
+# ---- a class-data archive, with which a broker starts in a third of the time ----
 #
 # Main function: `class_data_options`, the Java options that use the archive. The
 # first call creates it with a throw-away broker; it is valid for one Java and one

@@ -142,7 +142,7 @@ class RenamePolicy:
         )
 
 
-# ---- mirrorMaker 2's two policies, name for name ----
+# ---- MirrorMaker 2's two policies, name for name ----
 #
 # Main types: `DefaultPolicy`, which puts the source's alias before a topic's name,
 # and `IdentityPolicy`, which keeps it.

@@ -1,7 +1,7 @@
 """A rule that renames copies: a pattern for the topic, a name for its copy.
 
 Main type: `Rule`. It maps a topic to its copy and, where its pattern allows, a copy
-back to its topic. `renaming` chooses between several rules and handles topics without
+back to its topic. `choice` chooses between several rules and handles topics without
 one.
 """
 

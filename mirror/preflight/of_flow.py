@@ -273,8 +273,7 @@ def _clock(ground: Ground) -> Finding:
     )  # fmt: skip
 
 
-# ---- whether copies take what will be written: replicas in sync, sizes, who began
-# them ----
+# ---- whether copies take what will be written ----
 #
 # Functions from a flow's `Ground` to findings. Copies that do not exist yet, or
 # will change, are judged as they will be.
@@ -415,8 +414,7 @@ def sizes(ground: Ground) -> list[Finding]:
     return [ok(ground.where, "message size", f"copies allow what topics allow{note}")]
 
 
-# ---- whether consumers of the copies find what they need: their rights, their
-# groups ----
+# ---- whether consumers of the copies find their rights and groups ----
 #
 # Functions from a flow's `Ground` to findings. `held_rights` checks mirror's own
 # rights.

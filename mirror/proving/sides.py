@@ -243,8 +243,7 @@ def stream(
     )
 
 
-# ---- lists records of a source that came home to its copy, besides those that were
-# copied ----
+# ---- records that came home to a copy ----
 #
 # Main type: `Homecomers`. A flow leaves out records that came through its target
 # before, but `mirror failback --restore` writes them back there without their

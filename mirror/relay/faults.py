@@ -1,7 +1,7 @@
 """Partitions set aside: why, since when, and when to try again.
 
 Main type: `Faults`. Each retry waits longer (`retry.PARTITION`) until the partition is
-copied again, unless `elections` hastens it. Pauses use the monotonic clock; only what
+copied again, unless an election hastens it. Pauses use the monotonic clock; only what
 people read is a time of day.
 Two pure functions: `obstacle` says why metadata and progress rule out copying a
 partition, `blamed` which partitions an error of the slot sets aside.

@@ -1,6 +1,6 @@
 """What one transaction writes, and what it changes once it is committed.
 
-Main type: `PendingTransaction`. `filling` builds it from fetched answers. Its positions
+Main type: `PendingTransaction`. `Filling` builds it from fetched answers. Its positions
 and counts take effect when it commits, and are dropped with it if it does not. Until
 then it owns the buffers that hold its batches. `transaction_path` writes it.
 """

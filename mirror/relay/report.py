@@ -61,7 +61,7 @@ class PartitionReport:
     latency_p99_ms: float = -1.0
     lag_seconds: float = -1.0
     """The age of the oldest record not copied when the lease ended, 0 if there is none;
-    -1 while unknown (see `lateness`)."""
+    -1 while unknown (see `tally.Lateness`)."""
     latency_counts: tuple[int, ...] = ()
     """Records by the latency described above, per bucket of `latency.bounds`; empty if
     there were none."""

@@ -2,7 +2,7 @@
 
 Main type: `SchemaBarrier`, of one slot. It keeps the ids that the target has and those
 that no registry knows, cuts what a rewriter is about to copy before the first record
-with another id, and holds its partition until `schema_inquiry` has settled the id: then
+with another id, and holds its partition until `SchemaInquiry` has settled the id: then
 there is a `Verdict`, as for suspicions. So it has the target's id for every record that
 goes on, and puts it there where the flow translates ids. Kernels look at the records.
 """

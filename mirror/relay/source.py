@@ -4,7 +4,7 @@ Main type: `SourceReader`. It tracks the next offset of each partition and fetch
 all leaders, each on its own channel (`fetch_channel`): requests name only partitions
 that moved, and answers only those with news. A distant leader has several channels,
 each with a share of the partitions and larger fetches. With a rack it reads from the
-followers that leaders name (`nearest`). It drops answers that a rewind has made stale,
+followers that leaders name (`Nearest`). It drops answers that a rewind has made stale,
 and does not decode what it fetches (see `batches.batch`).
 """
 
@@ -440,8 +440,7 @@ class SourceReader:
         self._spare += buffers
 
 
-# ---- whether a leader that is asked by name still means the topics that a slot
-# reads ----
+# ---- whether a leader that is asked by name still means the same topics ----
 #
 # Brokers before 3.1 fetch by name. A fetch that waits there is answered when its
 # topic is deleted. While none waits, a topic may be deleted and created again, and
@@ -476,7 +475,7 @@ def require_same_topics(
 #
 # Main type: `Pace`. What has arrived counts, so that it is exact however large an
 # answer turns out: after an answer that was more than allowed, nothing is asked
-# until the time has made up for it. Pure: `source` asks and counts, `filling` says
+# until the time has made up for it. Pure: the reader asks and counts, the slot says
 # what there is room for, the driver divides the limit.
 
 

@@ -26,8 +26,7 @@ if TYPE_CHECKING:
     from mirror.relay.lease import Assignment
 
 
-# ---- running counts in a slot's transactions, so that no count is lost with a
-# process ----
+# ---- running counts, in a slot's transactions ----
 #
 # Main type: `RunningCounts`. With a partition's position, each transaction writes
 # what was done to the partition so far. A take-over reads that and continues

@@ -1,7 +1,7 @@
 """Fills topics again that are gone or new on the cluster that is back.
 
 Main function: `restore`. It pauses the topics in the flow home, creates what is missing
-as on the active cluster, empties the rest and fills all (`homecoming`), up to where the
+as on the active cluster, empties the rest and fills all (`fill`), up to where the
 flow home stands. A run that was killed left topics that still count as re-created: the
 next one empties and fills them again. Once the flow out is moved behind what came home,
 nothing is left to do. Of two commands the later one fences the other, on both clusters.

@@ -44,8 +44,7 @@ if TYPE_CHECKING:
     from mirror.tails.tail import Offsets
 
 
-# ---- what of an earlier look at a tail still holds: the next one goes on behind
-# that ----
+# ---- what of an earlier look at a tail still holds ----
 #
 # Main function: `still_there`. A log that is another topic's now, or lost some of
 # what was read, is read again as a whole; leaders' epochs tell that also where it

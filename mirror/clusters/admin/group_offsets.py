@@ -220,7 +220,7 @@ class _Read:
                     found[key] = CommittedOffset(offset, each.metadata or "")
 
 
-# ---- offsetCommit requests, laid out field by field ----
+# ---- OffsetCommit requests, laid out field by field ----
 #
 # Main function: `send`. A failover sets 100,000 offsets: kafka-python's classes
 # take four times as much CPU for the same bytes. Answers are kafka-python's.

@@ -270,8 +270,7 @@ def malformed(channel: Channel, what: str) -> RegistryError:
     return RegistryError(f"{channel.where} answers {what} in a form of its own")
 
 
-# ---- one kept HTTP connection to a schema registry: a request, and its whole
-# answer ----
+# ---- one kept HTTP connection: a request, and its whole answer ----
 #
 # Main type: `HttpLine`. It bounds an answer in size and time, follows no redirect
 # and goes through the proxy that the environment names. The standard library's

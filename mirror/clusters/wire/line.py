@@ -2,7 +2,7 @@
 
 Main types: `Line`, and `TlsLine`, which does TLS in memory: one system call moves many
 TLS records, where a wrapped socket needs two calls for each. The user of a line waits
-for its file descriptor, unless something is `unread`. `receiving` and `sending` know
+for its file descriptor, unless something is `unread`. `connection.Incoming` and `Outgoing` know
 which bytes belong together.
 """
 

@@ -405,8 +405,7 @@ def _log_in(
         texts.extend(text for text in more if text not in texts)
 
 
-# ---- what published guides to MirrorMaker 2 write, and MirrorMaker 2 does not know
-# ----
+# ---- what published guides to MirrorMaker 2 write, and it does not know ----
 #
 # Functions: `merge_into_undeclared`, a file whose target is in no list; `rename`,
 # two keys that rename copies; `prefer_newer`, one setting under two names. They
@@ -498,8 +497,7 @@ def prefer_newer(
     return kept, warnings
 
 
-# ---- as whom each client of MirrorMaker 2 logs in, and which of mirror's users
-# that is ----
+# ---- as whom each client of MirrorMaker 2 logs in ----
 #
 # Main function: `resolve`. MirrorMaker 2 has a client for each purpose, and the
 # file may name another user for each. mirror has two on a cluster: what administers

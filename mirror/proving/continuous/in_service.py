@@ -52,8 +52,7 @@ if TYPE_CHECKING:
     from mirror.status.store import StatusStore
 
 
-# ---- the findings of a running service that stand: nothing has shown that they are
-# gone ----
+# ---- findings that nothing has shown to be gone ----
 #
 # Main type: `ProofStanding`. A finding goes when its range is proven again without
 # it, when somebody runs `mirror verify` past it, or with its topic.
@@ -405,8 +404,7 @@ def _offset(offset: int | None) -> str:
     return NOTHING if offset is None else f"offset {offset}"
 
 
-# ---- carries out the tasks of a service's proofs: one at a time, and only while it
-# may ----
+# ---- carries out tasks, one at a time ----
 #
 # Main type: `OneTask`, a `Runner` that all flows of a service share. While
 # something is in the way it waits, after it has cancelled the running task, and

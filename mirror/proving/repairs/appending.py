@@ -55,8 +55,7 @@ if TYPE_CHECKING:
     from mirror.proving.verification import PartitionProof, Proven
 
 
-# ---- decides which missing records can be appended to a copy, from what it shows
-# now ----
+# ---- which missing records can be appended to a copy now ----
 #
 # Main type: `Work`, what is to be appended to one copy, from which `look` drops
 # what must not be: what was copied after the proof, or may have been, and what

@@ -381,8 +381,7 @@ class Rebuilding:
         return known_of(self.flow, self.target)
 
 
-# ---- the note of a rebuild on the target: read by anyone, written by the flow's
-# owner ----
+# ---- the note of a rebuild, which the flow's owner writes ----
 #
 # Main type: `RebuildNotes` of one topic. Each write fences a running service for a
 # moment and then checks that the note still says what the writer believes, so of

@@ -1,7 +1,7 @@
 """One flow, and one record of its source: what both clusters show of the two.
 
 Main type: `Hop`; `meet` makes one. `copied` says which copies there are, and whether
-they are right; why there is none is for `absence`.
+they are right; why there is none is for `hops`.
 """
 
 from __future__ import annotations

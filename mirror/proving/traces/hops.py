@@ -245,8 +245,7 @@ def _may_write(flow: FlowConfig, topic: str) -> bool:
     )
 
 
-# ---- why a flow has no copy of a record, for a record that its offset map does not
-# know ----
+# ---- why a flow has no copy of a record ----
 #
 # Main function: `absent`. The record's own headers say it, or progress, pauses, the
 # running service, the loss ledger, the dead-letter topic, the flow's function; if

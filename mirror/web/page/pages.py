@@ -325,8 +325,7 @@ def _runbook(asked: Request) -> Response:
     )
 
 
-# ---- A series as a small curve: the points of an SVG polyline, and the same in
-# words ----
+# ---- a series as a small curve: an SVG polyline, and the same in words ----
 #
 # Main type: `Sparkline`. The curve has a gap where a value is not known. It knows
 # nothing about what the numbers mean.
