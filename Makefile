@@ -74,13 +74,13 @@ test-quick: install ## the unit tier, one flow, one kill, one failover of a grou
 test-unit: install ## run the tests that need neither brokers nor Java
 	$(PYTEST) -n auto $(TEST_ARGS) tests/unit
 
-SEEDS ?= 2000
+SEEDS ?= 500
 
 .PHONY: simulate
 simulate: install ## histories from seeds against a model of Kafka; SEEDS=n: how many
 	$(BIN)/python -m tests.simulation --seeds $(SEEDS)
-	$(BIN)/python -m tests.simulation --seeds $$(( $(SEEDS) / 10 )) --kind groups
-	$(BIN)/python -m tests.simulation --seeds $$(( $(SEEDS) / 100 )) --kind switches
+	$(BIN)/python -m tests.simulation --seeds $(SEEDS) --kind groups
+	$(BIN)/python -m tests.simulation --seeds $$(( $(SEEDS) / 5 )) --kind switches
 
 .PHONY: faults
 faults: install ## faults on purpose, on real clusters; writes docs/explanation/failures.md

@@ -2,8 +2,8 @@
 
 Main types: `Line`, and `TlsLine`, which does TLS in memory: one system call moves many
 TLS records, where a wrapped socket needs two calls for each. The user of a line waits
-for its file descriptor, unless something is `unread`. `connection.Incoming` and `Outgoing` know
-which bytes belong together.
+for its file descriptor, unless something is `unread`. `connection` knows which bytes
+belong together.
 """
 
 from __future__ import annotations
