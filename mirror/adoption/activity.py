@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from mirror.clusters.cluster import Cluster
+    from mirror.clusters.topics import TopicPartition
 
-TopicPartition = tuple[str, int]
 
 _WATCH_SECONDS = 3.0
 _SESSION_SECONDS = 15.0

@@ -30,11 +30,11 @@ if TYPE_CHECKING:
     from mirror.adoption.connect_offsets import KeptPositions
     from mirror.adoption.plan import AdoptionTerms
     from mirror.clusters.cluster import Cluster
+    from mirror.clusters.topics import TopicPartition
     from mirror.config.schema import FlowConfig
     from mirror.metadata.topics import MirroredTopic
     from mirror.offsets.progress import Position
 
-TopicPartition = tuple[str, int]
 
 _WATCH_SECONDS = 6.0
 """A fenced service restarts its flow well within this."""

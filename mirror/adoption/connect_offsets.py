@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
     from mirror.batches.batch import Buffer
     from mirror.clusters.cluster import Cluster
+    from mirror.clusters.topics import TopicPartition
     from mirror.clusters.wire.produce import EncodedBatch
 
-TopicPartition = tuple[str, int]
 
 CONNECTOR = "MirrorSourceConnector"
 """Its name in dedicated mode; on a Connect cluster the user names it."""

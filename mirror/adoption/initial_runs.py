@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from mirror.clusters.cluster import Cluster
+    from mirror.clusters.topics import TopicPartition
     from mirror.config.schema import FlowConfig
     from mirror.offsets.runs import RunArray
 
-TopicPartition = tuple[str, int]
 Pair = tuple[int, int]
 """Offsets of one record, on the source and on the target."""
 

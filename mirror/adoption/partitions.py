@@ -30,12 +30,10 @@ if TYPE_CHECKING:
     from mirror.adoption.connect_offsets import KeptPositions
     from mirror.adoption.initial_runs import Pair
     from mirror.clusters.cluster import Cluster
+    from mirror.clusters.topics import TopicPartition
     from mirror.config.schema import FlowConfig
     from mirror.metadata.topics import MirroredTopic
     from mirror.offsets.runs import RunArray
-
-
-TopicPartition = tuple[str, int]
 
 
 class Action(StrEnum):

@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from mirror.adoption.initial_runs import Pair
     from mirror.adoption.partitions import Adopted
     from mirror.clusters.cluster import Cluster
+    from mirror.clusters.topics import TopicPartition
     from mirror.config.schema import FlowConfig
     from mirror.metadata.topics import MirroredTopic
     from mirror.offsets.progress import Position
 
-TopicPartition = tuple[str, int]
 
 MOST_RECORDS = 1_000_000
 _ATTEMPTS = 3

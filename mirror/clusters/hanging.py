@@ -33,11 +33,10 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
 
     from mirror.clusters.cluster import Cluster
-    from mirror.clusters.topics import Topic
+    from mirror.clusters.topics import Topic, TopicPartition
     from mirror.clusters.transactions import Producer
     from mirror.clusters.wire.pending_response import Pending
 
-TopicPartition = tuple[str, int]
 Numbers = Mapping[str, Sequence[int]]
 """Numbers of partitions by topic."""
 

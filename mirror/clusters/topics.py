@@ -19,6 +19,8 @@ from mirror.clusters import codes
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+TopicPartition = tuple[str, int]
+"""A topic's name, and the number of a partition."""
 NO_ID = uuid.UUID(int=0)
 """The topic id from brokers that have none (before 2.8)."""
 _LEADER_USABLE = frozenset({codes.NONE, codes.REPLICA_NOT_AVAILABLE})

@@ -31,12 +31,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from mirror.clusters.cluster import Cluster
+    from mirror.clusters.topics import TopicPartition
     from mirror.clusters.wire.connection import Connection
     from mirror.clusters.wire.pending_response import Pending
     from mirror.clusters.wire.produce import EncodedBatch
 
-
-TopicPartition = tuple[str, int]
 
 _PURPOSE = "commit"
 _PATIENCE_SECONDS = 30.0

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from mirror.clusters.admin import group_offsets
 from mirror.clusters.admin.groups import GroupKind
+from mirror.clusters.topics import TopicPartition
 from mirror.offsets import checkpoints
 from mirror.offsets.mm2_records import checkpoints_topic
 from mirror.offsets.translation import Exactness
@@ -312,7 +313,6 @@ def _of_group(known: KnownPositions, group: str, at: float) -> Iterator[Finding]
         )
 
 
-TopicPartition = tuple[str, int]
 _Committed = dict[str, dict[TopicPartition, int]]
 
 _LEAST_STALE_SECONDS = 60.0

@@ -24,11 +24,11 @@ from mirror.relay.lease import Assignment
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from mirror.clusters.topics import TopicPartition
     from mirror.metadata.topics import MirroredTopic, TopicsResult
     from mirror.recovery.pauses import Pauses
     from mirror.relay.report import PartitionReport
 
-TopicPartition = tuple[str, int]
 Spread = dict[int, tuple[Assignment, ...]]
 """The assignments of every slot, including slots without partitions."""
 

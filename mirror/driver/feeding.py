@@ -36,12 +36,12 @@ if TYPE_CHECKING:
     import uuid
 
     from mirror.clusters.cluster import Cluster
+    from mirror.clusters.topics import TopicPartition
     from mirror.config.pair_settings import PairConfig
     from mirror.config.schema import FlowConfig, MirrorConfig
     from mirror.driver.pairs import PairFollower
     from mirror.offsets.translation import Translated
 
-TopicPartition = tuple[str, int]
 
 log = structlog.get_logger()
 

@@ -22,9 +22,8 @@ from mirror.status.values import PartitionStatus, SlotStatus
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from mirror.clusters.topics import TopicPartition
     from mirror.relay.report import PartitionReport
-
-TopicPartition = tuple[str, int]
 
 
 def slot_loads(

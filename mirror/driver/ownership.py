@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from mirror.clusters.cluster import Cluster
+    from mirror.clusters.topics import TopicPartition
     from mirror.clusters.wire.produce import EncodedBatch
     from mirror.config.schema import FlowConfig
     from mirror.driver.rewriting import Rewriting
@@ -136,9 +137,6 @@ def take_over_id(flow: FlowConfig, target: Cluster, transactional_id: str) -> Pr
     )
     producer.take_over()
     return producer
-
-
-TopicPartition = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -40,6 +40,7 @@ from mirror.status.pairs import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from mirror.clusters.topics import TopicPartition
     from mirror.config.pair_settings import PairConfig
     from mirror.config.schema import FlowConfig, MirrorConfig
     from mirror.errors import UnknownRoleError
@@ -50,8 +51,6 @@ if TYPE_CHECKING:
     from mirror.status.pairs import DrillStatus
     from mirror.status.store import StatusStore
 
-
-TopicPartition = tuple[str, int]
 
 log = structlog.get_logger()
 

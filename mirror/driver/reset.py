@@ -22,12 +22,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from mirror.clusters.cluster import Cluster
+    from mirror.clusters.topics import TopicPartition
     from mirror.config.schema import FlowConfig
     from mirror.metadata.topics import MirroredTopic
     from mirror.offsets.progress import Position
     from mirror.offsets.starting import StartPoint
-
-TopicPartition = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

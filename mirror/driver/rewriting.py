@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
+    from mirror.clusters.topics import TopicPartition
     from mirror.offsets.progress import Position
     from mirror.offsets.runs import Block
     from mirror.recovery.losses import Loss
-
-TopicPartition = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

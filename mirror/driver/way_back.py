@@ -24,14 +24,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from mirror.clusters.cluster import Cluster
+    from mirror.clusters.topics import TopicPartition
     from mirror.config.schema import FlowConfig, MirrorConfig
     from mirror.driver.ownership import Owned
     from mirror.driver.pairs import PairFollower
     from mirror.driver.rivalry import Instance
     from mirror.metadata.topics import TopicsResult
     from mirror.offsets.runs import Block
-
-TopicPartition = tuple[str, int]
 
 
 class Beginning:

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
     from mirror.clusters.admin.group_offsets import CommittedOffset
     from mirror.clusters.cluster import Cluster
+    from mirror.clusters.topics import TopicPartition
     from mirror.config.schema import FlowConfig
     from mirror.offsets.checkpoints import CheckpointsResult, Due
     from mirror.offsets.groups import Copy, GroupPosition
@@ -125,7 +126,6 @@ class Following:
 
 log = structlog.get_logger()
 
-TopicPartition = tuple[str, int]
 
 CHECKPOINTS = "checkpoints"
 OFFSET_MAP = "offset-map"

@@ -19,11 +19,10 @@ if TYPE_CHECKING:
 
     from mirror.clusters.admin.group_offsets import CommittedOffset
     from mirror.clusters.cluster import Cluster
+    from mirror.clusters.topics import TopicPartition
     from mirror.config.schema import FlowConfig
     from mirror.offsets.joint_map import JointMap
     from mirror.offsets.offset_map import OffsetMap
-
-TopicPartition = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,6 +17,7 @@ from mirror.batches import records
 from mirror.batches.reading import TopicReader
 from mirror.batches.writing import TopicWriter, ensure_topic
 from mirror.clusters.admin import topic_admin
+from mirror.clusters.topics import TopicPartition
 from mirror.config import own_topics
 from mirror.errors import CorruptBatchError
 from mirror.offsets.mm2_records import (
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from mirror.offsets.groups import GroupPosition, GroupsStanding
     from mirror.offsets.translation import ManyTranslator, Translated
 
-TopicPartition = tuple[str, int]
 
 # ---- checkpoints that are withdrawn: their copy was re-created or lost its end ----
 #

@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     import uuid
 
     from mirror.clusters.cluster import Cluster
+    from mirror.clusters.topics import TopicPartition
     from mirror.config.schema import FlowConfig
     from mirror.offsets.runs import Block
 
-TopicPartition = tuple[str, int]
 
 _FEW = 32
 """So many markers are looked at, rather than what comes after them."""

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from mirror.clusters.admin.group_offsets import CommittedOffset
+    from mirror.clusters.topics import TopicPartition
     from mirror.offsets.groups import GroupsStanding
     from mirror.policy.selection import GroupFilter
 
-TopicPartition = tuple[str, int]
 
 _GROUPS = 10_000
 """Whose names the filter has seen lately."""

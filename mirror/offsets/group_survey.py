@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from mirror.clusters.admin.groups import Group
     from mirror.clusters.cluster import Cluster
+    from mirror.clusters.topics import TopicPartition
     from mirror.config.schema import FlowConfig
     from mirror.offsets.groups import Copy, CopyWriters, GroupsStanding
     from mirror.offsets.mm2_records import Checkpoint
@@ -96,7 +97,6 @@ def recall(
     return answers
 
 
-TopicPartition = tuple[str, int]
 KnownMaps = dict[tuple[str, "Cluster"], OffsetMap]
 """Maps that were read, by flow and target: of these only what is new is read."""
 

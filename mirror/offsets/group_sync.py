@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from mirror.clusters.cluster import Cluster
+    from mirror.clusters.topics import TopicPartition
     from mirror.offsets.mm2_records import Checkpoint
 
-TopicPartition = tuple[str, int]
 
 _GROUPS_AT_ONCE = 32
 """Few, since a group may become active between reading and setting its offsets."""

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
     from mirror.clusters.admin.groups import Group
     from mirror.clusters.cluster import Cluster
+    from mirror.clusters.topics import TopicPartition
     from mirror.config.schema import FlowConfig
     from mirror.policy.selection import GroupFilter
 
-TopicPartition = tuple[str, int]
 
 _WITHOUT_OFFSETS = frozenset({GroupKind.SHARE})
 _NOTHING_TO_COMMIT = CommittedOffset(0)

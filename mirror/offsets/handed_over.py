@@ -23,12 +23,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from mirror.clusters.cluster import Cluster
+    from mirror.clusters.topics import TopicPartition
     from mirror.config.schema import FlowConfig
     from mirror.offsets.covers import Edges
     from mirror.offsets.groups import CopyWriters
     from mirror.offsets.offset_map import OffsetMap
-
-TopicPartition = tuple[str, int]
 
 
 def places(

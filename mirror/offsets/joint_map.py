@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
     from mirror.clusters.cluster import Cluster
+    from mirror.clusters.topics import TopicPartition
     from mirror.config.schema import FlowConfig
     from mirror.offsets.covers import Edges
     from mirror.offsets.groups import Copy
     from mirror.offsets.runs import RunArray
 
-TopicPartition = tuple[str, int]
 
 _HOLES_AT_ONCE = 64
 """To look into for one partition at each refresh; the rest follows with the next. Only

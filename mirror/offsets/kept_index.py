@@ -30,10 +30,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from mirror.clusters.cluster import Cluster
+    from mirror.clusters.topics import TopicPartition
     from mirror.config.schema import FlowConfig
     from mirror.offsets.standby import Fields
 
-TopicPartition = tuple[str, int]
 
 KIND = "offset-map"
 _MOST_ROWS = 32_768

@@ -18,9 +18,8 @@ from mirror.offsets.runs import COUNT, DOWNSTREAM, cut_at
 if TYPE_CHECKING:
     import uuid
 
+    from mirror.clusters.topics import TopicPartition
     from mirror.offsets.runs import Block, RunArray
-
-TopicPartition = tuple[str, int]
 
 
 class LateRecord(NamedTuple):

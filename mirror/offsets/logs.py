@@ -18,9 +18,8 @@ if TYPE_CHECKING:
     import uuid
 
     from mirror.clusters.cluster import Cluster
-    from mirror.clusters.topics import Topic
+    from mirror.clusters.topics import Topic, TopicPartition
 
-TopicPartition = tuple[str, int]
 
 _LOOKS = 3
 

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
     from mirror.clusters.cluster import Cluster
+    from mirror.clusters.topics import TopicPartition
     from mirror.offsets.runs import Block
 
 
@@ -176,9 +177,6 @@ class LogSearch:
                 decoded = records.decode(buffer, rows[n : n + 1]) if reading else ()
                 found = tuple((key, value) for _, key, value in decoded)
                 yield LogEntry(offset, pid, epoch, None, found)
-
-
-TopicPartition = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

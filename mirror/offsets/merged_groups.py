@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from mirror.clusters.cluster import Cluster
+    from mirror.clusters.topics import TopicPartition
     from mirror.config.schema import FlowConfig
     from mirror.offsets.checkpoints import Known
     from mirror.offsets.groups import Copy, GroupsStanding
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from mirror.offsets.mm2_records import Checkpoint
     from mirror.offsets.translation import Translated
 
-TopicPartition = tuple[str, int]
 
 _ROUNDS = 3
 """After these, another flow has a group's first checkpoints, if it is there."""

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     import uuid
 
     from mirror.clusters.cluster import Cluster
+    from mirror.clusters.topics import TopicPartition
     from mirror.config.schema import FlowConfig
     from mirror.offsets.kept_index import IndexKeeper
     from mirror.offsets.logs import Log
@@ -159,8 +160,6 @@ class MapFollower:
             self.late.heed(block)
         track.add(block, at, keep=keep, fenced=self._fenced)
 
-
-TopicPartition = tuple[str, int]
 
 _NOT_LOOKED_AT = logs.Log()
 

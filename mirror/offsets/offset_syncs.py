@@ -19,9 +19,8 @@ if TYPE_CHECKING:
     import uuid
 
     from mirror.clusters.cluster import Cluster
+    from mirror.clusters.topics import TopicPartition
     from mirror.offsets.groups import Knowing
-
-TopicPartition = tuple[str, int]
 
 
 class OffsetSyncs:

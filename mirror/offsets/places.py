@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     import uuid
 
     from mirror.clusters.cluster import Cluster
+    from mirror.clusters.topics import TopicPartition
     from mirror.offsets.index import MapPlace
     from mirror.offsets.runs import RunArray
 
-TopicPartition = tuple[str, int]
 
 _CACHED_RUNS = 1_000_000
 _FETCH_BYTES = 256 << 10

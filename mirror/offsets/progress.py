@@ -38,9 +38,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from mirror.clusters.cluster import Cluster
+    from mirror.clusters.topics import TopicPartition
     from mirror.clusters.wire.produce import EncodedBatch
 
-TopicPartition = tuple[str, int]
 
 NO_ID = topics.NO_ID
 

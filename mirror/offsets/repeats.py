@@ -21,10 +21,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from mirror.clusters.cluster import Cluster
+    from mirror.clusters.topics import TopicPartition
     from mirror.config.schema import FlowConfig
     from mirror.offsets.runs import Block, RunArray
-
-TopicPartition = tuple[str, int]
 
 
 class OffsetMove(NamedTuple):

@@ -15,13 +15,12 @@ from mirror.offsets.runs import DOWNSTREAM, UPSTREAM
 from mirror.offsets.translation import Exactness, Translated
 
 if TYPE_CHECKING:
+    from mirror.clusters.topics import TopicPartition
     from mirror.offsets.index import Epoch
     from mirror.offsets.logs import Log
     from mirror.offsets.progress import Position
     from mirror.offsets.runs import RunArray
     from mirror.offsets.track import Track
-
-TopicPartition = tuple[str, int]
 
 
 class Older(NamedTuple):

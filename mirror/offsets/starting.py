@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
     from mirror.clusters.cluster import Cluster
+    from mirror.clusters.topics import TopicPartition
     from mirror.config.schema import FlowConfig
 
-TopicPartition = tuple[str, int]
 _PATIENCE_SECONDS = 5.0
 _PAUSE_SECONDS = 0.1
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from collections.abc import Set as AbstractSet
 
-TopicPartition = tuple[str, int]
+    from mirror.clusters.topics import TopicPartition
 
 
 class Exactness(StrEnum):

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from mirror.clusters.cluster import Cluster
+    from mirror.clusters.topics import TopicPartition
     from mirror.config.schema import FlowConfig
 
-TopicPartition = tuple[str, int]
 
 _PARTITION, _OFFSET = re.compile(r"[0-9]{1,9}"), re.compile(r"[0-9]{1,18}")
 """Anybody may have written the headers; longer numbers are none of ours."""

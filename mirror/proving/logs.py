@@ -22,13 +22,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from mirror.clusters.cluster import Cluster
-    from mirror.clusters.topics import Topic
+    from mirror.clusters.topics import Topic, TopicPartition
     from mirror.config.schema import FlowConfig
     from mirror.metadata.topics import MirroredTopic
     from mirror.offsets.progress import Position
     from mirror.recovery.proofs import Proof
 
-TopicPartition = tuple[str, int]
 
 PATIENCE_SECONDS = 10.0
 _LOOK_AGAIN_SECONDS = 0.05

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import TracebackType
 
+    from mirror.clusters.topics import TopicPartition
     from mirror.offsets.runs import RunArray
 
-TopicPartition = tuple[str, int]
 
 _RUNS_IN_MEMORY = 500_000
 _RUNS_IN_PIECE = 50_000

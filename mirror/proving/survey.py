@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from mirror.clusters.cluster import Cluster
+    from mirror.clusters.topics import TopicPartition
     from mirror.config.schema import FlowConfig
     from mirror.metadata.topics import MirroredTopic
     from mirror.offsets.offset_map import OffsetMap
@@ -38,8 +39,6 @@ if TYPE_CHECKING:
     from mirror.proving.run_files import RunFiles
     from mirror.proving.scope import Scope
     from mirror.recovery.proofs import Proof
-
-TopicPartition = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from mirror.clusters.cluster import Cluster
+    from mirror.clusters.topics import TopicPartition
     from mirror.config.schema import FlowConfig
     from mirror.proving.account import Span
     from mirror.proving.comparing import Compared
@@ -118,7 +119,6 @@ def _read(
 
 log = structlog.get_logger()
 
-TopicPartition = tuple[str, int]
 
 _MOST_OPEN_ROWS = 1_000_000
 """Odd records that wait to be explained, over all partitions: some 100 MB."""

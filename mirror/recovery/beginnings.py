@@ -15,11 +15,11 @@ from mirror.offsets.progress import Position
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from mirror.clusters.topics import TopicPartition
+
 BEGINS = "begins"
 """The detail of the entry. Per topic: `id` (hex), and for each partition in `places`
 the offset and the leader epoch, as in `progress`."""
-
-TopicPartition = tuple[str, int]
 
 
 def noted(positions: Mapping[TopicPartition, Position]) -> dict[str, Any]:

@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
     from mirror.clusters.cluster import Cluster
+    from mirror.clusters.topics import TopicPartition
     from mirror.config.schema import FlowConfig
     from mirror.offsets.progress import Progress
     from mirror.status.risk import RiskStatus
 
-TopicPartition = tuple[str, int]
 
 _MOST = 32
 """Sightings of one partition to remember, fewer of the middle if it is far behind."""

@@ -21,11 +21,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from mirror.clusters.cluster import Cluster
+    from mirror.clusters.topics import TopicPartition
     from mirror.config.schema import FlowConfig
     from mirror.recovery.ends import TopicEnds
     from mirror.recovery.journal import Entry
-
-TopicPartition = tuple[str, int]
 
 
 class PassiveWrites:

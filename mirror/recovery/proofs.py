@@ -17,7 +17,7 @@ import uuid
 
 from mirror.batches.reading import TopicReader
 from mirror.batches.writing import append, ensure_topic
-from mirror.clusters.topics import NO_ID
+from mirror.clusters.topics import NO_ID, TopicPartition
 from mirror.config import own_topics
 from mirror.errors import MALFORMED, ClusterError
 
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from mirror.clusters.cluster import Cluster
     from mirror.config.schema import FlowConfig
 
-TopicPartition = tuple[str, int]
 
 VERSION = 1
 BY_MAP = "map"

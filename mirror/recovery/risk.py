@@ -18,10 +18,10 @@ from mirror.status.risk import PartitionRisk, RiskStatus, TopicRisk
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from mirror.clusters.topics import TopicPartition
     from mirror.offsets.progress import Progress
     from mirror.recovery.ends import PartitionEnd, TopicEnds
 
-TopicPartition = tuple[str, int]
 
 NOT_BEGUN = -1
 """The position where nothing is copied yet: below every offset."""

@@ -18,9 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
     from mirror.clusters.cluster import Cluster
-    from mirror.clusters.topics import Leader, Topic
-
-TopicPartition = tuple[str, int]
+    from mirror.clusters.topics import Leader, Topic, TopicPartition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,10 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from mirror.clusters.cluster import Cluster
-    from mirror.clusters.topics import Topic
+    from mirror.clusters.topics import Topic, TopicPartition
     from mirror.clusters.wire.write import Placed
-
-TopicPartition = tuple[str, int]
 
 
 class Copies:

@@ -21,11 +21,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from mirror.clusters.cluster import Cluster
-    from mirror.clusters.topics import Topic
+    from mirror.clusters.topics import Topic, TopicPartition
     from mirror.clusters.wire.connection import Connection
     from mirror.clusters.wire.pending_response import Pending
 
-TopicPartition = tuple[str, int]
 
 _FIRST_SECONDS = 0.001
 """On a near cluster, markers usually arrive within this time."""

@@ -20,12 +20,10 @@ from mirror.errors import LeaderError, PartitionError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from mirror.clusters.topics import Topic
+    from mirror.clusters.topics import Topic, TopicPartition
     from mirror.errors import MirrorError
     from mirror.offsets.progress import Position
     from mirror.relay.lease import Assignment
-
-TopicPartition = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

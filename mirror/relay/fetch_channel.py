@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     import uuid
 
     from mirror.batches.batch import Buffer
+    from mirror.clusters.topics import TopicPartition
     from mirror.clusters.wire.connection import Connection
     from mirror.clusters.wire.fetch import Fetched, Wanted
     from mirror.clusters.wire.pending_response import Pending
     from mirror.config.schema import FlowConfig
 
-TopicPartition = tuple[str, int]
 Place = tuple[int, int, str]
 """Of a channel: the broker, its number there, and its rack."""
 

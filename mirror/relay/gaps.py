@@ -25,9 +25,7 @@ if TYPE_CHECKING:
 
     from mirror.clusters.admin.topic_admin import EpochEnd
     from mirror.clusters.cluster import Cluster
-    from mirror.clusters.topics import Leader, Topic, Views
-
-TopicPartition = tuple[str, int]
+    from mirror.clusters.topics import Leader, Topic, TopicPartition, Views
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

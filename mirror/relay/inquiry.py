@@ -18,9 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from mirror.clusters.cluster import Cluster
+    from mirror.clusters.topics import TopicPartition
     from mirror.relay.gaps import Suspect
-
-TopicPartition = tuple[str, int]
 
 
 class Inquiry:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     import structlog
 
     from mirror.batches.batch import Batches, Buffer
+    from mirror.clusters.topics import TopicPartition
     from mirror.clusters.wire.fetch import Fetched
     from mirror.config.schema import FlowConfig
     from mirror.relay.faults import Faults
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
     from mirror.relay.suspicions import Suspicions, Verdict
     from mirror.relay.tally import Tally
 
-TopicPartition = tuple[str, int]
 
 _WORTH_FORESEEING = 256 << 10
 """Bytes of an answer that take longer to process than to request the next one."""

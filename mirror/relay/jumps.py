@@ -21,13 +21,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from mirror.clusters.cluster import Cluster
-    from mirror.clusters.topics import Topic
+    from mirror.clusters.topics import Topic, TopicPartition
     from mirror.offsets.progress import Progress
     from mirror.offsets.starting import StartPoint
     from mirror.relay.gaps import Gap
     from mirror.relay.lease import Assignment
-
-TopicPartition = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

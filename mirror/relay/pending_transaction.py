@@ -12,13 +12,12 @@ import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from mirror.clusters.topics import TopicPartition
     from mirror.clusters.wire.produce import EncodedBatch
     from mirror.offsets.progress import Position, RunningCount
     from mirror.recovery.losses import Loss
     from mirror.relay.rewrite import Rewriter
     from mirror.relay.tally import Tallied
-
-TopicPartition = tuple[str, int]
 
 
 @dataclass(slots=True)

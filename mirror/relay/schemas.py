@@ -35,14 +35,13 @@ if TYPE_CHECKING:
 
     from mirror.batches.batch import Buffer, Rows
     from mirror.batches.schema_id_map import IdMap
+    from mirror.clusters.topics import TopicPartition
     from mirror.config.schema import FlowConfig
     from mirror.metadata.schema_need import Sides
     from mirror.offsets.progress import Position
     from mirror.relay.lease import LeasePlan
     from mirror.relay.provenance import Provenance
 
-
-TopicPartition = tuple[str, int]
 
 _AT_ONCE = 64
 """How many unknown ids are looked for at a time."""

@@ -21,6 +21,7 @@ import structlog
 from mirror import patience, retry
 from mirror.batches import codecs
 from mirror.clusters.cluster import Cluster
+from mirror.clusters.topics import TopicPartition
 from mirror.clusters.wire import fetch
 from mirror.errors import (
     ClusterError,
@@ -62,8 +63,6 @@ if TYPE_CHECKING:
     from mirror.relay.schemas import SchemaBarrier
     from mirror.relay.take_over import Found
 
-
-TopicPartition = tuple[str, int]
 
 # ---- notices when partitions that lost their leader have another one ----
 #

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     import uuid
 
     from mirror.clusters.cluster import Cluster
-    from mirror.clusters.topics import Leader, Topic
+    from mirror.clusters.topics import Leader, Topic, TopicPartition
     from mirror.clusters.wire.connection import Connection
     from mirror.clusters.wire.fetch import Fetched
     from mirror.clusters.wire.pending_response import Pending
@@ -90,8 +90,6 @@ class Nearest:
         """Note that a follower has sent records of it."""
         self._wary.pop(key, None)
 
-
-TopicPartition = tuple[str, int]
 
 _SMALL_BUFFER = 1 << 16
 _HIGH_LATENCY_CHANNELS = 4

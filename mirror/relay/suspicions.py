@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import uuid
 
     from mirror.clusters.cluster import Cluster
+    from mirror.clusters.topics import TopicPartition
     from mirror.config.schema import FlowConfig
     from mirror.offsets.progress import Position
     from mirror.relay.gaps import Gap, GapFinding
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from mirror.relay.source import SourceReader
     from mirror.relay.tally import Tally
 
-TopicPartition = tuple[str, int]
 
 _WORDS = {
     Cause.DELETED: "deleted records before they were copied:",

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from mirror.clusters import hanging
 from mirror.clusters.admin import topic_admin
 from mirror.clusters.hanging import Hanging
+from mirror.clusters.topics import TopicPartition
 from mirror.clusters.wire import fetch, fetch_by_id
 from mirror.errors import LeftOpenError, SupersededError, UnreachableError
 from mirror.offsets import progress, starting
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from mirror.relay.target import TargetWriter
     from mirror.relay.transaction_records import TransactionRecords
 
-TopicPartition = tuple[str, int]
 
 # ---- what other slots' ids have left open where a slot writes ----
 #

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     import uuid
 
+    from mirror.clusters.topics import TopicPartition
     from mirror.offsets.progress import Position
     from mirror.relay.faults import Faults
     from mirror.relay.lease import Assignment
@@ -89,7 +90,6 @@ class RunningCounts:
         return self._committed.get(key)
 
 
-TopicPartition = tuple[str, int]
 _MOST_SAMPLES = 2000
 
 

@@ -33,13 +33,12 @@ if TYPE_CHECKING:
 
     from mirror.clusters.cluster import Cluster
     from mirror.clusters.hanging import OutcomeSearch
-    from mirror.clusters.topics import Topic
+    from mirror.clusters.topics import Topic, TopicPartition
     from mirror.clusters.wire.connection import Connection
     from mirror.config.schema import FlowConfig
     from mirror.relay.pending_transaction import PendingTransaction
     from mirror.relay.transaction_records import TransactionRecords
 
-TopicPartition = tuple[str, int]
 MAX_IN_FLIGHT = 3
 """The most transactions in flight, not counting the one being filled: one opening, one
 writing, one committing."""

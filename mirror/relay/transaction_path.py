@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from mirror.clusters.cluster import Cluster
-    from mirror.clusters.topics import Topic
+    from mirror.clusters.topics import Topic, TopicPartition
     from mirror.clusters.transactions import Producer
     from mirror.clusters.wire.pending_response import Pending
     from mirror.relay.copies import Copies
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from mirror.relay.quota import Quota
     from mirror.relay.transaction_records import Batches, TransactionRecords
 
-TopicPartition = tuple[str, int]
 
 _ASK_AGAIN_SECONDS = 0.002
 _PATIENCE_SECONDS = 30.0

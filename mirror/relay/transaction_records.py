@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mirror.batches import records
+from mirror.clusters.topics import TopicPartition
 from mirror.offsets import progress, runs
 from mirror.offsets.markers import MarkerSearch
 from mirror.recovery import losses
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from mirror.clusters.wire.write import Placed
     from mirror.relay.pending_transaction import PendingTransaction
 
-TopicPartition = tuple[str, int]
 Batches = dict[TopicPartition, list["EncodedBatch"]]
 
 

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     from mirror.clusters.admin.group_offsets import CommittedOffset
     from mirror.clusters.cluster import Cluster
+    from mirror.clusters.topics import TopicPartition
 
-TopicPartition = tuple[str, int]
 
 ENDS = "ends"
 SUMS = "sums"

@@ -25,13 +25,12 @@ if TYPE_CHECKING:
 
     from mirror.clusters.admin.groups import Group
     from mirror.clusters.cluster import Cluster
+    from mirror.clusters.topics import TopicPartition
     from mirror.config.pair_settings import PairConfig
     from mirror.config.schema import FlowConfig, MirrorConfig
     from mirror.offsets.group_survey import KnownMaps
     from mirror.offsets.groups import GroupPosition
     from mirror.offsets.translation import Exactness
-
-TopicPartition = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,9 +24,8 @@ if TYPE_CHECKING:
 
     from mirror.clusters.admin.open_transactions import OpenTransaction
     from mirror.clusters.cluster import Cluster
-    from mirror.clusters.topics import Topic
+    from mirror.clusters.topics import Topic, TopicPartition
 
-TopicPartition = tuple[str, int]
 
 _PAUSE_SECONDS = 1.0
 

@@ -24,10 +24,9 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from mirror.clusters.cluster import Cluster
+    from mirror.clusters.topics import TopicPartition
     from mirror.offsets.covers import Edges
     from mirror.switching.stage import Stage
-
-TopicPartition = tuple[str, int]
 
 
 def origins(stage: Stage, topics: Collection[str]) -> dict[str, str]:

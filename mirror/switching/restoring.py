@@ -52,13 +52,11 @@ if TYPE_CHECKING:
 
     from mirror.batches.listing import Listed
     from mirror.clusters.cluster import Cluster
+    from mirror.clusters.topics import TopicPartition
     from mirror.clusters.wire.produce import EncodedBatch
     from mirror.offsets.progress import Progress
     from mirror.offsets.runs import RunArray
     from mirror.switching.stage import Stage
-
-
-TopicPartition = tuple[str, int]
 
 
 def restore(

@@ -21,13 +21,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from mirror.clusters.cluster import Cluster
+    from mirror.clusters.topics import TopicPartition
     from mirror.config.pair_settings import PairConfig
     from mirror.config.schema import FlowConfig
     from mirror.offsets.progress import Position
     from mirror.relay.provenance import Bytes
     from mirror.tails.tail import Offsets, TailPartition
-
-TopicPartition = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

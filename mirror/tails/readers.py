@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from mirror.clusters.cluster import Cluster
+    from mirror.clusters.topics import TopicPartition
     from mirror.config.schema import FlowConfig
     from mirror.tails.tail import Tail
 
-TopicPartition = tuple[str, int]
 
 MOST_SHOWN = 10
 """Keys of a topic that are shown."""

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
     from mirror.batches.batch import Buffer, Rows
     from mirror.clusters.cluster import Cluster
-    from mirror.clusters.topics import Topic
+    from mirror.clusters.topics import Topic, TopicPartition
     from mirror.clusters.transactions import Producer
     from mirror.clusters.wire.produce import EncodedBatch
     from mirror.clusters.wire.write import Placed
@@ -57,8 +57,6 @@ if TYPE_CHECKING:
     from mirror.tails.fed import Fed
     from mirror.tails.tail import Offsets, Tail, TailPartition
 
-
-TopicPartition = tuple[str, int]
 
 _PIECE_BYTES = 32 << 20
 _PIECE_RECORDS = 1 << 18

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from mirror.clusters.cluster import Cluster
+    from mirror.clusters.topics import TopicPartition
     from mirror.config.schema import FlowConfig
     from mirror.metadata.topics import MirroredTopic
     from mirror.offsets.runs import Block
@@ -79,9 +80,6 @@ def still_there(
         )
         is None
     }
-
-
-TopicPartition = tuple[str, int]
 
 
 def survey(

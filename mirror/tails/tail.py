@@ -17,9 +17,9 @@ from mirror.status.wording import some
 if TYPE_CHECKING:
     import uuid
 
+    from mirror.clusters.topics import TopicPartition
     from mirror.config.schema import FlowConfig
 
-TopicPartition = tuple[str, int]
 Offsets = npt.NDArray[np.int64]
 
 NO_KEY = 0

@@ -27,11 +27,10 @@ if TYPE_CHECKING:
     from typing import Any
 
     from mirror.clusters.cluster import Cluster
+    from mirror.clusters.topics import TopicPartition
     from mirror.clusters.wire.connection import Connection
     from mirror.clusters.wire.pending_response import Pending
 
-
-TopicPartition = tuple[str, int]
 
 _MANY_GROUPS = 8
 """The version that can ask for many groups; newer ones require topic ids."""

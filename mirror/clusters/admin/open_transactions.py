@@ -20,9 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
     from mirror.clusters.cluster import Cluster
-    from mirror.clusters.topics import Topic
+    from mirror.clusters.topics import Topic, TopicPartition
 
-TopicPartition = tuple[str, int]
 _OPEN = ("Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence")
 
 

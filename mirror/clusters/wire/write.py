@@ -23,12 +23,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from mirror.clusters.cluster import Cluster
-    from mirror.clusters.topics import Topic
+    from mirror.clusters.topics import Topic, TopicPartition
     from mirror.clusters.transactions import Producer
     from mirror.clusters.wire.pending_response import Pending
     from mirror.clusters.wire.produce import EncodedBatch
 
-TopicPartition = tuple[str, int]
 
 CHANNELS = 2
 """A broker handles the requests of one connection with one thread at a time."""

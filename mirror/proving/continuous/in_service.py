@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from mirror.clusters.cluster import Cluster
+    from mirror.clusters.topics import TopicPartition
     from mirror.config.schema import FlowConfig, MirrorConfig
     from mirror.proving.account import ProofFinding
     from mirror.proving.continuous.step import Outcome
@@ -146,8 +147,6 @@ def _status(found: ProofFinding, at: float) -> FindingStatus:
         count=found.count, detail=found.detail, found_at=at,
     )  # fmt: skip
 
-
-TopicPartition = tuple[str, int]
 
 _JOB = "verify"
 _SECONDS = 5.0

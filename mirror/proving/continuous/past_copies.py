@@ -21,13 +21,13 @@ from mirror.recovery.proofs import Proof
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from mirror.clusters.topics import TopicPartition
     from mirror.proving.continuous.schedule import Costs
     from mirror.proving.continuous.step import Outcome, ProofStep
     from mirror.proving.copied_partition import CopiedPartition
     from mirror.proving.ranges import Range
     from mirror.proving.survey import ProofSurvey
 
-TopicPartition = tuple[str, int]
 
 _NO_PARTITION = 1 << 31
 """Comes after all of a topic."""

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from mirror.clusters.cluster import Cluster
+    from mirror.clusters.topics import TopicPartition
     from mirror.config.schema import FlowConfig, MirrorConfig
     from mirror.offsets.offset_map import OffsetMap
     from mirror.proving.account import ProofFinding
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from mirror.proving.survey import ProofSurvey
     from mirror.recovery.proofs import Proof
 
-TopicPartition = tuple[str, int]
 
 _FETCHES = 4
 """Of a range on one side, at least: what a fetch brings beyond its end is wasted."""

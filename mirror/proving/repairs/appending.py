@@ -45,6 +45,7 @@ from mirror.recovery.repairs import Repair
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from mirror.clusters.topics import TopicPartition
     from mirror.clusters.transactions import Producer
     from mirror.clusters.wire.write import Placed
     from mirror.config.schema import FlowConfig, MirrorConfig
@@ -177,9 +178,6 @@ def check_copy(target: Cluster, work: Work) -> None:
 def _is_within(late: RunArray, offset: int) -> bool:
     into = offset - late[:, UPSTREAM]
     return bool(((into >= 0) & (into < late[:, COUNT])).any())
-
-
-TopicPartition = tuple[str, int]
 
 
 @dataclass(slots=True, kw_only=True)

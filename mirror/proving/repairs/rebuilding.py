@@ -47,7 +47,7 @@ from mirror.recovery.repairs import Repair
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from mirror.clusters.topics import Topic
+    from mirror.clusters.topics import Topic, TopicPartition
     from mirror.config.schema import FlowConfig, MirrorConfig
     from mirror.metadata.topics import MirroredTopic
     from mirror.offsets.offset_map import OffsetMap
@@ -387,8 +387,6 @@ class Rebuilding:
 # moment and then checks that the note still says what the writer believes, so of
 # two rebuilds only one takes a step.
 
-
-TopicPartition = tuple[str, int]
 
 _ATTEMPTS = 5
 _NOTHING: Mapping[TopicPartition, Position] = MappingProxyType({})

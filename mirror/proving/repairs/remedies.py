@@ -17,9 +17,8 @@ from mirror.proving.account import FindingKind
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
+    from mirror.clusters.topics import TopicPartition
     from mirror.proving.account import ProofFinding
-
-TopicPartition = tuple[str, int]
 
 
 class Obstacle(StrEnum):

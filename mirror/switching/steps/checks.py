@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from mirror.clusters.admin.acls import Acl
     from mirror.clusters.admin.disks import Replicas
     from mirror.clusters.admin.groups import Group
-    from mirror.clusters.topics import Topic
+    from mirror.clusters.topics import Topic, TopicPartition
     from mirror.config.schema import FlowConfig
     from mirror.metadata.topics import MirroredTopic
     from mirror.offsets.standby import Standby
@@ -66,7 +66,6 @@ if TYPE_CHECKING:
     from mirror.switching.group_places import GroupPlace
     from mirror.switching.stage import Stage
 
-TopicPartition = tuple[str, int]
 
 EXACT = frozenset({Exactness.EXACT, Exactness.TIP, Exactness.BEHIND})
 """A group continues at the very next record."""

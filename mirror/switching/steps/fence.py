@@ -23,12 +23,11 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from mirror.clusters.cluster import Cluster
+    from mirror.clusters.topics import TopicPartition
     from mirror.config.schema import FlowConfig
     from mirror.metadata.acl_notes import AclPlan
     from mirror.metadata.topics import MirroredTopic
     from mirror.switching.fencing import KnownGrants
-
-TopicPartition = tuple[str, int]
 
 
 def _fence(stage: Stage) -> Done:

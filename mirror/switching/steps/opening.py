@@ -32,11 +32,11 @@ from mirror.switching.steps import drain, fence, positions
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
+    from mirror.clusters.topics import TopicPartition
     from mirror.config.schema import FlowConfig
     from mirror.metadata.acl_notes import AclPlan
     from mirror.offsets.progress import Position
 
-TopicPartition = tuple[str, int]
 
 _FENCED = "fenced"
 """Noted if producers could not write to the target, which was passive: its topics."""

@@ -22,9 +22,8 @@ from mirror.switching.steps.assess import places_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from mirror.clusters.topics import TopicPartition
     from mirror.switching.group_places import GroupPlaces
-
-TopicPartition = tuple[str, int]
 
 
 def _set(stage: Stage) -> Done:
