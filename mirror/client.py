@@ -23,7 +23,7 @@ from mirror.errors import ConfigError
 from mirror.offsets import checkpoints, logs
 from mirror.offsets.mm2_records import checkpoints_topic
 from mirror.policy.choice import make_policy
-from mirror.policy.names import HEARTBEATS, is_internal
+from mirror.policy.naming import HEARTBEATS, is_internal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -31,7 +31,7 @@ from mirror.clusters.reach import Reach
 from mirror.config.section_names import flow_ends, pair_parts
 from mirror.errors import MirrorError
 from mirror.metadata.topics import select
-from mirror.policy.names import HEARTBEATS
+from mirror.policy.naming import HEARTBEATS
 from mirror.tails.conflicts import Away
 from mirror.tails.conflicts import away as away_of
 from mirror.tails.conflicts import conflicts as conflicts_of

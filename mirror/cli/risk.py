@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from mirror.config.schema import FlowConfig
     from mirror.metadata.merging import Merging
     from mirror.offsets.progress import Progress
-    from mirror.status.risk import PartitionRisk, RiskStatus, TopicRisk
+    from mirror.status.values import PartitionRisk, RiskStatus, TopicRisk
 
 FORMAT_VERSION = 1
 TOPIC_COLUMNS = ("FLOW", "TOPIC", "RECORDS", "BYTES", "SECONDS", "UNKNOWN", "AS-OF")

@@ -20,7 +20,7 @@ from mirror.clusters import codes
 from mirror.clusters.topics import NO_ID, Leaders, Views, topic_of
 from mirror.clusters.wire import handshake
 from mirror.clusters.wire.connection import Connection
-from mirror.clusters.wire.identity import QUESTIONS
+from mirror.clusters.wire.handshake import QUESTIONS
 from mirror.errors import AuthenticationError, NoLeaderError, UnreachableError
 from mirror.retry import patiently
 

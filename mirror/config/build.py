@@ -21,7 +21,7 @@ from mirror.config.section_names import flow_ends, pair_parts
 from mirror.config.service_settings import ServiceConfig
 from mirror.config.traits import entry_of, is_secret, may_hide_secrets, settings
 from mirror.config.values import near
-from mirror.policy.names import CANARY
+from mirror.policy.naming import CANARY
 
 _Section = TypeVar("_Section", bound=BaseModel)
 

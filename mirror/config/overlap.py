@@ -16,7 +16,7 @@ from itertools import islice, product
 import re
 from typing import TYPE_CHECKING
 
-from mirror.policy.names import LEGAL_NAME, is_internal, why_illegal
+from mirror.policy.naming import LEGAL_NAME, is_internal, why_illegal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import TYPE_CHECKING
 
-from mirror.policy.names import CANARY
-from mirror.policy.names import HEARTBEATS as _HEARTBEATS
+from mirror.policy.naming import CANARY
+from mirror.policy.naming import HEARTBEATS as _HEARTBEATS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mirror.policy.names import SCHEMAS
+from mirror.policy.naming import SCHEMAS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -17,7 +17,7 @@ from mirror.config.document import Path, dotted
 from mirror.config.overlap import FlowPath, Ways, literal_topics
 from mirror.config.values import near
 from mirror.policy.choice import why_unfit
-from mirror.policy.names import why_illegal
+from mirror.policy.naming import why_illegal
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence

@@ -20,20 +20,65 @@ from mirror.config.login_settings import LoginSettings
 from mirror.config.mm2 import readers
 from mirror.config.pair_settings import PairConfig
 from mirror.config.schema_sync import SchemaSync
-from mirror.config.section import Alias, Number, Patterns, Section, Whole
+from mirror.config.section import Alias, Number, Patterns, Section, Text, Whole
 from mirror.config.section_names import complete
 from mirror.config.service_settings import ServiceConfig
-from mirror.config.traffic_settings import TrafficSettings
 from mirror.config.traits import Differs, Effect, Where, keys, setting
 from mirror.errors import ConfigError
-from mirror.policy import choice, names
+from mirror.policy import choice, naming
 from mirror.policy.choice import PolicyName, make_policy
-from mirror.policy.names import SCHEMAS
+from mirror.policy.naming import SCHEMAS
 from mirror.policy.rename_rule import Rule
 from mirror.policy.selection import TopicFilter
 
 if TYPE_CHECKING:
     from mirror.policy.naming import ReplicationPolicy
+
+
+# ---- settings of a flow about where it reads, and how fast ----
+#
+# Main type: `TrafficSettings`, a part of `FlowConfig`. `relay.source`,
+# `relay.fetch_channel` and `driver.leases` apply them.
+
+
+LINGER_MS = 6
+AT_LEAST_ONCE_LINGER_MS = 3
+
+
+class TrafficSettings(Section):
+    """Where and how fast a flow reads."""
+
+    on_change: ClassVar[Effect] = Effect.LEASES
+
+    rack: Text | None = setting(
+        default=None,
+        mm2=keys(
+            "consumer.client.rack",
+            "client.rack",
+            where=Where.SOURCE | Where.TOP_AS_MEANT,
+        ),
+        description="The rack or zone that mirror runs in, as broker.rack of the "
+        "source's brokers names it. Records are then read from a replica there, if the "
+        "brokers' replica.selector.class chooses by rack. Null: from leaders.",
+    )
+    linger_ms: Whole | None = setting(
+        default=None,
+        ge=0,
+        le=1000,
+        description="While few records come, how long the source's brokers wait for "
+        "more of them, so that one transaction copies what would need several. It "
+        "costs that much latency and saves most of a small flow's CPU; neither a "
+        "record that comes alone nor a load that fills transactions waits. 0: never. "
+        f"Null: {LINGER_MS}, or {AT_LEAST_ONCE_LINGER_MS} without exactly_once, "
+        "where a small transaction costs less.",
+    )
+    max_bytes_per_second: Whole | None = setting(
+        default=None,
+        ge=10_000,
+        description="The most that the flow reads from its source, all tasks together, "
+        "counted as the record batches are on the wire. Its lag grows if more is "
+        "written. Null: without a limit; zero is refused.",
+    )
 
 
 # ---- settings of a flow about the copies' configs and ACLs ----
@@ -429,7 +474,7 @@ class FlowConfig(
 
     def is_heartbeats(self, topic: str) -> bool:
         """Whether a topic of the source is heartbeats, to which services write."""
-        return names.is_heartbeats(topic, self.separator, self._aliases)
+        return naming.is_heartbeats(topic, self.separator, self._aliases)
 
     @model_validator(mode="after")
     def _replicas_make_sense(self) -> Self:

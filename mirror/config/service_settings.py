@@ -1,22 +1,163 @@
 """The settings of the process itself: where it listens, logs and runs.
 
-Main type: `ServiceConfig`; those of its HTTP port are in `http_settings`.
+Main type: `ServiceConfig`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from ipaddress import ip_address
 from pathlib import Path
 import re
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, Self
 
-from pydantic import BeforeValidator
+from pydantic import BeforeValidator, model_validator
 
 from mirror.config import values
-from mirror.config.http_settings import HttpSettings
+from mirror.config.mm2 import readers
 from mirror.config.peer_settings import PeerConfig, checked_peers
-from mirror.config.section import Number, Text
-from mirror.config.traits import Effect, setting
+from mirror.config.section import File, Number, Secret, Section, Text, Whole
+from mirror.config.traits import Effect, Where, keys, setting
+
+# ---- the settings of the service's HTTP port: address, TLS and access ----
+#
+# Main type: `HttpSettings`, a part of `ServiceConfig`. `web.access` and `web.tls`
+# apply them; no file is read here.
+
+
+class HttpSettings(Section):
+    """Where the HTTP port listens, and who may use it."""
+
+    on_change: ClassVar[Effect] = Effect.RESTART
+
+    http_host: Text = setting(
+        default="127.0.0.1",
+        mm2=keys("listeners", where=Where.SERVICE, read=readers.listening_host),
+        description="Address to listen on; 0.0.0.0 means all.",
+    )
+    http_port: Whole = setting(
+        default=8083,
+        ge=0,
+        le=65535,
+        mm2=keys("listeners", where=Where.SERVICE, read=readers.listening_port),
+        description="0: any free port.",
+    )
+    http_hosts: Annotated[tuple[str, ...], BeforeValidator(values.hosts)] = setting(
+        default=(),
+        description="Further host names that requests may use for this service, "
+        "without a port, such as those of a proxy or an ingress; a list, or one text "
+        "with commas. IP addresses, localhost, http_host and the machine's own name "
+        "always work; any other name is refused, which stops pages of other sites "
+        "from reading the port.",
+    )
+    http_certificate_file: File | None = setting(
+        default=None,
+        description="PEM file with the port's certificate and its intermediate CAs; "
+        "read again when it changes. Null: HTTP without TLS.",
+    )
+    http_key_file: File | None = setting(
+        default=None,
+        description="PEM file with its private key. Null: the key is in "
+        "http_certificate_file.",
+    )
+    http_ca_file: File | None = setting(
+        default=None,
+        description="PEM file with the certificates that mirror's own commands trust "
+        "when they connect to this port. Null: those in http_certificate_file and the "
+        "system's.",
+    )
+    http_token: Secret | None = setting(
+        default=None,
+        description="Requests must carry this token (Authorization: Bearer). Better "
+        "kept in http_token_file or in the environment. Null: see http_token_file.",
+    )
+    http_token_file: File | None = setting(
+        default=None,
+        description="A file that holds only the token, read again for each request. "
+        "Null: no token, or http_token.",
+    )
+    http_username: Text | None = setting(
+        default=None,
+        description="Requests may carry this name and http_password instead, as "
+        "browsers send them (Authorization: Basic). Null: not accepted.",
+    )
+    http_password: Secret | None = setting(
+        default=None,
+        description="Better kept in http_password_file or in the environment. Null: "
+        "read from http_password_file.",
+    )
+    http_password_file: File | None = setting(
+        default=None,
+        description="A file that holds only the password, read again for each request. "
+        "Null: use http_password.",
+    )
+    http_probes_open: bool = setting(
+        default=True,
+        description="Whether /healthz and /readyz need no credentials, as an "
+        "orchestrator's probes expect. Off: they require a token or password like all "
+        "other paths.",
+    )
+
+    @property
+    def asks_who(self) -> bool:
+        """Whether requests need credentials."""
+        return self.http_token_given or self.http_username is not None
+
+    @property
+    def http_token_given(self) -> bool:
+        return self.http_token is not None or self.http_token_file is not None
+
+    @property
+    def listens_locally(self) -> bool:
+        """Whether only this machine can reach the port."""
+        if self.http_host.lower() == "localhost":
+            return True
+        try:
+            return ip_address(self.http_host.strip("[]")).is_loopback
+        except ValueError:
+            return False
+
+    @property
+    def open_to_others(self) -> bool:
+        """Whether other machines can read the port without credentials."""
+        return not (self.listens_locally or self.asks_who)
+
+    @model_validator(mode="after")
+    def _http_fits(self) -> Self:
+        password = [
+            name
+            for name in ("http_password", "http_password_file")
+            if getattr(self, name) is not None
+        ]
+        if self.http_token is not None and self.http_token_file is not None:
+            raise values.refusal(
+                "http_token_file", "the token is set twice", "keep one"
+            )
+        if len(password) > 1:
+            raise values.refusal(
+                "http_password_file", "the password is set twice", "keep one"
+            )
+        if password and self.http_username is None:
+            raise values.refusal(
+                password[0], "it has no effect without a username", "add http_username"
+            )
+        if self.http_username is not None and not password:
+            raise values.refusal(
+                "http_username",
+                "a username needs a password",
+                "add http_password_file (or http_password)",
+            )
+        for name in ("http_token", "http_password"):
+            secret = getattr(self, name)
+            if secret is not None and not secret.get_secret_value().strip():
+                raise values.refusal(name, "it is empty", "remove it, or set it")
+        for name in ("http_key_file", "http_ca_file"):
+            if getattr(self, name) is not None and self.http_certificate_file is None:
+                raise values.refusal(
+                    name, "it has no effect without TLS", "add http_certificate_file"
+                )
+        return self
+
 
 SPARK_SECRET = re.compile(r"(?i)secret|password|token|access[.]?key")
 """The settings that Spark itself hides (`spark.redaction.regex`)."""

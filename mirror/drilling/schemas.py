@@ -8,6 +8,7 @@ each id with what the target answers. It changes nothing.
 from __future__ import annotations
 
 from collections.abc import Iterator
+import json
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -20,8 +21,14 @@ from mirror.clusters.admin import topic_admin
 from mirror.clusters.registry.pace import RequestPace
 from mirror.clusters.registry.registry import Registry
 from mirror.clusters.registry.values import HIGHEST_ID
-from mirror.drilling.decoding import MOST_CONTENT, decode
-from mirror.errors import BoundsError, ContentError, CorruptBatchError, RegistryError
+from mirror.drilling import avro, protobuf
+from mirror.errors import (
+    MALFORMED,
+    BoundsError,
+    ContentError,
+    CorruptBatchError,
+    RegistryError,
+)
 from mirror.metadata import schema_claims
 from mirror.metadata.schema_names import references_of, referred
 from mirror.switching.findings import Finding, Level
@@ -216,7 +223,7 @@ class InUse(NamedTuple):
     partition: int
     offset: int
     content: bytes | None
-    """What follows the id, as `decoding.decode` takes it; None: nothing."""
+    """What follows the id, as `decode` takes it; None: nothing."""
 
 
 def in_use(seen: Seen, records: int) -> dict[int, InUse]:
@@ -325,3 +332,50 @@ def _bytes(part: Listed, place: Rows, at: int, size: int) -> bytes | None:
         return None
     length = min(length, MOST_CONTENT + 2 * _BEGINS)
     return part.buffer[begins : begins + length].tobytes()
+
+
+# ---- whether a consumer decodes a record ----
+#
+# Main function: `decode`, for Avro, JSON and Protobuf. Any producer of a mirrored
+# topic chooses the bytes, and any client of a registry the text: what is too large,
+# nested too deeply or has too many parts is not tried. A value of JSON may be any
+# JSON, one of Protobuf any message that the file has.
+
+
+MOST_CONTENT = 256 << 10
+"""Bytes of a record that is decoded."""
+_MOST_TEXT = 4 << 20
+"""Characters of a schema, with all that it refers to."""
+
+
+def decode(schema: Schema, needed: Sequence[Schema], content: bytes) -> None:
+    """`content`: what follows the id, or the message's indexes and the whole content,
+    where the id is in a header. `needed`: all that the schema refers to.
+
+    Raises:
+        ContentError: no consumer decodes it.
+        BoundsError: it is beyond what is tried here.
+    """
+    if len(content) > MOST_CONTENT:
+        raise BoundsError(f"it has more than {MOST_CONTENT >> 10} KiB")
+    if sum(len(each.text) for each in (schema, *needed)) > _MOST_TEXT:
+        raise BoundsError(f"its schema has more than {_MOST_TEXT >> 20} MiB")
+    try:
+        if schema.kind == "AVRO":
+            avro.walk(*_avro(schema, needed), content)
+        elif schema.kind == "PROTOBUF":
+            protobuf.walk(schema.text, content)
+        elif schema.kind == "JSON":
+            # Numbers of any size are fine; to read them is not needed.
+            json.loads(content, parse_int=len, parse_float=len)
+        else:
+            raise BoundsError(f"its schema is of kind {schema.kind[:50]!r}")
+    except RecursionError as error:
+        raise BoundsError("it or its schema is nested too deeply") from error
+    except MALFORMED as error:
+        what = "it" if schema.kind == "JSON" else "its schema"
+        raise ContentError(f"{what} is not {schema.kind}: {error!r:.100}") from error
+
+
+def _avro(schema: Schema, needed: Sequence[Schema]) -> tuple[object, list[object]]:
+    return json.loads(schema.text), [json.loads(each.text) for each in needed]

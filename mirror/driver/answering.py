@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from mirror.clusters.cluster import Cluster
 from mirror.errors import MirrorError
-from mirror.status.clusters import ClusterStatus
 from mirror.status.events import Event, EventKind
+from mirror.status.values import ClusterStatus
 
 if TYPE_CHECKING:
     from mirror.config.cluster_settings import ClusterConfig

@@ -15,8 +15,8 @@ import structlog
 
 from mirror import log as logs
 from mirror.config import changes
-from mirror.status.config import ConfigStatus
 from mirror.status.events import Event, EventKind
+from mirror.status.values import ConfigStatus
 
 if TYPE_CHECKING:
     from mirror.config.changes import Changes

@@ -27,10 +27,9 @@ from mirror.driver.copied_topics import TOPICS, CopiedTopics
 from mirror.driver.feeding import refuse_if_rested
 from mirror.driver.flow_status import INSTANCES, Problems, StatusWriter, described
 from mirror.driver.leases import LeaseResult, Leases, RunTerms, ends_of
-from mirror.driver.query import lease_query
+from mirror.driver.query import lease_query, state_folder
 from mirror.driver.reload import PendingConfig
 from mirror.driver.rivalry import Instance
-from mirror.driver.spark_checkpoint import state_folder
 from mirror.driver.way_back import Beginning
 from mirror.errors import ClusterError, FlowError, MirrorError
 from mirror.jobs.groups import GroupJobs, not_looked_at

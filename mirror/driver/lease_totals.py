@@ -15,9 +15,14 @@ import time
 from typing import TYPE_CHECKING
 
 from mirror.status.counts import NOTHING, Counts
-from mirror.status.measures import HistogramStatus, TopicTimes, TransactionStatus
 from mirror.status.states import PartitionState
-from mirror.status.values import PartitionStatus, SlotStatus
+from mirror.status.values import (
+    HistogramStatus,
+    PartitionStatus,
+    SlotStatus,
+    TopicTimes,
+    TransactionStatus,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

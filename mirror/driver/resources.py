@@ -13,7 +13,7 @@ from py4j.protocol import Py4JError
 import structlog
 
 from mirror.host import memory_use, process_use
-from mirror.status.resources import JvmStatus, ResourceStatus
+from mirror.status.values import JvmStatus, ResourceStatus
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -33,7 +33,7 @@ from mirror.offsets.merged_groups import MergedGroups, problems
 from mirror.offsets.offset_map import OffsetMap
 from mirror.offsets.offset_syncs import OffsetSyncs
 from mirror.offsets.translation import Exactness
-from mirror.policy.names import CANARY, HEARTBEATS
+from mirror.policy.naming import CANARY, HEARTBEATS
 from mirror.policy.selection import GroupFilter
 from mirror.status.events import Event, EventKind
 from mirror.status.values import GroupStatus

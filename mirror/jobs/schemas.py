@@ -20,8 +20,8 @@ from mirror.metadata.merging import by_role
 from mirror.metadata.schema_claims import SchemaClaims
 from mirror.metadata.schema_ends import Ends
 from mirror.status.events import Event, EventKind
-from mirror.status.schemas import MOST_SUBJECTS, SchemaStatus, SubjectStatus
 from mirror.status.states import SchemaState
+from mirror.status.values import MOST_SUBJECTS, SchemaStatus, SubjectStatus
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator

@@ -26,7 +26,7 @@ from mirror.metadata.differences import (
 )
 from mirror.metadata.merging import Merging
 from mirror.metadata.portrait import ACLS, GROUPS, QUOTAS, TOPIC_ACL, USERS, Portrait
-from mirror.policy.names import is_internal
+from mirror.policy.naming import is_internal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

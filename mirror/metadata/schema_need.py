@@ -20,8 +20,8 @@ from mirror.metadata import schema_claims, schemas
 from mirror.metadata.schema_claims import ClaimRecords, SchemaClaims
 from mirror.metadata.schema_ends import Ends, SubjectLists
 from mirror.metadata.schema_names import references_of
-from mirror.status.schemas import WAITS
 from mirror.status.states import SchemaState
+from mirror.status.values import WAITS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -17,7 +17,7 @@ from mirror.clusters.admin.topic_admin import NewTopic
 from mirror.errors import AuthorizationError, BrokerError
 from mirror.metadata import config_rules
 from mirror.metadata.sides import Live
-from mirror.policy.names import SCHEMAS
+from mirror.policy.naming import SCHEMAS
 from mirror.policy.selection import nearest, select_topics, unmatched
 
 if TYPE_CHECKING:

@@ -21,13 +21,11 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
-from mirror.metrics.catalogue import METRICS, SERVICE_METRICS
+from mirror.metrics.catalogue import METRICS, RESOURCE_METRICS, SERVICE_METRICS
 from mirror.metrics.of_pairs import PAIR_METRICS
-from mirror.metrics.of_resources import RESOURCE_METRICS
 from mirror.metrics.series import Fold, MetricType
-from mirror.status.clusters import CLUSTER_METRICS
 from mirror.status.errors import ERROR_METRICS
-from mirror.status.measures import HistogramStatus
+from mirror.status.values import CLUSTER_METRICS, HistogramStatus
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

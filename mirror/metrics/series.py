@@ -11,19 +11,21 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from mirror.status.measures import HistogramStatus
+from mirror.status.values import HistogramStatus
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mirror.status.measures import SparkStatus, TopicTimes, TransactionStatus
-    from mirror.status.risk import TopicRisk
     from mirror.status.values import (
         FlowStatus,
         GroupStatus,
         JobStatus,
         PartitionStatus,
         SlotStatus,
+        SparkStatus,
+        TopicRisk,
+        TopicTimes,
+        TransactionStatus,
     )
 
 Labels = tuple[str, ...]

@@ -19,7 +19,7 @@ from mirror.clusters.admin import topic_admin
 from mirror.config import own_topics
 from mirror.errors import ClusterError, CorruptBatchError, MirrorError
 from mirror.offsets.mm2_records import Heartbeat
-from mirror.policy.names import HEARTBEATS
+from mirror.policy.naming import HEARTBEATS
 
 if TYPE_CHECKING:
     from mirror.clusters.cluster import Cluster

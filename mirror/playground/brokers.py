@@ -23,11 +23,17 @@ from mirror.host import require_java
 from mirror.playground.cache import KAFKA_VERSION, cache_folder, cache_lock
 from mirror.playground.cluster import Access, ClusterPlan, GivenNode, PlaygroundCluster
 from mirror.playground.jars import kafka_jars
-from mirror.playground.node import JarNode, NodePlan, random_uuid
+from mirror.playground.node import (
+    JarNode,
+    Listener,
+    NodePlan,
+    broker_settings,
+    plain_listeners,
+    random_uuid,
+    wait_until_serving,
+)
 from mirror.playground.ports import LOOPBACK, free_ports
-from mirror.playground.readiness import wait_until_serving
 from mirror.playground.secured import PASSWORDS, Security
-from mirror.playground.settings import Listener, broker_settings, plain_listeners
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

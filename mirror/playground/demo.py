@@ -29,7 +29,7 @@ from kafka.errors import KafkaError
 from mirror.errors import PlaygroundError
 from mirror.host import require_java
 from mirror.playground.brokers import playground
-from mirror.playground.leash import Leash
+from mirror.playground.node import Leash
 from mirror.playground.screen import Screen
 from mirror.playground.traffic import Counting, Producing, TrafficVerdict
 

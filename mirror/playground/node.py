@@ -12,20 +12,24 @@ from dataclasses import dataclass, field
 import hashlib
 import os
 import shutil
+import socket
 import subprocess
+import time
 from typing import TYPE_CHECKING
 import uuid
+
+from kafka import KafkaAdminClient
+from kafka.errors import KafkaError
 
 from mirror.errors import PlaygroundError
 from mirror.host import require_java
 from mirror.playground.cache import KAFKA_VERSION, cache_folder
 from mirror.playground.jars import kafka_jars
-from mirror.playground.leash import Leash
-from mirror.playground.readiness import wait_until_serving
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
+
 
 _SMALL_JVM = (
     *("-Xms64m", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),
@@ -213,3 +217,178 @@ def random_uuid() -> str:
         text = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         if not text.startswith("-"):
             return text
+
+
+# ---- kills a process when we die ----
+#
+# Main type: `Leash`. A two-line shell waits on a pipe that only this process holds;
+# when we die, however we die, the pipe closes and the shell kills the process. It
+# does not use the kernel's PR_SET_PDEATHSIG, which fires when the *thread* that
+# started the process ends, and needs `preexec_fn`.
+
+
+_WATCH = 'read -r _released || kill -KILL "$0" 2>/dev/null'
+
+
+class Leash:
+    """Ties the process `pid` to the life of this one until released."""
+
+    def __init__(self, pid: int) -> None:
+        self._shell = subprocess.Popen(
+            ["sh", "-c", _WATCH, str(pid)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            # Ctrl-C reaches the whole process group; the watch must survive it.
+            start_new_session=True,
+        )
+
+    def release(self) -> None:
+        """Let go; the process is already dead, and its pid may belong to another."""
+        self._shell.communicate(input=b"\n")
+
+
+# ---- waits until a broker is up: it serves metadata, not merely a port ----
+#
+# Main function: `wait_until_serving`. It asks one address about one node; the
+# caller's `check` raises if waiting has become pointless.
+
+
+_PAUSE_SECONDS = 0.05
+_ANSWER_MS = 5_000
+
+
+def wait_until_serving(
+    address: str,
+    *,
+    node: int,
+    brokers: int,
+    seconds: float,
+    check: Callable[[], None],
+) -> None:
+    """Wait until the node at `address` lists itself among `brokers` brokers.
+
+    Raises:
+        PlaygroundError: it timed out; or whatever `check` raises.
+    """
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        check()
+        if _accepts(address):
+            known = _known_brokers(address)
+            if node in known and len(known) >= brokers:
+                return
+        time.sleep(_PAUSE_SECONDS)
+    raise PlaygroundError(
+        f"node {node} at {address} did not serve within {seconds:.0f} s"
+    )
+
+
+def _accepts(address: str) -> bool:
+    host, port = address.rsplit(":", 1)
+    try:
+        socket.create_connection((host, int(port)), timeout=0.5).close()
+    except OSError:
+        return False
+    return True
+
+
+def _known_brokers(address: str) -> set[int]:
+    try:
+        admin = KafkaAdminClient(
+            bootstrap_servers=address, bootstrap_timeout_ms=_ANSWER_MS
+        )
+        try:
+            listed = admin.describe_cluster()["brokers"]
+        except KeyError:  # kafka-python expects what brokers tell since 3.7
+            return {each["broker"] for each in admin.describe_log_dirs()}
+        finally:
+            admin.close()
+    except (KafkaError, OSError):
+        return set()
+    # A killed broker stays in the list, fenced, until it is back; not before 2.8.
+    return {each["broker_id"] for each in listed if not each.get("is_fenced")}
+
+
+# ---- the server.properties of small brokers ----
+#
+# Main function: `broker_settings`, given a node's `Listener`s. Few internal
+# partitions and threads make a broker that is up in a second and needs 150 MB; with
+# short session timeouts the death of one shows soon. `secured` adds security.
+
+
+_SMALL = {
+    "process.roles": "broker,controller",
+    "controller.listener.names": "CONTROLLER",
+    "inter.broker.listener.name": "PLAINTEXT",
+    "auto.create.topics.enable": "false",
+    "offsets.topic.num.partitions": "5",
+    "transaction.state.log.num.partitions": "5",
+    "share.coordinator.state.topic.num.partitions": "1",
+    "group.initial.rebalance.delay.ms": "0",
+    "log.cleaner.dedupe.buffer.size": "4194304",
+    "num.network.threads": "1",
+    "num.io.threads": "2",
+    "background.threads": "2",
+    # A killed broker can come back only after its old session has expired.
+    "broker.session.timeout.ms": "3000",
+    "broker.heartbeat.interval.ms": "1000",
+    # Else an idle controller writes two records a second.
+    "metadata.max.idle.interval.ms": "0",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listener:
+    """One address on which a node can be reached."""
+
+    name: str
+    address: str
+    """host:port where the broker listens."""
+    advertised: str
+    """The advertised host:port; empty for the controllers' listener."""
+    protocol: str = "PLAINTEXT"
+
+
+def plain_listeners(*, plain: str, control: str) -> list[Listener]:
+    """The two listeners that every node has: for everyone, and for the quorum."""
+    return [
+        Listener(name="PLAINTEXT", address=plain, advertised=plain),
+        Listener(name="CONTROLLER", address=control, advertised=""),
+    ]
+
+
+def broker_settings(
+    *,
+    node: int,
+    voters: Mapping[int, str],
+    listeners: Sequence[Listener],
+    extra: Mapping[str, str],
+) -> dict[str, str]:
+    """Settings of one node; `voters` are the controllers' addresses by node. In `extra`
+    {node} stands for its number.
+    """
+    copies = str(min(3, len(voters)))
+    in_sync = str(min(2, len(voters)))
+    return {
+        **_SMALL,
+        "node.id": str(node),
+        "controller.quorum.voters": ",".join(
+            f"{number}@{address}" for number, address in voters.items()
+        ),
+        "listeners": ",".join(f"{each.name}://{each.address}" for each in listeners),
+        "advertised.listeners": ",".join(
+            f"{each.name}://{each.advertised}" for each in listeners if each.advertised
+        ),
+        "listener.security.protocol.map": ",".join(
+            f"{each.name}:{each.protocol}" for each in listeners
+        ),
+        "default.replication.factor": copies,
+        "min.insync.replicas": in_sync,
+        "offsets.topic.replication.factor": copies,
+        "transaction.state.log.replication.factor": copies,
+        "transaction.state.log.min.isr": in_sync,
+        "share.coordinator.state.topic.replication.factor": copies,
+        "share.coordinator.state.topic.min.isr": in_sync,
+        **{name: text.replace("{node}", str(node)) for name, text in extra.items()},
+    }

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from mirror.playground.settings import Listener
+from mirror.playground.node import Listener
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from mirror.policy.names import HEARTBEATS, NameRange, is_heartbeats
+from mirror.policy.naming import HEARTBEATS, NameRange, is_heartbeats
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

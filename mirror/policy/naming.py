@@ -7,10 +7,12 @@ here only looks at names.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+import re
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from mirror.policy.names import NameRange
+    from collections.abc import Collection
 
 
 class ReplicationPolicy(Protocol):
@@ -45,3 +47,78 @@ class ReplicationPolicy(Protocol):
 
     def is_cycle(self, topic: str, target_alias: str) -> bool:
         """Whether the name says that the topic already came through the target."""
+
+
+# ---- names of topics: which ones Kafka accepts, and which are not for copying ----
+#
+# Functions: `why_illegal` and `is_internal`. `NameRange` is one name, or all that
+# begin alike, which is what an ACL can say.
+
+
+HEARTBEATS = "heartbeats"
+SCHEMAS = "_schemas"
+"""The topic in which Confluent's schema registry keeps everything."""
+CANARY = "mirror-canary"
+"""The topic, and the group, with which `mirror drill --canary` rehearses a switch."""
+LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
+MAX_NAME_LENGTH = 249
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NameRange:
+    """One name, or all names that begin alike."""
+
+    start: str
+    """Empty, and not whole: all names."""
+    whole: bool = False
+    """Whether `start` is the only name."""
+
+
+def is_heartbeats(
+    name: str, separator: str = ".", aliases: Collection[str] | None = None
+) -> bool:
+    """Whether a topic is `heartbeats`, or a copy of it over any number of hops.
+
+    `aliases`: clusters that may be named before it: `app.heartbeats` is an
+    application's unless a cluster is called `app`. None: MirrorMaker 2's rule, by which
+    anything may be.
+    """
+    if not name.endswith(HEARTBEATS):  # each look asks about each topic
+        return False
+    if aliases is None:
+        return name.rpartition(separator)[2] == HEARTBEATS
+    marks = tuple(f"{alias}{separator}" for alias in aliases)
+    while name.startswith(marks):
+        name = name.removeprefix(next(m for m in marks if name.startswith(m)))
+    return name == HEARTBEATS
+
+
+def is_internal(name: str, separator: str = ".") -> bool:
+    """Whether a topic belongs to brokers, to MirrorMaker 2 or to us."""
+    if name.startswith("__"):
+        return True
+    for mark in {".", separator}:
+        if name.endswith(
+            (f"{mark}checkpoints{mark}internal", f"{mark}offset-map{mark}internal")
+        ):
+            return True
+        if name.endswith(f"{mark}internal") and name.startswith(("mm2", "mirror-")):
+            return True
+    return False
+
+
+def why_illegal(name: str) -> str | None:
+    """Why no cluster would accept `name` for a topic; None if one would."""
+    if name in {"", ".", ".."}:
+        return f'a topic cannot be named "{name}"'
+    if len(name) > MAX_NAME_LENGTH:
+        return (
+            f'the target name "{name}" has {len(name)} characters; '
+            f"Kafka allows {MAX_NAME_LENGTH}"
+        )
+    if not LEGAL_NAME.fullmatch(name):
+        return (
+            f'the target name "{name}" has characters that Kafka does not allow; '
+            "letters, digits, dot, underscore and hyphen are allowed"
+        )
+    return None

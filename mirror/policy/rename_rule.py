@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import re
 from typing import TYPE_CHECKING
 
-from mirror.policy.names import LEGAL_NAME, NameRange
+from mirror.policy.naming import LEGAL_NAME, NameRange
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -11,7 +11,7 @@ import difflib
 import re
 from typing import TYPE_CHECKING
 
-from mirror.policy.names import (
+from mirror.policy.naming import (
     HEARTBEATS,
     SCHEMAS,
     is_heartbeats,

@@ -13,7 +13,7 @@ import re
 import socket
 from typing import TYPE_CHECKING
 
-from mirror.driver.spark_checkpoint import state_folder
+from mirror.driver.query import state_folder
 from mirror.errors import ConfigError, JavaMissingError
 from mirror.host import OLDEST_JAVA, java_version, require_java, usable_cores
 from mirror.preflight.finding import fail, ok, warn

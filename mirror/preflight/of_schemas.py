@@ -14,7 +14,7 @@ from mirror.clusters.registry.values import Mode, Subject
 from mirror.errors import MirrorError, RegistryError
 from mirror.metadata.schema_names import TRIAL
 from mirror.metadata.topics import SCHEMAS_LEFT_OUT
-from mirror.policy.names import SCHEMAS
+from mirror.policy.naming import SCHEMAS
 from mirror.preflight.finding import fail, ok, warn
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from mirror.errors import CorruptBatchError, MirrorError
 from mirror.offsets.runs import COUNT, DOWNSTREAM, UPSTREAM
 from mirror.proving import sides
 from mirror.proving.account import span_of, widened
-from mirror.proving.content import placing
+from mirror.proving.content import matching
 from mirror.proving.packed_runs import PackedRuns
 from mirror.proving.ranges import covered, translated
 from mirror.proving.sides import Source
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from mirror.clusters.cluster import Cluster
     from mirror.offsets.runs import RunArray
     from mirror.proving.account import Span
-    from mirror.proving.content.placing import Odd
+    from mirror.proving.content.matching import Odd
     from mirror.proving.log_stream import Damage, LogStream, Stored
     from mirror.proving.ranges import Range
     from mirror.proving.sides import ProofTerms
@@ -167,7 +167,7 @@ class _Comparison:
         if self._terms.by_content:
             source_start = max(source_start, self._work.of.source_start)
             target_start = max(target_start, self._work.of.target_start)
-            placing.place(
+            matching.place(
                 odd, self._work,
                 source_damages=self._source.damages,
                 target_damages=self._target.damages,

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from mirror.proving.account import Span
     from mirror.proving.comparing import Compared
-    from mirror.proving.content.placing import Odd
+    from mirror.proving.content.matching import Odd
     from mirror.proving.log_stream import Damage
 
 Mask = npt.NDArray[np.bool_]

@@ -18,7 +18,7 @@ from mirror.proving.account import FindingKind, ProofFinding
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from mirror.proving.content.placing import Odd
+    from mirror.proving.content.matching import Odd
     from mirror.proving.copied_partition import CopiedPartition
 
 _NOT_MAPPED = (

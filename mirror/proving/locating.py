@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from mirror.batches.batch import Rows
     from mirror.batches.listing import Listed
     from mirror.clusters.cluster import Cluster
-    from mirror.proving.content.placing import Odd
+    from mirror.proving.content.matching import Odd
     from mirror.proving.log_stream import Stretch
     from mirror.proving.sides import ProofTerms
 

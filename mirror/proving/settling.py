@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from mirror.clusters.cluster import Cluster
     from mirror.errors import ClusterError
     from mirror.proving.account import Span
-    from mirror.proving.content.placing import Odd
+    from mirror.proving.content.matching import Odd
     from mirror.proving.copied_partition import CopiedPartition
     from mirror.proving.explaining import Mask
     from mirror.proving.runner import Runner

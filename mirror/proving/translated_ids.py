@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from mirror.clusters.cluster import Cluster
     from mirror.config.cluster_settings import ClusterConfig
     from mirror.config.schema import FlowConfig
-    from mirror.proving.content.placing import Odd
+    from mirror.proving.content.matching import Odd
     from mirror.proving.log_stream import Lister
 
 _NOWHERE = (1 << 32) - 1

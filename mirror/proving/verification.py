@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from mirror.config.schema import FlowConfig
     from mirror.proving.account import Span
     from mirror.proving.comparing import Compared
-    from mirror.proving.content.placing import Odd
+    from mirror.proving.content.matching import Odd
     from mirror.proving.copied_partition import CopiedPartition
     from mirror.proving.explaining import Excuses
     from mirror.proving.ranges import Range

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from mirror.clusters.topics import TopicPartition
     from mirror.config.schema import FlowConfig
     from mirror.offsets.progress import Progress
-    from mirror.status.risk import RiskStatus
+    from mirror.status.values import RiskStatus
 
 
 _MOST = 32

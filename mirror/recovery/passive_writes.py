@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from mirror.clusters.admin import topic_admin
 from mirror.metadata.topics import select
-from mirror.policy.names import CANARY
+from mirror.policy.naming import CANARY
 from mirror.recovery import roles
 from mirror.recovery.source_ends import SourceEnds
 

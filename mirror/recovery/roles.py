@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from mirror.config.pair_settings import pair_name
-from mirror.policy.names import CANARY
+from mirror.policy.naming import CANARY
 from mirror.recovery.journal import Entry, Kind, StepState
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from mirror.host import process_name
 from mirror.offsets import checkpoints, progress, standby
 from mirror.offsets.mm2_records import checkpoints_topic
 from mirror.offsets.standby import StandbyEntry
-from mirror.policy.names import CANARY
+from mirror.policy.naming import CANARY
 from mirror.policy.rename_rule import Rule
 from mirror.policy.selection import GroupFilter, select_topics
 from mirror.recovery import ends

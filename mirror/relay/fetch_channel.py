@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from mirror.clusters import codes, error_counts
 from mirror.clusters.wire import fetch, fetch_by_id
-from mirror.config.traffic_settings import AT_LEAST_ONCE_LINGER_MS, LINGER_MS
+from mirror.config.schema import AT_LEAST_ONCE_LINGER_MS, LINGER_MS
 from mirror.offsets.progress import NO_ID
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mirror.batches.records import varint
-from mirror.policy.names import is_heartbeats
+from mirror.policy.naming import is_heartbeats
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

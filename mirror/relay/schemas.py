@@ -28,7 +28,7 @@ from mirror.metadata.schema_need import SettledId
 from mirror.offsets.progress import ProgressReader, topic_name
 from mirror.relay.beside import Beside
 from mirror.relay.suspicions import Verdict
-from mirror.status.schemas import WAITS
+from mirror.status.values import WAITS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

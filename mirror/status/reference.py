@@ -15,27 +15,15 @@ import re
 import textwrap
 from typing import TYPE_CHECKING, Any
 
-from mirror.status import (
-    clusters,
-    config,
-    errors,
-    measures,
-    pairs,
-    resources,
-    risk,
-    schemas,
-    states,
-    values,
-    verify,
-)
+from mirror.status import errors, pairs, states, values
 from mirror.status.counts import Counts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 _MODULES = (
-    *(clusters, config, errors, measures, pairs, resources, risk, schemas, states),
-    *(values, verify),
+    *(values, values, errors, values, pairs, values, values, values, states),
+    *(values, values),
 )
 _KNOWN = {
     name: found

@@ -13,22 +13,25 @@ from typing import TYPE_CHECKING
 import uuid
 
 from mirror.status.changes import noticed
-from mirror.status.config import ConfigStatus
 from mirror.status.errors import ErrorTotals
 from mirror.status.events import Trail
-from mirror.status.resources import ResourceStatus
-from mirror.status.risk import RiskStatus
 from mirror.status.sites import own_site
 from mirror.status.states import FlowState
-from mirror.status.values import FlowStatus, ServiceStatus
-from mirror.status.verify import VerifyStatus
+from mirror.status.values import (
+    ConfigStatus,
+    FlowStatus,
+    ResourceStatus,
+    RiskStatus,
+    ServiceStatus,
+    VerifyStatus,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mirror.status.clusters import ClusterStatus
     from mirror.status.pairs import PairStatus
     from mirror.status.sites import Site
+    from mirror.status.values import ClusterStatus
 
 _STANDSTILL_SECONDS = 60.0
 """After this long without a sign of life, something will not recover by itself."""

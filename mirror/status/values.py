@@ -11,21 +11,348 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from mirror import __version__
-from mirror.status.config import ConfigStatus
 from mirror.status.counts import NOTHING, Counts
-from mirror.status.measures import SparkStatus, TopicTimes, TransactionStatus
-from mirror.status.resources import ResourceStatus
-from mirror.status.risk import RiskStatus
-from mirror.status.schemas import SchemaStatus
 from mirror.status.states import AclState, FlowState, PartitionState
-from mirror.status.verify import VerifyStatus
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from mirror.status.clusters import ClusterStatus
     from mirror.status.errors import ErrorStatus
     from mirror.status.pairs import PairStatus
+    from mirror.status.states import SchemaState
+
+
+# ---- measurements of a flow besides its partitions ----
+#
+# Main types: `TopicTimes` with its two `HistogramStatus`, `TransactionStatus`,
+# `SparkStatus`; each is a part of the flow's status. `driver/lease_totals` adds
+# them up.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistogramStatus:
+    """Copied records by seconds. Counters are since the service started."""
+
+    counts: tuple[int, ...] = ()
+    """Records per bucket; the last one is beyond the flow's last bound."""
+    sum_seconds: float = 0.0
+    """Of all these records together."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicTimes:
+    """How long records of one topic took, each as the newest of its transaction."""
+
+    topic: str
+    """Its name on the source."""
+    target_topic: str
+    """The name of the copy."""
+    latency: HistogramStatus
+    """From a record's timestamp to its commit on the target."""
+    age: HistogramStatus
+    """From a record's timestamp to its fetch from the source."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionStatus:
+    """The transactions of one flow. Counters are since the service started."""
+
+    committed: int = 0
+    """How many were committed."""
+    seconds: float = 0.0
+    """Their total time."""
+    aborted: int = 0
+    """How many were aborted; their records are copied again."""
+    takeovers: int = 0
+    """How often a slot took over: at its start, and after any error."""
+    handovers: int = 0
+    """How often a slot copied on from one lease into the next."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SparkStatus:
+    """Spark's report on a flow's streaming query, whose micro-batches are leases."""
+
+    batches: int = 0
+    """Since the service started."""
+    failures: int = 0
+    """Queries that ended with an exception, since the service started."""
+    began_at: float = 0.0
+    """When the last micro-batch began, epoch seconds."""
+    phases: tuple[tuple[str, float], ...] = ()
+    """Seconds that each of its phases took, by Spark's names."""
+
+
+# ---- what a failover would lose, as values: a part of the status ----
+#
+# Main types: `PartitionRisk`, `TopicRisk`, and `RiskStatus` of a flow. -1 means not
+# known. `recovery.risk` computes them.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionRisk:
+    """What is not copied of one source partition."""
+
+    topic: str
+    """Its name on the source."""
+    partition: int
+    """Its number."""
+    records: int
+    """Offsets that the source accepted and that are not copied: at most as many
+    records, since some may be transaction markers, or compacted away."""
+    open: int = 0
+    """How many of them stand behind the beginning of an open transaction."""
+    bytes: int
+    """Estimated from the records that were copied of the partition, or of its topic."""
+    seconds: float
+    """How long before `at` the oldest of them was accepted, at most."""
+    at: float
+    """When the source last said where the partition ends, epoch seconds; 0: never."""
+    reason: str = ""
+    """Why the records are not known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicRisk:
+    """The sum over a topic's partitions, and their largest `seconds`."""
+
+    topic: str
+    """Its name on the source."""
+    records: int
+    """As of its partitions."""
+    bytes: int
+    """-1: no estimate for some of its records."""
+    seconds: float
+    """The largest of its partitions."""
+    unknown: int = 0
+    """Partitions of which nothing is known; the sums leave them out."""
+    at: float = 0.0
+    """As of when, epoch seconds: the earliest of the others' times; 0: there are
+    none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RiskStatus:
+    """The sum over a flow's topics, and their largest `seconds`."""
+
+    at: float = 0.0
+    """As of when, epoch seconds: the earliest of the topics' times; 0: never looked.
+    What the source accepted later is not known."""
+    records: int = 0
+    """Over all topics."""
+    bytes: int = 0
+    """Over all topics; -1: no estimate for some."""
+    seconds: float = 0.0
+    """The largest of its topics; -1: not known."""
+    unknown: int = 0
+    """Partitions of which nothing is known."""
+    topics: tuple[TopicRisk, ...] = ()
+    """Each topic of the flow."""
+    partitions: tuple[PartitionRisk, ...] = ()
+    """Only those that are not completely copied, not known, or did not answer."""
+
+
+# ---- what a service has proven of a flow's copies ----
+#
+# Main type: `VerifyStatus`. `proving.in_service` makes it.
+
+
+OFF = "off"
+RESULTS = (
+    *("equal", "filtered", "removed", "dead_letters", "lost", "compacted", "expired"),
+    "wrong",
+)
+"""What a source record may turn out to be; as in an account."""
+UNPROVEN = "unproven"
+"""It could not be compared, for now or ever."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FindingStatus:
+    """One record that is missing or wrong, or consecutive ones with the same fate."""
+
+    kind: str
+    """What is wrong, such as `MISSING`."""
+    topic: str
+    """Its name on the source."""
+    partition: int
+    """Its number."""
+    source: int | None
+    """The first source offset."""
+    target_topic: str
+    """The name of the copy."""
+    target: int | None
+    """The first target offset."""
+    count: int
+    """How many records."""
+    detail: str
+    """What differs, in words."""
+    found_at: float
+    """Epoch seconds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifyStatus:
+    """The proofs of one flow. Counters are since the service started."""
+
+    mode: str = OFF
+    """The flow's setting."""
+    proven_at: float = 0.0
+    """Of all that was copied by then, `share` was compared; epoch seconds. Until that
+    is so for the first time, when the service began to prove; 0: never."""
+    share: float = -1.0
+    """How much of what was copied lately was compared, 0 to 1; -1: nothing yet."""
+    records: Mapping[str, int] = field(default_factory=dict)
+    """Source records that were compared, by result."""
+    read_bytes: int = 0
+    """From both clusters."""
+    findings: int = 0
+    """Those that stand: nothing proved since that they are gone."""
+    shown: tuple[FindingStatus, ...] = ()
+    """The first of them, 100 at most."""
+    waiting: str = ""
+    """Why nothing is compared now, or some partitions are not; empty: no reason."""
+    rounds: int = 0
+    """With `rolling`: how often the whole past was compared."""
+    round_share: float = -1.0
+    """How much of it was compared in this round, 0 to 1; -1: not rolling."""
+
+    @property
+    def is_on(self) -> bool:
+        return self.mode != OFF
+
+
+# ---- what a running service knows of its flows' schemas, as a part of the status ----
+#
+# Main types: `SchemaStatus`, of one flow, and `SubjectStatus`, of a subject that is
+# not as it should be.
+
+
+MOST_SUBJECTS = 200
+"""How many subjects a status names."""
+WAITS = "schema "
+"""What the reasons of partitions begin with that wait for a schema."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubjectStatus:
+    """One subject, as of the last look."""
+
+    subject: str
+    """On the target, with its context."""
+    state: SchemaState
+    """How its copy is doing."""
+    reason: str
+    """Why it is in this state, or what differs on purpose; empty if nothing does."""
+    versions: int
+    """How many the target should have."""
+    there: int
+    """How many of them it has."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchemaStatus:
+    """The schemas of one flow. Counters are since the service started."""
+
+    mode: str = "off"
+    """The flow's setting `schemas`."""
+    states: Mapping[str, int] = field(default_factory=dict)
+    """How many subjects are in each state."""
+    synced_at: float = 0.0
+    """When a look last came to its end, epoch seconds, or when the service began to
+    copy schemas; 0 while it does not."""
+    versions_copied: int = 0
+    """Versions written to the target."""
+    versions_deleted: int = 0
+    """Versions deleted there, softly, as on the source."""
+    levels_set: int = 0
+    """Compatibility levels set there."""
+    request_failures: int = 0
+    """Requests without an answer, or that failed in a registry."""
+    subjects: tuple[SubjectStatus, ...] = ()
+    """Those that are not SYNCED, and those with a reason; 200 at most."""
+
+    @property
+    def is_on(self) -> bool:
+        return self.mode != "off"
+
+    @property
+    def is_required(self) -> bool:
+        """Whether records wait for their schemas."""
+        return self.mode == "require"
+
+
+# ---- what the service's own processes use of what they may use ----
+#
+# Main types: `JvmStatus`, Spark's JVM beside the driver, and `ResourceStatus`, with
+# the memory of the whole container. `driver/resources` looks; slots report for
+# themselves (`SlotStatus`), since they may run on other machines.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JvmStatus:
+    """The driver's JVM."""
+
+    heap_bytes: int
+    """In use, garbage included."""
+    heap_limit_bytes: int
+    """How large the heap may become."""
+    gc_seconds: float
+    """Time spent on collecting garbage, since it started."""
+    cpu_seconds: float
+    """CPU time since it started."""
+    memory_bytes: int
+    """All of its memory, as the system counts it."""
+    open_files: int
+    """Files and connections that it has open."""
+    open_files_limit: int
+    """How many it may have open."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResourceStatus:
+    """As of the last look, some seconds ago."""
+
+    jvm: JvmStatus | None = None
+    """None: not known yet, or the JVM does not answer."""
+    memory_bytes: int | None = None
+    """What the container uses, or the machine if the container has no limit, without
+    caches that can be dropped; None: not known."""
+    memory_limit_bytes: int | None = None
+    """How much there is; null: not known."""
+
+
+# ---- the part `config` of `/status` ----
+#
+# Main type: `ConfigStatus`. Instances with the same `version` use the same
+# settings; the settings themselves are not shown.
+
+
+CONFIG_METRICS = {
+    "mirror_config_last_reload_successful": "1 if the last configuration read was "
+    "accepted, 0 if it was refused and the previous one stays in use.",
+    "mirror_config_last_reload_success_timestamp_seconds": "When the configuration "
+    "in use was read.",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigStatus:
+    """The configuration in use, and whether the last one read was accepted."""
+
+    file: str = ""
+    """The file that it comes from."""
+    version: str = ""
+    """Twelve digits of a hash of all settings in use, without secrets."""
+    loaded_at: float = 0.0
+    """When it was read, epoch seconds."""
+    reloads: int = 0
+    """How often it was replaced since the service started."""
+    refused_at: float = 0.0
+    """When a newer one was refused, epoch seconds; 0: none was."""
+    refused: tuple[str, ...] = ()
+    """What is wrong with the refused one."""
+
 
 FORMAT_VERSION = 1
 TOTALS = ("lag", "lag_seconds", "records", "faulted", "paused", "lost")
@@ -386,3 +713,32 @@ class ServiceStatus:
             for member in pair["members"]:
                 del member["read_monotonic"]
         return document
+
+
+# ---- the part `clusters`: whether each one answers, as this instance sees it ----
+#
+# Main type: `ClusterStatus`.
+
+
+CLUSTER_METRICS = {
+    "mirror_cluster_answers": "1 if a broker of the cluster answered this instance "
+    "when it last asked, about every ten seconds, else 0.",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterStatus:
+    """What a cluster said when it was last asked."""
+
+    alias: str
+    """As in the configuration."""
+    sides: tuple[str, ...]
+    """Whether flows have it as their source, their target, or both."""
+    answers: bool
+    """Whether a broker of it answered."""
+    since: float
+    """Since when it does, or does not; epoch seconds."""
+    reason: str = ""
+    """Why it does not answer; empty if it does."""
+    cluster_id: str = ""
+    """As it said when it last answered; empty while not known."""

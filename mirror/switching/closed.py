@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from mirror.clusters.admin import group_offsets, groups, writers
 from mirror.config import scopes
 from mirror.metadata.topics import select
-from mirror.policy.names import CANARY, is_internal
+from mirror.policy.naming import CANARY, is_internal
 from mirror.policy.selection import GroupFilter
 from mirror.recovery.journal import Kind
 from mirror.switching.findings import Finding, Level

@@ -19,7 +19,7 @@ from mirror.status.wording import moment, some
 from mirror.switching.stage import Done
 
 if TYPE_CHECKING:
-    from mirror.status.risk import RiskStatus
+    from mirror.status.values import RiskStatus
     from mirror.switching.group_places import GroupPlaces
     from mirror.switching.stage import Stage
 

@@ -26,7 +26,7 @@ from mirror.errors import (
 from mirror.metadata.acl_notes import AclNotes, AclPlan, steady
 from mirror.metadata.acl_ownership import AclOwnership
 from mirror.patience import left
-from mirror.policy.names import is_heartbeats, is_internal
+from mirror.policy.naming import is_heartbeats, is_internal
 from mirror.switching import fencing
 from mirror.switching.fencing import KnownGrants
 

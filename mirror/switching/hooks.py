@@ -16,7 +16,7 @@ from pydantic import SecretStr
 
 from mirror.config.traits import HIDDEN, is_file, may_hide_secrets, settings, traits
 from mirror.errors import MirrorError, UnreachableError
-from mirror.policy.names import CANARY
+from mirror.policy.naming import CANARY
 from mirror.recovery.journal import Kind
 from mirror.switching import hook_calls
 from mirror.switching.findings import Finding, Level

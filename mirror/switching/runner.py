@@ -22,7 +22,7 @@ from mirror import patience
 from mirror.driver import role_notes
 from mirror.errors import FencedError, MirrorError, UnreachableError
 from mirror.host import operator_name
-from mirror.policy.names import CANARY
+from mirror.policy.naming import CANARY
 from mirror.recovery import both_journals, journal, roles
 from mirror.recovery.journal import Entry, JournalReader, JournalWriter, Kind, StepState
 from mirror.recovery.roles import Epochs

@@ -22,7 +22,7 @@ from mirror.metadata import schema_modes, schemas
 from mirror.metadata.schema_claims import SchemaClaims
 from mirror.metadata.schema_ends import Ends
 from mirror.metadata.schema_names import topic_of
-from mirror.policy.names import CANARY
+from mirror.policy.naming import CANARY
 from mirror.recovery.journal import Kind
 from mirror.status.states import SchemaState
 from mirror.status.wording import some

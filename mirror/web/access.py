@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from pydantic import SecretStr
 
-    from mirror.config.http_settings import HttpSettings
+    from mirror.config.service_settings import HttpSettings
 
     Environ = dict[str, Any]
     Respond = Callable[..., Any]

@@ -21,7 +21,7 @@ import structlog
 from tornado.netutil import bind_sockets
 from tornado.wsgi import WSGIContainer
 
-from mirror.config.http_settings import HttpSettings
+from mirror.config.service_settings import HttpSettings
 from mirror.errors import MirrorError
 from mirror.host import process_name
 from mirror.metrics.exposition import exposition

@@ -18,7 +18,7 @@ from mirror.log import LogThrottle
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from mirror.config.http_settings import HttpSettings
+    from mirror.config.service_settings import HttpSettings
 
 log = structlog.get_logger()
 

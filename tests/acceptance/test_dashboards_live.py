@@ -19,8 +19,8 @@ import pytest
 
 from mirror.metrics.catalogue import METRICS, SCHEMA_METRICS, SERVICE_METRICS, names
 from mirror.metrics.of_pairs import PAIR_METRICS
-from mirror.status.clusters import CLUSTER_METRICS
 from mirror.status.errors import ERROR_METRICS
+from mirror.status.values import CLUSTER_METRICS
 from tests.acceptance.test_alerts import Prometheus
 from tests.harness.admin import commit_offsets, create_topic
 from tests.harness.load import NumberedLoad

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from confluent_kafka import Consumer, TopicPartition
 import pytest
 
-from mirror.config.http_settings import HttpSettings
+from mirror.config.service_settings import HttpSettings
 from mirror.status.states import FlowState
 from mirror.status.store import StatusStore
 from mirror.status.values import GroupStatus

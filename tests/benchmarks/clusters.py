@@ -16,9 +16,15 @@ from typing import TYPE_CHECKING
 from mirror.playground.brokers import class_data_options
 from mirror.playground.certificates import CertificateAuthority
 from mirror.playground.cluster import START_SECONDS
-from mirror.playground.node import JarNode, NodePlan, random_uuid
+from mirror.playground.node import (
+    JarNode,
+    Listener,
+    NodePlan,
+    broker_settings,
+    plain_listeners,
+    random_uuid,
+)
 from mirror.playground.ports import LOOPBACK, free_ports
-from mirror.playground.settings import Listener, broker_settings, plain_listeners
 from tests.benchmarks import load
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ import urllib.request
 
 import psutil
 
-from mirror.playground.leash import Leash
+from mirror.playground.node import Leash
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -21,9 +21,14 @@ import psutil
 
 from mirror.playground.brokers import class_data_options
 from mirror.playground.cluster import START_SECONDS
-from mirror.playground.node import JarNode, NodePlan, random_uuid
+from mirror.playground.node import (
+    JarNode,
+    Listener,
+    NodePlan,
+    broker_settings,
+    random_uuid,
+)
 from mirror.playground.ports import LOOPBACK, free_ports
-from mirror.playground.settings import Listener, broker_settings
 from tests.harness.waiting import wait_for
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from mirror.cli.main import app
 from mirror.clusters.wire.connection import Connection
-from mirror.clusters.wire.identity import QUESTIONS
+from mirror.clusters.wire.handshake import QUESTIONS
 from mirror.recovery.journal import StepState
 from mirror.switching.runner import Operator
 from tests.harness.slot_processes import exit_code_of

@@ -13,7 +13,7 @@ import socket
 import subprocess
 from typing import TYPE_CHECKING, Any, Self
 
-from mirror.playground.leash import Leash
+from mirror.playground.node import Leash
 from mirror.playground.ports import LOOPBACK, free_ports
 from mirror.playground.secured import USER
 from tests import tools

@@ -15,10 +15,15 @@ from mirror.host import require_java
 from mirror.playground.cache import KAFKA_VERSION
 from mirror.playground.cluster import PlaygroundCluster
 from mirror.playground.jars import kafka_jars
-from mirror.playground.leash import Leash
-from mirror.playground.node import JarNode, NodePlan, random_uuid
+from mirror.playground.node import (
+    JarNode,
+    Leash,
+    NodePlan,
+    broker_settings,
+    plain_listeners,
+    random_uuid,
+)
 from mirror.playground.ports import LOOPBACK, free_ports
-from mirror.playground.settings import broker_settings, plain_listeners
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

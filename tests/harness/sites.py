@@ -10,11 +10,10 @@ from contextlib import contextmanager
 import time
 from typing import TYPE_CHECKING, Any
 
-from mirror.config.http_settings import HttpSettings
-from mirror.config.service_settings import ServiceConfig
-from mirror.status.clusters import ClusterStatus
+from mirror.config.service_settings import HttpSettings, ServiceConfig
 from mirror.status.states import FlowState
 from mirror.status.store import StatusStore
+from mirror.status.values import ClusterStatus
 from mirror.web.peers import Peers
 from mirror.web.server import StatusServer
 from tests.harness.statuses import show

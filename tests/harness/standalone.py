@@ -22,7 +22,7 @@ import pyspark
 import mirror
 from mirror.driver.session import PROTECTION
 from mirror.host import require_java
-from mirror.playground.leash import Leash
+from mirror.playground.node import Leash
 from mirror.playground.ports import LOOPBACK, free_ports
 from tests.harness.service import RunningMirror, is_worker
 from tests.harness.waiting import deadline_in

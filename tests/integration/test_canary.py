@@ -16,7 +16,7 @@ import yaml
 from mirror.drilling.canaries import rehearsal
 from mirror.offsets import progress
 from mirror.playground.brokers import playground
-from mirror.policy.names import CANARY
+from mirror.policy.naming import CANARY
 from mirror.recovery.journal import Kind
 from mirror.recovery.roles import STEPS
 from mirror.switching.runner import Operator, Terms

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from mirror.config.http_settings import HttpSettings
+from mirror.config.service_settings import HttpSettings
 from mirror.playground.certificates import CertificateAuthority
 from mirror.status.store import StatusStore
 from mirror.web import connections

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from mirror.playground.cluster import PlaygroundCluster
     from mirror.proving.comparing import Compared
     from mirror.recovery.proofs import Proof
-    from mirror.status.verify import VerifyStatus
+    from mirror.status.values import VerifyStatus
 
 pytestmark = pytest.mark.integration
 

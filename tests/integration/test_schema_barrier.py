@@ -31,8 +31,8 @@ from mirror.metadata.schema_claims import (
 from mirror.metadata.schema_ends import Ends
 from mirror.metadata.schema_names import RESERVED
 from mirror.relay.schemas import STRANGE_SECONDS, SchemaInquiry
-from mirror.status.schemas import WAITS
 from mirror.status.states import PartitionState
+from mirror.status.values import WAITS
 from tests.harness import registries
 from tests.harness.admin import create_topic
 from tests.harness.load import producer

@@ -20,7 +20,7 @@ import pytest
 from mirror.config.schema import MirrorConfig
 from mirror.metadata import topics
 from mirror.playground.registry.apicurio import MORE_TOPICS, apicurio
-from mirror.policy.names import SCHEMAS
+from mirror.policy.naming import SCHEMAS
 from mirror.preflight.check import check
 from mirror.preflight.finding import State
 from tests.harness.admin import create_topic, delete_topic

@@ -14,7 +14,7 @@ import pytest
 
 from mirror.clusters.auth import tokens
 from mirror.clusters.cluster import Cluster
-from mirror.clusters.wire import identity
+from mirror.clusters.wire import handshake
 from mirror.config.cluster_settings import ClusterConfig
 from mirror.errors import AuthenticationError, UnreachableError
 from mirror.playground.brokers import playground
@@ -268,7 +268,7 @@ def test_a_session_that_is_not_renewed_ends(secured: Made, doors: Doors) -> None
         connection.reauthenticate_at = None
         time.sleep(_SESSION_SECONDS + 0.5)
         with pytest.raises(UnreachableError):
-            connection.call(identity.question())
+            connection.call(handshake.question())
 
         assert cluster.topics()  # a new connection, with a session of its own
         connection = cluster.connection(node)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from mirror.clusters.cluster import Cluster
     from mirror.playground.cluster import PlaygroundCluster
-    from mirror.status.risk import RiskStatus
+    from mirror.status.values import RiskStatus
 
 pytestmark = pytest.mark.integration
 

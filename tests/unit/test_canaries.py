@@ -14,7 +14,7 @@ from mirror.config.schema import MirrorConfig
 from mirror.drilling.canaries import own_pair
 from mirror.drilling.canaries.outcome import Canary, Leg
 from mirror.errors import ConfigError, MirrorError
-from mirror.policy.names import CANARY
+from mirror.policy.naming import CANARY
 from mirror.recovery import canaries, roles
 from mirror.recovery.audit import AuditWriter
 from mirror.recovery.journal import Entry, Kind, StepState

@@ -24,13 +24,13 @@ from mirror.errors import JavaMissingError
 from mirror.playground.demo import _descendants
 from mirror.playground.screen import Screen
 from mirror.playground.traffic import TrafficVerdict
-from mirror.status.clusters import ClusterStatus
-from mirror.status.config import ConfigStatus
 from mirror.status.states import FlowState
 from mirror.status.store import StatusStore
 from mirror.status.values import (
     FORMAT_VERSION,
+    ClusterStatus,
     ConfigDrift,
+    ConfigStatus,
     PartitionStatus,
     ServiceStatus,
     SlotStatus,

@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from mirror.cli.main import app
-from mirror.config.http_settings import HttpSettings
+from mirror.config.service_settings import HttpSettings
 from mirror.playground.certificates import CertificateAuthority
 from mirror.status.store import StatusStore
 from mirror.web.server import StatusServer

@@ -14,7 +14,7 @@ from mirror.errors import ClusterError, NoLeaderError, UnreachableError
 from mirror.metadata.merging import Merging
 from mirror.offsets import group_survey, standby
 from mirror.recovery import looking
-from mirror.status.risk import RiskStatus, TopicRisk
+from mirror.status.values import RiskStatus, TopicRisk
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -22,9 +22,9 @@ import yaml
 
 from mirror.metrics.catalogue import METRICS, SERVICE_METRICS, names
 from mirror.metrics.of_pairs import PAIR_METRICS
-from mirror.status.clusters import CLUSTER_METRICS
 from mirror.status.errors import ERROR_METRICS
 from mirror.status.states import FlowState
+from mirror.status.values import CLUSTER_METRICS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from mirror.config.http_settings import HttpSettings
+from mirror.config.service_settings import HttpSettings
 from tests import tools
 
 pytestmark = pytest.mark.unit

@@ -16,7 +16,7 @@ import pytest
 
 from mirror.clusters.registry.values import Schema
 from mirror.drilling import schemas
-from mirror.drilling.decoding import MOST_CONTENT, decode
+from mirror.drilling.schemas import MOST_CONTENT, decode
 from mirror.errors import BoundsError, ContentError
 
 pytestmark = pytest.mark.unit

@@ -23,7 +23,7 @@ from mirror.offsets.translation import Exactness, Translated
 from mirror.recovery import drills, journal, roles
 from mirror.recovery.access import Kept
 from mirror.recovery.journal import Entry, Kind, StepState
-from mirror.status.risk import PartitionRisk, RiskStatus
+from mirror.status.values import PartitionRisk, RiskStatus
 from mirror.switching import hooks, rights
 from mirror.switching.fencing import KnownGrants as KnownAcls
 from mirror.switching.findings import Finding, Level, in_order

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 import pytest
 from structlog.testing import capture_logs
 
-from mirror.config.http_settings import HttpSettings
+from mirror.config.service_settings import HttpSettings
 from mirror.errors import MirrorError
 from mirror.playground.certificates import CertificateAuthority
 from mirror.status.store import StatusStore

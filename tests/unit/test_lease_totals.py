@@ -11,8 +11,7 @@ import pytest
 from mirror.driver.lease_totals import LeaseTotals, common_reason, slot_loads
 from mirror.relay.report import PartitionReport, from_row, to_arrow
 from mirror.status.counts import Counts
-from mirror.status.measures import TransactionStatus
-from mirror.status.values import SlotStatus
+from mirror.status.values import SlotStatus, TransactionStatus
 from tests.harness.statuses import counted
 
 pytestmark = pytest.mark.unit

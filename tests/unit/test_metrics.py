@@ -22,14 +22,7 @@ from mirror.metrics.exposition import exposition
 from mirror.metrics.of_pairs import PAIR_METRICS
 from mirror.metrics.series import MetricType
 from mirror.relay.latency import bounds
-from mirror.status.clusters import ClusterStatus
 from mirror.status.counts import Counts
-from mirror.status.measures import (
-    HistogramStatus,
-    SparkStatus,
-    TopicTimes,
-    TransactionStatus,
-)
 from mirror.status.pairs import (
     CanaryStatus,
     DrillStatus,
@@ -37,19 +30,26 @@ from mirror.status.pairs import (
     PairStatus,
     PassiveStatus,
 )
-from mirror.status.resources import JvmStatus, ResourceStatus
-from mirror.status.risk import RiskStatus, TopicRisk
-from mirror.status.schemas import SchemaStatus
 from mirror.status.states import FlowState, SchemaState
 from mirror.status.store import StatusStore
 from mirror.status.values import (
+    ClusterStatus,
     FlowStatus,
     GroupStatus,
+    HistogramStatus,
     JobStatus,
+    JvmStatus,
     PartitionStatus,
+    ResourceStatus,
+    RiskStatus,
+    SchemaStatus,
     SlotStatus,
+    SparkStatus,
+    TopicRisk,
+    TopicTimes,
+    TransactionStatus,
+    VerifyStatus,
 )
-from mirror.status.verify import VerifyStatus
 from mirror.web.server import StatusServer
 from tests.harness.statuses import partition_status, show
 

@@ -17,21 +17,22 @@ from hypothesis import strategies as st
 import pytest
 from structlog.testing import capture_logs
 
-from mirror.status.config import ConfigStatus
 from mirror.status.events import Event, EventKind
 from mirror.status.history import POINTS, History
 from mirror.status.pairs import DrillStatus, PairStatus, PassiveStatus, RunStatus
-from mirror.status.risk import RiskStatus
 from mirror.status.states import FlowState
 from mirror.status.store import StatusStore
 from mirror.status.values import (
     ConfigDrift,
+    ConfigStatus,
+    FindingStatus,
     GroupStatus,
     JobStatus,
+    RiskStatus,
     SlotStatus,
     TopicDrift,
+    VerifyStatus,
 )
-from mirror.status.verify import FindingStatus, VerifyStatus
 from mirror.status.wording import duration
 from mirror.web.page import rows
 from mirror.web.page.pages import HEIGHT, POLICY, WIDTH, Pages, sparkline

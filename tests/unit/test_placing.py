@@ -12,7 +12,7 @@ from mirror.batches import alignment
 from mirror.batches.alignment import NOWHERE, ONLY_SOURCE, ONLY_TARGET
 from mirror.proving.account import FindingKind
 from mirror.proving.content.content_findings import not_expired
-from mirror.proving.content.placing import place
+from mirror.proving.content.matching import place
 from mirror.proving.copied_partition import CopiedPartition
 from mirror.proving.log_stream import Damage
 from mirror.proving.packed_runs import PackedRuns

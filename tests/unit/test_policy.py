@@ -15,7 +15,7 @@ from mirror.policy.choice import (
     RenamePolicy,
     make_policy,
 )
-from mirror.policy.names import is_internal, why_illegal
+from mirror.policy.naming import is_internal, why_illegal
 from mirror.policy.rename_rule import Rule
 from mirror.policy.selection import (
     Rejection,

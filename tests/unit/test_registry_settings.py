@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from mirror.clusters.registry import answers
-from mirror.clusters.registry.paths import of_setting, of_subject
+from mirror.clusters.registry.answers import of_setting, of_subject
 from mirror.clusters.registry.values import Subject
 from mirror.config.load import load, read
 from mirror.config.origins import HIDDEN, origins

@@ -21,7 +21,7 @@ from mirror.recovery.looking import Sightings
 from mirror.status.counts import Counts
 
 if TYPE_CHECKING:
-    from mirror.status.risk import PartitionRisk, RiskStatus
+    from mirror.status.values import PartitionRisk, RiskStatus
 
 pytestmark = pytest.mark.unit
 

@@ -7,9 +7,7 @@ from typing import Any
 import pytest
 
 from mirror.status import reference
-from mirror.status.clusters import ClusterStatus
 from mirror.status.errors import ErrorStatus
-from mirror.status.measures import HistogramStatus, TopicTimes
 from mirror.status.pairs import (
     CanaryStatus,
     DrillStatus,
@@ -17,21 +15,29 @@ from mirror.status.pairs import (
     PairStatus,
     RunStatus,
 )
-from mirror.status.resources import JvmStatus, ResourceStatus
-from mirror.status.risk import PartitionRisk, RiskStatus, TopicRisk
-from mirror.status.schemas import SchemaStatus, SubjectStatus
 from mirror.status.states import FlowState, PartitionState, SchemaState
 from mirror.status.values import (
+    ClusterStatus,
     ConfigDrift,
+    FindingStatus,
     FlowStatus,
     GroupStatus,
+    HistogramStatus,
     JobStatus,
+    JvmStatus,
+    PartitionRisk,
     PartitionStatus,
+    ResourceStatus,
+    RiskStatus,
+    SchemaStatus,
     ServiceStatus,
     SlotStatus,
+    SubjectStatus,
     TopicDrift,
+    TopicRisk,
+    TopicTimes,
+    VerifyStatus,
 )
-from mirror.status.verify import FindingStatus, VerifyStatus
 
 pytestmark = pytest.mark.unit
 

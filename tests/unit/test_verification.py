@@ -22,7 +22,7 @@ from mirror.proving.sides import ProofTerms
 from mirror.proving.survey import ProofSurvey
 
 if TYPE_CHECKING:
-    from mirror.proving.content.placing import Odd
+    from mirror.proving.content.matching import Odd
     from mirror.proving.ranges import Range
 
 pytestmark = pytest.mark.unit

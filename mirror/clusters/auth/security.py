@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from kafka.net.sasl import get_sasl_mechanism
 
 from mirror.clusters.auth.secret_files import secret_of
-from mirror.clusters.auth.store_kind import StoreError, is_store
+from mirror.clusters.auth.stores import StoreError, is_store
 from mirror.clusters.auth.tls import Materials, context_of, text_of
 
 if TYPE_CHECKING:

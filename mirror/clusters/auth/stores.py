@@ -23,12 +23,11 @@ from cryptography.hazmat.primitives.serialization import (
     pkcs12,
 )
 
-from mirror.clusters.auth.store_kind import JCEKS, JKS, PKCS12, StoreError
-
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
+
 
 _WHITENER = b"Mighty Aphrodite"
 _PROTECTED_BY_SUN = bytes.fromhex("060a2b060104012a02110101")
@@ -221,3 +220,24 @@ def _utf16(password: str) -> bytes:
 def _sha1(data: bytes) -> bytes:
     # The format has no other digest; TLS does not depend on it.
     return hashlib.sha1(data, usedforsecurity=False).digest()
+
+
+# ---- tells a Java store from a PEM file by its first bytes ----
+#
+# Main names: `is_store` and `StoreError`. `stores` opens stores; it is imported
+# only when there is one, since it needs a library that plain clusters do without.
+
+
+JKS = b"\xfe\xed\xfe\xed"
+JCEKS = b"\xce\xce\xce\xce"
+PKCS12 = b"\x30"
+"""Every ASN.1 sequence starts with this byte; PEM never does."""
+
+
+class StoreError(Exception):
+    """A store that cannot be read; the message contains no secret."""
+
+
+def is_store(raw: bytes) -> bool:
+    """Whether these bytes are a Java store, not PEM."""
+    return raw.startswith((JKS, JCEKS, PKCS12))

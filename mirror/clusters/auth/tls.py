@@ -14,7 +14,7 @@ import ssl
 import tempfile
 from typing import TYPE_CHECKING
 
-from mirror.clusters.auth.store_kind import StoreError, is_store
+from mirror.clusters.auth.stores import StoreError, is_store
 from mirror.errors import AuthenticationError
 
 _CERTIFICATE = b"-----BEGIN CERTIFICATE-----"

@@ -8,7 +8,8 @@ byte for byte; what registries add to metadata by themselves is left out.
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, Literal
+from urllib.parse import quote
 
 from mirror.clusters.registry.values import (
     Reference,
@@ -104,3 +105,34 @@ def _whole(value: Any) -> int:
     if not isinstance(value, int) or isinstance(value, bool):
         raise TypeError
     return value
+
+
+# ---- where things are in Confluent's API ----
+#
+# Functions: `of_context`, `of_subject`, and `of_setting` for what subjects and
+# contexts have, a mode and a level. Names may have any character, so they are
+# quoted, but only where an address must: some registries take a quoted name for
+# another one.
+
+
+_PLAIN = ":+@,!$'()*~"
+"""What a path may have as it is, and no server takes for something else."""
+
+
+def of_context(context: str) -> str:
+    """What the paths of a context begin with."""
+    return f"/contexts/{_quoted(context)}" if context else ""
+
+
+def of_subject(subject: Subject) -> str:
+    return f"{of_context(subject.context)}/subjects/{_quoted(subject.name)}"
+
+
+def of_setting(what: Literal["mode", "config"], subject: Subject) -> str:
+    """The setting of a subject; of a context, if it has no name."""
+    path = f"{of_context(subject.context)}/{what}"
+    return f"{path}/{_quoted(subject.name)}" if subject.name else path
+
+
+def _quoted(name: str) -> str:
+    return quote(name, safe=_PLAIN)

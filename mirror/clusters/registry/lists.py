@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from mirror.clusters.bounded import Bounds
 from mirror.clusters.registry import answers
+from mirror.clusters.registry.answers import of_context, of_subject
 from mirror.clusters.registry.channel import NOT_THERE, malformed
-from mirror.clusters.registry.paths import of_context, of_subject
 from mirror.clusters.registry.values import Subject
 from mirror.errors import MALFORMED, RegistryError
 

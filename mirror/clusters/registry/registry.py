@@ -11,9 +11,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Self
 
 from mirror.clusters.registry import answers
+from mirror.clusters.registry.answers import of_context, of_setting, of_subject
 from mirror.clusters.registry.channel import NOT_THERE, Channel, malformed
 from mirror.clusters.registry.lists import LIST, Lists
-from mirror.clusters.registry.paths import of_context, of_setting, of_subject
 from mirror.clusters.registry.values import Mode
 from mirror.errors import MALFORMED, RegistryError
 

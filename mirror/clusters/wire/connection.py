@@ -20,7 +20,7 @@ from kafka.protocol.api_header import ResponseClassRegistry
 
 from mirror import patience
 from mirror.clusters import cpu_share, error_counts
-from mirror.clusters.wire import handshake, identity
+from mirror.clusters.wire import handshake
 from mirror.clusters.wire.pending_response import Pending
 from mirror.errors import (
     ClusterChangedError,
@@ -101,7 +101,7 @@ class Connection:
             self.round_trip_seconds = time.monotonic() - began
             self.authenticate()
             if cluster_id:
-                self._identity = self.send(identity.question())
+                self._identity = self.send(handshake.question())
         except ClusterError:
             self.close()
             raise
@@ -220,7 +220,7 @@ class Connection:
         return pending
 
     def _be_sure(self, api_key: int) -> None:
-        if self._identity is not None and api_key not in identity.QUESTIONS:
+        if self._identity is not None and api_key not in handshake.QUESTIONS:
             self._identity.result()
 
     def _write(self, buffers: Sequence[bytes | memoryview], pending: Pending) -> None:
@@ -315,7 +315,7 @@ class Connection:
         if pending is self._identity:
             self._identity = None
             try:
-                identity.require(
+                handshake.require(
                     self._cluster_id, pending.result().cluster_id, alias=self.alias,
                     where=self.address,
                 )  # fmt: skip

@@ -15,14 +15,38 @@ import ssl
 import time
 from typing import TYPE_CHECKING, Any
 
-from kafka.protocol.metadata import ApiVersionsRequest
+from kafka.protocol.admin import (
+    DescribeAclsRequest,
+    DescribeClusterRequest,
+    DescribeConfigsRequest,
+    DescribeGroupsRequest,
+    DescribeTransactionsRequest,
+    ListGroupsRequest,
+    ListTransactionsRequest,
+)
+from kafka.protocol.consumer import (
+    FetchRequest,
+    ListOffsetsRequest,
+    OffsetFetchRequest,
+    OffsetForLeaderEpochRequest,
+)
+from kafka.protocol.metadata import (
+    ApiVersionsRequest,
+    FindCoordinatorRequest,
+    MetadataRequest,
+)
 from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 
 from mirror.clusters import codes
 from mirror.clusters.auth import kerberos, refusals
 from mirror.clusters.auth.security import sasl_client, tls_context, uses_sasl, uses_tls
 from mirror.clusters.wire.line import Line, TlsLine
-from mirror.errors import MALFORMED, AuthenticationError, UnreachableError
+from mirror.errors import (
+    MALFORMED,
+    AuthenticationError,
+    ClusterChangedError,
+    UnreachableError,
+)
 from mirror.patience import left
 
 if TYPE_CHECKING:
@@ -30,6 +54,7 @@ if TYPE_CHECKING:
 
     from mirror.clusters.wire.connection import Connection
     from mirror.config.cluster_settings import ClusterConfig
+
 
 CONNECT_SECONDS = 10.0
 """For TCP, as `socket.connection.setup.timeout.ms` of Kafka's clients."""
@@ -245,3 +270,44 @@ def _words(answer: bytes) -> str:
             if said.get(key)
         )
     return " ".join(text.split())[:_MOST_WORDS] or "without a reason"
+
+
+# ---- which cluster a connection leads to: later it may be another one ----
+#
+# Functions: `question`, sent over every new connection to a cluster whose id is
+# known, and `require`, which checks the response. Until then only `QUESTIONS` may
+# be sent: they are answered after that response, and they change nothing on the
+# wrong cluster.
+
+
+QUESTIONS = frozenset(
+    request.API_KEY
+    for request in (
+        DescribeAclsRequest, DescribeClusterRequest, DescribeConfigsRequest,
+        DescribeGroupsRequest, DescribeTransactionsRequest, FetchRequest,
+        FindCoordinatorRequest, ListGroupsRequest, ListOffsetsRequest,
+        ListTransactionsRequest, MetadataRequest, OffsetFetchRequest,
+        OffsetForLeaderEpochRequest,
+    )
+)  # fmt: skip
+"""The API keys of requests that change nothing, so that they may be sent twice."""
+
+
+def question() -> MetadataRequest:
+    """It needs no permission and names no topic."""
+    return MetadataRequest(topics=[], allow_auto_topic_creation=False)
+
+
+def require(expected: str, found: str | None, *, alias: str, where: str) -> None:
+    """Check the cluster id in a response; a broker that gives none is accepted.
+
+    Raises:
+        ClusterChangedError: it is not the expected one.
+    """
+    if found and found != expected:
+        raise ClusterChangedError(
+            f"cluster {alias}: {where} leads to the cluster with id {found}, but "
+            f"{alias} is the one with id {expected}: nothing is read from {found} or "
+            f"written to it. Point the address at {expected} again; if {found} "
+            "replaces it on purpose, restart mirror and use `mirror flow reset`"
+        )

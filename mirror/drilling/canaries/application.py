@@ -23,7 +23,7 @@ from mirror.clusters.admin.group_offsets import CommittedOffset
 from mirror.clusters.cluster import Cluster
 from mirror.clusters.wire import fetch
 from mirror.errors import MirrorError
-from mirror.policy.names import CANARY
+from mirror.policy.naming import CANARY
 from mirror.proving.log_stream import LogStream, Stretch
 from mirror.switching.stage import StepError
 

@@ -21,10 +21,10 @@ from mirror.drilling.canaries.outcome import Leg
 from mirror.errors import FencedError, MirrorError
 from mirror.offsets import progress
 from mirror.offsets.progress import ProgressReader
-from mirror.policy.names import CANARY
+from mirror.policy.naming import CANARY
 from mirror.recovery import risk
 from mirror.recovery.journal import Kind
-from mirror.status.risk import RiskStatus
+from mirror.status.values import RiskStatus
 from mirror.switching.runner import Operator
 from mirror.switching.steps import STEPS, assess
 

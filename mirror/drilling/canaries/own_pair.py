@@ -19,7 +19,7 @@ from mirror.config import scopes
 from mirror.config.pair_settings import PairConfig
 from mirror.errors import MirrorError
 from mirror.metadata.acl_notes import AclNotes, AclPlan
-from mirror.policy.names import CANARY
+from mirror.policy.naming import CANARY
 from mirror.policy.selection import GroupFilter
 from mirror.recovery import journal, roles
 from mirror.recovery.journal import Entry, JournalReader, JournalWriter, StepState

@@ -17,7 +17,7 @@ from mirror.drilling.canaries import own_pair, way_home
 from mirror.drilling.canaries.journey import Journey
 from mirror.drilling.canaries.outcome import Canary
 from mirror.errors import FencedError, MirrorError
-from mirror.policy.names import CANARY
+from mirror.policy.naming import CANARY
 from mirror.recovery import canaries, resting, roles
 from mirror.recovery.journal import JournalReader, Kind
 from mirror.switching import answers, hooks

@@ -16,7 +16,7 @@ from mirror.driver.ownership import take_over, take_ownership
 from mirror.errors import MirrorError
 from mirror.metadata import topics
 from mirror.offsets import progress
-from mirror.policy.names import CANARY
+from mirror.policy.naming import CANARY
 from mirror.relay.lease import Assignment, Lease, LeasePlan
 from mirror.relay.slot import Slot
 

@@ -15,7 +15,7 @@ from mirror.playground.cache import cache_folder, cache_lock
 from mirror.playground.jars import fetched
 from mirror.playground.ports import LOOPBACK, free_ports
 from mirror.playground.registry.process import RegistryPlan, RegistryProcess
-from mirror.policy.names import SCHEMAS
+from mirror.policy.naming import SCHEMAS
 
 if TYPE_CHECKING:
     from pathlib import Path

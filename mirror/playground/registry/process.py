@@ -16,7 +16,7 @@ import time
 from typing import TYPE_CHECKING, Self
 
 from mirror.errors import PlaygroundError
-from mirror.playground.leash import Leash
+from mirror.playground.node import Leash
 from mirror.playground.ports import LOOPBACK
 
 if TYPE_CHECKING:

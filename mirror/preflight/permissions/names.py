@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from mirror.config.pair_settings import pair_name
 from mirror.metadata import acl_ownership
-from mirror.policy.names import HEARTBEATS
+from mirror.policy.naming import HEARTBEATS
 from mirror.preflight.permissions.extent import (
     ALL,
     LITERAL,

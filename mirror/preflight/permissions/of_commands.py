@@ -6,7 +6,7 @@ Main name: `ROWS`, command by command, then those of applications.
 from __future__ import annotations
 
 from mirror.offsets.mm2_records import checkpoints_topic
-from mirror.policy.names import HEARTBEATS
+from mirror.policy.naming import HEARTBEATS
 from mirror.preflight.permissions import names
 from mirror.preflight.permissions.audit import of_audit
 from mirror.preflight.permissions.extent import named

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mirror.metadata import acl_notes
-from mirror.policy.names import CANARY
+from mirror.policy.naming import CANARY
 from mirror.preflight.permissions import names
 from mirror.preflight.permissions.extent import named
 from mirror.preflight.permissions.need import (

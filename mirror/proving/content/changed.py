@@ -20,8 +20,7 @@ from mirror.proving.ranges import Range
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from mirror.proving.content.matching import Longs
-    from mirror.proving.content.placing import Odd
+    from mirror.proving.content.matching import Longs, Odd
     from mirror.proving.copied_partition import CopiedPartition
     from mirror.proving.sides import ProofTerms
 

@@ -20,7 +20,7 @@ from mirror.proving.findings import different, finding, in_order, missing
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from mirror.proving.content.placing import Odd
+    from mirror.proving.content.matching import Odd
     from mirror.proving.copied_partition import CopiedPartition
     from mirror.proving.explaining import Mask
 

@@ -28,7 +28,7 @@ from mirror.proving.spark_runner import BesideSlots
 from mirror.recovery import proofs
 from mirror.status.counts import Counts
 from mirror.status.events import Event, EventKind
-from mirror.status.verify import OFF, RESULTS, UNPROVEN, FindingStatus, VerifyStatus
+from mirror.status.values import OFF, RESULTS, UNPROVEN, FindingStatus, VerifyStatus
 from mirror.status.wording import NOTHING, some
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any
 
-from mirror.status.verify import OFF
+from mirror.status.values import OFF
 
 if TYPE_CHECKING:
     from collections.abc import Callable

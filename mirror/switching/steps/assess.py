@@ -22,7 +22,7 @@ from mirror.offsets import progress, standby
 from mirror.recovery import ends, roles
 from mirror.recovery.journal import JournalReader
 from mirror.recovery.looking import Looking, from_standby
-from mirror.status.risk import RiskStatus
+from mirror.status.values import RiskStatus
 from mirror.status.wording import duration, some
 from mirror.switching import failover_report, findings, group_places, whole
 from mirror.switching.findings import Finding, Level

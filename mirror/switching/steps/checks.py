@@ -44,7 +44,7 @@ from mirror.recovery import access, ends, journal, proofs, roles
 from mirror.recovery.journal import JournalReader, Kind
 from mirror.recovery.pauses import PausesReader
 from mirror.recovery.risk import position
-from mirror.status.risk import RiskStatus
+from mirror.status.values import RiskStatus
 from mirror.status.wording import duration, moment, named, some
 from mirror.switching import closed, fences, group_places, hooks, rights, schemas, whole
 from mirror.switching.fencing import KnownGrants, without_acls

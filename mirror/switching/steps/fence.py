@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from mirror.config import scopes
 from mirror.metadata.topics import select
-from mirror.policy.names import CANARY
+from mirror.policy.naming import CANARY
 from mirror.recovery import roles, selection
 from mirror.status.wording import some
 from mirror.switching import fences, fencing, hooks, last_records, quiet

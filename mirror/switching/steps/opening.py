@@ -21,7 +21,7 @@ from mirror.errors import MirrorError
 from mirror.metadata.acl_notes import AclNotes
 from mirror.metadata.topics import select
 from mirror.offsets import progress, standby, starting
-from mirror.policy.names import CANARY
+from mirror.policy.naming import CANARY
 from mirror.recovery import access, ends, roles
 from mirror.recovery.beginnings import BEGINS, noted
 from mirror.status.wording import some
