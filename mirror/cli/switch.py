@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from concurrent.futures import FIRST_COMPLETED, wait
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
+import gc
+import json
 import shlex
+import sys
 import time
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,7 +21,6 @@ import typer
 
 from mirror import patience
 from mirror.cli import interrupts
-from mirror.cli.failback_output import Home
 from mirror.cli.options import (
     ConfigFile,
     DryRun,
@@ -30,9 +32,8 @@ from mirror.cli.options import (
     pair_of,
     read_config,
 )
-from mirror.cli.output import Form, Output, complain
-from mirror.cli.pace import quicken
-from mirror.cli.switch_output import StepLines, show_end, show_undo
+from mirror.cli.output import Form, Output, complain, table
+from mirror.cli.switch_output import StepLines, show_end, show_plan, show_undo
 from mirror.clusters.at_once import begun
 from mirror.clusters.reach import Reach
 from mirror.config.section_names import scoped_flow
@@ -40,6 +41,7 @@ from mirror.errors import ClusterError, MirrorError, UnreachableError
 from mirror.host import operator_name
 from mirror.offsets import progress
 from mirror.recovery.journal import JournalReader, Kind
+from mirror.status.wording import some
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -51,10 +53,12 @@ if TYPE_CHECKING:
     from mirror.config.schema import FlowConfig, MirrorConfig
     from mirror.recovery.journal import Entry
     from mirror.switching.answers import Known
+    from mirror.switching.failback import Returned
     from mirror.switching.runner import Operator, Terms
     from mirror.switching.stage import Stage, Step
 
     _Answered = tuple[Cluster, tuple[Entry, ...] | None]
+
 
 _FIRST = 10.0
 """How many seconds each of a cluster's bootstrap servers may take to answer at all."""
@@ -648,3 +652,123 @@ def _answer(
             f"here, and use `mirror switch '{asked.flow}'`"
         )
     return ""
+
+
+# ---- what `mirror failback` says and does before the switch home ----
+
+
+COLUMNS = ("TOPIC", "STATE", "PARTITIONS", "PARTITIONS-ACTIVE")
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """The look at the cluster that is back, and what the switch needs."""
+
+    stage: Stage
+    form: Form
+    seconds: float
+    """How long a look may wait for a cluster that is silent."""
+    wanted: bool
+    """Off: this is no way home but a switch, which needs nothing of this."""
+    restores: bool = False
+    """Whether to fill topics that were re-created."""
+
+    def plan(self) -> None:
+        """Show what would be done.
+
+        Raises:
+            MirrorError: it is refused.
+        """
+        stage = self.stage
+        if self.wanted:
+            from mirror.switching import failback
+
+            found = self._look()
+            failback.require_ready(stage, found, restores=self.restores)
+            for topic in found.restorable:
+                what = "created" if topic in found.missing else "emptied"
+                complain(
+                    f"{topic} on {found.alias} would be {what} and filled from "
+                    f"{stage.flow.source}"
+                )
+            for topic, count in sorted(found.larger.items()):
+                complain(
+                    f"{topic} on {stage.flow.source} would get {count} partitions "
+                    "first: keys are spread differently from then on"
+                )
+            if found.restorable:
+                return  # as it is now, the switch would be refused
+            stage = replace(stage, growing=found.larger)
+        show_plan(stage, self.form)
+
+    def look(self, operator: Operator) -> None:
+        """Say what the cluster is like, before anything changes; not if a switch home
+        is under way. Raises as `plan`.
+        """
+        if self.wanted and operator.due and operator.run is None:
+            from mirror.switching import failback
+
+            found = self._look()
+            failback.require_ready(self.stage, found, restores=self.restores)
+
+    def prepare(self, operator: Operator) -> None:
+        """Look again, now that producers are fenced, fill topics that were re-created,
+        and give topics their partitions. Raises as `plan`.
+        """
+        if self.wanted and operator.run is None:
+            from mirror.switching import failback, restoring
+
+            found = self._found()
+            if self.restores and found.restorable:
+                failback.require_ready(self.stage, found, restores=True)
+                restoring.restore(self.stage, found.restorable, show=complain)
+                found = self._found()
+            failback.require_ready(self.stage, found)
+            with patience.until(time.monotonic() + self.seconds):
+                complain(*failback.grow(self.stage, found))
+
+    def _found(self) -> Returned:
+        from mirror.switching import failback
+
+        with patience.until(time.monotonic() + self.seconds):
+            return failback.look(self.stage)
+
+    def _look(self) -> Returned:
+        found = self._found()
+        if self.form is Form.JSON:
+            told = {
+                "step": "survey",
+                **asdict(found),
+                "rebuilt": found.rebuilt,
+                "text": found.text,
+            }
+            sys.stdout.write(json.dumps(told, ensure_ascii=False) + "\n")
+            sys.stdout.flush()
+            return found
+        tail = "is not known" if found.tail < 0 else f"has {some(found.tail, 'record')}"
+        complain(found.text, f"its tail {tail}")
+        if found.fence_owed:
+            complain(f"fence of {found.alias} pending: producers may write there")
+        table(
+            COLUMNS,
+            [(t.topic, str(t.kind), t.here, t.there) for t in found.topics],
+        )
+        return found
+
+
+# ---- how Python spends its time in a command that producers wait for ----
+#
+# Main function: `quicken`, for a process that soon ends.
+
+
+_SWITCH_INTERVAL = 0.0005
+"""Seconds for which a thread that compares holds up a step that has its answer."""
+_NEW_OBJECTS = 100_000
+"""After which Python looks for garbage in cycles, in place of 700: such a command makes
+little, and each look goes through all modules, kernels and places of groups."""
+
+
+def quicken() -> None:
+    """Let threads take turns more often, and collect garbage less often."""
+    sys.setswitchinterval(_SWITCH_INTERVAL)
+    gc.set_threshold(_NEW_OBJECTS)

@@ -21,7 +21,7 @@ from mirror.config.traits import Effect, Where, keys, setting
 
 # ---- the settings of the service's HTTP port: address, TLS and access ----
 #
-# Main type: `HttpSettings`, a part of `ServiceConfig`. `web.access` and `web.tls`
+# Main type: `HttpSettings`, a part of `ServiceConfig`. `web.access` and `web.server`
 # apply them; no file is read here.
 
 

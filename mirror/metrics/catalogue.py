@@ -46,8 +46,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from mirror.metrics.series import Labels, Value
-    from mirror.status.counts import Counts
-    from mirror.status.values import FlowStatus, JvmStatus, ResourceStatus, SchemaStatus
+    from mirror.status.values import (
+        Counts,
+        FlowStatus,
+        JvmStatus,
+        ResourceStatus,
+        SchemaStatus,
+    )
 
 
 # ---- metrics of what the driver's JVM and the container use ----

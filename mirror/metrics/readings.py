@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from mirror.status.counts import TRANSFORM
 from mirror.status.states import AclState, FlowState, PartitionState
+from mirror.status.values import TRANSFORM
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -32,7 +32,7 @@ from mirror.batches.writing import prove_leader
 from mirror.clusters import topics
 from mirror.config import own_topics
 from mirror.errors import MALFORMED, ClusterError, RecreatedError
-from mirror.status.counts import NOTHING, Counts
+from mirror.status.values import NOTHING, Counts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -18,7 +18,7 @@ from mirror.batches.reading import TopicReader
 from mirror.errors import ClusterError, MirrorError, NothingChosenError
 from mirror.metadata.topics import select
 from mirror.offsets import progress, record_places, runs
-from mirror.offsets.late import LateRuns
+from mirror.offsets.offset_map import LateRuns
 from mirror.offsets.progress import NO_ID
 from mirror.offsets.runs import COUNT, DOWNSTREAM, UPSTREAM
 from mirror.proving import excuses
@@ -50,7 +50,7 @@ class ProofSurvey:
     """Where copies of deleted topics with the same names stand, on the target alone."""
     excuses: Mapping[TopicPartition, Excuses]
     late: Mapping[TopicPartition, RunArray] = field(default_factory=dict)
-    """Records that repairs appended; see `offsets.late`."""
+    """Records that repairs appended; see `offsets.offset_map`."""
     whole_map: bool = True
     """Off: the oldest part of the offset map is gone."""
     unproven: Mapping[str, str] = field(default_factory=dict)

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 
 from mirror.offsets.progress import NO_ID, RunningCount
 from mirror.recovery.ends import NOT_KNOWN
-from mirror.status.counts import NOTHING, Counts
-from mirror.status.values import PartitionRisk, RiskStatus, TopicRisk
+from mirror.status.values import NOTHING, Counts, PartitionRisk, RiskStatus, TopicRisk
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

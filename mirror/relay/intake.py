@@ -17,7 +17,7 @@ from mirror.clusters import codes
 from mirror.errors import CorruptBatchError, TransformError, UnreachableError
 from mirror.offsets.progress import NO_ID, Position
 from mirror.relay.tally import Tallied
-from mirror.status.counts import TRANSFORM, Counts
+from mirror.status.values import TRANSFORM, Counts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

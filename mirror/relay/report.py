@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from mirror.status.counts import NOTHING, Counts
+from mirror.status.values import NOTHING, Counts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -63,7 +63,7 @@ class PartitionReport:
     """The age of the oldest record not copied when the lease ended, 0 if there is none;
     -1 while unknown (see `tally.Lateness`)."""
     latency_counts: tuple[int, ...] = ()
-    """Records by the latency described above, per bucket of `latency.bounds`; empty if
+    """Records by the latency described above, per bucket of `tally.latency_bounds`; empty if
     there were none."""
     latency_sum_seconds: float = 0.0
     age_counts: tuple[int, ...] = ()

@@ -3,7 +3,7 @@
 Main type: `Rewriter`, one per transaction in flight. It owns the buffers it writes to:
 what it returns is valid until its next `begin`. Relaying keeps a batch's bytes and
 builds a new header; rewriting unpacks, lets the kernel drop, stamp, renumber and merge
-records, and packs them again. `grouping` chooses between the two. Neither knows about
+records, and packs them again. `groups` chooses between the two. Neither knows about
 producers or transactions.
 """
 
@@ -12,22 +12,29 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from crc32c import crc32c
 import numpy as np
 
 from mirror.batches import codecs, merge_loop, records, scan
-from mirror.batches.batch import CODEC_MASK, damaged_records, sections
+from mirror.batches.batch import (
+    CODEC_MASK,
+    DELETE_HORIZON,
+    LOG_APPEND_TIME,
+    damaged_records,
+    sections,
+)
 from mirror.clusters.wire.produce import HEADER_SIZE, EncodedBatch
 from mirror.errors import CorruptBatchError
-from mirror.relay.grouping import MERGE_BYTES, groups
-from mirror.relay.packing import pack
-from mirror.status.counts import NOTHING, Counts
+from mirror.status.values import NOTHING, Counts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from mirror.batches.batch import Buffer, Rows
+    from mirror.clusters.wire.produce import Runs
     from mirror.relay.provenance import Provenance
     from mirror.relay.schemas import SchemaBarrier, Unknown
+
 
 _MOST_RUNS = 1 << 14
 """The most runs per batch: with more holes in its offsets, a batch ends early."""
@@ -381,3 +388,110 @@ def _reached(part: Rows, state: Rows) -> int:
         return int(part[row, merge_loop.FIRST_OFFSET] + state[merge_loop.REACHED]) + 1
     last = part[row - 1]
     return int(last[merge_loop.FIRST_OFFSET] + last[merge_loop.LAST_DELTA]) + 1
+
+
+# ---- packs what a kernel has laid out into a batch to send ----
+#
+# Main function: `pack`, for every rewriter. It compresses the records, unless they
+# do not shrink, and makes the header.
+
+
+_WORTH_SUMMING = 16 << 10
+"""From this size on, a batch body's checksum is worth computing in advance."""
+
+
+def pack(section: memoryview, codec: int, result: Rows, runs: Runs) -> EncodedBatch:
+    """A batch of the records that `merge_loop.merge` laid out, as `result` says."""
+    body: memoryview | bytes = section
+    used = codecs.NONE
+    if codec != codecs.NONE:
+        packed = codecs.compress(codec, section)
+        # Send uncompressed what does not shrink: then the limit that held for the
+        # uncompressed records also holds for the batch.
+        if len(packed) < len(section):
+            body, used = packed, codec
+    count = int(result[merge_loop.COPIED])
+    header = records.header(
+        size=HEADER_SIZE + len(body),
+        attributes=used,
+        count=count,
+        base_time=int(result[merge_loop.OLDEST]),
+        newest=int(result[merge_loop.NEWEST]),
+    )
+    return EncodedBatch(
+        header=header,
+        body=body,
+        count=count,
+        runs=runs[: int(result[merge_loop.RUNS])].copy(),
+        # Now, while the body is still in the CPU's cache.
+        body_sum=crc32c(body) if len(body) >= _WORTH_SUMMING else None,
+    )
+
+
+# ---- which fetched batches are relayed as they are, and which are merged ----
+#
+# Main function: `groups`, which is pure: it splits the batches of one partition, in
+# order, into single batches to relay and runs of neighbours to merge.
+
+
+MERGE_BYTES = 1 << 20
+"""The approximate largest size of a merged batch."""
+_RELAY_AT_LEAST = 16 << 10
+"""A smaller batch is worth merging with its neighbours."""
+
+
+def groups(
+    rows: Rows, position: int, max_bytes: int, *, codec: int | None, relays: bool
+) -> Iterator[tuple[int, int, bool]]:
+    """Split the rows into (first, last, relayed): one batch to relay, or neighbours of
+    one codec to merge.
+
+    `codec`: the codec that all output must have; None keeps each batch's own.
+    `relays`: whether any batch may stay as it is.
+    """
+    relayable = (
+        _relayable(rows, position, max_bytes, codec) if relays else [False] * len(rows)
+    )
+    packing = rows[:, scan.ATTRIBUTES] & CODEC_MASK
+    if not (any(relayable) or packing.any()):
+        if len(rows):
+            yield 0, len(rows), False
+        return
+    codecs_of = packing.tolist()
+    sizes = rows[:, scan.SIZE].tolist()
+    first, size = 0, 0
+    for row in range(len(rows)):
+        if relayable[row]:
+            if first < row:
+                yield first, row, False
+            yield row, row + 1, True
+            first, size = row + 1, 0
+            continue
+        packed = codecs_of[row] != codecs.NONE
+        # The kernel takes any number of uncompressed neighbours at once and splits its
+        # output itself. Compressed ones are unpacked about 1 MiB at a time.
+        if row > first and (
+            codecs_of[row] != codecs_of[first] or (packed and size > MERGE_BYTES)
+        ):
+            yield first, row, False
+            first, size = row, 0
+        size += sizes[row] * (4 if packed else 1)
+    if first < len(rows):
+        yield first, len(rows), False
+
+
+def _relayable(
+    rows: Rows, position: int, max_bytes: int, codec: int | None
+) -> list[bool]:
+    attributes = rows[:, scan.ATTRIBUTES]
+    ok = (
+        (rows[:, scan.SIZE] >= _RELAY_AT_LEAST)
+        & (rows[:, scan.SIZE] <= max_bytes)
+        & (rows[:, scan.BASE] >= position)
+        & ((attributes & (LOG_APPEND_TIME | DELETE_HORIZON)) == 0)
+        # Compaction leaves holes, which brokers reject in a producer's batch.
+        & (rows[:, scan.COUNT] == rows[:, scan.LAST] - rows[:, scan.BASE] + 1)
+    )
+    if codec is not None:
+        ok &= (attributes & CODEC_MASK) == codec
+    return [bool(value) for value in ok]

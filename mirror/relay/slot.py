@@ -40,13 +40,12 @@ from mirror.relay.fetch_channel import LINGER_BYTES, longest_linger_ms
 from mirror.relay.inquiry import Inquiry
 from mirror.relay.intake import Intake
 from mirror.relay.jumps import first_positions
-from mirror.relay.latency import bounds
 from mirror.relay.pending_transaction import PendingTransaction
 from mirror.relay.rewrite import Rewriter
 from mirror.relay.source import SourceReader
 from mirror.relay.suspicions import Suspicions
 from mirror.relay.take_over import TakeOverSurvey
-from mirror.relay.tally import Tally
+from mirror.relay.tally import Tally, latency_bounds
 from mirror.relay.target import MAX_IN_FLIGHT, TargetWriter
 from mirror.relay.transaction_records import TransactionRecords
 from mirror.relay.waiting import wait
@@ -174,7 +173,7 @@ class Slot:
         self._elections = Elections(to_source())
         self._target_elections = Elections(to_target())
         self._tally = Tally(
-            slot=number, bounds=bounds(flow.sla_seconds), service=plan.service
+            slot=number, bounds=latency_bounds(flow.sla_seconds), service=plan.service
         )
         self._target_topics: Mapping[str, Topic] = {}
         self._lease: Lease | None = None

@@ -22,10 +22,9 @@ from mirror.batches.batch import CODEC_MASK
 from mirror.batches.schema import KEPT
 from mirror.errors import TransformError
 from mirror.relay import dead_letters
-from mirror.relay.grouping import MERGE_BYTES
-from mirror.relay.rewrite import Rewriter, Rewritten
+from mirror.relay.rewrite import MERGE_BYTES, Rewriter, Rewritten
 from mirror.relay.transform import transform_of
-from mirror.status.counts import Counts
+from mirror.status.values import Counts
 
 if TYPE_CHECKING:
     from collections.abc import Callable

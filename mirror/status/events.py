@@ -2,7 +2,7 @@
 
 Main types: `Event`, a frozen value, and `Trail`, which gives each event its id, logs it
 and keeps the newest of every kind in memory. The log is the archive. Events come from
-the code that changes something, or from `changes`, which compares statuses.
+the code that changes something, or from `store`, which compares statuses.
 """
 
 from __future__ import annotations

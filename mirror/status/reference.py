@@ -16,7 +16,7 @@ import textwrap
 from typing import TYPE_CHECKING, Any
 
 from mirror.status import errors, pairs, states, values
-from mirror.status.counts import Counts
+from mirror.status.values import Counts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -16,8 +16,7 @@ from mirror.batches import codecs, from_places, merge_loop, to_columns
 from mirror.clusters.admin import topic_admin
 from mirror.clusters.wire.produce import HEADER_SIZE
 from mirror.errors import MirrorError
-from mirror.relay.grouping import MERGE_BYTES
-from mirror.relay.packing import pack
+from mirror.relay.rewrite import MERGE_BYTES, pack
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

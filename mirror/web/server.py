@@ -1,10 +1,9 @@
 """The service's HTTP port: pages, status, metrics, events, probes.
 
 Main type: `StatusServer`, a context manager around Tornado's server, whose loop has a
-thread of its own: slow or silent clients cost no thread, and are cut off; `connections`
-bounds how many there are. What it shows
-comes from the `StatusStore`; nothing can be changed through it. Whom it answers is
-`access`'s duty, TLS that of `tls`.
+thread of its own: slow or silent clients cost no thread, and are cut off;
+`BoundedServer` bounds how many there are. What it shows comes from the `StatusStore`;
+nothing can be changed through it. Whom it answers is `access`'s duty.
 """
 
 from __future__ import annotations
@@ -12,44 +11,176 @@ from __future__ import annotations
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
+import ssl
 import threading
 import time
 import traceback
 from typing import TYPE_CHECKING, Any, Self, cast
 
 import structlog
+from tornado.httpserver import HTTPServer
 from tornado.netutil import bind_sockets
 from tornado.wsgi import WSGIContainer
 
+from mirror.config.pair_settings import pair_name
+from mirror.config.section_names import pair_parts
 from mirror.config.service_settings import HttpSettings
 from mirror.errors import MirrorError
 from mirror.host import process_name
+from mirror.log import LogThrottle
 from mirror.metrics.exposition import exposition
 from mirror.status.events import FORMAT_VERSION as EVENTS_VERSION
 from mirror.status.history import History
 from mirror.status.sites import estate_document, site_document
 from mirror.status.states import FlowState
 from mirror.web.access import guarded
-from mirror.web.active import is_active
-from mirror.web.connections import BoundedServer
 from mirror.web.page.pages import Pages
 from mirror.web.peers import PATH
 from mirror.web.routing import Response, Routes, as_json
-from mirror.web.tls import certificates
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
     from types import TracebackType
 
-    from tornado.http1connection import HTTP1Connection
+    from tornado.http1connection import HTTP1Connection, HTTP1ServerConnection
     from tornado.httputil import HTTPServerRequest
     from tornado.iostream import IOStream
 
+    from mirror.status.pairs import PairStatus
     from mirror.status.store import StatusStore
     from mirror.status.values import FlowStatus
     from mirror.web.routing import Request
 
     Handler = Callable[[Request], Response]
+
+
+# ---- TLS on the service's HTTP port, with certificates that may be rotated ----
+#
+# Main type: `Certificates`, a TLS context that looks at the files in every
+# handshake and shows the new ones when they change. Of new files that cannot be
+# used a warning is logged, and the old ones stay.
+
+
+_Seen = tuple[tuple[int, int, int], ...]
+
+
+class Certificates:
+    """The port's own certificate and key. Not thread-safe: one thread accepts.
+
+    `context` is what to listen with.
+    """
+
+    def __init__(self, certificate: Path, key: Path | None) -> None:
+        """Read the files.
+
+        Raises:
+            MirrorError: they cannot be used.
+        """
+        self._certificate, self._key = certificate, key
+        self._throttle = LogThrottle()
+        try:
+            self._seen = self._look()
+            self.context = self._newest = self._load()
+        except (OSError, ValueError) as error:
+            raise MirrorError(
+                "service.http_certificate_file: the certificate cannot be used: "
+                f"{_short(error)}; it takes PEM files of a certificate and its key, "
+                "without a password"
+            ) from error
+
+        # Called in each handshake before the certificate is shown, with a name or not.
+        self.context.sni_callback = self._choose
+
+    def _choose(self, connection: ssl.SSLObject, *_: object) -> None:
+        self._refresh()
+        connection.context = self._newest
+
+    def _refresh(self) -> None:
+        try:
+            if (now := self._look()) == self._seen:
+                return
+            # Certificate and key are replaced one after the other: until they fit, the
+            # old pair is shown.
+            self._newest, self._seen = self._load(), now
+        except (OSError, ValueError) as error:
+            if self._throttle.due(_short(error)):
+                log.warning("the HTTP port keeps its old certificate",
+                            error=_short(error))  # fmt: skip
+        else:
+            self._throttle.clear()
+            log.info("the HTTP port has a new certificate",
+                     file=str(self._certificate))  # fmt: skip
+
+    def _load(self) -> ssl.SSLContext:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        # Without an answer to the question for a password, OpenSSL asks the terminal.
+        context.load_cert_chain(self._certificate, self._key, password="")
+        return context
+
+    def _look(self) -> _Seen:
+        files = [file for file in (self._certificate, self._key) if file is not None]
+        found = [file.stat() for file in files]
+        return tuple((s.st_mtime_ns, s.st_ino, s.st_size) for s in found)
+
+
+def certificates(settings: HttpSettings) -> Certificates | None:
+    """What the settings say; None for HTTP without TLS."""
+    if settings.http_certificate_file is None:
+        return None
+    return Certificates(settings.http_certificate_file, settings.http_key_file)
+
+
+def _short(error: OSError | ValueError) -> str:
+    if isinstance(error, ssl.SSLError):
+        return error.reason or "not PEM, or key and certificate do not match"
+    if isinstance(error, OSError):
+        name = f"{error.filename}: " if error.filename else ""
+        return f"{name}{error.strerror}"
+    return str(error)
+
+
+# ---- A bound on the HTTP port's connections ----
+#
+# Main type: `BoundedServer`, Tornado's server with at most `MOST_CONNECTIONS`. When
+# one more comes, it closes the one that has waited longest without a complete
+# request. So clients that open connections and say nothing lose them, and those
+# that ask at once, such as probes, are answered.
+
+
+MOST_CONNECTIONS = 256
+"""More than browsers, probes and scrapers use; each takes a file descriptor."""
+
+
+class BoundedServer(HTTPServer):
+    """Has at most `MOST_CONNECTIONS` connections open."""
+
+    def initialize(self, *args: Any, **settings: Any) -> None:
+        super().initialize(*args, **settings)
+        self._open: dict[IOStream, bool] = {}
+        """Whether the request is complete; the oldest connection first."""
+
+    def handle_stream(self, stream: IOStream, address: tuple[Any, ...]) -> None:
+        if len(self._open) >= MOST_CONNECTIONS:
+            # If every other client waits for its answer, the new one has to go.
+            oldest = next((s for s, asked in self._open.items() if not asked), stream)
+            self._open.pop(oldest, None)
+            oldest.close()
+            if oldest is stream:
+                return
+        self._open[stream] = False
+        super().handle_stream(stream, address)
+
+    def asked(self, stream: IOStream) -> None:
+        """The request of this connection is complete."""
+        if stream in self._open:
+            self._open[stream] = True
+
+    def on_close(self, server_conn: object) -> None:
+        self._open.pop(cast("HTTP1ServerConnection", server_conn).stream, None)
+        super().on_close(server_conn)
+
 
 log = structlog.get_logger()
 
@@ -243,3 +374,47 @@ class _Answering(WSGIContainer):
         finally:  # also after an error, when Tornado would wait for an answer forever
             loop = asyncio.get_running_loop()
             loop.call_later(_PATIENCE_SECONDS, connection.close)
+
+
+# ---- whether a cluster of a pair is active: the answer for load balancers and DNS ----
+#
+# Main function: `is_active`. Only the journal of the cluster asked about counts, so
+# a cut between two regions takes neither out. Its role is unknown once that journal
+# could not be read for 30 seconds.
+
+
+_VALID_SECONDS = 30.0
+
+
+def is_active(
+    pairs: Sequence[PairStatus], name: str, cluster: str, *, now: float
+) -> Response:
+    """200 if it is, 503 if it is not or if that is unknown, 404 if there is none.
+
+    `name`: the pair, its clusters in any order; `now`: monotonic.
+    """
+    parts = pair_parts(name)
+    wanted = name if parts is None else pair_name(*parts)
+    members = {
+        member.cluster: member
+        for pair in pairs
+        if pair.name == wanted
+        for member in pair.members
+    }
+    if (member := members.get(cluster)) is None:
+        known = [f"{p.name}/{m.cluster}" for p in pairs for m in p.members]
+        return as_json(
+            {"error": f"no cluster {cluster} of a pair {name}", "known": known},
+            HTTPStatus.NOT_FOUND,
+        )
+    read = member.read_at > 0
+    late = now - member.read_monotonic
+    told = {
+        "pair": name,
+        "cluster": cluster,
+        "active": member.active,
+        "read_seconds_ago": round(late, 1) if read else None,
+        "error": member.error,
+    }
+    sure = read and late <= _VALID_SECONDS and member.active == cluster
+    return as_json(told, HTTPStatus.OK if sure else HTTPStatus.SERVICE_UNAVAILABLE)

@@ -27,13 +27,13 @@ from mirror.metadata.topics import MirroredTopic, TopicsResult
 from mirror.metrics.exposition import exposition
 from mirror.recovery.pauses import Pauses
 from mirror.relay import report
-from mirror.relay.latency import bounds
 from mirror.relay.report import PartitionReport, from_row
+from mirror.relay.tally import latency_bounds
 from mirror.relay.task import to_row
-from mirror.status.counts import Counts
 from mirror.status.history import History
 from mirror.status.states import PartitionState
 from mirror.status.store import StatusStore
+from mirror.status.values import Counts
 from mirror.web.page.pages import Pages
 from mirror.web.routing import Request, as_json
 
@@ -54,7 +54,7 @@ _BUSY = 10
 _FLOW_CONFIG = FlowConfig.model_validate(
     {"source": "A", "target": "B", "topics": [".*"]}
 )
-_TIMES = (1,) * (len(bounds(_FLOW_CONFIG.sla_seconds)) + 1)
+_TIMES = (1,) * (len(latency_bounds(_FLOW_CONFIG.sla_seconds)) + 1)
 _GROWS = 1.3
 """Cost per partition beside that of the fewest: from this factor on it is marked."""
 

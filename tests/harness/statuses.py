@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import MISSING, fields, replace
 from typing import TYPE_CHECKING, Any
 
-from mirror.status.counts import NAMES, Counts
 from mirror.status.states import PartitionState
-from mirror.status.values import PartitionStatus
+from mirror.status.values import NAMES, Counts, PartitionStatus
 
 if TYPE_CHECKING:
     from mirror.status.store import StatusStore

@@ -12,7 +12,7 @@ from confluent_kafka import Producer
 from prometheus_client.parser import text_string_to_metric_families
 import pytest
 
-from mirror.driver.lease_totals import LeaseTotals
+from mirror.driver.flow_status import LeaseTotals
 from mirror.metrics.exposition import exposition
 from mirror.status.store import StatusStore
 from tests.harness.admin import create_topic

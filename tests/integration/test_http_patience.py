@@ -14,7 +14,6 @@ import pytest
 from mirror.config.service_settings import HttpSettings
 from mirror.playground.certificates import CertificateAuthority
 from mirror.status.store import StatusStore
-from mirror.web import connections
 from mirror.web import server as server_module
 from mirror.web.server import StatusServer
 from tests.harness.waiting import crowd, deadline_in
@@ -147,7 +146,7 @@ def test_more_connections_than_there_may_be(monkeypatch: pytest.MonkeyPatch) -> 
     """The oldest silent connections are closed as new ones come, long before their
     time is over, and a client that asks is answered.
     """
-    monkeypatch.setattr(connections, "MOST_CONNECTIONS", 50)
+    monkeypatch.setattr(server_module, "MOST_CONNECTIONS", 50)
     with served() as url, ExitStack() as stack:
         port = _Port(url, None)
         silent = [stack.enter_context(port.reached()) for _ in range(_MANY)]

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from mirror.playground.cluster import PlaygroundCluster
-    from mirror.status.counts import Counts
+    from mirror.status.values import Counts
     from tests.harness.slots import SparklessFlow
 
 pytestmark = pytest.mark.integration

@@ -13,11 +13,10 @@ from mirror.proving.continuous.in_service import FlowProofs, OneTask, catching_u
 from mirror.proving.of_flow import keep
 from mirror.proving.runner import InProcess
 from mirror.recovery import proofs
-from mirror.status.counts import Counts
 from mirror.status.events import EventKind
 from mirror.status.states import PartitionState
 from mirror.status.store import StatusStore
-from mirror.status.values import PartitionStatus
+from mirror.status.values import Counts, PartitionStatus
 from tests.harness.admin import create_topic
 from tests.harness.load import keys, producer, send
 from tests.harness.proofs import proven

@@ -14,9 +14,9 @@ from typer.testing import CliRunner
 
 from mirror import patience
 from mirror.cli import switch
-from mirror.cli.failback_output import Home
 from mirror.cli.main import app
 from mirror.cli.output import Form
+from mirror.cli.switch import Home
 from mirror.clusters.admin.access import ANSWER_SECONDS
 from mirror.clusters.cluster import Cluster
 from mirror.config.cluster_settings import ClusterConfig

@@ -23,7 +23,7 @@ from mirror.metadata.topics import MirroredTopic, TopicsResult
 from mirror.recovery.pauses import Pauses
 from mirror.relay.lease import Assignment
 from mirror.relay.report import PartitionReport
-from mirror.status.counts import Counts
+from mirror.status.values import Counts
 
 pytestmark = pytest.mark.unit
 

@@ -7,7 +7,7 @@ import pytest
 
 from mirror.batches import alignment
 from mirror.batches.alignment import ONLY_SOURCE, ONLY_TARGET
-from mirror.proving.content.changed import changed
+from mirror.proving.settling import pair_changed
 
 pytestmark = pytest.mark.unit
 
@@ -68,11 +68,11 @@ def _rows(*given: Row) -> np.ndarray:
 )
 def test_what_stands_for_what(rows: list[Row], pairs: list[tuple[int, int]]) -> None:
     """In the same gap, with the same key or time, and nothing else that could be it."""
-    assert [tuple(each) for each in changed(_rows(*rows), ()).tolist()] == pairs
+    assert [tuple(each) for each in pair_changed(_rows(*rows), ()).tolist()] == pairs
 
 
 def test_the_copy_of_another_record_stands_for_none() -> None:
     """Its mark was found elsewhere on the source."""
     rows = _rows((ONLY_SOURCE, 5, 19, 7, 1), (ONLY_TARGET, 9, 15, 7, 1))
 
-    assert not len(changed(rows, {5000 + 15}))
+    assert not len(pair_changed(rows, {5000 + 15}))

@@ -25,10 +25,9 @@ from mirror.config.schema import FlowConfig
 from mirror.driver.copied_topics import TopicChanges
 from mirror.metadata.topics import MirroredTopic, TopicsResult
 from mirror.status import events
-from mirror.status.changes import noticed
 from mirror.status.events import MOST_OF_A_KIND, Event, EventKind, Trail
 from mirror.status.states import FlowState
-from mirror.status.store import StatusStore
+from mirror.status.store import StatusStore, noticed
 from mirror.status.values import FlowStatus, JobStatus
 from mirror.web.server import StatusServer
 from tests.harness.pages import ROOT

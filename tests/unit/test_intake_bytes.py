@@ -16,12 +16,11 @@ from mirror.clusters.wire.fetch import Fetched
 from mirror.relay import provenance
 from mirror.relay.faults import Faults
 from mirror.relay.intake import Intake
-from mirror.relay.latency import bounds
 from mirror.relay.lease import Assignment
 from mirror.relay.pending_transaction import PendingTransaction
 from mirror.relay.rewrite import Rewriter
 from mirror.relay.source import FetchAnswer, Pace
-from mirror.relay.tally import Tally
+from mirror.relay.tally import Tally, latency_bounds
 from tests.harness import hostile_batches as hostile
 from tests.harness.hostile_batches import DELETE_HORIZON, ZSTD, packed, record, stored
 
@@ -70,7 +69,7 @@ class Taking:
     def __init__(self, *logs: bytes, most_unpacked: int = 1 << 20) -> None:
         self.reader = Reader(len(logs))
         self.faults = Faults()
-        self.tally = Tally(slot=0, bounds=bounds(60), service=_ID)
+        self.tally = Tally(slot=0, bounds=latency_bounds(60), service=_ID)
         self.intake = Intake(
             _FLOW,
             self.reader,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mirror.relay.latency import Latencies, bounds
+from mirror.relay.tally import Latencies, latency_bounds
 
 pytestmark = pytest.mark.unit
 
@@ -12,7 +12,7 @@ pytestmark = pytest.mark.unit
 @pytest.mark.parametrize("sla", [0.5, 45.0, 60.0, 7200.0])
 def test_a_bucket_ends_at_the_sla(sla: float) -> None:
     """So the share of records within it is exact."""
-    ends = bounds(sla)
+    ends = latency_bounds(sla)
 
     assert sla in ends
     assert list(ends) == sorted(set(ends))

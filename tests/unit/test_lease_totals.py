@@ -8,10 +8,9 @@ import sys
 import numpy as np
 import pytest
 
-from mirror.driver.lease_totals import LeaseTotals, common_reason, slot_loads
+from mirror.driver.flow_status import LeaseTotals, common_reason, slot_loads
 from mirror.relay.report import PartitionReport, from_row, to_arrow
-from mirror.status.counts import Counts
-from mirror.status.values import SlotStatus, TransactionStatus
+from mirror.status.values import Counts, SlotStatus, TransactionStatus
 from tests.harness.statuses import counted
 
 pytestmark = pytest.mark.unit

@@ -21,8 +21,7 @@ from mirror.metrics.catalogue import METRICS, names
 from mirror.metrics.exposition import exposition
 from mirror.metrics.of_pairs import PAIR_METRICS
 from mirror.metrics.series import MetricType
-from mirror.relay.latency import bounds
-from mirror.status.counts import Counts
+from mirror.relay.tally import latency_bounds
 from mirror.status.pairs import (
     CanaryStatus,
     DrillStatus,
@@ -34,6 +33,7 @@ from mirror.status.states import FlowState, SchemaState
 from mirror.status.store import StatusStore
 from mirror.status.values import (
     ClusterStatus,
+    Counts,
     FlowStatus,
     GroupStatus,
     HistogramStatus,
@@ -67,7 +67,7 @@ def full_store(**changes: Any) -> StatusStore:
     """A flow that has everything a flow can have."""
     store = StatusStore(("A->B",))
     now = time.time()
-    counts = tuple(range(len(bounds(60.0)) + 1))
+    counts = tuple(range(len(latency_bounds(60.0)) + 1))
     times = HistogramStatus(counts=counts, sum_seconds=7.5)
     known: dict[str, Any] = {
         "source": "A",
@@ -98,7 +98,7 @@ def full_store(**changes: Any) -> StatusStore:
         "transactions": TransactionStatus(
             committed=10, seconds=1.5, aborted=2, takeovers=3, handovers=4
         ),
-        "bounds": bounds(60.0),
+        "bounds": latency_bounds(60.0),
         "times": (
             TopicTimes(
                 topic="orders", target_topic="A.orders", latency=times, age=times
@@ -319,7 +319,7 @@ def test_values():
     assert shown[key("mirror_spark_batch_phase_seconds", phase="addBatch")] == 10
 
     name = "mirror_replication_latency_seconds"
-    ends = bounds(60.0)
+    ends = latency_bounds(60.0)
     at_sla = ends.index(60.0)
     below = sum(range(at_sla + 1))
     assert shown[key(f"{name}_bucket", topic="orders", le="60.0")] == below

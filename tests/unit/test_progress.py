@@ -13,7 +13,7 @@ from mirror.driver.generation import Generation
 from mirror.errors import ClusterError
 from mirror.offsets import progress
 from mirror.offsets.progress import NO_ID, Position, RunningCount
-from mirror.status.counts import Counts
+from mirror.status.values import Counts
 
 pytestmark = pytest.mark.unit
 

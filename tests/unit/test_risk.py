@@ -18,7 +18,7 @@ from mirror.offsets.standby import StandbyEntry
 from mirror.recovery import ends, risk
 from mirror.recovery.ends import UNHEARD, PartitionEnd, TopicEnds
 from mirror.recovery.looking import Sightings
-from mirror.status.counts import Counts
+from mirror.status.values import Counts
 
 if TYPE_CHECKING:
     from mirror.status.values import PartitionRisk, RiskStatus

@@ -16,7 +16,7 @@ from mirror.recovery.journal import Entry, Kind, StepState
 from mirror.recovery.roles import Run
 from mirror.status.pairs import MemberStatus, PairStatus
 from mirror.switching import procedure
-from mirror.web.active import is_active
+from mirror.web.server import is_active
 
 pytestmark = pytest.mark.unit
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from mirror.clusters.registry.values import Subject
-from mirror.config import registries
+from mirror.config import rules
 from mirror.config.schema import FlowConfig, MirrorConfig
 from mirror.errors import ClusterError
 from mirror.metadata.schema_claims import (
@@ -115,7 +115,7 @@ A, B, C = (f"http://{name}" for name in "abc")
 def test_refusals(flows: dict[str, Any], urls: dict[str, str], said: str) -> None:
     """What cannot work is one message that names the flow and the way out."""
     made = config(flows, **urls)
-    found = registries.problems(made, {name: name for name in made.flows})
+    found = rules.registry_problems(made, {name: name for name in made.flows})
     assert len(found) == bool(said), found
     assert said in "".join(found)
 
@@ -148,7 +148,7 @@ def test_translated_ids_lead_one_way(
     home with the target's id, is one message about schemas_ids.
     """
     made = config(flows, pairs=pairs, A=A, B=B, C=C)
-    found = registries.problems(made, {name: name for name in made.flows})
+    found = rules.registry_problems(made, {name: name for name in made.flows})
     assert len(found) == bool(said), found
     assert said in "".join(found)
     assert all(each.startswith("A->B.schemas_ids: ") for each in found)

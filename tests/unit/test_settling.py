@@ -11,9 +11,8 @@ import pytest
 
 from mirror.batches import alignment
 from mirror.config.cluster_settings import ClusterConfig
-from mirror.proving import locating
+from mirror.proving import locating, settling
 from mirror.proving.account import FindingKind
-from mirror.proving.content import changed
 from mirror.proving.copied_partition import CopiedPartition
 from mirror.proving.explaining import LastOfKeys
 from mirror.proving.log_stream import Stretch
@@ -55,7 +54,7 @@ class Logs:
                     deleted_at=np.array([-1]),
                 )  # fmt: skip
             else:
-                assert task.func is changed.differences
+                assert task.func is settling.differences
                 yield np.array([_row(alignment.UNEQUAL, *p) for p in task.args[2]])
 
 

@@ -13,10 +13,9 @@ from mirror.errors import UnreachableError
 from mirror.offsets.progress import Position
 from mirror.recovery.losses import Cause
 from mirror.relay.gaps import Gap, GapFinding, Suspect
-from mirror.relay.latency import bounds
 from mirror.relay.lease import Assignment
 from mirror.relay.suspicions import Suspicions
-from mirror.relay.tally import Tally
+from mirror.relay.tally import Tally, latency_bounds
 
 pytestmark = pytest.mark.unit
 
@@ -51,7 +50,7 @@ class Raised:
             SimpleNamespace(learn_leader=lambda *found: self.learned.append(found)),
             SimpleNamespace(leave_out=self.left_out.append, leader=lambda _: _LEADER),
             SimpleNamespace(open=lambda _: None, findings=lambda: self.findings),
-            tally=Tally(slot=0, bounds=bounds(60), service=uuid.uuid4()),
+            tally=Tally(slot=0, bounds=latency_bounds(60), service=uuid.uuid4()),
         )
         self.take_over()
 

@@ -10,7 +10,7 @@ from mirror.offsets.progress import Position, RunningCount
 from mirror.relay.faults import Faults
 from mirror.relay.lease import Assignment
 from mirror.relay.tally import Tallied, Tally
-from mirror.status.counts import NOTHING, Counts
+from mirror.status.values import NOTHING, Counts
 
 pytestmark = pytest.mark.unit
 

@@ -18,7 +18,7 @@ from mirror.relay.pending_transaction import PendingTransaction
 from mirror.relay.target import TargetWriter
 from mirror.relay.transaction_path import PathStage
 from mirror.relay.transaction_records import TransactionRecords
-from mirror.status.counts import Counts
+from mirror.status.values import Counts
 
 pytestmark = pytest.mark.unit
 

@@ -26,9 +26,15 @@ from mirror.proving.continuous.step import ProofStep
 from mirror.proving.log_stream import Meter
 from mirror.proving.spark_runner import BesideSlots
 from mirror.recovery import proofs
-from mirror.status.counts import Counts
 from mirror.status.events import Event, EventKind
-from mirror.status.values import OFF, RESULTS, UNPROVEN, FindingStatus, VerifyStatus
+from mirror.status.values import (
+    OFF,
+    RESULTS,
+    UNPROVEN,
+    Counts,
+    FindingStatus,
+    VerifyStatus,
+)
 from mirror.status.wording import NOTHING, some
 
 if TYPE_CHECKING:
