@@ -56,7 +56,7 @@ class Range:
     gone: RunArray = field(default_factory=lambda: _NO_RUNS, repr=False)
     """Records whose copies stood before the first offset that the copy's log has."""
     late: RunArray = field(default_factory=lambda: _NO_RUNS, repr=False)
-    """Records that a repair appended (see `offsets.offset_map`): compared in other ranges."""
+    """Records that a repair appended (`offset_map.LateRuns`), for other ranges."""
     is_late: bool = False
     """Whether it is such a range: only records in `runs` count."""
     unknown: str = ""

@@ -63,8 +63,8 @@ class PartitionReport:
     """The age of the oldest record not copied when the lease ended, 0 if there is none;
     -1 while unknown (see `tally.Lateness`)."""
     latency_counts: tuple[int, ...] = ()
-    """Records by the latency described above, per bucket of `tally.latency_bounds`; empty if
-    there were none."""
+    """Records by the latency described above, per bucket of `tally.latency_bounds`;
+    empty if there were none."""
     latency_sum_seconds: float = 0.0
     age_counts: tuple[int, ...] = ()
     """The same for the time from a record's timestamp to its fetch."""
