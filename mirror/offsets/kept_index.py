@@ -21,7 +21,7 @@ import zlib
 
 from mirror.errors import MALFORMED, ClusterError, CorruptBatchError
 from mirror.offsets import runs, standby
-from mirror.offsets.offset_map import LateRuns
+from mirror.offsets.late import LateRuns
 from mirror.offsets.progress import NO_ID
 from mirror.offsets.standby import StandbyWriter
 from mirror.offsets.track import Track

@@ -7,15 +7,11 @@ problems. It changes nothing on any cluster.
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 import contextlib
 from dataclasses import dataclass
-from itertools import chain
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from mirror.clusters.admin.groups import list_groups
-from mirror.clusters.cluster import Cluster
-from mirror.clusters.wire.connection import Connection
 from mirror.config import scopes
 from mirror.config.login_settings import ends
 from mirror.errors import ClusterError
@@ -32,12 +28,11 @@ from mirror.preflight.finding import State, fail, ok, warn
 from mirror.preflight.ground import Ground
 from mirror.preflight.permissions.rights import rights
 from mirror.preflight.plan import Planner
+from mirror.preflight.reached import Reached
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-    from types import TracebackType
 
-    from mirror.config.cluster_settings import ClusterConfig
     from mirror.config.schema import FlowConfig, MirrorConfig
     from mirror.metadata.survey import SurveyedFlow
     from mirror.preflight.finding import Finding
@@ -254,81 +249,3 @@ def _order(each: Finding) -> int:
     """This machine, then clusters, then flows; each in the order of the checks."""
     kind = each.where.partition(" ")[0]
     return ("here", "cluster", "flow").index(kind)
-
-
-# ---- connects to all clusters at once, as every user that tasks log in as ----
-#
-# Main type: `Reached`, a context manager with those that answered, and why the
-# others did not. A cluster that does not answer costs its timeout once, and delays
-# no other.
-
-
-_CLIENT = "mirror.check"
-_BROKERS_AT_ONCE = 16
-
-
-class Reached:
-    """Connected clusters by alias, and by login. Not thread-safe."""
-
-    def __init__(self, config: MirrorConfig) -> None:
-        wanted = dict.fromkeys(
-            alias
-            for flow in config.flows.values()
-            if flow.enabled
-            for alias in chain(*ends(flow))
-            if alias is not None
-        )
-        self._configs = {alias: config.clusters[alias] for alias in wanted}
-        self.clusters: dict[str, Cluster] = {}
-        self.failures: dict[str, ClusterError] = {}
-
-    def __enter__(self) -> Self:
-        with ThreadPoolExecutor(max_workers=max(1, len(self._configs))) as pool:
-            answers = list(pool.map(_reach, self._configs.values()))
-        for alias, answer in zip(self._configs, answers, strict=True):
-            if isinstance(answer, Cluster):
-                self.clusters[alias] = answer
-            else:
-                self.failures[alias] = answer
-        return self
-
-    def __exit__(
-        self,
-        _type: type[BaseException] | None,
-        _error: BaseException | None,
-        _traceback: TracebackType | None,
-    ) -> None:
-        for cluster in self.clusters.values():
-            cluster.close()
-
-    def __call__(self, alias: str) -> Cluster:
-        """The cluster.
-
-        Raises:
-            ClusterError: it did not answer.
-        """
-        if alias in self.failures:
-            raise self.failures[alias]
-        return self.clusters[alias]
-
-    def silent_brokers(self, alias: str) -> dict[int, ClusterError]:
-        """Brokers of a cluster that do not answer at their advertised address."""
-        config, addresses = self._configs[alias], self.clusters[alias].addresses
-
-        def ask(node: int) -> ClusterError | None:
-            try:
-                Connection(config, *addresses[node], client_id=_CLIENT).close()
-            except ClusterError as error:
-                return error
-            return None
-
-        with ThreadPoolExecutor(max_workers=_BROKERS_AT_ONCE) as pool:
-            answers = dict(zip(addresses, pool.map(ask, addresses), strict=True))
-        return {node: error for node, error in answers.items() if error is not None}
-
-
-def _reach(config: ClusterConfig) -> Cluster | ClusterError:
-    try:
-        return Cluster(config, client_id=_CLIENT).connect()
-    except ClusterError as error:
-        return error

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from mirror.clusters.cluster import Cluster
     from mirror.config.cluster_settings import ClusterConfig
     from mirror.config.schema import FlowConfig
-    from mirror.preflight.check import Reached
     from mirror.preflight.finding import Finding
+    from mirror.preflight.reached import Reached
 
 REPLICAS, IN_SYNC = "default.replication.factor", "min.insync.replicas"
 LARGEST = "message.max.bytes"

@@ -18,7 +18,7 @@ from mirror.batches.reading import TopicReader
 from mirror.errors import ClusterError, MirrorError, NothingChosenError
 from mirror.metadata.topics import select
 from mirror.offsets import progress, record_places, runs
-from mirror.offsets.offset_map import LateRuns
+from mirror.offsets.late import LateRuns
 from mirror.offsets.progress import NO_ID
 from mirror.offsets.runs import COUNT, DOWNSTREAM, UPSTREAM
 from mirror.proving import excuses

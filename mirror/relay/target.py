@@ -24,6 +24,7 @@ from mirror.clusters.wire import write
 from mirror.errors import ClusterError, MirrorError, UnreachableError
 from mirror.relay.copies import Copies
 from mirror.relay.endings import Endings
+from mirror.relay.quota import Quota
 from mirror.relay.transaction_path import Destination, PathStage, TransactionPath
 from mirror.relay.waiting import wait
 
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
     from mirror.config.schema import FlowConfig
     from mirror.relay.pending_transaction import PendingTransaction
     from mirror.relay.transaction_records import TransactionRecords
-
 
 MAX_IN_FLIGHT = 3
 """The most transactions in flight, not counting the one being filled: one opening, one
@@ -330,36 +330,3 @@ class TargetWriter:
 def _in_turn() -> defaultdict[TopicPartition, int]:
     """The channel of each partition: assigned in turn on first use, then fixed."""
     return defaultdict(cycle(range(write.CHANNELS)).__next__)
-
-
-# ---- how much to write at a time when the target's brokers throttle us ----
-#
-# Main type: `Quota`. A broker that receives more than a quota allows says for how
-# long it will not read from that connection: the more at once, the longer. So
-# `Quota` keeps a transaction to about one second of what the quota allows, and lets
-# it grow again when no broker throttles. It is pure: `transaction_path` passes in
-# what brokers said.
-
-
-_LEAST_BYTES = 64 << 10
-_MOST_BYTES = 16 << 20
-_LONG_SECONDS = 1.0
-"""After a longer throttle time, write less at a time."""
-_SHORT_SECONDS = 0.2
-"""After a shorter one, write more."""
-_GROWTH = 1.25
-
-
-class Quota:
-    """What one slot has learned about the quotas on its target."""
-
-    def __init__(self) -> None:
-        self.most_bytes = _MOST_BYTES
-
-    def learn(self, size: int, rest_seconds: float) -> None:
-        """Adjust to how long a broker throttled a write of this size."""
-        if rest_seconds > _LONG_SECONDS:
-            fitting = int(min(size, self.most_bytes) / rest_seconds)
-            self.most_bytes = max(fitting, _LEAST_BYTES)
-        elif rest_seconds < _SHORT_SECONDS:
-            self.most_bytes = min(int(self.most_bytes * _GROWTH), _MOST_BYTES)

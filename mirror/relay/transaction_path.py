@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from mirror.relay.copies import Copies
     from mirror.relay.endings import Endings
     from mirror.relay.pending_transaction import PendingTransaction
-    from mirror.relay.target import Quota
+    from mirror.relay.quota import Quota
     from mirror.relay.transaction_records import Batches, TransactionRecords
 
 

@@ -9,7 +9,7 @@ import pytest
 from mirror.errors import ClusterError
 from mirror.recovery.losses import Cause, Loss
 from mirror.recovery.pauses import EVERY_TOPIC, Pauses
-from mirror.relay.target import Quota
+from mirror.relay.quota import Quota
 
 pytestmark = pytest.mark.unit
 

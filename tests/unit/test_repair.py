@@ -10,7 +10,7 @@ import pytest
 
 from mirror.config.schema import MirrorConfig
 from mirror.errors import ClusterError, MirrorError
-from mirror.offsets.offset_map import LateRuns
+from mirror.offsets.late import LateRuns
 from mirror.offsets.runs import Block
 from mirror.proving.account import FindingKind, ProofFinding
 from mirror.proving.copied_partition import CopiedPartition

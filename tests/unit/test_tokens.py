@@ -20,7 +20,7 @@ from pydantic import SecretStr
 import pytest
 
 from mirror.clusters.auth import token_endpoint, token_provider, tokens
-from mirror.clusters.auth.tokens import Token, ends_of
+from mirror.clusters.auth.token import Token, ends_of
 from mirror.clusters.wire.handshake import Bearer
 from mirror.config.cluster_settings import ClusterConfig
 from mirror.errors import AuthenticationError

@@ -18,7 +18,7 @@ import httpx
 
 from mirror.clusters.auth.secret_files import secret_of
 from mirror.clusters.auth.tls import trusting
-from mirror.clusters.auth.tokens import URL, Token, ends_of
+from mirror.clusters.auth.token import URL, Token, ends_of
 from mirror.clusters.bounded import UNPACKED, Bounds, body, parsed
 from mirror.errors import AuthenticationError, BoundsError, system_error
 

@@ -15,7 +15,7 @@ from importlib.metadata import entry_points
 import time
 from typing import TYPE_CHECKING, Any
 
-from mirror.clusters.auth.tokens import Token
+from mirror.clusters.auth.token import Token
 from mirror.errors import AuthenticationError
 
 if TYPE_CHECKING:
