@@ -18,7 +18,7 @@ from mirror.batches import codecs, to_columns
 from mirror.batches.listing import headers_of, listed
 from mirror.batches.reading import TopicReader
 from mirror.clusters.admin import topic_admin
-from mirror.clusters.registry.channel import RequestPace
+from mirror.clusters.registry.pace import RequestPace
 from mirror.clusters.registry.registry import Registry
 from mirror.clusters.registry.values import HIGHEST_ID
 from mirror.drilling import avro, protobuf

@@ -21,7 +21,7 @@ from mirror.clusters.topics import NO_ID
 from mirror.clusters.wire import fetch
 from mirror.errors import CorruptBatchError, UnreachableError
 from mirror.log import LogThrottle
-from mirror.offsets.commits import TOPIC
+from mirror.offsets.commit_records import TOPIC
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator

@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from mirror.errors import CorruptBatchError
-from mirror.offsets.commits import CommitKey, decode_key, decode_value
+from mirror.offsets.commit_records import CommitKey, decode_key, decode_value
 from mirror.offsets.translation import Exactness
 
 if TYPE_CHECKING:

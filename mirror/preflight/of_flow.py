@@ -16,7 +16,7 @@ from mirror.config.own_topics import TUNING
 from mirror.errors import AuthorizationError, ClusterError
 from mirror.metadata.survey import TO_BE_CREATED
 from mirror.metadata.topics import SCHEMAS_LEFT_OUT
-from mirror.offsets import commits, mm2_records, progress
+from mirror.offsets import commit_records, mm2_records, progress
 from mirror.policy.selection import GroupFilter
 from mirror.preflight import of_own_topics
 from mirror.preflight.finding import fail, ok, some, warn
@@ -493,7 +493,7 @@ def groups_of(ground: Ground) -> list[Finding]:
 
 def _checkpoints(ground: Ground) -> Finding:
     """How old they get; `held_rights` names a right that is missing for `on`."""
-    flow, topic = ground.flow, commits.TOPIC
+    flow, topic = ground.flow, commit_records.TOPIC
     told = allowed.of_topics(ground.source, [topic])[topic]
     why = ""
     if flow.follow_commits == "off":

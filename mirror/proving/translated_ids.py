@@ -17,7 +17,7 @@ import uuid
 from mirror.batches import alignment
 from mirror.batches.schema_id_map import IdMap
 from mirror.batches.schema_ids import ID_SIZE
-from mirror.clusters.registry.channel import RequestPace
+from mirror.clusters.registry.pace import RequestPace
 from mirror.clusters.registry.registry import Registry
 from mirror.errors import MirrorError
 from mirror.metadata import schema_claims

@@ -19,7 +19,7 @@ import numpy as np
 
 from mirror.batches import merge_loop, schema_ids
 from mirror.clusters.cluster import Cluster
-from mirror.clusters.registry.channel import RequestPace
+from mirror.clusters.registry.pace import RequestPace
 from mirror.clusters.registry.registry import Registry
 from mirror.clusters.registry.values import HIGHEST_ID
 from mirror.errors import MirrorError

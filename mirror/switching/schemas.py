@@ -14,7 +14,7 @@ import time
 from typing import TYPE_CHECKING
 
 from mirror import patience
-from mirror.clusters.registry.channel import RequestPace
+from mirror.clusters.registry.pace import RequestPace
 from mirror.clusters.registry.values import Mode
 from mirror.config import scopes
 from mirror.errors import FencedError, MirrorError, RegistryError

@@ -28,7 +28,7 @@ import psutil
 
 from mirror.batches.schema_id_map import IdMap
 from mirror.batches.schema_ids import Numbers
-from mirror.clusters.registry.channel import RequestPace
+from mirror.clusters.registry.pace import RequestPace
 from mirror.metadata import schemas
 from mirror.playground.brokers import playground
 from mirror.playground.registry.axonops import PROGRAM, axonops

@@ -16,7 +16,8 @@ import pytest
 from mirror.batches import batch, scan
 from mirror.clusters.admin.group_offsets import CommittedOffset
 from mirror.errors import CorruptBatchError
-from mirror.offsets.commits import CommitKey, CommitLog, decode_key, decode_value
+from mirror.offsets.commit_records import CommitKey, decode_key, decode_value
+from mirror.offsets.commits import CommitLog
 from mirror.offsets.followed import Followed
 from mirror.offsets.groups import GroupPosition, GroupsStanding
 from mirror.offsets.translation import Exactness, Translated

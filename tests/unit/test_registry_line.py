@@ -14,7 +14,8 @@ import pytest
 
 from mirror.clusters.bounded import Bounds
 from mirror.clusters.registry import channel
-from mirror.clusters.registry.channel import BROKEN, HttpAnswer, HttpLine, RequestPace
+from mirror.clusters.registry.channel import BROKEN, HttpAnswer, HttpLine
+from mirror.clusters.registry.pace import RequestPace
 from mirror.errors import BoundsError, RegistryError
 from mirror.retry import Backoff
 from tests.harness.registries import registry

@@ -428,25 +428,3 @@ def _login(proxy: SplitResult) -> dict[str, str]:
     pair = f"{unquote(proxy.username)}:{unquote(proxy.password or '')}"
     coded = base64.b64encode(pair.encode()).decode()
     return {"Proxy-Authorization": f"Basic {coded}"}
-
-
-# ---- keeps the requests to a registry below a rate ----
-#
-# Main type: `RequestPace`, called before each request. It lets a second's worth of
-# them through at once, then waits.
-
-
-class RequestPace:
-    """A limit of requests per second. Not thread-safe."""
-
-    def __init__(self, per_second: float) -> None:
-        self._seconds = 1.0 / per_second
-        self._next = time.monotonic() - 1.0
-        """When the next one would be due without the second's worth."""
-
-    def __call__(self) -> None:
-        """Wait until another request may be sent."""
-        now = time.monotonic()
-        self._next = max(self._next, now - 1.0) + self._seconds
-        if self._next > now:
-            time.sleep(self._next - now)

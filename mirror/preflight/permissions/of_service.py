@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from mirror.config import own_topics
 from mirror.config.own_topics import Guard
 from mirror.metadata import acl_notes, acl_ownership
-from mirror.offsets import commits, progress, runs, standby
+from mirror.offsets import commit_records, progress, runs, standby
 from mirror.offsets.mm2_records import checkpoints_topic, offset_syncs_topic
 from mirror.policy.naming import HEARTBEATS
 from mirror.preflight.permissions import names
@@ -95,8 +95,8 @@ ROWS: tuple[Need, ...] = (
         side=FlowSide.SOURCE,
         kind=ResourceKind.TOPIC,
         operations=(_READ,),
-        names=lambda *_: named(commits.TOPIC),
-        called=f"`{commits.TOPIC}`",
+        names=lambda *_: named(commit_records.TOPIC),
+        called=f"`{commit_records.TOPIC}`",
         when=lambda flow, _: flow.emit_checkpoints and flow.follow_commits == "on",
         setting="`follow_commits: on`; optional with `auto`",
     ),
