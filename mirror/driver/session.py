@@ -148,6 +148,9 @@ _SETTINGS = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.python.sql.dataFrameDebugging.enabled": "false",
+    # It would log an event that takes a second, as where the machine is busy, with all
+    # properties of its job: keys of Spark among them.
+    "spark.scheduler.listenerbus.logSlowEvent": "false",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     # Without its page Spark still keeps a history, of a thousand leases by default: it

@@ -163,6 +163,8 @@ def config(
                 "spark.eventLog.dir": events.as_uri(),
                 "spark.eventLog.compress": "false",
                 "spark.log.level": "INFO",
+                # Else only events that take a second would be logged, with all settings.
+                "spark.scheduler.listenerbus.logSlowEvent.threshold": "1us",
                 "spark.ssl.keyStorePassword": STORE_PASSWORD,
             },
         },
