@@ -163,7 +163,7 @@ def config(
                 "spark.eventLog.dir": events.as_uri(),
                 "spark.eventLog.compress": "false",
                 "spark.log.level": "INFO",
-                # Else only events that take a second would be logged, with all settings.
+                # Else only events that take a second would be logged.
                 "spark.scheduler.listenerbus.logSlowEvent.threshold": "1us",
                 "spark.ssl.keyStorePassword": STORE_PASSWORD,
             },
