@@ -100,7 +100,7 @@ def _least(
     return min(members, key=lambda m: (load[m], wishes[m].name, m))
 
 
-@dataclass
+@dataclass(slots=True)
 class _KnownFlows:
     """What one thread knows about its target's flows."""
 
@@ -118,6 +118,7 @@ class _KnownFlows:
     others_since: Mapping[str, float] = field(default_factory=dict)
     """By flow, since when there are any without a break, monotonic."""
     thread: threading.Thread | None = None
+    leaving: threading.Event = field(init=False)
 
     def __post_init__(self) -> None:
         self.leaving = threading.Event()

@@ -71,7 +71,7 @@ def _of_model(
             with contextlib.closing(Cluster(_config(model.bootstrap)).connect()) as c:
                 answers.extend(play(c))
 
-        world.start(Process("client"), body, "client")
+        world.start(Process("client"), body)
         world.run(600)
     return answers
 

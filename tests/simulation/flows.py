@@ -81,7 +81,7 @@ class _Worker:
                 self.error = error
             self._busy = False
 
-        self._world.start(self.process, body, self.process.name)
+        self._world.start(self.process, body)
 
     def _carry_out(self, plan: LeasePlan, lease: Lease, credit_seconds: float) -> None:
         if self._slot is None:
@@ -218,7 +218,7 @@ class SimulatedFlow:
         self._serial += 1
         process = Process(f"{name} {self._serial}")
         self.everyone.append(process)
-        self.world.start(process, body, process.name)
+        self.world.start(process, body)
         self._watch(process, again)
         return process
 

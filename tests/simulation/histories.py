@@ -97,7 +97,7 @@ def run(seed: int, *, kind: str = COPYING, faults: bool = True) -> Verdict:
 def judged(seed: int, *, kind: str = COPYING) -> Verdict:
     """As `run`, with the history only where something is wrong."""
     verdict = run(seed, kind=kind)
-    # Each history's threads leave gaps, which some thousand make gigabytes.
+    # Each history leaves gaps, which some thousand make gigabytes.
     ctypes.CDLL(None).malloc_trim(0)
     return verdict if verdict.wrong else replace(verdict, history=[])
 
@@ -232,7 +232,7 @@ def _keep_index(world: World, flow: SimulatedFlow) -> None:
             world.sleep(0.5)
 
     process = Process("index")
-    world.start(process, body, process.name)
+    world.start(process, body)
 
 
 def _check_map(
@@ -260,7 +260,7 @@ def _check_map(
                 world.note(f"the map cannot be read: {error}")
                 world.sleep(0.5)
 
-    world.start(process, body, process.name)
+    world.start(process, body)
     end = world.now + _HEALING_SECONDS
     while not done and world.now < end:
         world.run(0.5)

@@ -298,6 +298,16 @@ class ModelCluster:
             if broker.up:
                 self.stop(broker.node)
 
+    def lose_controller(self, seconds: float) -> None:
+        """For so long nothing changes: no topics, configs, ACLs."""
+        self.world.note(f"{self.name} has no controller for {seconds} s")
+        self.has_controller = False
+
+        def back() -> None:
+            self.has_controller = True
+
+        self.world.after(seconds, back)
+
     def come_back(self) -> None:
         self.gone = False
         for broker in self.brokers:

@@ -97,7 +97,7 @@ class _Pair:
             self.followers.append(follower)
             follower.start()
 
-        self.world.start(process, body, process.name)
+        self.world.start(process, body)
 
     def command(self, number: int) -> Process:
         """Somebody types something."""
@@ -119,7 +119,7 @@ class _Pair:
             except MirrorError as error:
                 self.world.note(f"{process.name}: {text} failed: {error}")
 
-        self.world.start(process, body, process.name)
+        self.world.start(process, body)
         return process
 
     def settle(self, run: Run, number: int) -> Process:
@@ -134,7 +134,7 @@ class _Pair:
             except MirrorError as error:
                 self.world.note(f"{process.name}: {error}")
 
-        self.world.start(process, body, process.name)
+        self.world.start(process, body)
         return process
 
     def _operate(self, kind: Kind, source: str, target: str, *, abort: bool) -> None:

@@ -42,7 +42,9 @@ REQUESTS, _ANSWERS = protocol.tables(NEWEST)
 
 @functools.lru_cache(4096)
 def _decoded(kind: Any, version: int, frame: bytes) -> Any:
-    """Clients ask the same again and again; the correlation id is left out."""
+    """Clients ask the same again and again, so handlers change nothing in it. The
+    correlation id is left out.
+    """
     return kind.decode(frame, version=version, header=True)
 
 

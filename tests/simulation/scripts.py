@@ -488,9 +488,12 @@ class _Members:
 
     def join(self, name: str) -> list[Any]:
         """Once the group's coordinator is ready."""
-        while (said := self.joined(name, self.begin_join(name)))[1] in _NOT_YET:
+        end = time.monotonic() + _PATIENCE_SECONDS
+        while True:
+            said = self.joined(name, self.begin_join(name))
+            if said[1] not in _NOT_YET or time.monotonic() > end:
+                return said
             time.sleep(_PAUSE_SECONDS)
-        return said
 
     def begin_sync(self, name: str, generation: int, shares: Sequence[str] = ()) -> Any:
         entry = SyncGroupRequest.SyncGroupRequestAssignment

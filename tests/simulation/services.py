@@ -122,7 +122,7 @@ class Worker:
             except MirrorError as error:
                 self.error = error
 
-        self._world.start(self.process, body, self.process.name)
+        self._world.start(self.process, body)
 
     @property
     def done(self) -> bool:
@@ -258,7 +258,7 @@ class _Query:
 
     def start(self) -> _Query:
         world = self._spark.world
-        self._task = world.start(self._spark.of.process, self._run, "query")
+        self._task = world.start(self._spark.of.process, self._run)
         return self
 
     def _run(self) -> None:
@@ -392,7 +392,7 @@ class SimulatedService:
         self.starts += 1
         self.process = process = Process(f"{self.name} {self.starts}", site=self.into)
         self.everyone.append(process)
-        self.world.start(process, self._run, process.name)
+        self.world.start(process, self._run)
         self._watch(process)
 
     def _watch(self, process: Process) -> None:
@@ -406,6 +406,10 @@ class SimulatedService:
             self.begin()
 
         self.world.after(1.0, look)
+
+    def __str__(self) -> str:
+        """Its file, as events name it."""
+        return f"{self.name}.yaml"
 
     def _read(self) -> tuple[MirrorConfig, tuple[str, ...]]:
         config = MirrorConfig.model_validate(self.document)

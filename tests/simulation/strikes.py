@@ -290,17 +290,9 @@ class Strikes:
             cluster.view_delay = lambda: self._world.random.choice((0.001, 0.3, 3.0))
 
     def lose_controller(self) -> None:
-        """A cluster changes nothing for a while: no topics, configs, ACLs."""
         random = self._world.random
         cluster = random.choice(self._clusters)
-        seconds = random.choice((1.0, 6.0, 20.0))
-        self._world.note(f"{cluster.name} has no controller for {seconds} s")
-        cluster.has_controller = False
-
-        def back() -> None:
-            cluster.has_controller = True
-
-        self._world.after(seconds, back)
+        cluster.lose_controller(random.choice((1.0, 6.0, 20.0)))
 
     def slow_markers(self) -> None:
         self._target.transactions.delay = lambda: self._world.random.choice(

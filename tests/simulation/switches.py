@@ -50,6 +50,8 @@ if TYPE_CHECKING:
     from tests.simulation.services import Worker
 
 PAIR = "A<->B"
+_FILE: Any = None
+"""Commands read their configuration from the history."""
 _IDLE = "t9"
 """A topic that retention had emptied before a flow came to it."""
 _BEGIN_SECONDS = 6.0
@@ -309,8 +311,7 @@ class _Switches:
     """Of which a hook was called last: who gets a call late drops it then."""
 
     def _given_up(self, alias: str) -> bool:
-        made = roles.newest_role(self.entries()) if self.died else None
-        return made is not None and ((made.kind, made.source) == (Kind.FAILOVER, alias))
+        return bool(self.died) and roles.leaves_tail(self.entries(), alias)
 
     # ---- what people type ----
 
@@ -372,7 +373,7 @@ class _Switches:
                 self.world.note(f"{process.name} failed: {error}")
             self.world.kill(process)
 
-        self.world.start(process, body, process.name)
+        self.world.start(process, body)
         return process
 
     def type_something(self) -> None:
@@ -400,10 +401,8 @@ class _Switches:
         """After a failover, once both clusters answer: settle the tail, or go back;
         whether there was a reason.
         """
-        made = roles.newest_role(entries)
-        if made is None or made.kind is not Kind.FAILOVER:
-            return False
-        if self.away:
+        made = self.failover(entries)
+        if made is None or self.away:
             return False
         dice = self.world.random.random()
         if dice < 0.6:
@@ -445,7 +444,8 @@ class _Switches:
                 if each.into == alias:
                     world.kill(each.process)
             if random.random() < 0.25:  # its controllers were there, too
-                self._lose_controller("AB".replace(alias, ""))
+                survivor = self.clusters["AB".replace(alias, "")]
+                survivor.lose_controller(random.choice((3.0, 10.0, 25.0)))
 
         def back() -> None:
             world.note(f"cluster {alias} is back")
@@ -509,16 +509,6 @@ class _Switches:
             self.world.run(0.5)
         return process
 
-    def _lose_controller(self, alias: str) -> None:
-        cluster, seconds = self.clusters[alias], self.world.random.choice((3, 10, 25))
-        self.world.note(f"cluster {alias} has no controller for {seconds} s")
-        cluster.has_controller = False
-
-        def back() -> None:
-            cluster.has_controller = True
-
-        self.world.after(seconds, back)
-
     # ---- what is judged ----
 
     def entries(self) -> tuple[Entry, ...]:
@@ -577,12 +567,12 @@ class _Switches:
         alias, to the active one.
         """
         alias = alias or roles.role(self.entries(), self.pair).active
-        other = self.clusters["AB".replace(alias, "")]
-        if other.name.upper() in self.away:
+        other = "AB".replace(alias, "")
+        if other in self.away:
             return []
         left: set[bytes] = set()
         for name in PARTITIONS:
-            copy = other.topics.get(f"{alias}.{name}")
+            copy = self.clusters[other].topics.get(f"{alias}.{name}")
             left |= _keys(self.clusters[alias].topics[name])
             left -= _keys(copy) if copy else set()
         return sorted(left - self.skipped)
@@ -625,9 +615,10 @@ class _Switches:
         active = roles.role(entries, self.pair).active
         if active in self.away:
             return f"{active} is active, and gone"
-        if (left := self.tail_of(entries)) and not self.pending(entries):
+        pending = self.pending(entries)
+        if not pending and (left := self.tail_of(self.failover(entries))):
             return f"{len(left)} records of the tail are to be settled"
-        return "; ".join(run.text for run in self.pending(entries))
+        return "; ".join(run.text for run in pending)
 
     def pending(self, entries: Sequence[Entry]) -> list[roles.Run]:
         """Runs of which something is still to be undone on a cluster that answers."""
@@ -637,12 +628,16 @@ class _Switches:
             if run.first.source not in self.away
         ]
 
-    def tail_of(self, entries: Sequence[Entry]) -> list[bytes]:
-        """What the last failover left uncopied on a cluster that is back."""
+    def failover(self, entries: Sequence[Entry]) -> Entry | None:
+        """The one that gave the pair its role, if the cluster that it left is back."""
         made = roles.newest_role(entries)
-        if made is None or made.kind is not Kind.FAILOVER:
-            return []
-        return [] if made.source in self.away else self.uncopied(made.source)
+        if made is None or made.kind is not Kind.FAILOVER or made.source in self.away:
+            return None
+        return made
+
+    def tail_of(self, made: Entry | None) -> list[bytes]:
+        """What a failover left uncopied."""
+        return [] if made is None else self.uncopied(made.source)
 
     def check_undone(self) -> None:
         """
@@ -653,10 +648,8 @@ class _Switches:
         entries = self.entries()
         active = roles.role(entries, self.pair).active
         others = sum(each.alive for each in self.working) > 1
-        left = roles.open_run(entries) is not None or [
-            *roles.pending(entries, self.pair)
-        ]
-        if others or left or active in self.away:
+        left = any(roles.pending(entries, self.pair))
+        if others or left or roles.open_run(entries) or active in self.away:
             return
         if blocked := PARTITIONS.keys() - {*self.producer.topics_of(active)}:
             raise WrongError(f"undone, and {blocked} of {active} cannot be written to")
@@ -732,10 +725,6 @@ def _left(log: PartitionLog, copied: set[bytes], at: float) -> tuple[int, int]:
         for offset, key in there
     )
     return seen, log.end - reached
-
-
-_FILE: Any = None
-"""Commands read their configuration from the history."""
 
 
 def _keys(topic: Topic) -> set[bytes]:
@@ -847,9 +836,7 @@ def _settle(switches: _Switches, end: float) -> None:
             pending = [*roles.pending(entries, switches.pair)]
             if run is not None or pending:
                 switches.settle(run or pending[-1])
-            elif switches.tail_of(entries):
-                made = roles.newest_role(entries)
-                assert made is not None
+            elif (made := switches.failover(entries)) and switches.tail_of(made):
                 skips = world.random.random() < 0.3
                 switches.settle_tail(made.source, made.target, skips=skips)
             else:
@@ -866,11 +853,15 @@ def _commands_of(switches: _Switches) -> Iterator[None]:
     """Commands read their configuration from the history, and print there."""
     world = switches.world
     said = _Said(world)
+
+    def read_config(_: object) -> MirrorConfig:
+        return switches.files[world.process]
+
     with contextlib.ExitStack() as stack:
         for target, name, value in (
-            (commands, "read_config", lambda _: switches.files[world.process]),
-            (tail, "read_config", lambda _: switches.files[world.process]),
-            (pause, "read_config", lambda _: switches.files[world.process]),
+            (commands, "read_config", read_config),
+            (tail, "read_config", read_config),
+            (pause, "read_config", read_config),
             (commands, "quicken", lambda: None),
             (hook_calls, "run", switches.call),
             (sys, "stdout", said),

@@ -77,7 +77,7 @@ class _Thread(_InWorld):
         self._task: Any = None
 
     def start(self) -> None:
-        self._task = self.world.start(self.world.process, self._body, self.name)
+        self._task = self.world.start(self.world.process, self._body)
 
     @property
     def ident(self) -> int | None:
@@ -103,7 +103,7 @@ class _Timer(_Thread):
 
         def over() -> None:
             if not self._cancelled and process.alive:
-                self._task = self.world.start(process, self._body, self.name)
+                self._task = self.world.start(process, self._body)
 
         self.world.after(self._seconds, over)
 
@@ -269,7 +269,7 @@ class _Pool(_InWorld):
             except Exception as error:  # noqa: BLE001  for who asks the future
                 future.set_exception(error)
 
-        self.world.start(self.world.process, body, self._name)
+        self.world.start(self.world.process, body)
         return future
 
     def map(self, work: Callable[..., Any], *several: Any) -> Iterator[Any]:
@@ -293,6 +293,7 @@ def replaced(world: World) -> Iterator[None]:
     of = {"world": world}
     future = type("Future", (_Future,), of)
     pool = type("Pool", (_Pool,), {**of, "future": future})
+    made = type("Queue", (_Queue,), of)
 
     def wait(
         fs: Iterable[_Future],
@@ -314,8 +315,8 @@ def replaced(world: World) -> Iterator[None]:
         ("Future", futures.Future, future),
         ("ThreadPoolExecutor", futures.ThreadPoolExecutor, pool),
         ("wait", futures.wait, wait),
-        ("SimpleQueue", queue.SimpleQueue, type("Queue", (_Queue,), of)),
-        ("queue", queue, SimpleNamespace(SimpleQueue=type("Queue", (_Queue,), of))),
+        ("SimpleQueue", queue.SimpleQueue, made),
+        ("queue", queue, SimpleNamespace(SimpleQueue=made)),
     )
     before = [
         (module, name, real)

@@ -65,9 +65,9 @@ class _Task:
     """One thread of a process."""
 
     process: Process
-    name: str
     body: greenlet = field(default_factory=getcurrent)
-    ready: Callable[[], bool] | None = None
+    ready: Callable[[], bool] = lambda: True
+    """Whether it can go on before its time is over."""
     until: float = 0.0
     number: int = 0
     """Of its current wait: an event for an earlier one is void."""
@@ -85,7 +85,7 @@ class World:
         self._count = 0
         self._tasks: list[_Task] = []
         self._turn: _Task | None = None
-        self._main = _Task(Process("world"), "main")
+        self._main = _Task(Process("world"))
         self._thread = threading.get_ident()
         self._error: BaseException | None = None
 
@@ -108,9 +108,9 @@ class World:
         """The thread whose turn it is; None: the history's own."""
         return self._turn
 
-    def start(self, process: Process, function: Callable[[], None], name: str) -> _Task:
+    def start(self, process: Process, function: Callable[[], None]) -> _Task:
         """A new thread of a process; it begins with its first turn."""
-        task = _Task(process, name)
+        task = _Task(process)
 
         def body() -> None:
             try:
@@ -125,7 +125,6 @@ class World:
 
         task.body = greenlet(body, parent=self._main.body)
         self._tasks.append(task)
-        task.ready = lambda: True
         self._wake_later(task, 0.0)
         return task
 
@@ -171,9 +170,7 @@ class World:
         found = [
             task
             for task in self._tasks
-            if task is not self._turn
-            and task.ready is not None
-            and not task.process.suspended
+            if not task.process.suspended
             and (not task.process.alive or task.until <= self.now or task.ready())
         ]
         if len(found) > 1:
@@ -183,20 +180,24 @@ class World:
     def _go_on(self, done: Callable[[], bool]) -> None:
         """Give turns, and let time pass, until it is done."""
         faulthandler.dump_traceback_later(_REAL_SECONDS, exit=True, file=sys.__stderr__)
-        while not done():
-            if (task := self._due()) is not None:
-                task.ready = None
-                task.number += 1
-                self._turn = task
-                task.body.switch()
-                self._turn = None
-            elif self._events:
-                at, _, action = heapq.heappop(self._events)
-                self.now = max(self.now, at)
-                action()
-            else:
-                raise StuckError("nothing is left to happen")
-        faulthandler.cancel_dump_traceback_later()
+        try:
+            while not done():
+                self._step()
+        finally:  # else it would end the Python process after a failure as well
+            faulthandler.cancel_dump_traceback_later()
+
+    def _step(self) -> None:
+        if (task := self._due()) is not None:
+            task.number += 1
+            self._turn = task
+            task.body.switch()
+            self._turn = None
+        elif self._events:
+            at, _, action = heapq.heappop(self._events)
+            self.now = max(self.now, at)
+            action()
+        else:
+            raise StuckError("nothing is left to happen")
 
     def run(self, seconds: float) -> None:
         """Let things happen for so long.
