@@ -138,8 +138,9 @@ def _look(pair: PairConfig, reach: Reach) -> _PairLook:
     noted = role_notes.RoleNote()
     for alias in pair.members:
         try:
-            journals.append(JournalReader(reach(alias)).read(wait=False))
+            # In this order: a run that begins meanwhile is noted behind its entries.
             noted |= role_notes.read(pair, [reach(alias)])
+            journals.append(JournalReader(reach(alias)).read(wait=False))
         except ClusterError as error:
             failures.append(f"pair {pair.name}: {error}")
     entries = roles.merged(*journals, pair=pair.name)

@@ -169,6 +169,8 @@ class TopicChanges:
         """Copies that this run has created."""
         self._remade: set[str] = set()
         """Those of them that were there before."""
+        self._not_yet: set[str] = set()
+        """Copies that no look has seen, since they could not be created."""
         self._unmatched: tuple[str, ...] = ()
 
     def adopt(self, flow: FlowConfig) -> None:
@@ -208,7 +210,8 @@ class TopicChanges:
                 told = about_unmatched(pattern, self._flow, source.topics())
                 _LOG.warning(told, flow=self._flow.name)
         self._unmatched = found.unmatched
-        copies = {topic.target_topic for topic in self._known.values()}
+        copies = {topic.target_topic for topic in self._known.values()} - self._not_yet
+        self._not_yet = set(found.missing) - copies
         self._remade |= copies.intersection(found.created)
         self._created.update(found.created)
         for topic in found.topics:

@@ -345,9 +345,9 @@ class PairFollower:
                     if not cluster.cluster_id:
                         cluster.connect()
                         self._guard(cluster)
-                    there = reader.read(wait=False, seconds=0.0)
                     if not member.read_at:
                         self._look_at_notes(alias, cluster)
+                    there = reader.read(wait=False, seconds=0.0)
                     self._took(alias, there)
                     self._complete(alias, cluster)
                     pause = _PAUSE_SECONDS
@@ -400,7 +400,8 @@ class PairFollower:
 
     @progress.reading_once()
     def _look_at_notes(self, alias: str, cluster: Cluster) -> None:
-        """Before the journal is believed at first: what flows into this cluster know.
+        """Before the journal is read at first: what flows into this cluster know. A run
+        that begins meanwhile is noted behind its entries.
 
         Raises:
             MirrorError: it does not answer now.

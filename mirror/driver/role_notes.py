@@ -14,6 +14,7 @@ from mirror.driver.generation import Generation
 from mirror.errors import MirrorError
 from mirror.offsets import progress
 from mirror.recovery import roles
+from mirror.recovery.journal import JournalReader
 from mirror.recovery.roles import Epochs
 
 if TYPE_CHECKING:
@@ -84,9 +85,16 @@ def problem(pair: PairConfig, entries: Sequence[Entry], noted: RoleNote) -> str:
 def require(
     pair: PairConfig, entries: Sequence[Entry], clusters: Iterable[Cluster]
 ) -> None:
-    """
+    """`entries`: what the journals on these clusters said.
+
     Raises:
         MirrorError: the journals have lost entries, or a cluster does not answer.
     """
-    if text := problem(pair, entries, read(pair, clusters)):
+    clusters = [*clusters]
+    noted = read(pair, clusters)
+    if problem(pair, entries, noted):
+        # A run may have begun since they were read: notes come behind entries.
+        journals = (JournalReader(each).read(wait=False) for each in clusters)
+        entries = roles.merged(entries, *journals, pair=pair.name)
+    if text := problem(pair, entries, noted):
         raise MirrorError(text)

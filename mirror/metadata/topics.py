@@ -63,6 +63,8 @@ class TopicsResult:
     """Topics that match. The copy of one with a problem may be missing."""
     created: tuple[str, ...] = ()
     """Target topics created."""
+    missing: tuple[str, ...] = ()
+    """Target topics that could not be created."""
     grown: tuple[str, ...] = ()
     """Target topics that got more partitions."""
     problems: tuple[str, ...] = ()
@@ -197,6 +199,7 @@ def sync(source: Cluster, target: Cluster, flow: FlowConfig) -> TopicsResult:
     return TopicsResult(
         topics=planned.topics,
         created=tuple(created),
+        missing=tuple(name for name in planned.create if name not in created),
         grown=tuple(grown),
         problems=(*planned.problems, *refused),
         unmatched=planned.unmatched,

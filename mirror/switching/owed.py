@@ -69,6 +69,7 @@ def settle_fence(
         return False
     stage = _stage(config, pair, cluster)
     more = _more(stage, cluster, roles.to_fence(made, before))
+    _bring_role(cluster, [each for each in before if each.run == made.run])
     laid = fence.lay(stage, cluster, stage.flow, more=more)
     now = entries()
     if roles.leads_to(now, pair) == cluster.alias:  # it went home meanwhile
@@ -78,6 +79,15 @@ def settle_fence(
         noted = roles.fence_laid(made, now, laid.topics, at=time.time(), by=by)
         journal.copy(cluster, [noted])
     return True
+
+
+def _bring_role(cluster: Cluster, entries: Sequence[Entry]) -> None:
+    """Into this cluster's journal, before its fence is laid: a service that reads only
+    that one would lift it as a stray one. Raises as `JournalReader.read`.
+    """
+    there = journal.JournalReader(cluster).read(wait=False)
+    if lacks := journal.missing(entries, there):
+        journal.copy(cluster, lacks)
 
 
 def _more(stage: Stage, cluster: Cluster, noted: Mapping[str, Any]) -> set[str]:

@@ -36,6 +36,8 @@ class Producer(Writer):
         self.writes = True
         self.eager = False
         """Whether it goes by itself to where it may write."""
+        self.wrote: dict[str, float] = {}
+        """When it last wrote to each cluster."""
 
     def move(self, alias: str) -> None:
         if alias != self.at:
@@ -56,6 +58,7 @@ class Producer(Writer):
             self.move(other)
         if found := self.topics_of(self.at):
             self.topics = found
+            self.wrote[self.at] = self.cluster.world.now
             super().step()
 
     def topics_of(self, alias: str) -> list[str]:

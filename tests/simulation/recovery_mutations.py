@@ -296,6 +296,11 @@ def pending_fences_are_forgotten() -> AbstractContextManager[Any]:
     return _patched(owed, "settle_fence", lambda *_, **__: False)
 
 
+def fences_come_before_roles() -> AbstractContextManager[Any]:
+    """A pending fence is laid where the journal does not know the role yet."""
+    return _patched(owed, "_bring_role", lambda *_: None)
+
+
 def nothing_is_ever_lost() -> AbstractContextManager[Any]:
     """A failover's report names no record that was not copied."""
     told = failover_report.told
@@ -349,7 +354,7 @@ OF_SWITCHES: dict[str, Callable[[], AbstractContextManager[Any]]] = {
         jobs_go_on_in_a_switch, the_fence_is_not_undone, steps_are_noted_when_done,
         older_files_are_taken, pauses_are_seen_late, emptied_partitions_get_no_position,
         rights_come_first, replaced_runs_are_not_undone, rights_are_granted_once,
-        pending_fences_are_forgotten, nothing_is_ever_lost, no_group_reads_again,
+        pending_fences_are_forgotten, fences_come_before_roles, nothing_is_ever_lost, no_group_reads_again,
         late_operators_call_hooks, failovers_stop_nothing,
     )
 }  # fmt: skip

@@ -462,6 +462,7 @@ def without_spark(services: Sequence[SimulatedService]) -> Iterator[None]:
             (service, "ResourceWatch", _NoWatch),
             (service.audit, "keeping", lambda *_, **__: contextlib.nullcontext()),
             (supervisor, "PreferredExecutors", _Executors),
+            (supervisor, "warm_up", lambda *_: None),
             (supervisor, "is_alive", lambda _: True),
             (
                 leases,

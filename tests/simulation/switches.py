@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections import Counter
 import contextlib
+import re
 import sys
 from typing import TYPE_CHECKING, Any
 from unittest import mock
@@ -26,7 +27,7 @@ from mirror.cli.output import Form
 from mirror.config.schema import MirrorConfig
 from mirror.errors import MirrorError
 from mirror.recovery import roles
-from mirror.recovery.journal import Kind
+from mirror.recovery.journal import Kind, StepState
 from mirror.switching import failover_report, hook_calls, hooks
 from mirror.switching.hook_calls import HookAnswer, Said
 from tests.simulation import administration, faults
@@ -71,6 +72,8 @@ _DEATHS = 0.4
 _GROWTHS = 0.15
 """In how many histories a topic gets another partition."""
 _WATCH_SECONDS = 0.1
+_STALE_SECONDS = 5.0
+"""Until then each broker shows what is new."""
 _EDITS: tuple[tuple[str, tuple[Any, ...]], ...] = (
     ("tasks", (1, 2)),
     ("lease_seconds", (0.5, 2)),
@@ -80,6 +83,7 @@ _EDITS: tuple[tuple[str, tuple[Any, ...]], ...] = (
     ("sync_group_offsets_seconds", (2, 5)),
 )
 """Settings that somebody changes while services run, and that select the same."""
+_WRITES = re.compile(r"somebody writes to (\w+) still")
 _PERSON_SECONDS = 3.0
 """How often somebody looks after the applications."""
 _STRIKES = frozenset(
@@ -122,6 +126,16 @@ class _Switches:
         random = world.random
         acl = random.random() < 0.6
         named = {each: {"command": ["true"]} for each in hooks._STEPS}
+        self.keeps_names = random.random() < 0.35
+        """Whether copies are called as their originals."""
+        self.fed: ModelCluster | None = None
+        """A third cluster, which the active one of the pair feeds."""
+        feeding = self.keeps_names and random.random() < 0.6
+        if feeding:
+            self.fed = ModelCluster(
+                clusters["A"].network, "c", brokers=1, v2=True, by_id=True
+            )
+        begins = {"start": random.choice(("earliest", "latest"))}
         self.document = {
             "service": {"group": None},
             "clusters": {
@@ -129,7 +143,7 @@ class _Switches:
                     "bootstrap_servers": cluster.bootstrap,
                     "request_timeout_seconds": 3,
                 }
-                for alias, cluster in clusters.items()
+                for alias, cluster in self._reached().items()
             },
             "defaults": {
                 "tasks": random.choice((1, 2)),
@@ -140,10 +154,12 @@ class _Switches:
                 "sync_group_offsets_seconds": 5,
                 "refresh_topics_seconds": 5,
                 "emit_heartbeats": False,
+                "policy": "identity" if self.keeps_names else "default",
             },
             "flows": {
                 "A->B": {},
                 "B->A": {"start": random.choice(("earliest", "earliest", "latest"))},
+                **({"A->C": begins, "B->C": begins} if feeding else {}),
             },
             "recovery": {
                 PAIR: {
@@ -152,6 +168,7 @@ class _Switches:
                     "hooks": named,
                     "block_seconds": 30,
                     "drill_every_seconds": random.choice((0, 0, 10)),
+                    "feeds": ["C"] if feeding else [],
                 }
             },
         }
@@ -173,7 +190,9 @@ class _Switches:
         self.pair = self.config.recovery[PAIR]
         self.edits = random.random() < 0.3
         dice = random.random()
-        places = ("A", "B") if dice < 0.3 else ("", "") if dice < 0.6 else ("",)
+        places: tuple[str, ...] = tuple(self._reached())
+        if dice >= 0.3:
+            places = ("", "") if dice < 0.6 else ("",)
         if places == ("", ""):
             self.document["service"]["group"] = "mirror"
         self.services = [
@@ -205,8 +224,16 @@ class _Switches:
         """What had no copy when somebody settled a tail: it may be handled again, since
         the group may have read it where it was written."""
         self.skipped: set[bytes] = set()
+        self.grown_at = -_STALE_SECONDS
+        """When a topic got another partition."""
         self.reported: set[str] = set()
         """Failovers whose reports were held against the logs."""
+        self.before: set[bytes] = set()
+        """What was written before anything goes wrong: by then flows have begun."""
+
+    def _reached(self) -> dict[str, ModelCluster]:
+        """The clusters of the file."""
+        return self.clusters if self.fed is None else {**self.clusters, "C": self.fed}
 
     # ---- what happens by itself ----
 
@@ -344,6 +371,7 @@ class _Switches:
 
     def settle_tail(self, source: str, target: str, *, skips: bool) -> Process:
         """Type `mirror tail`."""
+        self.producer.end_all()  # else nobody can tell what is copied
         left = self.uncopied(source)
         self.tail.update(left)
         if skips:
@@ -371,6 +399,7 @@ class _Switches:
             except (MirrorError, typer.Exit, typer.Abort) as error:
                 self.errors[process] = str(error)
                 self.world.note(f"{process.name} failed: {error}")
+                self.check_said(str(error))
             self.world.kill(process)
 
         self.world.start(process, body)
@@ -456,6 +485,18 @@ class _Switches:
         if not self.for_good:
             world.after(random.choice((5.0, 20.0, 40.0)), back)
 
+    def _lose_the_fed(self, cluster: ModelCluster) -> None:
+        """The third cluster is down for a while."""
+        random = self.world.random
+        self.world.note("cluster C dies")
+        cluster.lose()
+
+        def back() -> None:
+            self.world.note("cluster C is back")
+            cluster.come_back()
+
+        self.world.after(random.choice((3.0, 15.0, 40.0)), back)
+
     def is_cut(self, wire: Wire) -> bool:
         """Whether a cluster that is cut off is on the other side."""
         site, cluster = wire.process.site, wire.address[0].upper()
@@ -466,6 +507,7 @@ class _Switches:
         if self.trouble and not self.away:
             count = len(self.clusters["A"].topics["t1"].partitions) + 1
             self.world.note(f"t1 gets {count} partitions")
+            self.grown_at = self.world.now
             for cluster in self.clusters.values():
                 if cluster.working():
                     cluster.grow("t1", count)
@@ -490,9 +532,14 @@ class _Switches:
             self._pause(f"{active}->{other}", paused=False)
             active = roles.role(self.entries(), self.pair).active
             other = "AB".replace(active, "")
-        process = self._done(self.command(active, other, abort=False))
-        if error := self.errors.get(process):
-            raise WrongError(f"nothing is wrong, and a switch fails: {error}")
+        end = self.world.now + _CALM_SECONDS
+        while True:
+            process = self._done(self.command(active, other, abort=False))
+            if (error := self.errors.get(process)) is None:
+                break
+            if self.world.now > end:
+                raise WrongError(f"nothing is wrong, and a switch fails: {error}")
+            self.world.run(2)
         if wrong := self.writable():
             raise WrongError(wrong)
 
@@ -562,6 +609,10 @@ class _Switches:
             }
         return sorted(left)
 
+    def copy_of(self, alias: str, name: str) -> str:
+        """The topic with the copies of one of this cluster."""
+        return name if self.keeps_names else f"{alias}.{name}"
+
     def uncopied(self, alias: str = "") -> list[bytes]:
         """What was written to a cluster, and has no copy on the other one; without an
         alias, to the active one.
@@ -572,10 +623,33 @@ class _Switches:
             return []
         left: set[bytes] = set()
         for name in PARTITIONS:
-            copy = self.clusters[other].topics.get(f"{alias}.{name}")
+            copy = self.clusters[other].topics.get(self.copy_of(alias, name))
             left |= _keys(self.clusters[alias].topics[name])
             left -= _keys(copy) if copy else set()
         return sorted(left - self.skipped)
+
+    def unfed(self) -> list[bytes]:
+        """What the active cluster has, and the one that it feeds has not."""
+        if self.fed is None:
+            return []
+        active = self.clusters[roles.role(self.entries(), self.pair).active]
+        late = self.config.flows["A->C"].start == "latest"
+        left = {key for name in PARTITIONS for key in _keys(active.topics[name])}
+        left -= self.tail | (self.before if late else set())
+        return sorted(left - self._on_fed().keys())
+
+    def check_fed(self) -> None:
+        """
+        Raises:
+            WrongError: records came to the cluster that the pair feeds more than once.
+        """
+        if twice := [key for key, count in self._on_fed().items() if count > 1]:
+            raise WrongError(f"C has {len(twice)} more than once: {sorted(twice)[:3]}")
+
+    def _on_fed(self) -> Counter[bytes]:
+        topics = {} if self.fed is None else self.fed.topics
+        there = (topics[name] for name in PARTITIONS if name in topics)
+        return Counter(key for topic in there for _, key in _places(topic))
 
     @property
     def loses(self) -> bool:
@@ -670,20 +744,49 @@ class _Switches:
             self.reported.add(each.run)
             if any(process.clock for process in self.hit.everyone):
                 continue  # its look may seem to be from another time
+            if 0 < said["as_of"] - NOON - self.grown_at < _STALE_SECONDS:
+                continue  # brokers did not show it the new partition yet
             told = {(row["topic"], row["partition"]): row for row in said["lost"]}
             for name in PARTITIONS:
-                copy = self.clusters[each.target].topics.get(f"{each.source}.{name}")
+                copied_to = self.copy_of(each.source, name)
+                copy = self.clusters[each.target].topics.get(copied_to)
                 copied = _keys(copy) if copy else set()
                 topic = self.clusters[each.source].topics[name]
                 for number, partition in enumerate(topic.partitions):
                     row = told.get((name, number))
                     announced = 0 if row is None else row["records"]
-                    seen, most = _left(partition.log, copied, said["as_of"] - NOON)
+                    own = {
+                        key
+                        for key, record in self.producer.records.items()
+                        if record.topic_id == topic.id.hex
+                    }
+                    seen, most = _left(
+                        partition.log, own, copied, said["as_of"] - NOON
+                    )
                     if not seen <= announced <= most:
                         raise WrongError(
                             f"{name}-{number}: it says {announced} records not "
                             f"copied; {seen} at its last look, {most} offsets now"
                         )
+
+    def check_said(self, text: str) -> None:
+        """
+        Raises:
+            WrongError: a command says of the world what is not so.
+        """
+        wrong = "have lost entries" in text
+        if found := _WRITES.search(text):
+            alias = found[1]
+            fences = [
+                each.at - NOON
+                for each in self.entries()
+                if (each.source, each.step, each.state)
+                == (alias, "fence", StepState.DONE)
+            ]
+            clocks = any(process.clock for process in self.hit.everyone)
+            wrong = not clocks and self.producer.wrote.get(alias, 0.0) < fences[-1]
+        if wrong:
+            self.world.fail(WrongError(f"a command says what is not so: {text}"))
 
     def check_ledgers(self) -> None:
         """
@@ -711,12 +814,14 @@ class _Switches:
             raise WrongError(f"in a ledger, and not skipped: {sorted(others)[:3]}")
 
 
-def _left(log: PartitionLog, copied: set[bytes], at: float) -> tuple[int, int]:
-    """How many records, at least, had no copy at this time; and how many offsets there
-    are behind the last copied one.
+def _left(
+    log: PartitionLog, own: set[bytes], copied: set[bytes], at: float
+) -> tuple[int, int]:
+    """How many of a log's own records, at least, had no copy at this time; and how many
+    offsets there are behind the last copied one.
     """
     batches = {o: each for each in log.batches for o in range(each.base, each.last + 1)}
-    there = [(offset, key) for offset, key, _ in committed(log, 0) if key]
+    there = [(offset, key) for offset, key, _ in committed(log, 0) if key in own]
     reached = max((offset + 1 for offset, key in there if key in copied), default=0)
     seen = sum(
         key not in copied
@@ -775,6 +880,7 @@ def history(net: Network, *, with_faults: bool) -> int:
     with without_spark(switches.services), _commands_of(switches):
         switches.begin()
         world.run(_BEGIN_SECONDS)
+        switches.before = {*switches.producer.records}
         trouble.on = switches.trouble = with_faults
         if with_faults:
             trouble.begin()
@@ -789,6 +895,8 @@ def history(net: Network, *, with_faults: bool) -> int:
             world.after(random.uniform(1, 20), switches._grow)
         if with_faults and random.random() < _DEATHS:
             world.after(random.uniform(1, 20), switches.lose_a_cluster)
+        if with_faults and (fed := switches.fed) and random.random() < _DEATHS:
+            world.after(random.uniform(1, 20), lambda: switches._lose_the_fed(fed))
         while world.now < _SECONDS:
             world.run(2)
             switches.check_now()
@@ -812,6 +920,7 @@ def history(net: Network, *, with_faults: bool) -> int:
         switches.producer.stop()
         for what, looks in (
             ("handled", switches.unhandled), ("copied", switches.uncopied),
+            ("fed", switches.unfed),
         ):  # fmt: skip
             while left := looks():
                 if world.now > end + _CALM_SECONDS:
@@ -820,6 +929,7 @@ def history(net: Network, *, with_faults: bool) -> int:
                 switches.check_now()
         world.note(f"all is handled after {world.now - began:.1f} s")
         switches.check_ledgers()
+        switches.check_fed()
     return len(switches.producer.records)
 
 
@@ -852,7 +962,7 @@ def _settle(switches: _Switches, end: float) -> None:
 def _commands_of(switches: _Switches) -> Iterator[None]:
     """Commands read their configuration from the history, and print there."""
     world = switches.world
-    said = _Said(world)
+    said = _Said(world, switches.check_said)
 
     def read_config(_: object) -> MirrorConfig:
         return switches.files[world.process]
@@ -874,10 +984,12 @@ def _commands_of(switches: _Switches) -> Iterator[None]:
 class _Said:
     """What a command prints."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, check: Callable[[str], None]) -> None:
         self._world = world
+        self._check = check
 
     def write(self, text: str) -> int:
+        self._check(text)
         if text.strip():
             self._world.note(f"{self._world.process.name}| {text.strip()}")
         return len(text)

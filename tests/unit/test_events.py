@@ -417,6 +417,18 @@ def test_a_deleted_topic_is_remembered_as_long_as_its_copy():
     ]
 
 
+def test_a_copy_that_never_was_is_not_called_remade():
+    """Where a copy could not be created at first, no earlier records are missed."""
+    changes: Any = TopicChanges(FlowConfig(source="A", target="B"), StatusStore(()))
+    late, found = topics_found(t="1" * 32), topics_found(t="1" * 32)
+
+    for _ in range(2):
+        assert not changes.look(None, None, replace(late, missing=("A.t",)))[1]
+    assert not changes.look(None, None, replace(found, created=("A.t",)))[1]
+    (told,) = changes.look(None, None, replace(found, created=("A.t",)))[1]
+    assert "was gone and has been re-created" in told
+
+
 def test_every_kind_stands_in_the_reference():
     """The reference of formats lists every kind."""
     page = (ROOT / "docs/reference/formats.md").read_text()

@@ -1,7 +1,7 @@
 """Step 9: what a look from outside shows after the switch.
 
-Producers write to the new cluster, groups go on there, the logs of the other one stand
-where they were cut, and the last records are the same on both. Where hooks have moved
+Producers write to the new cluster, groups go on there, the logs of the other one end
+where they were cut, unless the flow back writes to them, and the last records are the same on both. Where hooks have moved
 the applications, it waits for them; else it looks once. What is not so is a warning,
 since the switch is done. After a failover it says what was lost. Services let the flow
 rest by now, so the new role is noted in its progress as well.
@@ -17,6 +17,7 @@ from mirror.clusters.admin import topic_admin
 from mirror.driver.ownership import take_over
 from mirror.errors import MirrorError
 from mirror.recovery import roles
+from mirror.recovery.passive_writes import of_applications
 from mirror.recovery.roles import Epochs
 from mirror.status.wording import named, some
 from mirror.switching import arrivals, failover_report, hooks, last_records
@@ -43,9 +44,8 @@ def _prove(stage: Stage) -> Done:
     compared = last_records.compare(stage)  # applications arrive meanwhile
     wrote, producers_missing = _producers(stage)
     moved, groups_missing = _groups(stage)
-    noise = _noise(stage)
+    quiet, noise = _quiet(stage)
     noted = _note_role(stage)
-    quiet = f"{stage.flow.source} is {'not quiet' if noise else 'quiet'}"
     return Done(
         text="; ".join(filter(None, (wrote, moved, quiet, compared.text))),
         warnings=(
@@ -125,21 +125,28 @@ def _look(stage: Stage, missing: Callable[[], str], *, patient: bool) -> str:
     return left
 
 
-def _noise(stage: Stage) -> list[str]:
+def _quiet(stage: Stage) -> tuple[str, list[str]]:
+    """Whether applications still write to the source, and a warning if they do. Topics
+    to which the flow back writes do not tell.
+    """
     cut = cut_of(stage)
+    told = {*of_applications({topic for topic, _ in cut}, stage.reverse)}
+    asked = [key for key in cut if key[0] in told]
+    if not asked:
+        return "", []
     now = topic_admin.list_offsets(
-        stage.source, list(cut), timestamp=topic_admin.LATEST, committed=False
+        stage.source, asked, timestamp=topic_admin.LATEST, committed=False
     )
     grown = sorted(key for key, end in now.items() if end > cut[key])
     if not grown:
-        return []
+        return f"{stage.flow.source} is quiet", []
     first = f"{grown[0][0]}-{grown[0][1]}"
     text = (
         f"somebody writes to {stage.flow.source} still: "
         f"{some(len(grown), 'partition')}, such as {first}. These records are not "
         f"copied: point the producer at {stage.flow.target}"
     )
-    return [text]
+    return f"{stage.flow.source} is not quiet", [text]
 
 
 STEP = Step(do=_prove, undo=nothing_to_undo)
