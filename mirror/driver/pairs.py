@@ -170,12 +170,16 @@ class PairFollower:
         return None if may and active and not self._members[source].read_at else may
 
     def epochs(self, source: str, target: str) -> Mapping[str, Epochs]:
-        """What the journals know, by pair of these clusters. Of pairs with names those
-        that have lost entries are missing: the flow leaves them alone.
+        """What the target's journal knows, by pair of these clusters: what is noted on
+        the target must be there, too, where the source is lost. Of pairs with names
+        those that have lost entries are missing: the flow leaves them alone.
         """
         with self._lock:
+            members = self._members
             return {
-                pair.name: roles.epochs(self._known[pair.name].entries)
+                pair.name: roles.epochs(
+                    roles.merged(members[target].entries, pair=pair.name)
+                )
                 for pair in self._pairs_of(source, target)
                 if pair.scope is None or not self._known[pair.name].problem
             }
@@ -183,13 +187,13 @@ class PairFollower:
     def knew_more(self, flow: str, error: UnknownRoleError) -> None:
         """A run of the flow found that earlier ones knew more of a pair."""
         epochs = Epochs(role=error.role, begun=error.begun)
-        self._note(RoleNote(epochs=epochs, flow=flow), error.pair)
+        with self._lock:
+            self._note(RoleNote(epochs=epochs, flow=flow), error.pair)
+            self._work_out(self._pairs[error.pair])
+        self._changed()
 
     def _note(self, noted: RoleNote, name: str) -> None:
-        with self._lock:
-            self._noted[name] = self._noted.get(name, RoleNote()) | noted
-            self._work_out(self._pairs[name])
-        self._changed()
+        self._noted[name] = self._noted.get(name, RoleNote()) | noted
 
     def rests(self, source: str, target: str, epoch: int) -> None:
         """Another flow feeds the target instead of this one since this role."""
@@ -410,7 +414,9 @@ class PairFollower:
             if alias not in pair.members:
                 continue
             try:
-                self._note(role_notes.read(pair, [cluster]), pair.name)
+                noted = role_notes.read(pair, [cluster])
+                with self._lock:
+                    self._note(noted, pair.name)
             except MirrorError as error:
                 if error.retriable:
                     raise

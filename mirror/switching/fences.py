@@ -130,11 +130,12 @@ def lay(
     before = _again_until(deadline, lambda: allowed.of_topics(cluster, plan.topics))
 
     def laying() -> None:
-        owned = AclOwnership(cluster)
+        owned, there = steady(
+            lambda: AclOwnership(cluster), lambda: _on_any_broker(cluster)
+        )
         known = {*owned.notes.added(), *owned.claimed()}
         hold()
         owned.notes.note(plan)
-        there = _on_any_broker(cluster)
         # Somebody has added these since `look`: they stay when the fence goes.
         theirs = [acl for acl in plan.adds if acl in there and acl not in known]
         owned.notes.forget(plan.by, theirs)

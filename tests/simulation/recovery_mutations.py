@@ -301,6 +301,13 @@ def fences_come_before_roles() -> AbstractContextManager[Any]:
     return _patched(owed, "_bring_role", lambda *_: None)
 
 
+def notes_are_read_before_acls() -> AbstractContextManager[Any]:
+    """An ACL that another service has just noted and added counts as somebody else's,
+    and stays for good.
+    """
+    return _patched(fences, "steady", lambda notes, acls: (notes(), acls()))
+
+
 def nothing_is_ever_lost() -> AbstractContextManager[Any]:
     """A failover's report names no record that was not copied."""
     told = failover_report.told
@@ -354,7 +361,8 @@ OF_SWITCHES: dict[str, Callable[[], AbstractContextManager[Any]]] = {
         jobs_go_on_in_a_switch, the_fence_is_not_undone, steps_are_noted_when_done,
         older_files_are_taken, pauses_are_seen_late, emptied_partitions_get_no_position,
         rights_come_first, replaced_runs_are_not_undone, rights_are_granted_once,
-        pending_fences_are_forgotten, fences_come_before_roles, nothing_is_ever_lost, no_group_reads_again,
+        pending_fences_are_forgotten, fences_come_before_roles,
+        notes_are_read_before_acls, nothing_is_ever_lost, no_group_reads_again,
         late_operators_call_hooks, failovers_stop_nothing,
     )
 }  # fmt: skip
