@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from mirror.clusters.cluster import Cluster
     from mirror.clusters.topics import Topic
     from mirror.clusters.wire.produce import EncodedBatch
-    from mirror.config.own_topics import Kind
+    from mirror.config.own_topics import Kind, OwnTopic
     from mirror.errors import ClusterError
 
 _PROOF_TIMEOUT_MS = 5_000
@@ -166,25 +166,41 @@ def prove_leader(cluster: Cluster, topic: str, key: bytes) -> int:
 def ensure_topic(
     cluster: Cluster, kind: Kind, topic: str, *, replication_factor: int
 ) -> None:
-    """Create a topic of this kind, unless it exists.
+    """Create a topic of this kind, unless it exists. Raises as `ensure_topics`."""
+    ensure_topics(cluster, [kind.on(cluster.alias, topic, replication_factor)])
+
+
+def ensure_topics(cluster: Cluster, topics: Sequence[OwnTopic]) -> None:
+    """Create those of mirror's topics that do not exist, all with one request: a
+    process that dies here leaves none or all of them behind.
 
     Raises:
-        ClusterError: it does not exist and cannot be created.
+        ClusterError: one does not exist and cannot be created.
     """
-    shown = cluster.topics([topic])[topic]
-    if shown.error == codes.UNKNOWN_TOPIC_OR_PARTITION:
-        new = topic_admin.NewTopic(
-            name=topic,
+    shown = cluster.topics([each.name for each in topics])
+    missing = []
+    for each in topics:
+        error = shown[each.name].error
+        if error == codes.UNKNOWN_TOPIC_OR_PARTITION:
+            missing.append(each)
+        elif error != codes.NONE:
+            raise codes.error_for(error, f"cluster {cluster.alias}: topic {each.name}")
+    new = {
+        each.name: topic_admin.NewTopic(
+            name=each.name,
             partitions=1,
-            replication_factor=replication_factor,
-            configs=kind.created(replication_factor),
+            replication_factor=each.replicas,
+            configs=each.configs,
         )
-        for error in topic_admin.create_topics(cluster, [new]).refused.values():
-            _create_without_tuning(cluster, new, error)
-        cluster.wait_for_topic(topic)
-        patiently(partial(_led, cluster, topic), seconds=_LEADER_SECONDS)
-    elif shown.error != codes.NONE:
-        raise codes.error_for(shown.error, f"cluster {cluster.alias}: topic {topic}")
+        for each in missing
+    }
+    for name, refusal in topic_admin.create_topics(
+        cluster, [*new.values()]
+    ).refused.items():
+        _create_without_tuning(cluster, new[name], refusal)
+    for name in new:
+        cluster.wait_for_topic(name)
+        patiently(partial(_led, cluster, name), seconds=_LEADER_SECONDS)
 
 
 def _create_without_tuning(

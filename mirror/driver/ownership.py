@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from mirror.batches import records
-from mirror.batches.writing import ensure_topic, write
+from mirror.batches.writing import ensure_topics, write
 from mirror.clusters import codes, hanging
 from mirror.clusters.transactions import Producer
 from mirror.config import own_topics
@@ -354,9 +354,8 @@ def commit(
 
 def make_topics(flow: FlowConfig, target: Cluster) -> None:
     """Create the topics in which a flow keeps its state, if missing."""
-    for kind in (own_topics.OFFSET_MAP, own_topics.LOSSES, own_topics.PROGRESS):
-        each = kind.of(flow)
-        ensure_topic(target, kind, each.name, replication_factor=each.replicas)
+    kinds = own_topics.OFFSET_MAP, own_topics.LOSSES, own_topics.PROGRESS
+    ensure_topics(target, [kind.of(flow) for kind in kinds])
 
 
 def _fence(  # noqa: PLR0913  all that a run begins with

@@ -760,9 +760,7 @@ class _Switches:
                         for key, record in self.producer.records.items()
                         if record.topic_id == topic.id.hex
                     }
-                    seen, most = _left(
-                        partition.log, own, copied, said["as_of"] - NOON
-                    )
+                    seen, most = _left(partition.log, own, copied, said["as_of"] - NOON)
                     if not seen <= announced <= most:
                         raise WrongError(
                             f"{name}-{number}: it says {announced} records not "

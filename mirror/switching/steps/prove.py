@@ -1,10 +1,11 @@
 """Step 9: what a look from outside shows after the switch.
 
 Producers write to the new cluster, groups go on there, the logs of the other one end
-where they were cut, unless the flow back writes to them, and the last records are the same on both. Where hooks have moved
-the applications, it waits for them; else it looks once. What is not so is a warning,
-since the switch is done. After a failover it says what was lost. Services let the flow
-rest by now, so the new role is noted in its progress as well.
+where they were cut, unless the flow back writes to them, and the last records are the
+same on both. Where hooks have moved the applications, it waits for them; else it looks
+once. What is not so is a warning, since the switch is done. After a failover it says
+what was lost. Services let the flow rest by now, so the new role is noted in its
+progress as well.
 """
 
 from __future__ import annotations
