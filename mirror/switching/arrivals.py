@@ -7,6 +7,7 @@ read does not move, so one with members has arrived as well.
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from mirror.batches.reading import TopicReader
@@ -49,20 +50,33 @@ def ends(cluster: Cluster, topics: Collection[str]) -> dict[str, list[int]]:
 
 def first_write(cluster: Cluster, before: Mapping[str, list[int]]) -> float | None:
     """When the first record came after these ends, by its own timestamp, epoch seconds;
-    None if none has come. Topics that did not exist then have an empty list.
+    None if none has come. Partitions that did not exist then are in no list; of those
+    without a leader then nothing can be said.
     """
-    grown = [
-        ((name, number), start)
+    grown = {
+        (name, number): (start, end)
         for name, now in ends(cluster, before).items()
         for number, end in enumerate(now)
-        for start in [max(dict(enumerate(before[name])).get(number, 0), 0)]
-        if end > start
+        for start in [dict(enumerate(before[name])).get(number, 0)]
+        if end > start >= 0
+    }
+    read = dict(islice(grown.items(), _MOST_READ))
+    # Retention may have removed what came first.
+    kept = topic_admin.list_offsets(cluster, [*read], timestamp=topic_admin.EARLIEST)
+    times = [
+        _time_at(cluster, key, max(start, kept[key]), end)
+        for key, (start, end) in read.items()
+        if key in kept
     ]
-    times = [_time_at(cluster, *each) for each in grown[:_MOST_READ]]
     return min(times, default=None)
 
 
-def _time_at(cluster: Cluster, key: TopicPartition, offset: int) -> float:
+def _time_at(cluster: Cluster, key: TopicPartition, offset: int, end: int) -> float:
+    """Of the first record between these offsets; infinite: there is none any more, or
+    there are markers only.
+    """
+    if offset >= end:
+        return float("inf")
     from mirror.batches import scan  # noqa: PLC0415  loads kernels
 
     reader = TopicReader(
@@ -72,7 +86,7 @@ def _time_at(cluster: Cluster, key: TopicPartition, offset: int) -> float:
     for _, rows in reader.batches(offset + 1):
         if len(rows):
             return float(rows[0, scan.BASE_TIME]) / 1000
-    return float("inf")  # no record: markers only
+    return float("inf")
 
 
 def sums(
