@@ -237,6 +237,16 @@ class OffsetMap:
             track = self._map.tracks.get((topic, partition))
             return track.source_id if track is not None else NO_ID
 
+    def is_of(self, topic: str, partition: int, topic_id: uuid.UUID) -> bool:
+        """Whether it knows a partition of the source's topic with this id, or one of
+        unknown id.
+        """
+        with self._lock:
+            position = self._positions.get((topic, partition))
+            newest = NO_ID if position is None else position.topic_id
+            ids = {newest, self.source_id(topic, partition)}
+            return topic_id == NO_ID or not ids.isdisjoint({NO_ID, topic_id})
+
     def oldest(self, topic: str, partition: int) -> tuple[int, int] | None:
         """The first offsets, on the source and on the target, that it knows of the
         present copy; None if there were others under these names.
@@ -465,6 +475,13 @@ class OffsetMap:
             end = max(last.end(column), forgotten)
         position = self._positions.get(key)
         made_anew = position is not None and position.topic_id != newest.topic_id
+        if (
+            position is not None
+            and column == DOWNSTREAM
+            and position.topic_id not in {NO_ID, newest.topic_id}
+        ):
+            # Nothing of the new topic is copied, so nobody has read it here.
+            return Translated(offset=position.offset, exactness=Exactness.TIP)
         if offset >= end or (column == UPSTREAM and made_anew):
             end = last.end(1 - column)
             if column == UPSTREAM:

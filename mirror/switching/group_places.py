@@ -13,7 +13,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from mirror.clusters.admin import group_offsets, groups
+from mirror.clusters.admin import group_offsets, groups, topic_admin
 from mirror.config import scopes
 from mirror.metadata.merging import Merging
 from mirror.offsets import answers, group_survey, runs
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from mirror.config.schema import FlowConfig, MirrorConfig
     from mirror.offsets.group_survey import KnownMaps
     from mirror.offsets.groups import GroupPosition
+    from mirror.offsets.offset_map import OffsetMap
     from mirror.offsets.translation import Exactness
 
 
@@ -133,7 +134,7 @@ def survey(  # noqa: PLR0913  all that places depend on
         if place.along is not None
     }
     if source is not None:
-        for group, others in back(reverse, source, maps, wait=wait).items():
+        for group, others in back(reverse, source, target, maps, wait=wait).items():
             # Where one topic goes both ways, the survey has looked at both maps.
             places[group] = {**others, **places.get(group, {})}
     return GroupPlaces(
@@ -191,10 +192,15 @@ def unjoined(
 
 
 def back(
-    reverse: FlowConfig, source: Cluster, maps: KnownMaps, *, wait: bool
+    reverse: FlowConfig,
+    source: Cluster,
+    target: Cluster,
+    maps: KnownMaps,
+    *,
+    wait: bool,
 ) -> dict[str, dict[TopicPartition, GroupPlace]]:
     """Groups of `source` that read what the reverse flow copied there, by partition of
-    its original. Raises as `survey`.
+    its original, which is on `target`. Raises as `survey`.
     """
     if source.topic(runs.topic_name(reverse.source, reverse.separator)) is None:
         return {}  # it never ran
@@ -208,11 +214,14 @@ def back(
         if any(topic in copies for topic, _ in offsets)
     }
     found = answers.of_groups(reverse, known, source, committed, reverse=True)
+    first = _unread(known, target)
     return {
         group: {
             (each.other_topic, each.partition): GroupPlace(
                 came_from=f"{each.topic}-{each.partition}",
-                offset=each.translated.offset,
+                offset=first.get(
+                    (each.other_topic, each.partition), each.translated.offset
+                ),
                 exactness=each.translated.exactness,
                 metadata=offsets[each.topic, each.partition].metadata
                 if (each.topic, each.partition) in offsets
@@ -222,3 +231,16 @@ def back(
         }
         for group, offsets in committed.items()
     }
+
+
+def _unread(known: OffsetMap, target: Cluster) -> dict[TopicPartition, int]:
+    """Where topics begin that were made again and of which nothing was copied since, so
+    that no group has read them in copies.
+    """
+    ids = {name: each.topic_id for name, each in target.topics().items()}
+    anew = [
+        key
+        for key in known.partitions()
+        if key[0] in ids and not known.is_of(*key, ids[key[0]])
+    ]
+    return topic_admin.list_offsets(target, anew, timestamp=topic_admin.EARLIEST)

@@ -67,6 +67,8 @@ class Producer(Writer):
 
     def _may_write(self, alias: str, name: str) -> bool:
         cluster = self._clusters[alias]
+        if name not in cluster.topics:
+            return False
         return any(
             administration.may_write(cluster.broker(each.leader), PRINCIPAL, name)
             for each in cluster.topics[name].partitions
@@ -96,6 +98,11 @@ class Consumer:
         group = self._clusters[alias].groups.setdefault(GROUP, Group())
         group.members += 1
         self._places = {where: at for where, (at, _) in group.offsets.items()}
+
+    def forget(self, topic: str) -> None:
+        """A topic is gone, and with it what the group has committed there."""
+        for where in [each for each in self._places if each[0] == topic]:
+            del self._places[where]
 
     def stop(self) -> None:
         if self.at:

@@ -226,7 +226,7 @@ class Judge:
                 if loss["last"] >= start:
                     raise WrongError(f"ledger: {loss}, but the log begins at {start}")
             for record in self._writer.records.values():
-                if record.name in self.copies and _explains(loss, record):
+                if record.name in self.copies and explains(loss, record):
                     raise WrongError(f"ledger: {loss}, but {record.name!r} is copied")
 
     def pairs(self, where: TopicPartition) -> list[tuple[int, int]]:
@@ -316,14 +316,14 @@ def losses_in(cluster: ModelCluster, ledger: str) -> list[dict[str, Any]]:
 def _explained(record: Written, lost: list[dict[str, Any]]) -> bool:
     # Of a topic that is gone only the end that was seen last is known.
     return any(
-        _explains(
+        explains(
             {**loss, "last": None} if loss["cause"] == "RECREATED" else loss, record
         )
         for loss in lost
     )
 
 
-def _explains(loss: dict[str, Any], record: Written) -> bool:
+def explains(loss: dict[str, Any], record: Written) -> bool:
     """Whether an entry of the ledger covers a record."""
     return (
         (loss["topic"], loss["partition"]) == record.where

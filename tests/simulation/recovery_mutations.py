@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 from mirror.cli import switch as commands
+from mirror.driver import role_notes
 from mirror.driver.flow import FlowJobs
 from mirror.driver.pairs import PairFollower
 from mirror.recovery import journal, roles
@@ -308,6 +309,11 @@ def notes_are_read_before_acls() -> AbstractContextManager[Any]:
     return _patched(fences, "steady", lambda notes, acls: (notes(), acls()))
 
 
+def lost_journals_are_believed() -> AbstractContextManager[Any]:
+    """Journals decide alone, whatever flows know of roles."""
+    return _patched(role_notes, "problem", lambda *_: "")
+
+
 def nothing_is_ever_lost() -> AbstractContextManager[Any]:
     """A failover's report names no record that was not copied."""
     told = failover_report.told
@@ -362,7 +368,7 @@ OF_SWITCHES: dict[str, Callable[[], AbstractContextManager[Any]]] = {
         older_files_are_taken, pauses_are_seen_late, emptied_partitions_get_no_position,
         rights_come_first, replaced_runs_are_not_undone, rights_are_granted_once,
         pending_fences_are_forgotten, fences_come_before_roles,
-        notes_are_read_before_acls, nothing_is_ever_lost, no_group_reads_again,
+        notes_are_read_before_acls, lost_journals_are_believed, nothing_is_ever_lost, no_group_reads_again,
         late_operators_call_hooks, failovers_stop_nothing,
     )
 }  # fmt: skip

@@ -26,17 +26,17 @@ from mirror.cli import switch as commands
 from mirror.cli.output import Form
 from mirror.config.schema import MirrorConfig
 from mirror.errors import MirrorError
-from mirror.recovery import roles
-from mirror.recovery.journal import Kind, StepState
+from mirror.recovery import journal, roles
+from mirror.recovery.journal import Kind, StepState, missing
 from mirror.switching import failover_report, hook_calls, hooks
 from mirror.switching.hook_calls import HookAnswer, Said
 from tests.simulation import administration, faults
 from tests.simulation.clients import PARTITIONS, PRINCIPAL, Consumer, Producer
 from tests.simulation.faults import Faults
-from tests.simulation.judge import WrongError, losses_in
+from tests.simulation.judge import WrongError, explains, losses_in
 from tests.simulation.model import ModelCluster
 from tests.simulation.pairs import journal_of
-from tests.simulation.partition import committed
+from tests.simulation.partition import committed, records_of
 from tests.simulation.services import SimulatedService, without_spark
 from tests.simulation.world import NOON, Process, World
 
@@ -69,6 +69,10 @@ NONE_SECONDS = 10.0
 _STEP_SECONDS = 20.0
 _DEATHS = 0.4
 """In how many histories a cluster dies."""
+_LOSSES = 0.2
+"""In how many histories a cluster loses its journal."""
+_EXPIRIES = 0.2
+"""In how many histories topics are emptied, or made again."""
 _GROWTHS = 0.15
 """In how many histories a topic gets another partition."""
 _WATCH_SECONDS = 0.1
@@ -224,10 +228,18 @@ class _Switches:
         """What had no copy when somebody settled a tail: it may be handled again, since
         the group may have read it where it was written."""
         self.skipped: set[bytes] = set()
+        self.made_at = -_STALE_SECONDS
+        """When a topic was made again."""
         self.grown_at = -_STALE_SECONDS
         """When a topic got another partition."""
         self.reported: set[str] = set()
         """Failovers whose reports were held against the logs."""
+        self.expired: set[bytes] = set()
+        """What was handled and copied when retention removed it somewhere."""
+        self.remembered: tuple[Entry, ...] = ()
+        """What the journals said before one of them lost it."""
+        self.loses_journals = self.told_lost = False
+        """Whether one did, and a command has said so."""
         self.before: set[bytes] = set()
         """What was written before anything goes wrong: by then flows have begun."""
 
@@ -262,13 +274,17 @@ class _Switches:
         now = self.world.now
         a, b = (set(self.producer.topics_of(alias)) for alias in self.clusters)
         both, none = a & b, PARTITIONS.keys() - a - b
-        if both and not self.died:
+        # What is made while a run goes on is fenced before the role moves.
+        new = now - self.made_at < _STALE_SECONDS
+        if both and not self.died and not new and not self.loses_journals:
             raise WrongError(f"the producer may write to {both} of both clusters")
         fine = not both and not none
         if (
             fine
             or self.trouble
             or self.away
+            or self.remembered
+            or new
             or (none and roles.open_run(self.entries()) is not None)
         ):
             self._since = now
@@ -351,14 +367,16 @@ class _Switches:
         kind: Kind = Kind.SWITCH,
         force: bool = False,
         failback: bool = False,
+        role_only: bool = False,
     ) -> Process:
         """Type one of the commands that make a cluster active."""
         options = {" --abort": abort, " --force": force, " (failback)": failback}
+        options[" --role-only"] = role_only
         text = f"{kind.lower()} {source}->{target}"
         asked = commands._Asked(
             kind=kind, flow=f"{source}->{target}", config=_FILE, abort=abort,
             force=force, dry_run=False, yes=True, output=Form.TABLE,
-            step_timeout=_STEP_SECONDS, failback=failback,
+            step_timeout=_STEP_SECONDS, failback=failback, role_only=role_only,
         )  # fmt: skip
         text += "".join(name for name, given in options.items() if given)
 
@@ -407,6 +425,9 @@ class _Switches:
 
     def type_something(self) -> None:
         random = self.world.random
+        if self.told_lost:
+            self.declare()
+            return
         entries = self.entries()
         run = roles.open_run(entries)
         if run is not None and random.random() < 0.6:
@@ -504,13 +525,65 @@ class _Switches:
 
     def _grow(self) -> None:
         """Somebody gives a topic another partition, on both clusters."""
-        if self.trouble and not self.away:
+        there = all("t1" in cluster.topics for cluster in self.clusters.values())
+        if self.trouble and there and not self.away:
             count = len(self.clusters["A"].topics["t1"].partitions) + 1
             self.world.note(f"t1 gets {count} partitions")
             self.grown_at = self.world.now
             for cluster in self.clusters.values():
                 if cluster.working():
                     cluster.grow("t1", count)
+
+    def expire(self) -> None:
+        """Retention empties a log, of a topic of the active cluster or of its copy, of
+        which all is handled and copied; or somebody makes that topic again.
+        """
+        random = self.world.random
+        active = roles.role(self.entries(), self.pair).active
+        name = random.choice([*PARTITIONS])
+        there = self.clusters[active].topics.get(name)
+        if not self.trouble or there is None or self.away:
+            return
+        self.producer.end_all()
+        if not all(self.consumer.handled[key] for key in _keys(there)):
+            return
+        if left := {*self.uncopied(active), *self.unfed()} & _keys(there):
+            self.world.note(f"{name} is not expired: {len(left)} are not copied")
+            return
+        self.expired |= _keys(there)
+        other = self.clusters["AB".replace(active, "")]
+        dice = random.random()
+        if dice < 0.3 and not self.keeps_names:
+            self._make_again(self.clusters[active], name)
+            return
+        cluster = self.clusters[active] if dice < 0.7 else other
+        if cluster is other:
+            name = self.copy_of(active, name)
+        self.world.note(f"{cluster.name} {name} is emptied")
+        for each in cluster.topics[name].partitions:
+            each.log.delete_before(each.log.stable)
+        cluster.stir()
+
+    def _make_again(self, cluster: ModelCluster, name: str) -> None:
+        if not cluster.working():
+            return
+        there = cluster.topics[name]
+        count = len(there.partitions)
+        self.world.note(f"{cluster.name} {name} is deleted")
+        cluster.delete(name)
+        self.consumer.forget(name)
+        # Its group has no position there any more.
+        self.tail.update(_keys(there))
+
+        def create() -> None:
+            if cluster.working():
+                self.world.note(f"{cluster.name} {name} is created again")
+                cluster.create(name, count, {})
+                self.made_at = self.world.now
+            else:
+                self.world.after(0.5, create)
+
+        self.world.after(self.world.random.choice((0.01, 0.5, 3.0)), create)
 
     def switch_at_last(self) -> None:
         """Where nothing is wrong any more, a switch passes; with a paused topic it is
@@ -560,8 +633,65 @@ class _Switches:
 
     def entries(self) -> tuple[Entry, ...]:
         """What both journals have, as any consumer would read them."""
+        return roles.merged(self.remembered, self._written(), pair=PAIR)
+
+    def _written(self) -> tuple[Entry, ...]:
         journals = map(journal_of, self.clusters.values())
         return roles.merged(*journals, pair=PAIR)
+
+    def unwritten(self) -> tuple[Entry, ...]:
+        """What people know, and no journal of a cluster that answers, if that matters:
+        a service may have brought it back, or it was of a run that changed no role.
+        """
+        written = self._written()
+        left = missing(self.remembered, written)
+        matters = [roles.newest_role, roles.open_run]
+        if left and any(what(self.remembered) != what(written) for what in matters):
+            return left
+        self.remembered = ()
+        return ()
+
+    def lose_a_journal(self) -> None:
+        """A cluster has its journal from an older disk, or not at all."""
+        random = self.world.random
+        cluster = random.choice(
+            [each for each in self.clusters.values() if not each.gone]
+        )
+        topic = cluster.topics.get(journal.TOPIC)
+        if not self.trouble or topic is None or not cluster.working():
+            return
+        self.remembered = self.entries()
+        if random.random() < 0.5:  # what runs would write it again
+            for each in self.services:
+                self.world.kill(each.process)
+        self.loses_journals = True
+        if random.random() < 0.5:
+            self.world.note(f"the journal of {cluster.name} is lost")
+            cluster.delete(journal.TOPIC)
+            return
+        log = topic.partitions[0].log
+        begins = [
+            batch.base
+            for batch in log.batches
+            if not batch.control
+            for _, key, value in records_of(batch)
+            if key and value and not journal.decode(key, value).number
+        ]
+        until = random.choice(begins) if begins else 0
+        self.world.note(f"the journal of {cluster.name} is as old as offset {until}")
+        nodes = cluster.working()
+        cluster.elect((journal.TOPIC, 0), random.choice(nodes), lose_from=until)
+
+    def declare(self) -> None:
+        """Somebody says which cluster is active, as the journals do not tell."""
+        self.told_lost = False
+        active = roles.role(self.entries(), self.pair).active
+        other = "AB".replace(active, "")
+        process = self._done(
+            self.command(other, active, abort=False, kind=Kind.FAILOVER, role_only=True)
+        )
+        if process not in self.errors:
+            self.remembered = ()
 
     def check_now(self) -> None:
         """
@@ -624,9 +754,10 @@ class _Switches:
         left: set[bytes] = set()
         for name in PARTITIONS:
             copy = self.clusters[other].topics.get(self.copy_of(alias, name))
-            left |= _keys(self.clusters[alias].topics[name])
+            there = self.clusters[alias].topics.get(name)
+            left |= _keys(there) if there else set()
             left -= _keys(copy) if copy else set()
-        return sorted(left - self.skipped)
+        return sorted(left - self.skipped - self.expired)
 
     def unfed(self) -> list[bytes]:
         """What the active cluster has, and the one that it feeds has not."""
@@ -634,7 +765,8 @@ class _Switches:
             return []
         active = self.clusters[roles.role(self.entries(), self.pair).active]
         late = self.config.flows["A->C"].start == "latest"
-        left = {key for name in PARTITIONS for key in _keys(active.topics[name])}
+        there = (active.topics[name] for name in PARTITIONS if name in active.topics)
+        left = {key for topic in there for key in _keys(topic)} - self.expired
         left -= self.tail | (self.before if late else set())
         return sorted(left - self._on_fed().keys())
 
@@ -684,6 +816,8 @@ class _Switches:
     def open(self) -> str:
         """What is still to be done by somebody who can; empty: nothing."""
         entries = self.entries()
+        if left := self.unwritten():
+            return f"{len(left)} entries of the journals are lost"
         if (run := roles.open_run(entries)) is not None:
             return run.text
         active = roles.role(entries, self.pair).active
@@ -750,8 +884,10 @@ class _Switches:
             for name in PARTITIONS:
                 copied_to = self.copy_of(each.source, name)
                 copy = self.clusters[each.target].topics.get(copied_to)
-                copied = _keys(copy) if copy else set()
-                topic = self.clusters[each.source].topics[name]
+                copied = self.expired | (_keys(copy) if copy else set())
+                topic = self.clusters[each.source].topics.get(name)
+                if topic is None:
+                    continue
                 for number, partition in enumerate(topic.partitions):
                     row = told.get((name, number))
                     announced = 0 if row is None else row["records"]
@@ -772,7 +908,9 @@ class _Switches:
         Raises:
             WrongError: a command says of the world what is not so.
         """
-        wrong = "have lost entries" in text
+        told = "have lost entries" in text
+        wrong = told and not self.loses_journals
+        self.told_lost = self.told_lost or told
         if found := _WRITES.search(text):
             alias = found[1]
             fences = [
@@ -791,21 +929,19 @@ class _Switches:
         Raises:
             WrongError: what was skipped is not noted as lost, or what was not is.
         """
-        noted: set[bytes] = set()
-        for source, target in ("AB", "BA"):
-            losses = losses_in(
+        losses = [
+            loss
+            for source, target in ("AB", "BA")
+            for loss in losses_in(
                 self.clusters[target], f"mirror-losses.{source}.internal"
             )
-            noted.update(
-                key
-                for name in PARTITIONS
-                for where, key in _places(self.clusters[source].topics[name])
-                if any(
-                    (loss["topic"], loss["partition"]) == (name, where[0])
-                    and loss["first"] <= where[1] <= loss["last"]
-                    for loss in losses
-                )
-            )
+            if loss["cause"] != "RECREATED"  # how much is not known
+        ]
+        noted = {
+            key
+            for key, record in self.producer.records.items()
+            if any(explains(loss, record) for loss in losses)
+        }
         if unnoted := self.skipped - noted:
             raise WrongError(f"skipped, and not in a ledger: {sorted(unnoted)[:3]}")
         if others := noted - self.skipped:
@@ -893,6 +1029,11 @@ def history(net: Network, *, with_faults: bool) -> int:
             world.after(random.uniform(1, 20), switches._grow)
         if with_faults and random.random() < _DEATHS:
             world.after(random.uniform(1, 20), switches.lose_a_cluster)
+        if with_faults and random.random() < _EXPIRIES:
+            for _ in range(3):
+                world.after(random.uniform(1, 20), switches.expire)
+        if with_faults and random.random() < _LOSSES:
+            world.after(random.uniform(1, 20), switches.lose_a_journal)
         if with_faults and (fed := switches.fed) and random.random() < _DEATHS:
             world.after(random.uniform(1, 20), lambda: switches._lose_the_fed(fed))
         while world.now < _SECONDS:
@@ -938,7 +1079,9 @@ def _settle(switches: _Switches, end: float) -> None:
         if world.now > end:
             switches.tell_journal()
             raise WrongError(f"a run can neither be finished nor undone: {left}")
-        if not any(each.alive for each in switches.working):
+        if switches.told_lost:
+            switches.declare()
+        elif not any(each.alive for each in switches.working):
             entries = switches.entries()
             run = roles.open_run(entries)
             pending = [*roles.pending(entries, switches.pair)]

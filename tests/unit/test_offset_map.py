@@ -301,6 +301,7 @@ def test_a_recreated_topic_starts_over(monkeypatch: pytest.MonkeyPatch) -> None:
     known = simulation.map(monkeypatch)
     known.refresh()
     assert known.translate(TOPIC, 0, 0).offset == 21  # behind the old copies
+    assert {known.reverse(TOPIC, 0, down).offset for down in (3, 21)} == {0}
     simulation.transaction([(0, 5)])
     known.refresh()
     assert [known.translate(TOPIC, 0, up).offset for up in (0, 4, 5)] == [22, 26, 27]

@@ -624,7 +624,9 @@ def positions_that_only_the_source_knows(seen: Seen) -> Iterator[Finding]:
         seen.unseen.append(f"positions in copies of {target}'s topics: only {source} "
                            "has them")  # fmt: skip
         return
-    back = group_places.back(stage.reverse, stage.source, stage.maps, wait=True)
+    back = group_places.back(
+        *(stage.reverse, stage.source, stage.target), stage.maps, wait=True
+    )
     there = group_offsets.fetch(stage.target, back).groups
     for group, places in sorted(back.items()):
         known = {key: each.offset for key, each in there.get(group, {}).items()}
