@@ -559,6 +559,8 @@ class _Switches:
         cluster = self.clusters[active] if dice < 0.7 else other
         if cluster is other:
             name = self.copy_of(active, name)
+        if name not in cluster.topics:
+            return
         self.world.note(f"{cluster.name} {name} is emptied")
         for each in cluster.topics[name].partitions:
             each.log.delete_before(each.log.stable)
@@ -641,12 +643,18 @@ class _Switches:
 
     def unwritten(self) -> tuple[Entry, ...]:
         """What people know, and no journal of a cluster that answers, if that matters:
-        a service may have brought it back, or it was of a run that changed no role.
+        a service may have brought it back, a later role may have come, or it was of a
+        run that changed no role.
         """
         written = self._written()
         left = missing(self.remembered, written)
         matters = [roles.newest_role, roles.open_run]
-        if left and any(what(self.remembered) != what(written) for what in matters):
+        past = roles.epochs(self.remembered).lacks(roles.epochs(written))
+        if (
+            left
+            and not past
+            and any(what(self.remembered) != what(written) for what in matters)
+        ):
             return left
         self.remembered = ()
         return ()
