@@ -77,25 +77,34 @@ class ComparedRegistries:
     @cached_property
     def gaps(self) -> tuple[ShortGap, ...]:
         """Where too few ids are reserved, of the contexts to which the flow has copied
-        something.
+        something; and where a flow from another source has reserved an id that this
+        source has issued.
         """
         if not self.gap:
             return ()
+        issued = [
+            each
+            for each in (*self.chosen.versions.values(), *self.chosen.others.values())
+            if each.subject != RESERVED
+        ]
+        ids = {(each.context, each.id) for each in issued}
+        reserved = [each for each in self.there if each.subject == RESERVED]
+        in_the_way = [e for e in reserved if (e.context, e.id) in ids]
         highest = {
             subject.context: 0
             for (subject, _), claim in self.ours.items()
             if claim.state is not ClaimState.CLAIMED
-        }
-        for each in (*self.chosen.versions.values(), *self.chosen.others.values()):
-            if each.subject != RESERVED and each.context in highest:
+        } | {each.context: 0 for each in in_the_way}
+        for each in issued:
+            if each.context in highest:
                 highest[each.context] = max(highest[each.context], each.id)
         last = dict.fromkeys(highest, 0)
-        held: list[SchemaVersion] = []
         for each in self.there:
-            if each.context in last:
+            if each.context in last and each not in in_the_way:
                 last[each.context] = max(last[each.context], each.id)
-                if each.subject == RESERVED and key_of(each) in self.ours:
-                    held.append(each)
+        held = [
+            each for each in reserved if key_of(each) in self.ours or each in in_the_way
+        ]
         return tuple(
             ShortGap(
                 context,
@@ -104,7 +113,10 @@ class ComparedRegistries:
             )
             for context, number in sorted(highest.items())
             if number
-            and last[context] < number + self.gap // 2
+            and (
+                last[context] < number + self.gap // 2
+                or any(each.context == context for each in in_the_way)
+            )
             and number + self.gap <= _MOST
         )
 

@@ -40,6 +40,9 @@ if TYPE_CHECKING:
 Said = tuple[str, StepState, "Notes"]
 """What an entry says: a step, its state, and what the step keeps."""
 
+_PAUSE_SECONDS = 0.2
+_UNDONE_SECONDS = 5.0
+"""How long an operator that was overtaken waits to see whether its run is undone."""
 _BRIEF_SECONDS = 2.0
 """How long to wait for one journal on the way back, where the other one is enough."""
 
@@ -383,12 +386,22 @@ class Operator:
             run=run.first.run,
             epochs=Epochs(role=self.role.epoch, begun=run.first.epoch),
             hold=lambda: both_journals.require_place(self._journals),
+            undone=partial(self._undone_within, run, _UNDONE_SECONDS),
             times=procedure.times(run),
             notes=self._notes(run),
             note=lambda notes: self._note_within(name, notes),
             tell=lambda text: terms.tell(name, text),
             deadline=deadline,
         )
+
+    def _undone_within(self, run: Run, seconds: float) -> bool:
+        """Whether another operator ends this run by undoing it in so much time."""
+        until = time.monotonic() + seconds
+        while True:
+            found = roles.run_of(run.first, self.entries())
+            if not found.open or time.monotonic() > until:
+                return found.last.step == roles.END and not found.moved
+            time.sleep(_PAUSE_SECONDS)
 
     def _require_run(self) -> Run:
         assert self.run is not None, "a step has begun"

@@ -9,6 +9,7 @@ the cluster that is gone, so its registry stays as it is.
 from __future__ import annotations
 
 from contextlib import contextmanager
+from dataclasses import replace
 import math
 import time
 from typing import TYPE_CHECKING
@@ -101,7 +102,24 @@ def close(stage: Stage) -> tuple[str, tuple[str, ...]]:
         refused = schema_modes.apply(
             registry, claims, changes, opens=False, run=stage.run
         )
+    _require_place(stage)
     return f"the registry of {left} takes no new schemas; ", tuple(refused)
+
+
+def _require_place(stage: Stage) -> None:
+    """A registry does not know who may close it: another operator may have undone the
+    run meanwhile, before there was anything to open.
+
+    Raises:
+        FencedError: a later operator took over; then nothing stays closed.
+    """
+    try:
+        stage.hold()
+    except FencedError:
+        if stage.undone():
+            alone = replace(stage, hold=lambda: None)
+            _open(alone, stage.source, stage.reverse, closers={stage.run})
+        raise
 
 
 def reopen(stage: Stage) -> str:

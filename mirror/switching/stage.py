@@ -86,6 +86,8 @@ class Stage:
     hold: Callable[[], None] = lambda: None
     """Raises `FencedError` if a later operator took over; before each round of changes
     within a step."""
+    undone: Callable[[], bool] = lambda: False
+    """Whether a later operator has undone this run, or does so within seconds."""
     times: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     """When each step began and when it was last heard of, epoch seconds."""
     agree: Callable[[str], bool] = lambda _question: True

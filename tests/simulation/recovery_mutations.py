@@ -368,7 +368,8 @@ OF_SWITCHES: dict[str, Callable[[], AbstractContextManager[Any]]] = {
         older_files_are_taken, pauses_are_seen_late, emptied_partitions_get_no_position,
         rights_come_first, replaced_runs_are_not_undone, rights_are_granted_once,
         pending_fences_are_forgotten, fences_come_before_roles,
-        notes_are_read_before_acls, lost_journals_are_believed, nothing_is_ever_lost, no_group_reads_again,
+        notes_are_read_before_acls, lost_journals_are_believed,
+        nothing_is_ever_lost, no_group_reads_again,
         late_operators_call_hooks, failovers_stop_nothing,
     )
 }  # fmt: skip

@@ -15,6 +15,8 @@ from crc32c import crc32c
 from kafka.record.default_records import DefaultRecordBatchBuilder
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tests.simulation.model import ModelCluster
 
 TopicPartition = tuple[str, int]
@@ -54,6 +56,8 @@ class Writer:
         self.cluster = cluster
         self.records: dict[bytes, Written] = {}
         self.topics = topics
+        self.schema_id: Callable[[str], int] = lambda _: 0
+        """The id with which values of a topic begin; 0: they have none."""
         self._numbers: dict[TopicPartition, int] = {}
         self._open: list[_Open] = []
 
@@ -89,6 +93,7 @@ class Writer:
             return
         where = (topic, number)
         made = []
+        schema = self.schema_id(topic)
         builder = DefaultRecordBatchBuilder(
             magic=2,
             compression_type=random.choice(_CODECS),
@@ -104,6 +109,8 @@ class Writer:
             self._numbers[where] = at + 1
             name = b"%s:%d:%d" % (topic.encode(), number, at)
             value = random.choice((None, b"", name * random.randrange(1, 20)))
+            if schema:
+                value = struct.pack(">bI", 0, schema) + (value or b"")
             headers = [("h", b"x")] if random.random() < 0.3 else []
             builder.append(index, int(cluster.world.now * 1000), name, value, headers)
             made.append(

@@ -14,10 +14,13 @@ from __future__ import annotations
 
 from collections import Counter
 import contextlib
+import json
 import re
+import struct
 import sys
 from typing import TYPE_CHECKING, Any
 from unittest import mock
+import uuid
 
 import typer
 
@@ -37,6 +40,7 @@ from tests.simulation.judge import WrongError, explains, losses_in
 from tests.simulation.model import ModelCluster
 from tests.simulation.pairs import journal_of
 from tests.simulation.partition import committed, records_of
+from tests.simulation.registry import ModelRegistry, answering
 from tests.simulation.services import SimulatedService, without_spark
 from tests.simulation.world import NOON, Process, World
 
@@ -69,6 +73,8 @@ NONE_SECONDS = 10.0
 _STEP_SECONDS = 20.0
 _DEATHS = 0.4
 """In how many histories a cluster dies."""
+_REGISTRIES = 0.25
+"""In how many histories schemas are copied as well."""
 _LOSSES = 0.2
 """In how many histories a cluster loses its journal."""
 _EXPIRIES = 0.2
@@ -140,12 +146,18 @@ class _Switches:
                 clusters["A"].network, "c", brokers=1, v2=True, by_id=True
             )
         begins = {"start": random.choice(("earliest", "latest"))}
+        self.registries: dict[str, ModelRegistry] = {}
+        """By the host that is in addresses; empty: no schemas are copied."""
+        if random.random() < _REGISTRIES:
+            for alias in self._reached():
+                self.registries[alias.lower()] = ModelRegistry()
         self.document = {
             "service": {"group": None},
             "clusters": {
                 alias: {
                     "bootstrap_servers": cluster.bootstrap,
                     "request_timeout_seconds": 3,
+                    **self._registry_of(alias),
                 }
                 for alias, cluster in self._reached().items()
             },
@@ -159,6 +171,8 @@ class _Switches:
                 "refresh_topics_seconds": 5,
                 "emit_heartbeats": False,
                 "policy": "identity" if self.keeps_names else "default",
+                "schemas": "require" if self.registries else "off",
+                "schemas_seconds": 5,
             },
             "flows": {
                 "A->B": {},
@@ -210,6 +224,7 @@ class _Switches:
         """
         self.hit = _Hit(self.services)
         self.producer = Producer(clusters, "A")
+        self.producer.schema_id = self._schema_id
         self.producer.eager = acl and random.random() < 0.3
         self.consumer = Consumer(clusters)
         self.consumer.given_up = self._given_up
@@ -234,6 +249,12 @@ class _Switches:
         """When a topic got another partition."""
         self.reported: set[str] = set()
         """Failovers whose reports were held against the logs."""
+        self.schema = 0
+        """The version that producers have of theirs."""
+        self.looked_at: dict[tuple[uuid.UUID, int], int] = {}
+        """Up to where records have the schemas that they should."""
+        self.texts: dict[bytes, str] = {}
+        """The schema of each record that has one."""
         self.expired: set[bytes] = set()
         """What was handled and copied when retention removed it somewhere."""
         self.remembered: tuple[Entry, ...] = ()
@@ -498,6 +519,10 @@ class _Switches:
                 survivor.lose_controller(random.choice((3.0, 10.0, 25.0)))
 
         def back() -> None:
+            other = "AB".replace(alias, "")
+            took_over = roles.role(self.entries(), self.pair).active == other
+            if took_over and random.random() < 0.3:  # what only that journal says
+                self.lose_a_journal(self.clusters[other])
             world.note(f"cluster {alias} is back")
             self.away.discard(alias)
             if dies:
@@ -517,6 +542,67 @@ class _Switches:
             cluster.come_back()
 
         self.world.after(random.choice((3.0, 15.0, 40.0)), back)
+
+    # ---- schemas ----
+
+    def _registry_of(self, alias: str) -> dict[str, Any]:
+        if not self.registries:
+            return {}
+        url = f"http://{alias.lower()}"
+        return {"schema_registry": {"url": url, "timeout_seconds": 3}}
+
+    def _schema_id(self, topic: str) -> int:
+        """What the producer begins values with: it has its schema registered, which at
+        times is another one than before.
+        """
+        if not self.registries:
+            return 0
+        where = self.registries[self.producer.at.lower()]
+        if self.died:
+            # What both register apart from each other only people can bring together.
+            return self._last_id(topic, where)
+        if self.world.random.random() < 0.1:
+            self.schema += 1
+        text = json.dumps({"type": "string", "version": self.schema})
+        return where.register(f"{topic}-value", text) or self._last_id(topic, where)
+
+    def _last_id(self, topic: str, where: ModelRegistry) -> int:
+        """Where it may not register, it goes on with the newest that is there."""
+        ids = [e.id for e in where.versions if e.subject == f"{topic}-value"]
+        return ids[-1] if ids else 0
+
+    def _reaches(self, host: str) -> bool:
+        alias, site = host.upper(), self.world.process.site
+        gone = alias in self.away or self._reached()[alias].gone
+        return not gone or (alias == site and not self._reached()[alias].gone)
+
+    def registers(self, alias: str) -> bool:
+        """Whether producers may register the next schema there."""
+        where = self.registries[alias.lower()]
+        return all(where.may_register(f"{name}-value") for name in PARTITIONS)
+
+    def check_schemas(self) -> None:
+        """
+        Raises:
+            WrongError: a record is where its schema is not, or another one.
+        """
+        for alias, cluster in self._reached().items() if self.registries else ():
+            where = self.registries[alias.lower()]
+            for name, topic in cluster.topics.items():
+                if name.rpartition(".")[2] not in PARTITIONS:
+                    continue
+                for number, each in enumerate(topic.partitions):
+                    first = self.looked_at.get((topic.id, number), 0)
+                    for offset, key, value in committed(each.log, first):
+                        if key and value and not value[0] and len(value) > 4:
+                            (number_of,) = struct.unpack_from(">I", value, 1)
+                            text = where.text(number_of)
+                            if self.texts.setdefault(key, text or "") != text:
+                                raise WrongError(
+                                    f"{key!r} is {name}-{number}@{offset} of {alias}, "
+                                    f"where schema {number_of} is {text}"
+                                )
+                    self.looked_at[topic.id, number] = each.log.stable
 
     def is_cut(self, wire: Wire) -> bool:
         """Whether a cluster that is cut off is on the other side."""
@@ -659,12 +745,12 @@ class _Switches:
         self.remembered = ()
         return ()
 
-    def lose_a_journal(self) -> None:
+    def lose_a_journal(self, cluster: ModelCluster | None = None) -> None:
         """A cluster has its journal from an older disk, or not at all."""
         random = self.world.random
-        cluster = random.choice(
-            [each for each in self.clusters.values() if not each.gone]
-        )
+        if cluster is None:
+            there = [each for each in self.clusters.values() if not each.gone]
+            cluster = random.choice(there)
         topic = cluster.topics.get(journal.TOPIC)
         if not self.trouble or topic is None or not cluster.working():
             return
@@ -800,12 +886,18 @@ class _Switches:
         )
 
     def writable(self) -> str:
-        """What is wrong with who may write, once no run is open; empty: nothing."""
+        """What is wrong with who may write and register schemas, once no run is open;
+        empty: nothing.
+        """
         active = roles.role(self.entries(), self.pair).active
         passive = "AB".replace(active, "")
         able = self.producer.topics_of(active)
         if left := PARTITIONS.keys() - {*able}:
             return f"{active} is active, and the producer may not write to {left} there"
+        if self.registries and not self.registers(active):
+            return f"{active} is active, and its registry is closed"
+        if self.registries and not self.died and self.registers(passive):
+            return f"{active} is active, and the registry of {passive} is open"
         if self.pair.fence != "acl" or passive in self.away:
             return ""
         if both := self.producer.topics_of(passive):
@@ -869,6 +961,8 @@ class _Switches:
             return
         if blocked := PARTITIONS.keys() - {*self.producer.topics_of(active)}:
             raise WrongError(f"undone, and {blocked} of {active} cannot be written to")
+        if self.registries and not self.registers(active):
+            raise WrongError(f"undone, and the registry of {active} is closed")
 
     def check_reports(self) -> None:
         """Hold what a failover says that it did not copy against both logs, once.
@@ -1019,7 +1113,13 @@ def history(net: Network, *, with_faults: bool) -> int:
     ModelCluster.serve = staticmethod(trouble.serve)
     net.cut = lambda wire: trouble.cuts(wire) or switches.is_cut(wire)
     trouble.on = switches.trouble = False
-    with without_spark(switches.services), _commands_of(switches):
+    registries = answering(
+        world,
+        switches.registries,
+        reached=switches._reaches,
+        troubled=lambda: switches.trouble and random.random() < 0.03,
+    )
+    with without_spark(switches.services), _commands_of(switches), registries:
         switches.begin()
         world.run(_BEGIN_SECONDS)
         switches.before = {*switches.producer.records}
@@ -1047,6 +1147,7 @@ def history(net: Network, *, with_faults: bool) -> int:
         while world.now < _SECONDS:
             world.run(2)
             switches.check_now()
+            switches.check_schemas()
         trouble.end()
         switches.trouble = False
         for process in switches.hit.everyone:
@@ -1077,6 +1178,7 @@ def history(net: Network, *, with_faults: bool) -> int:
         world.note(f"all is handled after {world.now - began:.1f} s")
         switches.check_ledgers()
         switches.check_fed()
+        switches.check_schemas()
     return len(switches.producer.records)
 
 
