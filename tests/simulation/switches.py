@@ -8,6 +8,8 @@ for good or for a while, and the service beside it, too. Whatever happened: ever
 that the producer was told is written is handled exactly once, on either cluster, but
 for what a failover and its tail say; and in the end every run can be finished or
 undone, every tail can be settled, and a last switch passes.
+
+One module, as what happens and what may follow from it are read together.
 """
 
 from __future__ import annotations
@@ -20,7 +22,6 @@ import struct
 import sys
 from typing import TYPE_CHECKING, Any
 from unittest import mock
-import uuid
 
 import typer
 
@@ -46,6 +47,7 @@ from tests.simulation.world import NOON, Process, World
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    import uuid
 
     from mirror.recovery.journal import Entry
     from mirror.switching.hook_calls import Call
@@ -59,9 +61,11 @@ _FILE: Any = None
 """Commands read their configuration from the history."""
 _IDLE = "t9"
 """A topic that retention had emptied before a flow came to it."""
-_BEGIN_SECONDS = 6.0
-_SECONDS = 30.0
+_BEGIN_SECONDS = 4.0
+_SECONDS = 22.0
 """Until then faults and commands come."""
+_STRUCK_SECONDS = 14.0
+"""Until then what happens once has begun."""
 _CALM_SECONDS = 60.0
 """How long it may take until all goes on, once nothing more goes wrong."""
 BOTH_SECONDS = 5.0
@@ -77,8 +81,8 @@ _REGISTRIES = 0.25
 """In how many histories schemas are copied as well."""
 _LOSSES = 0.2
 """In how many histories a cluster loses its journal."""
-_EXPIRIES = 0.2
-"""In how many histories topics are emptied, or made again."""
+_EXPIRIES = 0.15
+"""In how many histories topics are emptied, or made again, thrice at most."""
 _GROWTHS = 0.15
 """In how many histories a topic gets another partition."""
 _WATCH_SECONDS = 0.1
@@ -376,6 +380,21 @@ class _Switches:
 
     def _given_up(self, alias: str) -> bool:
         return bool(self.died) and roles.leaves_tail(self.entries(), alias)
+
+    def strike(self) -> None:
+        """Choose what happens once, and when."""
+        random, fed = self.world.random, self.fed
+        once: list[tuple[float, Callable[[], None]]] = [
+            (_GROWTHS, self._grow),
+            (_DEATHS, self.lose_a_cluster),
+            (_LOSSES, self.lose_a_journal),
+            *[(_EXPIRIES, self.expire)] * 3,
+        ]
+        if fed is not None:
+            once.append((_DEATHS, lambda: self._lose_the_fed(fed)))
+        for chance, happens in once:
+            if random.random() < chance:
+                self.world.after(random.uniform(1, _STRUCK_SECONDS), happens)
 
     # ---- what people type ----
 
@@ -1130,20 +1149,11 @@ def history(net: Network, *, with_faults: bool) -> int:
         def someone() -> None:
             if world.now < _SECONDS:
                 switches.type_something()
-                world.after(random.expovariate(1 / 6), someone)
+                world.after(random.expovariate(1 / 4), someone)
 
         someone()
-        if with_faults and random.random() < _GROWTHS:
-            world.after(random.uniform(1, 20), switches._grow)
-        if with_faults and random.random() < _DEATHS:
-            world.after(random.uniform(1, 20), switches.lose_a_cluster)
-        if with_faults and random.random() < _EXPIRIES:
-            for _ in range(3):
-                world.after(random.uniform(1, 20), switches.expire)
-        if with_faults and random.random() < _LOSSES:
-            world.after(random.uniform(1, 20), switches.lose_a_journal)
-        if with_faults and (fed := switches.fed) and random.random() < _DEATHS:
-            world.after(random.uniform(1, 20), lambda: switches._lose_the_fed(fed))
+        if with_faults:
+            switches.strike()
         while world.now < _SECONDS:
             world.run(2)
             switches.check_now()

@@ -112,11 +112,18 @@ class _Timer(_Thread):
 
 
 class _Event(_InWorld):
+    """Wakes those who wait, so that the world need not ask: most wait for an end that
+    never comes.
+    """
+
     def __init__(self) -> None:
         self._set = False
+        self._waiting: list[object] = []
 
     def set(self) -> None:
         self._set = True
+        for each in self._waiting:
+            self.world.wake(each)
 
     def clear(self) -> None:
         self._set = False
@@ -125,7 +132,12 @@ class _Event(_InWorld):
         return self._set
 
     def wait(self, timeout: float | None = None) -> bool:
-        return self._await(self.is_set, timeout)
+        if not self._set:
+            turn = self.world.turn
+            self._waiting.append(turn)
+            self.world.wait(None, _FOREVER if timeout is None else timeout)
+            self._waiting.remove(turn)
+        return self._set
 
 
 class _Lock(_InWorld):

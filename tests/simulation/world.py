@@ -16,7 +16,7 @@ import random
 import sys
 import threading
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from greenlet import getcurrent, greenlet
 
@@ -66,8 +66,8 @@ class _Task:
 
     process: Process
     body: greenlet = field(default_factory=getcurrent)
-    ready: Callable[[], bool] = lambda: True
-    """Whether it can go on before its time is over."""
+    ready: Callable[[], bool] | None = None
+    """Whether it can go on before its time is over; None: it sleeps."""
     until: float = 0.0
     number: int = 0
     """Of its current wait: an event for an earlier one is void."""
@@ -128,7 +128,7 @@ class World:
         self._wake_later(task, 0.0)
         return task
 
-    def wait(self, ready: Callable[[], bool], seconds: float) -> None:
+    def wait(self, ready: Callable[[], bool] | None, seconds: float) -> None:
         """Until it is ready, or the time is over.
 
         Raises:
@@ -136,7 +136,7 @@ class World:
         """
         task = self._turn
         assert task is not None, "only processes wait"
-        if seconds <= 0 or ready():
+        if seconds <= 0 or (ready is not None and ready()):
             self.now += STEP
             self._die_if_dead(task)
             return
@@ -145,11 +145,15 @@ class World:
         self._main.body.switch()
         self._die_if_dead(task)
 
+    def wake(self, turn: Any) -> None:
+        """End the wait of a thread, as `turn` names it."""
+        turn.until = min(turn.until, self.now)
+
     def sleep(self, seconds: float) -> None:
         if threading.get_ident() != self._thread:  # such as a library's
             _really_sleep(seconds)
             return
-        self.wait(lambda: False, max(seconds, STEP))
+        self.wait(None, max(seconds, STEP))
 
     def _die_if_dead(self, task: _Task) -> None:
         if not task.process.alive:
@@ -167,12 +171,15 @@ class World:
 
     def _due(self) -> _Task | None:
         """A thread that can go on, by chance if there are several."""
-        found = [
-            task
-            for task in self._tasks
-            if not task.process.suspended
-            and (not task.process.alive or task.until <= self.now or task.ready())
-        ]
+        found, now = [], self.now
+        for task in self._tasks:
+            process, ready = task.process, task.ready
+            if not process.suspended and (
+                task.until <= now
+                or not process.alive
+                or (ready is not None and ready())
+            ):
+                found.append(task)
         if len(found) > 1:
             return self.random.choice(found)
         return found[0] if found else None
