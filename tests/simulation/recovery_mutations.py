@@ -11,21 +11,27 @@ from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 from mirror.cli import switch as commands
-from mirror.driver import role_notes
+from mirror.driver import feeding, role_notes
 from mirror.driver.flow import FlowJobs
 from mirror.driver.pairs import PairFollower
+from mirror.metadata.schema_compared import ComparedRegistries
+from mirror.metadata.schema_names import RESERVED, key_of
+from mirror.policy.selection import Selection
 from mirror.recovery import journal, roles
 from mirror.recovery.roles import Run
 from mirror.relay.intake import Intake
+from mirror.relay.schemas import SchemaBarrier
 from mirror.switching import (
     failover_report,
     fences,
     fencing,
+    group_places,
     hooks,
     owed,
     quiet,
     rights,
     runner,
+    schemas,
 )
 from mirror.switching.runner import Operator
 from mirror.switching.stage import Done, nothing_to_undo
@@ -53,6 +59,7 @@ _real: dict[str, Any] = {
     "wanted": positions._wanted,
     "note": Operator._note,
     "look": quiet.look,
+    "rewrite": feeding.rewrite_progress,
 }
 _patched: Any = mock.patch.object
 _FENCE, _RIGHTS = fencing.name(""), rights.name("")
@@ -314,6 +321,57 @@ def lost_journals_are_believed() -> AbstractContextManager[Any]:
     return _patched(role_notes, "problem", lambda *_: "")
 
 
+def feeds_begin_late() -> AbstractContextManager[Any]:
+    """Partitions of which no flow has copied anything begin where `start` says, also
+    for a flow that goes on for another.
+    """
+
+    def late(flow: Any, target: Any, decide: Any) -> Any:
+        return _real["rewrite"](
+            flow, target, lambda known: replace(decide(known), begun=False)
+        )
+
+    return _both(
+        _patched(feeding, "rewrite_progress", late),
+        _patched(feeding, "select_topics", lambda *_: Selection((), (), ())),
+    )
+
+
+def topics_made_again_are_the_same() -> AbstractContextManager[Any]:
+    """A group that comes home goes on at the offset that it had in a deleted topic."""
+    return _patched(group_places, "_unread", lambda *_: {})
+
+
+def registries_stay_closed() -> AbstractContextManager[Any]:
+    """Undoing a run leaves the registry closed."""
+    return _step("hold", undo=nothing_to_undo)
+
+
+def overtaken_operators_close() -> AbstractContextManager[Any]:
+    """An operator that was overtaken leaves the registry closed that it closed last."""
+    return _patched(schemas, "_require_place", lambda _stage: None)
+
+
+def reserved_ids_stay() -> AbstractContextManager[Any]:
+    """An id that a flow has reserved stays taken, although another source issues it."""
+    gaps = ComparedRegistries.gaps.func
+
+    def own(compared: Any) -> Any:
+        there = tuple(
+            each
+            for each in compared.there
+            if each.subject != RESERVED or key_of(each) in compared.ours
+        )
+        return gaps(replace(compared, there=there))
+
+    return _patched(ComparedRegistries, "gaps", property(own))
+
+
+def records_come_before_schemas() -> AbstractContextManager[Any]:
+    """A record is copied although its schema is not there yet."""
+    return _patched(SchemaBarrier, "looks_at", lambda *_: False)
+
+
 def nothing_is_ever_lost() -> AbstractContextManager[Any]:
     """A failover's report names no record that was not copied."""
     told = failover_report.told
@@ -369,6 +427,8 @@ OF_SWITCHES: dict[str, Callable[[], AbstractContextManager[Any]]] = {
         rights_come_first, replaced_runs_are_not_undone, rights_are_granted_once,
         pending_fences_are_forgotten, fences_come_before_roles,
         notes_are_read_before_acls, lost_journals_are_believed,
+        feeds_begin_late, topics_made_again_are_the_same, registries_stay_closed,
+        overtaken_operators_close, reserved_ids_stay, records_come_before_schemas,
         nothing_is_ever_lost, no_group_reads_again,
         late_operators_call_hooks, failovers_stop_nothing,
     )

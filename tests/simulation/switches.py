@@ -25,7 +25,7 @@ from unittest import mock
 
 import typer
 
-from mirror.cli import pause, tail
+from mirror.cli import flow, pause, tail
 from mirror.cli import switch as commands
 from mirror.cli.output import Form
 from mirror.config.schema import MirrorConfig
@@ -251,6 +251,8 @@ class _Switches:
         """When a topic was made again."""
         self.grown_at = -_STALE_SECONDS
         """When a topic got another partition."""
+        self.resets = False
+        """Whether somebody has set a flow back."""
         self.reported: set[str] = set()
         """Failovers whose reports were held against the logs."""
         self.schema = 0
@@ -440,6 +442,20 @@ class _Switches:
             lambda: settle(f"{source}/{target}", config=_FILE, yes=True),
         )
 
+    def reset(self, source: str, target: str) -> None:
+        """Somebody has a topic copied once more: its records may be handled again, and
+        what a failover says is copied is less than what is.
+        """
+        self.resets = True
+        self.tail.update(_keys(self.clusters[source].topics["t1"]))
+        self._type(
+            f"flow reset {source}->{target} --to earliest --topic t1",
+            lambda: flow.reset_(
+                f"{source}->{target}", config=_FILE, to="earliest", topic="t1",
+                yes=True,
+            ),
+        )  # fmt: skip
+
     def _type(self, text: str, carry_out: Callable[[], None]) -> Process:
         process = Process(f"operator {len(self.hit.others)}")
         self.hit.others.append(process)
@@ -475,8 +491,12 @@ class _Switches:
             return
         if run is None and random.random() < 0.7 and self.go_home(entries):
             return
+        resets = self.trouble and self.fed is None and random.random() < 0.05
         active = roles.role(entries, self.pair).active
         other = "AB".replace(active, "")
+        if resets and not self.away and "t1" in self.clusters[active].topics:
+            self.reset(active, other)
+            return
         if active in self.away and random.random() < 0.8:
             process = self.command(active, other, abort=False, kind=Kind.FAILOVER)
         else:
@@ -994,7 +1014,7 @@ class _Switches:
             said = each.details
             if each.kind is not Kind.FAILOVER or "lost" not in said:
                 continue
-            if each.run in self.reported or said["unknown_partitions"]:
+            if each.run in self.reported or said["unknown_partitions"] or self.resets:
                 continue
             self.reported.add(each.run)
             if any(process.clock for process in self.hit.everyone):
@@ -1233,6 +1253,7 @@ def _commands_of(switches: _Switches) -> Iterator[None]:
             (commands, "read_config", read_config),
             (tail, "read_config", read_config),
             (pause, "read_config", read_config),
+            (flow, "read_config", read_config),
             (commands, "quicken", lambda: None),
             (hook_calls, "run", switches.call),
             (sys, "stdout", said),
