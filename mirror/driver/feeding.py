@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 _PATIENCE_SECONDS = 30.0
-"""How long the other flow may come no closer to the cut."""
+"""How long the other flow may come no closer to the cut, and its source not answer."""
 _PAUSE_SECONDS = 0.2
 
 
@@ -99,7 +99,7 @@ def take_turn(
         pairs.rests(other.source, other.target, role.epoch)
         _go_on(
             config, flow, other, source, target,
-            epoch=role.epoch, planned=cut is not None,
+            epoch=role.epoch, planned=cut is not None, over=over,
         )  # fmt: skip
     return role.epoch
 
@@ -182,7 +182,7 @@ def _await(
     raise FlowError(f"the run ends before {other.name} is at the cut")
 
 
-def _go_on(
+def _go_on(  # noqa: PLR0913  all that both flows go by
     config: MirrorConfig,
     flow: FlowConfig,
     other: FlowConfig,
@@ -191,6 +191,7 @@ def _go_on(
     *,
     epoch: int,
     planned: bool,
+    over: Callable[[], bool],
 ) -> None:
     """`planned`: the role comes from a switch, so the other source may be asked."""
     read = _stop(other, target, epoch)
@@ -202,7 +203,7 @@ def _go_on(
         with Reach(config.clusters, client_id=f"mirror.{flow.name}") as reach:
             places = handed_over.places(
                 *(there, source),
-                _reached(reach, other.source) if planned else None,
+                _reached(reach, other.source, over) if planned else None,
                 Merging(config.enabled_flows),
                 read=read,
                 own=own,
@@ -297,9 +298,18 @@ def _jumps(
     ]
 
 
-def _reached(reach: Reach, alias: str) -> Cluster | None:
-    try:
-        return reach(alias)
-    except ClusterError as error:
-        log.warning("flow goes on without the other source", error=str(error))
-        return None
+def _reached(reach: Reach, alias: str, over: Callable[[], bool]) -> Cluster | None:
+    """The other source, which says what of this one's records has come through it; None
+    if it does not answer for a while: then some may come twice.
+    """
+    until = time.monotonic() + _PATIENCE_SECONDS
+    while True:
+        try:
+            return reach(alias)
+        except ClusterError as error:
+            if over():
+                raise
+            if time.monotonic() > until:
+                log.warning("flow goes on without the other source", error=str(error))
+                return None
+        time.sleep(_PAUSE_SECONDS)

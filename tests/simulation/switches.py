@@ -785,7 +785,9 @@ class _Switches:
         return ()
 
     def lose_a_journal(self, cluster: ModelCluster | None = None) -> None:
-        """A cluster has its journal from an older disk, or not at all."""
+        """A cluster has its journal from an older disk, or not at all; this one, while
+        the other one is gone: mostly any.
+        """
         random = self.world.random
         if cluster is None:
             there = [each for each in self.clusters.values() if not each.gone]
