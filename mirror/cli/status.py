@@ -6,12 +6,9 @@ if a flow has failed.
 
 from __future__ import annotations
 
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from mirror.cli.asking import CaFile, OfConfig, TokenFile, Url, ask
-from mirror.cli.estate import ask_estate, show_estate
 from mirror.cli.output import (
     Form,
     Output,
@@ -52,12 +49,6 @@ def status(
     config: OfConfig = None,
     token_file: TokenFile = None,
     ca_file: CaFile = None,
-    every_site: Annotated[
-        bool,
-        typer.Option(
-            "--all", help="Show this service and its peers (service.peers), in short."
-        ),
-    ] = False,
     output: Output = Form.TABLE,
 ) -> None:
     """Show the flows and partitions of a running service.
@@ -77,15 +68,7 @@ def status(
       mirror status
       mirror status -u http://mirror.example.com:8083
       mirror status -o json | jq '.flows[] | {name, state, lag}'
-      mirror status --all
     """
-    if every_site:
-        estate, found = ask_estate(url, config, token_file=token_file, ca_file=ca_file)
-        if output is Form.JSON:
-            document(found)
-        else:
-            show_estate(estate)
-        return
     answer = ask(url, config, token_file=token_file, ca_file=ca_file)
     if output is Form.JSON:
         document(answer)

@@ -19,7 +19,7 @@ from mirror.config.pair_settings import PairConfig
 from mirror.config.schema import SECTIONS, FlowConfig, MirrorConfig
 from mirror.config.section_names import flow_ends, pair_parts
 from mirror.config.service_settings import ServiceConfig
-from mirror.config.traits import entry_of, is_secret, may_hide_secrets, settings
+from mirror.config.traits import is_secret, may_hide_secrets, section_of, settings
 from mirror.config.values import near
 from mirror.policy.naming import CANARY
 
@@ -271,7 +271,7 @@ def _place(
     parts are pydantic's: tags of unions, positions in a list.
     """
     while len(parts) > 1 and parts[0] in model.model_fields:
-        inner = entry_of(model.model_fields[parts[0]])
+        inner = section_of(model.model_fields[parts[0]])
         if inner is None:
             break
         path, model, parts = (*path, parts[0]), inner, parts[1:]

@@ -139,10 +139,6 @@ def _missing_files(config: MirrorConfig, document: Document) -> list[str]:
         ),
         *((("flows", name), each) for name, each in config.flows.items()),
         (("service",), config.service),
-        *(
-            (("service", "peers", str(number)), each)
-            for number, each in enumerate(config.service.peers)
-        ),
     ]
     named: list[tuple[Path, FilePath | None, bool]] = [
         ((*place, name), getattr(section, name), may_be_folder(info))

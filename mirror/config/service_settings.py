@@ -15,7 +15,6 @@ from pydantic import BeforeValidator, model_validator
 
 from mirror.config import values
 from mirror.config.mm2 import readers
-from mirror.config.peer_settings import PeerConfig, checked_peers
 from mirror.config.section import File, Number, Secret, Section, Text, Whole
 from mirror.config.traits import Effect, Where, keys, setting
 
@@ -187,14 +186,6 @@ class ServiceConfig(HttpSettings):
         "each flow, and the others take over when it is gone. This is a consumer group "
         "on each target. Null: this instance leads all its flows, and must be the only "
         "one.",
-    )
-    peers: Annotated[tuple[PeerConfig, ...], BeforeValidator(checked_peers)] = setting(
-        default=(),
-        description="The services of other sites, each with its url, token_file and "
-        "ca_file, such as [{url: https://mirror.eu.example.com:8083, token_file: "
-        "/run/secrets/eu}]. The page, `mirror topology` and `mirror status --all` show "
-        "the flows of all of them. This service's own address may be among them. "
-        "Empty: only its own flows are shown.",
     )
     state_dir: Path | None = setting(
         default=None,

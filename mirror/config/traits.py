@@ -175,12 +175,6 @@ def may_be_folder(info: FieldInfo) -> bool:
 
 def section_of(info: FieldInfo) -> type[BaseModel] | None:
     """The section that a setting is, if it is one."""
-    is_list = any(get_origin(part) is tuple for part in _parts(info.annotation))
-    return None if is_list else entry_of(info)
-
-
-def entry_of(info: FieldInfo) -> type[BaseModel] | None:
-    """The section that a setting, or each entry of one that is a list, is."""
     sections = [
         part
         for part in _parts(info.annotation)

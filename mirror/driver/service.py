@@ -44,7 +44,6 @@ from mirror.recovery import audit
 from mirror.status.events import Event, EventKind
 from mirror.status.states import FlowState
 from mirror.status.store import StatusStore
-from mirror.web.peers import Peers
 from mirror.web.server import StatusServer
 
 if TYPE_CHECKING:
@@ -169,8 +168,7 @@ class Service:
             self._leadership.start()
             self._pairs.start()
             self._answering.follow(self._follower.config)
-            optional = (Peers(self.store, service.peers), self._passive, self._drills)
-            beside = [each for each in optional if each is not None]
+            beside = [each for each in (self._passive, self._drills) if each]
             for each in beside:
                 each.start()
             try:

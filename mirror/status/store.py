@@ -10,11 +10,9 @@ from dataclasses import replace
 import threading
 import time
 from typing import TYPE_CHECKING
-import uuid
 
 from mirror.status.errors import ErrorTotals
 from mirror.status.events import Event, EventKind, Trail
-from mirror.status.sites import own_site
 from mirror.status.states import FlowState, PartitionState
 from mirror.status.values import (
     ConfigStatus,
@@ -30,7 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from mirror.status.pairs import PairStatus
-    from mirror.status.sites import Site
     from mirror.status.values import ClusterStatus, PartitionStatus
 
     Pair = tuple[PartitionStatus | None, PartitionStatus]
@@ -55,10 +52,6 @@ class StatusStore:
         self.clusters: tuple[ClusterStatus, ...] = ()
         self.resources = ResourceStatus()
         self.errors = ErrorTotals()
-        self.peers: tuple[Site, ...] = ()
-        """The services of other sites, as of their last answers."""
-        self.instance = uuid.uuid4().hex
-        """By this a service recognises itself among its peers."""
         self._flows: dict[str, FlowStatus] = {}
         for name in flows:
             self.add(name)
@@ -88,15 +81,6 @@ class StatusStore:
             errors=self.errors.read(),
             resources=self.resources,
         )
-
-    def own_site(self) -> Site:
-        """What this service tells its peers."""
-        return own_site(self.read(), self.instance, time.time())
-
-    def sites(self) -> tuple[Site, ...]:
-        """This service, then its peers."""
-        now = time.time()
-        return self.own_site(), *(each.as_of(now) for each in self.peers)
 
     def _now(self, flow: FlowStatus) -> float:
         """The time of day, counted from the flow's last report on the monotonic clock:

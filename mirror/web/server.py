@@ -31,11 +31,9 @@ from mirror.log import LogThrottle
 from mirror.metrics.exposition import exposition
 from mirror.status.events import FORMAT_VERSION as EVENTS_VERSION
 from mirror.status.history import History
-from mirror.status.sites import estate_document, site_document
 from mirror.status.states import FlowState
 from mirror.web.access import guarded
 from mirror.web.page.pages import Pages
-from mirror.web.peers import PATH
 from mirror.web.routing import Response, Routes, as_json
 
 if TYPE_CHECKING:
@@ -283,8 +281,6 @@ class StatusServer:
         return {
             **Pages(self._store, self.history).table(),
             "/status": lambda _: as_json(self._store.read().to_json()),
-            PATH: lambda _: as_json(site_document(self._store.own_site())),
-            "/estate": lambda _: as_json(estate_document(self._store.sites())),
             "/events": self._happened,
             "/metrics": self._scraped,
             "/healthz": lambda _: self._alive(),

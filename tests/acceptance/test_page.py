@@ -6,7 +6,6 @@ pictures in.
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 import re
 import time
 from typing import TYPE_CHECKING
@@ -18,14 +17,12 @@ from mirror.config.service_settings import HttpSettings
 from mirror.status.states import FlowState
 from mirror.status.store import StatusStore
 from mirror.status.values import GroupStatus
-from mirror.web import peers
 from mirror.web.server import StatusServer
 from tests.harness.admin import commit_offsets, create_topic
 from tests.harness.browser import Browser
 from tests.harness.load import producer
 from tests.harness.service import config_for
-from tests.harness.sites import known, serving, site
-from tests.harness.statuses import partition_status, show
+from tests.harness.statuses import cluster_status, partition_status, show
 from tests.harness.waiting import wait_for
 
 if TYPE_CHECKING:
@@ -123,6 +120,10 @@ def store() -> StatusStore:
         state=FlowState.RETRYING,
         reason="cluster us-east: no broker answers at kafka.us-east.example.com:9092",
         restarts=3,
+    )
+    store.clusters = (
+        cluster_status("us-east", reason="no route to host"),
+        cluster_status("eu-west"),
     )
     return store
 
@@ -246,57 +247,6 @@ def test_every_width_and_scheme(
         name = page.partition("?")[0].strip("/") or "overview"
         browser.screenshot(f"{name}-{scheme}-{width}")
     assert browser.complaints() == []
-
-
-def test_all_sites_on_one_page(
-    browser: Browser, store: StatusStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Two more services are on the page with this one: the chain over all is in the
-    picture, their hostile names are mere text, and when one ends the page says so
-    without a reload.
-    """
-    monkeypatch.setattr(peers, "EVERY_SECONDS", 0.3)
-    store.clusters = known({"us-east": "1", "eu-west": "2"}, silent=["us-east"])
-    browser.emulate(width=1280, height=900)
-    browser.open("about:blank")  # a page of an earlier test may still ask its service
-    browser.complaints()
-    near, far = (
-        site("hub->y", {"hub": "2", "y": "3"}),
-        site(f"{HOSTILE}->x", {HOSTILE: "3", "x": "4"}),
-    )
-    with serving(near) as near_url, ExitStack() as stack:
-        far_url = stack.enter_context(serving(far))
-        with serving(store, peers=[{"url": near_url}, {"url": far_url}]) as url:
-            browser.open(url)
-            browser.wait_for(
-                "return document.querySelectorAll('#elsewhere tbody tr').length === 2"
-            )
-            words = browser.run(
-                "return document.querySelector('#picture desc').textContent"
-            )
-            assert "eu-west / hub to y / <img" in words
-            assert "bold</b> to x: RUNNING" in words
-            assert browser.run("return document.querySelectorAll('img, b').length") == 0
-            places = browser.run(
-                "return [...document.querySelectorAll('rect.node')]"
-                ".map((box) => box.x.baseVal.value)"
-            )
-            assert len(set(places)) == 4  # from left to right
-            width = browser.run("return document.documentElement.scrollWidth")
-            assert width <= 1280
-            assert [each for each in browser.run(CONTRASTS) if each[0] < 4.5] == []
-            browser.screenshot("sites")
-            assert browser.complaints() == []
-            stack.close()
-            for where, word in (
-                ("#sites", "SILENT"),
-                ("#sites", "Connection refused"),
-                ("#elsewhere", "UNKNOWN"),
-            ):
-                browser.wait_for(
-                    f"return document.querySelector('{where}').innerText"
-                    f".includes('{word}')"
-                )
 
 
 def test_tables_stay_tables_on_a_telephone(browser: Browser, url: str) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import MISSING, fields, replace
+import time
 from typing import TYPE_CHECKING, Any
 
 from mirror.status.states import PartitionState
-from mirror.status.values import NAMES, Counts, PartitionStatus
+from mirror.status.values import NAMES, ClusterStatus, Counts, PartitionStatus
 
 if TYPE_CHECKING:
     from mirror.status.store import StatusStore
@@ -38,6 +39,18 @@ def partition_status(topic: str, number: int, **changes: Any) -> PartitionStatus
     values |= changes
     values["state"] = PartitionState(values["state"])
     return PartitionStatus(**counted(values))
+
+
+def cluster_status(alias: str, *, reason: str = "") -> ClusterStatus:
+    """A cluster that answers, or does not for this reason."""
+    return ClusterStatus(
+        alias=alias,
+        sides=("source",),
+        answers=not reason,
+        since=time.time(),
+        reason=reason,
+        cluster_id=f"id-of-{alias}",
+    )
 
 
 def show(store: StatusStore, flow: str, **changes: Any) -> None:

@@ -57,46 +57,6 @@ YAML = [
         ['flows."A->B".transform_options: is not a mapping'],
     ),
     (
-        "a peer that is no mapping",
-        "  A->B: {topics: [orders]}",
-        '  A->B: {topics: [orders]}\nservice: {peers: ["https://eu:8083"]}',
-        [
-            "service.peers: entry 0 is not a mapping; use {url: https://mirror.eu.example.com:8083, token_file: /path}"
-        ],
-    ),
-    (
-        "a peer's password",
-        "  A->B: {topics: [orders]}",
-        '  A->B: {topics: [orders]}\nservice: {peers: [{url: "https://u:open-sesame@eu:8083"}]}',
-        [
-            "service.peers.0: not a valid address of a service; use https://mirror.eu.example.com:8083 without user and password"
-        ],
-    ),
-    (
-        "a peer's token in the file",
-        "  A->B: {topics: [orders]}",
-        '  A->B: {topics: [orders]}\nservice: {peers: [{url: "https://eu:8083", token: open-sesame}]}',
-        ['service.peers: entry 0: unknown setting "token"; did you mean "token_file"?'],
-    ),
-    (
-        "a peer without an address",
-        "  A->B: {topics: [orders]}",
-        "  A->B: {topics: [orders]}\nservice: {peers: [{token_file: /none}]}",
-        ["service.peers: entry 0 has no url"],
-    ),
-    (
-        "a peer's token that is not there",
-        "  A->B: {topics: [orders]}",
-        '  A->B: {topics: [orders]}\nservice: {peers: [{url: "https://eu:8083", token_file: /none}]}',
-        ['service.peers.0.token_file: there is no file "/none"'],
-    ),
-    (
-        "a peer twice",
-        "  A->B: {topics: [orders]}",
-        '  A->B: {topics: [orders]}\nservice: {peers: [{url: "https://eu:8083"}, {url: "https://eu:8083/"}]}',
-        ["service.peers: names a service twice; keep one entry for each"],
-    ),
-    (
         "a secret that is a number",
         '  A: {bootstrap_servers: "a:9092"}',
         '  A: {bootstrap_servers: "a:9092", sasl_oauthbearer_parameters: {secret: 1234}}',

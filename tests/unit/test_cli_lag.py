@@ -16,7 +16,7 @@ from mirror.status.states import FlowState
 from mirror.status.store import StatusStore
 from mirror.status.topology import Edge, dot, mermaid, terminal
 from mirror.web.server import StatusServer
-from tests.harness.statuses import partition_status, show
+from tests.harness.statuses import cluster_status, partition_status, show
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -106,6 +106,42 @@ def test_topology_in_every_form(url: str, form: str) -> None:
     assert "RETRYING" in result.stdout
 
 
+def test_topology_with_a_silent_cluster() -> None:
+    """The picture marks a cluster that does not answer, and says since when and why;
+    for programs each end has its cluster's id.
+    """
+    store = StatusStore(("A->B",))
+    show(store, "A->B", source="A", target="B", state=FlowState.RUNNING)
+    store.clusters = (
+        cluster_status("A"),
+        cluster_status("B", reason="no route to host"),
+    )
+    with StatusServer(store, "127.0.0.1", 0) as server:
+        source, flow, silent = mirror("topology", "-u", server.url).stdout.splitlines()
+        answer = json.loads(mirror("topology", "-u", server.url, "-o", "json").stdout)
+
+    assert source == "A"
+    assert flow == "└──► B (does not answer)  RUNNING, 0 B/s"
+    assert silent.startswith("cluster B does not answer, since 20")
+    assert silent.endswith(": no route to host")
+    (values,) = answer["flows"]
+    assert (values["source_id"], values["target_id"]) == ("id-of-A", "id-of-B")
+
+
+@pytest.mark.parametrize("form", ["text", "mermaid", "dot"])
+def test_topology_leaves_the_terminal_alone(form: str) -> None:
+    """What a service answers does not control the terminal."""
+    store = StatusStore(("A->B",))
+    show(store, "A->B", source="\x1b[2J", target="B")
+    store.clusters = (cluster_status("B", reason="\x1b[31m"),)
+    with StatusServer(store, "127.0.0.1", 0) as server:
+        result = mirror("topology", "-u", server.url, "-o", form)
+
+    assert result.exit_code == 0
+    assert "\\x1b[2J" in result.stdout
+    assert "\x1b" not in result.stdout
+
+
 EDGES = [
     Edge(source="us-east", target='eu "west"', state="RUNNING", note="1 s behind"),
     Edge(source='eu "west"', target="us-east", state="FAILED", note=""),
@@ -132,6 +168,32 @@ def test_dot():
     if shutil.which("dot"):
         subprocess.run(["dot", "-Tsvg"], input="\n".join(lines).encode(), check=True,
                        capture_output=True)  # fmt: skip
+
+
+def edges(*flows: str) -> list[Edge]:
+    ends = [flow.split(">") for flow in flows]
+    return [Edge(source=a, target=b, state="S", note="") for a, b in ends]
+
+
+def test_a_chain_in_a_terminal():
+    """What a target is the source of stands below it, once; circles end."""
+    assert terminal(edges("b>c", "a>b", "b>d", "d>b", "x>d")) == [
+        "a",
+        "└──► b  S",
+        "     ├──► c  S",
+        "     └──► d  S",
+        "          └──► b  S",
+        "x",
+        "└──► d  S",
+    ]
+
+
+def test_a_long_chain_in_a_terminal():
+    """A chain too long for the width goes on at the left; none is left out."""
+    lines = terminal(edges(*(f"{n}>{n + 1}" for n in range(2000))))
+
+    assert sum("►" in line for line in lines) == 2000
+    assert max(map(len, lines)) < 80
 
 
 def test_nothing_to_draw():

@@ -13,7 +13,6 @@ import yaml
 from mirror.cli import reference as commands
 from mirror.cli.main import app
 from mirror.config import chart_lists, settings
-from mirror.config.changes import compare
 from mirror.config.cluster_settings import ClusterConfig
 from mirror.config.load import load
 from mirror.config.schema import FlowConfig
@@ -285,31 +284,6 @@ flows:
     assert as_table.stdout.splitlines()[0].split() == [
         *("SETTING", "VALUE", "ORIGIN", "WRITTEN")
     ]
-
-
-def test_show_has_peers_as_they_are_written(tmp_path: Path) -> None:
-    """Peers are shown as a list of mappings, and their tokens only by file; a reload
-    that changes them is refused with both lists.
-    """
-    path, token = tmp_path / "mirror.yaml", tmp_path / "token"
-    token.write_text("open-sesame")
-    peers = [{"url": "http://x:1", "token_file": str(token)}, {"url": "https://y/z"}]
-    document = {
-        "clusters": {a: {"bootstrap_servers": f"{a}:1"} for a in "AB"},
-        "flows": {"A->B": {}},
-        "service": {"peers": peers},
-    }
-    path.write_text(json.dumps(document))
-    shown = mirror("config", "show", "-c", path)
-    assert shown.exit_code == 0, shown.stderr
-    (line,) = [each for each in shown.stdout.splitlines() if "service.peers" in each]
-    assert json.dumps(peers) in line
-    assert "open-sesame" not in shown.stdout
-    before = load(path)[0]
-    path.write_text(json.dumps(document | {"service": {}}))
-    (refused,) = compare(before, load(path)[0]).refused
-    assert "service.peers: changed from [{" in refused
-    assert "requires a restart of the service" in refused
 
 
 def test_show_hides_an_empty_secret(tmp_path: Path) -> None:

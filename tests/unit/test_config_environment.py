@@ -65,16 +65,6 @@ def test_rules_for_names_are_given_as_json(tmp_path: Path) -> None:
     assert wrong[0].startswith('MIRROR_DEFAULTS__rename: "orders" is not a list')
 
 
-def test_peers_in_a_variable(tmp_path: Path) -> None:
-    """A variable holds the list of peers as JSON, as the chart writes it."""
-    config, _ = read(
-        tmp_path, GOOD, MIRROR_SERVICE__peers='[{"url": "http://eu:8083/"}]'
-    )
-    assert [peer.url for peer in config.service.peers] == ["http://eu:8083"]
-    wrong = problems(tmp_path, GOOD, MIRROR_SERVICE__peers="http://eu:8083")
-    assert wrong[0].startswith("MIRROR_SERVICE__peers: not a list of peers; use [{url:")
-
-
 PLACES = (
     (ClusterConfig, "CLUSTERS__eu", lambda config: config.clusters["eu"]),
     (FlowConfig, "FLOWS__us_east__TO__eu", lambda c: c.flows["us-east->eu"]),
@@ -91,7 +81,7 @@ OF_HOSTS = {"bootstrap_servers": ["c:1", "d:2"], "http_hosts": ["c", "[::1]"]}
         for model, place, section in PLACES
         for name, field in settings(model).items()
         if get_origin(field.annotation) is tuple
-        and name not in {"rename", "peers"}  # lists of mappings
+        and name != "rename"  # a list of mappings
         # What a flow says itself wins over the defaults.
         and (place, name) != ("DEFAULTS", "topics")
     ],

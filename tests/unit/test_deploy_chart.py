@@ -19,7 +19,6 @@ import mirror
 from mirror.cli.main import app
 from mirror.config import chart_lists
 from mirror.config.load import load
-from mirror.config.service_settings import ServiceConfig
 from tests import tools
 from tests.harness.cases import cases
 from tests.harness.pages import blocks
@@ -596,64 +595,6 @@ def test_network_policy(helm: str, tmp_path: Path) -> None:
     ]
 
 
-def test_peers(helm: str) -> None:
-    """Each peer's address is in the configuration, its token and CA come from its
-    Secret and stand in no ConfigMap, and pods may reach it.
-    """
-    documents = render(helm, CHART / "ci" / "secured.yaml")
-    (file,) = [
-        document["data"]["mirror.yaml"]
-        for document in documents
-        if "mirror.yaml" in document.get("data", {})
-    ]
-    written = yaml.safe_load(file)
-    spec = pod(documents)
-    volumes = {each["name"]: each for each in spec["volumes"]}
-    mounts = {m["name"]: m["mountPath"] for m in spec["containers"][0]["volumeMounts"]}
-
-    assert written["service"]["peers"] == [
-        {
-            "url": "https://mirror.eu-west.example.com:8083",
-            "token_file": "/etc/mirror/peers/0/token",
-            "ca_file": "/etc/mirror/peers/0/ca.pem",
-        },
-        {"url": "http://mirror.ap-south.example.com:8083"},
-    ]
-    files = {
-        item["path"]: (source["secret"]["name"], item["key"])
-        for source in volumes["peer-0"]["projected"]["sources"]
-        for item in source["secret"]["items"]
-    }
-    assert files == {
-        "token": ("mirror-eu-west", "token"),
-        "ca.pem": ("mirror-eu-west", "ca.crt"),
-    }
-    assert mounts["peer-0"] == "/etc/mirror/peers/0"
-    assert "peer-1" not in volumes.keys() | mounts.keys()
-    egress = one(documents, "NetworkPolicy")["spec"]["egress"]
-    ports = [{"port": port, "protocol": "TCP"} for port in (443, 8083)]
-    assert {"ports": ports, "to": [{"ipBlock": {"cidr": "192.0.2.0/24"}}]} in egress
-
-
-def test_peers_beside_a_file_of_ones_own(helm: str, tmp_path: Path) -> None:
-    """Where the chart does not write the configuration, a variable names the peers, and
-    mirror reads it.
-    """
-    file = tmp_path / "values.yaml"
-    values = yaml.safe_load((CHART / "ci" / "own-config.yaml").read_text())
-    peers = [{"url": "http://eu:8083", "secretName": "eu", "tokenKey": "token"}]
-    file.write_text(json.dumps(values | {"peers": peers}))
-    env = pod(render(helm, file))["containers"][0]["env"]
-    (value,) = [
-        each["value"] for each in env if each["name"] == "MIRROR_SERVICE__peers"
-    ]
-    ServiceConfig.model_validate({"peers": json.loads(value)})
-
-    assert json.loads(value) == [
-        {"url": "http://eu:8083", "token_file": "/etc/mirror/peers/0/token"}
-    ]
-
-
 @pytest.mark.parametrize("example", ["kubeflow", "apache"])
 def test_executors_may_do_nothing_in_kubernetes(helm: str, example: str) -> None:
     """Executors have an account of their own, without rights and without a token."""
@@ -817,26 +758,6 @@ def test_groups_of_rules_are_optional(helm: str) -> None:
             "config.service.http_hosts: the chart sets it",
         ),
         ({"http": {"tokenKey": "token"}}, "set http.secretName"),
-        (
-            {"config": {**working()["config"], "service": {"peers": []}}},
-            "config.service.peers: the chart sets it",
-        ),
-        (
-            {"peers": [{"url": "http://eu:8083", "caKey": "ca.crt"}]},
-            "peers[0].caKey: is a key in a Secret; set secretName",
-        ),
-        (
-            {"peers": [{"url": "http://eu:8083", "secretName": "x"}]},
-            "peers[0].secretName: nothing is taken from this Secret",
-        ),
-        (
-            {
-                "peers": [{"url": "http://eu:8083"}],
-                "networkPolicy": {"kafkaTo": [{"ipBlock": {"cidr": "10.0.0.0/8"}}]},
-            },
-            "networkPolicy.peersTo: with kafkaTo pods cannot reach the services",
-        ),
-        ({"peers": [{"url": "http://u:secret@eu:8083"}]}, "url"),
         (
             {"http": {"secretName": "x", "certificateKey": "tls.crt"}},
             "TLS needs a certificate and its key",

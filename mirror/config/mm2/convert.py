@@ -16,7 +16,6 @@ import yaml
 from mirror.config.build import build
 from mirror.config.cluster_settings import ClusterConfig
 from mirror.config.schema import FlowConfig
-from mirror.config.section import Section
 from mirror.config.traits import is_secret, settings, traits
 from mirror.errors import ConfigError
 
@@ -121,9 +120,6 @@ def plain(value: Any) -> Any:
         return str(value)
     if isinstance(value, tuple):
         return [plain(each) for each in value]
-    if isinstance(value, Section):
-        given = {name: getattr(value, name) for name in type(value).model_fields}
-        return {name: plain(each) for name, each in given.items() if each is not None}
     if hasattr(value, "match") and hasattr(value, "to"):
         return {"match": value.match, "to": value.to}
     if isinstance(value, float) and value.is_integer():

@@ -21,9 +21,9 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from mirror import __version__
 from mirror.status import wording
 from mirror.status.drift import differences
-from mirror.status.estate import merged
 from mirror.status.events import EventKind
 from mirror.status.history import POINTS
+from mirror.status.states import FlowState
 from mirror.web.page import picture, rows, tones
 from mirror.web.page.picture import Flowing
 from mirror.web.routing import Response, as_json
@@ -31,7 +31,6 @@ from mirror.web.routing import Response, as_json
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from mirror.status.estate import EstateFlow
     from mirror.status.history import History
     from mirror.status.store import StatusStore
     from mirror.status.values import FlowStatus, ServiceStatus
@@ -96,8 +95,6 @@ class Pages:
             )
         ]
         newest = self._store.trail.read()[::-1]
-        estate = merged(self._store.sites())
-        elsewhere = [way for way in estate.ways if way.site is not estate.sites[0]]
         return self._page(
             asked,
             "overview.html",
@@ -106,10 +103,8 @@ class Pages:
             needs=[*needs, *idle],
             verdict=_verdict(status, len(needs), len(idle)),
             verdict_tone=_verdict_tone(status, len(needs), len(idle)),
-            picture=picture.draw(map(_flowing, estate.drawn)),
-            silent={each.name: each.silent for each in estate.places if each.silent},
-            sites=estate.sites,
-            elsewhere=rows.part(elsewhere, size=_PIECE),
+            picture=picture.draw(map(_flowing, status.flows)),
+            silent={each.alias: each for each in status.clusters if not each.answers},
             node_width=picture.NODE_WIDTH,
             node_height=picture.NODE_HEIGHT,
             line=picture.LINE,
@@ -229,12 +224,18 @@ def _verdict_tone(status: ServiceStatus, in_need: int, idle: int) -> str:
     return "warn" if idle or not status.flows else "good"
 
 
-def _flowing(way: EstateFlow) -> Flowing:
+def _flowing(flow: FlowStatus) -> Flowing:
+    runs = flow.state is FlowState.RUNNING
+    notes = [wording.rate(flow.bytes_per_second)] if runs else []
+    if flow.lag_seconds >= 0:
+        notes.append(f"{wording.duration(flow.lag_seconds)} behind")
+    if flow.faulted:
+        notes.append(f"{flow.faulted} FAULTED")
     return Flowing(
-        source=way.source.name,
-        target=way.target.name,
-        state=way.state,
-        notes=way.notes,
+        source=flow.source,
+        target=flow.target,
+        state=str(flow.state),
+        notes=tuple(notes),
     )
 
 

@@ -33,9 +33,6 @@ own to check: it says all that is wrong at once when it starts, and so does
 {{- if hasKey $service "http_hosts" -}}
 {{- fail "config.service.http_hosts: the chart sets it; list further names, such as an ingress's, in http.hosts" -}}
 {{- end -}}
-{{- if hasKey $service "peers" -}}
-{{- fail "config.service.peers: the chart sets it; list the services in peers" -}}
-{{- end -}}
 {{- if and (include "mirror.onSpark" .) (hasKey $service "spark") -}}
 {{- fail (printf "config.service.spark: with mode %s Spark starts before mirror reads it; use spark.conf" .Values.mode) -}}
 {{- end -}}
@@ -57,7 +54,6 @@ own to check: it says all that is wrong at once when it starts, and so does
 {{- end -}}
 {{- end -}}
 {{- $fixed := dict "http_host" "0.0.0.0" "http_port" 8083 "http_hosts" (splitList "," (include "mirror.hosts" .)) "state_dir" "/var/lib/mirror/state" "log_format" "json" -}}
-{{- if .Values.peers }}{{ $_ := set $fixed "peers" (include "mirror.peers" . | fromYamlArray) }}{{ end -}}
 {{- $_ := set $config "service" (mergeOverwrite $fixed $service) -}}
 {{- toYaml $config -}}
 {{- end -}}
@@ -72,19 +68,6 @@ own to check: it says all that is wrong at once when it starts, and so does
 {{- end -}}
 {{- if ne (empty .Values.http.certificateKey) (empty .Values.http.keyKey) -}}
 {{- fail "http.certificateKey: TLS needs a certificate and its key; set http.keyKey too, or neither" -}}
-{{- end -}}
-{{- range $number, $peer := .Values.peers -}}
-{{- range $key := list "tokenKey" "caKey" -}}
-{{- if and (get $peer $key) (not $peer.secretName) -}}
-{{- fail (printf "peers[%d].%s: is a key in a Secret; set secretName" $number $key) -}}
-{{- end -}}
-{{- end -}}
-{{- if and $peer.secretName (not (or $peer.tokenKey $peer.caKey)) -}}
-{{- fail (printf "peers[%d].secretName: nothing is taken from this Secret; set tokenKey or caKey" $number) -}}
-{{- end -}}
-{{- end -}}
-{{- if and .Values.peers .Values.networkPolicy.enabled .Values.networkPolicy.kafkaTo (not (or .Values.networkPolicy.peersTo .Values.networkPolicy.extraEgress)) -}}
-{{- fail "networkPolicy.peersTo: with kafkaTo pods cannot reach the services in peers; say where they are" -}}
 {{- end -}}
 {{- if and (eq .Values.mode "cronjob") .Values.cronJob.pushGateway .Values.networkPolicy.enabled .Values.networkPolicy.kafkaTo (not .Values.networkPolicy.extraEgress) -}}
 {{- fail "networkPolicy.extraEgress: with kafkaTo pods cannot reach cronJob.pushGateway; say where it is" -}}

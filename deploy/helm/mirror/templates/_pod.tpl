@@ -74,23 +74,6 @@ registryKeyPasswordKey: schema_registry.ssl_key_password
       {{- end }}
       {{- end }}
 {{- end }}
-{{- range $number, $peer := .Values.peers }}
-{{- with $peer.secretName }}
-- name: peer-{{ $number }}
-  projected:
-    defaultMode: 0440
-    sources:
-      {{- range $value, $path := dict "tokenKey" "token" "caKey" "ca.pem" }}
-      {{- with get $peer $value }}
-      - secret:
-          name: {{ $peer.secretName }}
-          items:
-            - key: {{ . }}
-              path: {{ $path }}
-      {{- end }}
-      {{- end }}
-{{- end }}
-{{- end }}
 {{- with .Values.http.secretName }}
 - name: http
   secret:
@@ -115,13 +98,6 @@ registryKeyPasswordKey: schema_registry.ssl_key_password
   mountPath: /etc/mirror/secrets/{{ $alias }}
   readOnly: true
 {{- end }}
-{{- range $number, $peer := .Values.peers }}
-{{- if $peer.secretName }}
-- name: peer-{{ $number }}
-  mountPath: /etc/mirror/peers/{{ $number }}
-  readOnly: true
-{{- end }}
-{{- end }}
 {{- if .Values.http.secretName }}
 - name: http
   mountPath: /etc/mirror/http
@@ -142,10 +118,6 @@ registryKeyPasswordKey: schema_registry.ssl_key_password
   value: {{ include "mirror.hosts" . }}
 - name: MIRROR_SERVICE__state_dir
   value: /var/lib/mirror/state
-{{- if .Values.peers }}
-- name: MIRROR_SERVICE__peers
-  value: {{ include "mirror.peers" . | fromYamlArray | toJson | quote }}
-{{- end }}
 {{- end }}
 {{- range $setting, $file := fromYaml (include "mirror.http" .) }}
 - name: MIRROR_SERVICE__{{ $setting }}
@@ -164,19 +136,6 @@ registryKeyPasswordKey: schema_registry.ssl_key_password
 {{- end }}
 {{- with .Values.extraEnv }}
 {{ toYaml . }}
-{{- end }}
-{{- end -}}
-
-{{/* service.peers, with the files that hold tokens and certificates. */}}
-{{- define "mirror.peers" -}}
-{{- range $number, $peer := .Values.peers }}
-- url: {{ $peer.url | quote }}
-  {{- if $peer.tokenKey }}
-  token_file: /etc/mirror/peers/{{ $number }}/token
-  {{- end }}
-  {{- if $peer.caKey }}
-  ca_file: /etc/mirror/peers/{{ $number }}/ca.pem
-  {{- end }}
 {{- end }}
 {{- end -}}
 
