@@ -6,18 +6,18 @@ import argparse
 from concurrent.futures import ProcessPoolExecutor
 import contextlib
 import functools
+import gc
 import os
 import sys
 import time
 
 from tests.simulation import histories
 from tests.simulation.mutations import MUTATIONS, OF_GROUPS
-from tests.simulation.recovery_mutations import OF_PAIRS, OF_SWITCHES
+from tests.simulation.recovery_mutations import OF_SWITCHES
 
 _MUTATIONS = {
     histories.COPYING: MUTATIONS,
     histories.GROUPS: OF_GROUPS,
-    histories.PAIRS: OF_PAIRS,
     histories.SWITCHES: OF_SWITCHES,
 }
 _EVERY = {name: made for each in _MUTATIONS.values() for name, made in each.items()}
@@ -56,7 +56,7 @@ def main() -> int:
         return int(not all(found))
     seeds = range(arguments.first, arguments.first + arguments.seeds)
     began, wrong, records = time.perf_counter(), 0, 0
-    with ProcessPoolExecutor(arguments.jobs) as pool:
+    with ProcessPoolExecutor(arguments.jobs, initializer=gc.freeze) as pool:
         one = functools.partial(histories.judged, kind=arguments.kind)
         for verdict in pool.map(one, seeds, chunksize=4):
             records += verdict.records
@@ -73,7 +73,7 @@ def _found(name: str, arguments: argparse.Namespace) -> bool:
     """Whether any seed notices a mistake; the first one is printed."""
     began = time.perf_counter()
     seeds = range(arguments.first, arguments.first + arguments.seeds)
-    with ProcessPoolExecutor(arguments.jobs) as pool:
+    with ProcessPoolExecutor(arguments.jobs, initializer=gc.freeze) as pool:
         part = functools.partial(mutated, name, arguments.kind)
         for verdict in pool.map(part, seeds, chunksize=2):
             if verdict.wrong and (

@@ -20,7 +20,7 @@ from mirror.errors import BrokerError, MirrorError
 from mirror.offsets import kept_index, runs
 from mirror.offsets.kept_index import IndexKeeper
 from mirror.offsets.offset_map import OffsetMap
-from tests.simulation import mapping, pairs, switches
+from tests.simulation import mapping, switches
 from tests.simulation.applications import Applications
 from tests.simulation.faults import Faults
 from tests.simulation.flows import SOURCE, TARGET, SimulatedFlow
@@ -36,10 +36,10 @@ if TYPE_CHECKING:
 
 _STEPS = 60
 _HEALING_SECONDS = 180.0
-COPYING, GROUPS, PAIRS, SWITCHES = "copying", "groups", "pairs", "switches"
-KINDS = (COPYING, GROUPS, PAIRS, SWITCHES)
-"""What histories are about: `groups` have applications beside what is copied, `pairs`
-operators and services that follow a role, `switches` all of it.
+COPYING, GROUPS, SWITCHES = "copying", "groups", "switches"
+KINDS = (COPYING, GROUPS, SWITCHES)
+"""What histories are about: `groups` have applications beside what is copied,
+`switches` also whole services, operators, and a second cluster for applications.
 """
 _SYNCED = {
     "groups": ["g.*"],
@@ -78,9 +78,7 @@ def run(seed: int, *, kind: str = COPYING, faults: bool = True) -> Verdict:
         mock.patch.object(kept_index, "_GROWTH_OF_PARTITION", 0),
     ):
         try:
-            if kind == PAIRS:
-                records = pairs.history(network, with_faults=faults)
-            elif kind == SWITCHES:
+            if kind == SWITCHES:
                 records = switches.history(network, with_faults=faults)
             else:
                 records = _history(seed, network, kind=kind, faults=faults)

@@ -1,6 +1,6 @@
 """Mistakes on purpose in recovery: journals, roles, steps, fences.
 
-`OF_PAIRS` and `OF_SWITCHES` have one function per mistake, as `mutations`.
+`OF_SWITCHES` has one function per mistake, as `mutations`.
 """
 
 from __future__ import annotations
@@ -124,16 +124,6 @@ def the_last_role_counts() -> AbstractContextManager[Any]:
         return max(made, key=lambda each: each.at, default=None)
 
     return _patched(roles, "newest_role", newest)
-
-
-OF_PAIRS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
-    each.__name__: each
-    for each in (
-        epochs_are_not_counted, undo_forgets_the_fence, undo_goes_forward,
-        operators_take_over_nothing, places_are_not_looked_at,
-        services_copy_what_may_be_undone, the_last_role_counts,
-    )
-}  # fmt: skip
 
 
 def _step(name: str, **changes: Any) -> AbstractContextManager[Any]:
@@ -417,7 +407,9 @@ def _both(*several: AbstractContextManager[Any]) -> Iterator[None]:
 OF_SWITCHES: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     each.__name__: each
     for each in (
-        undo_forgets_the_fence, places_are_not_looked_at,
+        epochs_are_not_counted, undo_forgets_the_fence, undo_goes_forward,
+        operators_take_over_nothing, places_are_not_looked_at,
+        services_copy_what_may_be_undone, the_last_role_counts,
         fences_are_not_laid, fences_stay, rights_are_not_given, nothing_is_drained,
         places_are_of_before_the_drain, groups_are_not_awaited,
         late_commits_do_not_count, the_cut_is_not_looked_at, silence_takes_no_time,

@@ -39,7 +39,6 @@ from tests.simulation.clients import PARTITIONS, PRINCIPAL, Consumer, Producer
 from tests.simulation.faults import Faults
 from tests.simulation.judge import WrongError, explains, losses_in
 from tests.simulation.model import ModelCluster
-from tests.simulation.pairs import journal_of
 from tests.simulation.partition import committed, records_of
 from tests.simulation.registry import ModelRegistry, answering
 from tests.simulation.services import SimulatedService, without_spark
@@ -831,8 +830,10 @@ class _Switches:
     def check_now(self) -> None:
         """
         Raises:
-            WrongError: records were handled twice that no failover has announced.
+            WrongError: records were handled twice that no failover has announced, or
+                two clusters have a role of one epoch.
         """
+        self._check_roles()
         handled = self.consumer.handled - Counter([*self.tail, *self.consumer.stray])
         twice = [key for key, count in handled.items() if count > 1]
         again = sum(handled[key] - 1 for key in twice)
@@ -841,6 +842,31 @@ class _Switches:
             raise WrongError(
                 f"{again} handled again, {announced} announced: {sorted(twice)[:3]}"
             )
+
+    def _check_roles(self) -> None:
+        made: dict[int, str] = {}
+        for each in self._written():
+            if (each.step, each.state) == (roles.ROLE, StepState.DONE):
+                other = made.setdefault(each.epoch, each.target)
+                if other != each.target:
+                    raise WrongError(
+                        f"{other} and {each.target} are active with epoch {each.epoch}"
+                    )
+
+    def untold(self) -> list[str]:
+        """Services beside clusters that answer, and that say something else than the
+        journals.
+        """
+        made = roles.role(self.entries(), self.pair)
+        found = []
+        for each in self.services:
+            if each.into in self.away:
+                continue
+            assert each.service is not None
+            said = next(p for p in each.service.store.pairs if p.name == PAIR)
+            if (said.active, said.epoch) != (made.active, made.epoch) or said.problem:
+                found.append(f"{each.name}: {said.active} {said.epoch} {said.problem}")
+        return found
 
     def _announced(self) -> tuple[int, int]:
         """How many records groups may read again, as failovers say, and how often they
@@ -1091,6 +1117,20 @@ class _Switches:
             raise WrongError(f"in a ledger, and not skipped: {sorted(others)[:3]}")
 
 
+def journal_of(cluster: ModelCluster) -> list[Entry]:
+    """What a cluster's journal has, as any consumer would read it; nothing if the
+    cluster is gone.
+    """
+    there = None if cluster.gone else cluster.topics.get(journal.TOPIC)
+    if there is None:
+        return []
+    return [
+        journal.decode(key, value)
+        for _, key, value in committed(there.partitions[0].log, 0)
+        if key is not None and value is not None
+    ]
+
+
 def _left(
     log: PartitionLog, own: set[bytes], copied: set[bytes], at: float
 ) -> tuple[int, int]:
@@ -1200,7 +1240,7 @@ def history(net: Network, *, with_faults: bool) -> int:
         switches.producer.stop()
         for what, looks in (
             ("handled", switches.unhandled), ("copied", switches.uncopied),
-            ("fed", switches.unfed),
+            ("fed", switches.unfed), ("told", switches.untold),
         ):  # fmt: skip
             while left := looks():
                 if world.now > end + _CALM_SECONDS:
