@@ -150,7 +150,7 @@ def _rehearse(
     ):
         _require_direction("drill", chosen, pair, found, reach)
         with cpu_share.throughout():
-            from mirror.drilling.history import rehearse
+            from mirror.drilling.runner import rehearse
             from mirror.switching.findings import Level
 
             done, not_kept = rehearse(
