@@ -123,10 +123,6 @@ class RegistryError(MirrorError):
         super().__init__(message)
 
 
-class ContentError(MirrorError):
-    """No consumer can decode the content of a record."""
-
-
 class BoundsError(MirrorError):
     """What others wrote or answer is too large, too deep or too slow to try."""
 

@@ -72,9 +72,10 @@ def drill(
     It finds the position of every group as a failover does, reads the records that the
     group would read next on both sides, and compares them. Then it makes the checks of
     a failover and of a switch: topics, rights, replicas, proofs, hooks; and it compares
-    configs, users, quotas and disks. The first line has the verdict, which is the worst
-    finding: READY, DEGRADED (a failover would go through, at a cost) or NOT READY. The
-    journal of B keeps it: `mirror pair`.
+    configs, users, quotas and disks, and the schemas of the last records. It does not
+    decode records. The first line has the verdict, which is the worst finding: READY,
+    DEGRADED (a failover would go through, at a cost) or NOT READY. The journal of B
+    keeps it: `mirror pair`.
 
     With --canary it looks at none of that. It switches the topic mirror-canary and the
     group of this name to B and back, with fences and with the hooks marked `canary:
@@ -150,7 +151,7 @@ def _rehearse(
     ):
         _require_direction("drill", chosen, pair, found, reach)
         with cpu_share.throughout():
-            from mirror.drilling.history import rehearse
+            from mirror.drilling.runner import rehearse
             from mirror.switching.findings import Level
 
             done, not_kept = rehearse(

@@ -156,7 +156,7 @@ def _run(config: Path, clusters: Sequence[str], *, once: bool, end: RunEnd) -> N
 
 
 def _rehearse(*arguments: Any, **named: Any) -> Any:
-    from mirror.drilling.history import rehearse
+    from mirror.drilling.runner import rehearse
 
     return rehearse(*arguments, **named)
 

@@ -1,34 +1,37 @@
-"""Carries out a drill: looks at both clusters, and has everything judged.
+"""Carries out a drill, has everything judged, and keeps the outcome in the journal.
 
-Main function: `drill`. It makes the checks of a failover and of a switch, and what only
-a drill has time for: it compares the next records of each group, and the configs, users
-and quotas of both clusters, which describes all that they have; it asks every broker
-for its disks, and decodes records. While it does, others copy, so it takes its time. It
-uses what a failover uses, and writes nothing.
+Main functions: `rehearse`, for the command and the service, and `drill`, which keeps
+nothing. It makes the checks of a failover and of a switch, and what only a drill has
+time for: it compares the next records of each group, and the configs, users and quotas
+of both clusters, which describes all that they have; it asks every broker for its
+disks, and both registries for the schemas in use. While it does, others copy, so it
+takes its time. It uses what a failover uses, and changes nothing. Main type: `Drill`.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mirror.clusters import cpu_share
 from mirror.clusters.admin import disks
 from mirror.clusters.at_once import at_once
-from mirror.drilling import group_looks, schemas
-from mirror.drilling.outcome import Drill
+from mirror.drilling import groups, schemas
 from mirror.driver import role_notes
-from mirror.errors import AuthorizationError
+from mirror.errors import AuthorizationError, MirrorError
 from mirror.metadata import comparing, portrait
 from mirror.metadata.differences import CONFIG, NOTHING, TOPIC
 from mirror.metadata.portrait import ACLS, GROUPS, QUOTAS, USERS
 from mirror.metadata.sides import Live
 from mirror.offsets import progress
-from mirror.recovery.journal import Kind
-from mirror.switching import answers
+from mirror.recovery import drills, journal, resting, roles
+from mirror.recovery.journal import JournalReader, Kind
+from mirror.status.wording import duration, some
+from mirror.switching import answers, findings
 from mirror.switching.findings import Finding, Level, in_order
+from mirror.switching.stage import Stage, both_flows
 from mirror.switching.steps import assess, checks
 from mirror.switching.steps.checks import Seen
 
@@ -37,12 +40,166 @@ if TYPE_CHECKING:
 
     from mirror.clusters.admin.disks import Disk, Replicas
     from mirror.clusters.cluster import Cluster
+    from mirror.config.pair_settings import PairConfig
+    from mirror.config.schema import FlowConfig, MirrorConfig
     from mirror.metadata.differences import Difference
     from mirror.metadata.portrait import Portrait
-    from mirror.switching.stage import Stage
 
 
 RECORDS = 100
+MOST_KEPT = 20
+"""Findings of a drill in the journal: the most serious ones."""
+_MOST_TEXT = 300
+_LONG = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drill:
+    """What a drill found, and what follows: whether a failover now would go well. The
+    verdict is the worst finding.
+    """
+
+    pair: str
+    source: str
+    target: str
+    at: float
+    """When it began, epoch seconds."""
+    seconds: float
+    """How long it took."""
+    groups: int
+    groups_exact: int
+    """Groups that would go on at the very next record in all partitions."""
+    partitions: int
+    partitions_exact: int
+    """Partitions whose next records are the same on both sides for every group."""
+    lost_seconds: float
+    """What a failover now would lose, by time; -1: not known."""
+    lost_records: int
+    findings: tuple[Finding, ...]
+    """The most serious first."""
+    unseen: tuple[str, ...] = ()
+    """What could not be looked at, with the reason."""
+
+    @property
+    def verdict(self) -> Level:
+        return findings.verdict(self.findings)
+
+    @property
+    def ratio(self) -> float:
+        """The share of groups and partitions that would go on exactly."""
+        of = self.groups + self.partitions
+        return (self.groups_exact + self.partitions_exact) / of if of else 1.0
+
+    @property
+    def text(self) -> str:
+        """The first line."""
+        lost = (
+            "what a failover now would lose is not known"
+            if self.lost_seconds < 0
+            else f"a failover now would lose up to {_seconds(self.lost_seconds)}"
+            if self.lost_records
+            else "a failover now would lose nothing"
+        )
+        return (
+            f"{self.verdict}: {self.groups_exact} of {some(self.groups, 'group')} and "
+            f"{self.partitions_exact} of {some(self.partitions, 'partition')} would go "
+            f"on exactly; {lost}"
+        )
+
+    def document(self) -> dict[str, Any]:
+        """As JSON has it."""
+        return {
+            **asdict(self),
+            "verdict": str(self.verdict),
+            "ratio": round(self.ratio, 4),
+            "text": self.text,
+        }
+
+    def kept(self) -> Mapping[str, Any]:
+        """A few KB for the journal: the most serious findings, and how many more."""
+        told = self.document()
+        told["findings"] = [
+            {
+                "level": str(each.level),
+                "subject": each.subject[:_MOST_TEXT],
+                "reason": each.reason[:_MOST_TEXT],
+            }
+            for each in self.findings[:MOST_KEPT]
+        ]
+        told["more_findings"] = max(len(self.findings) - MOST_KEPT, 0)
+        told["unseen"] = [each[:_MOST_TEXT] for each in self.unseen[:MOST_KEPT]]
+        return told
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds:.1f} s" if seconds < _LONG else duration(seconds)
+
+
+def rehearse(
+    config: MirrorConfig,
+    pair: PairConfig,
+    flow: FlowConfig,
+    reach: Callable[[str], Cluster],
+    *,
+    by: str,
+    records: int = RECORDS,
+) -> tuple[Drill, str]:
+    """The drill of a failover along this flow, and why it was not kept, if so.
+
+    Raises:
+        MirrorError: as `drill`.
+    """
+    stage = stage_of(config, pair, flow, reach)
+    done = drill(stage, reach, records=records)
+    try:
+        return done, _keep(stage, done, by)
+    except MirrorError as error:
+        return done, str(error)
+
+
+def stage_of(
+    config: MirrorConfig,
+    pair: PairConfig,
+    flow: FlowConfig,
+    reach: Callable[[str], Cluster],
+) -> Stage:
+    """Both clusters, and a journal that takes no notes.
+
+    Raises:
+        ClusterError: a cluster does not answer.
+    """
+    ours, reverse = both_flows(config, pair, flow.source, flow.target)
+    return Stage(
+        kind=Kind.FAILOVER,
+        config=resting.copying(config, reach, flow.name),
+        pair=pair,
+        flow=ours,
+        reverse=reverse,
+        source_or_none=reach(flow.source),
+        target_or_none=reach(flow.target),
+        notes={},
+        note=lambda _notes: None,
+        tell=lambda _text: None,
+        deadline=time.monotonic(),
+    )
+
+
+def _keep(stage: Stage, done: Drill, by: str) -> str:
+    target, pair = stage.target, stage.pair
+    if target.topic(journal.TOPIC) is None:
+        return f"cluster {target.alias} has no journal yet"
+    entries = JournalReader(target).read(wait=False)
+    role = roles.role(roles.merged(entries, pair=pair.name), pair)
+    drills.keep(
+        target,
+        pair.name,
+        stage.flow.source,
+        epoch=role.epoch,
+        at=done.at,
+        by=by,
+        details=done.kept(),
+    )
+    return ""
 
 
 @cpu_share.gently()
@@ -72,7 +229,7 @@ def drill(
     found = [*opened, *assess.left_open(replace(stage, kind=Kind.SWITCH))]
     found += checks.find(seen, checks.OF_PAIR)
     seen.risk = assess.look(stage, waits=False, at=seen.at)
-    judged = group_looks.judge(seen, records=records, wait=not opened)
+    judged = groups.judge(seen, records=records, wait=not opened)
     found += checks.find(seen, checks.OF_COPIES)
     found += judged.findings
     found += _differences(seen, reach)
@@ -95,12 +252,26 @@ def drill(
     )
 
 
+# ---- which differences between the clusters would hurt after a failover ----
+#
+# Among what `mirror compare` finds between the source, first, and the target.
+# Differences that only the service's configuration explains may hurt too: retention
+# that follows from the brokers' defaults. `checks` has partitions.
+
+
+_KEEPS = ("retention.ms", "retention.bytes", "cleanup.policy")
+"""They decide what an application still finds."""
+_ENTITIES = {"user": "users", "client-id": "clients", "ip": "ips"}
+_ALL = "(default)"
+_DEFAULT = "a default of the brokers"
+
+
 def _differences(seen: Seen, reach: Callable[[str], Cluster]) -> Iterable[Finding]:
     flow, config = seen.flow, seen.stage.config
     found = comparing.compare(
         *_portraits(seen), config.enabled_flows, lambda alias: Live(reach(alias))
     )
-    seen.unseen += unseen(found)
+    seen.unseen += _unseen(found)
     names = {
         each.topic
         if each.topic == each.target_topic
@@ -135,41 +306,6 @@ def _both(work: Iterable[Callable[[], Portrait]]) -> list[Portrait]:
     return [each.result() for each in at_once([*work])]
 
 
-def _disks(seen: Seen) -> Iterable[Finding]:
-    source, target = seen.stage.source, seen.stage.target
-
-    def of(cluster: Cluster) -> tuple[disks.Disk, ...]:
-        try:
-            return disks.disks(cluster)
-        except AuthorizationError:
-            seen.unseen.append(f"disks of {cluster.alias}: not permitted")
-            return ()
-
-    return judge_capacity(
-        seen.flow.target,
-        seen.copies,
-        here=disks.replicas(target, seen.copies.values()),
-        there=disks.replicas(source, seen.copies),
-        disks_here=of(target),
-        disks_there=of(source),
-    )
-
-
-# ---- which differences between the clusters would hurt after a failover ----
-#
-# Main function: `judge`, over what `mirror compare` finds between the source,
-# first, and the target. Differences that only the service's configuration explains
-# may hurt too: retention that follows from the brokers' defaults. `checks` has
-# partitions. Pure.
-
-
-_KEEPS = ("retention.ms", "retention.bytes", "cleanup.policy")
-"""They decide what an application still finds."""
-_ENTITIES = {"user": "users", "client-id": "clients", "ip": "ips"}
-_ALL = "(default)"
-_DEFAULT = "a default of the brokers"
-
-
 def judge_differences(
     differences: Collection[Difference],
     names: Collection[str],
@@ -178,8 +314,8 @@ def judge_differences(
     target: str,
     bootstrap: str,
 ) -> Iterator[Finding]:
-    """`names`: how the differences name the flow's topics, as `shown_names` has them;
-    `target`: the cluster that applications would move to, at `bootstrap`.
+    """`names`: how the differences name the flow's topics; `target`: the cluster that
+    applications would move to, at `bootstrap`.
     """
     for each in differences:
         if each.what in (TOPIC, CONFIG) and each.name in names:
@@ -190,7 +326,7 @@ def judge_differences(
             yield from _user(each, target, bootstrap)
 
 
-def unseen(differences: Collection[Difference]) -> Iterator[str]:
+def _unseen(differences: Collection[Difference]) -> Iterator[str]:
     """Kinds that one side may not see. Groups and ACLs are looked at elsewhere."""
     for each in differences:
         if each.expected is None and each.name == "(all)" and each.what != GROUPS:
@@ -278,14 +414,33 @@ def _user(each: Difference, target: str, bootstrap: str) -> Iterator[Finding]:
 
 # ---- whether the target has the disk to take over ----
 #
-# Main function: `judge`, over what was seen of both clusters' disks. The target
-# should have room for what the source keeps of these topics now, in as many
-# replicas as the copies have. Pure.
+# It should have room for what the source keeps of these topics now, in as many
+# replicas as the copies have.
 
 
 _LEAST_SHARE = 0.05
 """Of a disk that should be free."""
 _GB = 1e9
+
+
+def _disks(seen: Seen) -> Iterable[Finding]:
+    source, target = seen.stage.source, seen.stage.target
+
+    def of(cluster: Cluster) -> tuple[disks.Disk, ...]:
+        try:
+            return disks.disks(cluster)
+        except AuthorizationError:
+            seen.unseen.append(f"disks of {cluster.alias}: not permitted")
+            return ()
+
+    return judge_capacity(
+        seen.flow.target,
+        seen.copies,
+        here=disks.replicas(target, seen.copies.values()),
+        there=disks.replicas(source, seen.copies),
+        disks_here=of(target),
+        disks_there=of(source),
+    )
 
 
 def judge_capacity(

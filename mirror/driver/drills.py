@@ -51,7 +51,7 @@ class Rehearse(Protocol):
         *,
         by: str,
     ) -> tuple[Any, str]:
-        """As `drilling.history.rehearse`."""
+        """As `drilling.runner.rehearse`."""
 
 
 class Drills:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from mirror.drilling import runner
-from mirror.drilling.history import stage_of
 from mirror.jobs.groups import CHECKPOINTS, GroupJobs
 from mirror.jobs.standby import AccessJob
 from mirror.metadata.merging import Merging
@@ -16,7 +15,7 @@ from tests.harness.application import Application
 from tests.harness.rehearsal import Rehearsal
 
 if TYPE_CHECKING:
-    from mirror.drilling.outcome import Drill
+    from mirror.drilling.runner import Drill
 
 
 class Drilled(Rehearsal):
@@ -68,7 +67,7 @@ class Drilled(Rehearsal):
 
     def drill(self, **terms: Any) -> Drill:
         one, other = self._ends
-        stage = stage_of(
+        stage = runner.stage_of(
             self.config,
             next(iter(self.config.recovery.values())),
             self.config.flows[f"{one}->{other}"],

@@ -47,7 +47,7 @@ from tests.harness.waiting import crowd, wait_for
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from mirror.drilling.outcome import Drill
+    from mirror.drilling.runner import Drill
     from mirror.playground.cluster import PlaygroundCluster
 
 pytestmark = pytest.mark.integration

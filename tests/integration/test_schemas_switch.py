@@ -17,7 +17,6 @@ from typer.testing import CliRunner
 from mirror.cli.main import app
 from mirror.clusters.registry.registry import Registry
 from mirror.clusters.registry.values import Mode, Subject
-from mirror.drilling import schemas as drilled
 from mirror.errors import MirrorError
 from mirror.metadata import schema_modes, schemas
 from mirror.metadata.schema_claims import Before, ClaimOf, SchemaClaims
@@ -38,8 +37,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from mirror.drilling.runner import Drill
     from mirror.playground.cluster import PlaygroundCluster
     from mirror.playground.registry.process import RegistryProcess
+    from mirror.switching.findings import Finding
 
     Clusters = dict[str, PlaygroundCluster]
 
@@ -115,6 +116,10 @@ def close_by_hand(rehearsal: Rehearsal, raw: Raw, subject: str, run: str = "") -
         changes = schema_modes.to_close(registry, subjects, contexts)
         assert not schema_modes.apply(registry, claims, changes, opens=False, run=run)
     assert raw.mode(subject) == "READONLY"
+
+
+def not_ready(drill: Drill) -> list[Finding]:
+    return [each for each in drill.findings if each.level is Level.NOT_READY]
 
 
 def test_a_switch_and_the_way_home(
@@ -435,38 +440,49 @@ def test_a_drill_finds_schemas_that_the_target_lacks(
 ) -> None:
     """Ids of values, keys and headers in the last records are looked up on both sides:
     sound while the target has them all, and each that it lacks, or has for another
-    text, is named. Other binary data is not taken for an id.
+    text, is named. Other binary data is not taken for an id; what follows an id is not
+    decoded, as the drill says; and topics that `schemas_topics` leaves out are not
+    looked at.
     """
     one, two = clusters["a"].bootstrap, clusters["b"].bootstrap
     create_topic(one, topic_name, 2)
-    ids = [a.register(f"s{n}", avro(f"S{n}", "a")) for n in range(3)]
+    ids = [
+        a.register("s0", avro("S0", "a")),
+        a.register("s1", '{"title": "s1"}', kind="JSON"),
+        a.register("s2", 'syntax = "proto3";\nmessage S2 { }', kind="PROTOBUF"),
+    ]
     with pair(clusters, topic_name, a, b, made=Drilled) as there:
         there.prepare(one, two)
         client = producer(one)
         framed = [b"\0" + number.to_bytes(4) for number in ids]
-        client.produce(topic_name, key=b"k", value=framed[0] + b"\0", partition=0)
-        client.produce(topic_name, key=framed[1] + b"\0", value=None, partition=1)
-        client.produce(topic_name, value=b"\2\2x", partition=1,
+        client.produce(topic_name, key=b"k", value=framed[0] + b"\x60", partition=0)
+        client.produce(topic_name, key=framed[1] + b"{", value=None, partition=1)
+        client.produce(topic_name, value=b"x", partition=1,
                        headers=[("__value_schema_id", framed[2])])  # fmt: skip
         client.produce(topic_name, key=b"\0", value=b"\0\0\0\xff\xff..", partition=1)
         assert client.flush(30) == 0
         there.copy(two, there.copied, 104)
         there.round()
         sync(there)
-        assert there.drill().findings == ()
+        sound = there.drill()
+        assert sound.findings == ()
+        assert sound.unseen == ("contents of records: a drill does not decode them",)
 
         for name in ("s0", "s1", "s2"):
             b.forget(name, 1)
         b.set_mode("IMPORT", "other")
         b.ask("POST", "/subjects/other/versions",
               {"schema": avro("Other", "a"), "id": ids[1], "version": 1})  # fmt: skip
-        drilled = there.drill().findings
-    # Beside what differs between the registries.
-    found = [each for each in drilled if each.level is Level.NOT_READY]
+        # Beside what differs between the registries.
+        found = not_ready(there.drill())
     assert {each.subject for each in found} == {f"schema {number}" for number in ids}
     reasons = sorted(each.reason for each in found)
     assert ["does not have" in each for each in reasons] == [True, True, False]
     assert "another schema" in reasons[2]
+    with pair(
+        clusters, topic_name, a, b, made=Drilled, schemas_topics=["other"]
+    ) as there:
+        assert not_ready(there.drill()) == []
 
 
 @pytest.mark.full
@@ -515,76 +531,3 @@ def test_a_drill_goes_by_what_ids_mean(
     assert (found.level, found.subject) == (Level.NOT_READY, f"schema {copied}")
     assert "not money version 1, which it needs" in found.reason
     assert found.command.endswith(f"--id {id_}")
-
-
-def test_a_drill_decodes_records(
-    clusters: Clusters,
-    topic_name: str,
-    a: Raw,
-    b: Raw,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Of each id in use one record is decoded with what the target's registry answers:
-    sound are Avro with a type of another subject, JSON, Protobuf and ids in headers. A
-    record that is none of that is named by its place, one that is too large to try is
-    not called broken, nor are those for which there is no room, and topics that
-    `schemas_topics` leaves out are not looked at.
-    """
-    one, two = clusters["a"].bootstrap, clusters["b"].bootstrap
-    create_topic(one, topic_name, 2)
-    a.register("money", avro("Money", "currency"))
-    refers = [{"name": "n.Money", "subject": "money", "version": 1}]
-    framed, broken = [], []
-    for mark, contents in (
-        ("S", [b"\2\6EUR", b"\2\2\x0a\1x", b'{"a": 1}']),
-        ("B", [b"\2\x60EUR", b"\2\4\x0a\1x", b"{"]),
-    ):
-        fields = [{"name": "price", "type": "n.Money"}]
-        text = json.dumps({"type": "record", "name": mark, "fields": fields})
-        file = (
-            f'syntax = "proto3";\nmessage {mark} {{ }}\nmessage M {{ string s = 1; }}'
-        )
-        ids = [
-            a.register(f"{mark}-avro", text, references=refers),
-            a.register(f"{mark}-proto", file, kind="PROTOBUF"),
-            a.register(f"{mark}-json", f'{{"title": "{mark}"}}', kind="JSON"),
-        ]
-        broken = [b"\0" + each.to_bytes(4) for each in ids]
-        framed += [one + other for one, other in zip(broken, contents, strict=True)]
-    large = a.register("large", '"bytes"')
-    framed.append(b"\0" + large.to_bytes(4) + b"\xc0\xcf\x24" + bytes(300_000))
-    apart = a.register("apart", f"{file}\nmessage C {{ }}", kind="PROTOBUF")
-    header = ("__value_schema_id", b"\0" + apart.to_bytes(4) + b"\2\2")
-    with pair(clusters, topic_name, a, b, made=Drilled) as there:
-        there.prepare(one, two)
-        sync(there)
-        client = producer(one)
-        client.produce(topic_name, value=b"\x0a\1x", headers=[header], partition=1)
-        for each in framed:
-            client.produce(topic_name, value=each, partition=0)
-        assert client.flush(30) == 0
-        there.copy(two, there.copied, 101 + len(framed))
-        there.round()
-        drill = there.drill()
-        monkeypatch.setattr(drilled, "_MOST_KEPT", 0)
-        without = there.drill()
-    assert without.findings == ()
-    assert "more than 0 MiB in all" in "".join(without.unseen)
-    at = {
-        each.value()[:5]: f"{there.copied}-0 at offset {each.offset()} "
-        for each in read_topic(two, there.copied)[0]
-    }
-    assert [each.subject for each in drill.findings] == [
-        f"schema {int.from_bytes(each[1:])}" for each in broken
-    ]
-    for found, each in zip(drill.findings, broken, strict=True):
-        assert found.level is Level.NOT_READY
-        assert found.reason.startswith(at[each])
-        assert "schemas_topics" in found.fix
-    assert "ends early" in drill.findings[0].reason
-    [told] = [each for each in drill.unseen if "256 KiB" in each]
-    assert told.startswith(f"schema {large} in {at[framed[-1][:5]]}".rstrip())
-    with pair(
-        clusters, topic_name, a, b, made=Drilled, schemas_topics=["other"]
-    ) as there:
-        assert there.drill().findings == ()

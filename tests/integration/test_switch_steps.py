@@ -20,7 +20,7 @@ from mirror.cli.main import app
 from mirror.clusters.cluster import Cluster
 from mirror.config.cluster_settings import ClusterConfig
 from mirror.config.schema import MirrorConfig
-from mirror.drilling import history
+from mirror.drilling import runner as drilling
 from mirror.driver.pairs import PairFollower
 from mirror.errors import MirrorError
 from mirror.jobs.standby import AccessJob
@@ -314,7 +314,7 @@ def test_a_flow_that_rests_writes_nothing_to_a_switch(
             assert run.exit_code == 0, run.output
             step, *_ = map(json.loads, run.stdout.splitlines())
             said = {each["subject"] for each in step["findings"]}
-            drilled = history.stage_of(config, pair, flow, rehearsal.cluster).config
+            drilled = drilling.stage_of(config, pair, flow, rehearsal.cluster).config
             there = {each.name for each in drilled.enabled_flows}
             found = {name for name in out if f"flow {name}" in said}
             assert found == there & out.keys()

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from unittest import mock
 
 from mirror.config.schema import MirrorConfig
-from mirror.drilling import history
+from mirror.drilling import runner as drilling
 from mirror.driver import flow as flows
 from mirror.driver import leadership, leases, query, reload, service, supervisor
 from mirror.driver.reload import Watch
@@ -423,7 +423,7 @@ class SimulatedService:
                 self._read()[0],
                 watch=Watch(file, self._read),
                 settle_fence=owed.settle_fence,
-                rehearse=history.rehearse,
+                rehearse=drilling.rehearse,
                 new_count=Unsettled,
             )
             self.service.run()

@@ -12,9 +12,9 @@ from mirror.clusters.admin.acls import Acl
 from mirror.clusters.admin.disks import Disk, Replicas
 from mirror.clusters.admin.groups import Group, GroupKind
 from mirror.config.schema import MirrorConfig
-from mirror.drilling import group_looks, runner
-from mirror.drilling.group_looks import Judged, KnownPositions, windows
-from mirror.drilling.outcome import MOST_KEPT, Drill
+from mirror.drilling import groups, runner
+from mirror.drilling.groups import ComparedNext, Judged, windows
+from mirror.drilling.runner import MOST_KEPT, Drill
 from mirror.errors import UnreachableError
 from mirror.metadata.differences import CONFIG, TOPIC, Difference
 from mirror.metadata.portrait import QUOTAS, USERS
@@ -152,15 +152,17 @@ def placed(
 
 
 def judged_positions(places: GroupPlaces, **changes: object) -> Judged:
-    values: dict[str, object] = {
-        "flow": "A->B", "places": places, "committed": {"g": {KEY: 10}},
-        "written": {"g": 0.0}, "records": 100,
-    }  # fmt: skip
-    starts = changes.pop("starts", {})
-    bad = [*checks.group_positions(seen(places=places, starts=starts))]
-    known = KnownPositions(**{**values, **changes})
-    judged = group_looks.judge_positions(known, COPIED, bad, at=840.0)
-    return replace(judged, findings=(*bad, *judged.findings))
+    """`changes`: what is seen, committed, written or compared instead."""
+    known = seen(places=places, starts=changes.pop("starts", {}))
+    judged = groups.judge_positions(
+        known,
+        changes.pop("committed", {"g": {KEY: 10}}),
+        changes.pop("written", {"g": 0.0}),
+        ComparedNext(partitions=COPIED, **changes),
+        records=100,
+    )
+    findings = (*checks.group_positions(known), *judged.findings)
+    return replace(judged, findings=findings)
 
 
 GROUP = Group(group="g", kind=GroupKind.CLASSIC, state="STABLE")

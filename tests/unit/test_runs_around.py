@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 import numpy as np
 import pytest
 
-from mirror.drilling.group_looks import windows
+from mirror.drilling.groups import windows
 from mirror.offsets import runs
 from mirror.offsets.runs import UPSTREAM, RunArray
 from mirror.proving.copied_partition import CopiedPartition
@@ -64,7 +64,7 @@ def test_a_window_is_compared_as_with_the_whole_map(
     with pytest.MonkeyPatch.context() as monkeypatch:
         if small:
             _small(monkeypatch)
-            monkeypatch.setattr("mirror.drilling.group_looks._NEAR", 1)
+            monkeypatch.setattr("mirror.drilling.groups._NEAR", 1)
         simulation = _simulated(transactions)
         known = simulation.map(monkeypatch)
         known.refresh()
