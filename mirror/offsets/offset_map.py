@@ -480,7 +480,7 @@ class OffsetMap:
             and column == DOWNSTREAM
             and position.topic_id not in {NO_ID, newest.topic_id}
         ):
-            # Nothing of the new topic is copied, so nobody has read it here.
+            # Nothing of the new topic is copied, so no one has read it here.
             return Translated(offset=position.offset, exactness=Exactness.TIP)
         if offset >= end or (column == UPSTREAM and made_anew):
             end = last.end(1 - column)
