@@ -24,7 +24,6 @@ from mirror.errors import ClusterError, ConfigError
 
 if TYPE_CHECKING:
     from mirror.config.pair_settings import PairConfig
-    from mirror.recovery.canaries import KeptCanary
     from mirror.recovery.drills import KeptDrill
     from mirror.recovery.roles import Role, Run
 
@@ -32,13 +31,12 @@ FORMAT_VERSION = 1
 COLUMNS = ("PAIR", "ACTIVE", "EPOCH", "SINCE", "RUN")
 FEED_COLUMNS = ("PAIR", "FEEDS", "COPIES", "RESTS")
 RUN_COLUMNS = ("PAIR", "RUN", "KIND", "FROM", "TO", "STEP", "STATE", "BEGUN", "BY")
-CANARY_COLUMNS = ("PAIR", "FROM", "TO", "CANARY", "AT", "BY", "BLOCK", "RTO", "RPO")
 DRILL_COLUMNS = ("PAIR", "FROM", "TO", "DRILL", "AT", "BY", "FOUND")
 _MOST_RUNS = 10
 
 
 def pair(config: ConfigFile, *, output: Output = Form.TABLE) -> None:
-    """Show the pairs, the active cluster of each, their last runs, drills and canaries.
+    """Show the pairs, the active cluster of each, and their last runs and drills.
 
     Both journals are read; if one cluster does not answer, the other one's is enough
     unless the pair was switched from there. EPOCH grows with each role of a pair; 0
@@ -103,13 +101,6 @@ def pair(config: ConfigFile, *, output: Output = Form.TABLE) -> None:
         if drills:
             blank_line()
             table(DRILL_COLUMNS, drills)
-        if canaries := [
-            _canary_row(each.pair, canary)
-            for each in found
-            for canary in each.canaries[-_MOST_RUNS:]
-        ]:
-            blank_line()
-            table(CANARY_COLUMNS, canaries)
     complain(*owing, *failures)
     if failures:
         raise typer.Exit(EXIT_FAILED)
@@ -123,7 +114,6 @@ class _PairLook:
     role: Role
     runs: tuple[Run, ...]
     drilled: tuple[KeptDrill, ...]
-    canaries: tuple[KeptCanary, ...]
     owes: list[str]
     failures: list[str]
     """Why a journal could not be read, or does not tell the role."""
@@ -131,7 +121,7 @@ class _PairLook:
 
 def _look(pair: PairConfig, reach: Reach) -> _PairLook:
     from mirror.driver import role_notes
-    from mirror.recovery import canaries, drills, roles
+    from mirror.recovery import drills, roles
     from mirror.recovery.journal import JournalReader
 
     journals, failures = [], []
@@ -157,7 +147,6 @@ def _look(pair: PairConfig, reach: Reach) -> _PairLook:
         role=roles.role(entries, pair),
         runs=roles.runs(entries),
         drilled=drills.read(both, pair.name),
-        canaries=canaries.read(both, pair.name),
         owes=[] if made is None else [_owed_text(pair, made.source)],
         failures=failures,
     )
@@ -182,16 +171,6 @@ def _drill_row(pair: PairConfig, drill: KeptDrill) -> tuple[object, ...]:
     return (
         *(pair.name, drill.source, drill.target, drill.verdict, moment(drill.at)),
         *(drill.by, drill.text.partition(": ")[2]),
-    )
-
-
-def _canary_row(pair: PairConfig, canary: KeptCanary) -> tuple[object, ...]:
-    return (
-        *(pair.name, canary.source, canary.target),
-        *("PASSED" if canary.passed else "NOT PASSED", moment(canary.at), canary.by),
-        f"{canary.block_seconds:.1f} s",
-        f"{canary.rto_seconds:.1f} s",
-        f"{canary.rpo_seconds:.1f} s",
     )
 
 
@@ -221,5 +200,4 @@ def _document(look: _PairLook) -> dict[str, Any]:
             for run in look.runs
         ],
         "drills": [asdict(drill) for drill in look.drilled],
-        "canaries": [asdict(canary) for canary in look.canaries],
     }

@@ -14,8 +14,6 @@ import sys
 from mirror.cli import interrupts
 
 _NICE = 10
-_WAITED_FOR = {"--canary", "--help", "-h"}
-"""A canary measures how long a switch takes."""
 
 
 def main() -> None:
@@ -25,7 +23,7 @@ def main() -> None:
     elif signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         # Until the service listens to it: its log has no room for a traceback.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-    if sys.argv[1:2] == ["drill"] and not _WAITED_FOR & {*sys.argv}:
+    if sys.argv[1:2] == ["drill"] and not {"--help", "-h"} & {*sys.argv}:
         os.nice(_NICE)
     from mirror.cli.main import main as run
 

@@ -21,7 +21,6 @@ from mirror.config.section_names import flow_ends, pair_parts
 from mirror.config.service_settings import ServiceConfig
 from mirror.config.traits import is_secret, may_hide_secrets, section_of, settings
 from mirror.config.values import near
-from mirror.policy.naming import CANARY
 
 _Section = TypeVar("_Section", bound=BaseModel)
 
@@ -153,9 +152,6 @@ class _Builder:
                 self._problem(path, what)
                 continue
             one, other, scope = parts
-            if scope == CANARY:
-                kept = "the name behind the slash is kept for `mirror drill --canary`"
-                self._problem(path, f"{kept}; use another one")
             self._known_clusters(path, (one, other))
             given = {"one": one, "other": other, "scope": scope}
             pair = self.section(PairConfig, path, entry, filled_in=given)

@@ -68,12 +68,6 @@ class HookConfig(Section):
         "step may.",
     )
 
-    canary: bool = setting(
-        default=False,
-        description="On: `mirror drill --canary` calls it as well; it then gets canary "
-        "as true. Off: only switches and failovers call it.",
-    )
-
     @property
     def why_unusable(self) -> str:
         """Why it cannot be called on this machine; empty if it can."""
@@ -119,8 +113,3 @@ class HooksConfig(Section):
         for name in type(self).model_fields:
             if (found := getattr(self, name)) is not None:
                 yield name, found
-
-    def of_canary(self) -> HooksConfig:
-        """Those that a canary may call."""
-        others = {name: None for name, hook in self.given() if not hook.canary}
-        return self.model_copy(update=others)

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import TYPE_CHECKING
 
-from mirror.policy.naming import CANARY
 from mirror.policy.naming import HEARTBEATS as _HEARTBEATS
 
 if TYPE_CHECKING:
@@ -176,12 +175,6 @@ AUDIT = Kind(
     purpose="audit",
     pattern="",
     configs={POLICY: "delete", RETENTION: str(365 * 86_400_000)},
-    guard=Guard.NONE,
-)
-REHEARSAL = Kind(
-    purpose="canary",
-    pattern=CANARY,
-    configs={POLICY: "delete", RETENTION: "3600000"},
     guard=Guard.NONE,
 )
 

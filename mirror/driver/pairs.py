@@ -10,7 +10,7 @@ journal what only the other one has, except what an operator is about to write t
 from __future__ import annotations
 
 import contextlib
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 import itertools
 import threading
 import time
@@ -29,12 +29,11 @@ from mirror.jobs.topics import corrected
 from mirror.log import LogThrottle
 from mirror.metadata import guarding
 from mirror.offsets import progress
-from mirror.recovery import beginnings, canaries, drills, journal, roles
+from mirror.recovery import beginnings, drills, journal, roles
 from mirror.recovery.journal import JournalReader, Kind
 from mirror.recovery.roles import Epochs
 from mirror.status.events import Event, EventKind
 from mirror.status.pairs import (
-    CanaryStatus,
     DrillStatus,
     MemberStatus,
     PairStatus,
@@ -632,13 +631,6 @@ class KnownPair:
                     for each in drilled[: -_MOST_RUNS - 1 : -1]
                 ),
                 drilled=pair.drill_every_seconds > 0,
-                canary=next(
-                    (
-                        CanaryStatus(**asdict(each))
-                        for each in canaries.read(both, pair.name)[-1:]
-                    ),
-                    None,
-                ),
             ),
         )
 

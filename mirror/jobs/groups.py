@@ -33,7 +33,7 @@ from mirror.offsets.merged_groups import MergedGroups, problems
 from mirror.offsets.offset_map import OffsetMap
 from mirror.offsets.offset_syncs import OffsetSyncs
 from mirror.offsets.translation import Exactness
-from mirror.policy.naming import CANARY, HEARTBEATS
+from mirror.policy.naming import HEARTBEATS
 from mirror.policy.selection import GroupFilter
 from mirror.status.events import Event, EventKind
 from mirror.status.values import GroupStatus
@@ -156,10 +156,7 @@ class GroupJobs:
         self._copies = copies
         self._store = store
         self._tell = tell
-        # A canary moves its group by itself: a move of ours that was decided before
-        # that, and comes after it, would have the group read again.
-        exclude = (*flow.groups_exclude, CANARY)
-        self._filter = GroupFilter(include=flow.groups, exclude=exclude)
+        self._filter = GroupFilter(include=flow.groups, exclude=flow.groups_exclude)
         self._following = Following(flow, self._filter, store=store, tell=tell)
         self._maps: tuple[tuple[Cluster, Cluster], JointMap, MergedGroups] | None = None
         self._mapped: frozenset[str] | None = None

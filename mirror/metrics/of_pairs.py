@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from mirror.metrics.series import Labels
-    from mirror.status.pairs import CanaryStatus, PairStatus
+    from mirror.status.pairs import PairStatus
 
     Rows = Iterator[tuple[Labels, float | None]]
 
@@ -85,16 +85,6 @@ def _ratio(pair: PairStatus) -> Rows:
 def _drilled(pair: PairStatus) -> Rows:
     for drill in pair.drills[:1] if pair.drilled else ():
         yield (), drill.at
-
-
-def _of_canary(read: Callable[[CanaryStatus], float]) -> Callable[[PairStatus], Rows]:
-    """Rows of the last canary, if there was one."""
-
-    def rows(pair: PairStatus) -> Rows:
-        if pair.canary is not None:
-            yield (), read(pair.canary)
-
-    return rows
 
 
 def _tail(pair: PairStatus) -> Rows:
@@ -175,41 +165,6 @@ PAIR_METRICS: tuple[PairMetric, ...] = (
         kind=_G,
         rows=_drilled,
         help="When the last drill began; no value if the service is not to drill.",
-    ),
-    PairMetric(
-        name="mirror_canary_timestamp_seconds",
-        kind=_G,
-        rows=_of_canary(lambda canary: canary.at),
-        help="When the last canary began; no value, as of the other metrics of "
-        "canaries, if there was none.",
-    ),
-    PairMetric(
-        name="mirror_canary_passed",
-        kind=_G,
-        rows=_of_canary(lambda canary: float(canary.passed)),
-        help="1 if the last canary went there and back and read each record once, else "
-        "0.",
-    ),
-    PairMetric(
-        name="mirror_canary_block_seconds",
-        kind=_G,
-        rows=_of_canary(lambda canary: canary.block_seconds),
-        help="For how long the last canary's producer could not write, in the longer "
-        "one of both switches.",
-    ),
-    PairMetric(
-        name="mirror_canary_rto_seconds",
-        kind=_G,
-        rows=_of_canary(lambda canary: canary.rto_seconds),
-        help="From the beginning of that block to the first record on the other "
-        "cluster, in the longer one of both switches.",
-    ),
-    PairMetric(
-        name="mirror_canary_rpo_seconds",
-        kind=_G,
-        rows=_of_canary(lambda canary: canary.rpo_seconds),
-        help="How much a failover right before the last canary's block would have "
-        "lost, by time, in the worse one of both switches.",
     ),
     PairMetric(
         name="mirror_tail_records",

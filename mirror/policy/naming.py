@@ -58,8 +58,6 @@ class ReplicationPolicy(Protocol):
 HEARTBEATS = "heartbeats"
 SCHEMAS = "_schemas"
 """The topic in which Confluent's schema registry keeps everything."""
-CANARY = "mirror-canary"
-"""The topic, and the group, with which `mirror drill --canary` rehearses a switch."""
 LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 MAX_NAME_LENGTH = 249
 

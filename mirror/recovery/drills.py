@@ -1,23 +1,23 @@
 """Drills in the journal of the cluster that would take over.
 
-Main functions: `keep`, and `read`, over a journal's entries. A drill is an entry
-(`rehearsal_entries`) under the key `drill/<pair>`. Its `details` have the verdict and
-the most serious findings.
+Main functions: `keep`, and `read`, over a journal's entries. A drill is a run of its
+own of one entry, under the key `drill/<pair>`: as that is no pair, readers of roles and
+runs pass over it. Its `details` have the verdict and the most serious findings.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+import uuid
 
-from mirror.recovery import rehearsal_entries
-from mirror.recovery.journal import Kind
+from mirror.recovery import journal, roles
+from mirror.recovery.journal import Entry, Kind, StepState
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from mirror.clusters.cluster import Cluster
-    from mirror.recovery.journal import Entry
 
 _KEY = "drill/"
 
@@ -54,22 +54,27 @@ def keep(
     Raises:
         ClusterError: it does not answer, or refuses.
     """
-    rehearsal_entries.keep(
-        [cluster],
-        f"{_KEY}{pair}",
-        Kind.FAILOVER,
+    entry = Entry(
+        pair=f"{_KEY}{pair}",
+        run=uuid.uuid4().hex,
+        number=0,
+        kind=Kind.FAILOVER,
+        epoch=epoch,
         source=source,
         target=cluster.alias,
-        epoch=epoch,
+        step=roles.END,
+        state=StepState.DONE,
         at=at,
         by=by,
         details=details,
     )
+    journal.copy(cluster, [entry])
 
 
 def read(entries: Iterable[Entry], pair: str) -> tuple[KeptDrill, ...]:
     """The drills of a pair, oldest first; `entries` of one journal or both."""
-    return tuple(map(_kept, rehearsal_entries.read(entries, f"{_KEY}{pair}")))
+    found = {e.identity: _kept(e) for e in entries if e.pair == f"{_KEY}{pair}"}
+    return tuple(sorted(found.values(), key=lambda each: each.at))
 
 
 def _kept(entry: Entry) -> KeptDrill:

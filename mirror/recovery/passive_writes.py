@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from mirror.clusters.admin import topic_admin
 from mirror.metadata.topics import select
-from mirror.policy.naming import CANARY
 from mirror.recovery import roles
 from mirror.recovery.source_ends import SourceEnds
 
@@ -66,15 +65,12 @@ class PassiveWrites:
 
 
 def of_applications(topics: Iterable[str], back: FlowConfig) -> list[str]:
-    """The topics to which neither mirror (heartbeats, the canary) nor the flow back
-    writes.
-    """
+    """The topics to which neither mirror (heartbeats) nor the flow back writes."""
     policy = back.replication_policy
     return [
         name
         for name in topics
-        if not back.is_heartbeats(name) and name != CANARY
-        if policy.upstream_topic(name) is None
+        if not back.is_heartbeats(name) and policy.upstream_topic(name) is None
     ]
 
 

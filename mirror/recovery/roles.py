@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from mirror.config.pair_settings import pair_name
-from mirror.policy.naming import CANARY
 from mirror.recovery.journal import Entry, Kind, StepState
 
 if TYPE_CHECKING:
@@ -34,6 +33,9 @@ OWED_SELECTION, OWED_TOPICS = "selection", "topics"
 """Of that: what the flow selects, as `selection` notes it; and the names known then."""
 _LAID = ("topics", "absent")
 """In the entry of a fence: what it covers, and known names that are not there."""
+_CANARY = "mirror-canary"
+"""The name of a pair with which earlier versions rehearsed switches: a run that one of
+them left open keeps no other pair waiting."""
 STEPS = (
     *("assess", "hold", "fence", "drain", "consumers", "positions"),
     *(ROLE, "redirect", "prove"),
@@ -404,13 +406,11 @@ def _fences(made: Entry, entries: Sequence[Entry]) -> list[Entry]:
 
 
 def open_beside(pair: PairConfig, *journals: Iterable[Entry]) -> Run | None:
-    """The open run of another pair of the same clusters, if there is one; a canary's
-    keeps no other pair waiting.
-    """
+    """The open run of another pair of the same clusters, if there is one."""
     members = pair_name(*pair.members)
     known = [tuple(journal) for journal in journals]
     names = {entry.pair for entries in known for entry in entries}
-    names -= {pair.name, pair_name(*pair.members, CANARY)}
+    names -= {pair.name, pair_name(*pair.members, _CANARY)}
     beside = (each for each in sorted(names) if each.partition("/")[0] == members)
     runs = (open_run(merged(*known, pair=each)) for each in beside)
     return next((run for run in runs if run is not None), None)

@@ -26,7 +26,6 @@ from mirror.host import process_name
 from mirror.offsets import checkpoints, progress, standby
 from mirror.offsets.mm2_records import checkpoints_topic
 from mirror.offsets.standby import StandbyEntry
-from mirror.policy.naming import CANARY
 from mirror.policy.rename_rule import Rule
 from mirror.policy.selection import GroupFilter, select_topics
 from mirror.recovery import ends
@@ -160,7 +159,7 @@ def differences(
     something else, and what belongs to a named pair here alone; in words, by setting.
     `flow`: with what belongs to no pair, too. Raises as `applied`.
     """
-    if pair is not None and pair.scope != CANARY and pair.name not in told["pairs"]:
+    if pair is not None and pair.name not in told["pairs"]:
         known = " and ".join(sorted(told["pairs"])) or "no pair"
         return (f"has the pair {pair.name}, and the service {known}",)
     whole, their_pair = _as_noted(flow, pair, told)
@@ -230,7 +229,7 @@ def _as_noted(
             "rename": tuple(Rule(**each) for each in settings["rename"]),
         }
     )
-    if pair is None or pair.scope == CANARY:
+    if pair is None:
         return whole, pair
     scope = told["pairs"][pair.name]
     names = {each: tuple(map(str, scope[each])) for each in ("topics", "groups")}

@@ -75,31 +75,6 @@ class DrillStatus:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CanaryStatus:
-    """One canary of the journals, there and back."""
-
-    source: str
-    """The cluster that it left, and to which it came back."""
-    target: str
-    """The other one."""
-    at: float
-    """When it began, epoch seconds."""
-    by: str
-    """Who ran it: user and host."""
-    passed: bool
-    """Whether each record was read once, and both switches went through."""
-    text: str
-    """Its first line."""
-    block_seconds: float
-    """For how long producers could not write, in the longer one of both switches."""
-    rto_seconds: float
-    """From the beginning of the block to the first record on the other cluster,
-    likewise."""
-    rpo_seconds: float
-    """What a failover right before the block would have lost, by time, likewise."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PairStatus:
     """One pair."""
 
@@ -134,8 +109,6 @@ class PairStatus:
     """The last ones of a failover from the active cluster, the newest first."""
     drilled: bool = True
     """Whether the service is to drill the pair from time to time."""
-    canary: CanaryStatus | None = None
-    """The last one; null if there was none."""
     remark: str = ""
     """What is odd about its role, such as a configuration that says another."""
     problem: str = ""

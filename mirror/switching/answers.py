@@ -33,7 +33,6 @@ class Asks(StrEnum):
     FAILOVER = "failover"
     FAILBACK = "failback"
     DRILL = "drill"
-    CANARY = "drill --canary"
     TAIL = "tail"
 
 
@@ -114,11 +113,9 @@ def answer(
     """
     pair, role, run = known.pair, known.role, known.run
     back = pair.way(target, source)
-    if asks in (Asks.DRILL, Asks.CANARY):
+    if asks is Asks.DRILL:
         if role.active != source:
-            _, _, more = asks.partition(" ")
-            command = f"mirror drill '{back}' {more}".rstrip()
-            raise MirrorError(f"{known.active}: rehearse with `{command}`")
+            raise MirrorError(f"{known.active}: rehearse with `mirror drill '{back}'`")
         return ""
     if asks is Asks.TAIL:
         _require_tail(source, target, known)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from mirror.clusters.admin import group_offsets, groups, writers
 from mirror.config import scopes
 from mirror.metadata.topics import select
-from mirror.policy.naming import CANARY, is_internal
+from mirror.policy.naming import is_internal
 from mirror.policy.selection import GroupFilter
 from mirror.recovery.journal import Kind
 from mirror.switching.findings import Finding, Level
@@ -26,13 +26,12 @@ if TYPE_CHECKING:
 
 def findings(stage: Stage, unseen: list[str]) -> Iterator[Finding]:
     """Look at the source; `unseen` gets what it does not tell. A pair without a name
-    has everything, so it is closed; to the topic of a canary it does not matter who
-    else reads it.
+    has everything, so it is closed.
 
     Raises:
         ClusterError: it does not answer, or refuses.
     """
-    if stage.pair.scope in {None, CANARY}:
+    if stage.pair.scope is None:
         return
     source = stage.source
     # Whole: the stage has them with what belongs to the pair only.

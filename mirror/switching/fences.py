@@ -157,10 +157,10 @@ def lift(
     *,
     seconds: float = _SECONDS,
     hold: Callable[[], None] = lambda: None,
-) -> AclPlan:
+) -> None:
     """Take back all that was made by this one, and wait until every broker shows it.
     ACLs that were there before, or that flows or other switches want, stay. `hold` as
-    for `lay`. Returns what was noted.
+    for `lay`.
 
     Raises:
         FenceError: as `lay`; call it again.
@@ -168,12 +168,12 @@ def lift(
     """
     deadline = time.monotonic() + left(seconds)
 
-    def lifting() -> AclPlan:
+    def lifting() -> None:
         owned = AclOwnership(cluster)
         notes = owned.notes
         laid = notes.noted(by)
         if not laid.changes:
-            return laid
+            return
         present = _on_any_broker(cluster)
         begun = {acl.name for acl in laid.adds if acl in present}
         bridges = [acl for acl in laid.bridges if acl.name in begun]
@@ -183,9 +183,8 @@ def lift(
         _bring(cluster, hold, unwanted=laid.bridges, deadline=deadline)
         hold()
         notes.forget(by)
-        return laid
 
-    return _again_until(deadline, lifting)
+    _again_until(deadline, lifting)
 
 
 def lifting_of(cluster: Cluster, by: str) -> AclPlan:

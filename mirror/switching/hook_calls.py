@@ -65,8 +65,6 @@ class Call:
     source: str
     target: str
     planned: bool
-    canary: bool = False
-    """Whether it is a rehearsal, in which no application moves."""
 
     @property
     def document(self) -> dict[str, str | bool]:
@@ -78,7 +76,6 @@ class Call:
             "from": self.source,
             "to": self.target,
             "planned": self.planned,
-            "canary": self.canary,
         }
 
     @property

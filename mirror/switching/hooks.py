@@ -16,7 +16,6 @@ from pydantic import SecretStr
 
 from mirror.config.traits import HIDDEN, is_file, may_hide_secrets, settings, traits
 from mirror.errors import MirrorError, UnreachableError
-from mirror.policy.naming import CANARY
 from mirror.recovery.journal import Kind
 from mirror.switching import hook_calls
 from mirror.switching.findings import Finding, Level
@@ -104,7 +103,6 @@ def call(stage: Stage, hook: str) -> str:
         source=stage.flow.source,
         target=stage.flow.target,
         planned=stage.planned,
-        canary=stage.pair.scope == CANARY,
     )
     stage.note({hook: {"call": asked.call, "at": round(time.time(), 3)}})
     answer = _until_done(stage, given, asked)

@@ -22,7 +22,6 @@ from mirror import patience
 from mirror.driver import role_notes
 from mirror.errors import FencedError, MirrorError, UnreachableError
 from mirror.host import operator_name
-from mirror.policy.naming import CANARY
 from mirror.recovery import both_journals, journal, roles
 from mirror.recovery.journal import Entry, JournalReader, JournalWriter, Kind, StepState
 from mirror.recovery.roles import Epochs
@@ -355,11 +354,10 @@ class Operator:
         except FencedError:
             raise
         except MirrorError as other:
-            failed += f". It could not be undone ({other})"
-            left = "producers may still be blocked; run the same command with --abort"
-            if stage.pair.scope == CANARY:
-                left = "the next canary clears what is left"
-            return StepError(f"{failed}: {left}")
+            return StepError(
+                f"{failed}. It could not be undone ({other}): producers may still be "
+                "blocked; run the same command with --abort"
+            )
         left = self.left and f"; {self.left}"
         return StepError(f"{failed}. Everything was undone{left}")
 

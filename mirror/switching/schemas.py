@@ -23,7 +23,6 @@ from mirror.metadata import schema_modes, schemas
 from mirror.metadata.schema_claims import SchemaClaims
 from mirror.metadata.schema_ends import Ends
 from mirror.metadata.schema_names import topic_of
-from mirror.policy.naming import CANARY
 from mirror.recovery.journal import Kind
 from mirror.status.states import SchemaState
 from mirror.status.wording import some
@@ -43,8 +42,8 @@ _MOST_NAMED = 5
 
 
 def move(stage: Stage) -> bool:
-    """Whether the run moves registries, too; a rehearsal with a canary does not."""
-    return stage.flow.schemas != "off" and stage.pair.scope != CANARY
+    """Whether the run moves registries, too."""
+    return stage.flow.schemas != "off"
 
 
 def differences(stage: Stage) -> Iterator[Finding]:
@@ -149,7 +148,7 @@ def reopen(stage: Stage) -> str:
 
 
 def _closed_by_run(stage: Stage) -> bool:
-    if stage.pair.scope == CANARY or stage.source_or_none is None:
+    if stage.source_or_none is None:
         return False
     claims = _claims(stage.source, stage.reverse)
     claims.refresh()

@@ -40,15 +40,13 @@ AT_TIMES = {
     "mirror_cluster_errors_total",
     "mirror_failed_records_total",
     "mirror_flow_backfill_remaining_seconds",
-    *(f"mirror_canary_{each}_seconds" for each in ("timestamp", "block", "rto", "rpo")),
-    "mirror_canary_passed",
     *(name for metric in SCHEMA_METRICS for name in metric.sample_names),
     "mirror_switch_block_seconds",
     "mirror_tail_records",
     "mirror_writes_on_passive_records_total",
 }
-"""Without a value while nothing fails or is to be caught up with, before a switch or a
-canary, in a pair whose flows both copy, and without schema registries.
+"""Without a value while nothing fails or is to be caught up with, before a switch, in
+a pair whose flows both copy, and without schema registries.
 """
 OF_EACH = {"job", "instance"}
 """Prometheus gives them to every series."""

@@ -52,11 +52,9 @@ def dies(
     return code == -signal.SIGKILL
 
 
-def dies_after(
-    folder: Path, *words: str, step: str, source: str, host: str = "first"
-) -> None:
-    """A command is killed right after it has noted this step of its switch from
-    `source` as done, and with that the next one as begun, or the run's end.
+def dies_after(folder: Path, *words: str, step: str, host: str) -> None:
+    """A command is killed right after it has noted this step of its switch as done, and
+    with that the next one as begun, or the run's end. `host` as for `dies`.
     """
 
     def run() -> None:
@@ -65,7 +63,7 @@ def dies_after(
         def dying(operator: Operator, *said: Said) -> None:
             note(operator, *said)
             done = [name for name, state, _ in said if state is StepState.DONE]
-            if step in done and operator._ends[0] == source:
+            if step in done:
                 os.kill(os.getpid(), signal.SIGKILL)
 
         setattr(Operator, "_note", dying)  # noqa: B010  of all runs

@@ -25,8 +25,7 @@ if TYPE_CHECKING:
 
 _APIS = ("Produce", "Fetch", "ListOffsets", "Metadata", "FindCoordinator",
          "ApiVersions", "InitProducerId", "AddPartitionsToTxn", "EndTxn",
-         "DescribeTransactions", "DescribeProducers", "DescribeGroups",
-         "DeleteGroups")  # fmt: skip
+         "DescribeTransactions", "DescribeProducers", "DescribeGroups")  # fmt: skip
 
 
 _REQUESTS = {api: class_of(f"{api}Request") for api in _APIS}

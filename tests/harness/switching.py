@@ -221,24 +221,19 @@ class Switch:
                     self._process.kill()
                 lines.append(line)
 
-    def kill_within(
-        self, journal: str, step: str, delay: float, *, source: str = ""
-    ) -> None:
+    def kill_within(self, journal: str, step: str, delay: float) -> None:
         """SIGKILL `delay` seconds after the journal on this cluster says that the step
-        has begun; with a `source`, that of a switch from there.
+        has begun.
         """
         try:
-            self.reaches(journal, step, source=source)
+            self.reaches(journal, step)
             time.sleep(delay)
         finally:
             self.kill()
 
-    def reaches(
-        self, journal: str, step: str, *, source: str = "", state: str = "BEGUN"
-    ) -> None:
+    def reaches(self, journal: str, step: str, *, state: str = "BEGUN") -> None:
         """Wait until the journal on this cluster says that the step has begun, or that
-        it is in another `state`, or the command has ended. `source`: of a switch from
-        there.
+        it is in another `state`, or the command has ended.
         """
         reader = Consumer(
             {
@@ -257,8 +252,6 @@ class Switch:
                 if message is None or message.error():
                     return self._process.poll() is not None
                 entry = json.loads(message.value() or b"{}")
-                if source and entry.get("from") != source:
-                    return False
                 return (entry["step"], entry["state"]) == (step, state)
 
             # Each look takes one entry: with pauses it would see a step late.

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.unit
 
 CHANGING = {
-    *("adopt", "drill", "failback", "failover", "flow reset"),
+    *("adopt", "failback", "failover", "flow reset"),
     *(
         "pause",
         "repair append",

@@ -65,11 +65,10 @@ def test_an_interrupt_while_python_makes_a_class() -> None:
     "command",
     [
         ["drill", "--help"],
-        ["drill", "A->B", "--canary", "-c", "/no/such/file"],
         ["switch", "A->B", "-c", "/no/such/file"],
     ],
-    ids=["help", "canary", "switch"],
+    ids=["help", "switch"],
 )
 def test_what_somebody_waits_for_does_not(command: list[str]) -> None:
-    """Help, a canary and all other commands take what they need."""
+    """Help and all other commands take what they need."""
     assert lowered(*command) == 0

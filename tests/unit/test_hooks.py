@@ -236,7 +236,6 @@ def test_what_a_command_gets() -> None:
     assert document == {
         "run": "7a", "step": "fence", "hook": "stop_producers",
         "call": "7a-stop_producers", "from": "A", "to": "B", "planned": True,
-        "canary": False,
     }  # fmt: skip
     assert word == "$HOME; x"
     assert variables["MIRROR_FROM"] == "A"
@@ -294,14 +293,14 @@ def test_a_command_gets_no_secrets(
 def test_a_command_may_run_mirror(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It warns of no variable that a hook gets, also in a canary."""
+    """It warns of no variable that a hook gets."""
     monkeypatch.delenv("MIRROR_HOOK", raising=False)
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
     config = tmp_path / "mirror.yaml"
     config.write_text(json.dumps(pair()))
     command = [sys.executable, "-m", "mirror", "config", "show", "-c", str(config)]
     without_table = ["sh", "-c", '"$@" 2>&1 >/dev/null', "-", *command]
-    answer = hook_calls.run(without_table, replace(CALL, canary=True), seconds=60)
+    answer = hook_calls.run(without_table, CALL, seconds=60)
     assert (answer.said, answer.output) == (Said.DONE, "")
 
 

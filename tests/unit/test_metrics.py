@@ -22,13 +22,7 @@ from mirror.metrics.exposition import exposition
 from mirror.metrics.of_pairs import PAIR_METRICS
 from mirror.metrics.series import MetricType
 from mirror.relay.tally import latency_bounds
-from mirror.status.pairs import (
-    CanaryStatus,
-    DrillStatus,
-    MemberStatus,
-    PairStatus,
-    PassiveStatus,
-)
+from mirror.status.pairs import DrillStatus, MemberStatus, PairStatus, PassiveStatus
 from mirror.status.states import FlowState, SchemaState
 from mirror.status.store import StatusStore
 from mirror.status.values import (
@@ -213,11 +207,7 @@ def pair_status(**changes: Any) -> PairStatus:
         "passive": PassiveStatus(writes=17, tail=5),
         "members": (MemberStatus(cluster="A", read_at=8.0), MemberStatus(cluster="B")),
         "drills": (drill_status(9.0, "NOT READY"), drill_status(8.0, "READY")),
-        "canary": CanaryStatus(
-            source="B", target="A", at=7.0, by="s", passed=True, text="",
-            block_seconds=2.5, rto_seconds=2.75, rpo_seconds=0.5,
-        ),
-    }  # fmt: skip
+    }
     return PairStatus(**known | changes)
 
 
@@ -357,21 +347,13 @@ def test_values_of_pairs():
     assert of("mirror_readiness", state="READY") == 0
     assert of("mirror_readiness_ratio") == 0.75
     assert of("mirror_drill_timestamp_seconds") == 9
-    assert of("mirror_canary_timestamp_seconds") == 7
-    assert of("mirror_canary_passed") == 1
-    assert of("mirror_canary_block_seconds") == 2.5
-    assert of("mirror_canary_rto_seconds") == 2.75
-    assert of("mirror_canary_rpo_seconds") == 0.5
 
     store.pairs = (
-        pair_status(
-            block_seconds=-1.0, passive=PassiveStatus(), drilled=False, canary=None
-        ),
+        pair_status(block_seconds=-1.0, passive=PassiveStatus(), drilled=False),
     )
     shown = scrape(store)
     assert of("mirror_switch_block_seconds") is None
     assert of("mirror_drill_timestamp_seconds") is None
-    assert of("mirror_canary_passed") is None
     assert of("mirror_writes_on_passive_records_total", cluster="A") is None
     assert of("mirror_tail_records", cluster="A") is None
 

@@ -131,7 +131,7 @@ def test_a_new_topic_has_nothing_wrong(kind: Kind) -> None:
         assert guarding.wrong(topic, made, replicas=replicas) == ()
 
 
-def test_every_kind_but_the_canarys_is_of_some_flow() -> None:
+def test_every_guarded_kind_is_of_some_flow() -> None:
     """A topic that is declared is also examined, or is one that is never examined."""
     config = config_of(
         {

@@ -78,7 +78,7 @@ NOTHING, GO = "nothing", "go"
         (Asks.FAILBACK, "BA", START, NOTHING, ("`mirror switch 'A->B'`",)),
         (Asks.FAILBACK, "AB", FAILED_OVER, NOTHING, ("`mirror switch 'B->A'`",)),
         (Asks.DRILL, "BA", (), "", ("A is the active", "`mirror drill 'A->B'`")),
-        (Asks.CANARY, "AB", SWITCHED, "", ("`mirror drill 'B->A' --canary`",)),
+        (Asks.DRILL, "AB", SWITCHED, "", ("`mirror drill 'B->A'`",)),
         # Nothing was failed over.
         (Asks.FAILBACK, "AB", START, "",
          ("nothing was failed over from B", "`mirror switch 'A->B'`")),

@@ -15,7 +15,7 @@ from mirror.config.schema import MirrorConfig
 from mirror.config.section_names import pair_parts, scoped_flow
 from mirror.driver.pairs import PairFollower
 from mirror.errors import ConfigError, MirrorError
-from mirror.recovery import journal, roles
+from mirror.recovery import drills, journal, roles
 from mirror.recovery.journal import Entry, Kind, StepState
 from mirror.status.store import StatusStore
 from mirror.switching import procedure
@@ -221,6 +221,29 @@ def test_one_run_at_a_time() -> None:
     assert "switch A->B/orders 01234567 is open, at step fence" in str(refusal)
     assert "`mirror switch 'A->B/orders'`" in str(refusal)
     assert procedure.way_back(run.first) == "B->A/orders"
+
+
+@pytest.mark.parametrize(
+    ("key", "step", "state"),
+    [
+        ("A<->B/mirror-canary", "fence", "BEGUN"),
+        ("canary/A<->B/orders", "end", "FAILED"),
+    ],
+)
+def test_a_canary_of_an_earlier_version(key: str, step: str, state: str) -> None:
+    """Its runs, also one that was left open, and its outcome are read, and are no run,
+    no role and no drill of any pair.
+    """
+    value = {
+        "version": 1, "run": "7a", "number": 0, "kind": "SWITCH", "epoch": 2,
+        "from": "A", "to": "B", "step": step, "state": state,
+        "at": "2026-11-25T18:17:42.000Z", "by": "me@here",
+        "details": {"passed": False, "switches": []},
+    }  # fmt: skip
+    left = [journal.decode(key.encode(), json.dumps(value).encode())]
+    assert roles.merged(left, pair=PAIR.name) == ()
+    assert roles.open_beside(PAIR, left, left) is None
+    assert drills.read(left, PAIR.name) == ()
 
 
 def test_the_journal_has_the_whole_name() -> None:

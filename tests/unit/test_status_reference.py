@@ -8,13 +8,7 @@ import pytest
 
 from mirror.status import reference
 from mirror.status.errors import ErrorStatus
-from mirror.status.pairs import (
-    CanaryStatus,
-    DrillStatus,
-    MemberStatus,
-    PairStatus,
-    RunStatus,
-)
+from mirror.status.pairs import DrillStatus, MemberStatus, PairStatus, RunStatus
 from mirror.status.states import FlowState, PartitionState, SchemaState
 from mirror.status.values import (
     ClusterStatus,
@@ -111,12 +105,8 @@ _PAIR = PairStatus(
             source="A", target="B", at=0, by="", verdict="READY", text="", ratio=1
         ),
     ),
-    canary=CanaryStatus(
-        source="A", target="B", at=0, by="", passed=True, text="", block_seconds=0,
-        rto_seconds=0, rpo_seconds=0,
-    ),
     members=(MemberStatus(cluster="A"),),
-)  # fmt: skip
+)
 _JVM = JvmStatus(
     heap_bytes=0, heap_limit_bytes=0, gc_seconds=0, cpu_seconds=0, memory_bytes=0,
     open_files=0, open_files_limit=0,

@@ -13,11 +13,7 @@ from enum import StrEnum
 import struct
 from typing import TYPE_CHECKING, Any
 
-from kafka.protocol.admin import (
-    DeleteGroupsRequest,
-    DescribeGroupsRequest,
-    ListGroupsRequest,
-)
+from kafka.protocol.admin import DescribeGroupsRequest, ListGroupsRequest
 from kafka.protocol.api_message import ApiMessage
 
 from mirror.clusters import codes
@@ -137,25 +133,6 @@ def members(cluster: Cluster, groups: Iterable[Group]) -> dict[str, tuple[Member
         return found
 
     return patiently(ask)  # a coordinator may be moving, or new on an empty cluster
-
-
-def delete(cluster: Cluster, groups: Iterable[str]) -> None:
-    """Delete groups with their offsets; those that do not exist are no matter.
-
-    Raises:
-        ClusterError: a coordinator does not answer, or refuses, as while a group has
-            members.
-    """
-    wanted = list(groups)
-
-    def ask() -> None:
-        for node, names in by_coordinator(cluster, wanted):
-            for each in cluster.call(DeleteGroupsRequest(names), node=node).results:
-                if each.error_code not in (codes.NONE, codes.GROUP_ID_NOT_FOUND):
-                    what = f"cluster {cluster.alias}: deleting group {each.group_id}"
-                    raise codes.error_for(each.error_code, what)
-
-    patiently(ask)
 
 
 def by_coordinator(

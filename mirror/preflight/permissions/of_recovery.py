@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mirror.metadata import acl_notes
-from mirror.policy.naming import CANARY
 from mirror.preflight.permissions import names
 from mirror.preflight.permissions.extent import named
 from mirror.preflight.permissions.need import (
@@ -59,10 +58,6 @@ def _both(
 def _restores(flow: FlowConfig, config: MirrorConfig) -> bool:
     keeps_names = flow.replication_policy.target_topic("topic") == "topic"
     return names.is_paired(flow, config) and keeps_names
-
-
-def _has_canary(flow: FlowConfig, config: MirrorConfig) -> bool:
-    return names.is_paired(flow, config) and flow.topic_filter.matches(CANARY)
 
 
 ROWS: tuple[Need, ...] = (
@@ -134,22 +129,6 @@ ROWS: tuple[Need, ...] = (
                 lambda flow, _: named(pauses.topic_name(flow.source)),
                 f"`{pauses.topic_name('<source>')}`",
             ),
-        )
-    ),
-    *(
-        need
-        for kind, operations in (
-            (ResourceKind.TOPIC, (_CREATE, _READ, _WRITE)),
-            (ResourceKind.GROUP, (_READ, Operation.DELETE)),
-        )
-        for need in _both(
-            "`mirror drill --canary`",
-            kind,
-            operations,
-            lambda *_: named(CANARY),
-            f"`{CANARY}`",
-            when=_has_canary,
-            setting=f"`recovery` where the flow copies `{CANARY}`",
         )
     ),
 )

@@ -68,11 +68,11 @@ def left_open(stage: Stage) -> Iterator[Finding]:
 
 
 def _left_open(stage: Stage) -> tuple[FlowConfig, Cluster] | None:
-    """A canary or service that was killed while it copied may have left a transaction
-    open: until brokers abort it, no one can read that flow's progress. Of a switch it
-    is the flow back, which rests, so to take over fences nothing that may copy. Of a
-    failover it is the flow there, and a transaction counts as left open if it goes on
-    while this watches.
+    """A service that was killed while it copied may have left a transaction open: until
+    brokers abort it, no one can read that flow's progress. Of a switch it is the flow
+    back, which rests, so to take over fences nothing that may copy. Of a failover it is
+    the flow there, and a transaction counts as left open if it goes on while this
+    watches.
     """
     if stage.planned:
         flow, cluster = stage.reverse, stage.source

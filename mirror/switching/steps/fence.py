@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from mirror.config import scopes
 from mirror.metadata.topics import select
-from mirror.policy.naming import CANARY
 from mirror.recovery import roles, selection
 from mirror.status.wording import some
 from mirror.switching import fences, fencing, hooks, last_records, quiet
@@ -45,8 +44,7 @@ def _fence(stage: Stage) -> Done:
     last_records.load()  # while hooks work, and logs must stand still for a second
     called = hooks.call(stage, hooks.STOP_PRODUCERS)
     fenced = called or "producers stopped"
-    ours = stage.pair.scope == CANARY  # whose producer stops by itself
-    if stage.pair.fence == "confirmed" and not (called or ours):
+    if stage.pair.fence == "confirmed" and not called:
         _require_agreed(stage)
     if stage.pair.fence == "acl":
         plan = lay(stage, stage.source, stage.flow)

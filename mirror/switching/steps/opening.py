@@ -21,7 +21,6 @@ from mirror.errors import MirrorError
 from mirror.metadata.acl_notes import AclNotes
 from mirror.metadata.topics import select
 from mirror.offsets import progress, standby, starting
-from mirror.policy.naming import CANARY
 from mirror.recovery import access, ends, roles
 from mirror.recovery.beginnings import BEGINS, noted
 from mirror.status.wording import some
@@ -203,8 +202,6 @@ def _begin_back(stage: Stage) -> None:
     record that was not copied from there.
     """
     reverse = stage.reverse
-    if stage.pair.scope == CANARY:
-        return  # it would fence the flow, which copies for applications
     named = stage.pair.scope is not None
     stage.note({})
     if reverse.start != "earliest" and not named:
