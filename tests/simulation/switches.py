@@ -1109,7 +1109,7 @@ class _Switches:
         noted = {
             key
             for key, record in self.producer.records.items()
-            if any(explains(loss, record) for loss in losses)
+            if record.committed and any(explains(loss, record) for loss in losses)
         }
         if unnoted := self.skipped - noted:
             raise WrongError(f"skipped, and not in a ledger: {sorted(unnoted)[:3]}")
