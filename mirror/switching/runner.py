@@ -397,8 +397,10 @@ class Operator:
         until = time.monotonic() + seconds
         while True:
             found = roles.run_of(run.first, self.entries())
-            if not found.open or time.monotonic() > until:
-                return found.last.step == roles.END and not found.moved
+            if not found.open:
+                return not found.moved
+            if time.monotonic() > until:
+                return False
             time.sleep(_PAUSE_SECONDS)
 
     def _require_run(self) -> Run:

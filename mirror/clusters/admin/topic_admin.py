@@ -338,6 +338,8 @@ def _listed(
 ) -> Iterator[tuple[tuple[str, int], Any]]:
     """The leaders' answers for partitions, without those that have an error."""
     wanted = set(partitions)
+    if not wanted:
+        return
     if topics is None:
         topics = cluster.topics({topic for topic, _ in wanted})
     entry = ListOffsetsRequest.ListOffsetsTopic
