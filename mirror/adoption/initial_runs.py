@@ -4,7 +4,7 @@ Main functions: `read_syncs`, MirrorMaker 2's offset syncs on either cluster, an
 `initial_runs`, which is pure: the rows that a partition's map begins with. A sync is
 one record known on both sides; the copies between two syncs are not known one by one,
 so a floor follows each, which gives the answers that MirrorMaker 2 would give. The last
-records are known exactly, from the copy (`partitions`).
+records are known exactly, from the copy (`plan`).
 """
 
 from __future__ import annotations
