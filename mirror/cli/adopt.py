@@ -8,20 +8,27 @@ no service may be running the flow.
 from __future__ import annotations
 
 import contextlib
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mirror.adoption import activity, connect_offsets, plan
-from mirror.cli.adopt_back import give_back as give_flows_back
-from mirror.cli.adoption_terms import AdoptOptions, Taken, check_activity, reach
+from mirror.adoption import activity, back, connect_offsets, plan
 from mirror.cli.flows import Flows, chosen_flows
 from mirror.cli.options import ConfigFile, DryRun, TopicPattern, Yes, agreed
 from mirror.cli.output import Form, Output, complain, document, table
+from mirror.clusters.cluster import Cluster
+from mirror.driver.reset import matching
 from mirror.errors import MirrorError
+from mirror.metadata import topics
+from mirror.offsets import mm2_records
+from mirror.recovery import selection
 
 if TYPE_CHECKING:
+    from mirror.adoption.back import Back
     from mirror.adoption.plan import Adoption
+    from mirror.config.schema import FlowConfig, MirrorConfig
+    from mirror.metadata.topics import MirroredTopic
 
 FORMAT_VERSION = 1
 COLUMNS = (
@@ -116,7 +123,7 @@ def adopt(
     with contextlib.ExitStack() as stack:
         taken = [reach(stack, chosen, each, wishes.topic) for each in flows]
         documents = (
-            give_flows_back(taken, wishes, output)
+            _give_flows_back(taken, wishes, output)
             if give_back
             else _take_over(taken, wishes, output)
         )
@@ -283,3 +290,159 @@ def _document(adoption: Adoption) -> dict[str, Any]:
             for each in adoption.partitions
         ],
     }
+
+
+# ---- `mirror adopt --back`: let MirrorMaker 2 continue where mirror stopped ----
+#
+# It shows both sides' positions, asks for confirmation, checks that mirror is stopped
+# and lets `adoption.back` write them.
+
+
+_BACK_COLUMNS = ("FLOW", "TOPIC", "PARTITION", "POSITION", "MM2-POSITION")
+
+
+def _give_flows_back(
+    taken: list[Taken], wishes: AdoptOptions, output: Form
+) -> list[dict[str, Any]]:
+    for each in taken:
+        if (group := wishes.group(each.flow)) is not None:
+            seen = activity.look(each.target, group=group, watched=(), tell=complain)
+            check_activity(seen, each.flow, wishes)
+    planned = _plan_back(taken, wishes)
+    if output is Form.TABLE:
+        table(
+            _BACK_COLUMNS,
+            (
+                (
+                    each.flow,
+                    partition.topic,
+                    partition.partition,
+                    partition.position,
+                    "" if partition.mm2 is None else partition.mm2,
+                )
+                for each in planned
+                for partition in each.partitions
+            ),
+        )
+    count = sum(p.changes for each in planned for p in each.partitions)
+    question = f"Set {count} positions of MirrorMaker 2?"
+    if not wishes.dry_run and agreed(question, yes=wishes.yes):
+        for each in taken:
+            back.require_no_service(each.flow, each.target, each.service_group)
+            back.stop_copying(each.flow, each.target, tell=complain)
+        planned = _plan_back(taken, wishes)
+        for each, handed in zip(taken, planned, strict=True):
+            syncs = back.apply(each.flow, each.source, each.target, handed)
+            complain(
+                f"flow {each.flow.name}: MirrorMaker 2 continues where mirror stopped; "
+                f"{syncs} offset syncs written"
+            )
+    return [_back_document(each) for each in planned]
+
+
+def _plan_back(taken: list[Taken], wishes: AdoptOptions) -> list[Back]:
+    return [
+        back.plan(each.flow, each.target, each.topics, wishes.terms(each.flow))
+        for each in taken
+    ]
+
+
+def _back_document(handed: Back) -> dict[str, Any]:
+    return {
+        "flow": handed.flow,
+        "offsets_topic": handed.terms.offsets_topic,
+        "connector": handed.terms.connector,
+        "partitions": [
+            {
+                "topic": each.topic,
+                "partition": each.partition,
+                "position": each.position,
+                "mm2_position": each.mm2,
+            }
+            for each in handed.partitions
+        ],
+        "records": [{"key": key, "value": value} for key, value in handed.records()],
+        "rest": handed.rest(),
+    }
+
+
+# ---- the options of `mirror adopt` and the clusters it works on ----
+#
+# For both directions. Main types: `AdoptOptions`, the options, and `Taken`, one flow
+# with its connections.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdoptOptions:
+    """The options of the command."""
+
+    offsets_topic: str | None
+    connector: str
+    topic: str
+    most_records: int
+    replace: bool
+    although_written: bool
+    dry_run: bool
+    yes: bool
+
+    def terms(self, flow: FlowConfig) -> plan.AdoptionTerms:
+        return plan.AdoptionTerms(
+            offsets_topic=self.offsets_topic or mm2_records.offsets_topic(flow.source),
+            connector=self.connector,
+            most_records=self.most_records,
+        )
+
+    def group(self, flow: FlowConfig) -> str | None:
+        """Only in dedicated mode does a group of workers do nothing else."""
+        return None if self.offsets_topic else activity.connect_group(flow.source)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Taken:
+    """One flow and the connections to its clusters."""
+
+    flow: FlowConfig
+    source: Cluster
+    target: Cluster
+    topics: tuple[MirroredTopic, ...]
+    service_group: str | None
+    """The consumer group in which mirror's instances meet."""
+    selected: frozenset[str]
+    """All topics that the flow copies, selected by `--topic` or not."""
+
+
+def reach(
+    stack: contextlib.ExitStack, chosen: MirrorConfig, flow: FlowConfig, pattern: str
+) -> Taken:
+    source, target = (
+        stack.enter_context(
+            contextlib.closing(Cluster(chosen.clusters[alias]).connect())
+        )
+        for alias in (flow.source, flow.target)
+    )
+    complain(*selection.require(chosen, flow.name, None, (source, target)))
+    selected = topics.select(source, flow).topics
+    found = matching(selected, pattern)
+    if not found:
+        raise MirrorError(
+            f"flow {flow.name}: no topic that it copies matches {pattern}"
+        )
+    return Taken(
+        flow=flow,
+        source=source,
+        target=target,
+        topics=tuple(found),
+        service_group=chosen.service.group,
+        selected=frozenset(topic.topic for topic in selected),
+    )
+
+
+def check_activity(
+    seen: activity.Activity, flow: FlowConfig, wishes: AdoptOptions
+) -> None:
+    try:
+        activity.require_rest(seen, source_alias=flow.source)
+    except MirrorError as error:
+        if not wishes.dry_run:
+            raise
+        complain(f"warning: {error}")

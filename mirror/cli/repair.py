@@ -1,15 +1,18 @@
-"""`mirror repair append`: append records that copies do not have.
+"""`mirror repair`: append records that copies do not have, or copy all again.
 
-It proves the copies, shows what can be done about each finding, asks, and lets
-`proving.appending` write. It needs both clusters but no running service; one that is
+`append` proves the copies, shows what can be done about each finding, asks, and lets
+`repairs.appending` write. It needs both clusters but no running service; one that is
 running is fenced for a moment, and goes on by itself.
 """
 
 from __future__ import annotations
 
 import contextlib
+import re
 from typing import TYPE_CHECKING, Annotated
 
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 import typer
 
 from mirror.cli.flows import require_selected
@@ -23,24 +26,41 @@ from mirror.cli.options import (
     flow_of,
     read_config,
 )
-from mirror.cli.output import EXIT_FAILED, Form, Output, complain, document, table
-from mirror.cli.rebuild import rebuild
+from mirror.cli.output import (
+    EXIT_FAILED,
+    NOTHING,
+    Form,
+    Output,
+    complain,
+    document,
+    moment,
+    table,
+)
 from mirror.cli.verify import proof_of, proof_runner, record_at
 from mirror.clusters.admin import topic_admin
 from mirror.errors import FencedError
-from mirror.proving.repairs import appending
+from mirror.proving.repairs import appending, copy_groups
+from mirror.proving.repairs.rebuilding import rebuilding
 from mirror.proving.repairs.remedies import Remedy, remedies
 from mirror.proving.scope import Scope
+from mirror.recovery.rebuilds import RebuildStep
 from mirror.status.wording import some
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from mirror.config.schema import FlowConfig, MirrorConfig
     from mirror.proving.repairs.appending import Repairing
+    from mirror.proving.repairs.copied_again import Copied
+    from mirror.proving.repairs.irreplaceable import Irreplaceable
+    from mirror.proving.repairs.rebuilding import Outlook, Rebuilding
     from mirror.proving.repairs.remedies import Advice
+    from mirror.proving.verification import Proven
+    from mirror.recovery.rebuilds import KeptGroup, Rebuild
 
 app = typer.Typer(
     no_args_is_help=True, rich_markup_mode=None, help="Repair copies of a flow."
 )
-app.command("rebuild", short_help="Delete a copy, and copy it again.")(rebuild)
 
 FORMAT_VERSION = 1
 COLUMNS = ("KIND", "SOURCE", "TARGET", "COUNT", "REPAIR", "WHY")
@@ -178,4 +198,203 @@ def _fields(advice: Advice) -> dict[str, object]:
     return advice.finding.document() | {
         "repair": advice.remedy.value,
         "why": advice.why,
+    }
+
+
+# ---- `rebuild`: delete a copy, and let the flow copy it again ----
+#
+# It proves that the source has all that the copy has, shows which groups go on where,
+# asks, and lets `repairs.rebuilding` do it. A service has to copy meanwhile, here or
+# elsewhere; the command waits for it.
+
+
+LOST_COLUMNS = ("PARTITION", "FIRST", "LAST", "COUNT", "WHY")
+GROUP_COLUMNS = ("GROUP", "PARTITION", "SOURCE-OFFSET")
+_LEFT = {
+    RebuildStep.DELETING: "the copy is to be deleted, copied, and groups to be moved",
+    RebuildStep.COPYING: "the flow copies it, and then groups are to be moved",
+}
+
+
+@app.command("rebuild", short_help="Delete a copy, and copy it again.")
+def rebuild(
+    flow: FlowName,
+    topic: Annotated[
+        str, typer.Argument(metavar="TOPIC", help="The topic's name on the source.")
+    ],
+    *,
+    config: ConfigFile,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    output: Output = Form.TABLE,
+) -> None:
+    """Delete the copy of a topic, and copy it again from the first record.
+
+    First it proves the copy. If that has anything that the source does not have, it
+    shows the offsets and the reasons, and changes nothing: records of others, or what
+    the source has deleted or compacted away. Groups that read the copy must have no
+    members. They are translated to the source, and back to the new copy, where each
+    goes on with the same record. The new copy has the partitions and configs of the old
+    one; its ACLs stay.
+
+    The topic is paused until the new copy is there; then a running service copies it,
+    and the command waits for that. Killed at any time, run it again, here or elsewhere,
+    with the same configuration: it goes on where it was. The exit code is 1 if it is
+    refused, or a group is not moved yet.
+
+    \b
+    Examples:
+      mirror repair rebuild A/B orders -c mirror.yaml --dry-run
+      mirror repair rebuild A/B orders -c mirror.yaml
+    """
+    chosen = read_config(config)
+    steered = flow_of(chosen, flow)
+    require_selected(chosen, steered)
+    told: dict[str, object] = {}
+    with rebuilding(chosen, steered, topic, dry_run=dry_run) as work:
+        note = work.unfinished(withdraw=not dry_run)
+        if note is None or note.step is RebuildStep.PAUSED:
+            note = _begin(work, chosen, steered, told, output, dry_run=dry_run, yes=yes)
+        else:
+            complain(
+                f"{work.copy}: a rebuild that began at {moment(note.at)} is not done: "
+                f"{_LEFT[note.step]}"
+            )
+            if dry_run or not agreed(f"Go on with the rebuild of {topic}?", yes=yes):
+                note = None
+        left = {} if note is None else _finish(work, note)
+    done = note is not None and not left
+    if output is Form.JSON:
+        document(
+            {
+                "format_version": FORMAT_VERSION,
+                "flow": steered.name,
+                "topic": topic,
+                "dry_run": dry_run,
+                "rebuilt": done,
+                **told,
+                "groups_left": left,
+            }
+        )
+    complain(*(f"group {name} is not moved: {why}" for name, why in left.items()))
+    if left:
+        complain("run the same command again: it moves the groups that are left")
+    elif done:
+        complain(f"rebuilt {work.copy}, the copy of {topic}")
+    if left or told.get("irreplaceable"):
+        raise typer.Exit(EXIT_FAILED)
+
+
+def _begin(
+    work: Rebuilding,
+    config: MirrorConfig,
+    flow: FlowConfig,
+    told: dict[str, object],
+    output: Form,
+    *,
+    dry_run: bool,
+    yes: bool,
+) -> Rebuild | None:
+    """Prove, show and ask. `told`: receives what a document says about it."""
+    pattern = re.escape(work.topic.topic)
+    whole = Scope(
+        pattern=pattern, since=topic_admin.EARLIEST, keys=False, remembered=False
+    )
+    if copy_groups.hidden(work.target):
+        complain(
+            "warning: without DESCRIBE on the cluster, groups that we may not see lose "
+            "their positions in the copy"
+        )
+
+    def agree(outlook: Outlook) -> bool:
+        told["records"] = outlook.records
+        told["irreplaceable"] = [each.document() for each in outlook.irreplaceable]
+        told["groups"] = [_group_fields(each) for each in outlook.groups]
+        if outlook.irreplaceable:
+            complain(
+                f"refused: {work.copy} has what {flow.source} does not have, and would "
+                "lose it"
+            )
+            if output is Form.TABLE:
+                _show_lost(outlook.irreplaceable)
+            return False
+        if output is Form.TABLE and outlook.groups:
+            _show_groups(outlook.groups)
+        what = f"{work.copy} ({some(outlook.records, 'record')} to copy again"
+        what += f", {some(len(outlook.groups), 'group')})"
+        if dry_run:
+            complain(f"would delete and rebuild {what}")
+            return False
+        return agreed(f"Delete and rebuild {what}?", yes=yes)
+
+    with proof_runner(config) as runner:
+
+        def prove(after: Proven | None) -> Proven:
+            rest = Scope(pattern=pattern, keys=False, remembered=False)
+            scope = whole if after is None else rest
+            return proof_of(config, flow, runner, scope, after=after)
+
+        return work.begin(prove, agree)
+
+
+def _finish(work: Rebuilding, note: Rebuild) -> dict[str, str]:
+    with _shown(work.copy) as show:
+        return work.finish(note, show=show)
+
+
+@contextlib.contextmanager
+def _shown(copy: str) -> Iterator[Callable[[Copied], None]]:
+    """A progress bar."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        complain(f"{copy}: waiting until the flow has copied it again")
+    with Progress(
+        TextColumn(f"copying {copy}"),
+        BarColumn(),
+        TextColumn("{task.completed:,}/{task.total:,} offsets"),
+        TimeRemainingColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    ) as progress:
+        task = progress.add_task("", total=0)
+        yield lambda done: progress.update(task, completed=done.offsets, total=done.of)
+
+
+def _show_lost(lost: Sequence[Irreplaceable]) -> None:
+    table(
+        LOST_COLUMNS,
+        (
+            (
+                each.partition,
+                NOTHING if each.first is None else each.first,
+                NOTHING if each.last is None else each.last,
+                each.count or NOTHING,
+                each.why,
+            )
+            for each in lost[:_MOST_SHOWN]
+        ),
+    )
+    if more := len(lost[_MOST_SHOWN:]):
+        complain(f"{more:,} more rows; -o json has all")
+
+
+def _show_groups(groups: Sequence[KeptGroup]) -> None:
+    table(
+        GROUP_COLUMNS,
+        (
+            (each.group, number, "first" if offset < 0 else offset)
+            for each in groups
+            for number, (offset, _) in sorted(each.offsets.items())
+        ),
+    )
+
+
+def _group_fields(group: KeptGroup) -> dict[str, object]:
+    return {
+        "group": group.group,
+        "partitions": [
+            {"partition": number, "source_offset": offset}
+            for number, (offset, _) in sorted(group.offsets.items())
+        ],
     }

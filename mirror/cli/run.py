@@ -6,27 +6,32 @@ Spark only once the configuration is valid.
 
 from __future__ import annotations
 
+import ctypes
+from dataclasses import dataclass, field
 import functools
+import gc
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+import time
+from typing import TYPE_CHECKING, Annotated, Any, Self
+from urllib.parse import urlsplit
 
 import structlog
 import typer
 
 from mirror import log
 from mirror.cli.options import ConfigFile
-from mirror.cli.output import EXIT_FAILED
-from mirror.cli.run_end import RunEnd, gateway_address
+from mirror.cli.output import EXIT_FAILED, EXIT_OK, EXIT_USAGE
 from mirror.cli.transforms import unusable
 from mirror.config.load import load
-from mirror.driver import memory
 from mirror.driver.reload import Watch
 from mirror.errors import ConfigError, MirrorError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from types import TracebackType
 
     from mirror.config.schema import MirrorConfig
+    from mirror.status.store import StatusStore
 
 LISTENS = "service listens"
 """The log event with the status address; programs may wait for it."""
@@ -101,7 +106,7 @@ def run(
 
 
 def _run(config: Path, clusters: Sequence[str], *, once: bool, end: RunEnd) -> None:
-    memory.tend()
+    tend_memory()
     read = functools.partial(_read, config, clusters)
     watch = Watch(config, read)
     chosen, warnings = read()
@@ -185,3 +190,117 @@ def _read(file: Path, clusters: Sequence[str]) -> tuple[MirrorConfig, tuple[str,
     if mistakes := unusable(chosen):
         raise ConfigError(mistakes)
     return chosen, warnings
+
+
+# ---- how a service's process treats its memory ----
+#
+# Main function: `tend_memory`, called before anything large is imported: what modules
+# make stays, so looking for garbage among it is work for nothing.
+
+
+_YOUNG_OBJECTS = 20_000
+"""Jobs on many groups create objects by the hundred thousand; at Python's default of
+700, the garbage collector takes half of their time, and no other thread runs."""
+_MMAP_THRESHOLD, _ARENA_MAX = -3, -8
+"""What glibc's mallopt calls them (malloc.h)."""
+
+
+def tend_memory() -> None:
+    """Look for garbage less often. And by default glibc keeps what threads once needed,
+    for as many as eight times the cores, up to 14 MB each: now it keeps two threads'
+    worth, and large pieces go back at once. Other libraries have no such function.
+    """
+    gc.set_threshold(_YOUNG_OBJECTS, 20, 10)
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        mallopt(_ARENA_MAX, 2)
+        mallopt(_MMAP_THRESHOLD, 1 << 20)
+
+
+# ---- what `mirror run --once` leaves behind for Prometheus ----
+#
+# By `--metrics-file` and `--push-gateway`.
+#
+# Main type: `RunEnd`, a context manager around the run. However the run ends, it
+# writes the metrics; that they cannot be written changes nothing about the exit code.
+# `gateway_address` checks the option.
+
+
+@dataclass(slots=True, kw_only=True)
+class RunEnd:
+    """Writes the metrics of one run when it ends."""
+
+    file: Path | None
+    gateway: str | None
+    job: str
+    store: StatusStore | None = None
+    """The run's; None until it begins."""
+    _began: float = field(default_factory=time.monotonic)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        _kind: type[BaseException] | None,
+        error: BaseException | None,
+        _where: TracebackType | None,
+    ) -> None:
+        if self.file is None and self.gateway is None:
+            return
+        # These libraries load for a while: only runs that end need them.
+        from http.client import HTTPException
+
+        from mirror.metrics import of_runs
+
+        ended = of_runs.Ended(
+            at=time.time(),
+            seconds=time.monotonic() - self._began,
+            exit_code=_code(error),
+            flows=self.store.read().flows if self.store is not None else (),
+            succeeded_at=of_runs.last_success(self.file) if self.file else 0.0,
+        )
+        log = structlog.get_logger()
+        try:
+            if self.file is not None:
+                of_runs.to_file(ended, self.file)
+        except OSError as failure:
+            log.error("--metrics-file is not written", error=str(failure))  # noqa: TRY400  a sentence
+        try:
+            if self.gateway is not None:
+                of_runs.push(ended, self.gateway, self.job)
+        except (OSError, HTTPException) as failure:
+            log.error("--push-gateway takes no metrics", error=str(failure))  # noqa: TRY400  a sentence
+
+
+def gateway_address(given: str | None) -> str | None:
+    """The option's value. A message does not repeat it: people write passwords into
+    addresses.
+
+    Raises:
+        BadParameter: it is no address.
+    """
+    if given is None:
+        return None
+    try:
+        parts = urlsplit(given if "://" in given else f"http://{given}")
+        port = parts.port
+    except ValueError:
+        good = False
+    else:
+        good = parts.scheme in {"http", "https"} and bool(parts.hostname)
+        good = good and port != 0 and "@" not in parts.netloc
+    if not good:
+        raise typer.BadParameter(
+            "not an address such as http://pushgateway:9091, without user and password"
+        )
+    return given
+
+
+def _code(error: BaseException | None) -> int:
+    """The exit code that the command ends with."""
+    if error is None:
+        return EXIT_OK
+    if isinstance(error, typer.Exit):
+        return error.exit_code
+    return EXIT_USAGE if isinstance(error, ConfigError) else EXIT_FAILED

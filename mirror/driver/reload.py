@@ -2,7 +2,7 @@
 
 Main types: `Watch`, a thread that checks the file's content, and `Reading`, the result.
 A file that is still changing is read once it is stable. `Watch` reads as `mirror run`
-did at startup and decides nothing: `config_follower` accepts or refuses a reading.
+did at startup and decides nothing: `service` accepts or refuses a reading.
 """
 
 from __future__ import annotations

@@ -26,10 +26,10 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import NumpyArrayConverter, NumpyScalarConverter
 import structlog
 
+from mirror import log as logs
 from mirror.config import environment
 from mirror.config.service_settings import SPARK_SECRET
 from mirror.driver import class_data
-from mirror.driver.jvm_output import passed_on
 from mirror.errors import ConfigError, MirrorError
 from mirror.host import require_java
 from mirror.relay import daemon
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.listener import StreamingQueryListener
 
     from mirror.config.service_settings import ServiceConfig
-
 
 # ---- what keeps leases secret between the processes of a Spark cluster ----
 #
@@ -413,3 +412,33 @@ class _OnSignal:
 
 def _submitted() -> bool:
     return "PYSPARK_GATEWAY_PORT" in os.environ  # set by spark-submit
+
+
+# ---- what the JVM prints, passed on line by line to mirror's own log ----
+#
+# Main function: `passed_on`. The JVM, Spark's scripts and tasks inside this process's
+# JVM print to the same place: lines of our own log go on as they are, all others
+# become events where the log is JSON, so that programs can read it from the first
+# line on.
+
+
+@contextlib.contextmanager
+def passed_on() -> Iterator[int]:
+    """The pipe for a JVM that is started in the block: where it and its workers print.
+    It is read until they end.
+    """
+    reading, writing = os.pipe()
+    # Not joined: the JVM outlives Python by a moment.
+    threading.Thread(
+        target=_read, args=(reading,), name="jvm-output", daemon=True
+    ).start()
+    try:
+        yield writing
+    finally:
+        os.close(writing)
+
+
+def _read(reading: int) -> None:
+    with open(reading, encoding="utf-8", errors="replace") as lines:
+        for line in lines:
+            logs.pass_on(line.rstrip("\n"))

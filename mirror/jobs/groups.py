@@ -9,21 +9,26 @@ since they have a different interval.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import lru_cache
 import time
 from typing import TYPE_CHECKING
 
+import numpy as np
 import structlog
 
+from mirror.clusters import codes, error_counts
+from mirror.clusters.admin import allowed, topic_admin
+from mirror.clusters.topics import NO_ID
+from mirror.clusters.wire import fetch
 from mirror.config import own_topics
-from mirror.errors import ClusterError, MirrorError
-from mirror.jobs.commits import NO_COMMITS, CommitReader
+from mirror.errors import ClusterError, CorruptBatchError, MirrorError, UnreachableError
 from mirror.jobs.scheduler import Job
 from mirror.log import LogThrottle
 from mirror.metadata import guarding
 from mirror.metadata.guarding import Wrong
 from mirror.offsets import group_sync, retention
 from mirror.offsets.checkpoints import Checkpoints
-from mirror.offsets.followed import Followed
+from mirror.offsets.commit_records import TOPIC, CommitKey, decode_key, decode_value
 from mirror.offsets.group_sync import GroupSyncResult
 from mirror.offsets.groups import GroupsStanding, look, translated
 from mirror.offsets.heartbeats import Heartbeats
@@ -40,24 +45,26 @@ from mirror.status.values import GroupStatus
 from mirror.status.wording import some
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
+    from mirror.batches.batch import Buffer, Rows
     from mirror.clusters.admin.group_offsets import CommittedOffset
     from mirror.clusters.cluster import Cluster
-    from mirror.clusters.topics import TopicPartition
+    from mirror.clusters.topics import Topic, TopicPartition
+    from mirror.clusters.wire.fetch import Fetched
     from mirror.config.schema import FlowConfig
     from mirror.offsets.checkpoints import CheckpointsResult, Due
+    from mirror.offsets.commits import CommitLog
     from mirror.offsets.groups import Copy, GroupPosition
     from mirror.offsets.merged_groups import Settable
     from mirror.offsets.mm2_records import Checkpoint
     from mirror.status.store import StatusStore
     from mirror.status.values import FlowStatus
 
-
 # ---- follows the commits of a flow's groups, and shows whether it does ----
 #
-# Main type: `Following`, which joins the reader of `__consumer_offsets` (`commits`)
-# and what is due because of it (`offsets.followed`). Where it cannot follow,
+# Main type: `Following`, which joins the reader of `__consumer_offsets`
+# (`CommitReader`) and what is due because of it (`Followed`). Where it cannot follow,
 # checkpoints are written with each look at the groups, as they are without it.
 
 
@@ -559,3 +566,299 @@ def trouble(status: GroupStatus) -> tuple[bool, int, int, str]:
     """A key by which groups in trouble come first."""
     worst = _WORST.index(Exactness(status.exactness))
     return (not status.reason, worst, -status.behind, status.group)
+
+
+# ---- commits that were read from the source and whose checkpoints are still due ----
+#
+# Main type: `Followed`. A group's offset in a partition is due at most every other
+# round, and again while its answer is BEHIND. Each survey of the groups knows what
+# came before it, so what is left of that is dropped.
+
+
+_GROUPS = 10_000
+"""Whose names the filter has seen lately."""
+
+
+class Followed:
+    """Those of one flow."""
+
+    def __init__(self, wanted: GroupFilter) -> None:
+        self.undecodable = 0
+        """Records so far that were skipped."""
+        self.error = ""
+        """What the last of them says."""
+        self.of_other_types = 0
+        """Records so far that are no commits."""
+        self._matches = lru_cache(_GROUPS)(wanted.matches)
+        self._due: dict[CommitKey, CommittedOffset] = {}
+        self._just: set[CommitKey] = set()
+        """Written in the last round."""
+        self._seen: set[str] = set()
+        self._hidden: set[str] = set()
+        """Groups that commit, and that the source does not list to us."""
+
+    def add(
+        self, changes: Mapping[bytes, bytes | None], topics: Collection[str]
+    ) -> None:
+        """Changed records by key; `topics` are those that are copied."""
+        for key, value in changes.items():
+            try:
+                if (found := decode_key(key)) is None:
+                    self.of_other_types += 1
+                elif found.topic in topics and self._matches(found.group):
+                    self._take(found, None if value is None else decode_value(value))
+            except CorruptBatchError as error:
+                self.undecodable += 1
+                self.error = str(error)
+
+    def _take(self, key: CommitKey, committed: CommittedOffset | None) -> None:
+        if committed is None:
+            self._due.pop(key, None)
+        elif key.group not in self._hidden:
+            self._due[key] = committed
+            self._seen.add(key.group)
+
+    def due(self) -> dict[str, dict[TopicPartition, CommittedOffset]]:
+        """By group, as `groups.translated` takes them."""
+        just, self._just = self._just, set()
+        found: dict[str, dict[TopicPartition, CommittedOffset]] = {}
+        for key, committed in self._due.items():
+            if key not in just:
+                found.setdefault(key.group, {})[key.topic, key.partition] = committed
+        return found
+
+    def written(self, standing: GroupsStanding) -> None:
+        """What was due has its checkpoints."""
+        for group, places in standing.places.items():
+            for place in places:
+                key = CommitKey(group, place.topic, place.partition)
+                self._just.add(key)
+                if place.translated.exactness is not Exactness.BEHIND:
+                    del self._due[key]
+
+    def surveyed(self, standing: GroupsStanding) -> None:
+        """The survey has written the checkpoints of all groups."""
+        known = {
+            CommitKey(group, place.topic, place.partition): place.upstream
+            for group in {key.group for key in self._due}
+            for place in standing.places.get(group, ())
+        }
+        self._due = {
+            key: committed
+            for key, committed in self._due.items()
+            if known.get(key) == committed.offset
+        }
+        hidden = (self._seen | self._hidden) - standing.groups.keys()
+        if len(hidden) > _GROUPS:  # a forgotten one is followed until the next survey
+            hidden = self._seen - standing.groups.keys()
+        self._hidden = hidden
+        self._seen.clear()
+
+
+# ---- reads the source's `__consumer_offsets` as groups commit, if mirror may ----
+#
+# Main type: `CommitReader`, over all partitions, from their ends on. It follows their
+# leaders. What it cannot read (a leader that is down, a damaged batch, what came
+# before the end) the next survey of the groups has. Open transactions hold up
+# nothing: `offsets.commits` knows what counts; it and the kernels behind it load with
+# the first commit, since a start need not wait for them.
+
+
+_PURPOSE = "commits"
+_ASK_AGAIN_SECONDS = 60.0
+"""Brokers may log each time that a right is missing."""
+_READ_SECONDS = 2.0
+"""For one call; the next one continues."""
+_FETCH_BYTES, _PARTITION_BYTES = 4 << 20, 1 << 20
+_OFFSET_OUT_OF_RANGE = 1
+_NOT_STARTED = "not read yet"
+NO_COMMITS = f"there is no {TOPIC} yet"
+"""A reason that is no problem: the cluster makes its topic with the first commit."""
+
+
+class CommitReader:
+    """One reader of a source. Not thread-safe, like its cluster."""
+
+    def __init__(self) -> None:
+        self.reason = _NOT_STARTED
+        """Why it does not follow; empty while it does."""
+        self._source: Cluster | None = None
+        self._topic: Topic | None = None
+        """None: ask for the leaders."""
+        self._topic_id = NO_ID
+        self._logs: dict[int, CommitLog] = {}
+        self._positions: dict[int, int] = {}
+        self._ask_at = -float("inf")
+        self._rows: Rows | None = None
+        self._throttle = LogThrottle()
+
+    def begin(self, source: Cluster) -> None:
+        """Follow the partitions that are not followed, from their ends. For what came
+        before, look at the groups after this.
+
+        Raises:
+            ClusterError: the source does not answer, or refuses.
+        """
+        if source is not self._source:
+            self.stop(_NOT_STARTED)
+            self._source = source
+        if self.reason:
+            if time.monotonic() < self._ask_at:
+                return
+            told = allowed.of_topics(source, [TOPIC])[TOPIC]
+            if told is not None and "READ" not in told:
+                self._ask_at = time.monotonic() + _ASK_AGAIN_SECONDS
+                self.reason = f"no READ on topic {TOPIC}"
+                return
+            if source.topic(TOPIC) is None:
+                self.reason = NO_COMMITS
+                return
+        topic = self._look(source)
+        missing = [(TOPIC, p) for p in topic.leaders if p not in self._positions]
+        ends = topic_admin.list_offsets(
+            source, missing, timestamp=topic_admin.LATEST, committed=False
+        )
+        for (_, partition), end in ends.items():
+            self._positions[partition] = end
+        self.reason = ""
+
+    def stop(self, reason: str) -> None:
+        """Follow no more, until `begin`."""
+        self.reason = reason
+        self._topic = None
+        self._logs.clear()
+        self._positions.clear()
+
+    def read(self) -> dict[bytes, bytes | None]:
+        """What has changed since the last call: values of commits by key, null if one
+        is gone.
+
+        A partition that is not read to its end has nothing to say: a survey in between
+        may know newer commits.
+
+        Raises:
+            ClusterError: the source does not answer, or refuses.
+        """
+        if self.reason or self._source is None:
+            return {}
+        topic = self._look(self._source)
+        at_end: set[int] = set()
+        behind: Collection[int] = tuple(self._positions)
+        deadline = time.monotonic() + _READ_SECONDS
+        while behind and time.monotonic() < deadline:
+            answered = dict(self._ask(self._source, topic, behind))
+            at_end.update(p for p, ends in answered.items() if ends)
+            behind = [p for p, ends in answered.items() if not ends]
+        fresh: dict[bytes, bytes | None] = {}
+        for partition in at_end & self._logs.keys():
+            fresh.update(self._logs[partition].take())
+        return fresh
+
+    def _look(self, source: Cluster) -> Topic:
+        """The leaders; another topic of the name is followed from its end."""
+        if self._topic is None:
+            topic = source.topics([TOPIC])[TOPIC]
+            if topic.error != codes.NONE:
+                what = f"cluster {source.alias}: reading {TOPIC}"
+                raise codes.error_for(topic.error, what)
+            if topic.topic_id != self._topic_id:
+                self._topic_id = topic.topic_id
+                self._logs.clear()
+                self._positions.clear()
+            self._topic = topic
+        return self._topic
+
+    def _forget(self, partition: int) -> None:
+        self._logs.pop(partition, None)
+        self._positions.pop(partition, None)
+
+    def _ask(
+        self, source: Cluster, topic: Topic, partitions: Collection[int]
+    ) -> Iterator[tuple[int, bool]]:
+        """The partitions that were read, and whether to their ends."""
+        by_node: dict[int, list[fetch.Wanted]] = {}
+        for partition in partitions:
+            leader = topic.leaders[partition]
+            wanted = fetch.Wanted(
+                topic=TOPIC,
+                partition=partition,
+                offset=self._positions[partition],
+                leader_epoch=leader.epoch,
+            )
+            by_node.setdefault(leader.node, []).append(wanted)
+        if by_node.pop(-1, None):
+            self._topic = None
+        pending = []
+        for node, asked in by_node.items():
+            request = fetch.encode(
+                asked,
+                isolation=fetch.READ_UNCOMMITTED,
+                max_wait_ms=0,
+                max_bytes=_FETCH_BYTES,
+                partition_max_bytes=_PARTITION_BYTES,
+            )
+            try:
+                connection = source.connection(node, _PURPOSE)
+                pending.append(
+                    connection.send_buffers(
+                        fetch.API_KEY, fetch.VERSION, [request], flexible=False
+                    )
+                )
+            except UnreachableError as error:
+                self._warn(error)
+        for each in pending:
+            try:
+                body = each.result()
+            except UnreachableError as error:
+                self._warn(error)
+                continue
+            buffer = np.frombuffer(body, np.uint8)
+            parts = fetch.decode(body)
+            for fetched in error_counts.noting(source.alias, parts):
+                if (ends := self._take(buffer, fetched)) is not None:
+                    yield fetched.partition, ends
+
+    def _take(self, buffer: Buffer, fetched: Fetched) -> bool | None:
+        """Whether it is read to its end; None if it cannot be read now."""
+        partition = fetched.partition
+        if fetched.error == codes.TOPIC_AUTHORIZATION_FAILED:
+            raise codes.error_for(fetched.error, f"reading {TOPIC}")
+        if fetched.error != codes.NONE:
+            self._topic = None
+            if fetched.error == _OFFSET_OUT_OF_RANGE:
+                self._forget(partition)
+            return None
+        position = self._positions[partition]
+        if fetched.start == fetched.end:
+            return position >= fetched.high_watermark
+        from mirror.batches import batch, former  # noqa: PLC0415  see the first lines
+        from mirror.offsets.commits import CommitLog  # noqa: PLC0415
+
+        if self._rows is None:
+            self._rows = batch.scratch()
+        try:
+            buffer, start, end = former.modern(buffer, fetched.start, fetched.end)
+            found = batch.read(
+                buffer,
+                start,
+                end,
+                position=position,
+                aborted=(),
+                scratch=self._rows,
+            )
+            if found.seen is not None:
+                known = self._logs.setdefault(partition, CommitLog())
+                known.read(buffer, found.seen, position)
+        except CorruptBatchError as error:
+            self._warn(error)
+            self._forget(partition)
+            return None
+        self._positions[partition] = found.next_offset
+        return found.next_offset >= fetched.high_watermark
+
+    def _warn(self, error: Exception) -> None:
+        assert self._source is not None
+        self._topic = None
+        if self._throttle.due(str(error)):
+            log.warning("commits are not followed for now", error=str(error),
+                        cluster=self._source.alias)  # fmt: skip

@@ -10,15 +10,15 @@ from __future__ import annotations
 
 from itertools import repeat
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from mirror.batches.reading import TopicReader
 from mirror.errors import CorruptBatchError, RecreatedError
-from mirror.offsets import kept_index, logs, progress, runs, search
+from mirror.offsets import kept_index, logs, progress, runs
 from mirror.offsets.gathering import gather
-from mirror.offsets.index import locate_all
+from mirror.offsets.index import FoundOffset, MapPlace, locate, locate_all
 from mirror.offsets.kept_index import MapIndex
 from mirror.offsets.late import LateRuns, next_late
 from mirror.offsets.places import PlaceQuery, PlaceReader
@@ -35,11 +35,11 @@ if TYPE_CHECKING:
     from mirror.clusters.cluster import Cluster
     from mirror.clusters.topics import TopicPartition
     from mirror.config.schema import FlowConfig
+    from mirror.offsets.index import Epoch
     from mirror.offsets.kept_index import IndexKeeper
     from mirror.offsets.logs import Log
     from mirror.offsets.progress import Position
     from mirror.offsets.runs import Block, RunArray
-    from mirror.offsets.search import Older
 
 
 # ---- follows the map's topic, in a form that stays small ----
@@ -424,9 +424,7 @@ class OffsetMap:
         asked = np.fromiter(offsets, np.int64, len(offsets))
         asked = asked[(asked >= least) & (asked < newest.end(UPSTREAM))]
         found, sure = locate_all(kept, asked, UPSTREAM)
-        answers = map(
-            search.copied, found.tolist(), sure.tolist(), repeat(track.renewed)
-        )
+        answers = map(answer_of, found.tolist(), sure.tolist(), repeat(track.renewed))
         return dict(zip(asked.tolist(), answers, strict=False))
 
     def _answer(self, key: TopicPartition, offset: int, column: int) -> Translated:
@@ -438,7 +436,7 @@ class OffsetMap:
         return self._there(key, answer) if column == UPSTREAM else answer
 
     def _there(self, key: TopicPartition, answer: Translated) -> Translated:
-        return search.there(
+        return within_copy(
             answer, self._logs[key], renewed=self._map.tracks[key].renewed
         )
 
@@ -452,10 +450,10 @@ class OffsetMap:
             if position is None:
                 return UNKNOWN
             if column == UPSTREAM:
-                return search.before_any(offset, position)
+                return before_any(offset, position)
             return Translated(offset=position.offset, exactness=Exactness.TIP)
         if track.is_another(self._logs[key].topic_id):
-            return search.of_another(track, position, self._logs[key], offset, column)
+            return of_another(track, position, self._logs[key], offset, column)
         found = self._of_copy(track, key, offset, column)
         if column == UPSTREAM and isinstance(found, Translated):
             return self._there(key, found)
@@ -467,7 +465,7 @@ class OffsetMap:
         log = self._logs[key]
         there = track.there(log.topic_id)
         newest = last = there[-1]
-        epochs = search.of_newest_topic(there)
+        epochs = of_newest_topic(there)
         forgotten = track.forgotten(newest.topic_id, column, log.start)
         end = newest.end(column)
         if not self._fenced:
@@ -486,9 +484,7 @@ class OffsetMap:
             end = last.end(1 - column)
             if column == UPSTREAM:
                 # Nothing of a re-created topic is copied yet: it will follow the old.
-                return Translated(
-                    offset=end, exactness=search.at_the_end(offset, position)
-                )
+                return Translated(offset=end, exactness=at_the_end(offset, position))
             if position is not None and not made_anew:
                 end = max(end, position.offset)
             return Translated(offset=end, exactness=Exactness.TIP)
@@ -496,17 +492,17 @@ class OffsetMap:
             return self._oldest(track, key, column)
         lost = log.within(newest.end(DOWNSTREAM)) < newest.end(DOWNSTREAM)
         if self._fenced and not (column == UPSTREAM and (track.cut or lost)):
-            return search.last_of(epochs, key, offset, column)
+            return last_of(epochs, key, offset, column)
         if offset < forgotten:
             first = 0 if column == DOWNSTREAM else log.start
             return Translated(offset=first, exactness=Exactness.BEFORE)
         beyond = [epoch for epoch in epochs if offset < epoch.end(column)]
-        return search.lowest_of(beyond, key, offset, column)
+        return lowest_of(beyond, key, offset, column)
 
     def _oldest(self, track: Track, key: TopicPartition, column: int) -> Translated:
         """For offsets older than everything known about the copy."""
         there = track.there(self._logs[key].topic_id)
-        epochs = search.of_newest_topic(there)
+        epochs = of_newest_topic(there)
         # With the oldest part of the map its oldest runs are gone too.
         whole = self._from_first and self._map.reader.start == 0 and not track.renewed
         first = min(epoch.first(1 - column) for epoch in epochs)
@@ -520,3 +516,148 @@ class OffsetMap:
         return Translated(
             offset=first, exactness=Exactness.EXACT if whole else Exactness.BEFORE
         )
+
+
+# ---- finds an answer of the offset map among the epochs of one partition ----
+#
+# Main functions: `last_of` and `lowest_of`, which differ in which copy wins where
+# records were copied more than once, and `of_another`, where nothing is known of the
+# copy. No I/O: what is not in memory comes back as an `Older`, whose place `places`
+# reads.
+
+
+class Older(NamedTuple):
+    """An answer that must be read from the map."""
+
+    wanted: PlaceQuery
+    following: int
+    """The start of the next epoch; -1 if it is the last one."""
+
+    def among(self, part: RunArray, offset: int, column: int) -> Translated:
+        answer = locate(part, offset, column) if len(part) else None
+        if answer is None:
+            after = self.wanted.place.after
+            answer = FoundOffset(self.following if after is None else after)
+        return _known(answer)
+
+
+def last_of(
+    epochs: list[Epoch], key: TopicPartition, offset: int, column: int
+) -> Translated | Older:
+    """An offset between the first and the end. Later epochs win: records that were
+    copied again are followed by everything that came after them.
+    """
+    following = -1
+    for epoch in reversed(epochs):
+        if offset >= epoch.first(column):
+            break
+        following = epoch.first(1 - column)
+    return _found(epoch, key, offset, column, following)
+
+
+def lowest_of(
+    epochs: list[Epoch], key: TopicPartition, offset: int, column: int
+) -> Translated | Older:
+    """The same where a copy lost its end, or may have: the later copy of a record may
+    be lost, and only an earlier one remain. So the first copy wins, among all `epochs`,
+    which reach beyond the offset. If only the map can tell which one that is, the
+    answer is the first place where it may be.
+    """
+    found = [_candidate(epoch, key, offset, column) for epoch in epochs]
+    least = min(each.least for each in found)
+    best = min(found, key=lambda each: each.most)
+    if all(best.most <= each.least for each in found if each is not best):
+        return best.answer
+    return Translated(offset=least, exactness=Exactness.BEFORE)
+
+
+class _Candidate(NamedTuple):
+    """What one epoch answers, and between which offsets that lies."""
+
+    least: int
+    most: int
+    answer: Translated | Older
+
+
+def _candidate(
+    epoch: Epoch, key: TopicPartition, offset: int, column: int
+) -> _Candidate:
+    end = epoch.end(1 - column)
+    if offset < epoch.first(column):
+        found: FoundOffset | MapPlace = FoundOffset(epoch.first(1 - column))
+    else:
+        found = epoch.find(offset, column) or FoundOffset(end)
+    if isinstance(found, FoundOffset):
+        return _Candidate(found.offset, found.offset, _known(found))
+    older = Older(PlaceQuery(key, epoch.topic_id, found), end)
+    most = end if found.after is None else found.after
+    return _Candidate(found.first[1 - column], most, older)
+
+
+def _found(
+    epoch: Epoch, key: TopicPartition, offset: int, column: int, following: int
+) -> Translated | Older:
+    found = epoch.find(offset, column)
+    if isinstance(found, MapPlace):
+        return Older(PlaceQuery(key, epoch.topic_id, found), following)
+    return _known(FoundOffset(following) if found is None else found)
+
+
+def _known(found: FoundOffset) -> Translated:
+    return answer_of(found.offset, found.sure)
+
+
+def answer_of(offset: int, sure: bool, renewed: bool = False) -> Translated:
+    return Translated(
+        offset=offset,
+        exactness=Exactness.EXACT if sure else Exactness.EARLIER,
+        renewed=renewed and sure,
+    )
+
+
+def within_copy(answer: Translated, log: Log, *, renewed: bool) -> Translated:
+    """The target's offset as far as the copy reaches now."""
+    within, exactness = log.within(answer.offset), answer.exactness
+    if within > answer.offset and exactness is not Exactness.BEHIND:
+        exactness = Exactness.BEFORE
+    elif within < answer.offset and exactness is not Exactness.BEHIND:
+        exactness = Exactness.TIP
+    # An end that looks too low for a moment is no reason to go back.
+    renewed &= within >= answer.offset and exactness is not Exactness.EARLIER
+    return Translated(offset=within, exactness=exactness, renewed=renewed)
+
+
+def of_newest_topic(epochs: list[Epoch]) -> list[Epoch]:
+    return [epoch for epoch in epochs if epoch.topic_id == epochs[-1].topic_id]
+
+
+def before_any(offset: int, position: Position) -> Translated:
+    """Nothing is copied, because there was nothing to copy yet."""
+    return Translated(offset=0, exactness=at_the_end(offset, position))
+
+
+def at_the_end(offset: int, position: Position | None) -> Exactness:
+    behind = position is not None and offset > position.offset
+    return Exactness.BEHIND if behind else Exactness.TIP
+
+
+def of_another(
+    track: Track, position: Position | None, log: Log, offset: int, column: int
+) -> Translated:
+    """The copy is gone, and nothing is known about its replacement: everything that
+    will be copied is still to be read. What is in it already, a slot has written that
+    took it for the copy before, or somebody else.
+    """
+    newest, filled = track.epochs[-1], log.end or log.start
+    end = newest.end(UPSTREAM)
+    if column == DOWNSTREAM and offset < filled:
+        first = newest.first(UPSTREAM)
+        return Translated(offset=first, exactness=Exactness.BEFORE)
+    if column == DOWNSTREAM:
+        following = end if position is None else position.offset
+        return Translated(offset=following, exactness=Exactness.TIP)
+    exactness = at_the_end(offset, position)
+    if offset < end or log.start < filled:
+        exactness = Exactness.BEFORE
+    known = log.topic_id is not None
+    return Translated(offset=log.start, exactness=exactness, renewed=known)

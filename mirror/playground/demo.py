@@ -19,26 +19,28 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from typing import TYPE_CHECKING, Any, Self
 from urllib.request import ProxyHandler, build_opener
 
-from kafka import KafkaAdminClient, KafkaConsumer
+from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.errors import KafkaError
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
 
 from mirror.errors import PlaygroundError
 from mirror.host import require_java
 from mirror.playground.brokers import playground
 from mirror.playground.node import Leash
-from mirror.playground.screen import Screen
-from mirror.playground.traffic import Counting, Producing, TrafficVerdict
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from types import TracebackType
 
     from mirror.playground.cluster import PlaygroundCluster
-
 
 TOPICS = {"orders": 4, "payments": 2}
 """Partitions by topic."""
@@ -584,3 +586,296 @@ def _read(
     except KafkaError as error:
         raise PlaygroundError(f"group {GROUP} cannot read: {error}") from error
     return keys
+
+
+# ---- what the demo shows: a live table on a terminal, plain lines elsewhere ----
+#
+# Main type: `Screen`, a context. `say` prints a step of the demo, `show` the newest
+# status of the service.
+
+
+_COLUMNS = ("FLOW", "TOPIC", "PARTITION", "LAG", "RECORDS", "LATENCY")
+_LINE_EVERY_SECONDS = 2.0
+
+
+class Screen:
+    """stdout, in the form that fits it."""
+
+    def __init__(self) -> None:
+        self._console = Console(file=sys.stdout, highlight=False, soft_wrap=True)
+        self._started = time.monotonic()
+        self._line_at = 0.0
+        self._live: Live | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        _type: type[BaseException] | None,
+        _error: BaseException | None,
+        _traceback: TracebackType | None,
+    ) -> None:
+        self.freeze()
+
+    def say(self, text: str) -> None:
+        """Print a line with the seconds since the start; above a live table."""
+        passed = time.monotonic() - self._started
+        self._console.print(f"{passed:6.1f}s  {text}", markup=False)
+        sys.stdout.flush()
+
+    def count(self, figures: Mapping[str, object]) -> None:
+        """Print figures below each other, by name."""
+        for name, figure in figures.items():
+            self.say(f"  {name:<22}{figure:>8}")
+
+    def show(self, status: dict[str, Any]) -> None:
+        """Show this status instead of the last one."""
+        if self._console.is_terminal:
+            self._draw(status)
+        elif time.monotonic() - self._line_at >= _LINE_EVERY_SECONDS:
+            self._line_at = time.monotonic()
+            for flow in status["flows"]:
+                self.say(_line(flow))
+
+    def freeze(self) -> None:
+        """Leave the live table as it is; lines go below it from now on."""
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+    def _draw(self, status: dict[str, Any]) -> None:
+        if self._live is None:
+            self._live = Live(console=self._console, refresh_per_second=5)
+            self._live.start()
+        parts: list[Table | Text] = [_table(status)]
+        parts += [Text(_line(flow), style="dim") for flow in status["flows"]]
+        self._live.update(Group(*parts))
+
+
+def _table(status: dict[str, Any]) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0))
+    for column in _COLUMNS:
+        table.add_column(column, justify="left" if column in _COLUMNS[:2] else "right")
+    for flow in status["flows"]:
+        for partition in flow["partitions"]:
+            table.add_row(
+                flow["name"],
+                partition["topic"],
+                str(partition["partition"]),
+                str(partition["lag"]),
+                str(partition["records"]),
+                _milliseconds(partition["latency_p50_ms"]),
+            )
+    return table
+
+
+def _line(flow: dict[str, Any]) -> str:
+    latencies = sorted(
+        partition["latency_p50_ms"]
+        for partition in flow["partitions"]
+        if partition["latency_p50_ms"] >= 0
+    )
+    latency = _milliseconds(latencies[len(latencies) // 2] if latencies else -1)
+    line = (
+        f"{flow['name']} {flow['state']}, lag {flow['lag']}, records "
+        f"{flow['records']}, latency {latency}"
+    )
+    return f"{line}: {flow['reason']}" if flow["reason"] else line
+
+
+def _milliseconds(value: float) -> str:
+    return f"{value:.0f} ms" if value >= 0 else "-"
+
+
+# ---- produces records on the source, and counts what arrives on the target ----
+#
+# Main types: `Producing`, a thread that writes numbered records at a steady pace, and
+# `Counting`, a thread that reads their copies with an ordinary read_committed
+# consumer. Both use kafka-python, not our own connections, to be independent
+# witnesses.
+
+
+_TICK_SECONDS = 0.1
+_CHUNK = 1000
+_ACK_SECONDS = 60.0
+_COUNT_POLL_MS = 200
+
+
+def key_of(number: int) -> bytes:
+    """The key of a record, which is unique."""
+    return b"%08d" % number
+
+
+def value_of(number: int) -> bytes:
+    """The value of a record, which its copy must have too."""
+    return b'{"number": %d, "amount": %d.%02d, "currency": "EUR"}' % (
+        number,
+        number % 499,
+        number % 97,
+    )
+
+
+class Producing:
+    """Writes a number of records, in rounds; each round is acknowledged at its end."""
+
+    def __init__(self, bootstrap: str, topics: Sequence[str]) -> None:
+        self.produced = 0
+        self._topics = topics
+        # kafka-python's producer is idempotent: it writes no record twice itself.
+        self._producer = KafkaProducer(
+            bootstrap_servers=bootstrap, acks="all", linger_ms=5
+        )
+        self._ending = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._error: Exception | None = None
+
+    def produce(self, count: int) -> None:
+        """Write records at full speed.
+
+        Raises:
+            PlaygroundError: the cluster does not accept them.
+        """
+        try:
+            while count and not self._ending.is_set():
+                self._send(min(count, _CHUNK))
+                count -= min(count, _CHUNK)
+        except KafkaError as error:
+            raise PlaygroundError(f"producing failed: {error}") from error
+
+    def start(self, count: int, *, seconds: float) -> None:
+        """Write records in the background, evenly over these seconds."""
+        self._thread = threading.Thread(
+            target=self._keep_pace, args=(count, seconds), name="demo-producing"
+        )
+        self._thread.start()
+
+    @property
+    def done(self) -> bool:
+        """Whether all records are acknowledged.
+
+        Raises:
+            PlaygroundError: producing has failed.
+        """
+        if self._error is not None:
+            raise PlaygroundError(f"producing failed: {self._error}") from self._error
+        return self._thread is not None and not self._thread.is_alive()
+
+    def close(self) -> None:
+        self._ending.set()
+        if self._thread is not None:
+            self._thread.join()
+        self._producer.close()
+
+    def _keep_pace(self, count: int, seconds: float) -> None:
+        first, started = self.produced, time.monotonic()
+        try:
+            while (sent := self.produced - first) < count:
+                passed = time.monotonic() - started
+                due = min(count, int(count * passed / seconds) + 1) - sent
+                if due > 0:
+                    self._send(min(due, _CHUNK))
+                elif self._ending.wait(_TICK_SECONDS):
+                    return
+        except KafkaError as error:
+            self._error = error
+
+    def _send(self, count: int) -> None:
+        numbers = range(self.produced, self.produced + count)
+        sent = [
+            self._producer.send(
+                self._topics[number % len(self._topics)],
+                key=key_of(number),
+                value=value_of(number),
+            )
+            for number in numbers
+        ]
+        for each in sent:
+            each.get(timeout=_ACK_SECONDS)
+        self.produced += count
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrafficVerdict:
+    """The result for the records that were produced."""
+
+    produced: int
+    on_target: int
+    duplicates: int
+    missing: int
+    changed: int
+    """Copies with a wrong value, or of records that were never produced."""
+    out_of_order: int
+
+    @property
+    def exactly_once(self) -> bool:
+        return self.on_target == self.produced and not (
+            self.duplicates or self.missing or self.changed or self.out_of_order
+        )
+
+
+class Counting:
+    """Reads the copies from the start, without a pause, until closed."""
+
+    def __init__(self, bootstrap: str, partitions: Sequence[tuple[str, int]]) -> None:
+        self._consumer = KafkaConsumer(
+            bootstrap_servers=bootstrap,
+            isolation_level="read_committed",
+            auto_offset_reset="earliest",
+            enable_auto_commit=False,
+        )
+        self._partitions = [TopicPartition(*partition) for partition in partitions]
+        self._consumer.assign(self._partitions)
+        self._seen: Counter[bytes] = Counter()
+        self._changed = self._out_of_order = 0
+        self._newest_key: dict[TopicPartition, bytes] = {}
+        self._newest_ms = dict.fromkeys(self._partitions, 0)
+        self._arrived_at = time.monotonic()
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._read, name="demo-counting")
+        self._thread.start()
+
+    @property
+    def distinct(self) -> int:
+        """How many different records have arrived."""
+        return len(self._seen)
+
+    def quiet_for(self) -> float:
+        """Seconds since a record arrived."""
+        return time.monotonic() - self._arrived_at
+
+    def all_newer_than(self, epoch_seconds: float) -> bool:
+        """Whether each partition has a copy of a record produced after that time."""
+        return min(self._newest_ms.values()) > epoch_seconds * 1000
+
+    def verdict(self, produced: int) -> TrafficVerdict:
+        """Compare with what was produced, numbered from zero."""
+        missing = sum(key_of(number) not in self._seen for number in range(produced))
+        strangers = len(self._seen) - (produced - missing)
+        on_target = self._seen.total()
+        return TrafficVerdict(
+            produced=produced,
+            on_target=on_target,
+            duplicates=on_target - len(self._seen),
+            missing=missing,
+            changed=self._changed + strangers,
+            out_of_order=self._out_of_order,
+        )
+
+    def close(self) -> None:
+        self._ending.set()
+        self._thread.join()
+        self._consumer.close()
+
+    def _read(self) -> None:
+        while not self._ending.is_set():
+            for partition, records in self._consumer.poll(_COUNT_POLL_MS).items():
+                newest = self._newest_key.get(partition, b"")
+                for record in records:
+                    self._seen[record.key] += 1
+                    self._changed += record.value != value_of(int(record.key))
+                    self._out_of_order += record.key <= newest
+                    newest = record.key
+                self._newest_key[partition] = newest
+                self._newest_ms[partition] = records[-1].timestamp
+                self._arrived_at = time.monotonic()

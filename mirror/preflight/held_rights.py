@@ -14,10 +14,8 @@ from mirror.clusters.admin import acls, allowed
 from mirror.clusters.admin.acls import NoAuthorizerError
 from mirror.errors import AuthorizationError, UnsupportedBrokerError
 from mirror.preflight.finding import fail, ok, some
-from mirror.preflight.permissions.extent import LITERAL, Extent
-from mirror.preflight.permissions.need import Operation, ResourceKind
-from mirror.preflight.permissions.rights import principal
-from mirror.preflight.permissions.writing import commands
+from mirror.preflight.permissions.rights import commands, principal
+from mirror.preflight.permissions.table import LITERAL, Extent, Operation, ResourceKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

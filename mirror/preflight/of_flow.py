@@ -21,7 +21,7 @@ from mirror.policy.selection import GroupFilter
 from mirror.preflight import of_own_topics
 from mirror.preflight.finding import fail, ok, some, warn
 from mirror.preflight.of_cluster import IN_SYNC, LARGEST, REPLICAS
-from mirror.preflight.permissions.need import Operation
+from mirror.preflight.permissions.table import Operation
 from mirror.preflight.plan import COPY
 
 if TYPE_CHECKING:

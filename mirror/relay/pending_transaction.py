@@ -2,7 +2,7 @@
 
 Main type: `PendingTransaction`. `Filling` builds it from fetched answers. Its positions
 and counts take effect when it commits, and are dropped with it if it does not. Until
-then it owns the buffers that hold its batches. `transaction_path` writes it.
+then it owns the buffers that hold its batches. `target` writes it.
 """
 
 from __future__ import annotations

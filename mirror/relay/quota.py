@@ -3,7 +3,7 @@
 Main type: `Quota`. A broker that receives more than a quota allows says for how long
 it will not read from that connection: the more at once, the longer. So `Quota` keeps a
 transaction to about one second of what the quota allows, and lets it grow again when no
-broker throttles. It is pure: `transaction_path` passes in what brokers said.
+broker throttles. It is pure: `target` passes in what brokers said.
 """
 
 from __future__ import annotations

@@ -364,7 +364,7 @@ class SchemaStatus:
 # ---- what the service's own processes use of what they may use ----
 #
 # Main types: `JvmStatus`, Spark's JVM beside the driver, and `ResourceStatus`, with
-# the memory of the whole container. `driver/resources` looks; slots report for
+# the memory of the whole container. `driver/service` looks; slots report for
 # themselves (`SlotStatus`), since they may run on other machines.
 
 

@@ -19,17 +19,18 @@ from typing import TYPE_CHECKING
 import uuid
 
 from mirror import patience
+from mirror.clusters.at_once import at_once
 from mirror.driver import role_notes
 from mirror.errors import FencedError, MirrorError, UnreachableError
 from mirror.host import operator_name
-from mirror.recovery import both_journals, journal, roles
+from mirror.recovery import journal, roles
 from mirror.recovery.journal import Entry, JournalReader, JournalWriter, Kind, StepState
 from mirror.recovery.roles import Epochs
 from mirror.switching import hooks, procedure
 from mirror.switching.stage import NOTHING, Stage, StepError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from mirror.clusters.cluster import Cluster
     from mirror.config.pair_settings import PairConfig
@@ -91,11 +92,11 @@ class Operator:
         self._declares = declares
         self._role_note = role_notes.read(pair, self._clusters)
         self._readers = [JournalReader(each) for each in self._clusters]
-        self._heed(*both_journals.read(self._readers))
+        self._heed(*read_journals(self._readers))
 
     def entries(self) -> tuple[Entry, ...]:
         """What the journals say now about the pair. Raises as `JournalReader.read`."""
-        return roles.merged(*both_journals.read(self._readers), pair=self._pair.name)
+        return roles.merged(*read_journals(self._readers), pair=self._pair.name)
 
     def _heed(self, *journals: tuple[Entry, ...]) -> None:
         entries = roles.merged(*journals, pair=self._pair.name)
@@ -136,8 +137,8 @@ class Operator:
         pair = self._pair.name
         with patience.until(time.monotonic() + self._most_seconds):
             ends = self._clusters, self._readers
-            self._journals = both_journals.take_over(pair, *ends)
-            found = both_journals.entries(self._journals, seconds=self._most_seconds)
+            self._journals = take_over_journals(pair, *ends)
+            found = journal_entries(self._journals, seconds=self._most_seconds)
             self._heed(*found)
             entries = roles.merged(*found, pair=pair)
             for cluster, there in zip(self._clusters, found, strict=True):
@@ -383,7 +384,7 @@ class Operator:
             stage,
             run=run.first.run,
             epochs=Epochs(role=self.role.epoch, begun=run.first.epoch),
-            hold=lambda: both_journals.require_place(self._journals),
+            hold=lambda: require_place(self._journals),
             undone=partial(self._undone_within, run, _UNDONE_SECONDS),
             times=procedure.times(run),
             notes=self._notes(run),
@@ -422,7 +423,7 @@ class Operator:
         states = {each.step: each.state for each in entries}
         in_turn = [[each] for each in self._journals]
         for journals in in_turn if roles.ROLE in states else [self._journals]:
-            errors = both_journals.write(journals, entries, seconds=self._patience())
+            errors = write_journals(journals, entries, seconds=self._patience())
             if len(errors) < len(journals):
                 self._add(*entries)
             if errors:
@@ -433,7 +434,7 @@ class Operator:
 
     def _note_within(self, step: str, notes: Notes) -> None:
         """Without news its place is enough: BEGUN is noted. Raises as `_note`."""
-        if notes or not both_journals.is_sure_of_place(self._journals):
+        if notes or not is_sure_of_place(self._journals):
             self._note((step, StepState.BEGUN, notes))
 
     def _note_where_possible(
@@ -450,7 +451,7 @@ class Operator:
         for each in tuple(self._journals):
             last = len(self._journals) == 1
             seconds = self._patience() if last else _BRIEF_SECONDS
-            errors = both_journals.write([each], entries, seconds=seconds)
+            errors = write_journals([each], entries, seconds=seconds)
             if not errors:
                 self._add(*entries)
             elif last or isinstance(errors[0], FencedError):
@@ -505,3 +506,87 @@ class Operator:
 def _opening(step: str) -> Said:
     """What is noted before a step, or once none is left."""
     return step, StepState.DONE if step == roles.END else StepState.BEGUN, {}
+
+
+# ---- what an operator does with the journals of both clusters, at once ----
+#
+# Main functions: `read_journals`; `take_over_journals`, which makes it the only one;
+# `write_journals`, which returns what went wrong; and `require_place`, whether a
+# later operator took over. Each journal has a thread, so that one waits for its
+# brokers while the other one does: producers may be blocked meanwhile.
+
+
+def read_journals(readers: Sequence[JournalReader]) -> list[tuple[Entry, ...]]:
+    """What each says now, without waiting for an operator. Raises as its `read`."""
+    begun = at_once([partial(each.read, wait=False) for each in readers])
+    return [each.result() for each in begun]
+
+
+def take_over_journals(
+    pair: str, clusters: Sequence[Cluster], readers: Sequence[JournalReader]
+) -> list[JournalWriter]:
+    """A writer for each cluster. Raises as `JournalWriter`."""
+    ends = zip(clusters, readers, strict=True)
+    begun = at_once([partial(JournalWriter, c, pair, reader) for c, reader in ends])
+    return [each.result() for each in begun]
+
+
+def journal_entries(
+    writers: Sequence[JournalWriter], *, seconds: float
+) -> list[tuple[Entry, ...]]:
+    """What each says now. Raises as its `entries`."""
+    begun = at_once([partial(each.entries, seconds=seconds) for each in writers])
+    return [each.result() for each in begun]
+
+
+def write_journals(
+    writers: Sequence[JournalWriter], entries: Sequence[Entry], *, seconds: float
+) -> list[MirrorError]:
+    """Write the same entries to each, within so many seconds; returns why some could
+    not be written, first that a later operator took over.
+    """
+
+    def write_to(writer: JournalWriter) -> None:
+        with patience.until(time.monotonic() + seconds):
+            writer.write(*entries, seconds=seconds)
+
+    return _errors([partial(write_to, each) for each in writers])
+
+
+def require_place(writers: Sequence[JournalWriter]) -> None:
+    """Before a change that is not noted one by one. A journal that is silent is no
+    matter while another one answers: the next note needs it.
+
+    Raises:
+        FencedError: a later operator took over.
+        ClusterError: no journal answers, or one refuses.
+    """
+    errors = _errors([each.require_place for each in writers])
+    silent = [each for each in errors if isinstance(each, UnreachableError)]
+    if len(silent) < len(writers):
+        errors = [each for each in errors if each not in silent]
+    if errors:
+        raise errors[0]
+
+
+def is_sure_of_place(writers: Sequence[JournalWriter]) -> bool:
+    """The same in one round trip, where that is enough: if not, only a note tells, as
+    brokers are too old or none answers now. Raises as `require_place` otherwise.
+    """
+    if not all(each.tells_place for each in writers):
+        return False
+    try:
+        require_place(writers)
+    except UnreachableError:
+        return False
+    return True
+
+
+def _errors(work: Sequence[Callable[[], None]]) -> list[MirrorError]:
+    found = []
+    for each in at_once(work):
+        try:
+            each.result()
+        except MirrorError as error:
+            found.append(error)
+    return sorted(found, key=lambda error: not isinstance(error, FencedError))

@@ -26,10 +26,9 @@ from mirror.clusters.transactions import Producer
 from mirror.driver import ownership
 from mirror.errors import FencedError, LeftOpenError, SupersededError
 from mirror.offsets import progress, starting
-from mirror.relay.copier import CREDIT_SECONDS
 from mirror.relay.slot import Slot
-from mirror.relay.target import TargetWriter
-from mirror.relay.transaction_path import TransactionPath
+from mirror.relay.target import TargetWriter, TransactionPath
+from mirror.relay.task import CREDIT_SECONDS
 from tests.harness.waiting import PATIENCE_SECONDS, crowd
 
 if TYPE_CHECKING:

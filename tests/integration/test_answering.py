@@ -9,8 +9,8 @@ from confluent_kafka.admin import AdminClient
 import pytest
 
 from mirror.config.schema import MirrorConfig
-from mirror.driver import answering
-from mirror.driver.answering import Answering
+from mirror.driver import service
+from mirror.driver.service import Answering
 from mirror.metrics.exposition import exposition
 from mirror.status.store import StatusStore
 from tests.harness.mishaps import Mishap, Rule
@@ -35,7 +35,7 @@ def test_a_cluster_that_stops_answering_and_comes_back(
     broker answers nothing, and 1 again afterwards; the other cluster's stays 1. The
     status has both clusters' ids, as an ordinary client sees them, meanwhile, too.
     """
-    monkeypatch.setattr(answering, "EVERY_SECONDS", 0.1)
+    monkeypatch.setattr(service, "ASK_SECONDS", 0.1)
     store = StatusStore(("A->B", "B->A"))
     with BrokerProxy(clusters["a"].bootstrap) as proxy:
         config = MirrorConfig.model_validate(

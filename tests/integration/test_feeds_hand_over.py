@@ -19,7 +19,7 @@ from mirror.driver.ownership import rewrite_progress, take_ownership
 from mirror.driver.pairs import PairFollower
 from mirror.driver.rewriting import Rewriting
 from mirror.errors import OutdatedRoleError
-from mirror.offsets import handed_over, progress
+from mirror.offsets import progress
 from mirror.offsets.progress import Position
 from mirror.recovery import roles
 from mirror.recovery.journal import Entry, JournalWriter, Kind, StepState
@@ -159,7 +159,7 @@ def test_a_driver_hands_over_once(
                     )
 
                 with monkeypatch.context() as patch:
-                    patch.setattr(handed_over, "places", _die)
+                    patch.setattr(feeding, "handed_over", _die)
                     with pytest.raises(_DiedError):
                         hand_over()
                 assert epoch(target, flows["XA->XC"]) == 2

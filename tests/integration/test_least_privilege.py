@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 from mirror.cli.main import app
 from mirror.client import MirrorClient
 from mirror.config.schema import MirrorConfig
-from mirror.preflight.permissions.need import Operation, Who
 from mirror.preflight.permissions.rights import rights
+from mirror.preflight.permissions.table import Operation, Who
 from tests.harness.admin import (
     add_partitions,
     alter_topic,

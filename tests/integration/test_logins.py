@@ -15,8 +15,8 @@ from mirror.config.load import load
 from mirror.playground.brokers import playground
 from mirror.preflight.check import check
 from mirror.preflight.finding import State
-from mirror.preflight.permissions.need import Operation, Who
 from mirror.preflight.permissions.rights import principal, rights
+from mirror.preflight.permissions.table import Operation, Who
 from tests.harness.admin import create_topic
 from tests.harness.authorizer_log import AUDITED, asked
 from tests.harness.few_rights import PRINCIPAL, RestrictedFlow, grant, revoke_all

@@ -29,8 +29,8 @@ from mirror.metadata.acl_notes import AclNotes, AclPlan
 from mirror.offsets.groups import Copy
 from mirror.playground.brokers import playground
 from mirror.playground.secured import USER
-from mirror.preflight.permissions.need import Operation
 from mirror.preflight.permissions.rights import rights
+from mirror.preflight.permissions.table import Operation
 from mirror.status.store import StatusStore
 from mirror.switching import fencing
 from tests.harness.admin import alter_topic, copied_records, create_topic

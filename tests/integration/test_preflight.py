@@ -17,8 +17,8 @@ from mirror.config.schema import MirrorConfig
 from mirror.playground.secured import USER
 from mirror.preflight.check import check
 from mirror.preflight.finding import State
-from mirror.preflight.permissions.need import Operation, ResourceKind
 from mirror.preflight.permissions.rights import Right, rights
+from mirror.preflight.permissions.table import Operation, ResourceKind
 from mirror.preflight.plan import plan
 from tests.harness.admin import create_topic
 from tests.harness.metadata import Sides, acls_of, allow, revoke

@@ -22,7 +22,6 @@ from mirror.clusters.cluster import Cluster
 from mirror.config.schema import MirrorConfig
 from mirror.driver import ownership
 from mirror.errors import MirrorError
-from mirror.metadata import renewing
 from mirror.proving.of_flow import prove
 from mirror.proving.repairs import appending, copied_again, copy_groups, rebuilding
 from mirror.proving.repairs.rebuilding import Rebuilding
@@ -151,9 +150,9 @@ def _dies_at_the_end(*words: Any, **named: Any) -> None:
 _POINTS: dict[str, tuple[Any, str, Callable[..., None]]] = {
     "before the pause": (Rebuilding, "_pause", die),
     "paused": (Rebuilding, "_keep_groups", die),
-    "before the deletion": (renewing.deletion, "delete", die),
+    "before the deletion": (rebuilding.deletion, "delete", die),
     "after the deletion": (
-        renewing.deletion, "delete", _after(renewing.deletion.delete)
+        rebuilding.deletion, "delete", _after(rebuilding.deletion.delete)
     ),
     "before the first positions": (rebuilding.starting, "find", die),
     "while it is copied": (copied_again, "wait", die),

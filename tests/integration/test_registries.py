@@ -14,7 +14,7 @@ import uuid
 
 import pytest
 
-from mirror.clusters.registry import lists
+from mirror.clusters.registry import registry as lists
 from mirror.clusters.registry.values import (
     Mode,
     Reference,

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from mirror.errors import MirrorError
-from mirror.preflight.permissions.need import Operation, Who
 from mirror.preflight.permissions.rights import rights
+from mirror.preflight.permissions.table import Operation, Who
 from tests.harness.admin import create_topic
 from tests.harness.few_rights import grant, revoke_all
 from tests.harness.load import producer

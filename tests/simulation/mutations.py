@@ -26,12 +26,11 @@ from mirror.offsets.markers import MarkerSearch
 from mirror.offsets.progress import NO_ID
 from mirror.offsets.track import Track
 from mirror.recovery.losses import Loss
-from mirror.relay import gaps, take_over, target, transaction_records
+from mirror.relay import gaps, slot, target, transaction_records
 from mirror.relay.endings import Endings
 from mirror.relay.intake import Intake
-from mirror.relay.slot import Slot
-from mirror.relay.take_over import Found
-from mirror.relay.transaction_path import PathStage, TransactionPath
+from mirror.relay.slot import Found, Slot
+from mirror.relay.target import PathStage, TransactionPath
 from tests.simulation.faults import UNCLEAR
 
 if TYPE_CHECKING:
@@ -75,7 +74,7 @@ def slots_of_old_runs_go_on() -> Iterator[None]:
         return _AnyGeneration(found) if committed else found
 
     with (
-        _patched(take_over.progress, "read_proven", forged),
+        _patched(slot.progress, "read_proven", forged),
         drivers_do_not_fence(),
     ):
         yield

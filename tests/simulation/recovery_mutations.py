@@ -96,12 +96,12 @@ def operators_take_over_nothing() -> AbstractContextManager[Any]:
     def entries(writers: Any, **_: Any) -> Any:
         return [tuple(each._reader._entries) for each in writers]
 
-    return _patched(runner.both_journals, "entries", entries)
+    return _patched(runner, "journal_entries", entries)
 
 
 def places_are_not_looked_at() -> AbstractContextManager[Any]:
     """A step changes something although a later operator has taken over."""
-    return _patched(runner.both_journals, "require_place", lambda _: None)
+    return _patched(runner, "require_place", lambda _: None)
 
 
 def services_copy_what_may_be_undone() -> AbstractContextManager[Any]:

@@ -21,9 +21,8 @@ from mirror.driver import leadership, leases, query, reload, service, supervisor
 from mirror.driver.reload import Watch
 from mirror.driver.service import Service
 from mirror.errors import MirrorError
-from mirror.relay.copier import Copier
 from mirror.relay.slot import Slot
-from mirror.relay.task import TERM, _lease_from
+from mirror.relay.task import TERM, Copier, _lease_from
 from mirror.switching import owed
 from mirror.tails.unsettled import Unsettled
 from tests.simulation import network

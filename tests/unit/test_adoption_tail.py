@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 import numpy as np
 import pytest
 
-from mirror.adoption.partitions import CopyTail, compare
-from mirror.adoption.window import Window
+from mirror.adoption.plan import CopyTail, Window, compare
 from mirror.offsets.index import FoundOffset, locate, locate_all
 from mirror.offsets.runs import DOWNSTREAM, UPSTREAM, Block
 from mirror.offsets.track import Track

@@ -19,9 +19,8 @@ from mirror.config.cluster_settings import ClusterConfig
 from mirror.errors import ClusterError
 from mirror.offsets.runs import COUNT
 from mirror.proving.account import FindingKind
-from mirror.proving.content import aligning, marking, matching
-from mirror.proving.content.aligning import Aligned, aligned
-from mirror.proving.content.marking import Located, Marks, Piece
+from mirror.proving.content import aligning, matching
+from mirror.proving.content.aligning import Aligned, Located, Marks, Piece, aligned
 from mirror.proving.copied_partition import CopiedPartition
 from mirror.proving.out_of_reach import OutOfReach
 from mirror.proving.packed_runs import PackedRuns
@@ -61,7 +60,7 @@ class Logs:
             yield self._done(task)
 
     def _done(self, task: partial[Any]) -> Any:
-        if task.func is marking.located:
+        if task.func is aligning.located:
             self.pieces.append(task.args[1])
             return self._located(task.args[1])
         _, piece, on_source, rate, _ = task.args

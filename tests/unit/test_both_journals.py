@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from mirror.errors import ClusterError, FencedError, MirrorError, UnreachableError
-from mirror.recovery import both_journals
 from mirror.recovery.journal import JournalWriter
+from mirror.switching import runner
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -43,7 +43,7 @@ def saying(error: MirrorError | None) -> Writer:
 
 
 def write(writers: Sequence[Writer]) -> list[MirrorError]:
-    return both_journals.write(writers, cast("Any", ()), seconds=5)
+    return runner.write_journals(writers, cast("Any", ()), seconds=5)
 
 
 def test_they_are_written_side_by_side() -> None:
@@ -90,19 +90,19 @@ def test_a_silent_journal_is_no_matter_while_the_other_answers(
     """A later operator is named first; silence only if no other journal answers."""
     writers = [saying(each) for each in said]
     if error is None:
-        both_journals.require_place(writers)
+        runner.require_place(writers)
         return
     with pytest.raises(type(error), match=str(error)):
-        both_journals.require_place(writers)
+        runner.require_place(writers)
 
 
 def test_what_does_not_answer_takes_a_note() -> None:
     """Neither an old broker nor one that is silent says who owns the place; a later
     operator is an error.
     """
-    assert both_journals.is_sure_of_place([saying(None), saying(SILENT)])
-    assert not both_journals.is_sure_of_place([saying(SILENT), saying(SILENT)])
+    assert runner.is_sure_of_place([saying(None), saying(SILENT)])
+    assert not runner.is_sure_of_place([saying(SILENT), saying(SILENT)])
     old = Writer(lambda: None, tells=False)
-    assert not both_journals.is_sure_of_place([saying(None), old])
+    assert not runner.is_sure_of_place([saying(None), old])
     with pytest.raises(FencedError):
-        both_journals.is_sure_of_place([saying(None), saying(FENCED)])
+        runner.is_sure_of_place([saying(None), saying(FENCED)])

@@ -21,9 +21,7 @@ from mirror.cli import status as status_command
 from mirror.cli.main import app
 from mirror.cli.output import remaining
 from mirror.errors import JavaMissingError
-from mirror.playground.demo import _descendants
-from mirror.playground.screen import Screen
-from mirror.playground.traffic import TrafficVerdict
+from mirror.playground.demo import Screen, TrafficVerdict, _descendants
 from mirror.status.states import FlowState
 from mirror.status.store import StatusStore
 from mirror.status.values import (

@@ -17,9 +17,9 @@ from structlog.testing import capture_logs
 
 from mirror.errors import TransformError
 from mirror.relay import task as task_module
-from mirror.relay.copier import Copier
 from mirror.relay.lease import Assignment, Lease
 from mirror.relay.report import PartitionReport
+from mirror.relay.task import Copier
 
 pytestmark = pytest.mark.unit
 

@@ -13,8 +13,7 @@ from mirror.offsets.progress import Position
 from mirror.offsets.record_places import Pair, Pairs
 from mirror.proving.traces import hops
 from mirror.proving.traces.at_offset import Held, OffsetHolds
-from mirror.proving.traces.hop import Hop
-from mirror.proving.traces.hops import Hops
+from mirror.proving.traces.hops import Hop, Hops
 from mirror.proving.traces.tracing import How, RecordPlace, Row
 
 if TYPE_CHECKING:

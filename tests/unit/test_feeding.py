@@ -11,10 +11,9 @@ import numpy as np
 import pytest
 
 from mirror.config.pair_settings import PairConfig
-from mirror.driver.feeding import begins
+from mirror.driver.feeding import begins, furthest
 from mirror.driver.generation import Generation
 from mirror.driver.pairs import KnownPair
-from mirror.offsets.handed_over import furthest
 from mirror.offsets.progress import NO_ID, Position
 from mirror.offsets.translation import UNKNOWN, Exactness, Translated
 from mirror.recovery import roles

@@ -24,7 +24,7 @@ import zlib
 import pytest
 
 from mirror.clusters.bounded import Bounds, parsed
-from mirror.clusters.registry import lists
+from mirror.clusters.registry import registry as lists
 from mirror.errors import BoundsError, RegistryError
 from tests.harness.registries import registry
 

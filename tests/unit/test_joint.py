@@ -18,15 +18,7 @@ import numpy as np
 import pytest
 
 from mirror.config.schema import MirrorConfig
-from mirror.offsets import (
-    covers,
-    holes,
-    joint_map,
-    kept_index,
-    offset_map,
-    places,
-    repeats,
-)
+from mirror.offsets import covers, holes, joint_map, kept_index, offset_map, places
 from mirror.offsets.covers import Edges
 from mirror.offsets.groups import Copy
 from mirror.offsets.joint import again, merged
@@ -37,6 +29,7 @@ from mirror.offsets.progress import Position, Progress
 from mirror.offsets.reverse_start import HoleLook
 from mirror.offsets.runs import COUNT, DOWNSTREAM, Block, decode, encode, joined
 from mirror.offsets.translation import Exactness, Translated
+from mirror.switching.steps import changes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -168,7 +161,7 @@ class Pair:
         """The answers for groups of a side, from maps as the service reads them."""
         target = self.other(source)
         with pytest.MonkeyPatch.context() as patch:
-            for module in (offset_map, places, covers, repeats):
+            for module in (offset_map, places, covers, changes):
                 patch.setattr(module, "TopicReader", _Reader)
             patch.setattr(offset_map.progress, "ProgressReader", _Positions)
             patch.setattr(kept_index, "read", lambda *_, **_terms: None)
@@ -212,8 +205,8 @@ class Pair:
             FLOWS[f"{one.name}->{other.name}"]
             for one, other in ((source, target), (target, source))
         )
-        move = repeats.OffsetMove("app", TOPIC, 0, offset, TOPIC, answer)
-        found = repeats.predict(there, back, source, target, [move])
+        move = changes.OffsetMove("app", TOPIC, 0, offset, TOPIC, answer)
+        found = changes.predict_repeats(there, back, source, target, [move])
         return found[move]
 
 

@@ -13,7 +13,7 @@ from mirror.config.cluster_settings import ClusterConfig
 from mirror.proving.comparing import Compared
 from mirror.proving.copied_partition import CopiedPartition
 from mirror.proving.sides import ProofTerms
-from mirror.proving.traces import hop
+from mirror.proving.traces import hops
 from mirror.proving.traces.tracing import How, Sameness
 
 if TYPE_CHECKING:
@@ -55,8 +55,8 @@ def test_a_copy_that_was_adopted_is_the_same(
         odd[0, alignment.FIELD], odd[0, alignment.BYTE] = field, byte
         return Compared(range=work, odd=odd)
 
-    monkeypatch.setattr(hop, "compare", unequal)
-    verdict = hop.judge(TERMS, OF, NO_CLUSTER, NO_CLUSTER)
+    monkeypatch.setattr(hops, "compare", unequal)
+    verdict = hops.judge(TERMS, OF, NO_CLUSTER, NO_CLUSTER)
 
     assert (verdict.how, verdict.sameness) == (How.EXACT, sameness)
     assert (verdict.detail == "without mirror.via") == (sameness is Sameness.SAME)

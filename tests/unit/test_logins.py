@@ -13,8 +13,8 @@ from mirror.config.load import load
 from mirror.config.login_settings import for_tasks, principals
 from mirror.config.schema import MirrorConfig
 from mirror.config.traits import Effect
-from mirror.preflight.permissions.need import Who
 from mirror.preflight.permissions.rights import rights
+from mirror.preflight.permissions.table import Who
 
 if TYPE_CHECKING:
     from pathlib import Path

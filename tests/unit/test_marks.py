@@ -6,7 +6,7 @@ from kafka.record.default_records import DefaultRecordBatchBuilder
 import numpy as np
 import pytest
 
-from mirror.adoption import window
+from mirror.adoption import plan
 from mirror.batches import batch, listing, marks, to_columns
 
 pytestmark = pytest.mark.unit
@@ -32,7 +32,7 @@ def _marks(
     made: list[int] = []
     for source, places, *_ in listing.listed(buffer, found.rows, position=position):
         out = np.empty(len(places), np.uint64)
-        marks.mark(source, places, window._VIA, int(timed), out)
+        marks.mark(source, places, plan._VIA, int(timed), out)
         assert (places[:, to_columns.OFFSET] >= position).all()
         made += out.tolist()
     return made

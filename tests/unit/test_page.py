@@ -33,9 +33,18 @@ from mirror.status.values import (
     VerifyStatus,
 )
 from mirror.status.wording import duration
-from mirror.web.page import rows
-from mirror.web.page.pages import HEIGHT, POLICY, WIDTH, Pages, sparkline
-from mirror.web.page.picture import NODE_HEIGHT, NODE_WIDTH, Flowing, draw
+from mirror.web.page.pages import (
+    HEIGHT,
+    NODE_HEIGHT,
+    NODE_WIDTH,
+    POLICY,
+    WIDTH,
+    Flowing,
+    Pages,
+    draw,
+    part_of,
+    sparkline,
+)
 from mirror.web.routing import Request, Routes
 from tests.harness.statuses import cluster_status, partition_status, show
 from tests.harness.waiting import deadline_in
@@ -380,11 +389,11 @@ def test_pieces_that_are_not_there(page: str) -> None:
 def test_pieces_of_a_list(length: int, number: int) -> None:
     """Together the pieces are the list."""
     items = list(range(length))
-    whole = rows.part(items, size=7)
-    pieces = [rows.part(items, size=7, number=n + 1) for n in range(whole.count)]
+    whole = part_of(items, size=7)
+    pieces = [part_of(items, size=7, number=n + 1) for n in range(whole.count)]
 
     assert [row for piece in pieces for row in piece.rows] == items
-    one = rows.part(items, size=7, number=number)
+    one = part_of(items, size=7, number=number)
     assert one in pieces
     assert list(one.rows) == items[max(one.first - 1, 0) : one.last]
 

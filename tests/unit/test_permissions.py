@@ -16,20 +16,28 @@ from typer.testing import CliRunner
 from mirror.cli.main import app
 from mirror.config.load import load
 from mirror.config.schema import MirrorConfig
-from mirror.preflight.permissions import names
-from mirror.preflight.permissions.extent import (
+from mirror.preflight.permissions import table
+from mirror.preflight.permissions.rights import (
+    Right,
+    commands,
+    principal,
+    reference,
+    rights,
+)
+from mirror.preflight.permissions.table import (
     ALL,
     LITERAL,
     PREFIXED,
+    TABLE,
     Extent,
+    FlowSide,
+    Operation,
+    ResourceKind,
+    Who,
     beginning,
     extents,
     named,
 )
-from mirror.preflight.permissions.need import FlowSide, Operation, ResourceKind, Who
-from mirror.preflight.permissions.rights import Right, principal, rights
-from mirror.preflight.permissions.table import TABLE
-from mirror.preflight.permissions.writing import commands, reference
 from mirror.recovery.journal import transactional_id
 from mirror.relay.target import transactional_ids
 from tests.harness.pages import blocks
@@ -154,7 +162,7 @@ def test_covering():
 def test_copies_are_named_as_the_policy_does(chosen: Any, copies: set[str]):
     """Rights on the target use the copies' names, whatever the policy."""
     made = config({"A->B": chosen})
-    found = names.copies(made.flows["A->B"], made)
+    found = table.copies(made.flows["A->B"], made)
 
     assert {str(each) for each in found} == copies
 
@@ -165,7 +173,7 @@ def test_heartbeats_over_several_hops():
     """
     flows = {"A->B": {"topics": "x"}, "B->C": {"topics": "x"}, "C->B": {"topics": "x"}}
     made = config(flows)
-    copied = names.copied(made.flows["B->C"], made)
+    copied = table.copied(made.flows["B->C"], made)
 
     assert copied == named("A.heartbeats", "heartbeats", "x")
 
@@ -173,7 +181,7 @@ def test_heartbeats_over_several_hops():
 def test_transactional_ids_of_every_slot():
     """One prefix covers the ids of all slots, and of no other flow."""
     made = config({"A->B": {}})
-    start = beginning(names.transactional_ids(made.flows["A->B"]))
+    start = beginning(table.transactional_ids(made.flows["A->B"]))
 
     for slot in (0, 9, 10, 123):
         for each in transactional_ids("A->B", slot):

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import numpy as np
 import pytest
 
-from mirror.adoption.initial_runs import initial_runs
+from mirror.adoption.plan import initial_runs
 from mirror.offsets.runs import UPSTREAM
 from mirror.proving.copied_partition import CopiedPartition
 from mirror.proving.ranges import Range, covered, ranges_of

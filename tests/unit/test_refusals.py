@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mirror.clusters.auth.refusals import of_sasl, of_tls
 from mirror.clusters.auth.security import sasl_client
-from mirror.clusters.wire.handshake import open_line
+from mirror.clusters.wire.handshake import open_line, sasl_refusal, tls_refusal
 from mirror.config.cluster_settings import ClusterConfig
 from mirror.errors import ClusterError
 from mirror.playground.certificates import LOCAL_HOSTS, CertificateAuthority
@@ -94,18 +93,18 @@ def test_what_a_broker_says_of_our_certificate(tmp_path: Path) -> None:
     ours.write_text(authority.issue("mirror").bundle_pem)
     alert = ssl.SSLError(1, "[SSL: SSLV3_ALERT_CERTIFICATE_UNKNOWN] and so on")
     alert.reason = "SSLV3_ALERT_CERTIFICATE_UNKNOWN"
-    said = of_tls(cluster(ssl_certificate_file=ours), "h", alert)
+    said = tls_refusal(cluster(ssl_certificate_file=ours), "h", alert)
     assert "it refused our certificate (SSLV3_ALERT_CERTIFICATE_UNKNOWN)" in said
     assert f"ssl_certificate_file {ours}, of CN=mirror, must be signed by a CA" in said
     issued = authority.issue("mirror")
     inline = cluster(ssl_certificate_chain=issued.bundle_pem, ssl_key=issued.bundle_pem)
-    assert "; ssl_certificate_chain, of CN=mirror" in of_tls(inline, "h", alert)
+    assert "; ssl_certificate_chain, of CN=mirror" in tls_refusal(inline, "h", alert)
     ours.unlink()
-    assert "it requires a client certificate" in of_tls(
+    assert "it requires a client certificate" in tls_refusal(
         cluster(ssl_certificate_file=ours), "h", alert
     )
     other = ssl.SSLError(1, "something else")
-    said = of_tls(cluster(), "h", other)
+    said = tls_refusal(cluster(), "h", other)
     assert said.startswith("TLS failed: ")
     assert "something else" in said
 
@@ -114,13 +113,13 @@ def test_a_login_that_is_refused_names_its_settings() -> None:
     """The message names the setting of the password, or the source of the tokens."""
     login = {"security_protocol": "SASL_SSL", "sasl_mechanism": "PLAIN"}
     known = cluster(**login, sasl_username="u", sasl_password="s3cret")
-    said = str(of_sasl(known, "cluster A: h:1", "no"))
+    said = str(sasl_refusal(known, "cluster A: h:1", "no"))
     assert said == (
         "cluster A: h:1 refused 'u' with PLAIN: no; sasl_username and sasl_password "
         "must be those of a user of this cluster"
     )
     bearer = {**login, "sasl_mechanism": "OAUTHBEARER"}
-    said = str(of_sasl(cluster(**bearer, sasl_token_provider="a"), "A", "invalid"))
+    said = str(sasl_refusal(cluster(**bearer, sasl_token_provider="a"), "A", "invalid"))
     assert "refused our token: invalid; what sasl_token_provider returns must" in said
 
 

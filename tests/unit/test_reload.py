@@ -14,9 +14,8 @@ from structlog.testing import capture_logs
 
 from mirror.config.changes import Effect
 from mirror.config.load import load
-from mirror.driver.answering import Answering
 from mirror.driver.reload import PendingConfig, Watch
-from mirror.driver.service import Service
+from mirror.driver.service import Answering, Service
 from tests.harness.waiting import deadline_in
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ import typer
 from typer.testing import CliRunner
 
 from mirror.cli.main import app
-from mirror.cli.run_end import RunEnd
+from mirror.cli.run import RunEnd
 from mirror.metrics.of_runs import OF_FLOWS, OF_RUN
 from mirror.playground.ports import free_ports
 from mirror.status.store import StatusStore

@@ -11,10 +11,10 @@ import pytest
 from mirror.clusters.topics import Leader, Topic
 from mirror.offsets.progress import UNSETTLED, Position, Progress
 from mirror.relay.lease import Assignment
-from mirror.relay.take_over import Found
+from mirror.relay.slot import Found
 
 if TYPE_CHECKING:
-    from mirror.relay.take_over import Standing
+    from mirror.relay.slot import Standing
 
 pytestmark = pytest.mark.unit
 

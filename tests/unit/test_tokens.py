@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from pydantic import SecretStr
 import pytest
 
-from mirror.clusters.auth import token_endpoint, token_provider, tokens
+from mirror.clusters.auth import token_endpoint, tokens
 from mirror.clusters.auth.token import Token, ends_of
 from mirror.clusters.wire.handshake import Bearer
 from mirror.config.cluster_settings import ClusterConfig
@@ -314,7 +314,7 @@ def test_a_provider_says_the_end_in_one_of_three_ways(way: str) -> None:
         sasl_token_provider="tests-gives",
         sasl_token_options={"what": ("t", end)},
     )
-    token = token_provider.ask(config)
+    token = tokens.ask_provider(config)
     assert token.text == "t"
     assert token.ends_at == pytest.approx(now + 900, abs=30)
 

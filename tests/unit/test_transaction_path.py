@@ -13,10 +13,9 @@ from mirror.config.schema import FlowConfig
 from mirror.errors import UnreachableError
 from mirror.offsets import progress
 from mirror.offsets.progress import Position, RunningCount
-from mirror.relay import target, transaction_path
+from mirror.relay import target
 from mirror.relay.pending_transaction import PendingTransaction
-from mirror.relay.target import TargetWriter
-from mirror.relay.transaction_path import PathStage
+from mirror.relay.target import PathStage, TargetWriter
 from mirror.relay.transaction_records import TransactionRecords
 from mirror.status.values import Counts
 
@@ -140,7 +139,7 @@ class Writing:
 @pytest.fixture(autouse=True)
 def _no_brokers(monkeypatch: pytest.MonkeyPatch) -> None:
     Write.made = []
-    monkeypatch.setattr(transaction_path, "Write", Write)
+    monkeypatch.setattr(target, "Write", Write)
     monkeypatch.setattr(target, "Producer", Producer)
     monkeypatch.setattr(target, "Copies", Copies)
     monkeypatch.setattr(target, "Endings", Endings)
@@ -178,7 +177,7 @@ def test_a_broker_that_wants_time_is_asked_again(
     writing.writer.advance()
     Write.made[-1].acknowledge()
     writing.writer.advance()
-    monkeypatch.setattr(transaction_path, "_ASK_AGAIN_SECONDS", 60.0)
+    monkeypatch.setattr(target, "_ASK_AGAIN_SECONDS", 60.0)
     writing.producers[0].answer(committed=False)
     writing.writer.advance()
     assert writing.stages == [PathStage.RECORDED]

@@ -18,9 +18,8 @@ from structlog.testing import capture_logs
 from mirror.driver import wakeup as module
 from mirror.driver.wakeup import Wakeup
 from mirror.relay import task as task_module
-from mirror.relay.copier import Copier
 from mirror.relay.lease import Lease
-from mirror.relay.task import RelayTask
+from mirror.relay.task import Copier, RelayTask
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -2,6 +2,5 @@
 
 In: the settings of a cluster's registry. Out: subjects, versions, modes and
 compatibility levels as frozen values, and writes of them. `registry` asks one registry,
-`channel` carries one question to it, `login` proves who we are, `lists` reads all that
-there is.
+also for all that there is; `channel` carries one question to it and proves who we are.
 """

@@ -21,8 +21,11 @@ from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import SplitResult, quote, unquote, urlencode, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
+from mirror.clusters.auth import tokens
+from mirror.clusters.auth.secret_files import secret_of
+from mirror.clusters.auth.tls import Materials, context_of
+from mirror.clusters.auth.token_endpoint import Endpoint, Names
 from mirror.clusters.bounded import Bounds, collect, parsed
-from mirror.clusters.registry import login
 from mirror.errors import BoundsError, RegistryError, system_error
 from mirror.patience import left
 from mirror.retry import Backoff
@@ -31,7 +34,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Hashable, Mapping
 
     from mirror.config.registry_settings import RegistryConfig
-
 
 Method = Literal["GET", "PUT", "POST", "DELETE"]
 
@@ -86,7 +88,7 @@ class Channel:
     @property
     def where(self) -> str:
         """How messages call this registry."""
-        return f"cluster {self._alias}: {login.PLACE} {self._url}"
+        return f"cluster {self._alias}: {PLACE} {self._url}"
 
     def ask(
         self,
@@ -121,7 +123,7 @@ class Channel:
             except RegistryError as error:
                 failure = error
             if failure.status == HTTPStatus.UNAUTHORIZED and not renewed:
-                renewed = login.forget(self._config, self._alias)
+                renewed = forget_token(self._config, self._alias)
                 if renewed:
                     continue
             if not failure.retriable:
@@ -148,12 +150,12 @@ class Channel:
     ) -> HttpAnswer:
         self._pace()
         headers = {**_HEADERS, **self._config.headers}
-        if authorization := login.authorization(self._config, self._alias):
+        if authorization := authorization_of(self._config, self._alias):
             headers["Authorization"] = authorization
         if not all(map(_HEADER.fullmatch, headers.values())):
             # The client would say so with the whole value, which may be a secret.
             raise RegistryError(
-                f"{self.where} was not asked: the login, or one of {login.PLACE}."
+                f"{self.where} was not asked: the login, or one of {PLACE}."
                 "headers, has a line break or another character that no header may have"
             )
         self.asked += 1
@@ -175,13 +177,13 @@ class Channel:
 
     def _line(self) -> HttpLine:
         """A connection with the certificates that the files hold now."""
-        mark = login.mark(self._config)
+        mark = materials_mark(self._config)
         if mark != self._mark:
             self.close()
             self._mark = mark
         if (line := self._lines.get(self._url)) is None:
             tls = self._url.startswith("https:")
-            context = login.context(self._config, self._alias) if tls else None
+            context = tls_context(self._config, self._alias) if tls else None
             line = self._lines[self._url] = HttpLine(self._url, context)
         return line
 
@@ -240,7 +242,7 @@ class Channel:
             text += f", error {code}"
         text += f": {said}" if said else ""
         if status in {401, 403}:
-            text += f"; {login.advice(self._config)}"
+            text += f"; {login_advice(self._config)}"
         elif status == HTTPStatus.NOT_FOUND and code not in _NO_SUCH:
             text += "; url must be where Confluent's API is"
         return RegistryError(text, status=status, error_code=code, retriable=retriable)
@@ -250,7 +252,7 @@ class Channel:
         if isinstance(reason, ssl.SSLCertVerificationError):
             return RegistryError(
                 f"{self.where} has a certificate that is not trusted: "
-                f"{reason.verify_message}; {login.PLACE}.ssl_ca_file must contain the "
+                f"{reason.verify_message}; {PLACE}.ssl_ca_file must contain the "
                 "CA that signed it, and url a name in it"
             )
         said = (str(reason) or type(reason).__name__)[:_MOST_WORDS]
@@ -428,3 +430,110 @@ def _login(proxy: SplitResult) -> dict[str, str]:
     pair = f"{unquote(proxy.username)}:{unquote(proxy.password or '')}"
     coded = base64.b64encode(pair.encode()).decode()
     return {"Proxy-Authorization": f"Basic {coded}"}
+
+
+# ---- how requests to a schema registry prove who sends them, and whom they trust ----
+#
+# Main functions: `authorization_of`, the header of the next request, and
+# `tls_context`, for TLS. Secrets are read from their files each time;
+# `materials_mark` changes with the files that a context was made of. Messages never
+# contain a secret.
+
+
+PLACE = "schema_registry"
+_NAMES = Names(
+    url=f"{PLACE}.oauth_token_endpoint_url",
+    client=f"{PLACE}.oauth_client_id",
+    secret_file=f"{PLACE}.oauth_client_secret_file",
+    scope=f"{PLACE}.oauth_scope",
+    ca_file=f"{PLACE}.oauth_ca_file",
+)
+
+
+def authorization_of(config: RegistryConfig, alias: str) -> str:
+    """The value of the header Authorization; empty without a login.
+
+    Raises:
+        AuthenticationError: a secret cannot be read, or no token was to be had.
+    """
+    where = f"cluster {alias}: {PLACE}"
+    if config.username is not None:
+        password = secret_of(
+            f"{where}.password_file", config.password_file, config.password
+        )
+        pair = f"{config.username}:{password}".encode()
+        return f"Basic {base64.b64encode(pair).decode()}"
+    if config.oauth_token_endpoint_url is not None:
+        return f"Bearer {tokens.of_endpoint(_endpoint(config, alias)).get()}"
+    token = secret_of(f"{where}.token_file", config.token_file, config.token)
+    return f"Bearer {token}" if token else ""
+
+
+def forget_token(config: RegistryConfig, alias: str) -> bool:
+    """The registry refused our token: the next request gets a new one. Returns whether
+    there can be another.
+    """
+    if config.oauth_token_endpoint_url is None:
+        return False
+    tokens.of_endpoint(_endpoint(config, alias)).forget()
+    return True
+
+
+def tls_context(config: RegistryConfig, alias: str) -> ssl.SSLContext:
+    """The TLS context for connections.
+
+    Raises:
+        AuthenticationError: a certificate or key file cannot be used.
+    """
+    materials = Materials(
+        ca_file=config.ssl_ca_file,
+        ca_password=config.ssl_ca_password,
+        certificate_file=config.ssl_certificate_file,
+        certificate_password=config.ssl_certificate_password,
+        key_file=config.ssl_key_file,
+        key_password=config.ssl_key_password,
+        check_hostname=config.ssl_check_hostname,
+    )
+    return context_of(materials, f"cluster {alias}: {PLACE}")
+
+
+def materials_mark(config: RegistryConfig) -> Hashable:
+    """The same as long as the files for TLS are."""
+    found = []
+    for file in (config.ssl_ca_file, config.ssl_certificate_file, config.ssl_key_file):
+        try:
+            status = file.stat() if file else None
+        except OSError:
+            status = None  # opening it will say why
+        found.append(status and (status.st_ino, status.st_mtime_ns, status.st_size))
+    return tuple(found)
+
+
+def login_advice(config: RegistryConfig) -> str:
+    """Which settings a refused login is about."""
+    if config.username is not None:
+        return f"{PLACE}.username and its password must be those of a user there"
+    if config.oauth_token_endpoint_url is not None:
+        return (
+            f"{_NAMES.client} must be a client that the registry accepts: check its "
+            "scope and audience"
+        )
+    if config.token is not None or config.token_file is not None:
+        return f"{PLACE}.token_file must hold a token that the registry accepts"
+    return f"it asks for a login; set {PLACE}.username, token_file or another one"
+
+
+def _endpoint(config: RegistryConfig, alias: str) -> Endpoint:
+    return Endpoint(
+        alias=alias,
+        url=config.oauth_token_endpoint_url or "",
+        client=config.oauth_client_id or "",
+        secret=config.oauth_client_secret,
+        secret_file=config.oauth_client_secret_file,
+        scope=config.oauth_scope,
+        parameters=tuple(config.oauth_parameters.items()),
+        ca_file=config.oauth_ca_file,
+        ca_password=config.oauth_ca_password,
+        timeout=config.timeout_seconds,
+        names=_NAMES,
+    )

@@ -26,12 +26,13 @@ from mirror.driver import ownership
 from mirror.driver.rewriting import Rewriting
 from mirror.errors import (
     ClusterChangedError,
+    ClusterError,
     FencedError,
     MirrorError,
     NoLeaderError,
     RecreatedError,
 )
-from mirror.metadata import renewing, topics
+from mirror.metadata import topics
 from mirror.offsets import starting
 from mirror.offsets.group_survey import known_of
 from mirror.offsets.progress import NO_ID
@@ -302,7 +303,7 @@ class Rebuilding:
             replication_factor=rebuild.replication_factor,
             configs=rebuild.configs,
         )
-        renewing.renew(self.target, uuid.UUID(rebuild.copy_id), wanted)
+        renew(self.target, uuid.UUID(rebuild.copy_id), wanted)
         numbers = range(self.topic.partitions)
         here = {(self.topic.topic, n): self.topic.topic_id for n in numbers}
         ends = topic_admin.list_offsets(
@@ -472,3 +473,61 @@ class RebuildNotes:
                     raise
             else:
                 return
+
+
+# ---- deletes a copy and creates it again as it was: partitions, replicas, configs ----
+#
+# Main function: `renew`. It may be repeated at any time: what was deleted is not
+# looked for by name, and a new topic, which a running service may have created first,
+# only gets what it does not have. ACLs stay when a topic is deleted, and apply to its
+# successor.
+
+
+_RENEW_SECONDS = 60.0
+_LOOK_AGAIN_SECONDS = 0.1
+
+
+def renew(target: Cluster, old: uuid.UUID, wanted: NewTopic) -> Topic:
+    """Delete the topic with the id `old`, and create its successor; returns that.
+
+    Raises:
+        ClusterError: the cluster refuses, or does not answer; do it again.
+    """
+    deadline = time.monotonic() + _RENEW_SECONDS
+    while (found := target.views([wanted.name]).agreed(wanted.name)) is None or (
+        found.topic_id == old
+    ):
+        if time.monotonic() > deadline:
+            raise ClusterError(
+                f"cluster {target.alias}: {wanted.name} was deleted, and brokers do "
+                "not show its successor"
+            )
+        if found is not None:  # under this name: a wrong id deletes no other topic
+            deletion.delete(target, old, wanted.name)
+        else:
+            _, problems = topics.create(target, {wanted.name: wanted})
+            if problems:
+                raise ClusterError("; ".join(problems))
+        time.sleep(_LOOK_AGAIN_SECONDS)
+    made = target.wait_for_topic(wanted.name)
+    if made.partitions < wanted.partitions:
+        topic_admin.add_partitions(target, wanted.name, count=wanted.partitions)
+        made = target.wait_for_topic(wanted.name, partitions=wanted.partitions)
+    _correct(target, wanted)
+    return made
+
+
+def _correct(target: Cluster, wanted: NewTopic) -> None:
+    """Set the configs that somebody else who created the topic did not set."""
+    shown = configs.describe(target, [wanted.name])[wanted.name]
+    if shown.error is not None:
+        raise shown.error
+    there = {
+        name: each.value
+        for name, each in shown.configs.items()
+        if each.origin is Origin.TOPIC
+    }
+    missing = {k: v for k, v in wanted.configs.items() if there.get(k) != v}
+    if missing:
+        for error in configs.alter(target, {wanted.name: missing}).values():
+            raise error

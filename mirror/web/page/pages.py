@@ -13,7 +13,7 @@ from http import HTTPStatus
 from importlib.resources import files
 from itertools import groupby
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from urllib.parse import urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -23,19 +23,25 @@ from mirror.status import wording
 from mirror.status.drift import differences
 from mirror.status.events import EventKind
 from mirror.status.history import POINTS
-from mirror.status.states import FlowState
-from mirror.web.page import picture, rows, tones
-from mirror.web.page.picture import Flowing
+from mirror.status.states import FlowState, PartitionState
+from mirror.web.page import tones
+from mirror.web.page.tones import tone
 from mirror.web.routing import Response, as_json
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from mirror.status.history import History
     from mirror.status.store import StatusStore
-    from mirror.status.values import FlowStatus, ServiceStatus
+    from mirror.status.values import (
+        FlowStatus,
+        GroupStatus,
+        PartitionStatus,
+        ServiceStatus,
+    )
     from mirror.web.routing import Request
 
+    Listed = tuple[str, PartitionStatus]
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
@@ -103,15 +109,15 @@ class Pages:
             needs=[*needs, *idle],
             verdict=_verdict(status, len(needs), len(idle)),
             verdict_tone=_verdict_tone(status, len(needs), len(idle)),
-            picture=picture.draw(map(_flowing, status.flows)),
+            picture=draw(map(_flowing, status.flows)),
             silent={each.alias: each for each in status.clusters if not each.answers},
-            node_width=picture.NODE_WIDTH,
-            node_height=picture.NODE_HEIGHT,
-            line=picture.LINE,
-            problems=rows.part(problems, size=_ON_OVERVIEW),
-            topics=rows.part(rows.topics(status.flows), size=_ON_OVERVIEW),
-            groups=rows.part(rows.groups(status.flows), size=_ON_OVERVIEW),
-            events=rows.part(newest, size=_ON_OVERVIEW),
+            node_width=NODE_WIDTH,
+            node_height=NODE_HEIGHT,
+            line=LINE,
+            problems=part_of(problems, size=_ON_OVERVIEW),
+            topics=part_of(topic_rows(status.flows), size=_ON_OVERVIEW),
+            groups=part_of(group_rows(status.flows), size=_ON_OVERVIEW),
+            events=part_of(newest, size=_ON_OVERVIEW),
         )
 
     def _flow(self, asked: Request) -> Response:
@@ -129,37 +135,37 @@ class Pages:
             "flow.html",
             status,
             flow=flow,
-            problems=rows.part((*flow.problems, *flow.gone), size=_PIECE),
-            drift=rows.part(differing, size=_PIECE),
-            events=rows.part(newest, size=_ON_OVERVIEW),
+            problems=part_of((*flow.problems, *flow.gone), size=_PIECE),
+            drift=part_of(differing, size=_PIECE),
+            events=part_of(newest, size=_ON_OVERVIEW),
         )
 
     def _topics(self, asked: Request) -> Response:
         status = self._store.read()
-        found = rows.topics(_chosen(asked, status))
-        part = rows.part(found, size=_PIECE, number=_number(asked))
+        found = topic_rows(_chosen(asked, status))
+        part = part_of(found, size=_PIECE, number=_number(asked))
         return self._page(asked, "topics.html", status, topics=part)
 
     def _partitions(self, asked: Request) -> Response:
         status, query = self._store.read(), asked.query
-        found = rows.partitions(
+        found = partition_rows(
             _chosen(asked, status),
             topic=query.get("topic", ""),
             word=query.get("word", ""),
             state=query.get("state", ""),
         )
-        part = rows.part(found, size=_PIECE, number=_number(asked))
+        part = part_of(found, size=_PIECE, number=_number(asked))
         return self._page(asked, "partitions.html", status, partitions=part)
 
     def _groups(self, asked: Request) -> Response:
         status = self._store.read()
         flows = _chosen(asked, status)
-        found = rows.groups(flows)
+        found = group_rows(flows)
         return self._page(
             asked,
             "groups.html",
             status,
-            groups=rows.part(found, size=_PIECE, number=_number(asked)),
+            groups=part_of(found, size=_PIECE, number=_number(asked)),
             hidden=sum(flow.group_count for flow in flows) - len(found),
         )
 
@@ -172,7 +178,7 @@ class Pages:
             asked,
             "trail.html",
             self._store.read(),
-            events=rows.part(newest, size=_PIECE, number=_number(asked)),
+            events=part_of(newest, size=_PIECE, number=_number(asked)),
             kinds=[kind.value for kind in EventKind],
         )
 
@@ -391,3 +397,392 @@ def _points(piece: Sequence[tuple[int, int] | None]) -> str:
         or not places[number - 1][1] == place[1] == places[number + 1][1]
     ]
     return " ".join(f"{x},{y}" for x, y in kept)
+
+
+# ---- the clusters and the flows between them as a drawing: places, curves, labels ----
+#
+# Main type: `Picture`, made by `draw` from edges; pure. Clusters are in columns,
+# sources to the left; a flow in the reverse direction curves the other way. The
+# page's template writes it as SVG; `status.topology` draws the same in text.
+
+
+NODE_WIDTH = 112
+NODE_HEIGHT = 44
+_GAP = 148
+_MARGIN = 10
+_ROW = 84
+_ROW_BOTH_WAYS = 124
+_BOW = 26
+_LONG_BOW = 140
+"""The curve of a flow that passes a column: it leaves room for the labels below."""
+LINE = 15
+_LABEL_WIDTH = 110
+_LONGEST = 14
+MOST_EDGES = 60
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flowing:
+    """One flow to draw."""
+
+    source: str
+    target: str
+    state: str
+    notes: tuple[str, ...]
+    """Short lines: throughput, lag."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterBox:
+    """A cluster, with the upper left corner of its box."""
+
+    name: str
+    label: str
+    x: int
+    y: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arrow:
+    """A flow."""
+
+    flow: Flowing
+    path: str
+    x: int
+    y: int
+    """The middle of its label's first line."""
+
+    @property
+    def label_bottom(self) -> int:
+        return self.y + len(self.flow.notes) * LINE + _MARGIN
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Picture:
+    """The whole drawing."""
+
+    left: int = 0
+    top: int = 0
+    """The upper left corner; curves may rise above the first row."""
+    width: int
+    height: int
+    nodes: tuple[ClusterBox, ...]
+    arrows: tuple[Arrow, ...]
+    left_out: int = 0
+    """Number of flows without room in the drawing."""
+
+    @property
+    def words(self) -> str:
+        """A description for screen readers."""
+        return "; ".join(
+            f"{a.flow.source} to {a.flow.target}: "
+            + ", ".join((a.flow.state, *a.flow.notes))
+            for a in self.arrows
+        )
+
+
+def draw(flows: Iterable[Flowing]) -> Picture:
+    """Place all clusters, and draw curves for the first flows."""
+    wanted = list(flows)
+    drawn = wanted[:MOST_EDGES]
+    columns = _columns([(each.source, each.target) for each in drawn])
+    pairs = {(each.source, each.target) for each in drawn}
+    both = any((target, source) in pairs for source, target in pairs)
+    row = _ROW_BOTH_WAYS if both else _ROW
+    most = max(map(len, columns), default=0)
+    nodes = {
+        name: ClusterBox(
+            name=name,
+            label=_short(name),
+            x=number * (NODE_WIDTH + _GAP),
+            y=(most - len(names)) * row // 2 + place * row,
+        )
+        for number, names in enumerate(columns)
+        for place, name in enumerate(names)
+    }
+    arrows = tuple(
+        _arrow(each, nodes, drawn, both=(each.target, each.source) in pairs)
+        for each in drawn
+    )
+    half = _LABEL_WIDTH // 2
+    left = min([0, *(a.x - half for a in arrows)]) - _MARGIN
+    top = min([0, *(a.y - LINE for a in arrows)]) - _MARGIN
+    right = max([n.x + NODE_WIDTH for n in nodes.values()] or [0])
+    right = max([right, *(a.x + half for a in arrows)]) + _MARGIN
+    bottom = max([n.y + NODE_HEIGHT for n in nodes.values()] or [0]) + _MARGIN
+    bottom = max([bottom, *(a.label_bottom for a in arrows)])
+    return Picture(
+        left=left,
+        top=top,
+        width=right - left,
+        height=bottom - top,
+        nodes=tuple(nodes.values()),
+        arrows=arrows,
+        left_out=len(wanted) - len(drawn),
+    )
+
+
+def _arrow(
+    flow: Flowing, nodes: dict[str, ClusterBox], flows: Sequence[Flowing], *, both: bool
+) -> Arrow:
+    source, target = nodes[flow.source], nodes[flow.target]
+    ahead = target.x > source.x
+    if target.x == source.x:
+        # In the same column: a curve on the right.
+        x = source.x + NODE_WIDTH
+        ends = (x, source.y + NODE_HEIGHT // 2, x, target.y + NODE_HEIGHT // 2)
+        bends = (x + _GAP // 2, ends[1], x + _GAP // 2, ends[3])
+    else:
+        shift = (8 if both else 0) * (-1 if ahead else 1)
+        span = abs(target.x - source.x) // (NODE_WIDTH + _GAP)
+        bow = (_BOW if both else 0) + (span - 1) * _LONG_BOW
+        bow *= -1 if ahead else 1
+        ends = (
+            source.x + (NODE_WIDTH if ahead else 0),
+            source.y + NODE_HEIGHT // 2 + shift,
+            target.x + (0 if ahead else NODE_WIDTH),
+            target.y + NODE_HEIGHT // 2 + shift,
+        )
+        reach = (ends[2] - ends[0]) // 3
+        bends = (ends[0] + reach, ends[1] + bow, ends[2] - reach, ends[3] + bow)
+    x, y = _on_curve(ends, bends, _label_place(flow, flows))
+    more = len(flow.notes) * LINE
+    if both or source.y == target.y:  # next to the line, opposite the reverse flow's
+        y += LINE if both and not ahead else -more - 6
+    else:
+        y += 4 - more // 2
+    return Arrow(
+        flow=flow,
+        path=f"M{ends[0]},{ends[1]} C{bends[0]},{bends[1]} {bends[2]},{bends[3]} "
+        f"{ends[2]},{ends[3]}",
+        x=x,
+        y=y,
+    )
+
+
+def _label_place(flow: Flowing, flows: Sequence[Flowing]) -> float:
+    """Nearer to the end where fewer flows meet."""
+    leave = sum(each.source == flow.source for each in flows)
+    arrive = sum(each.target == flow.target for each in flows)
+    if leave == arrive:
+        return 0.5
+    return 0.36 if arrive > leave else 0.62
+
+
+def _on_curve(
+    ends: tuple[int, int, int, int], bends: tuple[int, int, int, int], at: float
+) -> tuple[int, int]:
+    weights = ((1 - at) ** 3, 3 * at * (1 - at) ** 2, 3 * at**2 * (1 - at), at**3)
+    points = (ends[:2], bends[:2], bends[2:], ends[2:])
+    x, y = (
+        sum(weight * point[axis] for weight, point in zip(weights, points, strict=True))
+        for axis in (0, 1)
+    )
+    return round(x), round(y)
+
+
+def _columns(edges: Sequence[tuple[str, str]]) -> list[list[str]]:
+    """Clusters by their distance from pure sources; cycles are cut where they would
+    close.
+    """
+    names = list(dict.fromkeys(name for edge in edges for name in edge))
+    ahead: dict[str, list[str]] = {name: [] for name in names}
+    for source, target in dict.fromkeys(edges):
+        ahead[source].append(target)
+    read_only = [n for n in names if all(target != n for _, target in edges)]
+    forward: list[tuple[str, str]] = []
+    done: set[str] = set()
+    for start in [*read_only, *names]:
+        if start not in done:
+            _walk(start, ahead, done, forward)
+    depth = dict.fromkeys(names, 0)
+    for _ in names:
+        for source, target in forward:
+            depth[target] = max(depth[target], depth[source] + 1)
+    columns: list[list[str]] = [[] for _ in range(max(depth.values(), default=-1) + 1)]
+    for name in names:
+        columns[depth[name]].append(name)
+    return columns
+
+
+def _walk(
+    start: str,
+    ahead: dict[str, list[str]],
+    done: set[str],
+    forward: list[tuple[str, str]],
+) -> None:
+    """Depth first from one cluster: the flows that close no cycle."""
+    path = [start]
+    left = {start: iter(ahead[start])}
+    done.add(start)
+    while path:
+        here = path[-1]
+        target = next(left[here], None)
+        if target is None:
+            path.pop()
+        elif target not in path:
+            forward.append((here, target))
+            if target not in done:
+                done.add(target)
+                path.append(target)
+                left[target] = iter(ahead[target])
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= _LONGEST else name[: _LONGEST - 1] + "…"
+
+
+# ---- the page's lists: topics, partitions and groups, worst first ----
+#
+# Main types: `TopicRow`, and `RowPage`, one page of a long list; pure. Templates
+# render the rows.
+
+
+Row = TypeVar("Row")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicRow:
+    """One topic of one flow, over its partitions."""
+
+    flow: str
+    topic: str
+    target_topic: str
+    partitions: int
+    state: PartitionState
+    """The worst state of its partitions."""
+    in_state: int
+    """How many partitions are in that state."""
+    lag: int
+    lag_seconds: float
+    is_late: bool
+    records: int
+    lost: int
+    reason: str
+    """The reason of one partition in trouble."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowPage(Generic[Row]):
+    """One page of a list."""
+
+    rows: tuple[Row, ...]
+    total: int
+    number: int = 1
+    """The number of this page, from 1."""
+    size: int
+
+    @property
+    def first(self) -> int:
+        return (self.number - 1) * self.size + 1 if self.rows else 0
+
+    @property
+    def last(self) -> int:
+        return max(self.first + len(self.rows) - 1, 0)
+
+    @property
+    def count(self) -> int:
+        """How many pages there are."""
+        return max(-(-self.total // self.size), 1)
+
+    @property
+    def is_whole(self) -> bool:
+        return len(self.rows) == self.total
+
+
+def part_of(rows: Sequence[Row], *, size: int, number: int = 1) -> RowPage[Row]:
+    """One page; a number that is too high gives the last one."""
+    number = min(max(number, 1), max(-(-len(rows) // size), 1))
+    first = (number - 1) * size
+    return RowPage(
+        rows=tuple(rows[first : first + size]),
+        total=len(rows),
+        number=number,
+        size=size,
+    )
+
+
+_ORDER = (
+    PartitionState.FAULTED,
+    PartitionState.CATCHING_UP,
+    PartitionState.PAUSED,
+    PartitionState.RUNNING,
+)
+
+
+def _rank(state: PartitionState) -> int:
+    return _ORDER.index(state)
+
+
+def topic_rows(flows: Sequence[FlowStatus]) -> list[TopicRow]:
+    """Those in trouble first, then those furthest behind."""
+    found: list[TopicRow] = []
+    for flow in flows:
+        by_topic: dict[str, list[PartitionStatus]] = {}
+        for each in flow.partitions:
+            by_topic.setdefault(each.topic, []).append(each)
+        found += [_topic(flow, some) for some in by_topic.values()]
+    return sorted(
+        found,
+        key=lambda row: (
+            tone(row.state) != "bad",
+            -row.lag_seconds,
+            -row.lag,
+            row.flow,
+            row.topic,
+        ),
+    )
+
+
+def _topic(flow: FlowStatus, some: Sequence[PartitionStatus]) -> TopicRow:
+    states = [each.state for each in some]
+    worst = min(states, key=_rank)
+    late = max(each.lag_seconds for each in some)
+    return TopicRow(
+        flow=flow.name,
+        topic=some[0].topic,
+        target_topic=some[0].target_topic,
+        partitions=len(some),
+        state=worst,
+        in_state=states.count(worst),
+        lag=sum(each.lag for each in some),
+        lag_seconds=late,
+        is_late=late > flow.sla_seconds,
+        records=sum(each.counts.records for each in some),
+        lost=sum(each.counts.lost for each in some),
+        reason=next((each.reason for each in some if each.reason), ""),
+    )
+
+
+def partition_rows(
+    flows: Sequence[FlowStatus], *, topic: str = "", word: str = "", state: str = ""
+) -> list[Listed]:
+    """Partitions with their flows: of one topic, or of topics that contain a word."""
+    found = [
+        (flow.name, each)
+        for flow in flows
+        for each in flow.partitions
+        if (not topic or each.topic == topic)
+        and word.lower() in each.topic.lower()
+        and (not state or each.state == state)
+    ]
+    return sorted(
+        found,
+        key=lambda pair: (
+            _rank(pair[1].state),
+            -pair[1].lag_seconds,
+            -pair[1].lag,
+            pair[0],
+            pair[1].topic,
+            pair[1].partition,
+        ),
+    )
+
+
+def group_rows(flows: Sequence[FlowStatus]) -> list[tuple[str, GroupStatus]]:
+    """Groups with their flows; within a flow those in trouble come first."""
+    found = [(flow.name, group) for flow in flows for group in flow.groups]
+    return sorted(
+        found,
+        key=lambda pair: (not pair[1].reason, tone(pair[1].exactness) != "bad"),
+    )
