@@ -169,19 +169,22 @@ class PairFollower:
         return None if may and active and not self._members[source].read_at else may
 
     def epochs(self, source: str, target: str) -> Mapping[str, Epochs]:
-        """What the target's journal knows, by pair of these clusters: what is noted on
-        the target must be there, too, where the source is lost. Of pairs with names
-        those that have lost entries are missing: the flow leaves them alone.
+        """What the journals know, by pair of these clusters; of runs what the target's
+        own knows, since a note there has to fit that one, too, where the source is
+        lost. Of pairs with names those that have lost entries are missing: the flow
+        leaves them alone.
         """
         with self._lock:
-            members = self._members
             return {
-                pair.name: roles.epochs(
-                    roles.merged(members[target].entries, pair=pair.name)
-                )
+                pair.name: self._epochs(pair, target)
                 for pair in self._pairs_of(source, target)
                 if pair.scope is None or not self._known[pair.name].problem
             }
+
+    def _epochs(self, pair: PairConfig, alias: str) -> Epochs:
+        role = roles.epochs(self._known[pair.name].entries).role
+        here = roles.merged(self._members[alias].entries, pair=pair.name)
+        return Epochs(role=role, begun=max(role, roles.epochs(here).begun))
 
     def knew_more(self, flow: str, error: UnknownRoleError) -> None:
         """A run of the flow found that earlier ones knew more of a pair."""
