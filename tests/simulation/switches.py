@@ -1026,7 +1026,8 @@ class _Switches:
         left = any(roles.pending(entries, self.pair))
         if others or left or roles.open_run(entries) or active in self.away:
             return
-        if blocked := PARTITIONS.keys() - {*self.producer.topics_of(active)}:
+        there = PARTITIONS.keys() & self.clusters[active].topics.keys()
+        if blocked := there - {*self.producer.topics_of(active)}:
             raise WrongError(f"undone, and {blocked} of {active} cannot be written to")
         if self.registries and not self.registers(active):
             raise WrongError(f"undone, and the registry of {active} is closed")
@@ -1049,6 +1050,8 @@ class _Switches:
                 continue  # its look may seem to be from another time
             if 0 < said["as_of"] - NOON - self.grown_at < _STALE_SECONDS:
                 continue  # brokers did not show it the new partition yet
+            if self.made_at > said["as_of"] - NOON - _STALE_SECONDS:
+                continue  # it counts by an end of the earlier topic
             told = {(row["topic"], row["partition"]): row for row in said["lost"]}
             for name in PARTITIONS:
                 copied_to = self.copy_of(each.source, name)
