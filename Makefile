@@ -79,8 +79,8 @@ SEEDS ?= 500
 .PHONY: simulate
 simulate: install ## histories from seeds against a model of Kafka; SEEDS=n: how many
 	$(BIN)/python -m tests.simulation --seeds $(SEEDS)
-	$(BIN)/python -m tests.simulation --seeds $$(( $(SEEDS) / 2 )) --kind groups
-	$(BIN)/python -m tests.simulation --seeds $$(( $(SEEDS) / 10 )) --kind switches
+	$(BIN)/python -m tests.simulation --seeds $(SEEDS) --kind groups
+	$(BIN)/python -m tests.simulation --seeds $$(( $(SEEDS) * 3 / 10 )) --kind switches
 
 .PHONY: faults
 faults: install ## faults on purpose, on real clusters; writes docs/explanation/failures.md
