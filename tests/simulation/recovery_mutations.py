@@ -323,7 +323,11 @@ def feeds_begin_late() -> AbstractContextManager[Any]:
 
     return _both(
         _patched(feeding, "rewrite_progress", late),
-        _patched(feeding, "select_topics", lambda *_: Selection((), (), ())),
+        _patched(
+            feeding,
+            "select_topics",
+            lambda *_: Selection(mappings=(), rejected=(), cycles=()),
+        ),
     )
 
 
