@@ -153,12 +153,14 @@ class ModelRegistry:
         return 200, {"id": number}
 
     def _setting(self, method: str, what: str, name: str, body: Any) -> Reply:
-        kept = self.modes if what == "mode" else self.levels
-        shown = "mode" if what == "mode" else "compatibilityLevel"
-        missing = _NO_MODE if what == "mode" else _NO_LEVEL
-        default = _OPEN if what == "mode" else "BACKWARD"
+        if what == "mode":
+            kept, missing = self.modes, _NO_MODE
+            given, shown, default = "mode", "mode", _OPEN
+        else:
+            kept, missing = self.levels, _NO_LEVEL
+            given, shown, default = "compatibility", "compatibilityLevel", "BACKWARD"
         if method == "PUT":
-            kept[name] = body["mode" if what == "mode" else "compatibility"]
+            kept[name] = body[given]
             return 200, body
         if name and name not in kept:
             return 404, missing

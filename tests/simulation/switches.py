@@ -126,6 +126,10 @@ class _Hit:
         return [worker for each in self._services for worker in each.workers]
 
     @property
+    def has_wrong_clocks(self) -> bool:
+        return any(process.clock for process in self.everyone)
+
+    @property
     def driver(self) -> Process:
         return self._services[0].world.random.choice(self._services).process
 
@@ -610,9 +614,11 @@ class _Switches:
         return ids[-1] if ids else 0
 
     def _reaches(self, host: str) -> bool:
-        alias, site = host.upper(), self.world.process.site
-        gone = alias in self.away or self._reached()[alias].gone
-        return not gone or (alias == site and not self._reached()[alias].gone)
+        """Whether this process reaches the registry of this name."""
+        alias = host.upper()
+        if self._reached()[alias].gone:
+            return False
+        return alias not in self.away or alias == self.world.process.site
 
     def registers(self, alias: str) -> bool:
         """Whether producers may register the next schema there."""
@@ -926,8 +932,7 @@ class _Switches:
             return []
         active = self.clusters[roles.role(self.entries(), self.pair).active]
         late = self.config.flows["A->C"].start == "latest"
-        there = (active.topics[name] for name in PARTITIONS if name in active.topics)
-        left = {key for topic in there for key in _keys(topic)} - self.expired
+        left = {key for each in _own(active) for key in _keys(each)} - self.expired
         left -= self.tail | (self.before if late else set())
         return sorted(left - self._on_fed().keys())
 
@@ -940,9 +945,8 @@ class _Switches:
             raise WrongError(f"C has {len(twice)} more than once: {sorted(twice)[:3]}")
 
     def _on_fed(self) -> Counter[bytes]:
-        topics = {} if self.fed is None else self.fed.topics
-        there = (topics[name] for name in PARTITIONS if name in topics)
-        return Counter(key for topic in there for _, key in _places(topic))
+        there = [] if self.fed is None else _own(self.fed)
+        return Counter(key for each in there for _, key in _places(each))
 
     @property
     def loses(self) -> bool:
@@ -1046,7 +1050,7 @@ class _Switches:
             if each.run in self.reported or said["unknown_partitions"] or self.resets:
                 continue
             self.reported.add(each.run)
-            if any(process.clock for process in self.hit.everyone):
+            if self.hit.has_wrong_clocks:
                 continue  # its look may seem to be from another time
             if 0 < said["as_of"] - NOON - self.grown_at < _STALE_SECONDS:
                 continue  # brokers did not show it the new partition yet
@@ -1091,8 +1095,8 @@ class _Switches:
                 if (each.source, each.step, each.state)
                 == (alias, "fence", StepState.DONE)
             ]
-            clocks = any(process.clock for process in self.hit.everyone)
-            wrong = not clocks and self.producer.wrote.get(alias, 0.0) < fences[-1]
+            silent = self.producer.wrote.get(alias, 0.0) < fences[-1]
+            wrong = silent and not self.hit.has_wrong_clocks
         if wrong:
             self.world.fail(WrongError(f"a command says what is not so: {text}"))
 
@@ -1134,6 +1138,11 @@ def journal_of(cluster: ModelCluster) -> list[Entry]:
         for _, key, value in committed(there.partitions[0].log, 0)
         if key is not None and value is not None
     ]
+
+
+def _own(cluster: ModelCluster) -> list[Topic]:
+    """The topics under the names to which applications write."""
+    return [cluster.topics[name] for name in PARTITIONS if name in cluster.topics]
 
 
 def _left(
