@@ -214,7 +214,11 @@ def back(
         if any(topic in copies for topic, _ in offsets)
     }
     found = answers.of_groups(reverse, known, source, committed, reverse=True)
-    first = _unread(known, target)
+    first = _unread(
+        known,
+        target,
+        {(e.other_topic, e.partition) for those in found.values() for e in those},
+    )
     return {
         group: {
             (each.other_topic, each.partition): GroupPlace(
@@ -233,14 +237,12 @@ def back(
     }
 
 
-def _unread(known: OffsetMap, target: Cluster) -> dict[TopicPartition, int]:
-    """Where topics begin that were made again and of which nothing was copied since, so
-    that no group has read them in copies.
+def _unread(
+    known: OffsetMap, target: Cluster, originals: set[TopicPartition]
+) -> dict[TopicPartition, int]:
+    """Where those originals begin whose topics were made again, and of which nothing
+    was copied since, so that no group has read them in copies.
     """
-    ids = {name: each.topic_id for name, each in target.topics().items()}
-    anew = [
-        key
-        for key in known.partitions()
-        if key[0] in ids and not known.is_of(*key, ids[key[0]])
-    ]
-    return topic_admin.list_offsets(target, anew, timestamp=topic_admin.EARLIEST)
+    there = target.topics({topic for topic, _ in originals})
+    unread = [key for key in originals if not known.is_of(*key, there[key[0]].topic_id)]
+    return topic_admin.list_offsets(target, unread, timestamp=topic_admin.EARLIEST)

@@ -385,7 +385,7 @@ class Operator:
             run=run.first.run,
             epochs=Epochs(role=self.role.epoch, begun=run.first.epoch),
             hold=lambda: require_place(self._journals),
-            undone=partial(self._undone_within, run, _UNDONE_SECONDS),
+            undone=partial(self._is_undone, run),
             times=procedure.times(run),
             notes=self._notes(run),
             note=lambda notes: self._note_within(name, notes),
@@ -393,9 +393,9 @@ class Operator:
             deadline=deadline,
         )
 
-    def _undone_within(self, run: Run, seconds: float) -> bool:
-        """Whether another operator ends this run by undoing it in so much time."""
-        until = time.monotonic() + seconds
+    def _is_undone(self, run: Run) -> bool:
+        """Whether another operator has undone this run, or does so within seconds."""
+        until = time.monotonic() + _UNDONE_SECONDS
         while True:
             found = roles.run_of(run.first, self.entries())
             if not found.open:
