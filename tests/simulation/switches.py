@@ -790,9 +790,7 @@ class _Switches:
         return ()
 
     def lose_a_journal(self, cluster: ModelCluster | None = None) -> None:
-        """A cluster has its journal from an older disk, or not at all; this one, while
-        the other one is gone: mostly any.
-        """
+        """A cluster, this one or any, has its journal from an older disk, or not at all."""
         random = self.world.random
         if cluster is None:
             there = [each for each in self.clusters.values() if not each.gone]
