@@ -790,7 +790,7 @@ class _Switches:
         return ()
 
     def lose_a_journal(self, cluster: ModelCluster | None = None) -> None:
-        """A cluster, this one or any, has its journal from an older disk, or not at all."""
+        """A cluster, this one or any, has its journal from an older disk, or none."""
         random = self.world.random
         if cluster is None:
             there = [each for each in self.clusters.values() if not each.gone]
