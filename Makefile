@@ -103,7 +103,7 @@ settings: install ## regenerate the JSON schema, the annotated file and the refe
 	$(BIN)/mirror config schema > config/mirror.schema.json
 	$(BIN)/mirror config schema --form yaml > config/mirror.reference.yaml
 	$(BIN)/mirror config schema --form markdown > docs/reference/settings.md
-	$(BIN)/python -c 'from mirror.preflight.permissions.rights import reference; print(reference(), end="")' > docs/reference/permissions.md
+	$(BIN)/python -c 'from mirror.checks.permissions.rights import reference; print(reference(), end="")' > docs/reference/permissions.md
 	$(BIN)/python -m mirror.cli.reference > docs/reference/cli.md
 	$(BIN)/python -m mirror.status.reference > docs/reference/status.md
 	$(BIN)/python -c 'from mirror.config.chart_lists import for_chart; print(for_chart(), end="")' > deploy/helm/mirror/settings.yaml

@@ -28,7 +28,20 @@ import warnings
 from kafka.protocol.consumer import FetchResponse
 import numpy as np
 
-from mirror.batches import (
+from mirror.clusters.wire import fetch, fetch_by_id
+from mirror.copying import provenance
+from mirror.copying.rewrite import Rewriter
+from mirror.copying.transforming import TransformingRewriter
+from mirror.errors import ClusterError, CorruptBatchError
+from mirror.offsets import progress, runs, standby
+from mirror.offsets.mm2_records import Checkpoint, Heartbeat, OffsetSync
+from mirror.pairs import journal, proofs, rebuilds
+from mirror.pairs.audit import AuditReader
+from mirror.pairs.journal import Entry, Kind, StepState
+from mirror.pairs.losses import Cause, Loss
+from mirror.pairs.pauses import Pauses
+from mirror.pairs.rebuilds import KeptGroup, Rebuild, RebuildStep
+from mirror.records import (
     alignment,
     batch,
     codecs,
@@ -39,20 +52,8 @@ from mirror.batches import (
     scan,
     to_columns,
 )
-from mirror.clusters.wire import fetch, fetch_by_id
-from mirror.errors import ClusterError, CorruptBatchError
-from mirror.metadata import acl_notes, acl_ownership, schema_claims
-from mirror.offsets import progress, runs, standby
-from mirror.offsets.mm2_records import Checkpoint, Heartbeat, OffsetSync
-from mirror.recovery import journal, proofs, rebuilds
-from mirror.recovery.audit import AuditReader
-from mirror.recovery.journal import Entry, Kind, StepState
-from mirror.recovery.losses import Cause, Loss
-from mirror.recovery.pauses import Pauses
-from mirror.recovery.rebuilds import KeptGroup, Rebuild, RebuildStep
-from mirror.relay import provenance
-from mirror.relay.rewrite import Rewriter
-from mirror.relay.transforming import TransformingRewriter
+from mirror.schemas import schema_claims
+from mirror.topics import acl_notes, acl_ownership
 from tests.harness import hostile_batches as hostile
 from tests.harness.hostile_batches import (
     CONTROL,

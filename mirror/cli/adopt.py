@@ -13,22 +13,22 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mirror.adoption import activity, back, connect_offsets, plan
 from mirror.cli.flows import Flows, chosen_flows
 from mirror.cli.options import ConfigFile, DryRun, TopicPattern, Yes, agreed
 from mirror.cli.output import Form, Output, complain, document, table
 from mirror.clusters.cluster import Cluster
-from mirror.driver.reset import matching
 from mirror.errors import MirrorError
-from mirror.metadata import topics
+from mirror.migration import activity, back, connect_offsets, plan
 from mirror.offsets import mm2_records
-from mirror.recovery import selection
+from mirror.pairs import selection
+from mirror.service.reset import matching
+from mirror.topics import topics
 
 if TYPE_CHECKING:
-    from mirror.adoption.back import Back
-    from mirror.adoption.plan import Adoption
     from mirror.config.schema import FlowConfig, MirrorConfig
-    from mirror.metadata.topics import MirroredTopic
+    from mirror.migration.back import Back
+    from mirror.migration.plan import Adoption
+    from mirror.topics.topics import MirroredTopic
 
 FORMAT_VERSION = 1
 COLUMNS = (

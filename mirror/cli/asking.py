@@ -99,7 +99,7 @@ def ask(
         raise typer.BadParameter("--url and --config cannot be used together")
     way = _Way(url=_address(url)) if config is None else _configured(config)
     if token_file is not None:
-        from mirror.web.access import read_secret
+        from mirror.observing.access import read_secret
 
         way = replace(way, authorization=f"Bearer {read_secret(token_file, None)}")
     if ca_file is not None:
@@ -139,7 +139,7 @@ def _configured(path: Path) -> _Way:
 
 def _authorization(service: ServiceConfig) -> str:
     """The credentials that this configuration's service accepts."""
-    from mirror.web.access import read_secret
+    from mirror.observing.access import read_secret
 
     if service.http_token_given:
         return f"Bearer {read_secret(service.http_token_file, service.http_token)}"

@@ -70,10 +70,10 @@ def _run(run: Any, context: Any) -> Any:
 def _write(
     config: MirrorConfig, context: Any, result: str, reason: str, began: float
 ) -> None:
-    from mirror.recovery.audit import AuditWriter
+    from mirror.pairs.audit import AuditWriter
+    from mirror.recovery.hook_calls import masked
+    from mirror.recovery.hooks import secrets_of
     from mirror.status.events import Event, EventKind
-    from mirror.switching.hook_calls import masked
-    from mirror.switching.hooks import secrets_of
 
     given = (pair.hooks for pair in config.recovery.values() if pair.hooks)
     hooks = (getattr(each, name) for each in given for name in type(each).model_fields)

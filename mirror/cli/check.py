@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from mirror.checks.finding import State
 from mirror.cli.options import ConfigFile
 from mirror.cli.output import (
     EXIT_FAILED,
@@ -24,11 +25,10 @@ from mirror.cli.output import (
     table,
 )
 from mirror.cli.transforms import read_usable
-from mirror.preflight.finding import State
 
 if TYPE_CHECKING:
-    from mirror.preflight.check import Checked
-    from mirror.preflight.finding import Finding
+    from mirror.checks.check import Checked
+    from mirror.checks.finding import Finding
 
 FORMAT_VERSION = 1
 CHECK_COLUMNS = ("WHERE", "CHECK", "STATE", "DETAIL")
@@ -50,7 +50,7 @@ def check(config: ConfigFile, *, output: Output = Form.TABLE) -> None:
       mirror check -c mirror.yaml
       mirror check -c mm2.properties -o json | jq '.checks[] | select(.state != "ok")'
     """
-    from mirror.preflight import check as preflight
+    from mirror.checks import check as preflight
 
     chosen = read_usable(config)
     found = preflight.check(chosen)

@@ -22,14 +22,14 @@ from mirror.cli.output import (
 )
 from mirror.clusters.reach import Reach
 from mirror.errors import ConfigError
-from mirror.metadata import comparing, portrait
-from mirror.metadata.sides import Live
+from mirror.topics import comparing, portrait
+from mirror.topics.sides import Live
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from mirror.config.schema import FlowConfig, MirrorConfig
-    from mirror.metadata.differences import Difference
+    from mirror.topics.differences import Difference
 
 FORMAT_VERSION = 1
 
@@ -65,7 +65,7 @@ def compare(
     know_clusters(chosen, a, b)
     if a == b:
         raise ConfigError([f"{a} and {b} are one cluster; name two"])
-    from mirror.recovery.precedence import standing
+    from mirror.pairs.precedence import standing
 
     with Reach(chosen.clusters, client_id="mirror.compare") as reach:
         roles = standing(chosen, reach)
@@ -109,8 +109,8 @@ def _of_schemas(
     reach: Reach,
 ) -> Iterator[Difference]:
     """Of these flows, those between the two clusters that copy schemas."""
-    from mirror.metadata.schema_differences import of_schemas
-    from mirror.preflight.schema_writes import look
+    from mirror.checks.schema_writes import look
+    from mirror.topics.schema_differences import of_schemas
 
     for flow in flows:
         if {flow.source, flow.target} == set(ends) and flow.schemas != "off":

@@ -39,16 +39,16 @@ def compile_() -> None:
     _require_cache(os.environ.get("NUMBA_CACHE_DIR"))
     typer.echo("compiling the kernels that copy records")
     began = time.monotonic()
-    batches = importlib.import_module("mirror.batches")
-    logging.getLogger("mirror.batches.compiled").setLevel(logging.ERROR)
-    for module in pkgutil.iter_modules(batches.__path__, "mirror.batches."):
+    batches = importlib.import_module("mirror.records")
+    logging.getLogger("mirror.records.compiled").setLevel(logging.ERROR)
+    for module in pkgutil.iter_modules(batches.__path__, "mirror.records."):
         at = time.monotonic()
         importlib.import_module(module.name)
         if (seconds := time.monotonic() - at) > _NOTICED_SECONDS:
             typer.echo(f"  {module.name.rpartition('.')[2]:<14} {seconds:6.1f} s")
     typer.echo(f"kernels are ready after {time.monotonic() - began:.1f} s")
 
-    from mirror.driver import archiving
+    from mirror.service import archiving
 
     typer.echo("archiving the classes of Spark's JVM")
     began = time.monotonic()

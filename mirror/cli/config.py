@@ -223,8 +223,8 @@ def acls(
       mirror config acls -c mirror.yaml --for service --for recovery
       mirror config acls -c mirror.yaml --for clients --principal billing
     """
-    from mirror.preflight.permissions.rights import commands, principal, rights
-    from mirror.preflight.permissions.table import Who
+    from mirror.checks.permissions.rights import commands, principal, rights
+    from mirror.checks.permissions.table import Who
 
     chosen = read_config(config)
     by_alias = _principals(principals or [], chosen)

@@ -30,19 +30,19 @@ from mirror.cli.output import (
 from mirror.clusters.reach import Reach
 from mirror.config.section_names import flow_ends, pair_parts
 from mirror.errors import MirrorError
-from mirror.metadata.topics import select
 from mirror.policy.naming import HEARTBEATS
-from mirror.tails.conflicts import Away
-from mirror.tails.conflicts import away as away_of
-from mirror.tails.conflicts import conflicts as conflicts_of
-from mirror.tails.exporting import text_of
+from mirror.recovery.tails.conflicts import Away
+from mirror.recovery.tails.conflicts import away as away_of
+from mirror.recovery.tails.conflicts import conflicts as conflicts_of
+from mirror.recovery.tails.exporting import text_of
+from mirror.topics.topics import select
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from mirror.config.pair_settings import PairConfig
     from mirror.config.schema import MirrorConfig
-    from mirror.tails.conflicts import Conflict, Written
+    from mirror.recovery.tails.conflicts import Conflict, Written
 
 FORMAT_VERSION = 1
 COLUMNS = ("TOPIC", "KEY", "FIRST", "AT", "THEN", "AT")

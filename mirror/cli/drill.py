@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from mirror.clusters.reach import Reach
     from mirror.config.pair_settings import PairConfig
     from mirror.config.schema import FlowConfig, MirrorConfig
-    from mirror.switching.findings import Finding
+    from mirror.recovery.findings import Finding
 
 FORMAT_VERSION = 1
 COLUMNS = ("LEVEL", "SUBJECT", "REASON", "FIX", "COMMAND")
@@ -66,8 +66,8 @@ def drill(
     ):
         _require_direction(chosen, pair, found, reach)
         with cpu_share.throughout():
-            from mirror.drilling.runner import rehearse
-            from mirror.switching.findings import Level
+            from mirror.recovery.drilling.runner import rehearse
+            from mirror.recovery.findings import Level
 
             done, not_kept = rehearse(
                 chosen, pair, found, reach, by=operator_name(), records=records
@@ -95,11 +95,11 @@ def _require_direction(
         MirrorError: it selects less, the flow's source is not the active cluster,
             journals have lost entries, or a cluster does not answer.
     """
-    from mirror.driver import role_notes
-    from mirror.recovery import selection
-    from mirror.recovery.journal import JournalReader
-    from mirror.switching import answers
-    from mirror.switching.stage import both_flows
+    from mirror.pairs import selection
+    from mirror.pairs.journal import JournalReader
+    from mirror.recovery import answers
+    from mirror.recovery.stage import both_flows
+    from mirror.service import role_notes
 
     clusters = [reach(alias) for alias in (flow.source, flow.target)]
     for each in both_flows(config, pair, flow.source, flow.target):

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from mirror.recovery.audit import AuditReader
+    from mirror.pairs.audit import AuditReader
 
 COLUMNS = ("TIME", "LEVEL", "KIND", "FLOW", "CLUSTER", "TIMES", "TEXT")
 _POLL_SECONDS = 1.0
@@ -138,7 +138,7 @@ def _kept(
     if chosen.service.audit is None:
         return None
     from mirror.clusters.cluster import Cluster
-    from mirror.recovery.audit import AuditReader
+    from mirror.pairs.audit import AuditReader
 
     alias, topic = chosen.service.audit
     cluster = Cluster(chosen.clusters[alias], client_id="mirror.events")

@@ -25,14 +25,14 @@ from mirror.cli.options import (
 )
 from mirror.cli.output import Form, Output, complain, document, table
 from mirror.clusters.cluster import Cluster
-from mirror.driver import reset
 from mirror.errors import BrokerError, FencedError, MirrorError
-from mirror.metadata import topics
-from mirror.recovery import selection
+from mirror.pairs import selection
+from mirror.service import reset
 from mirror.status.wording import some
+from mirror.topics import topics
 
 if TYPE_CHECKING:
-    from mirror.driver.reset import PositionMove
+    from mirror.service.reset import PositionMove
 
 app = typer.Typer(
     no_args_is_help=True, rich_markup_mode=None, help="Change where a flow continues."

@@ -61,7 +61,7 @@ def require_selected(config: MirrorConfig, *flows: FlowConfig) -> None:
         MirrorError: one selects less, or a cluster does not answer.
     """
     from mirror.clusters.reach import Reach
-    from mirror.recovery import selection
+    from mirror.pairs import selection
 
     with Reach(config.clusters, client_id="mirror.selection") as reach:
         for each in flows:

@@ -29,11 +29,11 @@ from mirror.errors import ClusterError, MirrorError
 
 if TYPE_CHECKING:
     from mirror.config.schema import FlowConfig
-    from mirror.metadata.merging import Merging
     from mirror.offsets.answers import OffsetAnswer
     from mirror.offsets.group_survey import GroupSurvey, SurveyedGroup
     from mirror.offsets.joint_map import JointMap
     from mirror.offsets.offset_map import OffsetMap
+    from mirror.topics.merging import Merging
 
 FORMAT_VERSION = 1
 LIST_COLUMNS = (
@@ -206,7 +206,7 @@ def describe_group(
 def _survey(
     config: ConfigFile, wanted: Flows, *, target_only: bool
 ) -> tuple[list[GroupSurvey], list[str]]:
-    from mirror.recovery import resting
+    from mirror.pairs import resting
 
     chosen, flows = chosen_flows(config, wanted)
     surveys, failures = [], []
@@ -346,7 +346,7 @@ def translate(
       mirror group translate -c mirror.yaml -t orders -p 3 --offset 1234
       mirror group translate -c mirror.yaml -t A.orders -p 3 --offset 1200 --reverse
     """
-    from mirror.recovery import resting
+    from mirror.pairs import resting
 
     single = (topic, partition, offset)
     given = [each is not None for each in single]

@@ -14,7 +14,7 @@ import typer
 from mirror.cli.options import ConfigFile, flow_of, read_config
 from mirror.cli.output import Form, Output, document, moment, table
 from mirror.clusters.cluster import Cluster
-from mirror.recovery import losses
+from mirror.pairs import losses
 
 app = typer.Typer(
     no_args_is_help=True, rich_markup_mode=None, help="Show what could not be copied."

@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 import typer
 
-from mirror.preflight.finding import State
+from mirror.checks.finding import State
 from mirror.status import wording
 from mirror.status.states import FlowState, PartitionState
 

@@ -24,8 +24,8 @@ from mirror.errors import ClusterError, ConfigError
 
 if TYPE_CHECKING:
     from mirror.config.pair_settings import PairConfig
-    from mirror.recovery.drills import KeptDrill
-    from mirror.recovery.roles import Role, Run
+    from mirror.pairs.drills import KeptDrill
+    from mirror.pairs.roles import Role, Run
 
 FORMAT_VERSION = 1
 COLUMNS = ("PAIR", "ACTIVE", "EPOCH", "SINCE", "RUN")
@@ -120,9 +120,9 @@ class _PairLook:
 
 
 def _look(pair: PairConfig, reach: Reach) -> _PairLook:
-    from mirror.driver import role_notes
-    from mirror.recovery import drills, roles
-    from mirror.recovery.journal import JournalReader
+    from mirror.pairs import drills, roles
+    from mirror.pairs.journal import JournalReader
+    from mirror.service import role_notes
 
     journals, failures = [], []
     noted = role_notes.RoleNote()

@@ -22,12 +22,12 @@ from mirror.cli.options import (
 )
 from mirror.cli.output import Form, Output, complain, document, moment, table
 from mirror.clusters.cluster import Cluster
-from mirror.recovery import pauses
+from mirror.pairs import pauses
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from mirror.recovery.pauses import Pauses
+    from mirror.pairs.pauses import Pauses
 
 FORMAT_VERSION = 1
 COLUMNS = ("FLOW", "TOPICS", "PAUSED", "SINCE")

@@ -18,8 +18,8 @@ from mirror.status.drift import value
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from mirror.preflight.plan import RunPlan, TopicToCreate
-    from mirror.preflight.schema_writes import SchemaToWrite
+    from mirror.checks.plan import RunPlan, TopicToCreate
+    from mirror.checks.schema_writes import SchemaToWrite
 
 FORMAT_VERSION = 1
 COLUMNS = ("CLUSTER", "CHANGE", "NAME", "FLOW", "DETAIL")
@@ -40,7 +40,7 @@ def plan(config: ConfigFile, *, output: Output = Form.TABLE) -> None:
       mirror plan -c mirror.yaml
       mirror plan -c mirror.yaml -o json | jq '.create[].topic'
     """
-    from mirror.preflight import plan as preflight
+    from mirror.checks import plan as preflight
 
     chosen = read_usable(config)
     found = preflight.plan(chosen)

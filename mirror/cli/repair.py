@@ -39,24 +39,24 @@ from mirror.cli.output import (
 from mirror.cli.verify import proof_of, proof_runner, record_at
 from mirror.clusters.admin import topic_admin
 from mirror.errors import FencedError
-from mirror.proving.repairs import appending, copy_groups
-from mirror.proving.repairs.rebuilding import rebuilding
-from mirror.proving.repairs.remedies import Remedy, remedies
-from mirror.proving.scope import Scope
-from mirror.recovery.rebuilds import RebuildStep
+from mirror.pairs.rebuilds import RebuildStep
+from mirror.proofs.repairs import appending, copy_groups
+from mirror.proofs.repairs.rebuilding import rebuilding
+from mirror.proofs.repairs.remedies import Remedy, remedies
+from mirror.proofs.scope import Scope
 from mirror.status.wording import some
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from mirror.config.schema import FlowConfig, MirrorConfig
-    from mirror.proving.repairs.appending import Repairing
-    from mirror.proving.repairs.copied_again import Copied
-    from mirror.proving.repairs.irreplaceable import Irreplaceable
-    from mirror.proving.repairs.rebuilding import Outlook, Rebuilding
-    from mirror.proving.repairs.remedies import Advice
-    from mirror.proving.verification import Proven
-    from mirror.recovery.rebuilds import KeptGroup, Rebuild
+    from mirror.pairs.rebuilds import KeptGroup, Rebuild
+    from mirror.proofs.repairs.appending import Repairing
+    from mirror.proofs.repairs.copied_again import Copied
+    from mirror.proofs.repairs.irreplaceable import Irreplaceable
+    from mirror.proofs.repairs.rebuilding import Outlook, Rebuilding
+    from mirror.proofs.repairs.remedies import Advice
+    from mirror.proofs.verification import Proven
 
 app = typer.Typer(
     no_args_is_help=True, rich_markup_mode=None, help="Repair copies of a flow."

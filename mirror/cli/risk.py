@@ -39,9 +39,9 @@ if TYPE_CHECKING:
 
     from mirror.clusters.cluster import Cluster
     from mirror.config.schema import FlowConfig
-    from mirror.metadata.merging import Merging
     from mirror.offsets.progress import Progress
     from mirror.status.values import PartitionRisk, RiskStatus, TopicRisk
+    from mirror.topics.merging import Merging
 
 FORMAT_VERSION = 1
 TOPIC_COLUMNS = ("FLOW", "TOPIC", "RECORDS", "BYTES", "SECONDS", "UNKNOWN", "AS-OF")
@@ -96,7 +96,7 @@ def risk(
       mirror risk -c mirror.yaml --flow A/B --partitions
       mirror risk -c mirror.yaml --target-only -o json | jq '.flows[].records'
     """
-    from mirror.recovery import resting, selection
+    from mirror.pairs import resting, selection
 
     chosen, flows = chosen_flows(config, flow)
     found, failures = [], []
@@ -186,10 +186,10 @@ class _TargetError(ClusterError):
 
 
 def _from_source(flow: FlowConfig, source: Cluster, target: Cluster) -> RiskStatus:
-    from mirror.metadata.topics import select
     from mirror.offsets import standby
-    from mirror.recovery import ends
-    from mirror.recovery.looking import Looking, with_copies
+    from mirror.pairs import ends
+    from mirror.pairs.looking import Looking, with_copies
+    from mirror.topics.topics import select
 
     def copied() -> Progress:
         try:
@@ -215,7 +215,7 @@ def _from_source(flow: FlowConfig, source: Cluster, target: Cluster) -> RiskStat
 
 
 def _from_target(flow: FlowConfig, target: Cluster) -> RiskStatus:
-    from mirror.recovery import looking
+    from mirror.pairs import looking
 
     found = looking.from_standby(target, flow, lambda: read_progress(flow, target))
     complain(

@@ -23,8 +23,8 @@ from mirror.cli.options import ConfigFile
 from mirror.cli.output import EXIT_FAILED, EXIT_OK, EXIT_USAGE
 from mirror.cli.transforms import unusable
 from mirror.config.load import load
-from mirror.driver.reload import Watch
 from mirror.errors import ConfigError, MirrorError
+from mirror.service.reload import Watch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -117,11 +117,11 @@ def _run(config: Path, clusters: Sequence[str], *, once: bool, end: RunEnd) -> N
         logger.warning("configuration", warning=warning)
 
     # These take a second to import, and Spark's JVM one to start.
-    from mirror.driver.session import launch
+    from mirror.service.session import launch
 
     launch(chosen.service)
-    from mirror.driver.service import Service
-    from mirror.proving.continuous.when_wanted import ProofsWhenWanted
+    from mirror.proofs.continuous.when_wanted import ProofsWhenWanted
+    from mirror.service.service import Service
 
     service = (
         Service(chosen, once=True)
@@ -161,19 +161,19 @@ def _run(config: Path, clusters: Sequence[str], *, once: bool, end: RunEnd) -> N
 
 
 def _rehearse(*arguments: Any, **named: Any) -> Any:
-    from mirror.drilling.runner import rehearse
+    from mirror.recovery.drilling.runner import rehearse
 
     return rehearse(*arguments, **named)
 
 
 def _settle_fence(*arguments: Any, **named: Any) -> Any:
-    from mirror.switching.owed import settle_fence
+    from mirror.recovery.owed import settle_fence
 
     return settle_fence(*arguments, **named)
 
 
 def _new_count() -> Any:
-    from mirror.tails.unsettled import Unsettled
+    from mirror.recovery.tails.unsettled import Unsettled
 
     return Unsettled()
 
@@ -251,7 +251,7 @@ class RunEnd:
         # These libraries load for a while: only runs that end need them.
         from http.client import HTTPException
 
-        from mirror.metrics import of_runs
+        from mirror.observing import of_runs
 
         ended = of_runs.Ended(
             at=time.time(),

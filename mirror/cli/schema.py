@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mirror.checks.schema_writes import ends, look, registries
 from mirror.cli.flows import Flows, chosen_flows
 from mirror.cli.options import ConfigFile, DryRun, Yes, agreed, read_config
 from mirror.cli.output import (
@@ -23,26 +24,25 @@ from mirror.cli.output import (
     table,
 )
 from mirror.clusters.reach import Reach
-from mirror.clusters.registry.pace import RequestPace
-from mirror.clusters.registry.registry import Registry
-from mirror.clusters.registry.values import Subject
 from mirror.config import schema_sync as settings
 from mirror.config.values import near
 from mirror.errors import ConfigError, MirrorError
-from mirror.metadata import schema_modes, schema_trace, schemas
-from mirror.metadata.schema_claims import SchemaClaims
-from mirror.preflight.schema_writes import ends, look, registries
+from mirror.schemas import schema_modes, schema_trace, schemas
+from mirror.schemas.registry.pace import RequestPace
+from mirror.schemas.registry.registry import Registry
+from mirror.schemas.registry.values import Subject
+from mirror.schemas.schema_claims import SchemaClaims
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from mirror.config.schema import FlowConfig, MirrorConfig
-    from mirror.metadata.schema_modes import ModeChange
-    from mirror.metadata.schema_rules import SubjectPlan
-    from mirror.metadata.schema_trace import SchemaPlace
-    from mirror.metadata.schemas import SchemasResult
-    from mirror.recovery.precedence import RolesStanding
+    from mirror.pairs.precedence import RolesStanding
+    from mirror.schemas.schema_modes import ModeChange
+    from mirror.schemas.schema_rules import SubjectPlan
+    from mirror.schemas.schema_trace import SchemaPlace
+    from mirror.schemas.schemas import SchemasResult
 
 # ---- `mirror schema sync`: copies what the target's registry is missing, once ----
 #
@@ -367,7 +367,7 @@ def order(standing: RolesStanding) -> list[FlowConfig]:
 
 def roles(chosen: MirrorConfig, reach: Reach) -> RolesStanding:
     """Which flows rest, and in which order the others come."""
-    from mirror.recovery import precedence
+    from mirror.pairs import precedence
 
     return precedence.standing(chosen, reach)
 

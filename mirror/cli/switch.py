@@ -40,7 +40,7 @@ from mirror.config.section_names import scoped_flow
 from mirror.errors import ClusterError, MirrorError, UnreachableError
 from mirror.host import operator_name
 from mirror.offsets import progress
-from mirror.recovery.journal import JournalReader, Kind
+from mirror.pairs.journal import JournalReader, Kind
 from mirror.status.wording import some
 
 if TYPE_CHECKING:
@@ -51,11 +51,11 @@ if TYPE_CHECKING:
     from mirror.clusters.cluster import Cluster
     from mirror.config.pair_settings import PairConfig
     from mirror.config.schema import FlowConfig, MirrorConfig
-    from mirror.recovery.journal import Entry
-    from mirror.switching.answers import Known
-    from mirror.switching.failback import Returned
-    from mirror.switching.runner import Operator, Terms
-    from mirror.switching.stage import Stage, Step
+    from mirror.pairs.journal import Entry
+    from mirror.recovery.answers import Known
+    from mirror.recovery.failback import Returned
+    from mirror.recovery.runner import Operator, Terms
+    from mirror.recovery.stage import Stage, Step
 
     _Answered = tuple[Cluster, tuple[Entry, ...] | None]
 
@@ -280,8 +280,8 @@ class _Work:
         asked = self.asked
         asking = _asking(asked, self.given, self.config, reach)
         # Brokers answer while Python loads these.
-        from mirror.recovery import roles
-        from mirror.switching.steps import STEPS
+        from mirror.pairs import roles
+        from mirror.recovery.steps import STEPS
 
         met = _meet(asked, self.pair, self.given, asking)
         if met.nothing:
@@ -298,7 +298,7 @@ class _Work:
             self._forward(met, stage, STEPS, lines)
 
     def _stage(self, met: _Met, lines: StepLines, reach: Reach) -> Stage:
-        from mirror.switching.stage import Stage, both_flows
+        from mirror.recovery.stage import Stage, both_flows
 
         asked, ends = self.asked, (self.given.source, self.given.target)
         flow, reverse = both_flows(self.config, self.pair, *ends)
@@ -324,8 +324,8 @@ class _Work:
     def _abort(
         self, met: _Met, stage: Stage, steps: Mapping[str, Step], lines: StepLines
     ) -> None:
-        from mirror.recovery import roles
-        from mirror.switching import procedure
+        from mirror.pairs import roles
+        from mirror.recovery import procedure
 
         asked, known = self.asked, met.known
         lost = asked.force and stage.target_or_none is None
@@ -393,7 +393,7 @@ class _Work:
             show_end(operator, lines)
 
     def _operate(self, met: _Met, *, declares: bool = False) -> Operator:
-        from mirror.switching.runner import Operator
+        from mirror.recovery.runner import Operator
 
         source, target = self.given.source, self.given.target
         with patience.until(time.monotonic() + self.asked.step_timeout):
@@ -413,14 +413,14 @@ class _Work:
         agreed(question, yes=self.asked.yes)
 
     def _terms(self, lines: StepLines) -> Terms:
-        from mirror.switching.runner import Terms
+        from mirror.recovery.runner import Terms
 
         seconds = self.asked.step_timeout
         return Terms(step_seconds=seconds, tell=lines.tell, did=lines.did)
 
     def _settle_beside(self, met: _Met) -> None:
         """A fence is pending also where there is nothing to switch."""
-        from mirror.recovery import roles
+        from mirror.pairs import roles
 
         asked = self.asked
         changes = asked.kind is Kind.SWITCH and not (asked.abort or asked.dry_run)
@@ -440,7 +440,7 @@ class _Work:
 
     def interrupted(self) -> list[str]:
         """Which run is open, how to go on and how to undo it; by line."""
-        from mirror.switching import answers
+        from mirror.recovery import answers
 
         operator = self.operator
         forward = [word for word in interrupts.typed() if word != "--abort"]
@@ -468,7 +468,7 @@ def _require_selection(stage: Stage) -> None:
     change sides without being fenced, drained or translated. Also where an open run
     goes on with a later step; to undo, notes are enough.
     """
-    from mirror.recovery import selection
+    from mirror.pairs import selection
 
     ends = (stage.source_or_none, stage.target_or_none)
     with patience.until(stage.deadline):
@@ -489,7 +489,7 @@ def _as_it_is(
     config: MirrorConfig, flow: FlowConfig, source: Cluster | None, reach: Reach
 ) -> MirrorConfig:
     """The configuration without flows that rest now."""
-    from mirror.recovery import resting
+    from mirror.pairs import resting
 
     def answering(alias: str) -> Cluster:
         if alias == flow.source and source is None:  # also with --force
@@ -510,7 +510,7 @@ def _settle(
     Raises:
         MirrorError: that cannot be done.
     """
-    from mirror.switching import owed
+    from mirror.recovery import owed
 
     for cluster in clusters:
         if owed.settle_fence(config, pair, cluster, entries, by=operator_name()):
@@ -558,8 +558,8 @@ def _meet(
     Raises:
         MirrorError: the command is refused, or too few clusters answer.
     """
-    from mirror.driver import role_notes
-    from mirror.switching import answers
+    from mirror.recovery import answers
+    from mirror.service import role_notes
 
     clusters: dict[str, Cluster] = {}
     journals: dict[str, tuple[Entry, ...]] = {}
@@ -598,7 +598,7 @@ def _decided(
     journals: Mapping[str, Sequence[Entry]],
 ) -> bool:
     """Whether there is nothing to do, whatever further journals say."""
-    from mirror.switching import answers
+    from mirror.recovery import answers
 
     if asked.abort or asked.role_only:
         return False
@@ -614,7 +614,7 @@ def _answer(
     why: Mapping[str, str],
 ) -> str:
     """Why there is nothing to do; empty if there is. Raises as `_meet`."""
-    from mirror.switching import answers
+    from mirror.recovery import answers
 
     source, target = flow.source, flow.target
     if asked.role_only:
@@ -681,7 +681,7 @@ class Home:
         """
         stage = self.stage
         if self.wanted:
-            from mirror.switching import failback
+            from mirror.recovery import failback
 
             found = self._look()
             failback.require_ready(stage, found, restores=self.restores)
@@ -706,7 +706,7 @@ class Home:
         is under way. Raises as `plan`.
         """
         if self.wanted and operator.due and operator.run is None:
-            from mirror.switching import failback
+            from mirror.recovery import failback
 
             found = self._look()
             failback.require_ready(self.stage, found, restores=self.restores)
@@ -716,7 +716,7 @@ class Home:
         and give topics their partitions. Raises as `plan`.
         """
         if self.wanted and operator.run is None:
-            from mirror.switching import failback, restoring
+            from mirror.recovery import failback, restoring
 
             found = self._found()
             if self.restores and found.restorable:
@@ -728,7 +728,7 @@ class Home:
                 complain(*failback.grow(self.stage, found))
 
     def _found(self) -> Returned:
-        from mirror.switching import failback
+        from mirror.recovery import failback
 
         with patience.until(time.monotonic() + self.seconds):
             return failback.look(self.stage)

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any
 from rich.filesize import decimal
 
 from mirror.cli.output import NOTHING, Form, blank_line, complain, duration, table
-from mirror.recovery.journal import Kind
+from mirror.pairs.journal import Kind
 from mirror.status.wording import some
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from mirror.switching.findings import Finding
-    from mirror.switching.runner import Operator
-    from mirror.switching.stage import Done, Stage
+    from mirror.recovery.findings import Finding
+    from mirror.recovery.runner import Operator
+    from mirror.recovery.stage import Done, Stage
 
 LOST_COLUMNS = ("TOPIC", "PARTITION", "NOT-COPIED", "BYTES", "SECONDS", "REASON")
 STANDING_COLUMNS = ("GROUP", "POSITION-AGE", "READS-AGAIN-AT-MOST", "UNKNOWN")
@@ -100,10 +100,10 @@ def show_plan(stage: Stage, output: Form) -> None:
     Raises:
         MirrorError: it cannot be made now.
     """
-    from mirror.switching.findings import verdict
-    from mirror.switching.stage import StepError
-    from mirror.switching.steps.assess import assessed, left_open
-    from mirror.switching.steps.changes import changes
+    from mirror.recovery.findings import verdict
+    from mirror.recovery.stage import StepError
+    from mirror.recovery.steps.assess import assessed, left_open
+    from mirror.recovery.steps.changes import changes
 
     if opened := [*left_open(stage)]:
         stage.show(opened, ())
@@ -196,7 +196,7 @@ def _place_row(each: Mapping[str, Any]) -> tuple[object, ...]:
 
 def show_end(operator: Operator, lines: StepLines) -> None:
     """How long it took, and what a failover cost."""
-    from mirror.switching.procedure import way_back
+    from mirror.recovery.procedure import way_back
 
     assert operator.run is not None
     first, last = operator.run.first, operator.run.last

@@ -38,15 +38,15 @@ from mirror.cli.output import (
 )
 from mirror.clusters.reach import Reach
 from mirror.config.section_names import scoped_flow
-from mirror.driver import role_notes
 from mirror.errors import FencedError
-from mirror.recovery import selection
-from mirror.recovery.journal import JournalReader
+from mirror.pairs import selection
+from mirror.pairs.journal import JournalReader
+from mirror.recovery import answers
+from mirror.recovery.stage import both_flows
+from mirror.recovery.tails.order import Choice, Order, Way
+from mirror.recovery.tails.tail import Tail
+from mirror.service import role_notes
 from mirror.status.wording import some
-from mirror.switching import answers
-from mirror.switching.stage import both_flows
-from mirror.tails.order import Choice, Order, Way
-from mirror.tails.tail import Tail
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -54,10 +54,10 @@ if TYPE_CHECKING:
     from mirror.clusters.cluster import Cluster
     from mirror.config.pair_settings import PairConfig
     from mirror.config.schema import FlowConfig, MirrorConfig
-    from mirror.recovery.roles import Role
-    from mirror.tails.readers import Conflicts
-    from mirror.tails.settling import TailSettling
-    from mirror.tails.tail import TailPartition
+    from mirror.pairs.roles import Role
+    from mirror.recovery.tails.readers import Conflicts
+    from mirror.recovery.tails.settling import TailSettling
+    from mirror.recovery.tails.tail import TailPartition
 
 
 app = typer.Typer(
@@ -115,9 +115,9 @@ def list_(
       mirror tail list A/B -c mirror.yaml -o json | jq '.partitions[]'
     """
     with _opened(config, flow) as made:
-        from mirror.tails import readers
-        from mirror.tails.choosing import chosen
-        from mirror.tails.survey import survey
+        from mirror.recovery.tails import readers
+        from mirror.recovery.tails.choosing import chosen
+        from mirror.recovery.tails.survey import survey
 
         found = survey(made.flow, made.source, made.target)
         tail = Tail(
@@ -210,7 +210,7 @@ def export(
     order = Order(way=Way.EXPORT, choice=filters, topic=to_topic or "")
     with _opened(config, flow) as made, contextlib.ExitStack() as stack:
         if to_file is not None and not dry_run:
-            from mirror.tails.exporting import TailFile
+            from mirror.recovery.tails.exporting import TailFile
 
             file = stack.enter_context(TailFile(to_file, made.flow))
             order = replace(order, file=file)
@@ -300,12 +300,12 @@ def _interrupted(made: _Opened) -> list[str]:
 def _settle(
     made: _Opened, order: Order, dry_run: bool, yes: bool, output: Form
 ) -> None:
-    from mirror.proving.of_flow import terms_of
-    from mirror.proving.scope import Scope
-    from mirror.tails.choosing import chosen
-    from mirror.tails.fed import clusters_fed
-    from mirror.tails.settling import TailSettling
-    from mirror.tails.survey import survey
+    from mirror.proofs.of_flow import terms_of
+    from mirror.proofs.scope import Scope
+    from mirror.recovery.tails.choosing import chosen
+    from mirror.recovery.tails.fed import clusters_fed
+    from mirror.recovery.tails.settling import TailSettling
+    from mirror.recovery.tails.survey import survey
 
     flow = made.flow
     tail = survey(flow, made.source, made.target)
@@ -362,7 +362,7 @@ def _settle(
 
 def _again(settling: TailSettling) -> dict[tuple[str, int], int]:
     """Settle; a service that begins a run meanwhile fences us, and comes to rest."""
-    from mirror.tails.settling import settle
+    from mirror.recovery.tails.settling import settle
 
     for attempt in range(_ATTEMPTS):
         try:

@@ -27,19 +27,19 @@ from mirror.cli.output import (
 from mirror.clusters.reach import Reach
 from mirror.config import scopes
 from mirror.errors import ClusterError
-from mirror.metadata import acls, configs
-from mirror.metadata.merging import Merging
 from mirror.status.drift import differences, value
 from mirror.status.states import AclState
+from mirror.topics import acls, configs
+from mirror.topics.merging import Merging
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from mirror.clusters.admin.acls import Binding
     from mirror.config.schema import FlowConfig, MirrorConfig
-    from mirror.metadata.acls import AclsResult
-    from mirror.metadata.configs import ConfigsResult
     from mirror.status.values import TopicDrift
+    from mirror.topics.acls import AclsResult
+    from mirror.topics.configs import ConfigsResult
 
 FORMAT_VERSION = 1
 PENDING = "PENDING"
@@ -287,7 +287,7 @@ def _by_roles(
     """The flows, each without what pairs with names have moved; how all that count
     merge; and of which pairs it is not certain who is active.
     """
-    from mirror.recovery.precedence import in_order
+    from mirror.pairs.precedence import in_order
 
     counting, notes = in_order(chosen, reach)
     now = {flow.name: flow for flow in counting}

@@ -34,6 +34,6 @@ def unusable(config: MirrorConfig) -> list[str]:
     if not any(flow.transform for flow in config.flows.values() if flow.enabled):
         return []
 
-    from mirror.relay import transform
+    from mirror.copying import transform
 
     return transform.problems(config)

@@ -53,18 +53,18 @@ from mirror.cli.output import (
 from mirror.clusters.admin import topic_admin
 from mirror.errors import MALFORMED, MirrorError, NothingChosenError
 from mirror.host import usable_cores
-from mirror.proving import evidence
-from mirror.proving.of_flow import keep, prove
-from mirror.proving.scope import Scope
-from mirror.recovery import proofs
+from mirror.pairs import proofs
+from mirror.proofs import evidence
+from mirror.proofs.of_flow import keep, prove
+from mirror.proofs.scope import Scope
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from mirror.config.schema import FlowConfig, MirrorConfig
-    from mirror.proving.account import ProofFinding
-    from mirror.proving.runner import Runner
-    from mirror.proving.verification import Proven
+    from mirror.proofs.account import ProofFinding
+    from mirror.proofs.runner import Runner
+    from mirror.proofs.verification import Proven
 
 
 COLUMNS = (
@@ -238,8 +238,8 @@ def proof_runner(config: MirrorConfig, tasks: int | None = None) -> Iterator[Run
     time; None: as many as there are cores, here or on Spark's cluster.
     """
     # Spark takes a second to import.
-    from mirror.driver import session
-    from mirror.proving.spark_runner import SparkRunner
+    from mirror.proofs.spark_runner import SparkRunner
+    from mirror.service import session
 
     log.set_up("warning", config.service.log_format)
     at_once = tasks or usable_cores()

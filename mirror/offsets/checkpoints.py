@@ -13,9 +13,6 @@ import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from mirror.batches import records
-from mirror.batches.reading import TopicReader
-from mirror.batches.writing import TopicWriter, ensure_topic
 from mirror.clusters.admin import topic_admin
 from mirror.clusters.topics import TopicPartition
 from mirror.config import own_topics
@@ -26,6 +23,9 @@ from mirror.offsets.mm2_records import (
     group_of,
 )
 from mirror.offsets.translation import Exactness
+from mirror.records import records
+from mirror.records.reading import TopicReader
+from mirror.records.writing import TopicWriter, ensure_topic
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -313,7 +313,7 @@ def times(target: Cluster, topic: str) -> dict[str, float]:
     Raises:
         ClusterError: the target does not answer, or refuses.
     """
-    from mirror.batches import scan  # noqa: PLC0415  loads kernels
+    from mirror.records import scan  # noqa: PLC0415  loads kernels
 
     if target.topic(topic) is None:
         return {}

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mirror.batches import batch, scan, to_columns
-from mirror.batches.listing import listed
 from mirror.errors import CorruptBatchError
+from mirror.records import batch, scan, to_columns
+from mirror.records.listing import listed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from mirror.batches.batch import Buffer, Rows
+    from mirror.records.batch import Buffer, Rows
 
 _MOST_OPEN = 100_000
 """Commits of open transactions; with more, all are left to the next survey."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from mirror.batches.reading import TopicReader
 from mirror.clusters import codes
 from mirror.clusters.admin import topic_admin
 from mirror.errors import RecreatedError
@@ -18,6 +17,7 @@ from mirror.offsets import runs
 from mirror.offsets.explained import Cover, end_of_copies, is_same
 from mirror.offsets.reverse_start import Start, search
 from mirror.offsets.runs import DOWNSTREAM, UPSTREAM
+from mirror.records.reading import TopicReader
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping

@@ -20,8 +20,8 @@ from mirror.offsets import runs
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from mirror.batches.reading import Record
     from mirror.offsets.runs import Block, MapEntry
+    from mirror.records.reading import Record
 
 _AT_ONCE = 256
 _MOST_RUNS = 4096

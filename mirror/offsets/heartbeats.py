@@ -12,14 +12,14 @@ from dataclasses import dataclass
 import time
 from typing import TYPE_CHECKING
 
-from mirror.batches.reading import TopicReader
-from mirror.batches.writing import TopicWriter, ensure_topic
 from mirror.clusters import codes
 from mirror.clusters.admin import topic_admin
 from mirror.config import own_topics
 from mirror.errors import ClusterError, CorruptBatchError, MirrorError
 from mirror.offsets.mm2_records import Heartbeat
 from mirror.policy.naming import HEARTBEATS
+from mirror.records.reading import TopicReader
+from mirror.records.writing import TopicWriter, ensure_topic
 
 if TYPE_CHECKING:
     from mirror.clusters.cluster import Cluster

@@ -12,22 +12,22 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mirror.batches import batch, former, scan
 from mirror.clusters import codes, error_counts
 from mirror.clusters.wire import fetch
 from mirror.errors import ClusterError, CorruptBatchError, NoLeaderError, RecreatedError
 from mirror.offsets.progress import NO_ID
 from mirror.offsets.reverse_start import HoleLook
+from mirror.records import batch, former, scan
 from mirror.retry import patiently
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     import uuid
 
-    from mirror.batches.batch import Buffer, Rows
     from mirror.clusters.cluster import Cluster
     from mirror.clusters.topics import Leader
     from mirror.offsets.reverse_start import Hole
+    from mirror.records.batch import Buffer, Rows
 
 _PURPOSE = "holes"
 _SMALL_BYTES = 4 << 10

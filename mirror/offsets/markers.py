@@ -13,9 +13,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from mirror.batches import records
-from mirror.batches.reading import TopicReader
-from mirror.batches.writing import prove_leader
 from mirror.clusters.admin import topic_admin
 from mirror.clusters.wire.produce import PRODUCER, PRODUCER_AT
 from mirror.errors import (
@@ -26,6 +23,9 @@ from mirror.errors import (
 )
 from mirror.offsets import progress, runs
 from mirror.offsets.progress import PROOF_KEY
+from mirror.records import records
+from mirror.records.reading import TopicReader
+from mirror.records.writing import prove_leader
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -150,7 +150,7 @@ class LogSearch:
         producer_id: int | None = None,
     ) -> Iterator[LogEntry]:
         """What this producer, or all, wrote there, in the order of the log."""
-        from mirror.batches import batch, scan  # noqa: PLC0415  kernels, and it is rare
+        from mirror.records import batch, scan  # noqa: PLC0415  kernels, and it is rare
 
         topic, partition = where
         reader = TopicReader(

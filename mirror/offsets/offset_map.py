@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from mirror.batches.reading import TopicReader
 from mirror.errors import CorruptBatchError, RecreatedError
 from mirror.offsets import kept_index, logs, progress, runs
 from mirror.offsets.gathering import gather
@@ -26,6 +25,7 @@ from mirror.offsets.progress import NO_ID
 from mirror.offsets.runs import DOWNSTREAM, UPSTREAM
 from mirror.offsets.track import Track
 from mirror.offsets.translation import UNKNOWN, Exactness, Translated
+from mirror.records.reading import TopicReader
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

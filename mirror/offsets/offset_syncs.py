@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mirror.batches.writing import TopicWriter, ensure_topic
 from mirror.config import own_topics
 from mirror.offsets.mm2_records import OffsetSync, offset_syncs_topic
 from mirror.offsets.translation import Exactness
+from mirror.records.writing import TopicWriter, ensure_topic
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

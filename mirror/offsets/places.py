@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from mirror.batches.reading import TopicReader
 from mirror.offsets import runs
+from mirror.records.reading import TopicReader
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

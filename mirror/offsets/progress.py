@@ -26,12 +26,12 @@ import threading
 from typing import TYPE_CHECKING
 import uuid
 
-from mirror.batches import records
-from mirror.batches.reading import TopicReader
-from mirror.batches.writing import prove_leader
 from mirror.clusters import topics
 from mirror.config import own_topics
 from mirror.errors import MALFORMED, ClusterError, RecreatedError
+from mirror.records import records
+from mirror.records.reading import TopicReader
+from mirror.records.writing import prove_leader
 from mirror.status.values import NOTHING, Counts
 
 if TYPE_CHECKING:

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from mirror.batches.reading import TopicReader
 from mirror.offsets import runs
 from mirror.offsets.gathering import gather
 from mirror.offsets.progress import NO_ID
 from mirror.offsets.runs import COUNT, DOWNSTREAM, UPSTREAM
+from mirror.records.reading import TopicReader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -30,10 +30,10 @@ import uuid
 import numpy as np
 import numpy.typing as npt
 
-from mirror.batches import records
 from mirror.config import own_topics
 from mirror.errors import CorruptBatchError
 from mirror.offsets.progress import NO_ID
+from mirror.records import records
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -15,10 +15,10 @@ from datetime import UTC, datetime
 import json
 from typing import TYPE_CHECKING, Any
 
-from mirror.batches.reading import TopicReader
-from mirror.batches.writing import TopicWriter, ensure_topic
 from mirror.config import own_topics
 from mirror.errors import MALFORMED, ClusterError, MirrorError, RecreatedError
+from mirror.records.reading import TopicReader
+from mirror.records.writing import TopicWriter, ensure_topic
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping

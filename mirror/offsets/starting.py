@@ -13,9 +13,9 @@ import time
 from typing import TYPE_CHECKING
 import uuid
 
-from mirror.batches.reading import has_records
 from mirror.clusters.admin import topic_admin
 from mirror.offsets.progress import UNSETTLED, Position
+from mirror.records.reading import has_records
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping

@@ -300,7 +300,7 @@ def _keep(
 
 _PACKAGE_FOLDER = Path(__file__).parents[2]
 _LISTENS = "service listens"
-_DAEMON = b"mirror.relay.daemon"
+_DAEMON = b"mirror.copying.daemon"
 _LISTEN_SECONDS = 240.0
 """A new installation compiles kernels at its first start, maybe on a busy machine."""
 _STOP_SECONDS = 30.0

@@ -104,7 +104,7 @@ _STATUS_NAMES = tuple(
 # ---- measurements of a flow besides its partitions ----
 #
 # Main types: `TopicTimes` with its two `HistogramStatus`, `TransactionStatus`,
-# `SparkStatus`; each is a part of the flow's status. `driver/lease_totals` adds
+# `SparkStatus`; each is a part of the flow's status. `service/flow_status` adds
 # them up.
 
 
@@ -364,7 +364,7 @@ class SchemaStatus:
 # ---- what the service's own processes use of what they may use ----
 #
 # Main types: `JvmStatus`, Spark's JVM beside the driver, and `ResourceStatus`, with
-# the memory of the whole container. `driver/service` looks; slots report for
+# the memory of the whole container. `service/service` looks; slots report for
 # themselves (`SlotStatus`), since they may run on other machines.
 
 

@@ -14,9 +14,9 @@ from kafka import KafkaAdminClient
 import pytest
 from typer.testing import CliRunner
 
+from mirror.checks import plan as preflight
 from mirror.cli.main import app
 from mirror.config.load import load
-from mirror.preflight import plan as preflight
 from tests.harness.admin import alter_topic, commit_offsets, create_topic
 from tests.harness.load import producer
 from tests.harness.metadata import overrides
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from mirror.preflight.plan import RunPlan
+    from mirror.checks.plan import RunPlan
     from tests.conftest import Clusters
     from tests.harness.standing import StandingMirror
 

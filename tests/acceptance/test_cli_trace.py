@@ -15,13 +15,13 @@ import pytest
 from typer.testing import CliRunner
 import yaml
 
-from mirror.batches.writing import append
 from mirror.cli.main import app
+from mirror.observing.server import StatusServer
 from mirror.offsets.runs import Block, encode
+from mirror.pairs import pauses
 from mirror.playground.brokers import playground
-from mirror.recovery import pauses
+from mirror.records.writing import append
 from mirror.status.store import StatusStore
-from mirror.web.server import StatusServer
 from tests.harness.admin import (
     alter_topic,
     create_topic,

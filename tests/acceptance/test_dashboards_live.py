@@ -17,8 +17,8 @@ from confluent_kafka import Consumer, TopicPartition
 from prometheus_client.parser import text_string_to_metric_families
 import pytest
 
-from mirror.metrics.catalogue import METRICS, SCHEMA_METRICS, SERVICE_METRICS, names
-from mirror.metrics.of_pairs import PAIR_METRICS
+from mirror.observing.catalogue import METRICS, SCHEMA_METRICS, SERVICE_METRICS, names
+from mirror.observing.of_pairs import PAIR_METRICS
 from mirror.status.errors import ERROR_METRICS
 from mirror.status.values import CLUSTER_METRICS
 from tests.acceptance.test_alerts import Prometheus

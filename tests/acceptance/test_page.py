@@ -14,10 +14,10 @@ from confluent_kafka import Consumer, TopicPartition
 import pytest
 
 from mirror.config.service_settings import HttpSettings
+from mirror.observing.server import StatusServer
 from mirror.status.states import FlowState
 from mirror.status.store import StatusStore
 from mirror.status.values import GroupStatus
-from mirror.web.server import StatusServer
 from tests.harness.admin import commit_offsets, create_topic
 from tests.harness.browser import Browser
 from tests.harness.load import producer

@@ -98,7 +98,7 @@ def test_the_wheel_is_all_it_takes(
     assert "with exit code 0" in shown
     [packages] = (home / "lib").glob("python3*/site-packages")
     shipped = {path.relative_to(packages) for path in (packages / "mirror").rglob("*")}
-    assert Path("mirror/web/page") in shipped
+    assert Path("mirror/observing/page") in shipped
     assert not (packages / "tests").exists()
 
 

@@ -20,27 +20,27 @@ from rich.table import Table
 import typer
 
 from mirror.config.schema import FlowConfig
-from mirror.driver.assignment import Assignments, Placement
-from mirror.driver.flow_status import StatusWriter
-from mirror.driver.leases import LeaseResult, Rates
-from mirror.metadata.topics import MirroredTopic, TopicsResult
-from mirror.metrics.exposition import exposition
-from mirror.recovery.pauses import Pauses
-from mirror.relay import report
-from mirror.relay.report import PartitionReport, from_row
-from mirror.relay.tally import latency_bounds
-from mirror.relay.task import to_row
+from mirror.copying import report
+from mirror.copying.report import PartitionReport, from_row
+from mirror.copying.tally import latency_bounds
+from mirror.copying.task import to_row
+from mirror.observing.exposition import exposition
+from mirror.observing.page.pages import Pages
+from mirror.observing.routing import Request, as_json
+from mirror.pairs.pauses import Pauses
+from mirror.service.assignment import Assignments, Placement
+from mirror.service.flow_status import StatusWriter
+from mirror.service.leases import LeaseResult, Rates
 from mirror.status.history import History
 from mirror.status.states import PartitionState
 from mirror.status.store import StatusStore
 from mirror.status.values import Counts
-from mirror.web.page.pages import Pages
-from mirror.web.routing import Request, as_json
+from mirror.topics.topics import MirroredTopic, TopicsResult
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mirror.relay.lease import Assignment
+    from mirror.copying.lease import Assignment
 
 _FLOW = "A->B"
 _PARTITIONS_OF_A_TOPIC = 10

@@ -20,13 +20,13 @@ from rich.table import Table
 import typer
 
 from mirror.config.schema import MirrorConfig
-from mirror.driver.pairs import PairFollower
-from mirror.jobs.groups import CHECKPOINTS, GroupJobs
-from mirror.jobs.scheduler import Jobs
-from mirror.jobs.standby import EndsJob
 from mirror.offsets.groups import Copy
+from mirror.pairs import selection
 from mirror.playground.brokers import playground
-from mirror.recovery import selection
+from mirror.service.groups import CHECKPOINTS, GroupJobs
+from mirror.service.pairs import PairFollower
+from mirror.service.scheduler import Jobs
+from mirror.service.standby import EndsJob
 from mirror.status.store import StatusStore
 from tests.harness.admin import create_topic
 from tests.harness.application import Application

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mirror.batches import codecs
-from mirror.batches import records as batches
 from mirror.clusters.cluster import Cluster
 from mirror.clusters.wire import produce
 from mirror.clusters.wire.produce import HEADER_SIZE, EncodedBatch
 from mirror.config.cluster_settings import ClusterConfig
+from mirror.records import codecs
+from mirror.records import records as batches
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

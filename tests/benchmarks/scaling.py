@@ -46,7 +46,7 @@ _START_SECONDS = 120.0
 _SHORTEST_SECONDS = 1.5
 _RELAY, _EXECUTORS, _CLUSTER, _DRIVER = "relay", "executors", "cluster", "driver"
 _PARTS = {
-    "mirror.relay.daemon": _RELAY,
+    "mirror.copying.daemon": _RELAY,
     "CoarseGrainedExecutorBackend": _EXECUTORS,
     "org.apache.spark.deploy.master": _CLUSTER,
     "org.apache.spark.deploy.worker": _CLUSTER,

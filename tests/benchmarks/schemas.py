@@ -26,12 +26,12 @@ from urllib.parse import urlsplit
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 import psutil
 
-from mirror.batches.schema_id_map import IdMap
-from mirror.batches.schema_ids import Numbers
-from mirror.clusters.registry.pace import RequestPace
-from mirror.metadata import schemas
 from mirror.playground.brokers import playground
 from mirror.playground.registry.axonops import PROGRAM, axonops
+from mirror.records.schema_id_map import IdMap
+from mirror.records.schema_ids import Numbers
+from mirror.schemas import schemas
+from mirror.schemas.registry.pace import RequestPace
 from mirror.status.states import SchemaState
 from tests import tools
 from tests.harness.admin import create_topic

@@ -17,13 +17,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mirror.batches import batch, codecs
-from mirror.batches import records as batches
 from mirror.clusters.wire.produce import EncodedBatch
-from mirror.relay import provenance
-from mirror.relay.rewrite import Rewriter
-from mirror.relay.transform import Transform
-from mirror.relay.transforming import TransformingRewriter
+from mirror.copying import provenance
+from mirror.copying.rewrite import Rewriter
+from mirror.copying.transform import Transform
+from mirror.copying.transforming import TransformingRewriter
+from mirror.records import batch, codecs
+from mirror.records import records as batches
 
 _ANSWER_BYTES = 4 << 20
 _BATCH_RECORDS = 1000

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from mirror.drilling import runner
-from mirror.jobs.groups import CHECKPOINTS, GroupJobs
-from mirror.jobs.standby import AccessJob
-from mirror.metadata.merging import Merging
 from mirror.offsets.group_survey import copies
+from mirror.recovery.drilling import runner
+from mirror.service.groups import CHECKPOINTS, GroupJobs
+from mirror.service.standby import AccessJob
 from mirror.status.store import StatusStore
+from mirror.topics.merging import Merging
 from tests.harness.admin import create_topic, topic_exists
 from tests.harness.application import Application
 from tests.harness.rehearsal import Rehearsal
 
 if TYPE_CHECKING:
-    from mirror.drilling.runner import Drill
+    from mirror.recovery.drilling.runner import Drill
 
 
 class Drilled(Rehearsal):

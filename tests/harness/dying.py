@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING
 from mirror.cli.main import app
 from mirror.clusters.wire.connection import Connection
 from mirror.clusters.wire.handshake import QUESTIONS
-from mirror.recovery.journal import StepState
-from mirror.switching.runner import Operator
+from mirror.pairs.journal import StepState
+from mirror.recovery.runner import Operator
 from tests.harness.slot_processes import exit_code_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from mirror.switching.runner import Said
+    from mirror.recovery.runner import Said
 
 
 def dies(

@@ -16,14 +16,14 @@ from confluent_kafka import Producer as TransactionalProducer
 
 from mirror.cli.main import app
 from mirror.clusters.admin import topic_admin
-from mirror.driver import ownership
 from mirror.offsets import progress
-from mirror.proving.of_flow import prove
-from mirror.proving.runner import InProcess
-from mirror.proving.scope import Scope
-from mirror.recovery.journal import Kind
-from mirror.switching import failback, restoring
-from mirror.switching.stage import Stage
+from mirror.pairs.journal import Kind
+from mirror.proofs.of_flow import prove
+from mirror.proofs.runner import InProcess
+from mirror.proofs.scope import Scope
+from mirror.recovery import failback, restoring
+from mirror.recovery.stage import Stage
+from mirror.service import ownership
 from tests.harness.admin import create_topic
 from tests.harness.application import Application
 from tests.harness.rehearsal import Rehearsal

@@ -16,7 +16,7 @@ import re
 import time
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from mirror.recovery import losses
+from mirror.pairs import losses
 from tests.harness.admin import copied_records
 from tests.harness.connections import connected
 from tests.harness.waiting import deadline_in, wait_for

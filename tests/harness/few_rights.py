@@ -23,18 +23,18 @@ from confluent_kafka.admin import (
 )
 from structlog.testing import capture_logs
 
+from mirror.checks.permissions.rights import principal
 from mirror.clusters.membership import Membership
 from mirror.errors import MirrorError
-from mirror.jobs.groups import GroupJobs
-from mirror.jobs.standby import AccessJob, StandbyJob
-from mirror.jobs.topics import TopicJobs
-from mirror.metadata import topics
 from mirror.offsets.groups import Copy
+from mirror.pairs import selection
+from mirror.pairs.pauses import PausesReader
 from mirror.playground.secured import USER
-from mirror.preflight.permissions.rights import principal
-from mirror.recovery import selection
-from mirror.recovery.pauses import PausesReader
+from mirror.service.groups import GroupJobs
+from mirror.service.standby import AccessJob, StandbyJob
+from mirror.service.topics import TopicJobs
 from mirror.status.store import StatusStore
+from mirror.topics import topics
 from tests.harness.admin import (
     add_partitions,
     alter_topic,
@@ -50,9 +50,9 @@ from tests.harness.waiting import deadline_in, wait_for
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from mirror.checks.permissions.rights import Right
     from mirror.clusters.cluster import Cluster
     from mirror.playground.cluster import PlaygroundCluster
-    from mirror.preflight.permissions.rights import Right
 
 PRINCIPAL = f"User:{USER}"
 RECORDS = 20

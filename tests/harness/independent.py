@@ -11,7 +11,7 @@ import hashlib
 import itertools
 from typing import TYPE_CHECKING, Any
 
-from mirror.proving.account import FindingKind
+from mirror.proofs.account import FindingKind
 from tests.harness.witness import read_topics
 
 if TYPE_CHECKING:
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from confluent_kafka import Message
 
-    from mirror.proving.account import ProofFinding
-    from mirror.proving.verification import Proven
+    from mirror.proofs.account import ProofFinding
+    from mirror.proofs.verification import Proven
     from tests.harness.slots import SparklessFlow
 
 _VIA = "mirror.via"

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Self
 import uuid
 
 from mirror.clusters import codes
-from mirror.relay.slot import Slot
+from mirror.copying.slot import Slot
 from tests.harness.admin import create_topic
 from tests.harness.load import keys, producer, send
 from tests.harness.mishaps import Mishap, Rule
@@ -26,7 +26,7 @@ from tests.harness.witness import Witness
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from mirror.relay.report import PartitionReport
+    from mirror.copying.report import PartitionReport
 
 PARTITIONS = 2
 EACH = 500

@@ -12,8 +12,8 @@ import sys
 from typing import Any
 
 from mirror.config.service_settings import ServiceConfig
-from mirror.driver.executors import warm_up
-from mirror.driver.session import session
+from mirror.service.executors import warm_up
+from mirror.service.session import session
 
 
 def main(extensions: str = "") -> None:

@@ -10,8 +10,8 @@ import json
 import sys
 
 from mirror.config.schema import MirrorConfig
-from mirror.driver.session import session
-from mirror.relay.lease import LeasePlan
+from mirror.copying.lease import LeasePlan
+from mirror.service.session import session
 
 
 def main() -> None:

@@ -27,8 +27,8 @@ from confluent_kafka.admin import (
 
 from mirror.clusters.reach import Reach
 from mirror.config.schema import MirrorConfig
-from mirror.metadata import acls, configs, topics
-from mirror.metadata.merging import Merging
+from mirror.topics import acls, configs, topics
+from mirror.topics.merging import Merging
 from tests.harness.waiting import deadline_in, wait_for
 
 if TYPE_CHECKING:
@@ -36,10 +36,10 @@ if TYPE_CHECKING:
 
     from mirror.clusters.cluster import Cluster
     from mirror.config.schema import FlowConfig
-    from mirror.metadata.acls import AclsResult
-    from mirror.metadata.configs import ConfigsResult
-    from mirror.metadata.topics import TopicsResult
     from mirror.status.values import TopicDrift
+    from mirror.topics.acls import AclsResult
+    from mirror.topics.configs import ConfigsResult
+    from mirror.topics.topics import TopicsResult
 
 
 class Sides:

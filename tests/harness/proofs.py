@@ -7,16 +7,16 @@ import signal
 from typing import TYPE_CHECKING, Any
 
 from mirror.clusters.admin import topic_admin
-from mirror.proving.of_flow import prove
-from mirror.proving.runner import InProcess
-from mirror.proving.scope import Scope
+from mirror.proofs.of_flow import prove
+from mirror.proofs.runner import InProcess
+from mirror.proofs.scope import Scope
 from tests.harness.independent import assert_agrees
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from mirror.proving.runner import Runner
-    from mirror.proving.verification import Proven
+    from mirror.proofs.runner import Runner
+    from mirror.proofs.verification import Proven
     from tests.harness.slots import SparklessFlow
 
 

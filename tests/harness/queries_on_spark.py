@@ -18,9 +18,9 @@ import weakref
 import psutil
 
 from mirror.config.service_settings import ServiceConfig
-from mirror.driver.query import Callback
-from mirror.driver.session import session
 from mirror.errors import FlowError
+from mirror.service.query import Callback
+from mirror.service.session import session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -18,10 +18,10 @@ import urllib.request
 
 import pytest
 
-from mirror.clusters.registry.registry import Registry
 from mirror.config.cluster_settings import ClusterConfig
 from mirror.playground.registry.apicurio import apicurio
 from mirror.playground.registry.axonops import PROGRAM, axonops
+from mirror.schemas.registry.registry import Registry
 from tests import tools
 
 if TYPE_CHECKING:

@@ -10,12 +10,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 import uuid
 
-from mirror.clusters.registry.values import Mode, SchemaVersion, Subject
 from mirror.errors import RegistryError
+from mirror.schemas.registry.values import Mode, SchemaVersion, Subject
 from tests.harness.registries import Witness, registry
 
 if TYPE_CHECKING:
-    from mirror.clusters.registry.registry import Registry
+    from mirror.schemas.registry.registry import Registry
 
 YES, NO = "yes", "no"
 _TEXT = '{"type":"record","name":"NAME","doc":"DOC","fields":[]}'

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any, Self
 
 from mirror.clusters.reach import Reach
 from mirror.config.schema import MirrorConfig
-from mirror.jobs.standby import StandbyJob
-from mirror.metadata.topics import select
-from mirror.recovery import selection
-from mirror.recovery.journal import Kind
+from mirror.pairs import selection
+from mirror.pairs.journal import Kind
+from mirror.recovery.runner import Operator, Terms
+from mirror.recovery.stage import Done, Stage, Step, both_flows
+from mirror.recovery.steps import STEPS
+from mirror.service.standby import StandbyJob
 from mirror.status.store import StatusStore
-from mirror.switching.runner import Operator, Terms
-from mirror.switching.stage import Done, Stage, Step, both_flows
-from mirror.switching.steps import STEPS
+from mirror.topics.topics import select
 from tests.harness.slots import SparklessFlow, copy_until
 from tests.harness.switching import pair_of
 from tests.harness.waiting import crowd, deadline_in
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from mirror.clusters.cluster import Cluster
-    from mirror.recovery.roles import Run
+    from mirror.pairs.roles import Run
     from mirror.status.values import PartitionStatus
 
 

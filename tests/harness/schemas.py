@@ -15,18 +15,18 @@ import uuid
 import httpx
 
 from mirror.clusters.reach import Reach
-from mirror.clusters.registry.registry import Registry
 from mirror.config.schema import MirrorConfig
-from mirror.metadata import schemas
-from mirror.metadata.schema_claims import SchemaClaims
-from mirror.metadata.schema_ends import Ends
+from mirror.schemas import schemas
+from mirror.schemas.registry.registry import Registry
+from mirror.schemas.schema_claims import SchemaClaims
+from mirror.schemas.schema_ends import Ends
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from mirror.clusters.cluster import Cluster
     from mirror.config.schema import FlowConfig
-    from mirror.metadata.schemas import SchemasResult
+    from mirror.schemas.schemas import SchemasResult
 
 RESERVED = "mirror-reserved-ids"
 JSON = {"Content-Type": "application/vnd.schemaregistry.v1+json"}

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-_DAEMON = "mirror.relay.daemon"
+_DAEMON = "mirror.copying.daemon"
 _LISTENS = "service listens"
 _HELD_UP = "did not come back after its lease"
 

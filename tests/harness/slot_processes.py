@@ -23,12 +23,12 @@ from typing import TYPE_CHECKING, Any, Self
 import psutil
 
 from mirror.clusters.transactions import Producer
-from mirror.driver import ownership
+from mirror.copying.slot import Slot
+from mirror.copying.target import TargetWriter, TransactionPath
+from mirror.copying.task import CREDIT_SECONDS
 from mirror.errors import FencedError, LeftOpenError, SupersededError
 from mirror.offsets import progress, starting
-from mirror.relay.slot import Slot
-from mirror.relay.target import TargetWriter, TransactionPath
-from mirror.relay.task import CREDIT_SECONDS
+from mirror.service import ownership
 from tests.harness.waiting import PATIENCE_SECONDS, crowd
 
 if TYPE_CHECKING:
@@ -273,7 +273,7 @@ def _run(task: _Task, wakeup: Any, peak: Any, result: Any) -> None:
         import pandas  # noqa: F401, ICN001  as Spark's worker does
         import pyspark.worker  # noqa: F401  what it loads is what is measured
 
-        import mirror.relay.task  # noqa: F401  likewise
+        import mirror.copying.task  # noqa: F401  likewise
     if not task.credit:
         task.arm()
     slot = Slot(task.flow.plan, task.slot)

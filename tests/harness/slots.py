@@ -17,18 +17,18 @@ import uuid
 from mirror.clusters.cluster import Cluster
 from mirror.config.login_settings import for_tasks
 from mirror.config.schema import MirrorConfig
-from mirror.driver.ownership import take_ownership
-from mirror.metadata import topics
+from mirror.copying import dead_letters
+from mirror.copying.lease import Assignment, Lease, LeasePlan
+from mirror.copying.slot import Slot
 from mirror.offsets.progress import topic_name
-from mirror.relay import dead_letters
-from mirror.relay.lease import Assignment, Lease, LeasePlan
-from mirror.relay.slot import Slot
+from mirror.service.ownership import take_ownership
+from mirror.topics import topics
 from tests.harness.waiting import PATIENCE_SECONDS, crowd
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
-    from mirror.relay.report import PartitionReport
+    from mirror.copying.report import PartitionReport
     from tests.harness.witness import Witness
 
 TARGET = "B"

@@ -20,8 +20,8 @@ from kafka.protocol.admin import ElectionType
 from mirror.clusters.cluster import Cluster
 from mirror.config.cluster_settings import ClusterConfig
 from mirror.offsets import progress, runs, standby
+from mirror.pairs import journal, pauses
 from mirror.playground.secured import USER
-from mirror.recovery import journal, pauses
 from tests.harness.admin import (
     add_partitions,
     alter_topic,

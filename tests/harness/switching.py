@@ -22,9 +22,9 @@ import pytest
 
 from mirror.clusters.reach import Reach
 from mirror.config.schema import MirrorConfig
+from mirror.pairs import roles
+from mirror.pairs.journal import Entry, JournalWriter, Kind, StepState
 from mirror.playground.secured import PASSWORDS
-from mirror.recovery import roles
-from mirror.recovery.journal import Entry, JournalWriter, Kind, StepState
 from tests.harness.admin import create_topic
 from tests.harness.application import Application
 from tests.harness.metadata import allow

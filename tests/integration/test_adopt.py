@@ -19,10 +19,10 @@ from confluent_kafka import Producer
 import pytest
 from typer.testing import CliRunner
 
-from mirror.adoption import activity
 from mirror.cli.main import app
 from mirror.clusters.cluster import Cluster
 from mirror.config.schema import ClusterConfig
+from mirror.migration import activity
 from tests.harness.admin import copied_records, create_topic, end_offsets, topic_exists
 from tests.harness.load import NumberedLoad
 from tests.harness.mm2 import PROPERTIES, start_mm2

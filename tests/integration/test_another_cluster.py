@@ -20,14 +20,14 @@ import pytest
 import structlog
 
 from mirror.clusters.cluster import Cluster
-from mirror.driver import reset
-from mirror.driver.ownership import rewrite_progress, take_ownership
-from mirror.driver.rewriting import Rewriting
 from mirror.errors import ClusterChangedError
-from mirror.metadata import topics
 from mirror.offsets import progress, runs
 from mirror.offsets.progress import UNSETTLED, Position
 from mirror.offsets.starting import start_point
+from mirror.service import reset
+from mirror.service.ownership import rewrite_progress, take_ownership
+from mirror.service.rewriting import Rewriting
+from mirror.topics import topics
 from tests.harness.admin import create_topic, end_offsets
 from tests.harness.cases import cases
 from tests.harness.load import keys, producer, send
@@ -42,8 +42,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, MutableMapping, Sequence
     from pathlib import Path
 
+    from mirror.copying.lease import LeasePlan
     from mirror.playground.cluster import PlaygroundCluster
-    from mirror.relay.lease import LeasePlan
 
 pytestmark = pytest.mark.integration
 

@@ -9,9 +9,9 @@ from confluent_kafka.admin import AdminClient
 import pytest
 
 from mirror.config.schema import MirrorConfig
-from mirror.driver import service
-from mirror.driver.service import Answering
-from mirror.metrics.exposition import exposition
+from mirror.observing.exposition import exposition
+from mirror.service import service
+from mirror.service.service import Answering
 from mirror.status.store import StatusStore
 from tests.harness.mishaps import Mishap, Rule
 from tests.harness.proxy import BrokerProxy

@@ -15,7 +15,7 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 import pytest
 
-from mirror.proving.account import FindingKind
+from mirror.proofs.account import FindingKind
 from tests.harness.admin import create_topic
 from tests.harness.load import producer
 from tests.harness.proofs import proven

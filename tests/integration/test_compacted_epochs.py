@@ -9,10 +9,10 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 import pytest
 
+from mirror.copying import gaps
+from mirror.copying.gaps import Gap, Suspect
 from mirror.offsets.progress import Position
-from mirror.recovery.losses import Cause
-from mirror.relay import gaps
-from mirror.relay.gaps import Gap, Suspect
+from mirror.pairs.losses import Cause
 from tests.harness.connections import connected
 from tests.harness.waiting import wait_for
 from tests.harness.witness import read_topic

@@ -10,7 +10,7 @@ from confluent_kafka import Producer
 import pytest
 import yaml
 
-from mirror.recovery.journal import Kind
+from mirror.pairs.journal import Kind
 from tests.harness.admin import alter_topic
 from tests.harness.failed_over import Failed, content
 from tests.harness.slots import RunningLease

@@ -11,15 +11,15 @@ import sys
 import pyspark
 import pytest
 
-from mirror.driver import archiving, class_data
 from mirror.host import require_java
+from mirror.service import archiving, class_data
 
 pytestmark = pytest.mark.integration
 
 # A small one, since the test waits for it.
 _KERNEL = """
 from mirror import log
-from mirror.batches.compiled import compiled
+from mirror.records.compiled import compiled
 log.set_up("info", "json")
 
 @compiled("int64(int64)")

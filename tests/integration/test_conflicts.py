@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from mirror.tails.conflicts import conflicts
+from mirror.recovery.tails.conflicts import conflicts
 from tests.harness.admin import create_topic
 from tests.harness.load import producer
 from tests.harness.rehearsal import Rehearsal
@@ -65,7 +65,7 @@ def test_both_sides(
         pair.copy(
             a, topic_name if same else f"{tag}B.{topic_name}", 4 + 6 * same, back=True
         )
-        monkeypatch.setattr("mirror.tails.conflicts._MOST_OFFSETS", 5)
+        monkeypatch.setattr("mirror.recovery.tails.conflicts._MOST_OFFSETS", 5)
         ends = pair.cluster(f"{tag}A"), pair.cluster(f"{tag}B")
         in_passes = conflicts(ends, topic_name, window_ms=60_000, most_unpacked=1 << 20)
         assert sorted(each.key for each in in_passes) == [b"both", b"near"]

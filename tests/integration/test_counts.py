@@ -12,8 +12,8 @@ from confluent_kafka import Producer
 from prometheus_client.parser import text_string_to_metric_families
 import pytest
 
-from mirror.driver.flow_status import LeaseTotals
-from mirror.metrics.exposition import exposition
+from mirror.observing.exposition import exposition
+from mirror.service.flow_status import LeaseTotals
 from mirror.status.store import StatusStore
 from tests.harness.admin import create_topic
 from tests.harness.load import keys, send
@@ -23,8 +23,8 @@ from tests.harness.waiting import PATIENCE_SECONDS, wait_for
 from tests.harness.witness import Witness
 
 if TYPE_CHECKING:
+    from mirror.copying.report import PartitionReport
     from mirror.playground.cluster import PlaygroundCluster
-    from mirror.relay.report import PartitionReport
 
 pytestmark = pytest.mark.integration
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mirror.proving.account import FindingKind
+from mirror.proofs.account import FindingKind
 from tests.harness import segments
 from tests.harness.admin import create_topic
 from tests.harness.load import producer

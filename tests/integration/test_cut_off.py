@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from mirror.offsets import progress
-from mirror.recovery import losses
+from mirror.pairs import losses
 from tests.harness.admin import copied_records, create_topic
 from tests.harness.cut_off import (
     SplitCluster,

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 import pytest
 
-from mirror.relay import daemon
+from mirror.copying import daemon
 from tests.harness.waiting import PATIENCE_SECONDS, wait_for
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def start() -> Iterator[Callable[[str], Daemon]]:
             errors = Path(folder, "errors")
             stderr = stack.enter_context(errors.open("ab"))
             process = subprocess.Popen(
-                [sys.executable, "-m", "mirror.relay.daemon", "pyspark.worker"],
+                [sys.executable, "-m", "mirror.copying.daemon", "pyspark.worker"],
                 env={
                     **os.environ,
                     daemon.SLOT: slot,

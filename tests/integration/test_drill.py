@@ -14,18 +14,18 @@ import numpy as np
 import pytest
 import yaml
 
-from mirror.batches.writing import append
 from mirror.clusters.admin import group_offsets
 from mirror.clusters.admin.group_offsets import CommittedOffset
 from mirror.clusters.cluster import Cluster
 from mirror.offsets import runs
 from mirror.offsets.runs import Block
+from mirror.pairs import proofs
+from mirror.pairs.journal import Kind
+from mirror.pairs.proofs import Proof
 from mirror.playground.brokers import playground
-from mirror.proving import sides
-from mirror.recovery import proofs
-from mirror.recovery.journal import Kind
-from mirror.recovery.proofs import Proof
-from mirror.switching.findings import Level
+from mirror.proofs import sides
+from mirror.records.writing import append
+from mirror.recovery.findings import Level
 from tests.harness.admin import (
     add_partitions,
     alter_topic,
@@ -47,8 +47,8 @@ from tests.harness.waiting import crowd, wait_for
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from mirror.drilling.runner import Drill
     from mirror.playground.cluster import PlaygroundCluster
+    from mirror.recovery.drilling.runner import Drill
 
 pytestmark = pytest.mark.integration
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from confluent_kafka.admin import AdminClient
 import pytest
 
-from mirror.proving.account import FindingKind
-from mirror.proving.repairs import appending
+from mirror.proofs.account import FindingKind
+from mirror.proofs.repairs import appending
 from tests.harness.admin import create_topic, delete_records, end_offsets
 from tests.harness.load import producer
 from tests.harness.proofs import proven

@@ -16,11 +16,11 @@ from typer.testing import CliRunner
 from mirror.cli.main import app
 from mirror.errors import MirrorError
 from mirror.offsets import progress
-from mirror.proving.of_flow import prove
-from mirror.proving.runner import InProcess
-from mirror.proving.scope import Scope
-from mirror.recovery import losses
-from mirror.recovery.journal import Kind
+from mirror.pairs import losses
+from mirror.pairs.journal import Kind
+from mirror.proofs.of_flow import prove
+from mirror.proofs.runner import InProcess
+from mirror.proofs.scope import Scope
 from tests.harness.admin import (
     add_partitions,
     create_topic,
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from mirror.copying.report import PartitionReport
     from mirror.playground.cluster import PlaygroundCluster
-    from mirror.relay.report import PartitionReport
 
 pytestmark = pytest.mark.integration
 

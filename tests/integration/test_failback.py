@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import pytest
 import yaml
 
-from mirror.recovery.roles import STEPS
-from mirror.switching import failback
-from mirror.switching.stage import StepError
+from mirror.pairs.roles import STEPS
+from mirror.recovery import failback
+from mirror.recovery.stage import StepError
 from tests.harness.admin import (
     add_partitions,
     create_topic,

@@ -11,9 +11,9 @@ import pytest
 
 from mirror.cli.output import Form
 from mirror.cli.switch_output import show_plan
+from mirror.pairs.journal import Kind
 from mirror.playground.brokers import playground
-from mirror.recovery.journal import Kind
-from mirror.switching.stage import StepError
+from mirror.recovery.stage import StepError
 from tests.harness.admin import create_topic
 from tests.harness.application import Application
 from tests.harness.failed_over import Failed, content, leave_open

@@ -24,10 +24,10 @@ import pytest
 
 from mirror.clusters.cluster import Cluster
 from mirror.config.cluster_settings import ClusterConfig
+from mirror.pairs import losses
 from mirror.playground.brokers import playground
 from mirror.playground.secured import USER
-from mirror.proving.account import FindingKind
-from mirror.recovery import losses
+from mirror.proofs.account import FindingKind
 from tests.harness.admin import create_topic
 from tests.harness.counters import counter
 from tests.harness.load import producer

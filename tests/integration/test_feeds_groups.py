@@ -8,8 +8,8 @@ import pytest
 
 from mirror.clusters.reach import Reach
 from mirror.config.schema import MirrorConfig
-from mirror.metadata.merging import Merging
-from mirror.recovery import resting
+from mirror.pairs import resting
+from mirror.topics.merging import Merging
 from tests.harness.switching import make_active
 
 if TYPE_CHECKING:

@@ -13,16 +13,16 @@ import pytest
 
 from mirror.clusters.cluster import Cluster
 from mirror.config.schema import MirrorConfig
-from mirror.driver import feeding
-from mirror.driver.generation import Generation
-from mirror.driver.ownership import rewrite_progress, take_ownership
-from mirror.driver.pairs import PairFollower
-from mirror.driver.rewriting import Rewriting
 from mirror.errors import OutdatedRoleError
 from mirror.offsets import progress
 from mirror.offsets.progress import Position
-from mirror.recovery import roles
-from mirror.recovery.journal import Entry, JournalWriter, Kind, StepState
+from mirror.pairs import roles
+from mirror.pairs.journal import Entry, JournalWriter, Kind, StepState
+from mirror.service import feeding
+from mirror.service.generation import Generation
+from mirror.service.ownership import rewrite_progress, take_ownership
+from mirror.service.pairs import PairFollower
+from mirror.service.rewriting import Rewriting
 from mirror.status.store import StatusStore
 from tests.harness.admin import create_topic
 from tests.harness.load import NumberedLoad, producer, send

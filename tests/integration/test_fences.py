@@ -20,15 +20,15 @@ from mirror.clusters.cluster import Cluster
 from mirror.config.cluster_settings import ClusterConfig
 from mirror.config.schema import FlowConfig, MirrorConfig
 from mirror.errors import BrokerError, FencedError, FenceError
-from mirror.jobs.standby import AccessJob
-from mirror.metadata.acl_notes import AclNotes, AclPlan
 from mirror.offsets.standby import read as read_standby
 from mirror.offsets.standby import topic_name as topic_name_of
+from mirror.pairs import access
 from mirror.playground.brokers import playground
 from mirror.playground.secured import PASSWORDS, USER
-from mirror.recovery import access
-from mirror.switching import fences, fencing, quiet, rights
-from mirror.switching.quiet import Noise
+from mirror.recovery import fences, fencing, quiet, rights
+from mirror.recovery.quiet import Noise
+from mirror.service.standby import AccessJob
+from mirror.topics.acl_notes import AclNotes, AclPlan
 from tests.harness.admin import create_topic
 from tests.harness.metadata import Sides, allow, revoke
 from tests.harness.producers import (

@@ -13,7 +13,7 @@ import pytest
 
 from mirror.clusters.cluster import Cluster
 from mirror.offsets import progress
-from mirror.recovery import losses
+from mirror.pairs import losses
 from tests.harness.admin import (
     add_partitions,
     create_topic,

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import pytest
 import structlog
 
-from mirror.batches.reading import TopicReader
 from mirror.clusters.cluster import Cluster
+from mirror.copying.slot import Slot
 from mirror.offsets import runs
-from mirror.relay.slot import Slot
+from mirror.records.reading import TopicReader
 from tests.harness.admin import create_topic, delete_topic, topic_exists
 from tests.harness.load import keys, producer, send
 from tests.harness.slots import RunningLease, SparklessFlow

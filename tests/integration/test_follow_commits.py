@@ -15,11 +15,11 @@ from confluent_kafka.admin import AdminClient
 import pytest
 
 from mirror.clusters.cluster import Cluster
-from mirror.jobs.groups import CHECKPOINTS, GroupJobs
-from mirror.jobs.scheduler import Jobs
 from mirror.offsets import checkpoints
 from mirror.offsets.groups import Copy
 from mirror.offsets.mm2_records import Checkpoint, checkpoints_topic
+from mirror.service.groups import CHECKPOINTS, GroupJobs
+from mirror.service.scheduler import Jobs
 from mirror.status.store import StatusStore
 from tests.harness.admin import commit_offsets, create_topic, end_offsets
 from tests.harness.load import producer

@@ -21,8 +21,8 @@ from typing import Any
 import psutil
 import pytest
 
-from mirror.batches import batch
 from mirror.playground.cache import cache_folder
+from mirror.records import batch
 from tests import fuzz
 from tests.harness.waiting import deadline_in
 

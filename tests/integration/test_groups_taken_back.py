@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mirror.batches.writing import TopicWriter
 from mirror.clusters.admin import group_offsets
 from mirror.clusters.admin.group_offsets import CommittedOffset
 from mirror.config.schema import FlowConfig
-from mirror.jobs.groups import CHECKPOINTS, GroupJobs
 from mirror.offsets.checkpoints import read
 from mirror.offsets.groups import Copy
 from mirror.offsets.mm2_records import checkpoints_topic
 from mirror.offsets.offset_map import OffsetMap
 from mirror.offsets.translation import Exactness, Translated
+from mirror.records.writing import TopicWriter
+from mirror.service.groups import CHECKPOINTS, GroupJobs
 from mirror.status.store import StatusStore
 from tests.harness.admin import create_topic
 from tests.integration.test_groups_on_brokers import at_work, connected

@@ -19,20 +19,20 @@ from kafka.admin import AbortTransactionSpec
 import numpy as np
 import pytest
 
-from mirror.batches import records
-from mirror.batches.reading import TopicReader
-from mirror.batches.writing import write
 from mirror.clusters import codes, hanging
 from mirror.clusters.hanging import HangingLook
 from mirror.clusters.topics import NO_ID
 from mirror.clusters.transactions import Producer
-from mirror.driver import ownership
+from mirror.copying.target import MAX_IN_FLIGHT
 from mirror.errors import ClusterError, FencedError
 from mirror.offsets import markers, runs
 from mirror.offsets.markers import MarkerSearch
 from mirror.offsets.progress import Position, encode
 from mirror.playground.brokers import playground
-from mirror.relay.target import MAX_IN_FLIGHT
+from mirror.records import records
+from mirror.records.reading import TopicReader
+from mirror.records.writing import write
+from mirror.service import ownership
 from tests.harness.admin import create_topic, end_offsets
 from tests.harness.cases import cases
 from tests.harness.connections import connected

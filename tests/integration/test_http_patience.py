@@ -12,10 +12,10 @@ from urllib.parse import urlsplit
 import pytest
 
 from mirror.config.service_settings import HttpSettings
+from mirror.observing import server as server_module
+from mirror.observing.server import StatusServer
 from mirror.playground.certificates import CertificateAuthority
 from mirror.status.store import StatusStore
-from mirror.web import server as server_module
-from mirror.web.server import StatusServer
 from tests.harness.waiting import crowd, deadline_in
 from tests.unit.test_http_access import ask, served, trusting, write
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from confluent_kafka import Producer
 
     from mirror.clusters.cluster import Cluster
-    from mirror.relay.slot import Slot
+    from mirror.copying.slot import Slot
 
 pytestmark = pytest.mark.integration
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mirror.batches.writing import TopicWriter
-from mirror.relay.slot import Slot
-from mirror.relay.target import TargetWriter
+from mirror.copying.slot import Slot
+from mirror.copying.target import TargetWriter
+from mirror.records.writing import TopicWriter
 from tests.harness.admin import create_topic, end_offsets
 from tests.harness.connections import connected
 from tests.harness.injected_errors import (

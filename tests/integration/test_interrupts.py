@@ -26,8 +26,8 @@ from confluent_kafka import Consumer, TopicPartition
 import pytest
 import yaml
 
+from mirror.pairs import roles
 from mirror.playground.secured import PASSWORDS
-from mirror.recovery import roles
 from tests.harness.admin import create_topic
 from tests.harness.application import Application
 from tests.harness.metadata import allow
@@ -49,7 +49,7 @@ _HOLD = """
 import sys, time
 from dataclasses import replace
 from mirror.cli import start
-from mirror.switching.steps import STEPS
+from mirror.recovery.steps import STEPS
 
 name, what = sys.argv[1:3]
 del sys.argv[1:3]

@@ -15,11 +15,11 @@ import pytest
 
 from mirror.clusters.admin import group_offsets
 from mirror.clusters.admin.group_offsets import CommittedOffset
-from mirror.jobs.groups import CHECKPOINTS, GroupJobs
-from mirror.metadata.merging import Merging
 from mirror.offsets.group_survey import copies, survey
 from mirror.offsets.translation import Exactness
+from mirror.service.groups import CHECKPOINTS, GroupJobs
 from mirror.status.store import StatusStore
+from mirror.topics.merging import Merging
 from tests.harness.admin import create_topic, end_offsets
 from tests.harness.group_moves import Seen
 from tests.harness.load import producer

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mirror.batches import records
-from mirror.batches.writing import write
 from mirror.clusters.transactions import Producer
 from mirror.errors import ClusterError, FencedError, UnreachableError
-from mirror.recovery import journal
-from mirror.recovery.journal import Entry, JournalReader, JournalWriter, Kind, StepState
+from mirror.pairs import journal
+from mirror.pairs.journal import Entry, JournalReader, JournalWriter, Kind, StepState
+from mirror.records import records
+from mirror.records.writing import write
 from tests.harness.admin import delete_records, end_offsets
 from tests.harness.connections import connected
 from tests.harness.cut_off import leader_of

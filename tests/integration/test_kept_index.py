@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from structlog.testing import capture_logs
 
-from mirror.batches import reading, writing
 from mirror.config.schema import FlowConfig
 from mirror.offsets import kept_index, offset_map, progress, runs, standby
 from mirror.offsets.kept_index import KIND, IndexKeeper
 from mirror.offsets.offset_map import OffsetMap
 from mirror.offsets.standby import StandbyEntry
+from mirror.records import reading, writing
 from tests.harness import segments
 from tests.harness.admin import create_topic
 from tests.harness.connections import connected

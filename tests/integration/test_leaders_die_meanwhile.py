@@ -11,9 +11,9 @@ import pytest
 import structlog
 
 from mirror.clusters.cluster import Cluster
-from mirror.recovery import losses
-from mirror.relay import gaps
-from mirror.relay.intake import Intake
+from mirror.copying import gaps
+from mirror.copying.intake import Intake
+from mirror.pairs import losses
 from tests.harness.admin import delete_records
 from tests.harness.load import keys, producer, send
 from tests.harness.slots import RunningLease, SparklessFlow, copy_until
@@ -23,9 +23,9 @@ from tests.harness.witness import Witness
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+    from mirror.copying.gaps import GapFinding, Suspect
+    from mirror.copying.suspicions import Verdict
     from mirror.playground.cluster import PlaygroundCluster
-    from mirror.relay.gaps import GapFinding, Suspect
-    from mirror.relay.suspicions import Verdict
 
 pytestmark = pytest.mark.integration
 

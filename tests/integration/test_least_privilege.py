@@ -9,11 +9,11 @@ from confluent_kafka import Consumer, TopicPartition
 import pytest
 from typer.testing import CliRunner
 
+from mirror.checks.permissions.rights import rights
+from mirror.checks.permissions.table import Operation, Who
 from mirror.cli.main import app
 from mirror.client import MirrorClient
 from mirror.config.schema import MirrorConfig
-from mirror.preflight.permissions.rights import rights
-from mirror.preflight.permissions.table import Operation, Who
 from tests.harness.admin import (
     add_partitions,
     alter_topic,
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from mirror.checks.permissions.rights import Right
     from mirror.playground.cluster import PlaygroundCluster
-    from mirror.preflight.permissions.rights import Right
     from tests.harness.standing import StandingMirror
 
 pytestmark = pytest.mark.integration

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from mirror.proving.account import FindingKind
-from mirror.switching.stage import StepError
+from mirror.proofs.account import FindingKind
+from mirror.recovery.stage import StepError
 from tests.harness.admin import create_topic
 from tests.harness.load import producer
 from tests.harness.proofs import proven

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from confluent_kafka import Producer
 import pytest
 
-from mirror.batches.reading import TopicReader
 from mirror.clusters.cluster import Cluster
 from mirror.clusters.wire import fetch
+from mirror.records.reading import TopicReader
 from tests.harness.admin import create_topic
 from tests.harness.slots import SparklessFlow, copy_until
 from tests.harness.waiting import deadline_in

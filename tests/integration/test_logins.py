@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from mirror.checks.check import check
+from mirror.checks.finding import State
+from mirror.checks.permissions.rights import principal, rights
+from mirror.checks.permissions.table import Operation, Who
 from mirror.config.load import load
 from mirror.playground.brokers import playground
-from mirror.preflight.check import check
-from mirror.preflight.finding import State
-from mirror.preflight.permissions.rights import principal, rights
-from mirror.preflight.permissions.table import Operation, Who
 from tests.harness.admin import create_topic
 from tests.harness.authorizer_log import AUDITED, asked
 from tests.harness.few_rights import PRINCIPAL, RestrictedFlow, grant, revoke_all

@@ -10,17 +10,17 @@ import pytest
 from typer.testing import CliRunner
 
 from mirror.cli.main import app
-from mirror.driver.generation import Generation
-from mirror.driver.ownership import take_over, take_ownership
-from mirror.driver.pairs import PairFollower
 from mirror.errors import MirrorError, UnknownRoleError
+from mirror.pairs import journal, roles
+from mirror.pairs.journal import JournalReader, Kind
+from mirror.pairs.roles import Epochs
 from mirror.playground.brokers import playground
-from mirror.recovery import journal, roles
-from mirror.recovery.journal import JournalReader, Kind
-from mirror.recovery.roles import Epochs
+from mirror.recovery.owed import settle_fence
+from mirror.recovery.runner import Operator, Terms
+from mirror.service.generation import Generation
+from mirror.service.ownership import take_over, take_ownership
+from mirror.service.pairs import PairFollower
 from mirror.status.store import StatusStore
-from mirror.switching.owed import settle_fence
-from mirror.switching.runner import Operator, Terms
 from tests.harness.admin import create_topic, delete_topic, topic_exists
 from tests.harness.application import Application
 from tests.harness.rehearsal import Rehearsal
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from mirror.recovery.journal import Entry
+    from mirror.pairs.journal import Entry
 
 pytestmark = pytest.mark.integration
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mirror.recovery import losses
+from mirror.pairs import losses
 from tests.harness.admin import create_topic, delete_records
 from tests.harness.far import far_from
 from tests.harness.load import keys, producer, send

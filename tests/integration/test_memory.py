@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import zstandard
 
-from mirror.batches import writing
 from mirror.clusters.cluster import Cluster
 from mirror.clusters.wire.produce import EncodedBatch
+from mirror.records import writing
 from tests.harness import hostile_batches as hostile
 from tests.harness.admin import create_topic
 from tests.harness.load import keys, producer, send

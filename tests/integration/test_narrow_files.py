@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 import pytest
 
-from mirror.recovery.journal import Kind
+from mirror.pairs.journal import Kind
 from tests.harness.admin import create_topic
 from tests.harness.application import Application
 from tests.harness.group_moves import commit_for, committed

@@ -13,9 +13,9 @@ from confluent_kafka.admin import ResourceType
 import pytest
 import yaml
 
+from mirror.pairs import proofs
+from mirror.pairs.proofs import Proof
 from mirror.playground.brokers import playground
-from mirror.recovery import proofs
-from mirror.recovery.proofs import Proof
 from tests.harness.admin import (
     add_partitions,
     alter_topic,

@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mirror.batches.reading import TopicReader
 from mirror.clusters.cluster import Cluster
 from mirror.config.schema import MirrorConfig
-from mirror.driver.pairs import PairFollower
 from mirror.errors import FencedError, MirrorError
-from mirror.recovery import journal, roles
-from mirror.recovery.journal import JournalReader, Kind, StepState
+from mirror.pairs import journal, roles
+from mirror.pairs.journal import JournalReader, Kind, StepState
+from mirror.records.reading import TopicReader
+from mirror.recovery.runner import Operator, Terms
+from mirror.recovery.stage import Done, Stage, Step
+from mirror.service.pairs import PairFollower
 from mirror.status.store import StatusStore
-from mirror.switching.runner import Operator, Terms
-from mirror.switching.stage import Done, Stage, Step
 from tests.harness.cases import cases
 from tests.harness.mishaps import Mishap, Rule
 from tests.harness.proxy import BrokerProxy
@@ -30,8 +30,8 @@ from tests.harness.waiting import crowd, deadline_in, wait_for
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from mirror.pairs.journal import Entry
     from mirror.playground.cluster import PlaygroundCluster
-    from mirror.recovery.journal import Entry
 
 pytestmark = pytest.mark.integration
 

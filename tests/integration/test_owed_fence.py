@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from mirror.checks.permissions.rights import rights
 from mirror.clusters.cluster import Cluster
 from mirror.config.schema import MirrorConfig
+from mirror.pairs import journal, roles
+from mirror.pairs.journal import Entry, JournalReader, Kind, StepState
 from mirror.playground.brokers import playground
 from mirror.playground.secured import PASSWORDS, USER
-from mirror.preflight.permissions.rights import rights
-from mirror.recovery import journal, roles
-from mirror.recovery.journal import Entry, JournalReader, Kind, StepState
-from mirror.switching import owed
+from mirror.recovery import owed
 from tests.harness.admin import create_topic
 from tests.harness.few_rights import grant
 from tests.harness.metadata import allow
@@ -160,9 +160,9 @@ import os, pathlib, signal, sys
 from mirror.clusters.admin import acls
 from mirror.clusters.cluster import Cluster
 from mirror.config.load import load
-from mirror.recovery import roles
-from mirror.recovery.journal import JournalReader
-from mirror.switching import owed
+from mirror.pairs import roles
+from mirror.pairs.journal import JournalReader
+from mirror.recovery import owed
 
 config, _ = load(pathlib.Path(sys.argv[1]))
 left = int(sys.argv[2])

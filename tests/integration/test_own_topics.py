@@ -19,20 +19,20 @@ from kafka import KafkaAdminClient, TopicPartition
 import pytest
 from typer.testing import CliRunner
 
+from mirror.checks.permissions.rights import rights
+from mirror.checks.permissions.table import Operation
 from mirror.cli.main import app
 from mirror.clusters.reach import Reach
 from mirror.config import own_topics
 from mirror.config.schema import MirrorConfig
-from mirror.jobs.groups import GroupJobs
-from mirror.metadata import guarding
-from mirror.metadata.acl_notes import AclNotes, AclPlan
 from mirror.offsets.groups import Copy
 from mirror.playground.brokers import playground
 from mirror.playground.secured import USER
-from mirror.preflight.permissions.rights import rights
-from mirror.preflight.permissions.table import Operation
+from mirror.recovery import fencing
+from mirror.service.groups import GroupJobs
 from mirror.status.store import StatusStore
-from mirror.switching import fencing
+from mirror.topics import guarding
+from mirror.topics.acl_notes import AclNotes, AclPlan
 from tests.harness.admin import alter_topic, copied_records, create_topic
 from tests.harness.few_rights import grant, revoke_all
 from tests.harness.load import NumberedLoad

@@ -12,7 +12,6 @@ import uuid
 import numpy as np
 import pytest
 
-from mirror.batches import writing
 from mirror.clusters.admin.groups import Group, GroupKind
 from mirror.config.schema import FlowConfig
 from mirror.errors import RecreatedError
@@ -24,7 +23,8 @@ from mirror.offsets.offset_map import OffsetMap
 from mirror.offsets.progress import Position, ProgressReader
 from mirror.offsets.runs import Block
 from mirror.offsets.translation import Exactness, Translated
-from mirror.recovery import pauses
+from mirror.pairs import pauses
+from mirror.records import writing
 from tests.harness.admin import create_topic, delete_topic, topic_exists
 from tests.harness.connections import connected
 from tests.harness.waiting import wait_for

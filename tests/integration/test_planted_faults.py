@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from mirror.offsets import runs
-from mirror.proving.account import FindingKind
+from mirror.proofs.account import FindingKind
 from tests.harness import hostile_batches, segments
 from tests.harness.admin import create_topic
 from tests.harness.load import producer

@@ -23,9 +23,9 @@ from typer.testing import CliRunner
 from mirror.cli.main import app
 from mirror.clusters.cluster import Cluster
 from mirror.config.load import load
-from mirror.driver.ownership import rewrite_progress
-from mirror.driver.rewriting import Rewriting
-from mirror.proving.runner import InProcess
+from mirror.proofs.runner import InProcess
+from mirror.service.ownership import rewrite_progress
+from mirror.service.rewriting import Rewriting
 from tests.harness.admin import create_topic, delete_records, topic_exists
 from tests.harness.load import producer
 from tests.harness.waiting import PATIENCE_SECONDS, crowd, wait_for

@@ -13,20 +13,20 @@ from confluent_kafka.admin import ResourceType
 from kafka import KafkaAdminClient
 import pytest
 
+from mirror.checks.check import check
+from mirror.checks.finding import State
+from mirror.checks.permissions.rights import Right, rights
+from mirror.checks.permissions.table import Operation, ResourceKind
+from mirror.checks.plan import plan
 from mirror.config.schema import MirrorConfig
 from mirror.playground.secured import USER
-from mirror.preflight.check import check
-from mirror.preflight.finding import State
-from mirror.preflight.permissions.rights import Right, rights
-from mirror.preflight.permissions.table import Operation, ResourceKind
-from mirror.preflight.plan import plan
 from tests.harness.admin import create_topic
 from tests.harness.metadata import Sides, acls_of, allow, revoke
 from tests.harness.waiting import deadline_in, wait_for
 
 if TYPE_CHECKING:
+    from mirror.checks.finding import Finding
     from mirror.playground.cluster import PlaygroundCluster
-    from mirror.preflight.finding import Finding
 
 pytestmark = pytest.mark.integration
 

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mirror.proving.account import FindingKind
-from mirror.proving.continuous.in_service import FlowProofs, OneTask, catching_up
-from mirror.proving.of_flow import keep
-from mirror.proving.runner import InProcess
-from mirror.recovery import proofs
+from mirror.pairs import proofs
+from mirror.proofs.account import FindingKind
+from mirror.proofs.continuous.in_service import FlowProofs, OneTask, catching_up
+from mirror.proofs.of_flow import keep
+from mirror.proofs.runner import InProcess
 from mirror.status.events import EventKind
 from mirror.status.states import PartitionState
 from mirror.status.store import StatusStore
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from mirror.clusters.cluster import Cluster
+    from mirror.pairs.proofs import Proof
     from mirror.playground.cluster import PlaygroundCluster
-    from mirror.proving.comparing import Compared
-    from mirror.recovery.proofs import Proof
+    from mirror.proofs.comparing import Compared
     from mirror.status.values import VerifyStatus
 
 pytestmark = pytest.mark.integration

@@ -20,15 +20,15 @@ import pytest
 from mirror.clusters.admin import deletion, topic_admin
 from mirror.clusters.cluster import Cluster
 from mirror.config.schema import MirrorConfig
-from mirror.driver import ownership
 from mirror.errors import MirrorError
-from mirror.proving.of_flow import prove
-from mirror.proving.repairs import appending, copied_again, copy_groups, rebuilding
-from mirror.proving.repairs.rebuilding import Rebuilding
-from mirror.proving.runner import InProcess
-from mirror.proving.scope import Scope
-from mirror.recovery import pauses
-from mirror.recovery.rebuilds import RebuildStep
+from mirror.pairs import pauses
+from mirror.pairs.rebuilds import RebuildStep
+from mirror.proofs.of_flow import prove
+from mirror.proofs.repairs import appending, copied_again, copy_groups, rebuilding
+from mirror.proofs.repairs.rebuilding import Rebuilding
+from mirror.proofs.runner import InProcess
+from mirror.proofs.scope import Scope
+from mirror.service import ownership
 from tests.harness.admin import (
     add_partitions,
     alter_topic,
@@ -51,10 +51,10 @@ if TYPE_CHECKING:
 
     from confluent_kafka import Message, Producer
 
+    from mirror.pairs.rebuilds import Rebuild
     from mirror.playground.cluster import PlaygroundCluster
-    from mirror.proving.repairs.rebuilding import Outlook
-    from mirror.proving.verification import Proven
-    from mirror.recovery.rebuilds import Rebuild
+    from mirror.proofs.repairs.rebuilding import Outlook
+    from mirror.proofs.verification import Proven
     from tests.harness.standing import StandingMirror
 
 pytestmark = pytest.mark.integration

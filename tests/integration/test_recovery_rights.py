@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka.admin import ResourceType
 import pytest
 
+from mirror.checks.permissions.rights import Right, rights
+from mirror.checks.permissions.table import Operation, Who
 from mirror.config.schema import MirrorConfig
 from mirror.playground.brokers import playground
 from mirror.playground.secured import USER
-from mirror.preflight.permissions.rights import Right, rights
-from mirror.preflight.permissions.table import Operation, Who
 from tests.harness.admin import create_topic
 from tests.harness.application import Application
 from tests.harness.few_rights import grant, revoke_all

@@ -14,15 +14,15 @@ import uuid
 
 import pytest
 
-from mirror.clusters.registry import registry as lists
-from mirror.clusters.registry.values import (
+from mirror.errors import RegistryError
+from mirror.schemas.registry import registry as lists
+from mirror.schemas.registry.values import (
     Mode,
     Reference,
     SchemaVersion,
     Subject,
     Use,
 )
-from mirror.errors import RegistryError
 from tests.harness.registries import (
     KEEPING_IDS,
     MAKES,
@@ -35,7 +35,7 @@ from tests.harness.registry_abilities import abilities
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from mirror.clusters.registry.registry import Registry
+    from mirror.schemas.registry.registry import Registry
 
 pytestmark = pytest.mark.integration
 

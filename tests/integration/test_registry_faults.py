@@ -12,8 +12,8 @@ import uuid
 
 import pytest
 
-from mirror.clusters.registry.values import Mode, SchemaVersion, Subject
 from mirror.errors import RegistryError
+from mirror.schemas.registry.values import Mode, SchemaVersion, Subject
 from tests.harness.registries import Witness, axonops_here, registry
 from tests.harness.registry_proxy import PAGE, RegistryProxy
 from tests.harness.waiting import crowd

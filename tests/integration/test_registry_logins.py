@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 import pytest
 
-from mirror.clusters.registry.values import Mode, Subject
 from mirror.errors import AuthenticationError, RegistryError
 from mirror.playground.certificates import CertificateAuthority
+from mirror.schemas.registry.values import Mode, Subject
 from tests.harness.identity_provider import AUDIENCE, CLIENT, SECRET, IdentityProvider
 from tests.harness.registries import Witness, axonops_here, registry
 from tests.harness.stores import STORE_PASSWORD, Stores

@@ -17,14 +17,14 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartiti
 import pytest
 
 from mirror.clusters.cluster import Cluster
-from mirror.driver import ownership
-from mirror.driver.rewriting import Rewriting
 from mirror.offsets.offset_map import OffsetMap
 from mirror.offsets.translation import Exactness, Translated
-from mirror.proving.account import FindingKind
-from mirror.proving.repairs import appending
-from mirror.proving.repairs.remedies import Obstacle
-from mirror.recovery.pauses import PausesReader
+from mirror.pairs.pauses import PausesReader
+from mirror.proofs.account import FindingKind
+from mirror.proofs.repairs import appending
+from mirror.proofs.repairs.remedies import Obstacle
+from mirror.service import ownership
+from mirror.service.rewriting import Rewriting
 from tests.harness import segments
 from tests.harness.admin import create_topic
 from tests.harness.failed_over import die

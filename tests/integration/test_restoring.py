@@ -17,15 +17,15 @@ import yaml
 
 from mirror.clusters.admin import configs
 from mirror.clusters.transactions import Producer
-from mirror.driver import ownership
-from mirror.driver.rewriting import Rewriting
 from mirror.errors import FencedError
 from mirror.offsets import progress
 from mirror.offsets.progress import Position
-from mirror.recovery.journal import Kind
-from mirror.recovery.pauses import PausesReader
-from mirror.switching import failback, restoring
-from mirror.switching.stage import StepError
+from mirror.pairs.journal import Kind
+from mirror.pairs.pauses import PausesReader
+from mirror.recovery import failback, restoring
+from mirror.recovery.stage import StepError
+from mirror.service import ownership
+from mirror.service.rewriting import Rewriting
 from tests.harness.admin import create_topic, delete_topic
 from tests.harness.failed_over import KILLS, Failed, content
 from tests.harness.service import RunningMirror

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from confluent_kafka import Producer
 import pytest
 
-from mirror.proving.account import FindingKind
+from mirror.proofs.account import FindingKind
 from tests.harness.admin import alter_topic, create_topic, delete_records, end_offsets
 from tests.harness.load import producer
 from tests.harness.proofs import checked, proven
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mirror.playground.cluster import PlaygroundCluster
-    from mirror.proving.account import Account
+    from mirror.proofs.account import Account
 
 pytestmark = pytest.mark.integration
 

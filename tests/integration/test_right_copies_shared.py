@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mirror.playground.cluster import PlaygroundCluster
-    from mirror.proving.account import Account
-    from mirror.proving.verification import Proven
+    from mirror.proofs.account import Account
+    from mirror.proofs.verification import Proven
     from tests.harness.slot_processes import SlotProcess
 
 pytestmark = pytest.mark.integration

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from mirror.recovery import losses
-from mirror.tails import settling
+from mirror.pairs import losses
+from mirror.recovery.tails import settling
 from tests.harness.admin import create_topic
 from tests.harness.drilling import Drilled
 from tests.harness.dying import dies

@@ -16,10 +16,11 @@ import uuid
 
 import pytest
 
-from mirror.clusters.registry.registry import Registry
-from mirror.clusters.registry.values import Mode, Subject
-from mirror.metadata import schema_need, schemas
-from mirror.metadata.schema_claims import (
+from mirror.copying.schemas import STRANGE_SECONDS, SchemaInquiry
+from mirror.schemas import schema_need, schemas
+from mirror.schemas.registry.registry import Registry
+from mirror.schemas.registry.values import Mode, Subject
+from mirror.schemas.schema_claims import (
     Before,
     Claim,
     ClaimOf,
@@ -28,9 +29,8 @@ from mirror.metadata.schema_claims import (
     SchemaClaims,
     copied_ids,
 )
-from mirror.metadata.schema_ends import Ends
-from mirror.metadata.schema_names import RESERVED
-from mirror.relay.schemas import STRANGE_SECONDS, SchemaInquiry
+from mirror.schemas.schema_ends import Ends
+from mirror.schemas.schema_names import RESERVED
 from mirror.status.states import PartitionState
 from mirror.status.values import WAITS
 from tests.harness import registries
@@ -47,10 +47,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from mirror.metadata.schema_need import SettledId
+    from mirror.copying.report import PartitionReport
+    from mirror.copying.slot import Slot
     from mirror.playground.cluster import PlaygroundCluster
-    from mirror.relay.report import PartitionReport
-    from mirror.relay.slot import Slot
+    from mirror.schemas.schema_need import SettledId
 
     Clusters = dict[str, PlaygroundCluster]
 

@@ -18,7 +18,7 @@ from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerialize
 from confluent_kafka.serialization import MessageField, SerializationContext
 import pytest
 
-from mirror.proving.account import FindingKind
+from mirror.proofs.account import FindingKind
 from tests.harness import registries
 from tests.harness.admin import create_topic
 from tests.harness.load import producer

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mirror.clusters.registry.values import Subject
 from mirror.errors import RegistryError
-from mirror.metadata import schemas
-from mirror.metadata.schema_claims import Before, ClaimOf
-from mirror.metadata.schema_order import RegistryWrite
-from mirror.metadata.schema_writing import SchemaWriter
 from mirror.playground.registry.apicurio import apicurio
 from mirror.playground.registry.axonops import PROGRAM, axonops
+from mirror.schemas import schemas
+from mirror.schemas.registry.values import Subject
+from mirror.schemas.schema_claims import Before, ClaimOf
+from mirror.schemas.schema_order import RegistryWrite
+from mirror.schemas.schema_writing import SchemaWriter
 from mirror.status.states import SchemaState
 from tests import tools
 from tests.harness.registry_proxy import RegistryProxy

@@ -15,11 +15,11 @@ import httpx
 import pytest
 from typer.testing import CliRunner
 
+from mirror.checks.check import check
+from mirror.checks.finding import State
+from mirror.checks.plan import plan
 from mirror.cli.main import app
 from mirror.playground.registry.apicurio import apicurio
-from mirror.preflight.check import check
-from mirror.preflight.finding import State
-from mirror.preflight.plan import plan
 from mirror.status.states import SchemaState
 from tests.harness import registries
 from tests.harness.admin import create_topic

@@ -15,15 +15,15 @@ import pytest
 from typer.testing import CliRunner
 
 from mirror.cli.main import app
-from mirror.clusters.registry.registry import Registry
-from mirror.clusters.registry.values import Mode, Subject
 from mirror.errors import MirrorError
-from mirror.metadata import schema_modes, schemas
-from mirror.metadata.schema_claims import Before, ClaimOf, SchemaClaims
-from mirror.recovery import roles
-from mirror.recovery.journal import Kind
-from mirror.switching.findings import Level
-from mirror.switching.owed import settle_fence
+from mirror.pairs import roles
+from mirror.pairs.journal import Kind
+from mirror.recovery.findings import Level
+from mirror.recovery.owed import settle_fence
+from mirror.schemas import schema_modes, schemas
+from mirror.schemas.registry.registry import Registry
+from mirror.schemas.registry.values import Mode, Subject
+from mirror.schemas.schema_claims import Before, ClaimOf, SchemaClaims
 from tests.harness.admin import create_topic
 from tests.harness.application import Application
 from tests.harness.drilling import Drilled
@@ -37,10 +37,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from mirror.drilling.runner import Drill
     from mirror.playground.cluster import PlaygroundCluster
     from mirror.playground.registry.process import RegistryProcess
-    from mirror.switching.findings import Finding
+    from mirror.recovery.drilling.runner import Drill
+    from mirror.recovery.findings import Finding
 
     Clusters = dict[str, PlaygroundCluster]
 

@@ -17,12 +17,12 @@ import uuid
 from confluent_kafka.admin import AdminClient
 import pytest
 
+from mirror.checks.check import check
+from mirror.checks.finding import State
 from mirror.config.schema import MirrorConfig
-from mirror.metadata import topics
 from mirror.playground.registry.apicurio import MORE_TOPICS, apicurio
 from mirror.policy.naming import SCHEMAS
-from mirror.preflight.check import check
-from mirror.preflight.finding import State
+from mirror.topics import topics
 from tests.harness.admin import create_topic, delete_topic
 from tests.harness.load import producer
 from tests.harness.metadata import overrides

@@ -18,10 +18,10 @@ import pytest
 from typer.testing import CliRunner
 
 from mirror.cli.main import app
-from mirror.clusters.registry.values import Subject
-from mirror.metadata import schema_modes, schema_need, schemas
-from mirror.metadata.schema_claims import topic_name, translations
 from mirror.playground.registry.apicurio import apicurio
+from mirror.schemas import schema_modes, schema_need, schemas
+from mirror.schemas.registry.values import Subject
+from mirror.schemas.schema_claims import topic_name, translations
 from mirror.status.states import SchemaState
 from tests.harness.registries import axonops_here
 from tests.harness.registry_proxy import RegistryProxy
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 
     from click.testing import Result
 
-    from mirror.metadata.schema_need import SettledId
     from mirror.playground.cluster import PlaygroundCluster
     from mirror.playground.registry.process import RegistryProcess
+    from mirror.schemas.schema_need import SettledId
 
     Clusters = dict[str, PlaygroundCluster]
 

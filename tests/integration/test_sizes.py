@@ -16,16 +16,16 @@ from mirror.clusters.admin import group_offsets
 from mirror.clusters.admin.group_offsets import CommittedOffset
 from mirror.clusters.cluster import Cluster
 from mirror.config.schema import MirrorConfig
-from mirror.driver.ownership import rewrite_progress, take_ownership
-from mirror.driver.rewriting import Rewriting
+from mirror.copying.pending_transaction import PendingTransaction
+from mirror.copying.target import TargetWriter
+from mirror.copying.transaction_records import TransactionRecords
 from mirror.offsets import progress, runs
 from mirror.offsets.progress import Position
 from mirror.offsets.runs import Block
-from mirror.recovery import losses
-from mirror.recovery.losses import Cause, Loss
-from mirror.relay.pending_transaction import PendingTransaction
-from mirror.relay.target import TargetWriter
-from mirror.relay.transaction_records import TransactionRecords
+from mirror.pairs import losses
+from mirror.pairs.losses import Cause, Loss
+from mirror.service.ownership import rewrite_progress, take_ownership
+from mirror.service.rewriting import Rewriting
 from tests.harness.admin import create_topic
 from tests.harness.witness import read_topic
 

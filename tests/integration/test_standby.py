@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import Producer
 import pytest
 
-from mirror.batches import reading
 from mirror.cli.risk import read_progress
 from mirror.errors import ClusterError, MirrorError
-from mirror.jobs.standby import StandbyJob
 from mirror.offsets.standby import topic_name
-from mirror.recovery import selection
-from mirror.recovery.looking import from_standby
+from mirror.pairs import selection
+from mirror.pairs.looking import from_standby
+from mirror.records import reading
+from mirror.service.standby import StandbyJob
 from mirror.status.store import StatusStore
 from tests.harness.admin import create_topic, delete_topic, topic_exists
 from tests.harness.load import keys, producer, send

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from mirror.errors import MirrorError
-from mirror.recovery import roles
+from mirror.pairs import roles
 from tests.harness.admin import create_topic
 from tests.harness.application import Application
 from tests.harness.group_moves import commit_for, committed

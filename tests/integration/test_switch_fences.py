@@ -11,14 +11,14 @@ import pytest
 import yaml
 
 from mirror.errors import FencedError, MirrorError
+from mirror.pairs import roles
+from mirror.pairs.journal import JournalWriter
 from mirror.playground.brokers import playground
 from mirror.playground.secured import PASSWORDS, USER
-from mirror.recovery import roles
-from mirror.recovery.journal import JournalWriter
-from mirror.switching.group_places import GroupPlaces
-from mirror.switching.steps import STEPS, checks
-from mirror.switching.steps.changes import changes
-from mirror.switching.steps.checks import Seen
+from mirror.recovery.group_places import GroupPlaces
+from mirror.recovery.steps import STEPS, checks
+from mirror.recovery.steps.changes import changes
+from mirror.recovery.steps.checks import Seen
 from tests.harness.admin import commit_offsets, create_topic, end_offsets
 from tests.harness.application import Application
 from tests.harness.group_moves import commit_for, committed

@@ -21,10 +21,10 @@ from mirror.clusters.admin.access import ANSWER_SECONDS
 from mirror.clusters.cluster import Cluster
 from mirror.config.cluster_settings import ClusterConfig
 from mirror.errors import MirrorError, UnreachableError
-from mirror.recovery import roles
-from mirror.recovery.journal import Kind
-from mirror.switching.runner import Operator, Terms
-from mirror.switching.steps import STEPS
+from mirror.pairs import roles
+from mirror.pairs.journal import Kind
+from mirror.recovery.runner import Operator, Terms
+from mirror.recovery.steps import STEPS
 from tests.harness.admin import create_topic
 from tests.harness.application import Application
 from tests.harness.failed_over import Failed

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mirror.recovery.roles import STEPS
+from mirror.pairs.roles import STEPS
 from tests.harness.switching import Played
 
 if TYPE_CHECKING:

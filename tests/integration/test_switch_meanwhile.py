@@ -11,15 +11,15 @@ from confluent_kafka import Consumer, TopicPartition
 import pytest
 from typer.testing import CliRunner
 
-from mirror.batches.reading import TopicReader
 from mirror.cli.main import app
 from mirror.config.schema import MirrorConfig
 from mirror.errors import FencedError, MirrorError
 from mirror.offsets import progress
-from mirror.recovery import journal, roles
-from mirror.recovery.journal import JournalReader, JournalWriter, Kind
-from mirror.switching.steps.assess import places_of
-from mirror.switching.steps.changes import changes
+from mirror.pairs import journal, roles
+from mirror.pairs.journal import JournalReader, JournalWriter, Kind
+from mirror.records.reading import TopicReader
+from mirror.recovery.steps.assess import places_of
+from mirror.recovery.steps.changes import changes
 from tests.harness.admin import (
     add_partitions,
     closed_ends,

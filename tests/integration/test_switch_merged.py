@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from mirror.offsets import progress
-from mirror.recovery.journal import Kind
-from mirror.switching.findings import Level
-from mirror.switching.steps import opening
-from mirror.switching.steps.assess import places_of
-from mirror.switching.steps.changes import changes
+from mirror.pairs.journal import Kind
+from mirror.recovery.findings import Level
+from mirror.recovery.steps import opening
+from mirror.recovery.steps.assess import places_of
+from mirror.recovery.steps.changes import changes
 from tests.harness.admin import create_topic
 from tests.harness.application import Application
 from tests.harness.cases import cases

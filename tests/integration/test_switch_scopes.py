@@ -14,10 +14,10 @@ from confluent_kafka import OFFSET_END, Consumer, Producer, TopicPartition
 import pytest
 
 from mirror.errors import MirrorError
+from mirror.pairs.journal import Kind
 from mirror.playground.brokers import playground
-from mirror.recovery.journal import Kind
-from mirror.switching.stage import StepError
-from mirror.switching.steps import STEPS
+from mirror.recovery.stage import StepError
+from mirror.recovery.steps import STEPS
 from tests.harness.admin import create_topic
 from tests.harness.application import Application
 from tests.harness.group_moves import commit_for, committed

@@ -15,29 +15,29 @@ from confluent_kafka import Consumer
 import pytest
 from typer.testing import CliRunner
 
-from mirror.batches.writing import append
+from mirror.checks import held_rights
+from mirror.checks.finding import State
 from mirror.cli.main import app
 from mirror.clusters.cluster import Cluster
 from mirror.config.cluster_settings import ClusterConfig
 from mirror.config.schema import MirrorConfig
-from mirror.drilling import runner as drilling
-from mirror.driver.pairs import PairFollower
 from mirror.errors import MirrorError
-from mirror.jobs.standby import AccessJob
-from mirror.jobs.topics import CONFIGS, TopicJobs
-from mirror.metadata.topics import select
 from mirror.offsets.heartbeats import Heartbeats
 from mirror.offsets.standby import StandbyWriter
-from mirror.preflight import held_rights
-from mirror.preflight.finding import State
-from mirror.recovery import ends, pauses
-from mirror.recovery.ends import PartitionEnd, TopicEnds
-from mirror.recovery.journal import Kind
-from mirror.recovery.rebuilds import Rebuild, RebuildStep
+from mirror.pairs import ends, pauses
+from mirror.pairs.ends import PartitionEnd, TopicEnds
+from mirror.pairs.journal import Kind
+from mirror.pairs.rebuilds import Rebuild, RebuildStep
+from mirror.records.writing import append
+from mirror.recovery.drilling import runner as drilling
+from mirror.recovery.stage import StepError
+from mirror.recovery.steps import STEPS, opening
+from mirror.service.pairs import PairFollower
+from mirror.service.standby import AccessJob
+from mirror.service.topics import CONFIGS, TopicJobs
 from mirror.status.states import PartitionState
 from mirror.status.store import StatusStore
-from mirror.switching.stage import StepError
-from mirror.switching.steps import STEPS, opening
+from mirror.topics.topics import select
 from tests.harness.admin import add_partitions, alter_topic, create_topic, delete_topic
 from tests.harness.application import Application
 from tests.harness.load import producer

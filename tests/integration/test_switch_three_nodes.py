@@ -16,7 +16,7 @@ from mirror.clusters.admin import access, acls
 from mirror.clusters.cluster import Cluster
 from mirror.config.cluster_settings import ClusterConfig
 from mirror.errors import MirrorError, UnreachableError
-from mirror.recovery import roles
+from mirror.pairs import roles
 from tests.harness.admin import create_topic
 from tests.harness.application import Application
 from tests.harness.metadata import allow, revoke

@@ -21,28 +21,28 @@ import numpy as np
 import pytest
 import yaml
 
-from mirror.driver.ownership import rewrite_progress
-from mirror.driver.pairs import PairFollower
-from mirror.driver.passive import PassiveClusters
-from mirror.driver.rewriting import Rewriting
+from mirror.copying import provenance
 from mirror.errors import MirrorError
 from mirror.offsets.progress import Position
-from mirror.proving.log_stream import Meter
-from mirror.proving.of_flow import terms_of
-from mirror.proving.scope import Scope
-from mirror.recovery import losses
-from mirror.recovery.journal import Kind
-from mirror.relay import provenance
+from mirror.pairs import losses
+from mirror.pairs.journal import Kind
+from mirror.proofs.log_stream import Meter
+from mirror.proofs.of_flow import terms_of
+from mirror.proofs.scope import Scope
+from mirror.recovery.stage import StepError
+from mirror.recovery.steps import STEPS
+from mirror.recovery.tails import settling
+from mirror.recovery.tails.exporting import TailFile
+from mirror.recovery.tails.fed import Fed
+from mirror.recovery.tails.order import Choice, Order, Way
+from mirror.recovery.tails.settling import TailSettling, settle
+from mirror.recovery.tails.survey import survey
+from mirror.recovery.tails.unsettled import Unsettled
+from mirror.service.ownership import rewrite_progress
+from mirror.service.pairs import PairFollower
+from mirror.service.passive import PassiveClusters
+from mirror.service.rewriting import Rewriting
 from mirror.status.store import StatusStore
-from mirror.switching.stage import StepError
-from mirror.switching.steps import STEPS
-from mirror.tails import settling
-from mirror.tails.exporting import TailFile
-from mirror.tails.fed import Fed
-from mirror.tails.order import Choice, Order, Way
-from mirror.tails.settling import TailSettling, settle
-from mirror.tails.survey import survey
-from mirror.tails.unsettled import Unsettled
 from tests.harness.admin import create_topic, delete_records, delete_topic
 from tests.harness.application import Application
 from tests.harness.load import producer
@@ -60,8 +60,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from mirror.playground.cluster import PlaygroundCluster
-    from mirror.switching.stage import Stage
-    from mirror.tails.tail import Tail
+    from mirror.recovery.stage import Stage
+    from mirror.recovery.tails.tail import Tail
 
 pytestmark = pytest.mark.integration
 
@@ -417,7 +417,7 @@ def test_settled_while_a_transaction_is_open(
     """What is skipped while a transaction is open on A stays skipped once that aborts:
     the flow does not copy it. Until then A cannot become active.
     """
-    monkeypatch.setattr("mirror.proving.logs.PATIENCE_SECONDS", 1.0)
+    monkeypatch.setattr("mirror.proofs.logs.PATIENCE_SECONDS", 1.0)
     back = _way_home(play)
     writer = producer(play.a, transactional_id=play.topic)
     writer.init_transactions(30)
@@ -465,9 +465,9 @@ def test_the_count_goes_on(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
     B's own records add to the same log is no tail, though the count takes several looks
     to pass them. Once the tail is settled, the number is 0.
     """
-    monkeypatch.setattr("mirror.driver.passive._LOOK_SECONDS", 0.5)
-    monkeypatch.setattr("mirror.driver.passive._TAIL_SECONDS", 1.0)
-    monkeypatch.setattr("mirror.tails.unsettled._MOST_READ", 50)
+    monkeypatch.setattr("mirror.service.passive._LOOK_SECONDS", 0.5)
+    monkeypatch.setattr("mirror.service.passive._TAIL_SECONDS", 1.0)
+    monkeypatch.setattr("mirror.recovery.tails.unsettled._MOST_READ", 50)
     store = StatusStore((play.flow.name,))
     config = play.rehearsal.config
     follower = PairFollower(config, store)

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka.admin import ResourceType
 import pytest
 
-from mirror.metadata import acls
-from mirror.metadata.acl_ownership import AclOwnership
 from mirror.playground.secured import USER
 from mirror.status.states import AclState
+from mirror.topics import acls
+from mirror.topics.acl_ownership import AclOwnership
 from tests.harness.admin import alter_topic, create_topic, topic_exists
 from tests.harness.metadata import Sides, acls_of, allow, of, overrides, revoke, sides
 from tests.harness.waiting import deadline_in

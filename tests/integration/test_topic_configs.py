@@ -8,7 +8,7 @@ import pytest
 
 from mirror.clusters.admin import configs as cluster_configs
 from mirror.clusters.admin.configs import Config, Origin, TopicConfigs
-from mirror.metadata import configs, topics
+from mirror.topics import configs, topics
 from tests.harness.admin import (
     add_partitions,
     alter_topic,

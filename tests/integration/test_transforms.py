@@ -9,7 +9,7 @@ import pytest
 
 from mirror.clusters.cluster import Cluster
 from mirror.config.schema import MirrorConfig
-from mirror.metadata import topics
+from mirror.topics import topics
 from tests.harness.admin import alter_topic, create_topic, topic_exists
 from tests.harness.load import NumberedLoad, producer
 from tests.harness.service import config_for
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
     from confluent_kafka import Message
 
+    from mirror.copying.report import PartitionReport
+    from mirror.copying.slot import Slot
     from mirror.playground.cluster import PlaygroundCluster
-    from mirror.relay.report import PartitionReport
-    from mirror.relay.slot import Slot
     from tests.harness.standing import StandingMirror
 
 pytestmark = pytest.mark.integration

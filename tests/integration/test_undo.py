@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from mirror.errors import MirrorError
-from mirror.jobs.standby import AccessJob
-from mirror.recovery import journal, roles
-from mirror.recovery.journal import JournalReader, Kind
-from mirror.switching import hooks, owed
-from mirror.switching.stage import NOTHING, Done, Stage, Step
-from mirror.switching.steps import fence
+from mirror.pairs import journal, roles
+from mirror.pairs.journal import JournalReader, Kind
+from mirror.recovery import hooks, owed
+from mirror.recovery.stage import NOTHING, Done, Stage, Step
+from mirror.recovery.steps import fence
+from mirror.service.standby import AccessJob
 from tests.harness.cases import cases
 from tests.harness.metadata import allow
 from tests.harness.producers import all_acls, scram, write
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from mirror.pairs.journal import Entry
     from mirror.playground.cluster import PlaygroundCluster
-    from mirror.recovery.journal import Entry
     from tests.harness.rehearsal import Rehearsal
 
 __all__ = ["pair", "secured"]

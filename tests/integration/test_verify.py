@@ -11,10 +11,10 @@ import pytest
 from mirror.clusters.wire import fetch
 from mirror.errors import MirrorError, NothingChosenError
 from mirror.offsets.progress import NO_ID
-from mirror.proving import logs, survey
-from mirror.proving.account import FindingKind
-from mirror.proving.log_stream import LogStream, Stretch
-from mirror.recovery import proofs
+from mirror.pairs import proofs
+from mirror.proofs import logs, survey
+from mirror.proofs.account import FindingKind
+from mirror.proofs.log_stream import LogStream, Stretch
 from tests.harness.admin import add_partitions, create_topic
 from tests.harness.load import NumberedLoad, keys, producer, send
 from tests.harness.proofs import proven

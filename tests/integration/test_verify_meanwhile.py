@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from mirror.offsets import runs
-from mirror.proving import log_stream, sides
-from mirror.proving.account import FindingKind
-from mirror.proving.log_stream import LogStream
-from mirror.recovery import proofs
+from mirror.pairs import proofs
+from mirror.proofs import log_stream, sides
+from mirror.proofs.account import FindingKind
+from mirror.proofs.log_stream import LogStream
 from tests.harness.admin import (
     alter_topic,
     closed_ends,

@@ -12,8 +12,8 @@ import pytest
 from typer.testing import CliRunner
 
 from mirror.cli.main import app
-from mirror.proving.account import FindingKind
-from mirror.recovery import proofs
+from mirror.pairs import proofs
+from mirror.proofs.account import FindingKind
 from tests.harness import segments
 from tests.harness.admin import create_topic, end_offsets
 from tests.harness.load import producer
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from mirror.playground.cluster import PlaygroundCluster
-    from mirror.proving.verification import Proven
+    from mirror.proofs.verification import Proven
     from tests.benchmarks.processes import Service
     from tests.harness.segments import StoredBatch
 

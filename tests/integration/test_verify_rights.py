@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from mirror.checks.permissions.rights import rights
+from mirror.checks.permissions.table import Operation, Who
 from mirror.errors import MirrorError
-from mirror.preflight.permissions.rights import rights
-from mirror.preflight.permissions.table import Operation, Who
 from tests.harness.admin import create_topic
 from tests.harness.few_rights import grant, revoke_all
 from tests.harness.load import producer

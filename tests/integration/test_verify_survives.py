@@ -13,9 +13,9 @@ from confluent_kafka.admin import AdminClient
 import psutil
 import pytest
 
-from mirror.proving import sides
-from mirror.proving.log_stream import LogStream
-from mirror.recovery import proofs
+from mirror.pairs import proofs
+from mirror.proofs import sides
+from mirror.proofs.log_stream import LogStream
 from tests.harness import quotas
 from tests.harness.admin import create_topic
 from tests.harness.load import keys, producer, send

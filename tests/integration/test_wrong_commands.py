@@ -16,8 +16,8 @@ import yaml
 
 from mirror.clusters.cluster import Cluster
 from mirror.config.schema import MirrorConfig
-from mirror.recovery import journal, roles
-from mirror.recovery.journal import Entry, Kind, StepState
+from mirror.pairs import journal, roles
+from mirror.pairs.journal import Entry, Kind, StepState
 from tests.harness.switching import _command, pair_of
 from tests.harness.waiting import crowd
 

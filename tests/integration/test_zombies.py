@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mirror.relay.target import MAX_IN_FLIGHT
+from mirror.copying.target import MAX_IN_FLIGHT
 from tests.harness.admin import copied_records, create_topic, end_offsets
 from tests.harness.cases import cases
 from tests.harness.load import NumberedLoad

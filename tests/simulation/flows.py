@@ -14,24 +14,24 @@ from typing import TYPE_CHECKING
 from mirror.clusters.admin import topic_admin
 from mirror.clusters.cluster import Cluster
 from mirror.config.schema import MirrorConfig
-from mirror.driver.leases import Credit
-from mirror.driver.ownership import take_ownership
+from mirror.copying.lease import Assignment, Lease, LeasePlan
+from mirror.copying.slot import Slot
 from mirror.errors import ClusterError, MirrorError
-from mirror.jobs import groups
-from mirror.jobs.groups import GroupJobs
-from mirror.metadata import topics
-from mirror.metadata.merging import Merging
 from mirror.offsets import progress
 from mirror.offsets.groups import Copy, copy_of
-from mirror.relay.lease import Assignment, Lease, LeasePlan
-from mirror.relay.slot import Slot
+from mirror.service import groups
+from mirror.service.groups import GroupJobs
+from mirror.service.leases import Credit
+from mirror.service.ownership import take_ownership
 from mirror.status.store import StatusStore
+from mirror.topics import topics
+from mirror.topics.merging import Merging
 from tests.simulation.world import Process, World
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from mirror.relay.report import PartitionReport
+    from mirror.copying.report import PartitionReport
     from tests.simulation.model import ModelCluster
 
 SOURCE, TARGET = "A", "B"

@@ -14,23 +14,23 @@ from unittest import mock
 
 import numpy as np
 
-from mirror.batches import batch, scan
 from mirror.clusters import hanging
 from mirror.clusters.hanging import HangingLook
 from mirror.clusters.topics import Views
 from mirror.clusters.wire import fetch, fetch_by_id, write
-from mirror.driver import ownership
-from mirror.driver.leases import Credit
+from mirror.copying import gaps, slot, target, transaction_records
+from mirror.copying.endings import Endings
+from mirror.copying.intake import Intake
+from mirror.copying.slot import Found, Slot
+from mirror.copying.target import PathStage, TransactionPath
 from mirror.offsets import group_sync, groups, markers, progress
 from mirror.offsets.markers import MarkerSearch
 from mirror.offsets.progress import NO_ID
 from mirror.offsets.track import Track
-from mirror.recovery.losses import Loss
-from mirror.relay import gaps, slot, target, transaction_records
-from mirror.relay.endings import Endings
-from mirror.relay.intake import Intake
-from mirror.relay.slot import Found, Slot
-from mirror.relay.target import PathStage, TransactionPath
+from mirror.pairs.losses import Loss
+from mirror.records import batch, scan
+from mirror.service import ownership
+from mirror.service.leases import Credit
 from tests.simulation.faults import UNCLEAR
 
 if TYPE_CHECKING:

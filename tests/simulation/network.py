@@ -25,8 +25,8 @@ import zlib
 from mirror import host, patience
 from mirror.clusters.wire import connection, handshake
 from mirror.clusters.wire.line import Line
+from mirror.copying import waiting
 from mirror.errors import UnreachableError
-from mirror.relay import waiting
 from tests.simulation import threads
 from tests.simulation.world import NOON, World, sent
 

@@ -11,17 +11,12 @@ from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 from mirror.cli import switch as commands
-from mirror.driver import feeding, role_notes
-from mirror.driver.flow import FlowJobs
-from mirror.driver.pairs import PairFollower
-from mirror.metadata.schema_compared import ComparedRegistries
-from mirror.metadata.schema_names import RESERVED, key_of
+from mirror.copying.intake import Intake
+from mirror.copying.schemas import SchemaBarrier
+from mirror.pairs import journal, roles
+from mirror.pairs.roles import Run
 from mirror.policy.selection import Selection
-from mirror.recovery import journal, roles
-from mirror.recovery.roles import Run
-from mirror.relay.intake import Intake
-from mirror.relay.schemas import SchemaBarrier
-from mirror.switching import (
+from mirror.recovery import (
     failover_report,
     fences,
     fencing,
@@ -33,9 +28,9 @@ from mirror.switching import (
     runner,
     schemas,
 )
-from mirror.switching.runner import Operator
-from mirror.switching.stage import Done, nothing_to_undo
-from mirror.switching.steps import (
+from mirror.recovery.runner import Operator
+from mirror.recovery.stage import Done, nothing_to_undo
+from mirror.recovery.steps import (
     STEPS,
     checks,
     consumers,
@@ -44,6 +39,11 @@ from mirror.switching.steps import (
     opening,
     positions,
 )
+from mirror.schemas.schema_compared import ComparedRegistries
+from mirror.schemas.schema_names import RESERVED, key_of
+from mirror.service import feeding, role_notes
+from mirror.service.flow import FlowJobs
+from mirror.service.pairs import PairFollower
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from unittest import mock
 from urllib.parse import unquote
 
-from mirror.clusters.registry.channel import HttpAnswer, HttpLine
+from mirror.schemas.registry.channel import HttpAnswer, HttpLine
 from tests.simulation.world import sent
 
 if TYPE_CHECKING:

@@ -28,11 +28,11 @@ from kafka.protocol.producer import (
     InitProducerIdRequest,
 )
 
-from mirror.batches import records
 from mirror.clusters.admin import acls, configs, group_offsets, groups, topic_admin
 from mirror.clusters.admin.group_offsets import CommittedOffset
 from mirror.clusters.wire import produce
 from mirror.errors import ClusterError
+from mirror.records import records
 from tests.harness.waiting import wait_for
 from tests.simulation import membership
 

@@ -15,25 +15,25 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from unittest import mock
 
 from mirror.config.schema import MirrorConfig
-from mirror.drilling import runner as drilling
-from mirror.driver import flow as flows
-from mirror.driver import leadership, leases, query, reload, service, supervisor
-from mirror.driver.reload import Watch
-from mirror.driver.service import Service
+from mirror.copying.slot import Slot
+from mirror.copying.task import TERM, Copier, _lease_from
 from mirror.errors import MirrorError
-from mirror.relay.slot import Slot
-from mirror.relay.task import TERM, Copier, _lease_from
-from mirror.switching import owed
-from mirror.tails.unsettled import Unsettled
+from mirror.recovery import owed
+from mirror.recovery.drilling import runner as drilling
+from mirror.recovery.tails.unsettled import Unsettled
+from mirror.service import flow as flows
+from mirror.service import leadership, leases, query, reload, service, supervisor
+from mirror.service.reload import Watch
+from mirror.service.service import Service
 from tests.simulation import network
 from tests.simulation.world import Killed, Process, World
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from mirror.relay.lease import Lease, LeasePlan
-    from mirror.relay.report import PartitionReport
-    from mirror.relay.task import RelayTask
+    from mirror.copying.lease import Lease, LeasePlan
+    from mirror.copying.report import PartitionReport
+    from mirror.copying.task import RelayTask
 
 _BATCH_SECONDS = (0.01, 0.1, 0.1, 1.0)
 """What Spark needs from one micro-batch to the next."""

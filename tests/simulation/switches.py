@@ -30,10 +30,10 @@ from mirror.cli import switch as commands
 from mirror.cli.output import Form
 from mirror.config.schema import MirrorConfig
 from mirror.errors import MirrorError
-from mirror.recovery import journal, roles
-from mirror.recovery.journal import Kind, StepState, missing
-from mirror.switching import failover_report, hook_calls, hooks
-from mirror.switching.hook_calls import HookAnswer, Said
+from mirror.pairs import journal, roles
+from mirror.pairs.journal import Kind, StepState, missing
+from mirror.recovery import failover_report, hook_calls, hooks
+from mirror.recovery.hook_calls import HookAnswer, Said
 from tests.simulation import administration, faults
 from tests.simulation.clients import PARTITIONS, PRINCIPAL, Consumer, Producer
 from tests.simulation.faults import Faults
@@ -48,8 +48,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     import uuid
 
-    from mirror.recovery.journal import Entry
-    from mirror.switching.hook_calls import Call
+    from mirror.pairs.journal import Entry
+    from mirror.recovery.hook_calls import Call
     from tests.simulation.model import Topic
     from tests.simulation.network import Network, Wire
     from tests.simulation.partition import PartitionLog

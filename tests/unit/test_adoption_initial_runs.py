@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 import numpy as np
 import pytest
 
-from mirror.adoption.plan import ascending, initial_runs
+from mirror.migration.plan import ascending, initial_runs
 from mirror.offsets.index import locate
 from mirror.offsets.runs import DOWNSTREAM, UPSTREAM
 

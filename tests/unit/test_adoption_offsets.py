@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 import pytest
 
-from mirror.adoption import connect_offsets
 from mirror.clusters.wire.produce import partition_of
 from mirror.errors import MirrorError
+from mirror.migration import connect_offsets
 
 pytestmark = pytest.mark.unit
 

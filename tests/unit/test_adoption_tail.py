@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import numpy as np
 import pytest
 
-from mirror.adoption.plan import CopyTail, Window, compare
+from mirror.migration.plan import CopyTail, Window, compare
 from mirror.offsets.index import FoundOffset, locate, locate_all
 from mirror.offsets.runs import DOWNSTREAM, UPSTREAM, Block
 from mirror.offsets.track import Track

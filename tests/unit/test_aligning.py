@@ -18,14 +18,14 @@ from mirror.clusters.cluster import Cluster
 from mirror.config.cluster_settings import ClusterConfig
 from mirror.errors import ClusterError
 from mirror.offsets.runs import COUNT
-from mirror.proving.account import FindingKind
-from mirror.proving.content import aligning, matching
-from mirror.proving.content.aligning import Aligned, Located, Marks, Piece, aligned
-from mirror.proving.copied_partition import CopiedPartition
-from mirror.proving.out_of_reach import OutOfReach
-from mirror.proving.packed_runs import PackedRuns
-from mirror.proving.ranges import Range, narrowed, ranges_of
-from mirror.proving.sides import ProofTerms
+from mirror.proofs.account import FindingKind
+from mirror.proofs.content import aligning, matching
+from mirror.proofs.content.aligning import Aligned, Located, Marks, Piece, aligned
+from mirror.proofs.copied_partition import CopiedPartition
+from mirror.proofs.out_of_reach import OutOfReach
+from mirror.proofs.packed_runs import PackedRuns
+from mirror.proofs.ranges import Range, narrowed, ranges_of
+from mirror.proofs.sides import ProofTerms
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

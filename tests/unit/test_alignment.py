@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from mirror.batches import alignment, batch, listing, to_columns
-from mirror.relay import provenance
+from mirror.copying import provenance
+from mirror.records import alignment, batch, listing, to_columns
 from tests.harness import hostile_batches
 
 if TYPE_CHECKING:

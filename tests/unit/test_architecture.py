@@ -35,16 +35,14 @@ WHOLE_OF = {
 ROWS: tuple[set[str], ...] = (
     {"__main__"},
     {"cli"},
-    {"drilling"},
-    {"switching"},
-    {"tails"},
-    {"preflight", "adoption", "proving"},
-    {"driver"},
-    {"jobs", "web"},
-    {"relay", "metrics"},
-    {"recovery", "client"},
-    {"offsets", "metadata"},
-    {"batches"},
+    {"recovery"},
+    {"checks", "migration", "proofs"},
+    {"service"},
+    {"copying", "observing"},
+    {"pairs", "client"},
+    {"offsets", "topics"},
+    {"schemas"},
+    {"records"},
     {"status"},
     {"clusters"},
     {"config"},
@@ -61,19 +59,19 @@ LIBRARY_USERS = {
     "kafka": {
         "clusters",
         "playground",
-        "batches.codecs",  # kafka.codec knows the frame that Java puts around snappy
+        "records.codecs",  # kafka.codec knows the frame that Java puts around snappy
     },
     "pyspark": {
-        *("driver", "playground"),
+        *("service", "playground"),
         # The latter two pass it on.
-        *("proving.spark_runner", "proving.continuous.in_service"),
-        "proving.continuous.when_wanted",
-        *("relay.task", "relay.daemon"),
+        *("proofs.spark_runner", "proofs.continuous.in_service"),
+        "proofs.continuous.when_wanted",
+        *("copying.task", "copying.daemon"),
     },
 }
 FORBIDDEN_NAMES = {"utils", "helpers", "common", "manager", "base"}
 MOST_LINES = 1_000
-LONGER = {"preflight.permissions.table"}  # its docstring says why
+LONGER = {"checks.permissions.table"}  # its docstring says why
 MOST_ROOT_MODULES = 7
 
 

@@ -10,7 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 import pytest
 
-from mirror.driver.assignment import (
+from mirror.copying.lease import Assignment
+from mirror.copying.report import PartitionReport
+from mirror.pairs.pauses import Pauses
+from mirror.service.assignment import (
     IDLE_WEIGHT,
     Assignments,
     Placement,
@@ -19,11 +22,8 @@ from mirror.driver.assignment import (
     heaviest,
     lease_length,
 )
-from mirror.metadata.topics import MirroredTopic, TopicsResult
-from mirror.recovery.pauses import Pauses
-from mirror.relay.lease import Assignment
-from mirror.relay.report import PartitionReport
 from mirror.status.values import Counts
+from mirror.topics.topics import MirroredTopic, TopicsResult
 
 pytestmark = pytest.mark.unit
 

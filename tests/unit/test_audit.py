@@ -19,7 +19,7 @@ from mirror.config.load import load
 from mirror.config.origins import HIDDEN
 from mirror.config.schema import MirrorConfig
 from mirror.errors import ConfigError, MirrorError
-from mirror.recovery.audit import MOST_WAITING, AuditWriter, record
+from mirror.pairs.audit import MOST_WAITING, AuditWriter, record
 from mirror.status.events import Event, EventKind
 
 if TYPE_CHECKING:

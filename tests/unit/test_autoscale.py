@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from mirror.driver.autoscale import Sizing, share, slots_for, wanted_slots
-from mirror.driver.throughput import Sample
+from mirror.service.autoscale import Sizing, share, slots_for, wanted_slots
+from mirror.service.throughput import Sample
 
 pytestmark = pytest.mark.unit
 

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 import numpy as np
 import pytest
 
-from mirror.batches import batch, records, scan
 from mirror.errors import CorruptBatchError
+from mirror.records import batch, records, scan
 
 pytestmark = pytest.mark.unit
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from mirror.errors import ClusterError, FencedError, MirrorError, UnreachableError
-from mirror.recovery.journal import JournalWriter
-from mirror.switching import runner
+from mirror.pairs.journal import JournalWriter
+from mirror.recovery import runner
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

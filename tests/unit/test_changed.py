@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mirror.batches import alignment
-from mirror.batches.alignment import ONLY_SOURCE, ONLY_TARGET
-from mirror.proving.settling import pair_changed
+from mirror.proofs.settling import pair_changed
+from mirror.records import alignment
+from mirror.records.alignment import ONLY_SOURCE, ONLY_TARGET
 
 pytestmark = pytest.mark.unit
 

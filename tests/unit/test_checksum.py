@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 import pytest
 
-from mirror.batches import records
 from mirror.clusters.wire.checksum import joined
+from mirror.records import records
 
 pytestmark = pytest.mark.unit
 

@@ -8,9 +8,9 @@ import uuid
 import numpy as np
 import pytest
 
-from mirror.tails.choosing import chosen, key_mark
-from mirror.tails.order import Choice
-from mirror.tails.tail import TailPartition
+from mirror.recovery.tails.choosing import chosen, key_mark
+from mirror.recovery.tails.order import Choice
+from mirror.recovery.tails.tail import TailPartition
 
 pytestmark = pytest.mark.unit
 

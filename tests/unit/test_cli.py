@@ -21,6 +21,7 @@ from mirror.cli import status as status_command
 from mirror.cli.main import app
 from mirror.cli.output import remaining
 from mirror.errors import JavaMissingError
+from mirror.observing.server import StatusServer
 from mirror.playground.demo import Screen, TrafficVerdict, _descendants
 from mirror.status.states import FlowState
 from mirror.status.store import StatusStore
@@ -34,7 +35,6 @@ from mirror.status.values import (
     SlotStatus,
     TopicDrift,
 )
-from mirror.web.server import StatusServer
 from tests.harness.statuses import partition_status, show
 
 if TYPE_CHECKING:
@@ -173,15 +173,15 @@ def test_a_switch_begins_without_what_it_may_not_need() -> None:
     compares records, what logs, and readers of other formats: in a disaster no one
     waits for these.
     """
-    code = "import sys, mirror.cli.switch, mirror.switching.steps; print(*sys.modules)"
+    code = "import sys, mirror.cli.switch, mirror.recovery.steps; print(*sys.modules)"
     ended = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
 
     loaded = set(ended.stdout.split())
-    assert "mirror.switching.steps.prove" in loaded
-    kernels = {"numba", "llvmlite", "mirror.batches.compiled"}
-    assert not {"pyarrow", "pyspark", "httpx", "mirror.proving", *kernels} & loaded
+    assert "mirror.recovery.steps.prove" in loaded
+    kernels = {"numba", "llvmlite", "mirror.records.compiled"}
+    assert not {"pyarrow", "pyspark", "httpx", "mirror.proofs", *kernels} & loaded
     assert not {"stamina", "structlog", "yaml", "mirror.config.mm2.properties"} & loaded
 
 
@@ -190,18 +190,18 @@ def test_a_service_begins_without_what_it_may_not_need() -> None:
     tails and rehearses: slots have the first, few services need the rest.
     """
     code = (
-        "import sys, mirror.cli.run, mirror.driver.session, mirror.driver.service\n"
-        "import mirror.proving.continuous.when_wanted; print(*sys.modules)"
+        "import sys, mirror.cli.run, mirror.service.session, mirror.service.service\n"
+        "import mirror.proofs.continuous.when_wanted; print(*sys.modules)"
     )
     ended = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
 
     loaded = set(ended.stdout.split())
-    assert "mirror.driver.executors" in loaded
-    kernels = {"numba", "llvmlite", "mirror.batches.compiled"}
-    rooms = {f"mirror.{room}" for room in ("switching", "tails", "drilling")}
-    assert not {"pandas", "mirror.proving.comparing", *kernels, *rooms} & loaded
+    assert "mirror.service.executors" in loaded
+    kernels = {"numba", "llvmlite", "mirror.records.compiled"}
+    rooms = {"mirror.recovery"}
+    assert not {"pandas", "mirror.proofs.comparing", *kernels, *rooms} & loaded
 
 
 @pytest.mark.parametrize(
@@ -319,7 +319,7 @@ def test_missing_java_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def without_java(monkeypatch: pytest.MonkeyPatch) -> None:
     """`mirror run` begins to start Spark's JVM early: not in these tests."""
-    monkeypatch.setattr("mirror.driver.session.launch", lambda _config: None)
+    monkeypatch.setattr("mirror.service.session.launch", lambda _config: None)
 
 
 @pytest.mark.usefixtures("without_java")
@@ -331,7 +331,7 @@ def test_run_tells_missing_java(config: str, monkeypatch: pytest.MonkeyPatch) ->
     def run(*_arguments: object, **_options: object) -> bool:
         raise JavaMissingError
 
-    monkeypatch.setattr("mirror.driver.service.Service.run", run)
+    monkeypatch.setattr("mirror.service.service.Service.run", run)
 
     result = mirror("run", "-c", config)
 
@@ -351,7 +351,7 @@ def test_run_fails_if_a_flow_did(
         show(service.store, "A->B", state=FlowState.FAILED, reason="no")
         return False
 
-    monkeypatch.setattr("mirror.driver.service.Service.run", run)
+    monkeypatch.setattr("mirror.service.service.Service.run", run)
 
     result = mirror("run", "-c", config, *once)
 
@@ -370,7 +370,7 @@ def test_run_tells_where_it_listens(
         ready("http://127.0.0.1:5")
         return True
 
-    monkeypatch.setattr("mirror.driver.service.Service.run", run)
+    monkeypatch.setattr("mirror.service.service.Service.run", run)
 
     result = mirror("run", "-c", config)
 

@@ -13,9 +13,9 @@ from typer.testing import CliRunner
 
 from mirror.cli.main import app
 from mirror.config.service_settings import HttpSettings
+from mirror.observing.server import StatusServer
 from mirror.playground.certificates import CertificateAuthority
 from mirror.status.store import StatusStore
-from mirror.web.server import StatusServer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

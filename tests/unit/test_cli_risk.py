@@ -11,10 +11,10 @@ from mirror.clusters import codes
 from mirror.clusters.topics import NO_ID, Topic
 from mirror.config.schema import MirrorConfig
 from mirror.errors import ClusterError, NoLeaderError, UnreachableError
-from mirror.metadata.merging import Merging
 from mirror.offsets import group_survey, standby
-from mirror.recovery import looking
+from mirror.pairs import looking
 from mirror.status.values import RiskStatus, TopicRisk
+from mirror.topics.merging import Merging
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

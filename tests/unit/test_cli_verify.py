@@ -12,9 +12,9 @@ import yaml
 from mirror.cli import verify
 from mirror.cli.main import app
 from mirror.config.schema import MirrorConfig
-from mirror.proving import evidence
-from mirror.proving.account import FindingKind, ProofFinding
-from mirror.proving.verification import Proven
+from mirror.proofs import evidence
+from mirror.proofs.account import FindingKind, ProofFinding
+from mirror.proofs.verification import Proven
 
 if TYPE_CHECKING:
     from pathlib import Path

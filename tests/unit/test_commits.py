@@ -13,15 +13,15 @@ from hypothesis import strategies as st
 import numpy as np
 import pytest
 
-from mirror.batches import batch, scan
 from mirror.clusters.admin.group_offsets import CommittedOffset
 from mirror.errors import CorruptBatchError
-from mirror.jobs.groups import Followed
 from mirror.offsets.commit_records import CommitKey, decode_key, decode_value
 from mirror.offsets.commits import CommitLog
 from mirror.offsets.groups import GroupPosition, GroupsStanding
 from mirror.offsets.translation import Exactness, Translated
 from mirror.policy.selection import GroupFilter
+from mirror.records import batch, scan
+from mirror.service.groups import Followed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -260,7 +260,7 @@ def test_groups_of_a_moment_do_not_pile_up(monkeypatch: pytest.MonkeyPatch):
     """Groups that commit once and are gone at the next survey are forgotten in time;
     the last of them are not followed for that.
     """
-    monkeypatch.setattr("mirror.jobs.groups._GROUPS", 100)
+    monkeypatch.setattr("mirror.service.groups._GROUPS", 100)
     of = followed()
     for number in range(2_000):
         name = f"app{number}"

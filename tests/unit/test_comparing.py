@@ -15,11 +15,11 @@ from mirror.clusters.admin.configs import TopicConfigs
 from mirror.clusters.topics import NO_ID, Leader, Topic
 from mirror.config.schema import MirrorConfig
 from mirror.errors import AuthorizationError
-from mirror.metadata.comparing import compare, partners
-from mirror.metadata.portrait import Portrait
+from mirror.topics.comparing import compare, partners
+from mirror.topics.portrait import Portrait
 
 if TYPE_CHECKING:
-    from mirror.metadata.sides import Side
+    from mirror.topics.sides import Side
 
 Told = tuple[str, str, str, str, bool | None]
 

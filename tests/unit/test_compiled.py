@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import numpy as np
 import pytest
 
-from mirror.batches.compiled import put_varint, varint, varint_size
+from mirror.records.compiled import put_varint, varint, varint_size
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.unit
 
 _LOOP = """
-from mirror.batches.compiled import compiled
+from mirror.records.compiled import compiled
 from part import number
 
 @compiled("int64()")

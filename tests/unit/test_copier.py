@@ -15,11 +15,11 @@ import pyarrow as pa
 import pytest
 from structlog.testing import capture_logs
 
+from mirror.copying import task as task_module
+from mirror.copying.lease import Assignment, Lease
+from mirror.copying.report import PartitionReport
+from mirror.copying.task import Copier
 from mirror.errors import TransformError
-from mirror.relay import task as task_module
-from mirror.relay.lease import Assignment, Lease
-from mirror.relay.report import PartitionReport
-from mirror.relay.task import Copier
 
 pytestmark = pytest.mark.unit
 
@@ -159,7 +159,7 @@ def test_a_closed_slot_serves_no_plan(monkeypatch: pytest.MonkeyPatch):
             raise TransformError("cannot be imported")
         return _Slot()
 
-    monkeypatch.setattr("mirror.relay.slot.Slot", make)
+    monkeypatch.setattr("mirror.copying.slot.Slot", make)
     monkeypatch.setattr(task_module, "_slots", {})
     good, bad = (
         cast("Any", SimpleNamespace(flow=SimpleNamespace(name="A->B"), broken=broken))

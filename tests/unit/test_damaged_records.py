@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mirror.adoption import connect_offsets
 from mirror.errors import MirrorError
-from mirror.metadata import acl_notes, acl_ownership
+from mirror.migration import connect_offsets
 from mirror.offsets import standby
-from mirror.recovery import proofs, repairs
-from mirror.recovery.losses import Loss
-from mirror.recovery.pauses import Pauses
+from mirror.pairs import proofs, repairs
+from mirror.pairs.losses import Loss
+from mirror.pairs.pauses import Pauses
+from mirror.topics import acl_notes, acl_ownership
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -20,8 +20,8 @@ from grafana_foundation_sdk.models.dashboard import Dashboard
 import pytest
 import yaml
 
-from mirror.metrics.catalogue import METRICS, SERVICE_METRICS, names
-from mirror.metrics.of_pairs import PAIR_METRICS
+from mirror.observing.catalogue import METRICS, SERVICE_METRICS, names
+from mirror.observing.of_pairs import PAIR_METRICS
 from mirror.status.errors import ERROR_METRICS
 from mirror.status.states import FlowState
 from mirror.status.values import CLUSTER_METRICS

@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from mirror.driver.query import state_folder
+from mirror.service.query import state_folder
 
 pytestmark = pytest.mark.unit
 

@@ -12,25 +12,25 @@ from mirror.clusters.admin.acls import Acl
 from mirror.clusters.admin.disks import Disk, Replicas
 from mirror.clusters.admin.groups import Group, GroupKind
 from mirror.config.schema import MirrorConfig
-from mirror.drilling import groups, runner
-from mirror.drilling.groups import ComparedNext, Judged, windows
-from mirror.drilling.runner import MOST_KEPT, Drill
 from mirror.errors import UnreachableError
-from mirror.metadata.differences import CONFIG, TOPIC, Difference
-from mirror.metadata.portrait import QUOTAS, USERS
 from mirror.offsets.groups import GroupPosition
 from mirror.offsets.translation import Exactness, Translated
-from mirror.recovery import drills, journal, roles
-from mirror.recovery.access import Kept
-from mirror.recovery.journal import Entry, Kind, StepState
+from mirror.pairs import drills, journal, roles
+from mirror.pairs.access import Kept
+from mirror.pairs.journal import Entry, Kind, StepState
+from mirror.recovery import hooks, rights
+from mirror.recovery.drilling import groups, runner
+from mirror.recovery.drilling.groups import ComparedNext, Judged, windows
+from mirror.recovery.drilling.runner import MOST_KEPT, Drill
+from mirror.recovery.fencing import KnownGrants as KnownAcls
+from mirror.recovery.findings import Finding, Level, in_order
+from mirror.recovery.group_places import GroupPlace, GroupPlaces
+from mirror.recovery.stage import Stage
+from mirror.recovery.steps import checks
+from mirror.recovery.steps.checks import Check, Seen
 from mirror.status.values import PartitionRisk, RiskStatus
-from mirror.switching import hooks, rights
-from mirror.switching.fencing import KnownGrants as KnownAcls
-from mirror.switching.findings import Finding, Level, in_order
-from mirror.switching.group_places import GroupPlace, GroupPlaces
-from mirror.switching.stage import Stage
-from mirror.switching.steps import checks
-from mirror.switching.steps.checks import Check, Seen
+from mirror.topics.differences import CONFIG, TOPIC, Difference
+from mirror.topics.portrait import QUOTAS, USERS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

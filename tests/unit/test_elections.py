@@ -10,7 +10,7 @@ import pytest
 
 from mirror.clusters.cluster import Cluster
 from mirror.config.cluster_settings import ClusterConfig
-from mirror.relay.slot import Elections
+from mirror.copying.slot import Elections
 from tests.harness.fake_broker import Broker
 from tests.harness.waiting import wait_for
 

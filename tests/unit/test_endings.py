@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from mirror.clusters.topics import NO_ID, Leader, Topic
+from mirror.copying import endings
+from mirror.copying.endings import Endings
 from mirror.errors import BrokerError, ClusterError, NoLeaderError
-from mirror.relay import endings
-from mirror.relay.endings import Endings
 
 _PID = 1000
 

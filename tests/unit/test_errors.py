@@ -26,8 +26,8 @@ from mirror.errors import (
     UnreachableError,
     UnsupportedBrokerError,
 )
-from mirror.metadata.merging import Merging
 from mirror.offsets import group_survey
+from mirror.topics.merging import Merging
 
 if TYPE_CHECKING:
     from mirror.config.schema import FlowConfig

@@ -22,14 +22,14 @@ from mirror.cli.main import app
 from mirror.clusters.codes import NONE, UNKNOWN_TOPIC_OR_PARTITION
 from mirror.clusters.topics import Topic
 from mirror.config.schema import FlowConfig
-from mirror.driver.copied_topics import TopicChanges
-from mirror.metadata.topics import MirroredTopic, TopicsResult
+from mirror.observing.server import StatusServer
+from mirror.service.copied_topics import TopicChanges
 from mirror.status import events
 from mirror.status.events import MOST_OF_A_KIND, Event, EventKind, Trail
 from mirror.status.states import FlowState
 from mirror.status.store import StatusStore, noticed
 from mirror.status.values import FlowStatus, JobStatus
-from mirror.web.server import StatusServer
+from mirror.topics.topics import MirroredTopic, TopicsResult
 from tests.harness.pages import ROOT
 from tests.harness.statuses import partition_status, show
 

@@ -18,10 +18,10 @@ from typer.testing import CliRunner
 
 from mirror.cli.main import app
 from mirror.config.schema import MirrorConfig
-from mirror.proving import evidence
-from mirror.proving.account import Account, FindingKind, ProofFinding
-from mirror.proving.copied_partition import CopiedPartition
-from mirror.proving.verification import PartitionProof, Proven
+from mirror.proofs import evidence
+from mirror.proofs.account import Account, FindingKind, ProofFinding
+from mirror.proofs.copied_partition import CopiedPartition
+from mirror.proofs.verification import PartitionProof, Proven
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from mirror.proving import excuses
-from mirror.recovery.losses import Cause, Loss
+from mirror.pairs.losses import Cause, Loss
+from mirror.proofs import excuses
 
 pytestmark = pytest.mark.unit
 

@@ -8,8 +8,8 @@ from typing import Any, cast
 
 import pytest
 
-from mirror.driver import executors
-from mirror.driver.executors import place
+from mirror.service import executors
+from mirror.service.executors import place
 
 pytestmark = pytest.mark.unit
 

@@ -8,12 +8,10 @@ import uuid
 import numpy as np
 import pytest
 
-from mirror.batches import alignment
-from mirror.batches.alignment import NOWHERE, ONLY_SOURCE, ONLY_TARGET
-from mirror.proving.account import FindingKind
-from mirror.proving.comparing import Compared
-from mirror.proving.copied_partition import CopiedPartition
-from mirror.proving.explaining import (
+from mirror.proofs.account import FindingKind
+from mirror.proofs.comparing import Compared
+from mirror.proofs.copied_partition import CopiedPartition
+from mirror.proofs.explaining import (
     NO_EXCUSES,
     Excuses,
     LastOfKeys,
@@ -21,9 +19,11 @@ from mirror.proving.explaining import (
     of_another_tool,
     sorted_out,
 )
-from mirror.proving.log_stream import Damage
-from mirror.proving.packed_runs import PackedRuns
-from mirror.proving.ranges import Range
+from mirror.proofs.log_stream import Damage
+from mirror.proofs.packed_runs import PackedRuns
+from mirror.proofs.ranges import Range
+from mirror.records import alignment
+from mirror.records.alignment import NOWHERE, ONLY_SOURCE, ONLY_TARGET
 
 pytestmark = pytest.mark.unit
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from mirror.relay import faults
-from mirror.relay.faults import Faults
+from mirror.copying import faults
+from mirror.copying.faults import Faults
 from tests.harness.clocks import HOUR, NOON, Clocks, clocks_of
 
 pytestmark = pytest.mark.unit

@@ -11,19 +11,19 @@ import numpy as np
 import pytest
 
 from mirror.config.pair_settings import PairConfig
-from mirror.driver.feeding import begins, furthest
-from mirror.driver.generation import Generation
-from mirror.driver.pairs import KnownPair
+from mirror.copying import provenance
 from mirror.offsets.progress import NO_ID, Position
 from mirror.offsets.translation import UNKNOWN, Exactness, Translated
-from mirror.recovery import roles
-from mirror.recovery.journal import Entry, Kind, StepState
-from mirror.relay import provenance
-from mirror.tails import fed
-from mirror.tails.fed import Fed
+from mirror.pairs import roles
+from mirror.pairs.journal import Entry, Kind, StepState
+from mirror.recovery.tails import fed
+from mirror.recovery.tails.fed import Fed
+from mirror.service.feeding import begins, furthest
+from mirror.service.generation import Generation
+from mirror.service.pairs import KnownPair
 
 if TYPE_CHECKING:
-    from mirror.tails.tail import TailPartition
+    from mirror.recovery.tails.tail import TailPartition
 
 pytestmark = pytest.mark.unit
 

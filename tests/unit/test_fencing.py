@@ -11,9 +11,9 @@ import pytest
 
 from mirror.clusters.admin.acls import Acl
 from mirror.errors import FenceError
-from mirror.metadata.acl_notes import AclPlan
-from mirror.switching import fencing
-from mirror.switching.fencing import EVERYONE, KnownGrants
+from mirror.recovery import fencing
+from mirror.recovery.fencing import EVERYONE, KnownGrants
+from mirror.topics.acl_notes import AclPlan
 
 if TYPE_CHECKING:
     from collections.abc import Collection

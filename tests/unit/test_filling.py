@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from mirror.config.schema import FlowConfig
-from mirror.relay import slot
-from mirror.relay.fetch_channel import LINGER_BYTES
-from mirror.relay.pending_transaction import PendingTransaction
-from mirror.relay.slot import Filling
+from mirror.copying import slot
+from mirror.copying.fetch_channel import LINGER_BYTES
+from mirror.copying.pending_transaction import PendingTransaction
+from mirror.copying.slot import Filling
 
 pytestmark = pytest.mark.unit
 

@@ -16,8 +16,8 @@ import lz4.frame
 import numpy as np
 import pytest
 
-from mirror.batches import batch, codecs, former, listing
 from mirror.errors import CorruptBatchError
+from mirror.records import batch, codecs, former, listing
 from tests.fuzz import Guarded
 from tests.harness import hostile_batches as hostile
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mirror.batches import batch, from_places, home_stamps, listing, merge_loop
 from mirror.clusters.wire.produce import HEADER_SIZE
-from mirror.relay import provenance
+from mirror.copying import provenance
+from mirror.records import batch, from_places, home_stamps, listing, merge_loop
 from tests.harness import hostile_batches
 
 pytestmark = pytest.mark.unit

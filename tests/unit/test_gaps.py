@@ -10,10 +10,10 @@ import pytest
 
 from mirror.clusters.admin.topic_admin import EpochEnd
 from mirror.clusters.topics import NO_ID, Leader, Leaders, Topic, Views
+from mirror.copying import gaps
+from mirror.copying.gaps import Gap, Suspect
 from mirror.offsets.progress import Position
-from mirror.recovery.losses import Cause
-from mirror.relay import gaps
-from mirror.relay.gaps import Gap, Suspect
+from mirror.pairs.losses import Cause
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -9,9 +9,9 @@ import pytest
 
 from mirror.clusters.admin.group_offsets import CommittedOffset, GroupOffsets
 from mirror.offsets.translation import Exactness
-from mirror.switching.group_places import GroupPlace, GroupPlaces
-from mirror.switching.stage import StepError
-from mirror.switching.steps import positions
+from mirror.recovery.group_places import GroupPlace, GroupPlaces
+from mirror.recovery.stage import StepError
+from mirror.recovery.steps import positions
 
 pytestmark = pytest.mark.unit
 

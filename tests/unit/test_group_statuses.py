@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mirror.jobs.groups import positioned, status_of
 from mirror.offsets.groups import GroupPosition
 from mirror.offsets.translation import Exactness, Translated
+from mirror.service.groups import positioned, status_of
 
 if TYPE_CHECKING:
     from mirror.status.values import GroupStatus

@@ -11,7 +11,6 @@ import pytest
 
 from mirror.clusters.admin.group_offsets import CommittedOffset
 from mirror.config.schema import FlowConfig
-from mirror.metadata.merging import Merging
 from mirror.offsets.checkpoints import due
 from mirror.offsets.group_sync import forward
 from mirror.offsets.groups import Copy, GroupPosition, missing, translated
@@ -19,6 +18,7 @@ from mirror.offsets.mm2_records import Checkpoint, OffsetSync
 from mirror.offsets.offset_syncs import last_copied
 from mirror.offsets.translation import UNKNOWN, Exactness, Translated
 from mirror.policy.selection import GroupFilter
+from mirror.topics.merging import Merging
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

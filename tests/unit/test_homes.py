@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from mirror.batches import looped, to_columns
 from mirror.config.changes import compare
 from mirror.config.load import load
 from mirror.config.traits import Effect
+from mirror.copying.provenance import prefixes
 from mirror.errors import ConfigError
-from mirror.relay.provenance import prefixes
+from mirror.records import looped, to_columns
 from tests.unit.test_hooks import pair
 
 if TYPE_CHECKING:

@@ -19,11 +19,11 @@ import pytest
 from mirror.config.load import load
 from mirror.config.schema import MirrorConfig
 from mirror.errors import ConfigError, FencedError, UnreachableError
-from mirror.recovery.journal import Kind
-from mirror.switching import hook_calls, hooks
-from mirror.switching.hook_calls import Call, Said
-from mirror.switching.stage import Stage, StepError
-from mirror.switching.steps import STEPS
+from mirror.pairs.journal import Kind
+from mirror.recovery import hook_calls, hooks
+from mirror.recovery.hook_calls import Call, Said
+from mirror.recovery.stage import Stage, StepError
+from mirror.recovery.steps import STEPS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -24,8 +24,8 @@ import zlib
 import pytest
 
 from mirror.clusters.bounded import Bounds, parsed
-from mirror.clusters.registry import registry as lists
 from mirror.errors import BoundsError, RegistryError
+from mirror.schemas.registry import registry as lists
 from tests.harness.registries import registry
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ resource.setrlimit(resource.RLIMIT_AS, (6 << 30, 6 << 30))
 kind, small, *urls = sys.argv[1:]
 
 def registry():
-    from mirror.clusters.registry.registry import Registry
+    from mirror.schemas.registry.registry import Registry
     from mirror.config.cluster_settings import ClusterConfig
     return Registry(ClusterConfig.model_validate(
         {"alias": "A", "bootstrap_servers": "a:1", "schema_registry": {"url": url}}
@@ -72,7 +72,7 @@ def service():
     asking.ask(url, None)
 
 def hook():
-    from mirror.switching.hook_calls import Call, post
+    from mirror.recovery.hook_calls import Call, post
     answer = post(url, None, Call(
         hook="h", run="r", step="s", call="c", source="A", target="B", planned=True
     ), seconds=30)

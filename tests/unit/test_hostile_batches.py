@@ -11,11 +11,11 @@ import struct
 import numpy as np
 import pytest
 
-from mirror.batches import batch, codecs, listing, records
+from mirror.copying import provenance
+from mirror.copying.rewrite import Rewriter
+from mirror.copying.transforming import TransformingRewriter
 from mirror.errors import CorruptBatchError
-from mirror.relay import provenance
-from mirror.relay.rewrite import Rewriter
-from mirror.relay.transforming import TransformingRewriter
+from mirror.records import batch, codecs, listing, records
 from tests.harness import hostile_batches as hostile
 from tests.harness.hostile_batches import DELETE_HORIZON, TRANSACTIONAL, record, stored
 

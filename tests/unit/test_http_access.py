@@ -18,9 +18,9 @@ from structlog.testing import capture_logs
 
 from mirror.config.service_settings import HttpSettings
 from mirror.errors import MirrorError
+from mirror.observing.server import StatusServer
 from mirror.playground.certificates import CertificateAuthority
 from mirror.status.store import StatusStore
-from mirror.web.server import StatusServer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

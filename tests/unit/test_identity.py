@@ -16,10 +16,10 @@ from mirror.clusters.cluster import Cluster
 from mirror.clusters.wire import fetch
 from mirror.config.cluster_settings import ClusterConfig
 from mirror.config.schema import MirrorConfig
-from mirror.driver.flow import Flow
-from mirror.driver.pairs import PairFollower
 from mirror.errors import ClusterChangedError
-from mirror.jobs.scheduler import Job, Jobs
+from mirror.service.flow import Flow
+from mirror.service.pairs import PairFollower
+from mirror.service.scheduler import Job, Jobs
 from mirror.status.store import StatusStore
 from tests.harness.fake_broker import Broker
 from tests.harness.micro_batches import MicroBatches

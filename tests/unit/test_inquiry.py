@@ -10,17 +10,17 @@ import pytest
 
 from mirror.clusters.cluster import Cluster
 from mirror.config.cluster_settings import ClusterConfig
+from mirror.copying.gaps import Suspect
+from mirror.copying.inquiry import Inquiry
 from mirror.offsets.progress import Position
-from mirror.recovery.losses import Cause
-from mirror.relay.gaps import Suspect
-from mirror.relay.inquiry import Inquiry
+from mirror.pairs.losses import Cause
 from tests.harness.fake_broker import Broker
 from tests.harness.waiting import wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from mirror.relay.gaps import GapFinding
+    from mirror.copying.gaps import GapFinding
 
 pytestmark = pytest.mark.unit
 

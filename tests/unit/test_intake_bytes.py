@@ -11,16 +11,16 @@ import numpy as np
 import pytest
 import structlog
 
-from mirror.batches import codecs
 from mirror.clusters.wire.fetch import Fetched
-from mirror.relay import provenance
-from mirror.relay.faults import Faults
-from mirror.relay.intake import Intake
-from mirror.relay.lease import Assignment
-from mirror.relay.pending_transaction import PendingTransaction
-from mirror.relay.rewrite import Rewriter
-from mirror.relay.source import FetchAnswer, Pace
-from mirror.relay.tally import Tally, latency_bounds
+from mirror.copying import provenance
+from mirror.copying.faults import Faults
+from mirror.copying.intake import Intake
+from mirror.copying.lease import Assignment
+from mirror.copying.pending_transaction import PendingTransaction
+from mirror.copying.rewrite import Rewriter
+from mirror.copying.source import FetchAnswer, Pace
+from mirror.copying.tally import Tally, latency_bounds
+from mirror.records import codecs
 from tests.harness import hostile_batches as hostile
 from tests.harness.hostile_batches import DELETE_HORIZON, ZSTD, packed, record, stored
 

@@ -10,7 +10,7 @@ import pytest
 from mirror.clusters.cluster import Cluster
 from mirror.config.cluster_settings import ClusterConfig
 from mirror.errors import FlowError
-from mirror.jobs.scheduler import Job, Jobs
+from mirror.service.scheduler import Job, Jobs
 from mirror.status.store import StatusStore
 
 if TYPE_CHECKING:

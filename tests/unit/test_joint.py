@@ -29,7 +29,7 @@ from mirror.offsets.progress import Position, Progress
 from mirror.offsets.reverse_start import HoleLook
 from mirror.offsets.runs import COUNT, DOWNSTREAM, Block, decode, encode, joined
 from mirror.offsets.translation import Exactness, Translated
-from mirror.switching.steps import changes
+from mirror.recovery.steps import changes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,17 +8,17 @@ import uuid
 import numpy as np
 import pytest
 
-from mirror.batches import alignment
 from mirror.config.cluster_settings import ClusterConfig
-from mirror.proving.comparing import Compared
-from mirror.proving.copied_partition import CopiedPartition
-from mirror.proving.sides import ProofTerms
-from mirror.proving.traces import hops
-from mirror.proving.traces.tracing import How, Sameness
+from mirror.proofs.comparing import Compared
+from mirror.proofs.copied_partition import CopiedPartition
+from mirror.proofs.sides import ProofTerms
+from mirror.proofs.traces import hops
+from mirror.proofs.traces.tracing import How, Sameness
+from mirror.records import alignment
 
 if TYPE_CHECKING:
     from mirror.clusters.cluster import Cluster
-    from mirror.proving.ranges import Range
+    from mirror.proofs.ranges import Range
 
 pytestmark = pytest.mark.unit
 

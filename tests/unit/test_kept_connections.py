@@ -9,8 +9,8 @@ import pytest
 from mirror.config.cluster_settings import ClusterConfig
 from mirror.errors import UnreachableError
 from mirror.offsets import group_survey
-from mirror.proving import sides
-from mirror.proving.sides import ProofTerms
+from mirror.proofs import sides
+from mirror.proofs.sides import ProofTerms
 
 pytestmark = pytest.mark.unit
 

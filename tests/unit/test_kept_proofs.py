@@ -8,8 +8,8 @@ import uuid
 import pytest
 
 from mirror.errors import ClusterError
-from mirror.recovery import proofs
-from mirror.recovery.proofs import Proof
+from mirror.pairs import proofs
+from mirror.pairs.proofs import Proof
 
 pytestmark = pytest.mark.unit
 

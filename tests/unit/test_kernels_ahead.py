@@ -6,9 +6,9 @@ import threading
 
 import pytest
 
-from mirror.driver import kernels_ahead
-from mirror.driver.kernels_ahead import KernelsAhead
-from mirror.relay.report import PartitionReport
+from mirror.copying.report import PartitionReport
+from mirror.service import kernels_ahead
+from mirror.service.kernels_ahead import KernelsAhead
 
 pytestmark = pytest.mark.unit
 
@@ -41,4 +41,4 @@ def test_kernels_load_once_when_much_is_written(
     assert done.wait(10)
     ahead.learn([_report(10_000)])
 
-    assert loaded == ["mirror.batches.batch"]
+    assert loaded == ["mirror.records.batch"]

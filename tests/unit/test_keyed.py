@@ -10,7 +10,7 @@ import pytest
 from mirror.clusters.admin import topic_admin
 from mirror.clusters.topics import Leader, Topic
 from mirror.errors import NoLeaderError
-from mirror.proving.traces.keyed import find
+from mirror.proofs.traces.keyed import find
 
 pytestmark = pytest.mark.unit
 

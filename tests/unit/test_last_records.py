@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from mirror.config.schema import MirrorConfig
-from mirror.recovery.journal import Kind
-from mirror.switching import last_records
-from mirror.switching.stage import Stage
+from mirror.pairs.journal import Kind
+from mirror.recovery import last_records
+from mirror.recovery.stage import Stage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mirror.relay.tally import Latencies, latency_bounds
+from mirror.copying.tally import Latencies, latency_bounds
 
 pytestmark = pytest.mark.unit
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 import pytest
 
-from mirror.relay.tally import Lateness, Now
+from mirror.copying.tally import Lateness, Now
 
 pytestmark = pytest.mark.unit
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 import pytest
 
 from mirror.config.schema import MirrorConfig
-from mirror.driver import leadership
-from mirror.driver.leadership import Leadership, Lifelines, Wish, share
+from mirror.service import leadership
+from mirror.service.leadership import Leadership, Lifelines, Wish, share
 from tests.harness.waiting import deadline_in, wait_for
 
 if TYPE_CHECKING:

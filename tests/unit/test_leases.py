@@ -12,10 +12,10 @@ import pytest
 
 from mirror.config.cluster_settings import ClusterConfig
 from mirror.config.schema import FlowConfig
-from mirror.driver import leases
-from mirror.driver.leases import Leases, RunTerms
-from mirror.driver.ownership import Owned
-from mirror.relay.lease import LeasePlan
+from mirror.copying.lease import LeasePlan
+from mirror.service import leases
+from mirror.service.leases import Leases, RunTerms
+from mirror.service.ownership import Owned
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

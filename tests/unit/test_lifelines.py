@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mirror.driver import leadership
-from mirror.driver.leadership import Lifelines, address_in
+from mirror.service import leadership
+from mirror.service.leadership import Lifelines, address_in
 from tests.harness.waiting import wait_for
 
 if TYPE_CHECKING:

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from mirror.checks.permissions.rights import rights
+from mirror.checks.permissions.table import Who
 from mirror.config import rules
 from mirror.config.changes import compare
 from mirror.config.load import load
 from mirror.config.login_settings import for_tasks, principals
 from mirror.config.schema import MirrorConfig
 from mirror.config.traits import Effect
-from mirror.preflight.permissions.rights import rights
-from mirror.preflight.permissions.table import Who
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -6,8 +6,8 @@ from kafka.record.default_records import DefaultRecordBatchBuilder
 import numpy as np
 import pytest
 
-from mirror.adoption import plan
-from mirror.batches import batch, listing, marks, to_columns
+from mirror.migration import plan
+from mirror.records import batch, listing, marks, to_columns
 
 pytestmark = pytest.mark.unit
 

@@ -16,12 +16,13 @@ from prometheus_client.openmetrics.parser import (
 from prometheus_client.parser import text_string_to_metric_families
 import pytest
 
+from mirror.copying.tally import latency_bounds
 from mirror.host import process_name
-from mirror.metrics.catalogue import METRICS, names
-from mirror.metrics.exposition import exposition
-from mirror.metrics.of_pairs import PAIR_METRICS
-from mirror.metrics.series import MetricType
-from mirror.relay.tally import latency_bounds
+from mirror.observing.catalogue import METRICS, names
+from mirror.observing.exposition import exposition
+from mirror.observing.of_pairs import PAIR_METRICS
+from mirror.observing.series import MetricType
+from mirror.observing.server import StatusServer
 from mirror.status.pairs import DrillStatus, MemberStatus, PairStatus, PassiveStatus
 from mirror.status.states import FlowState, SchemaState
 from mirror.status.store import StatusStore
@@ -44,7 +45,6 @@ from mirror.status.values import (
     TransactionStatus,
     VerifyStatus,
 )
-from mirror.web.server import StatusServer
 from tests.harness.statuses import partition_status, show
 
 pytestmark = pytest.mark.unit

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 import numpy as np
 import pytest
 
-from mirror.batches import batch, records
+from mirror.records import batch, records
 from tests.harness.hostile_batches import record, stored
 
 pytestmark = pytest.mark.unit

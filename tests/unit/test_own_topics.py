@@ -14,9 +14,9 @@ from mirror.config import own_topics
 from mirror.config.own_topics import Guard, Kind
 from mirror.config.schema import MirrorConfig
 from mirror.errors import AuthorizationError
-from mirror.metadata import guarding
-from mirror.metadata.guarding import Seen, Wrong
 from mirror.offsets import retention
+from mirror.topics import guarding
+from mirror.topics.guarding import Seen, Wrong
 
 pytestmark = pytest.mark.unit
 

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from mirror.offsets.runs import UPSTREAM, between
-from mirror.proving import packed_runs
-from mirror.proving.packed_runs import PackedRuns
-from mirror.proving.ranges import translated
+from mirror.proofs import packed_runs
+from mirror.proofs.packed_runs import PackedRuns
+from mirror.proofs.ranges import translated
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mirror.tails.packing import ahead
+from mirror.recovery.tails.packing import ahead
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -16,6 +16,19 @@ from hypothesis import strategies as st
 import pytest
 from structlog.testing import capture_logs
 
+from mirror.observing.page.pages import (
+    HEIGHT,
+    NODE_HEIGHT,
+    NODE_WIDTH,
+    POLICY,
+    WIDTH,
+    Flowing,
+    Pages,
+    draw,
+    part_of,
+    sparkline,
+)
+from mirror.observing.routing import Request, Routes
 from mirror.status.events import Event, EventKind
 from mirror.status.history import POINTS, History
 from mirror.status.pairs import DrillStatus, PairStatus, PassiveStatus, RunStatus
@@ -33,19 +46,6 @@ from mirror.status.values import (
     VerifyStatus,
 )
 from mirror.status.wording import duration
-from mirror.web.page.pages import (
-    HEIGHT,
-    NODE_HEIGHT,
-    NODE_WIDTH,
-    POLICY,
-    WIDTH,
-    Flowing,
-    Pages,
-    draw,
-    part_of,
-    sparkline,
-)
-from mirror.web.routing import Request, Routes
 from tests.harness.statuses import cluster_status, partition_status, show
 from tests.harness.waiting import deadline_in
 
@@ -598,7 +598,7 @@ def test_a_thousand_partitions(path: str) -> None:
 
 
 def schemes() -> list[dict[str, str]]:
-    css = files("mirror.web.page").joinpath("files", "page.css").read_text()
+    css = files("mirror.observing.page").joinpath("files", "page.css").read_text()
     light, dark = re.findall(r":root \{(.*?)\}", css, re.DOTALL)[:2]
     found = [dict(re.findall(r"--(\w+): (#\w+)", text)) for text in (light, dark)]
     assert found[0].keys() == found[1].keys()

@@ -8,11 +8,11 @@ import pytest
 
 from mirror.config.pair_settings import PairConfig
 from mirror.errors import MirrorError
-from mirror.recovery import roles
-from mirror.recovery.journal import Entry, Kind, StepState
-from mirror.recovery.roles import Run
-from mirror.switching import answers
-from mirror.switching.answers import Asks
+from mirror.pairs import roles
+from mirror.pairs.journal import Entry, Kind, StepState
+from mirror.pairs.roles import Run
+from mirror.recovery import answers
+from mirror.recovery.answers import Asks
 
 pytestmark = pytest.mark.unit
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from mirror.config.schema import MirrorConfig
-from mirror.recovery import passive_writes, roles
-from mirror.recovery.ends import PartitionEnd, TopicEnds
-from mirror.recovery.journal import Entry, Kind, StepState
-from mirror.recovery.roles import Run
+from mirror.pairs import passive_writes, roles
+from mirror.pairs.ends import PartitionEnd, TopicEnds
+from mirror.pairs.journal import Entry, Kind, StepState
+from mirror.pairs.roles import Run
 
 pytestmark = pytest.mark.unit
 

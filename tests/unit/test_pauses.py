@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 import pytest
 
+from mirror.copying.quota import Quota
 from mirror.errors import ClusterError
-from mirror.recovery.losses import Cause, Loss
-from mirror.recovery.pauses import EVERY_TOPIC, Pauses
-from mirror.relay.quota import Quota
+from mirror.pairs.losses import Cause, Loss
+from mirror.pairs.pauses import EVERY_TOPIC, Pauses
 
 pytestmark = pytest.mark.unit
 

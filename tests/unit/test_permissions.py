@@ -13,18 +13,15 @@ from hypothesis import strategies as st
 import pytest
 from typer.testing import CliRunner
 
-from mirror.cli.main import app
-from mirror.config.load import load
-from mirror.config.schema import MirrorConfig
-from mirror.preflight.permissions import table
-from mirror.preflight.permissions.rights import (
+from mirror.checks.permissions import table
+from mirror.checks.permissions.rights import (
     Right,
     commands,
     principal,
     reference,
     rights,
 )
-from mirror.preflight.permissions.table import (
+from mirror.checks.permissions.table import (
     ALL,
     LITERAL,
     PREFIXED,
@@ -38,8 +35,11 @@ from mirror.preflight.permissions.table import (
     extents,
     named,
 )
-from mirror.recovery.journal import transactional_id
-from mirror.relay.target import transactional_ids
+from mirror.cli.main import app
+from mirror.config.load import load
+from mirror.config.schema import MirrorConfig
+from mirror.copying.target import transactional_ids
+from mirror.pairs.journal import transactional_id
 from tests.harness.pages import blocks
 
 if TYPE_CHECKING:

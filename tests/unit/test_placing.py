@@ -8,15 +8,15 @@ import uuid
 import numpy as np
 import pytest
 
-from mirror.batches import alignment
-from mirror.batches.alignment import NOWHERE, ONLY_SOURCE, ONLY_TARGET
-from mirror.proving.account import FindingKind
-from mirror.proving.content.content_findings import not_expired
-from mirror.proving.content.matching import place
-from mirror.proving.copied_partition import CopiedPartition
-from mirror.proving.log_stream import Damage
-from mirror.proving.packed_runs import PackedRuns
-from mirror.proving.ranges import Range
+from mirror.proofs.account import FindingKind
+from mirror.proofs.content.content_findings import not_expired
+from mirror.proofs.content.matching import place
+from mirror.proofs.copied_partition import CopiedPartition
+from mirror.proofs.log_stream import Damage
+from mirror.proofs.packed_runs import PackedRuns
+from mirror.proofs.ranges import Range
+from mirror.records import alignment
+from mirror.records.alignment import NOWHERE, ONLY_SOURCE, ONLY_TARGET
 
 pytestmark = pytest.mark.unit
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 import numpy as np
 import pytest
 
-from mirror.batches import batch, plain, records
 from mirror.errors import CorruptBatchError
+from mirror.records import batch, plain, records
 
 pytestmark = pytest.mark.unit
 

@@ -7,17 +7,17 @@ import uuid
 
 import pytest
 
+from mirror.checks import here, of_cluster
+from mirror.checks.finding import State, some
 from mirror.clusters.admin.configs import Config, Origin, TopicConfigs
 from mirror.clusters.admin.topic_admin import NewTopic
 from mirror.clusters.topics import Leader, Topic
 from mirror.config import own_topics
 from mirror.config.cluster_settings import ClusterConfig
 from mirror.config.schema import MirrorConfig
-from mirror.metadata import configs, topics
-from mirror.metadata.merging import Merging
-from mirror.metadata.sides import Foreseen
-from mirror.preflight import here, of_cluster
-from mirror.preflight.finding import State, some
+from mirror.topics import configs, topics
+from mirror.topics.merging import Merging
+from mirror.topics.sides import Foreseen
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -15,7 +15,7 @@ import pytest
 from mirror.cli import verify
 from mirror.config.schema import MirrorConfig
 from mirror.errors import MirrorError
-from mirror.tails.exporting import TailFile, TailRecord
+from mirror.recovery.tails.exporting import TailFile, TailRecord
 from tests.unit import test_evidence
 
 if TYPE_CHECKING:

@@ -9,10 +9,10 @@ import uuid
 
 import pytest
 
-from mirror.driver.generation import Generation
 from mirror.errors import ClusterError
 from mirror.offsets import progress
 from mirror.offsets.progress import NO_ID, Position, RunningCount
+from mirror.service.generation import Generation
 from mirror.status.values import Counts
 
 pytestmark = pytest.mark.unit

@@ -13,14 +13,15 @@ import numpy as np
 import pytest
 
 from mirror.errors import MirrorError
-from mirror.proving.account import FindingKind, ProofFinding
-from mirror.proving.continuous.in_service import (
+from mirror.pairs.proofs import Proof
+from mirror.proofs.account import FindingKind, ProofFinding
+from mirror.proofs.continuous.in_service import (
     OneTask,
     ProofStanding,
     StoppedError,
     Turn,
 )
-from mirror.proving.continuous.schedule import (
+from mirror.proofs.continuous.schedule import (
     FLOOR,
     Budget,
     Costs,
@@ -29,14 +30,13 @@ from mirror.proving.continuous.schedule import (
     prefix,
     range_bytes,
 )
-from mirror.proving.copied_partition import CopiedPartition
-from mirror.proving.ranges import ranges_of
-from mirror.recovery.proofs import Proof
+from mirror.proofs.copied_partition import CopiedPartition
+from mirror.proofs.ranges import ranges_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from mirror.proving.ranges import Range
+    from mirror.proofs.ranges import Range
 
 pytestmark = pytest.mark.unit
 

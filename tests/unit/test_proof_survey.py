@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from mirror.clusters.topics import Topic
-from mirror.metadata.topics import MirroredTopic
 from mirror.offsets import record_places
 from mirror.offsets.runs import Block
-from mirror.proving import survey
-from mirror.proving.logs import Logs
-from mirror.proving.run_files import RunFiles
+from mirror.proofs import survey
+from mirror.proofs.logs import Logs
+from mirror.proofs.run_files import RunFiles
+from mirror.topics.topics import MirroredTopic
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

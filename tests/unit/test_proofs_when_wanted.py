@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from mirror.proving.continuous import in_service
-from mirror.proving.continuous.when_wanted import ProofsWhenWanted
+from mirror.proofs.continuous import in_service
+from mirror.proofs.continuous.when_wanted import ProofsWhenWanted
 
 if TYPE_CHECKING:
     from collections.abc import Callable

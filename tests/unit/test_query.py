@@ -8,8 +8,8 @@ from typing import Any, cast
 
 import pytest
 
-from mirror.driver.query import LeaseQuery, lease_query
 from mirror.errors import FlowError
+from mirror.service.query import LeaseQuery, lease_query
 from tests.harness.micro_batches import MicroBatches
 
 pytestmark = pytest.mark.unit

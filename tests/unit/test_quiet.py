@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mirror.switching import quiet
-from mirror.switching.quiet import Glance, Noise
+from mirror.recovery import quiet
+from mirror.recovery.quiet import Glance, Noise
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from mirror.checks import of_flow
+from mirror.checks.finding import State
 from mirror.config.schema import FlowConfig
-from mirror.preflight import of_flow
-from mirror.preflight.finding import State
 
 pytestmark = pytest.mark.unit
 

@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 import numpy as np
 import pytest
 
-from mirror.adoption.plan import initial_runs
+from mirror.migration.plan import initial_runs
 from mirror.offsets.runs import UPSTREAM
-from mirror.proving.copied_partition import CopiedPartition
-from mirror.proving.ranges import Range, covered, ranges_of
-from mirror.proving.run_files import RunFiles
-from mirror.proving.spark_runner import pickled
+from mirror.proofs.copied_partition import CopiedPartition
+from mirror.proofs.ranges import Range, covered, ranges_of
+from mirror.proofs.run_files import RunFiles
+from mirror.proofs.spark_runner import pickled
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -307,7 +307,7 @@ def test_memory_does_not_grow_with_the_map(
     monkeypatch: pytest.MonkeyPatch, fenced: bool
 ) -> None:
     """Four times the runs of one partition take the same memory."""
-    monkeypatch.setattr("mirror.proving.run_files._RUNS_IN_MEMORY", 50_000)
+    monkeypatch.setattr("mirror.proofs.run_files._RUNS_IN_MEMORY", 50_000)
     few, many = (_peak(count, fenced=fenced) for count in (500_000, 2_000_000))
 
     assert many < 1.2 * few

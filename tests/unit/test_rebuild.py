@@ -11,13 +11,13 @@ import pytest
 
 from mirror.clusters.admin.groups import _topics
 from mirror.errors import ClusterError, MirrorError
-from mirror.proving.account import Account, FindingKind, ProofFinding, widened
-from mirror.proving.copied_partition import CopiedPartition
-from mirror.proving.repairs.irreplaceable import of_proof
-from mirror.proving.verification import PartitionProof, Proven
-from mirror.recovery import rebuilds
-from mirror.recovery.pauses import Pauses, PausesReader
-from mirror.recovery.rebuilds import KeptGroup, Rebuild, RebuildStep
+from mirror.pairs import rebuilds
+from mirror.pairs.pauses import Pauses, PausesReader
+from mirror.pairs.rebuilds import KeptGroup, Rebuild, RebuildStep
+from mirror.proofs.account import Account, FindingKind, ProofFinding, widened
+from mirror.proofs.copied_partition import CopiedPartition
+from mirror.proofs.repairs.irreplaceable import of_proof
+from mirror.proofs.verification import PartitionProof, Proven
 
 pytestmark = pytest.mark.unit
 

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
-from mirror.switching import hook_calls
-from mirror.switching.hook_calls import Call, HookAnswer, Said
+from mirror.recovery import hook_calls
+from mirror.recovery.hook_calls import Call, HookAnswer, Said
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

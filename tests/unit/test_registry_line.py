@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from mirror.clusters.bounded import Bounds
-from mirror.clusters.registry import channel
-from mirror.clusters.registry.channel import BROKEN, HttpAnswer, HttpLine
-from mirror.clusters.registry.pace import RequestPace
 from mirror.errors import BoundsError, RegistryError
 from mirror.retry import Backoff
+from mirror.schemas.registry import channel
+from mirror.schemas.registry.channel import BROKEN, HttpAnswer, HttpLine
+from mirror.schemas.registry.pace import RequestPace
 from tests.harness.registries import registry
 from tests.harness.waiting import PATIENCE_SECONDS
 

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mirror.clusters.registry import answers
-from mirror.clusters.registry.answers import of_setting, of_subject
-from mirror.clusters.registry.values import Subject
 from mirror.config.load import load, read
 from mirror.config.origins import HIDDEN, origins
 from mirror.errors import ConfigError
+from mirror.schemas.registry import answers
+from mirror.schemas.registry.answers import of_setting, of_subject
+from mirror.schemas.registry.values import Subject
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -14,14 +14,14 @@ from structlog.testing import capture_logs
 
 from mirror.config.changes import Effect
 from mirror.config.load import load
-from mirror.driver.reload import PendingConfig, Watch
-from mirror.driver.service import Answering, Service
+from mirror.service.reload import PendingConfig, Watch
+from mirror.service.service import Answering, Service
 from tests.harness.waiting import deadline_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from mirror.driver.reload import Reading
+    from mirror.service.reload import Reading
 
 pytestmark = pytest.mark.unit
 
@@ -179,7 +179,7 @@ class _Running:
         monkeypatch.setattr(Service, "_begin", self._begin)
         monkeypatch.setattr(Service, "_warn_of_few", lambda *_: None)
         monkeypatch.setattr("mirror.log.set_up", lambda *_: None)
-        monkeypatch.setattr("mirror.driver.service.cores", lambda _: 8)
+        monkeypatch.setattr("mirror.service.service.cores", lambda _: 8)
         # Its threads would log that there are no such clusters.
         monkeypatch.setattr(Answering, "follow", lambda *_: None)
         self.monkeypatch = monkeypatch

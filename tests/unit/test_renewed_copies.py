@@ -19,6 +19,7 @@ from mirror.clusters.admin.group_offsets import CommittedOffset
 from mirror.clusters.topics import Leader, Topic
 from mirror.clusters.wire.produce import EncodedBatch
 from mirror.clusters.wire.write import Placed
+from mirror.copying.copies import Copies
 from mirror.errors import ClusterError
 from mirror.offsets import runs, track
 from mirror.offsets.checkpoints import Highest, decide
@@ -29,7 +30,6 @@ from mirror.offsets.mm2_records import Checkpoint
 from mirror.offsets.progress import NO_ID
 from mirror.offsets.runs import Block
 from mirror.offsets.translation import Exactness, Translated
-from mirror.relay.copies import Copies
 from tests.unit.test_offset_map import COPY_ID, TOPIC, Simulation, _small
 
 if TYPE_CHECKING:

@@ -12,13 +12,13 @@ from mirror.config.schema import MirrorConfig
 from mirror.errors import ClusterError, MirrorError
 from mirror.offsets.late import LateRuns
 from mirror.offsets.runs import Block
-from mirror.proving.account import FindingKind, ProofFinding
-from mirror.proving.copied_partition import CopiedPartition
-from mirror.proving.ranges import ranges_of
-from mirror.proving.repairs import appending
-from mirror.proving.repairs.remedies import Obstacle, Remedy, remedies
-from mirror.recovery import repairs
-from mirror.recovery.repairs import Repair
+from mirror.pairs import repairs
+from mirror.pairs.repairs import Repair
+from mirror.proofs.account import FindingKind, ProofFinding
+from mirror.proofs.copied_partition import CopiedPartition
+from mirror.proofs.ranges import ranges_of
+from mirror.proofs.repairs import appending
+from mirror.proofs.repairs.remedies import Obstacle, Remedy, remedies
 
 pytestmark = pytest.mark.unit
 

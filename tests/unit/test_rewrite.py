@@ -20,12 +20,12 @@ from kafka.record.memory_records import MemoryRecords
 import numpy as np
 import pytest
 
-from mirror.batches import batch, codecs
+from mirror.copying import provenance
+from mirror.copying.rewrite import Rewriter
+from mirror.copying.transform import Transform
+from mirror.copying.transforming import TransformingRewriter
 from mirror.errors import CorruptBatchError
-from mirror.relay import provenance
-from mirror.relay.rewrite import Rewriter
-from mirror.relay.transform import Transform
-from mirror.relay.transforming import TransformingRewriter
+from mirror.records import batch, codecs
 
 pytestmark = pytest.mark.unit
 

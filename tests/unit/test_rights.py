@@ -8,11 +8,11 @@ import pytest
 
 from mirror.clusters.admin.acls import Acl
 from mirror.config.schema import FlowConfig
-from mirror.switching import rights
-from mirror.switching.fencing import KnownGrants, literal
+from mirror.recovery import rights
+from mirror.recovery.fencing import KnownGrants, literal
 
 if TYPE_CHECKING:
-    from mirror.metadata.acl_notes import AclPlan
+    from mirror.topics.acl_notes import AclPlan
 
 pytestmark = pytest.mark.unit
 

@@ -15,9 +15,9 @@ from mirror.errors import ClusterError
 from mirror.offsets import standby
 from mirror.offsets.progress import NO_ID, Position, Progress, RunningCount
 from mirror.offsets.standby import StandbyEntry
-from mirror.recovery import ends, risk
-from mirror.recovery.ends import UNHEARD, PartitionEnd, TopicEnds
-from mirror.recovery.looking import Sightings
+from mirror.pairs import ends, risk
+from mirror.pairs.ends import UNHEARD, PartitionEnd, TopicEnds
+from mirror.pairs.looking import Sightings
 from mirror.status.values import Counts
 
 if TYPE_CHECKING:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from mirror.config.schema import MirrorConfig
-from mirror.driver import rivalry
-from mirror.driver.generation import Generation
-from mirror.driver.rivalry import Instance
 from mirror.errors import DividedError
+from mirror.service import rivalry
+from mirror.service.generation import Generation
+from mirror.service.rivalry import Instance
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

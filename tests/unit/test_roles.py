@@ -10,13 +10,13 @@ import pytest
 
 from mirror.config.pair_settings import PairConfig
 from mirror.errors import ClusterError, MirrorError
+from mirror.observing.server import is_active
 from mirror.offsets.progress import UNSETTLED, Position
-from mirror.recovery import beginnings, journal, roles
-from mirror.recovery.journal import Entry, Kind, StepState
-from mirror.recovery.roles import Run
+from mirror.pairs import beginnings, journal, roles
+from mirror.pairs.journal import Entry, Kind, StepState
+from mirror.pairs.roles import Run
+from mirror.recovery import procedure
 from mirror.status.pairs import MemberStatus, PairStatus
-from mirror.switching import procedure
-from mirror.web.server import is_active
 
 pytestmark = pytest.mark.unit
 

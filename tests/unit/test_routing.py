@@ -12,9 +12,9 @@ import urllib.request
 import pytest
 from structlog.testing import capture_logs
 
+from mirror.observing.routing import Request, Response, Routes, as_json
+from mirror.observing.server import StatusServer
 from mirror.status.store import StatusStore
-from mirror.web.routing import Request, Response, Routes, as_json
-from mirror.web.server import StatusServer
 from tests.harness.pages import ROOT
 
 pytestmark = pytest.mark.unit

@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 
 from mirror.cli.main import app
 from mirror.cli.run import RunEnd
-from mirror.metrics.of_runs import OF_FLOWS, OF_RUN
+from mirror.observing.of_runs import OF_FLOWS, OF_RUN
 from mirror.playground.ports import free_ports
 from mirror.status.store import StatusStore
 from tests import tools

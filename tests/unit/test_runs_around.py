@@ -7,11 +7,11 @@ from hypothesis import strategies as st
 import numpy as np
 import pytest
 
-from mirror.drilling.groups import windows
 from mirror.offsets import runs
 from mirror.offsets.runs import UPSTREAM, RunArray
-from mirror.proving.copied_partition import CopiedPartition
-from mirror.proving.ranges import ranges_of
+from mirror.proofs.copied_partition import CopiedPartition
+from mirror.proofs.ranges import ranges_of
+from mirror.recovery.drilling.groups import windows
 from tests.unit.test_offset_map import (
     COPY,
     COPY_ID,
@@ -64,7 +64,7 @@ def test_a_window_is_compared_as_with_the_whole_map(
     with pytest.MonkeyPatch.context() as monkeypatch:
         if small:
             _small(monkeypatch)
-            monkeypatch.setattr("mirror.drilling.groups._NEAR", 1)
+            monkeypatch.setattr("mirror.recovery.drilling.groups._NEAR", 1)
         simulation = _simulated(transactions)
         known = simulation.map(monkeypatch)
         known.refresh()

@@ -7,7 +7,7 @@ import struct
 
 import pytest
 
-from mirror.batches import records
+from mirror.records import records
 from tests.benchmarks import logs, ready_made
 from tests.benchmarks.peers.known import PEERS
 from tests.benchmarks.scenarios import SCENARIOS, adjusted

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from mirror.clusters.registry.values import Subject
 from mirror.config import rules
 from mirror.config.schema import FlowConfig, MirrorConfig
 from mirror.errors import ClusterError
-from mirror.metadata.schema_claims import (
+from mirror.schemas.registry.values import Subject
+from mirror.schemas.schema_claims import (
     Before,
     Claim,
     ClaimOf,

@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mirror.clusters.registry.values import SchemaVersion, Subject
 from mirror.config.schema import FlowConfig
-from mirror.metadata import schema_rules
-from mirror.metadata.schema_claims import Claim, ClaimState
-from mirror.metadata.schema_compared import ComparedRegistries, ShortGap
-from mirror.metadata.schema_names import RESERVED, key_of
+from mirror.schemas import schema_rules
+from mirror.schemas.registry.values import SchemaVersion, Subject
+from mirror.schemas.schema_claims import Claim, ClaimState
+from mirror.schemas.schema_compared import ComparedRegistries, ShortGap
+from mirror.schemas.schema_names import RESERVED, key_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from mirror.metadata.schema_names import Key
+    from mirror.schemas.schema_names import Key
 
 pytestmark = pytest.mark.unit
 

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 import pytest
 
-from mirror.batches import batch, listing
 from mirror.config.schema import FlowConfig
+from mirror.copying import provenance, rewrite
+from mirror.copying.rewrite import Rewriter
+from mirror.copying.schemas import SchemaBarrier
+from mirror.copying.transform import Transform
+from mirror.copying.transforming import TransformingRewriter
 from mirror.errors import CorruptBatchError
-from mirror.metadata.schema_need import SettledId, Sides, settle_id
-from mirror.relay import provenance, rewrite
-from mirror.relay.rewrite import Rewriter
-from mirror.relay.schemas import SchemaBarrier
-from mirror.relay.transform import Transform
-from mirror.relay.transforming import TransformingRewriter
+from mirror.records import batch, listing
+from mirror.schemas.schema_need import SettledId, Sides, settle_id
 from tests.harness import hostile_batches
 from tests.harness.hostile_batches import (
     GZIP,
@@ -33,9 +33,9 @@ from tests.harness.hostile_batches import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from mirror.batches.batch import Buffer
     from mirror.clusters.wire.produce import EncodedBatch
-    from mirror.relay.rewrite import Rewritten
+    from mirror.copying.rewrite import Rewritten
+    from mirror.records.batch import Buffer
 
 pytestmark = pytest.mark.unit
 
@@ -147,7 +147,7 @@ def test_a_part_that_ends_early_counts_what_it_copied(
     """
     monkeypatch.setattr(rewrite, "_ENOUGH_MADE", 500)
     if transforms:
-        monkeypatch.setattr("mirror.batches.arrow._MOST_BYTES", 500)
+        monkeypatch.setattr("mirror.records.arrow._MOST_BYTES", 500)
     worker = (
         TransformingRewriter(
             rule(stamps=True), codec=None, schemas=barrier(),

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 import numpy as np
 import pytest
 
-from mirror.batches import batch, listing
-from mirror.batches.schema_id_map import IdMap, _replace
-from mirror.batches.schema_ids import KEY_HEADER, VALUE_HEADER
 from mirror.errors import CorruptBatchError
+from mirror.records import batch, listing
+from mirror.records.schema_id_map import IdMap, _replace
+from mirror.records.schema_ids import KEY_HEADER, VALUE_HEADER
 from tests.harness import hostile_batches
 
 pytestmark = pytest.mark.unit

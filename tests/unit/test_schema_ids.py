@@ -11,16 +11,16 @@ from hypothesis import strategies as st
 import numpy as np
 import pytest
 
-from mirror.batches import batch, listing, schema_ids
-from mirror.batches.schema_ids import Numbers
+from mirror.copying import provenance
 from mirror.errors import CorruptBatchError
-from mirror.relay import provenance
+from mirror.records import batch, listing, schema_ids
+from mirror.records.schema_ids import Numbers
 from tests.harness import hostile_batches
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mirror.batches.batch import Buffer, Rows
+    from mirror.records.batch import Buffer, Rows
 
 pytestmark = pytest.mark.unit
 

@@ -6,11 +6,11 @@ from __future__ import annotations
 
 import pytest
 
-from mirror.clusters.registry.values import Subject
 from mirror.config.schema import MirrorConfig
-from mirror.jobs.schemas import SchemaJob
-from mirror.metadata.schema_rules import SubjectPlan
-from mirror.metadata.schemas import SchemasResult
+from mirror.schemas.registry.values import Subject
+from mirror.schemas.schema_rules import SubjectPlan
+from mirror.schemas.schemas import SchemasResult
+from mirror.service.schemas import SchemaJob
 from mirror.status.states import SchemaState
 from mirror.status.store import StatusStore
 

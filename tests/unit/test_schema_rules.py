@@ -14,19 +14,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 import pytest
 
-from mirror.clusters.registry.values import Reference, SchemaVersion, Subject
 from mirror.config.schema import FlowConfig
-from mirror.metadata import schema_order, schema_rules
-from mirror.metadata.schema_claims import Claim, ClaimState
-from mirror.metadata.schema_names import key_of, place, references_of
-from mirror.metadata.schemas import copies_deletes
+from mirror.schemas import schema_order, schema_rules
+from mirror.schemas.registry.values import Reference, SchemaVersion, Subject
+from mirror.schemas.schema_claims import Claim, ClaimState
+from mirror.schemas.schema_names import key_of, place, references_of
+from mirror.schemas.schemas import copies_deletes
 from mirror.status.states import SchemaState
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from mirror.metadata.schema_names import Key
-    from mirror.metadata.schema_rules import SchemaPlan, SubjectPlan
+    from mirror.schemas.schema_names import Key
+    from mirror.schemas.schema_rules import SchemaPlan, SubjectPlan
 
 pytestmark = pytest.mark.unit
 

@@ -13,12 +13,12 @@ from mirror.config import scopes
 from mirror.config.load import load
 from mirror.config.schema import MirrorConfig
 from mirror.config.section_names import pair_parts, scoped_flow
-from mirror.driver.pairs import PairFollower
 from mirror.errors import ConfigError, MirrorError
-from mirror.recovery import drills, journal, roles
-from mirror.recovery.journal import Entry, Kind, StepState
+from mirror.pairs import drills, journal, roles
+from mirror.pairs.journal import Entry, Kind, StepState
+from mirror.recovery import procedure
+from mirror.service.pairs import PairFollower
 from mirror.status.store import StatusStore
-from mirror.switching import procedure
 
 if TYPE_CHECKING:
     from pathlib import Path

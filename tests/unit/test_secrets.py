@@ -14,8 +14,8 @@ import pytest
 from mirror.config import environment
 from mirror.config.load import load, read
 from mirror.config.origins import HIDDEN, origins
-from mirror.driver.session import _surroundings
 from mirror.errors import ConfigError
+from mirror.service.session import _surroundings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

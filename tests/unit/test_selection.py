@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from mirror.config.schema import MirrorConfig
-from mirror.recovery import selection
+from mirror.pairs import selection
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

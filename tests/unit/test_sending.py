@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from mirror.clusters.wire.connection import Outgoing
-from mirror.relay.waiting import wait
+from mirror.copying.waiting import wait
 from tests.harness.waiting import crowd
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from mirror.config.schema import MirrorConfig
-from mirror.driver import service as module
-from mirror.driver.service import Service
 from mirror.errors import JavaMissingError
+from mirror.service import service as module
+from mirror.service.service import Service
 
 pytestmark = pytest.mark.unit
 

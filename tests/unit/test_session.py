@@ -10,7 +10,7 @@ from pyspark import SparkContext
 import pytest
 
 from mirror.config.service_settings import ServiceConfig
-from mirror.driver import session as session_module
+from mirror.service import session as session_module
 
 pytestmark = pytest.mark.unit
 

@@ -9,15 +9,15 @@ import uuid
 import numpy as np
 import pytest
 
-from mirror.batches import alignment
 from mirror.config.cluster_settings import ClusterConfig
-from mirror.proving import locating, settling
-from mirror.proving.account import FindingKind
-from mirror.proving.copied_partition import CopiedPartition
-from mirror.proving.explaining import LastOfKeys
-from mirror.proving.log_stream import Stretch
-from mirror.proving.settling import Settling
-from mirror.proving.sides import ProofTerms
+from mirror.proofs import locating, settling
+from mirror.proofs.account import FindingKind
+from mirror.proofs.copied_partition import CopiedPartition
+from mirror.proofs.explaining import LastOfKeys
+from mirror.proofs.log_stream import Stretch
+from mirror.proofs.settling import Settling
+from mirror.proofs.sides import ProofTerms
+from mirror.records import alignment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

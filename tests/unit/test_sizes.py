@@ -16,15 +16,15 @@ from hypothesis import strategies as st
 import numpy as np
 import pytest
 
-from mirror.adoption import connect_offsets
-from mirror.batches import batch, records
+from mirror.copying.pending_transaction import PendingTransaction
+from mirror.copying.transaction_records import TransactionRecords
+from mirror.migration import connect_offsets
 from mirror.offsets import progress, runs
 from mirror.offsets.progress import Position
 from mirror.offsets.runs import Block
-from mirror.recovery import losses
-from mirror.recovery.losses import Cause, Loss
-from mirror.relay.pending_transaction import PendingTransaction
-from mirror.relay.transaction_records import TransactionRecords
+from mirror.pairs import losses
+from mirror.pairs.losses import Cause, Loss
+from mirror.records import batch, records
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

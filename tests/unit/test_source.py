@@ -17,6 +17,8 @@ import pytest
 from mirror.clusters.topics import Leader, Topic
 from mirror.clusters.wire import fetch
 from mirror.clusters.wire.pending_response import Pending
+from mirror.copying.fetch_channel import FetchChannel
+from mirror.copying.source import SourceReader
 from mirror.errors import (
     AuthenticationError,
     ClusterError,
@@ -24,8 +26,6 @@ from mirror.errors import (
     UnreachableError,
 )
 from mirror.offsets.progress import Position
-from mirror.relay.fetch_channel import FetchChannel
-from mirror.relay.source import SourceReader
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence

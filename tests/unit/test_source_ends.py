@@ -12,8 +12,8 @@ from mirror.clusters.admin import topic_admin
 from mirror.clusters.topics import Leader, Topic
 from mirror.errors import NoLeaderError, UnreachableError
 from mirror.offsets.progress import Position, Progress
-from mirror.recovery.looking import Looking
-from mirror.recovery.source_ends import SourceEnds
+from mirror.pairs.looking import Looking
+from mirror.pairs.source_ends import SourceEnds
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -9,8 +9,8 @@ import sys
 
 import pytest
 
-from mirror.driver.query import own, state_folder
 from mirror.errors import ConfigError, MirrorError
+from mirror.service.query import own, state_folder
 
 pytestmark = pytest.mark.unit
 
@@ -83,7 +83,7 @@ def test_what_a_killed_process_held_is_free(tmp_path: Path) -> None:
     """
     program = (
         "import sys; from pathlib import Path\n"
-        "from mirror.driver.query import own\n"
+        "from mirror.service.query import own\n"
         "with own(Path(sys.argv[1]), 'A->B') as mine:\n"
         "    (mine / 'offsets').mkdir(parents=True); print(mine, flush=True)\n"
         "    sys.stdin.read()"

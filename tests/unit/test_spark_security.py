@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from structlog.testing import capture_logs
 
-from mirror.driver.session import PROTECTION, protection
 from mirror.errors import ConfigError
+from mirror.service.session import PROTECTION, protection
 
 pytestmark = pytest.mark.unit
 

@@ -11,10 +11,10 @@ import pytest
 from mirror.clusters.admin import topic_admin
 from mirror.clusters.admin.topic_admin import EpochEnd
 from mirror.clusters.topics import Leader, Topic
+from mirror.copying import jumps
 from mirror.offsets import progress, starting
 from mirror.offsets.progress import UNSETTLED, Position
 from mirror.offsets.starting import StartPoint
-from mirror.relay import jumps
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from mirror.driver import supervisor as module
-from mirror.driver.supervisor import Supervisor
 from mirror.errors import ClusterError
+from mirror.service import supervisor as module
+from mirror.service.supervisor import Supervisor
 from mirror.status.states import FlowState
 from mirror.status.store import StatusStore
 from tests.harness.waiting import wait_for

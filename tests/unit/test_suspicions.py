@@ -9,13 +9,13 @@ import uuid
 import pytest
 
 from mirror.clusters.topics import Leader
+from mirror.copying.gaps import Gap, GapFinding, Suspect
+from mirror.copying.lease import Assignment
+from mirror.copying.suspicions import Suspicions
+from mirror.copying.tally import Tally, latency_bounds
 from mirror.errors import UnreachableError
 from mirror.offsets.progress import Position
-from mirror.recovery.losses import Cause
-from mirror.relay.gaps import Gap, GapFinding, Suspect
-from mirror.relay.lease import Assignment
-from mirror.relay.suspicions import Suspicions
-from mirror.relay.tally import Tally, latency_bounds
+from mirror.pairs.losses import Cause
 
 pytestmark = pytest.mark.unit
 

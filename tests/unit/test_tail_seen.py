@@ -12,8 +12,8 @@ import pytest
 from mirror.clusters.admin import topic_admin
 from mirror.clusters.admin.topic_admin import EpochEnd
 from mirror.offsets.progress import NO_ID
-from mirror.tails.survey import still_there
-from mirror.tails.tail import TailPartition
+from mirror.recovery.tails.survey import still_there
+from mirror.recovery.tails.tail import TailPartition
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -9,12 +9,12 @@ import uuid
 import pytest
 
 from mirror.clusters.topics import Leader, Topic
+from mirror.copying.lease import Assignment
+from mirror.copying.slot import Found
 from mirror.offsets.progress import UNSETTLED, Position, Progress
-from mirror.relay.lease import Assignment
-from mirror.relay.slot import Found
 
 if TYPE_CHECKING:
-    from mirror.relay.slot import Standing
+    from mirror.copying.slot import Standing
 
 pytestmark = pytest.mark.unit
 

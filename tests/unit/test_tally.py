@@ -6,10 +6,10 @@ import uuid
 
 import pytest
 
+from mirror.copying.faults import Faults
+from mirror.copying.lease import Assignment
+from mirror.copying.tally import Tallied, Tally
 from mirror.offsets.progress import Position, RunningCount
-from mirror.relay.faults import Faults
-from mirror.relay.lease import Assignment
-from mirror.relay.tally import Tallied, Tally
 from mirror.status.values import NOTHING, Counts
 
 pytestmark = pytest.mark.unit

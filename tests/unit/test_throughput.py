@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from mirror.driver.throughput import Sample, Throughput, measured, recent, sample
-from mirror.relay.report import PartitionReport
+from mirror.copying.report import PartitionReport
+from mirror.service.throughput import Sample, Throughput, measured, recent, sample
 from tests.harness.statuses import counted
 
 pytestmark = pytest.mark.unit

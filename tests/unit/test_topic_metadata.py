@@ -12,11 +12,11 @@ import pytest
 from mirror.clusters.admin.acls import Binding
 from mirror.clusters.admin.configs import Config, Origin
 from mirror.config.schema import FlowConfig, MirrorConfig
-from mirror.metadata import acl_rules, config_rules
-from mirror.metadata.acl_rules import AclChanges, Granted, WantedAcls
-from mirror.metadata.config_rules import SourceConfigs
-from mirror.metadata.merging import Merging, by_role
 from mirror.status.values import ConfigDrift, TopicDrift
+from mirror.topics import acl_rules, config_rules
+from mirror.topics.acl_rules import AclChanges, Granted, WantedAcls
+from mirror.topics.config_rules import SourceConfigs
+from mirror.topics.merging import Merging, by_role
 
 pytestmark = pytest.mark.unit
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mirror.proving.traces.tracing import (
+from mirror.proofs.traces.tracing import (
     How,
     Origins,
     RecordPlace,

@@ -10,13 +10,13 @@ import uuid
 import pytest
 
 from mirror.config.schema import FlowConfig
+from mirror.copying import target
+from mirror.copying.pending_transaction import PendingTransaction
+from mirror.copying.target import PathStage, TargetWriter
+from mirror.copying.transaction_records import TransactionRecords
 from mirror.errors import UnreachableError
 from mirror.offsets import progress
 from mirror.offsets.progress import Position, RunningCount
-from mirror.relay import target
-from mirror.relay.pending_transaction import PendingTransaction
-from mirror.relay.target import PathStage, TargetWriter
-from mirror.relay.transaction_records import TransactionRecords
 from mirror.status.values import Counts
 
 pytestmark = pytest.mark.unit

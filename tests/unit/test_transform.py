@@ -10,10 +10,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from mirror.batches.schema import HEADERS, KEPT, SCHEMA
 from mirror.config.schema import MirrorConfig
+from mirror.copying.transform import Transform, problems
 from mirror.errors import TransformError
-from mirror.relay.transform import Transform, problems
+from mirror.records.schema import HEADERS, KEPT, SCHEMA
 
 pytestmark = pytest.mark.unit
 

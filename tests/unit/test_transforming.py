@@ -15,14 +15,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from mirror.batches import codecs, to_columns
-from mirror.batches.arrow import Decoder
-from mirror.batches.schema import SCHEMA
 from mirror.config.schema import FlowConfig
+from mirror.copying import provenance, transforming
+from mirror.copying.transform import Transform
+from mirror.copying.transforming import TransformingRewriter
 from mirror.errors import CorruptBatchError, TransformError
-from mirror.relay import provenance, transforming
-from mirror.relay.transform import Transform
-from mirror.relay.transforming import TransformingRewriter
+from mirror.records import codecs, to_columns
+from mirror.records.arrow import Decoder
+from mirror.records.schema import SCHEMA
 from tests.unit.test_rewrite import (
     GZIP,
     HOME,

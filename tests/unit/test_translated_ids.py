@@ -8,14 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 import pytest
 
-from mirror.clusters.registry.values import Reference, SchemaVersion
-from mirror.metadata.schema_meanings import Meaning, meanings
-from mirror.proving.translated_ids import compared_as
+from mirror.proofs.translated_ids import compared_as
+from mirror.schemas.registry.values import Reference, SchemaVersion
+from mirror.schemas.schema_meanings import Meaning, meanings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from mirror.clusters.registry.registry import Registry
+    from mirror.schemas.registry.registry import Registry
 
 pytestmark = pytest.mark.unit
 

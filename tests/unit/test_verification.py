@@ -8,22 +8,22 @@ import uuid
 import numpy as np
 import pytest
 
-from mirror.batches import alignment
 from mirror.config.schema import MirrorConfig
-from mirror.proving import verification
-from mirror.proving.account import Account
-from mirror.proving.comparing import Compared
-from mirror.proving.copied_partition import CopiedPartition
-from mirror.proving.ranges import ranges_of
-from mirror.proving.run_files import RunFiles
-from mirror.proving.runner import InProcess
-from mirror.proving.settling import Settled
-from mirror.proving.sides import ProofTerms
-from mirror.proving.survey import ProofSurvey
+from mirror.proofs import verification
+from mirror.proofs.account import Account
+from mirror.proofs.comparing import Compared
+from mirror.proofs.copied_partition import CopiedPartition
+from mirror.proofs.ranges import ranges_of
+from mirror.proofs.run_files import RunFiles
+from mirror.proofs.runner import InProcess
+from mirror.proofs.settling import Settled
+from mirror.proofs.sides import ProofTerms
+from mirror.proofs.survey import ProofSurvey
+from mirror.records import alignment
 
 if TYPE_CHECKING:
-    from mirror.proving.content.matching import Odd
-    from mirror.proving.ranges import Range
+    from mirror.proofs.content.matching import Odd
+    from mirror.proofs.ranges import Range
 
 pytestmark = pytest.mark.unit
 

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 from structlog.testing import capture_logs
 
-from mirror.driver import wakeup as module
-from mirror.driver.wakeup import Wakeup
-from mirror.relay import task as task_module
-from mirror.relay.lease import Lease
-from mirror.relay.task import Copier, RelayTask
+from mirror.copying import task as task_module
+from mirror.copying.lease import Lease
+from mirror.copying.task import Copier, RelayTask
+from mirror.service import wakeup as module
+from mirror.service.wakeup import Wakeup
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

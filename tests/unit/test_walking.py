@@ -10,21 +10,21 @@ import uuid
 import numpy as np
 import pytest
 
-from mirror.batches import batch, scan
 from mirror.config.cluster_settings import ClusterConfig
-from mirror.proving import comparing, sides
-from mirror.proving.copied_partition import CopiedPartition
-from mirror.proving.log_stream import LogStream, Stored
-from mirror.proving.packed_runs import PackedRuns
-from mirror.proving.ranges import Range
-from mirror.proving.sides import ProofTerms
+from mirror.proofs import comparing, sides
+from mirror.proofs.copied_partition import CopiedPartition
+from mirror.proofs.log_stream import LogStream, Stored
+from mirror.proofs.packed_runs import PackedRuns
+from mirror.proofs.ranges import Range
+from mirror.proofs.sides import ProofTerms
+from mirror.records import batch, scan
 from tests.harness import hostile_batches
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from mirror.clusters.cluster import Cluster
-    from mirror.proving.comparing import Compared
+    from mirror.proofs.comparing import Compared
 
 pytestmark = pytest.mark.unit
 

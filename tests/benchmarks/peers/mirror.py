@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from tests.benchmarks.peers.peer import Task
 
-_WORKERS = "mirror.relay.daemon"
+_WORKERS = "mirror.copying.daemon"
 """Stands in the command line of those of its processes that hold the data."""
 
 

@@ -143,7 +143,7 @@ def call(folder: Path, since: str) -> Call:
             *("-c", folder / "mirror.yaml", "--since", since, "--report", report),
         ],
         log=folder / f"verify-{since}.log",
-        workers="mirror.relay.daemon",
+        workers="mirror.copying.daemon",
     )
     cpu_seconds, worker_bytes, driver_bytes = 0.0, 0, 0
     try:

@@ -1,0 +1,601 @@
+"""What flows and clusters know about one record: answers for `tracing`.
+
+Main type: `Hops`. Each flow's offset map says what it copied, in both directions; the
+record's header confirms where it came from. A cluster that does not answer becomes a
+row that says so. It changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+import contextlib
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from mirror.copying.provenance import HEADER
+from mirror.errors import ClusterError
+from mirror.offsets import progress, record_places
+from mirror.offsets.progress import NO_ID
+from mirror.pairs import losses
+from mirror.pairs.pauses import PausesReader
+from mirror.policy.selection import select_topics
+from mirror.proofs import excuses, explaining, findings
+from mirror.proofs.comparing import compare
+from mirror.proofs.copied_partition import CopiedPartition
+from mirror.proofs.explaining import NO_EXCUSES
+from mirror.proofs.of_flow import terms_of
+from mirror.proofs.packed_runs import PackedRuns
+from mirror.proofs.ranges import Range
+from mirror.proofs.runner import InProcess
+from mirror.proofs.scope import Scope
+from mirror.proofs.settling import Settling
+from mirror.proofs.traces import at_offset
+from mirror.proofs.traces.at_offset import Held, OffsetHolds
+from mirror.proofs.traces.tracing import How, Origins, RecordPlace, Row, Sameness
+from mirror.records import alignment, codecs
+from mirror.status.wording import count, moment
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    import uuid
+
+    from mirror.clusters.cluster import Cluster
+    from mirror.clusters.reach import Reach
+    from mirror.clusters.topics import Topic
+    from mirror.config.schema import FlowConfig, MirrorConfig
+    from mirror.offsets.progress import Position
+    from mirror.offsets.record_places import Pair, Pairs
+    from mirror.proofs.comparing import Compared
+    from mirror.proofs.sides import ProofTerms
+
+
+_WRITTEN = {
+    OffsetHolds.RECORD: How.ORIGIN,
+    OffsetHolds.OPEN: How.ORIGIN,
+    OffsetHolds.EXPIRED: How.EXPIRED,
+    OffsetHolds.CLEANED: How.COMPACTED,
+    OffsetHolds.DAMAGED: How.UNKNOWN,
+}
+"""What an offset to which no flow copied is; all others are no records."""
+
+_LATE = "appended by mirror repair, behind records that follow it"
+
+
+class Hops:
+    """The clusters of a configuration, as far as they answer."""
+
+    def __init__(
+        self,
+        config: MirrorConfig,
+        reach: Reach,
+        *,
+        fault: Fault,
+        tell: Callable[[str], None],
+    ) -> None:
+        """`tell` is called with what takes a while."""
+        self._config = config
+        self._reach = reach
+        self._fault = fault
+        self._tell = tell
+        self._seen: dict[RecordPlace, Held | ClusterError] = {}
+
+    def held(self, place: RecordPlace) -> Held:
+        """What is at a place; looked at once.
+
+        Raises:
+            ClusterError: the cluster does not answer, or does not let us read it.
+        """
+        if place not in self._seen:
+            flows = self._config.flows.values()
+            most = max(
+                [codecs.MOST_UNPACKED, *(flow.max_unpacked_bytes for flow in flows)]
+            )
+            try:
+                self._seen[place] = at_offset.look(
+                    self._reach(place.cluster), *place[1:], most_unpacked=most
+                )
+            except ClusterError as error:
+                self._seen[place] = error
+        found = self._seen[place]
+        if isinstance(found, ClusterError):
+            raise found
+        return found
+
+    def written(self, place: RecordPlace) -> Row:
+        """See `TraceKnowledge`."""
+        row = Row(**place._asdict(), how=How.UNKNOWN)
+        try:
+            held = self.held(place)
+        except ClusterError as error:
+            return replace(row, detail=str(error))
+        how = _WRITTEN.get(held.what, How.NO_RECORD)
+        if held.what is OffsetHolds.RECORD and held.values(HEADER):
+            how = How.COPIED
+        return replace(row, how=how, time=held.time, detail=held.detail)
+
+    def origins(self, place: RecordPlace) -> Origins:
+        """See `TraceKnowledge`."""
+        try:
+            held = self.held(place)
+        except ClusterError:
+            return Origins(())  # so says the row about it
+        found: dict[RecordPlace, FlowConfig] = {}
+        unknown: list[Row] = []
+        for flow in self._config.flows.values():
+            if flow.target != place.cluster:
+                continue
+            blank = Row(
+                cluster=flow.source, topic="", partition=-1, flow=flow.name,
+                how=How.UNKNOWN,
+            )  # fmt: skip
+            try:
+                for each in self._origins(flow, place, held, blank):
+                    if (origin := each.place) is None:
+                        unknown.append(each)
+                    else:
+                        found[origin] = flow
+            except ClusterError as error:
+                unknown.append(replace(blank, detail=str(error)))
+        via = held.values(HEADER)
+        if len(found) > 1 and via:  # the header knows better than a map
+            alias = via[-1].partition("/")[0]
+            found = {p: f for p, f in found.items() if f.source == alias} or found
+        if via and not found and not unknown:
+            unknown.append(self._from_elsewhere(place, via[-1]))
+        return Origins(list(found), unknown)
+
+    def copies(self, place: RecordPlace) -> Iterator[Row]:
+        """See `TraceKnowledge`."""
+        for flow in self._config.flows.values():
+            if flow.source != place.cluster:
+                continue
+            selected = select_topics(
+                [place.topic], flow.topic_filter, flow.replication_policy, flow.target
+            )
+            row = Row(
+                cluster=flow.target, topic="", partition=place.partition,
+                flow=flow.name, how=How.MISSING,
+            )  # fmt: skip
+            for each in selected.rejected:
+                yield replace(row, how=How.REFUSED, detail=each.reason)
+            for mapping in selected.mappings:
+                row = replace(row, topic=mapping.target_topic)
+                try:
+                    yield from self._made(flow, place, row)
+                except ClusterError as error:
+                    if flow.enabled:
+                        yield replace(row, how=How.UNKNOWN, detail=str(error))
+
+    def _origins(
+        self, flow: FlowConfig, place: RecordPlace, held: Held, blank: Row
+    ) -> Iterator[Row]:
+        """Rows with the places of a record that a flow may have copied, or without."""
+        if place.topic == flow.dead_letter_topic:
+            stood = excuses.origin(dict(held.headers), flow.source)
+            if stood is not None:
+                (topic, partition), offset = stood
+                yield replace(blank, topic=topic, partition=partition, offset=offset)
+            return
+        if not _may_write(flow, place.topic):
+            return
+        target = self._reach(flow.target)
+        copy = target.topic(place.topic)
+        if copy is None:
+            return
+        self._tell(f"reading the offset map of {flow.name}")
+        known = record_places.read(flow, target, copy, place.partition, place.offset)
+        for pair in known.pairs:
+            row = replace(blank, topic=pair.topic, partition=place.partition)
+            if self._is_gone(flow, pair):
+                detail = f"at offset {pair.source} of a topic that was deleted since"
+                yield replace(row, how=How.EXPIRED, detail=detail)
+            else:
+                yield replace(row, offset=pair.source)
+        if not known.pairs and known.floor is not None and not held.values(HEADER):
+            yield replace(
+                blank, topic=known.floor.topic, partition=place.partition,
+                how=How.EARLIER,
+                detail="MirrorMaker 2 copied it: from where, the offset map does not "
+                "know",
+            )  # fmt: skip
+
+    def _is_gone(self, flow: FlowConfig, pair: Pair) -> bool:
+        """Whether the pair's source topic is deleted, as far as the source answers."""
+        try:
+            topic = self._reach(flow.source).topic(pair.topic)
+        except ClusterError:
+            return False
+        return topic is None or (
+            pair.topic_id not in (NO_ID, topic.topic_id) and topic.topic_id != NO_ID
+        )
+
+    def _from_elsewhere(self, place: RecordPlace, via: str) -> Row:
+        """No map knows a copy that has our header."""
+        alias = via.partition("/")[0]
+        flow = self._config.flows.get(f"{alias}->{place.cluster}")
+        detail = f"its {HEADER} names {via}"
+        row = Row(cluster=alias, topic="", partition=-1, how=How.ELSEWHERE)
+        if flow is None or not _may_write(flow, place.topic):
+            detail = f"{detail}: no flow copies from there to this topic"
+            return replace(row, detail=detail)
+        return replace(
+            row, how=How.UNKNOWN, flow=flow.name,
+            detail=f"{detail}, but the offset map does not know this copy",
+        )  # fmt: skip
+
+    def _made(self, flow: FlowConfig, place: RecordPlace, row: Row) -> Iterator[Row]:
+        """What a flow made of a record."""
+        held: Held | None = None
+        with contextlib.suppress(ClusterError):  # so says the row about the place
+            held = self.held(place)
+        hop = meet(self._config, self._reach, flow, row, place=place, held=held)
+        self._tell(f"reading the offset map of {flow.name}")
+        known = record_places.read(
+            flow, hop.target, hop.copy, place.partition, place.offset,
+            topic=place.topic, topic_id=hop.topic_id,
+        )  # fmt: skip
+        exact = False
+        for number, pair in enumerate(known.pairs):
+            there = RecordPlace(flow.target, row.topic, place.partition, pair.target)
+            made = hop.copied(pair.target, self.held(there))
+            if made.how is How.MISSING and any(
+                later.late for later in known.pairs[number + 1 :]
+            ):
+                continue  # that is what the repair was for
+            if made.how is How.EXACT:
+                made = replace(made, how=How.REPEAT) if exact else made
+                exact = True
+            yield replace(made, detail=made.detail or _LATE) if pair.late else made
+        if not known.pairs and flow.enabled:
+            yield from absent(hop, known, self._fault)
+
+
+def _may_write(flow: FlowConfig, topic: str) -> bool:
+    """Whether a topic's name may be that of one of the flow's copies."""
+    upstream = flow.replication_policy.upstream_topic(topic)
+    return (
+        upstream is not None and flow.replication_policy.target_topic(upstream) == topic
+    )
+
+
+# ---- why a flow has no copy of a record ----
+#
+# Main function: `absent`. The record's own headers say it, or progress, pauses, the
+# running service, the loss ledger, the dead-letter topic, the flow's function; if
+# none of them does, the record is missing.
+
+
+Fault = Callable[[str, str, int], str]
+"""Says why a flow has set aside a partition of a topic; empty if it has not, or that is
+not known."""
+_NO_RECORDS = frozenset(
+    {OffsetHolds.MARKER, OffsetHolds.CLEANED, OffsetHolds.NOTHING, OffsetHolds.END}
+)
+
+
+def absent(hop: Hop, known: Pairs, fault: Fault) -> Iterator[Row]:
+    """One row with the reason, or none if there is no record to be copied.
+
+    `known`: what the map says. `fault`: asked if it is not copied yet.
+
+    Raises:
+        ClusterError: a cluster does not answer, or does not let us read.
+    """
+    flow, offset, held = hop.flow, hop.place.offset, hop.held
+    if held is not None and (
+        held.what in _NO_RECORDS
+        or (
+            held.what is OffsetHolds.ABORTED
+            and flow.isolation_level == "read_committed"
+        )
+    ):
+        return
+    row = replace(hop.row, how=How.UNKNOWN)
+    if (via := _looped(hop)) is not None:
+        yield replace(row, how=How.FILTERED, detail=f"its {HEADER} names {via}")
+    elif hop.position is None or offset >= hop.position.offset:
+        yield _behind(hop, fault)
+    elif (why := _in_ledger(hop)) is not None:
+        yield replace(row, how=How.LOST, detail=why)
+    elif (letter := _dead_letter(hop)) is not None:
+        yield letter
+    elif known.floor is not None:
+        detail = f"MirrorMaker 2 copied it, to offset {known.floor.target} or after it"
+        yield replace(row, how=How.EARLIER, detail=detail)
+    elif known.deleted or 0 <= known.first <= offset or known.whole:
+        yield _unexplained(hop, known)
+    else:
+        yield replace(row, detail="the offset map does not go back so far any more")
+
+
+def _unexplained(hop: Hop, known: Pairs) -> Row:
+    """The flow passed the record, and nothing is noted about it."""
+    flow = hop.flow
+    if known.deleted:
+        detail = "it was in a copy that was deleted, or that has another name now"
+        if hop.readable:
+            return replace(hop.row, how=How.MISSING, detail=detail)
+        detail += f"; on the source: {hop.reason}"
+        return replace(hop.row, how=How.UNKNOWN, detail=detail)
+    began_later = known.first < 0 or hop.place.offset < known.first
+    if flow.start != "earliest" and began_later:
+        detail = f"the flow began later (start: {flow.start})"
+        return replace(hop.row, how=How.BEFORE, detail=detail)
+    if hop.held is not None and hop.held.what is OffsetHolds.EXPIRED and began_later:
+        detail = f"older than all that the flow copied; on the source {hop.reason}"
+        return replace(hop.row, how=How.BEFORE, detail=detail)
+    if not hop.readable:
+        detail = f"no copy is known, and the source cannot say why: {hop.reason}"
+        return replace(hop.row, how=How.UNKNOWN, detail=detail)
+    if flow.transform is not None or flow.homes:
+        how, _, detail = hop.verdict(None)
+        return replace(hop.row, how=how, detail=detail)
+    detail = "no ledger entry, dead letter or compaction explains it"
+    if hop.copy is None:
+        detail = f"there is no topic {hop.row.topic}"
+    return replace(hop.row, how=How.MISSING, detail=detail)
+
+
+def _looped(hop: Hop) -> str | None:
+    """The id in the record's headers for which the flow leaves it out."""
+    if hop.held is None or not hop.flow.provenance:
+        return None
+    target = f"/{hop.target.cluster_id}"
+    named = (via for via in hop.held.values(HEADER) if via.endswith(target))
+    return next(named, None)
+
+
+def _behind(hop: Hop, fault: Fault) -> Row:
+    """Not copied yet."""
+    place, position = hop.place, hop.position
+    far = "nothing of the partition is copied yet"
+    if position is not None:
+        left = place.offset - position.offset
+        behind = f", {count(left)} offsets before it" if left else ": it is the next"
+        far = f"copied up to offset {position.offset}{behind}"
+    if hop.held is not None and hop.held.what is OffsetHolds.OPEN:
+        far += f"; on the source {hop.held.detail}"
+    row = replace(hop.row, how=How.BEHIND, detail=far)
+    since = PausesReader(hop.target, hop.flow).read().since(place.topic)
+    if since:
+        detail = f"since {moment(since)}; {far}"
+        return replace(row, how=How.PAUSED, detail=detail)
+    if reason := fault(hop.flow.name, place.topic, place.partition):
+        return replace(row, how=How.FAULTED, detail=f"{reason}; {far}")
+    return row
+
+
+def _in_ledger(hop: Hop) -> str | None:
+    """What the loss ledger says about the record."""
+    place = hop.place
+    for loss in losses.read(hop.target, hop.flow.source):
+        if (
+            (loss.flow, loss.topic, loss.partition)
+            == (hop.flow.name, place.topic, place.partition)
+            and loss.first <= place.offset
+            and (loss.last is None or place.offset <= loss.last)
+            and loss.is_of(hop.topic_id.hex)
+        ):
+            return f"{loss.cause}, found {moment(loss.at)}: {loss.span}"
+    return None
+
+
+def _dead_letter(hop: Hop) -> Row | None:
+    """The row of the record in the dead-letter topic."""
+    flow, place = hop.flow, hop.place
+    if flow.transform is None or flow.dead_letter_topic is None:
+        return None
+    topic = flow.dead_letter_topic
+    for each in excuses.dead_letters(hop.target, topic, flow.source):
+        if (each.key, each.offset) == ((place.topic, place.partition), place.offset):
+            return replace(
+                hop.row, topic=topic, partition=each.partition, offset=each.at,
+                time=-1 if hop.held is None else hop.held.time, how=How.DEAD_LETTER,
+                detail="the flow's function failed on it",
+            )  # fmt: skip
+    return None
+
+
+# ---- one flow, and one record of its source: what both clusters show of the two ----
+#
+# Main type: `Hop`; `meet` makes one. `copied` says which copies there are, and
+# whether they are right; why there is none is for `Hops`.
+
+
+_NO_OFFSETS = (1, 1)
+"""Of a record without a copy: nothing is read there."""
+_AT_PLACE = {
+    OffsetHolds.EXPIRED: How.EXPIRED,
+    OffsetHolds.CLEANED: How.COMPACTED,
+    OffsetHolds.OPEN: How.BEHIND,
+    OffsetHolds.DAMAGED: How.UNKNOWN,
+}
+"""What the copy is if no record is there any more; else it is missing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hop:
+    """A record and a flow that copies its topic."""
+
+    flow: FlowConfig
+    place: RecordPlace
+    held: Held | None
+    """What is at the place; None if its cluster does not say."""
+    source: Cluster | None
+    """None: it does not answer."""
+    target: Cluster
+    terms: ProofTerms | None
+    """How to compare; None if the source does not answer."""
+    copy: Topic | None
+    """None: there is no such topic on the target."""
+    topic_id: uuid.UUID
+    """The source topic's; NO_ID if it is not known."""
+    position: Position | None
+    """How far the partition is copied; None: not begun."""
+    row: Row
+    """To be completed: cluster, topic, partition and flow."""
+
+    @property
+    def readable(self) -> bool:
+        """Whether there is a record on the source, for everybody to read."""
+        return self.held is not None and self.held.what is OffsetHolds.RECORD
+
+    @property
+    def reason(self) -> str:
+        """Why there is no such record."""
+        return "it does not answer" if self.held is None else self.held.detail
+
+    def verdict(self, target: int | None) -> RecordVerdict:
+        """On the record and its copy at this offset; None: on the record alone."""
+        if self.source is None or self.terms is None:
+            return RecordVerdict(How.EXACT)
+        first, end = _NO_OFFSETS if target is None else (target, target + 1)
+        of = CopiedPartition(
+            topic=self.place.topic, partition=self.place.partition,
+            target_topic=self.row.topic, topic_id=self.topic_id,
+            copy_id=NO_ID if self.copy is None else self.copy.topic_id,
+            source_first=self.place.offset, source_end=self.place.offset + 1,
+            target_first=first, target_end=end,
+        )  # fmt: skip
+        return judge(self.terms, of, self.source, self.target)
+
+    def copied(self, target: int, there: Held) -> Row:
+        """The row of a copy that the offset map names; `there` is what is at its place.
+
+        Raises:
+            ClusterError: a cluster does not answer.
+        """
+        row = replace(self.row, offset=target, how=How.EXACT, time=there.time)
+        if there.what is OffsetHolds.RECORD and not self.readable:
+            return replace(row, detail=f"not compared with the source: {self.reason}")
+        # Only the source's record has the key that a later one may have replaced.
+        if there.what is OffsetHolds.RECORD or (
+            self.readable and there.what in (OffsetHolds.CLEANED, OffsetHolds.NOTHING)
+        ):
+            how, sameness, detail = self.verdict(target)
+            return replace(row, how=how, sameness=sameness, detail=detail)
+        how = _AT_PLACE.get(there.what, How.MISSING)
+        return replace(row, how=how, detail=there.detail)
+
+
+def meet(
+    config: MirrorConfig, reach: Reach, flow: FlowConfig, row: Row, *,
+    place: RecordPlace, held: Held | None,
+) -> Hop:  # fmt: skip
+    """Look at what a flow has of the record at a place.
+
+    Raises:
+        ClusterError: the target does not answer, or does not let us read.
+    """
+    target = reach(flow.target)
+    copy = target.topic(row.topic)
+    # As in a survey: the copy, then progress; then the map has all that both name.
+    name = progress.topic_name(flow.source)
+    position = None
+    if target.topic(name) is not None:
+        found = progress.read(target, name).positions
+        position = found.get((place.topic, place.partition))
+    source, terms, topic_id = None, None, NO_ID
+    try:
+        source = reach(flow.source)
+        terms = terms_of(config, flow, source, target, Scope())
+        if (topic := source.topic(place.topic)) is not None:
+            topic_id = topic.topic_id
+    except ClusterError:
+        source = terms = None  # so says the row of the record at its source
+    if position is not None:
+        topic_id = position.topic_id if topic_id == NO_ID else topic_id
+        if position.topic_id not in (NO_ID, topic_id):
+            position = None  # of a deleted topic with this name
+    return Hop(
+        flow=flow, place=place, held=held, source=source, target=target, terms=terms,
+        copy=copy, topic_id=topic_id, position=position, row=row,
+    )  # fmt: skip
+
+
+# ---- judges one record and its copy, by the rules for whole logs ----
+#
+# Main function: `judge`. It compares as a task of `mirror verify` does, and settles
+# what is open in the same way; main type: `RecordVerdict`.
+
+
+_AND_YET = "the flow would not copy the record, and yet here is a copy"
+
+
+class RecordVerdict(NamedTuple):
+    """What is to be said about one record and its copy."""
+
+    how: How
+    sameness: Sameness = Sameness.UNSEEN
+    detail: str = ""
+
+
+def judge(
+    terms: ProofTerms, of: CopiedPartition, source: Cluster, target: Cluster
+) -> RecordVerdict:
+    """Judge the record at `of.source_first` and its copy at `of.target_first`; if `of`
+    has no offsets on the target, the record alone, which has no copy.
+
+    Raises:
+        ClusterError: a cluster does not answer.
+    """
+    copied = of.target_end > of.target_first
+    pair = [[of.source_first, of.target_first, 1]] if copied else []
+    work = Range(
+        of=of, source_first=of.source_first, source_end=of.source_end,
+        target_first=of.target_first, target_end=of.target_end,
+        packed=PackedRuns.of(np.array(pair, np.int64).reshape(-1, 3)),
+    )  # fmt: skip
+    compared = compare(terms, work)
+    if compared.equal:
+        return RecordVerdict(How.EXACT, _sameness(terms, work))
+    if compared.failure:
+        return RecordVerdict(How.UNKNOWN, detail=compared.failure)
+    if copied and (compared.removed or compared.looped):
+        return RecordVerdict(How.EXACT, Sameness.DIFFERENT, _AND_YET)
+    if compared.removed:
+        return RecordVerdict(How.REMOVED, detail="the flow's function leaves it out")
+    if compared.looped:
+        detail = "its key has its home elsewhere, and the flow leaves such records out"
+        return RecordVerdict(How.FILTERED, detail=detail)
+    return _unequal(terms, compared, source, target)
+
+
+def _sameness(terms: ProofTerms, work: Range) -> Sameness:
+    """Whether a right copy is the record itself, or what a function made of it."""
+    if terms.transform is not None:
+        plain = compare(replace(terms, transform=None), work)
+        return Sameness.SAME if plain.equal else Sameness.TRANSFORMED
+    return Sameness.SAME
+
+
+def _unequal(
+    terms: ProofTerms, compared: Compared, source: Cluster, target: Cluster
+) -> RecordVerdict:
+    of = compared.range.of
+    sorted_out = explaining.sorted_out(compared, NO_EXCUSES)
+    if sorted_out.account.expired:
+        detail = f"the log begins at offset {compared.target_start}"
+        return RecordVerdict(How.EXPIRED, detail=detail)
+    rows = sorted_out.open
+    if sorted_out.findings:  # damage
+        return RecordVerdict(How.UNKNOWN, detail=sorted_out.findings[0].detail)
+    if (rows[:, alignment.WHAT] == alignment.ONLY_SOURCE).any():
+        settling = Settling(terms, source, target, InProcess(), [of])
+        settled = settling.explain(of, rows, timed=compared.own_times, stamped_from=0)
+        if settled.account.compacted:
+            detail = "the copy has a later record of the key, or the key was deleted"
+            return RecordVerdict(How.COMPACTED, detail=detail)
+        return RecordVerdict(How.MISSING, detail=settled.findings[0].detail)
+    unequal = rows[rows[:, alignment.WHAT] == alignment.UNEQUAL]
+    if not len(unequal):  # the source lost it meanwhile
+        return RecordVerdict(How.EXACT)
+    if explaining.without_stamp(unequal).all():  # as what was adopted
+        same = terms.transform is None
+        sameness = Sameness.SAME if same else Sameness.TRANSFORMED
+        return RecordVerdict(How.EXACT, sameness, "without mirror.via")
+    # Whether it is another record's copy, only the whole log could tell.
+    (found,) = findings.findings(of, unequal, findings.paired(unequal), {})
+    return RecordVerdict(How.EXACT, Sameness.DIFFERENT, found.detail)

@@ -1,0 +1,355 @@
+"""Makes the ACL changes of a plan on a cluster, and takes them back.
+
+Main functions: `look`, what `fencing` needs to know; `lay` and `lift`, for any
+`AclPlan`. Both can be called again after any failure, on any machine: the notes on the
+cluster say what was begun. Brokers hear of ACLs at different times, so each step ends
+when every broker shows it.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+import string
+import time
+from typing import TYPE_CHECKING, TypeVar
+
+from mirror.clusters.admin import abilities, access, acls, allowed
+from mirror.clusters.admin.acls import NoAuthorizerError
+from mirror.clusters.at_once import at_once
+from mirror.config.login_settings import principals
+from mirror.errors import (
+    AuthorizationError,
+    ClusterError,
+    FenceError,
+    UnreachableError,
+)
+from mirror.patience import left
+from mirror.policy.naming import is_heartbeats, is_internal
+from mirror.recovery import fencing
+from mirror.recovery.fencing import KnownGrants
+from mirror.topics.acl_notes import AclNotes, AclPlan, steady
+from mirror.topics.acl_ownership import AclOwnership
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping
+
+    from mirror.clusters.admin.acls import Acl
+    from mirror.clusters.cluster import Cluster
+    from mirror.config.schema import MirrorConfig
+
+T = TypeVar("T")
+
+_ALLOW_EVERYONE = "allow.everyone.if.no.acl.found"
+_PROBE = "probe"
+_SECONDS = 30.0
+_PAUSE_SECONDS = 0.02
+_MOST_REASONS = 5
+
+
+def look(
+    cluster: Cluster,
+    config: MirrorConfig,
+    topics: Collection[str],
+    *,
+    copies: Collection[str] = (),
+    probe: bool = True,
+) -> KnownGrants:
+    """Who may write to these topics of a cluster. `copies`: topics to which only mirror
+    is to write, so it does not matter if a fence covers them, too.
+
+    Where brokers do not tell whether everyone may write to topics without ACLs, it adds
+    and removes an ACL of a topic that does not exist; without `probe` that stays
+    unknown.
+
+    Raises:
+        FenceError: the cluster has no authorizer, or `principal` is missing or wrong.
+        AuthorizationError: we may not see its ACLs.
+        ClusterError: it does not answer.
+    """
+    known = principals(config, cluster.alias)
+    for entry, principal in known.items():
+        if principal is None:
+            raise FenceError(
+                f"cluster {cluster.alias}: whom brokers take mirror for is not known: "
+                f"set clusters.{entry}.principal, such as User:mirror"
+            )
+    own, *logins = (each for each in known.values() if each is not None)
+    try:
+        owned, present = steady(
+            lambda: AclOwnership(cluster), lambda: access.acls(cluster)
+        )
+    except NoAuthorizerError as error:
+        raise FenceError(
+            f"cluster {cluster.alias} has no authorizer, so ACLs keep no one from "
+            "writing: use `fence: hook` or `fence: confirmed`"
+        ) from error
+    found = frozenset(owned.notes.without_fences(present))
+    bare = fencing.without_acls(found, topics)
+    return KnownGrants(
+        own=own,
+        logins=frozenset(logins),
+        acls=found,
+        made=frozenset(owned.notes.added()) | owned.claimed(),
+        others=frozenset(
+            name
+            for name in cluster.topics()
+            if name not in topics and name not in copies
+            if not is_internal(name)
+            and not is_heartbeats(name, aliases=config.clusters)
+        ),
+        everyone=_may_everyone_write(cluster, own, bare, found, probe=probe),
+    )
+
+
+def look_at(
+    config: MirrorConfig, *clusters: Cluster, probe: bool = True
+) -> list[KnownGrants]:
+    """As `look` without topics, for several clusters at once."""
+    work = [partial(look, each, config, (), probe=probe) for each in clusters]
+    return [each.result() for each in at_once(work)]
+
+
+def lay(
+    cluster: Cluster,
+    plan: AclPlan,
+    *,
+    seconds: float = _SECONDS,
+    hold: Callable[[], None] = lambda: None,
+) -> None:
+    """Make the changes, and wait until every broker shows them. `hold` raises if
+    somebody else has taken over; it is asked before each round of changes.
+
+    Raises:
+        FenceError: an ACL is refused, a broker does not show it within `seconds`, or
+            mirror itself loses a right; some changes may be made: `lift` the plan.
+        ClusterError: the cluster does not answer for so long, or refuses; the same.
+    """
+    deadline = time.monotonic() + left(seconds)
+    if _again_until(deadline, lambda: _stands(cluster, plan)):
+        return
+    before = _again_until(deadline, lambda: allowed.of_topics(cluster, plan.topics))
+
+    def laying() -> None:
+        owned, there = steady(
+            lambda: AclOwnership(cluster), lambda: _on_any_broker(cluster)
+        )
+        known = {*owned.notes.added(), *owned.claimed()}
+        hold()
+        owned.notes.note(plan)
+        # Somebody has added these since `look`: they stay when the fence goes.
+        theirs = [acl for acl in plan.adds if acl in there and acl not in known]
+        owned.notes.forget(plan.by, theirs)
+        begun = {acl.name for acl in plan.adds if acl in there}
+        # Where a later step has begun, everyone must not be let in again.
+        bridges = [acl for acl in plan.bridges if acl.name not in begun]
+        _bring(cluster, hold, wanted=bridges, deadline=deadline)
+        _bring(cluster, hold, wanted=plan.adds, deadline=deadline)
+        gone = (*plan.removes, *plan.bridges)
+        _bring(cluster, hold, unwanted=gone, deadline=deadline)
+        _require_own_rights(cluster, before)
+
+    _again_until(deadline, laying)
+
+
+def lift(
+    cluster: Cluster,
+    by: str,
+    *,
+    seconds: float = _SECONDS,
+    hold: Callable[[], None] = lambda: None,
+) -> None:
+    """Take back all that was made by this one, and wait until every broker shows it.
+    ACLs that were there before, or that flows or other switches want, stay. `hold` as
+    for `lay`.
+
+    Raises:
+        FenceError: as `lay`; call it again.
+        ClusterError: as `lay`; call it again.
+    """
+    deadline = time.monotonic() + left(seconds)
+
+    def lifting() -> None:
+        owned = AclOwnership(cluster)
+        notes = owned.notes
+        laid = notes.noted(by)
+        if not laid.changes:
+            return
+        present = _on_any_broker(cluster)
+        begun = {acl.name for acl in laid.adds if acl in present}
+        bridges = [acl for acl in laid.bridges if acl.name in begun]
+        back = (*laid.removes, *bridges)
+        _bring(cluster, hold, wanted=back, deadline=deadline)
+        _bring(cluster, hold, unwanted=_gone(owned, laid), deadline=deadline)
+        _bring(cluster, hold, unwanted=laid.bridges, deadline=deadline)
+        hold()
+        notes.forget(by)
+
+    _again_until(deadline, lifting)
+
+
+def lifting_of(cluster: Cluster, by: str) -> AclPlan:
+    """What `lift` would add and remove now; changes nothing. Raises as `look`."""
+    owned = AclOwnership(cluster)
+    laid = owned.notes.noted(by)
+    gone = _gone(owned, laid)
+    return AclPlan(by=by, adds=laid.removes, removes=gone)
+
+
+def _gone(owned: AclOwnership, laid: AclPlan) -> tuple[Acl, ...]:
+    """What goes when a plan is taken back: not what somebody else wants, too."""
+    kept = owned.claimed() | owned.notes.added(but_by=laid.by)
+    return tuple(acl for acl in laid.adds if acl not in kept)
+
+
+def _again_until(deadline: float, do: Callable[[], T]) -> T:
+    """Do it, and all of it again where a broker does not answer: one that died is known
+    to be gone after some seconds.
+    """
+    while True:
+        try:
+            return do()
+        except UnreachableError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(_PAUSE_SECONDS)
+
+
+def _require_own_rights(
+    cluster: Cluster, before: Mapping[str, frozenset[str] | None]
+) -> None:
+    for topic, operations in allowed.of_topics(cluster, before).items():
+        if lost := (before[topic] or frozenset()) - (operations or frozenset()):
+            raise FenceError(
+                f"cluster {cluster.alias}: the fence takes {', '.join(sorted(lost))} "
+                f"on {topic} from mirror itself: is clusters.{cluster.alias}.principal "
+                "whom the brokers take it for?"
+            )
+
+
+def _bring(
+    cluster: Cluster,
+    hold: Callable[[], None],
+    *,
+    wanted: Collection[Acl] = (),
+    unwanted: Collection[Acl] = (),
+    deadline: float,
+) -> None:
+    """Create these ACLs, or delete those, and wait until every broker shows it."""
+    if not (wanted or unwanted):
+        return
+    while True:
+        hold()
+        refused = acls.create(cluster, wanted) | acls.delete(cluster, unwanted)
+        if not refused:
+            break
+        # Without a controller everything is refused, for some seconds.
+        passes = all(error.retriable for error in refused.values())
+        if not passes or time.monotonic() > deadline:
+            reasons = sorted({str(error) for error in refused.values()})
+            more = len(reasons) - _MOST_REASONS
+            raise FenceError(
+                "; ".join(reasons[:_MOST_REASONS])
+                + (f"; and {more} more" if more > 0 else "")
+            )
+        time.sleep(_PAUSE_SECONDS)
+    while late := _late(cluster, wanted, unwanted):
+        if time.monotonic() > deadline:
+            raise FenceError(
+                f"cluster {cluster.alias}: not every broker shows the new ACLs: "
+                + "; ".join(late)
+            )
+        time.sleep(_PAUSE_SECONDS)
+
+
+def _late(
+    cluster: Cluster, wanted: Collection[Acl], unwanted: Collection[Acl]
+) -> list[str]:
+    """The brokers that do not show it, each with the reason."""
+    late = []
+    for node, there in access.acls_by_broker(cluster).items():
+        if isinstance(there, ClusterError):
+            late.append(f"broker {node}: {there}")
+            continue
+        missing = [acl for acl in wanted if acl not in there]
+        staying = [acl for acl in unwanted if acl in there]
+        if missing:
+            late.append(f"broker {node} does not show {missing[0]}")
+        elif staying:
+            late.append(f"broker {node} still shows {staying[0]}")
+    return late
+
+
+def _stands(cluster: Cluster, plan: AclPlan) -> bool:
+    """Whether all of it is noted, and every broker shows it.
+
+    Raises:
+        ClusterError: a broker refuses to tell, so nothing could show that the fence is
+            laid, nor lifted.
+    """
+    answers = access.acls_by_broker(cluster).values()
+    for there in answers:
+        if isinstance(there, ClusterError) and not isinstance(there, UnreachableError):
+            raise there
+    wanted, gone = {*plan.adds}, {*plan.removes, *plan.bridges}
+    return (
+        all(
+            isinstance(there, frozenset) and wanted <= there and not gone & there
+            for there in answers
+        )
+        and AclNotes(cluster).noted(plan.by).changes == plan.changes
+    )
+
+
+def _on_any_broker(cluster: Cluster) -> set[Acl]:
+    """`_late` waits for brokers that do not answer now."""
+    answers = access.acls_by_broker(cluster).values()
+    return {acl for there in answers if isinstance(there, frozenset) for acl in there}
+
+
+def _may_everyone_write(
+    cluster: Cluster,
+    own: str,
+    bare: Collection[str],
+    present: Collection[Acl],
+    *,
+    probe: bool,
+) -> bool | None:
+    """Whether everyone may write to topics without ACLs; None: not known. Brokers hide
+    the setting's value, but not whether it is set.
+    """
+    if not bare:
+        return False
+    may = allowed.of_topics(cluster, bare).values()
+    if None in may:
+        return None
+    if not all(may):
+        return False  # not even mirror may
+    try:
+        if not abilities.is_set(cluster, _ALLOW_EVERYONE):
+            return False
+    except AuthorizationError:
+        pass  # perhaps it is
+    return _probed(cluster, own, present) if probe else None
+
+
+def _probed(cluster: Cluster, own: str, present: Collection[Acl]) -> bool | None:
+    """Whether it is for want of ACLs that mirror may write: one ACL on a topic that
+    does not exist leaves mirror only what it allows, unless mirror is a super user.
+    """
+    names = (f"{letter}-mirror-probe.internal" for letter in string.ascii_letters)
+    free = fencing.without_acls(present, names)
+    if not free:
+        return None
+    acl = fencing.literal(free[0], own, "DESCRIBE")
+    plan = AclPlan(by=_PROBE, adds=(acl,))
+    try:
+        lay(cluster, plan)
+        may = allowed.of_topics(cluster, [acl.name])[acl.name]
+    finally:
+        lift(cluster, plan.by)
+    if not may:
+        raise FenceError(
+            f"cluster {cluster.alias}: brokers do not take mirror for {own}: correct "
+            f"clusters.{cluster.alias}.principal"
+        )
+    return True if may == {acl.operation} else None

@@ -1,0 +1,402 @@
+"""Settles the tail of a flow: each record is replayed, exported or skipped, once.
+
+Main function: `settle`. It takes over the flow, surveys the tail while no one else can
+write, and works in transactions of the flow's owner: the records, and what says that
+they are settled (runs in the offset map, or entries of the loss ledger), are there
+together or not at all. The last transaction of a partition also moves the flow's
+position to the tail's end. Killed at any time and run again, it goes on behind the last
+transaction.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+import time
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from mirror.clusters.admin import topic_admin
+from mirror.clusters.wire import fetch
+from mirror.clusters.wire.write import Write
+from mirror.copying import dead_letters
+from mirror.errors import MirrorError
+from mirror.offsets import progress, runs
+from mirror.offsets.progress import Position
+from mirror.offsets.runs import DOWNSTREAM, Block
+from mirror.pairs import losses, risk
+from mirror.pairs.losses import Cause, Loss
+from mirror.proofs.log_stream import LogStream, Stretch
+from mirror.proofs.repairs import missing
+from mirror.proofs.results import Results
+from mirror.records import codecs, records, to_columns
+from mirror.records.listing import listed
+from mirror.recovery.tails import exporting, fed
+from mirror.recovery.tails.choosing import chosen, consecutive
+from mirror.recovery.tails.order import Order, Way
+from mirror.recovery.tails.packing import Packer, ahead
+from mirror.recovery.tails.survey import survey
+from mirror.service import ownership
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    import uuid
+
+    from mirror.clusters.cluster import Cluster
+    from mirror.clusters.topics import Topic, TopicPartition
+    from mirror.clusters.transactions import Producer
+    from mirror.clusters.wire.produce import EncodedBatch
+    from mirror.clusters.wire.write import Placed
+    from mirror.config.schema import FlowConfig
+    from mirror.copying.provenance import Bytes
+    from mirror.offsets.progress import Progress
+    from mirror.proofs.log_stream import Lister
+    from mirror.proofs.sides import ProofTerms
+    from mirror.records.batch import Buffer, Rows
+    from mirror.recovery.tails.fed import Fed
+    from mirror.recovery.tails.tail import Offsets, Tail, TailPartition
+
+
+_PIECE_BYTES = 32 << 20
+_PIECE_RECORDS = 1 << 18
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TailSettling:
+    """What one command works with."""
+
+    flow: FlowConfig
+    terms: ProofTerms
+    source: Cluster
+    target: Cluster
+    order: Order
+    fed: Sequence[Fed] = ()
+    """Clusters that may have records of the tail already."""
+    seen: Tail | None = None
+    """What a survey has just found: only what is behind that is read."""
+
+    @property
+    def way(self) -> Way:
+        return self.order.way
+
+
+def settle(
+    settling: TailSettling, *, show: Callable[[int], None] = lambda _: None
+) -> dict[TopicPartition, int]:
+    """Settle the chosen records; returns how many, by partition. Where nothing is left
+    of a partition, the position moves, whatever was chosen. `show` is called with how
+    many were settled so far.
+
+    Raises:
+        FencedError: another command or a run of the flow began meanwhile; what was
+            settled before stays so, and the same command goes on.
+        MirrorError: a record cannot be settled that way, or a cluster does not answer.
+    """
+    flow, source, target = settling.flow, settling.source, settling.target
+    owner = ownership.take_over(flow, target)
+    known = progress.read(target, progress.topic_name(flow.source))
+    done: dict[TopicPartition, int] = {}
+    for part in survey(flow, source, target, seen=settling.seen).partitions:
+        behind = _behind(flow, part, known)
+        if part.unmoved:
+            _commit(target, owner, behind)
+        taken = chosen(part, settling.order.choice)
+        if not taken.any():
+            continue
+        offsets = part.offsets[taken]
+        cuts = fed.cuts(settling.fed, part, offsets)
+        pieces = list(_pieces(offsets, part.sizes[taken], cuts))
+        copied_to = part.replayed_to
+        packed = ahead(_packed(settling, part, offsets, pieces))
+        for number, (piece, batches) in enumerate(packed):
+            moved = behind if taken.all() and number == len(pieces) - 1 else {}
+            _one(settling, owner, part, piece, moved, batches, copied_to=copied_to)
+            copied_to = max(copied_to, int(piece[-1]) + 1)
+            done[part.key] = done.get(part.key, 0) + len(piece)
+            show(sum(done.values()))
+    return done
+
+
+def _behind(
+    flow: FlowConfig, part: TailPartition, known: Progress
+) -> dict[str, list[EncodedBatch]]:
+    """By topic, what moves the position behind the tail. What retention has removed
+    before anyone settled it is a loss, as if the flow had met it.
+    """
+    # Up to the end all transactions have ended, also if a later one is open.
+    position = Position(offset=part.end, topic_id=part.topic_id)
+    found = {
+        progress.topic_name(flow.source): progress.encode(
+            {part.key: position}, known.running
+        )
+    }
+    last = risk.position(known, part.key, part.topic_id.hex)
+    if last is not None and risk.NOT_BEGUN < last < part.position:
+        gone = _loss(flow, part, last, part.position - 1, cause=Cause.DELETED)
+        found[losses.topic_name(flow.source)] = losses.encode([gone])
+    return found
+
+
+def _pieces(offsets: Offsets, sizes: Offsets, cuts: Sequence[int]) -> Iterator[Offsets]:
+    """What one transaction takes; the records before and after a cut differ."""
+    filled = np.maximum(
+        np.cumsum(sizes) // _PIECE_BYTES, np.arange(len(sizes)) // _PIECE_RECORDS
+    )
+    full = np.flatnonzero(np.diff(filled)) + 1
+    yield from np.split(offsets, np.union1d(full, np.array(cuts, np.int64)))
+
+
+def _one(  # noqa: PLR0917  one transaction's parts
+    settling: TailSettling,
+    owner: Producer,
+    part: TailPartition,
+    piece: Offsets,
+    moved: Mapping[str, Sequence[EncodedBatch]],
+    batches: Sequence[EncodedBatch],
+    *,
+    copied_to: int,
+) -> None:
+    """Settle some records of one partition in one transaction. `batches`: what a replay
+    writes of them.
+    """
+    flow, target = settling.flow, settling.target
+    own: dict[str, Sequence[EncodedBatch]] = {}
+    where: list[TopicPartition] = []
+    if settling.way is Way.REPLAY:
+        copy = _copy_of(target, part)
+        placed = _write(target, owner, (copy.name, part.partition), batches)
+        where.append((copy.name, part.partition))
+        values = _of_the_map(part, placed, copy.topic_id, copied_to=copied_to)
+        own[runs.topic_name(flow.source, flow.separator)] = records.encode_all(values)
+    else:
+        if settling.way is Way.EXPORT:
+            where += _export(settling, owner, part, piece)
+        own[losses.topic_name(flow.source)] = losses.encode(
+            _loss(flow, part, first, last) for first, last in consecutive(piece)
+        )
+    for name, queue in moved.items():
+        own[name] = [*own.get(name, []), *queue]
+    _commit(target, owner, own, where)
+
+
+def _commit(
+    target: Cluster,
+    owner: Producer,
+    own: Mapping[str, Sequence[EncodedBatch]],
+    where: Sequence[TopicPartition] = (),
+) -> None:
+    """Write to the flow's own topics; commit that with what was written to copies."""
+    for name, queue in own.items():
+        _write(target, owner, (name, 0), queue)
+    ownership.commit(target, owner, [*where, *((name, 0) for name in own)])
+
+
+def _packed(
+    settling: TailSettling,
+    part: TailPartition,
+    offsets: Offsets,
+    pieces: Sequence[Offsets],
+) -> Iterator[tuple[Offsets, Sequence[EncodedBatch]]]:
+    """Each piece, with what a replay writes of it."""
+    if settling.way is not Way.REPLAY:
+        for piece in pieces:
+            yield piece, ()
+        return
+    _copy_of(settling.target, part)
+    replay = Replay(
+        settling.flow, settling.terms, settling.source, settling.target, part, offsets
+    )
+    for piece in pieces:
+        marked = fed.headers(settling.fed, part, int(piece[0]))
+        batches = replay.batches(piece, marked)
+        _require_all(part, piece, sum(each.count for each in batches))
+        yield piece, batches
+
+
+def _export(
+    settling: TailSettling, owner: Producer, part: TailPartition, piece: Offsets
+) -> list[TopicPartition]:
+    """Write to the file, or to a topic in the owner's transaction; returns where."""
+    flow, target, order = settling.flow, settling.target, settling.order
+    found = exporting.read(flow, settling.source, part, piece)
+    _require_all(part, piece, len(found))
+    if order.file is not None:
+        order.file.add(part, found)
+        return []
+    topic = target.topics([order.topic])[order.topic]
+    if not topic.partitions:
+        raise MirrorError(
+            f"cluster {target.alias}: there is no topic {order.topic}: create it first"
+        )
+    key = (topic.name, part.partition % topic.partitions)
+    limit = topic_admin.max_message_bytes(target, [topic.name])[topic.name]
+    pieces = [exporting.missing_record(part, each) for each in found]
+    batches = missing.batches(pieces, codec=codecs.NONE, max_bytes=limit)
+    _write(target, owner, key, list(batches))
+    return [key]
+
+
+def _write(
+    target: Cluster,
+    owner: Producer,
+    key: TopicPartition,
+    batches: Sequence[EncodedBatch],
+) -> list[Placed]:
+    if not owner.v2:
+        owner.add_partitions([key])
+    writing = Write(target, owner, {key: batches}, target.topics([key[0]]))
+    writing.finish()
+    return writing.placed
+
+
+def _of_the_map(
+    part: TailPartition,
+    placed: Sequence[Placed],
+    copy_id: uuid.UUID,
+    *,
+    copied_to: int,
+) -> list[tuple[bytes, bytes]]:
+    """The records of the map about what was replayed. What precedes a record that is
+    on the target already is late: in the map a run that goes back replaces others.
+    """
+    rows = []
+    for each in placed:
+        assert each.batch.runs is not None
+        row = each.batch.runs.copy()
+        row[:, DOWNSTREAM] += each.offset
+        rows.append(row)
+    whole = runs.joined(np.concatenate(rows))
+    late = whole[:, runs.UPSTREAM] < copied_to
+
+    def blocks(which: runs.RunArray) -> list[Block]:
+        if not len(which):
+            return []
+        return [
+            Block(
+                topic=part.topic, partition=part.partition,
+                target_topic=part.target_topic, topic_id=part.topic_id,
+                copy_id=copy_id, runs=which,
+            )
+        ]  # fmt: skip
+
+    ordered = [(b"", value) for value in runs.encode(blocks(whole[~late]))]
+    return [*ordered, *runs.encode_late(blocks(whole[late]))]
+
+
+def _copy_of(target: Cluster, part: TailPartition) -> Topic:
+    """
+    Raises:
+        MirrorError: there is no copy to write to.
+    """
+    copy = target.topics([part.target_topic])[part.target_topic]
+    if copy.partitions <= part.partition:
+        raise MirrorError(
+            f"cluster {target.alias}: {part.target_topic} has {copy.partitions} "
+            f"partitions, so {part.topic}-{part.partition} cannot be replayed: create "
+            "or grow the copy, or export"
+        )
+    return copy
+
+
+def _require_all(part: TailPartition, piece: Offsets, found: int) -> None:
+    if found != len(piece):
+        raise MirrorError(
+            f"{part.topic}-{part.partition}: {len(piece) - found} of {len(piece)} "
+            "records are gone since they were counted: run the command again"
+        )
+
+
+def _loss(
+    flow: FlowConfig,
+    part: TailPartition,
+    first: int,
+    last: int,
+    *,
+    cause: Cause = Cause.FAILOVER,
+) -> Loss:
+    return Loss(
+        at=time.time(),
+        flow=flow.name,
+        topic=part.topic,
+        partition=part.partition,
+        target_topic=part.target_topic,
+        cause=cause,
+        first=first,
+        last=last,
+        topic_id=part.topic_id.hex,
+    )
+
+
+# ---- records of a tail, read from the source and packed for the copy ----
+#
+# Main type: `Replay`, one pass over the chosen records of a partition. With a
+# `transform` they are what the flow's function makes of them.
+
+
+_NOTHING = np.empty(0, np.uint8)
+_LETTER = np.frombuffer(bytearray(f"{dead_letters.PREFIX}offset".encode()), np.uint8)
+
+
+class Replay:
+    """Goes once over one partition, from the first to the last of some offsets."""
+
+    def __init__(  # noqa: PLR0917  both clusters, and what to read
+        self,
+        flow: FlowConfig,
+        terms: ProofTerms,
+        source: Cluster,
+        target: Cluster,
+        part: TailPartition,
+        offsets: Offsets,
+    ) -> None:
+        lister: Lister = partial(listed, most_unpacked=terms.most_unpacked)
+        if terms.transform is not None:
+            lister = Results(terms.transform, part.key, terms.seen).listed
+        self._stream = LogStream(
+            source,
+            Stretch(
+                topic=part.topic, partition=part.partition, topic_id=part.topic_id,
+                first=int(offsets[0]), end=int(offsets[-1]) + 1,
+            ),
+            isolation=fetch.READ_COMMITTED
+            if terms.committed
+            else fetch.READ_UNCOMMITTED,
+            lister=lister,
+        ).listed()  # fmt: skip
+        self._packer = Packer(
+            flow, target, part.target_topic,
+            stamp=terms.seen.stamp,
+            unwanted=_NOTHING if terms.transform is None else _LETTER,
+        )  # fmt: skip
+        self._where = f"{part.topic}-{part.partition}"
+        self._buffer: Buffer = _NOTHING
+        self._rest: Rows = np.empty((0, to_columns.PLACE_COLUMNS), np.int64)
+
+    def batches(
+        self, piece: Offsets, marked: Sequence[Bytes] = ()
+    ) -> list[EncodedBatch]:
+        """The records at the next offsets, ascending, as far as they are still there.
+        `marked`: headers that they get before the flow's own.
+
+        Raises:
+            MirrorError: the flow's function fails on one, or the source cannot be read.
+        """
+        found: list[EncodedBatch] = []
+        last = int(piece[-1])
+        while True:
+            offsets = self._rest[:, to_columns.OFFSET]
+            count = int(np.searchsorted(offsets, last, "right"))
+            now, self._rest = self._rest[:count], self._rest[count:]
+            offsets = offsets[:count]
+            wanted = piece[np.searchsorted(piece, offsets)] == offsets
+            places = np.ascontiguousarray(now[wanted])
+            found += self._packer.pack(
+                self._buffer, places, marked=marked, where=self._where
+            )
+            if len(self._rest) or (count and offsets[-1] == last):
+                return found
+            some = next(self._stream, None)
+            if some is None:
+                return found
+            self._buffer, self._rest = some.buffer, some.places

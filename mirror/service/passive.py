@@ -1,0 +1,247 @@
+"""Keeps an eye on the passive clusters of pairs: owed fences, writes, tails.
+
+Main type: `PassiveClusters`, with a thread for each member of a pair, since one that is
+gone keeps only its own thread waiting. Of several instances the one that leads the flow
+into the active cluster changes ACLs and counts its tail; all count writes. What lays
+fences and what reads tails stand above this room: the command line passes them in.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from typing import TYPE_CHECKING, Protocol
+
+import structlog
+
+from mirror.clusters.cluster import Cluster
+from mirror.config import scopes
+from mirror.errors import MirrorError
+from mirror.host import process_name
+from mirror.log import LogThrottle
+from mirror.pairs import roles
+from mirror.pairs.journal import JournalReader, Kind
+from mirror.pairs.passive_writes import PassiveWrites
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from mirror.config.pair_settings import PairConfig
+    from mirror.config.schema import FlowConfig, MirrorConfig
+    from mirror.pairs.journal import Entry
+    from mirror.service.pairs import PairFollower
+
+log = structlog.get_logger()
+
+_PAUSE_SECONDS = 0.5
+_LOOK_SECONDS = 10.0
+"""Between looks at clusters that owe nothing."""
+_TAIL_SECONDS = 30.0
+"""Between counts of a tail."""
+
+
+class SettleFence(Protocol):
+    """Lays the fence that a cluster owes, lifts one that must not be there, and undoes
+    what is pending.
+    """
+
+    def __call__(
+        self,
+        config: MirrorConfig,
+        pair: PairConfig,
+        cluster: Cluster,
+        entries: Callable[[], Sequence[Entry]],
+        *,
+        by: str,
+    ) -> bool:
+        """As `switching.owed.settle_fence`."""
+
+
+class CountTail(Protocol):
+    """Counts what is not settled of a flow's tail, again and again."""
+
+    def look(self, flow: FlowConfig, source: Cluster, target: Cluster) -> int:
+        """As `tails.unsettled.Unsettled.look`."""
+
+
+class PassiveClusters:
+    """Looks at the members of all pairs until closed."""
+
+    def __init__(
+        self,
+        config: Callable[[], MirrorConfig],
+        follower: PairFollower,
+        settle_fence: SettleFence,
+        *,
+        leads: Callable[[str], bool],
+        new_count: Callable[[], CountTail],
+    ) -> None:
+        """`config`: the one in effect; `leads`: whether this instance leads a flow;
+        `new_count` begins to count a tail.
+        """
+        self._closing = threading.Event()
+        self._members = [
+            _Member(
+                config,
+                pair,
+                alias,
+                follower,
+                settle_fence=settle_fence,
+                leads=leads,
+                new_count=new_count,
+            )
+            for pair in config().recovery.values()
+            for alias in pair.members
+        ]
+        self._threads = [
+            threading.Thread(
+                target=member.keep_looking,
+                args=(self._closing,),
+                name=f"mirror-passive-{member.name}",
+            )
+            for member in self._members
+        ]
+
+    def start(self) -> None:
+        for thread in self._threads:
+            thread.start()
+
+    def close(self) -> None:
+        self._closing.set()
+        for thread in self._threads:
+            if thread.ident is not None:
+                thread.join()
+
+
+class _Member:
+    """One cluster of one pair."""
+
+    def __init__(
+        self,
+        config: Callable[[], MirrorConfig],
+        pair: PairConfig,
+        alias: str,
+        follower: PairFollower,
+        *,
+        settle_fence: SettleFence,
+        leads: Callable[[str], bool],
+        new_count: Callable[[], CountTail],
+    ) -> None:
+        self.name = f"{pair.name}-{alias}"
+        self._config, self._pair, self._alias = config, pair, alias
+        self._follower = follower
+        self._settle_fence = settle_fence
+        self._leads = leads
+        self._new_count = new_count
+        self._by = f"service {process_name()}"
+        self._throttle = LogThrottle()
+        self._looked_at = 0.0
+        self._laid = 0
+        """The epoch of the last fence that was laid here."""
+        self._writes: PassiveWrites | None = None
+        self._tail = new_count()
+        self._tail_epoch = 0
+        self._tail_at = 0.0
+
+    def keep_looking(self, closing: threading.Event) -> None:
+        cluster = self._new_cluster()
+        while not closing.wait(_PAUSE_SECONDS):
+            try:
+                self._turn(cluster)
+                continue
+            except MirrorError as error:
+                self._failed(str(error))
+            except Exception as error:
+                log.exception("a look at a pair failed", cluster=self._alias)
+                self._failed(f"{type(error).__name__}: {error}"[:300])
+            cluster.close()  # its brokers may come back elsewhere
+            cluster = self._new_cluster()
+        cluster.close()
+
+    def _new_cluster(self) -> Cluster:
+        clusters = self._config().clusters
+        cluster = Cluster(clusters[self._alias], client_id="mirror.passive")
+        self._reader = JournalReader(cluster)
+        return cluster
+
+    def _failed(self, error: str) -> None:
+        self._follower.tell(self._pair, self._alias, error=error)
+        if self._throttle.due(error):
+            log.warning("a look at a pair failed", cluster=self._alias, error=error)
+
+    def _turn(self, cluster: Cluster) -> None:
+        """Raises MirrorError: try again."""
+        role = self._follower.role(self._pair)
+        if not role.epoch:
+            return
+        entries = self._follower.entries(self._pair)
+        other = self._pair.other_than(role.active)
+        leads = self._leads(f"{other}->{role.active}")
+        owes = self._pair.fence == "acl" and leads and self._laid != role.epoch
+        made = roles.owed(entries) if owes else None
+        now = time.monotonic()
+        if not (
+            (made is not None and made.source == self._alias)
+            or now - self._looked_at > _LOOK_SECONDS
+        ):
+            return
+        self._looked_at = now
+        if not cluster.cluster_id:
+            cluster.connect()
+        if leads:
+            self._settle_here(cluster, role.epoch)
+        writes = tail = None
+        if rests := self._alias == other and not self._pair.both_ways:
+            writes = self._count(cluster, entries, role.epoch)
+        self._follower.tell(self._pair, self._alias, writes=writes)
+        if rests and leads:
+            tail = self._count_tail(cluster, entries, role.epoch)
+            self._follower.tell(self._pair, self._alias, tail=tail)
+        self._throttle.clear()
+
+    def _settle_here(self, cluster: Cluster, epoch: int) -> None:
+        def now() -> tuple[Entry, ...]:
+            here = self._reader.read(wait=False, seconds=0.0)
+            known = self._follower.entries(self._pair)
+            return roles.merged(here, known, pair=self._pair.name)
+
+        if self._settle_fence(self._config(), self._pair, cluster, now, by=self._by):
+            if self._laid != epoch:
+                log.info("the pending fence is laid", cluster=self._alias)
+            self._laid = epoch
+
+    def _count(self, cluster: Cluster, entries: Sequence[Entry], epoch: int) -> int:
+        """-1: no topic tells."""
+        # Also those that another instance runs (`mirror run --clusters`).
+        flows = {flow.name: flow for flow in self._config().enabled_flows}
+        other = self._pair.other_than(self._alias)
+        out, back = (
+            scopes.within(flows[name], self._pair)
+            for name in (f"{self._alias}->{other}", f"{other}->{self._alias}")
+        )
+        if self._writes is None or self._writes.epoch != epoch:
+            self._writes = PassiveWrites(entries)
+        found = self._writes.look(cluster, out, back, at=time.time())
+        return -1 if found is None else found
+
+    def _count_tail(
+        self, cluster: Cluster, entries: Sequence[Entry], epoch: int
+    ) -> int | None:
+        """None: not now. Only a failover leaves a tail."""
+        made = roles.newest_role(entries)
+        if made is None or made.kind is not Kind.FAILOVER:
+            return 0
+        now = time.monotonic()
+        if self._tail_epoch != epoch:
+            self._tail, self._tail_epoch = self._new_count(), epoch
+        elif now - self._tail_at < _TAIL_SECONDS:
+            return None
+        self._tail_at = now
+        config = self._config()
+        flows = {flow.name: flow for flow in config.enabled_flows}
+        active = Cluster(config.clusters[made.target], client_id="mirror.passive")
+        with contextlib.closing(active):
+            active.connect()
+            flow = flows[f"{self._alias}->{made.target}"]
+            return self._tail.look(flow, cluster, active)

@@ -1,0 +1,275 @@
+"""Notes of what switches change in a cluster's ACLs, so that all of it is taken back.
+
+Main types: `AclPlan`, changes that belong together, and `AclNotes`, over the compacted
+topic `mirror-acls.internal` of the cluster that is changed. A change is noted before it
+is made, and its note removed after it is taken back. ACLs of a fence are notes, never
+an example: `AclNotes.without_fences` says what the cluster has without them.
+
+Record: key = JSON of the ACL with `by`; value = JSON {"version": 2, "change": ...}.
+Version 2, because earlier releases would copy a fence as they copy other ACLs: they
+refuse to read this.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import asdict, dataclass, replace
+from enum import StrEnum
+import json
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from mirror.clusters.admin.acls import Acl
+from mirror.config import own_topics
+from mirror.errors import MALFORMED, ClusterError
+from mirror.records.reading import TopicReader
+from mirror.records.writing import TopicWriter, ensure_topic
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Mapping
+
+    from mirror.clusters.cluster import Cluster
+    from mirror.clusters.topics import Topic
+
+TOPIC = own_topics.ACL_NOTES.named()
+FENCE = "fence"
+"""How `AclPlan.by` begins, if it keeps producers out."""
+_VERSION = 2
+
+
+class AclChange(StrEnum):
+    """What a switch does with an ACL."""
+
+    ADDED = "added"
+    REMOVED = "removed"
+    """It was there before."""
+    BRIDGED = "bridged"
+    """Neither there before nor after: it says what holds for a topic without ACLs."""
+    NONE = "none"
+    """No longer noted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AclPlan:
+    """Changes of a cluster's ACLs that are made, and taken back, together."""
+
+    by: str
+    """Who makes them, and why, such as `fence A<->B`."""
+    adds: tuple[Acl, ...] = ()
+    """In this order, so that none takes away what a later one gives."""
+    removes: tuple[Acl, ...] = ()
+    """There now; given back later."""
+    bridges: tuple[Acl, ...] = ()
+    """ALLOW ALL for everyone on topics without ACLs. They are added first and removed
+    last, so that the first ACL of a topic, or the last, refuses no one."""
+    topics: tuple[str, ...] = ()
+    """Where mirror must stay allowed what it is."""
+    remarks: tuple[str, ...] = ()
+    """What a person must know about it."""
+
+    @property
+    def changes(self) -> Mapping[Acl, AclChange]:
+        """The change of each ACL."""
+        return {
+            **dict.fromkeys(self.bridges, AclChange.BRIDGED),
+            **dict.fromkeys(self.adds, AclChange.ADDED),
+            **dict.fromkeys(self.removes, AclChange.REMOVED),
+        }
+
+    def document(self) -> dict[str, Any]:
+        """As JSON; `of` reads it. ACLs that differ by name only are one row."""
+        return {
+            "by": self.by,
+            "adds": _rows(self.adds),
+            "removes": _rows(self.removes),
+            "bridges": _rows(self.bridges),
+            "topics": list(self.topics),
+            "remarks": list(self.remarks),
+        }
+
+    @classmethod
+    def of(cls, document: Any) -> AclPlan:
+        """What `document` returned.
+
+        Raises:
+            ClusterError: it is damaged.
+        """
+        try:
+            return cls(
+                by=str(document["by"]),
+                adds=_acls(document["adds"]),
+                removes=_acls(document["removes"]),
+                bridges=_acls(document["bridges"]),
+                topics=tuple(map(str, document["topics"])),
+                remarks=tuple(map(str, document["remarks"])),
+            )
+        except MALFORMED as error:
+            raise ClusterError(f"a plan of ACLs is damaged: {error!r}") from error
+
+
+class AclNotes:
+    """What was read when this was created, updated by `note`."""
+
+    def __init__(
+        self, cluster: Cluster, *, visible: Mapping[str, Topic] | None = None
+    ) -> None:
+        """Read the notes of a cluster. `visible`: the topics that it shows us, if it is
+        no error that the notes are not among them.
+
+        Raises:
+            ClusterError: the topic cannot be read, or a newer version of mirror wrote
+                it.
+        """
+        self._cluster = cluster
+        self._writer = TopicWriter(cluster, TOPIC)
+        self._noted: defaultdict[str, dict[Acl, AclChange]] = defaultdict(dict)
+        shown = cluster.topic(TOPIC) if visible is None else visible.get(TOPIC)
+        if shown is not None:
+            reader = TopicReader(cluster, TOPIC, committed=False)
+            for _, key, value in reader.read(shown=shown):
+                try:
+                    by, acl, change = decode(key, value)
+                except ClusterError as error:
+                    raise ClusterError(
+                        f"cluster {cluster.alias}: topic {TOPIC}: {error}"
+                    ) from error
+                self._take(by, acl, change)
+
+    @property
+    def said(self) -> object:
+        """Equal if the same is noted."""
+        return {by: dict(changes) for by, changes in self._noted.items() if changes}
+
+    def noted(self, by: str) -> AclPlan:
+        """The changes that are noted as made by this one; sorted, not in order."""
+        changes = self._noted.get(by, {})
+
+        def those(change: AclChange) -> tuple[Acl, ...]:
+            return tuple(sorted(acl for acl, its in changes.items() if its is change))
+
+        return AclPlan(
+            by=by,
+            adds=those(AclChange.ADDED),
+            removes=those(AclChange.REMOVED),
+            bridges=those(AclChange.BRIDGED),
+        )
+
+    def added(self, *, but_by: str = "") -> set[Acl]:
+        """The ACLs that are there because of switches, without those by this one."""
+        return {
+            acl
+            for by, changes in self._noted.items()
+            if by != but_by
+            for acl, change in changes.items()
+            if change is not AclChange.REMOVED
+        }
+
+    def without_fences(self, present: Iterable[Acl]) -> set[Acl]:
+        """The ACLs that a cluster with these would have without fences."""
+        found = set(present)
+        for by, changes in self._noted.items():
+            if by.startswith(FENCE):
+                for acl, change in changes.items():
+                    if change is AclChange.REMOVED:
+                        found.add(acl)
+                    else:
+                        found.discard(acl)
+        return found
+
+    def note(self, plan: AclPlan) -> None:
+        """Note changes, before they are made; the topic is made with the first ones."""
+        known = self._noted[plan.by]
+        new = {a: c for a, c in plan.changes.items() if known.get(a) is not c}
+        if not new:
+            return
+        ensure_topic(
+            self._cluster,
+            own_topics.ACL_NOTES,
+            TOPIC,
+            replication_factor=self._cluster.own_replicas,
+        )
+        self._write(plan.by, new)
+
+    def forget(self, by: str, acls: Collection[Acl] | None = None) -> None:
+        """Note that what this one changed is taken back, or that these were not its
+        changes.
+        """
+        gone = self._noted[by] if acls is None else acls
+        self._write(by, dict.fromkeys(gone, AclChange.NONE))
+
+    def _write(self, by: str, changes: Mapping[Acl, AclChange]) -> None:
+        if not changes:
+            return
+        entries = [_record(by, acl, change) for acl, change in changes.items()]
+        self._writer.write(entries)
+        for acl, change in changes.items():
+            self._take(by, acl, change)
+
+    def _take(self, by: str, acl: Acl, change: AclChange) -> None:
+        if change is AclChange.NONE:
+            self._noted[by].pop(acl, None)
+        else:
+            self._noted[by][acl] = change
+
+
+class Notes(Protocol):
+    """What is read from a topic of notes."""
+
+    @property
+    def said(self) -> object:
+        """Equal if the same is noted."""
+
+
+N = TypeVar("N", bound=Notes)
+T = TypeVar("T")
+
+
+def steady(read: Callable[[], N], look: Callable[[], T]) -> tuple[N, T]:
+    """Notes, and what was seen of the ACLs while these did not change: else a fence
+    that is lifted in between would look like ACLs of users.
+    """
+    before = read()
+    while True:
+        seen = look()
+        if (notes := read()).said == before.said:
+            return notes, seen
+        before = notes
+
+
+def decode(key: bytes, value: bytes) -> tuple[str, Acl, AclChange]:
+    """The change that one record is about, and who made it.
+
+    Raises:
+        ClusterError: it is damaged, or a newer mirror has written it.
+    """
+    try:
+        said = json.loads(value)
+        if said["version"] != _VERSION:
+            raise ClusterError(
+                f"a newer version of mirror wrote a record (format {said['version']}); "
+                "use that version"
+            )
+        fields = {str(name): str(text) for name, text in json.loads(key).items()}
+        by = fields.pop("by")
+        return by, Acl(**fields), AclChange(said["change"])
+    except MALFORMED as error:
+        raise ClusterError(f"a record names no change of an ACL: {error!r}") from error
+
+
+def _record(by: str, acl: Acl, change: AclChange) -> tuple[bytes, bytes]:
+    key = json.dumps({"by": by, **asdict(acl)}, sort_keys=True)
+    return key.encode(), json.dumps({"version": _VERSION, "change": change}).encode()
+
+
+def _rows(acls: Iterable[Acl]) -> list[dict[str, Any]]:
+    names: dict[Acl, list[str]] = {}
+    for acl in acls:
+        names.setdefault(replace(acl, name=""), []).append(acl.name)
+    return [{**asdict(acl), "name": named} for acl, named in names.items()]
+
+
+def _acls(rows: Any) -> tuple[Acl, ...]:
+    return tuple(
+        Acl(**{k: str(v) for k, v in {**row, "name": name}.items()})
+        for row in rows
+        for name in row["name"]
+    )
