@@ -74,14 +74,30 @@ up; as `docs/explanation/fences.md` says.
 NONE_SECONDS = 10.0
 """How long they may write to none, once no run is open."""
 _STEP_SECONDS = 20.0
-_DEATHS = 0.4
-"""In how many histories a cluster dies."""
-_REGISTRIES = 0.25
-"""In how many histories schemas are copied as well."""
-_LOSSES = 0.2
-"""In how many histories a cluster loses its journal."""
-_EXPIRIES = 0.15
-"""In how many histories topics are emptied, or made again, thrice at most."""
+_THEMES = (
+    "",
+    "",
+    "clusters",
+    "journals",
+    "topics",
+    "operators",
+    "clocks",
+    "registries",
+)
+"""Half of what goes wrong in recovery takes several things to meet, so most histories
+have much of one thing: clusters that come back, journals that are lost, topics that are
+made again, operators that are in a hurry or have wrong clocks, schemas.
+"""
+_DEATHS = 0.3
+"""In how many histories of other themes a cluster dies."""
+_REGISTRIES = 0.15
+"""In how many histories of other themes schemas are copied as well."""
+_LOSSES = 0.1
+"""In how many histories of other themes a cluster loses its journal."""
+_EXPIRIES = 0.1
+"""In how many histories of other themes topics are emptied, or made again, thrice at
+most.
+"""
 _GROWTHS = 0.15
 """In how many histories a topic gets another partition."""
 _WATCH_SECONDS = 0.1
@@ -141,9 +157,10 @@ class _Switches:
         self.world = world
         self.clusters = clusters
         random = world.random
-        acl = random.random() < 0.6
+        self.theme = random.choice(_THEMES)
+        acl = random.random() < (0.9 if self.theme == "clusters" else 0.6)
         named = {each: {"command": ["true"]} for each in hooks._STEPS}
-        self.keeps_names = random.random() < 0.35
+        self.keeps_names = random.random() < (0.0 if self.theme == "topics" else 0.35)
         """Whether copies are called as their originals."""
         self.fed: ModelCluster | None = None
         """A third cluster, which the active one of the pair feeds."""
@@ -155,7 +172,7 @@ class _Switches:
         begins = {"start": random.choice(("earliest", "latest"))}
         self.registries: dict[str, ModelRegistry] = {}
         """By the host that is in addresses; empty: no schemas are copied."""
-        if random.random() < _REGISTRIES:
+        if random.random() < (0.9 if self.theme == "registries" else _REGISTRIES):
             for alias in self._reached():
                 self.registries[alias.lower()] = ModelRegistry()
         self.document = {
@@ -214,7 +231,7 @@ class _Switches:
         self.errors: dict[Process, str] = {}
         self.pair = self.config.recovery[PAIR]
         self.edits = random.random() < 0.3
-        dice = random.random()
+        dice = 0.0 if self.theme == "clusters" else random.random()
         places: tuple[str, ...] = tuple(self._reached())
         if dice >= 0.3:
             places = ("", "") if dice < 0.6 else ("",)
@@ -266,6 +283,8 @@ class _Switches:
         """The schema of each record that has one."""
         self.expired: set[bytes] = set()
         """What was handled and copied when retention removed it somewhere."""
+        self.failovers: dict[tuple[str, int], Entry] = {}
+        """What they noted, also in journals that are lost."""
         self.remembered: tuple[Entry, ...] = ()
         """What the journals said before one of them lost it."""
         self.loses_journals = self.told_lost = False
@@ -391,9 +410,12 @@ class _Switches:
         random, fed = self.world.random, self.fed
         once: list[tuple[float, Callable[[], None]]] = [
             (_GROWTHS, self._grow),
-            (_DEATHS, self.lose_a_cluster),
+            (
+                1.0 if self.theme in ("clusters", "journals") else _DEATHS,
+                self.lose_a_cluster,
+            ),
             (_LOSSES, self.lose_a_journal),
-            *[(_EXPIRIES, self.expire)] * 3,
+            *[(0.9 if self.theme == "topics" else _EXPIRIES, self.expire)] * 3,
         ]
         if fed is not None:
             once.append((_DEATHS, lambda: self._lose_the_fed(fed)))
@@ -460,10 +482,13 @@ class _Switches:
         )  # fmt: skip
 
     def _type(self, text: str, carry_out: Callable[[], None]) -> Process:
+        random = self.world.random
         process = Process(f"operator {len(self.hit.others)}")
+        if self.trouble and self.theme == "clocks" and random.random() < 0.4:
+            process.clock = random.choice((-3600.0, -60.0, 60.0, 3600.0))
         self.hit.others.append(process)
         self.working.append(process)
-        older = self.trouble and self.world.random.random() < 0.1
+        older = self.trouble and random.random() < 0.1
         self.files[process] = self.older if older else self.config
         with_which = " with an older file" if older else ""
 
@@ -481,6 +506,11 @@ class _Switches:
 
         self.world.start(process, body)
         return process
+
+    @property
+    def in_a_hurry(self) -> bool:
+        """Whether operators type more than others, and are killed more often."""
+        return self.theme in ("operators", "registries")
 
     def type_something(self) -> None:
         random = self.world.random
@@ -507,8 +537,7 @@ class _Switches:
                 (active, other) if random.random() < 0.85 else (other, active)
             )
             process = self.command(source, target, abort=random.random() < 0.15)
-        if self.trouble and random.random() < 0.35:
-            process.kill_at_send = random.randrange(600)
+        self._may_die(process)
 
     def go_home(self, entries: Sequence[Entry]) -> bool:
         """After a failover, once both clusters answer: settle the tail, or go back;
@@ -526,18 +555,27 @@ class _Switches:
 
     def settle(self, run: roles.Run) -> None:
         """Finish an open run, or undo it where that is possible."""
+        random = self.world.random
         first = run.first
         ends = first.source, first.target
         if first.target in self.away and run.moved:
-            self.command(*reversed(ends), abort=False, kind=Kind.FAILOVER)
+            process = self.command(*reversed(ends), abort=False, kind=Kind.FAILOVER)
         elif first.target in self.away:
-            self.command(*ends, abort=True, kind=first.kind, force=self.for_good)
+            force = self.for_good
+            process = self.command(*ends, abort=True, kind=first.kind, force=force)
         elif first.source in self.away and first.kind is Kind.SWITCH:
-            self.command(*ends, abort=False, kind=Kind.FAILOVER)
+            process = self.command(*ends, abort=False, kind=Kind.FAILOVER)
         else:
-            undoes = not run.moved and self.world.random.random() < 0.5
+            undoes = not run.moved and random.random() < 0.5
             unasked = first.kind is Kind.FAILOVER and not undoes
-            self.command(*ends, abort=undoes, kind=first.kind, force=unasked)
+            process = self.command(*ends, abort=undoes, kind=first.kind, force=unasked)
+        self._may_die(process)
+
+    def _may_die(self, process: Process) -> None:
+        """At some send, if anything may go wrong."""
+        random = self.world.random
+        if self.trouble and random.random() < (0.6 if self.in_a_hurry else 0.3):
+            process.kill_at_send = random.randrange(600)
 
     def lose_a_cluster(self) -> None:
         """The active cluster, mostly: it dies, for good or for a while, or only the
@@ -550,7 +588,8 @@ class _Switches:
         world.note(f"cluster {alias} {'dies' if dies else 'is cut off'}")
         self.died.add(alias)
         self.away.add(alias)
-        self.for_good = dies and random.random() < 0.5
+        returns = self.theme in ("clusters", "journals")
+        self.for_good = dies and random.random() < (0.1 if returns else 0.5)
         if dies:
             self.clusters[alias].lose()
             for each in self.services:
@@ -563,8 +602,9 @@ class _Switches:
         def back() -> None:
             other = "AB".replace(alias, "")
             took_over = roles.role(self.entries(), self.pair).active == other
-            if took_over and random.random() < 0.3:  # what only that journal says
-                self.lose_a_journal(self.clusters[other])
+            loses = random.random() < (0.8 if self.theme == "journals" else 0.2)
+            if took_over and loses:  # what only that journal says
+                self._lose_journal_of(self.clusters[other], services_die=True)
             world.note(f"cluster {alias} is back")
             self.away.discard(alias)
             if dies:
@@ -683,7 +723,7 @@ class _Switches:
         self.expired |= _keys(there)
         other = self.clusters["AB".replace(active, "")]
         dice = random.random()
-        if dice < 0.3 and not self.keeps_names:
+        if dice < (0.7 if self.theme == "topics" else 0.3) and not self.keeps_names:
             self._make_again(self.clusters[active], name)
             return
         cluster = self.clusters[active] if dice < 0.7 else other
@@ -737,6 +777,12 @@ class _Switches:
             self._pause(f"{active}->{other}", paused=False)
             active = roles.role(self.entries(), self.pair).active
             other = "AB".replace(active, "")
+        self._switch_now(active, other)
+        if self.world.random.random() < 0.3:
+            self.world.run(3)
+            self._switch_now(other, active)
+
+    def _switch_now(self, active: str, other: str) -> None:
         end = self.world.now + _CALM_SECONDS
         while True:
             process = self._done(self.command(active, other, abort=False))
@@ -765,7 +811,18 @@ class _Switches:
 
     def entries(self) -> tuple[Entry, ...]:
         """What both journals have, as any consumer would read them."""
-        return roles.merged(self.remembered, self._written(), pair=PAIR)
+        found = roles.merged(self.remembered, self._written(), pair=PAIR)
+        self.failovers.update(
+            ((each.run, each.number), each)
+            for each in found
+            if each.kind is Kind.FAILOVER
+        )
+        return found
+
+    def _failovers(self) -> Sequence[Entry]:
+        """What they noted, also in journals that are lost."""
+        self.entries()
+        return [*self.failovers.values()]
 
     def _written(self) -> tuple[Entry, ...]:
         journals = map(journal_of, self.clusters.values())
@@ -789,17 +846,22 @@ class _Switches:
         self.remembered = ()
         return ()
 
-    def lose_a_journal(self, cluster: ModelCluster | None = None) -> None:
-        """A cluster, this one or any, has its journal from an older disk, or none."""
+    def lose_a_journal(self) -> None:
+        """One of the clusters loses its journal."""
         random = self.world.random
-        if cluster is None:
-            there = [each for each in self.clusters.values() if not each.gone]
-            cluster = random.choice(there)
+        there = [each for each in self.clusters.values() if not each.gone]
+        cluster = random.choice(there)
+        if self.trouble:
+            self._lose_journal_of(cluster, services_die=random.random() < 0.5)
+
+    def _lose_journal_of(self, cluster: ModelCluster, *, services_die: bool) -> None:
+        """It has its journal from an older disk, or none."""
+        random = self.world.random
         topic = cluster.topics.get(journal.TOPIC)
-        if not self.trouble or topic is None or not cluster.working():
+        if topic is None or not cluster.working():
             return
         self.remembered = self.entries()
-        if random.random() < 0.5:  # what runs would write it again
+        if services_die:  # what runs would write it again
             for each in self.services:
                 self.world.kill(each.process)
         self.loses_journals = True
@@ -878,8 +940,8 @@ class _Switches:
         """
         told = [
             each.details[failover_report.STANDING]
-            for each in self.entries()
-            if each.kind is Kind.FAILOVER and failover_report.STANDING in each.details
+            for each in self._failovers()
+            if failover_report.STANDING in each.details
         ]
         rows = [row for each in told for row in each]
         unnamed = sum(not each for each in told)
@@ -949,10 +1011,7 @@ class _Switches:
     @property
     def loses(self) -> bool:
         """Whether a failover has left records on a cluster that is gone for good."""
-        return any(
-            each.kind is Kind.FAILOVER and self.clusters[each.source].gone
-            for each in self.entries()
-        )
+        return any(self.clusters[each.source].gone for each in self._failovers())
 
     def writable(self) -> str:
         """What is wrong with who may write and register schemas, once no run is open;
@@ -1223,7 +1282,8 @@ def history(net: Network, *, with_faults: bool) -> int:
         def someone() -> None:
             if world.now < _SECONDS:
                 switches.type_something()
-                world.after(random.expovariate(1 / 4), someone)
+                pause = 2 if switches.in_a_hurry else 5
+                world.after(random.expovariate(1 / pause), someone)
 
         someone()
         if with_faults:
