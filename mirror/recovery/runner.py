@@ -22,7 +22,7 @@ from mirror import patience
 from mirror.clusters.at_once import at_once
 from mirror.errors import FencedError, MirrorError, UnreachableError
 from mirror.host import operator_name
-from mirror.pairs import journal, roles
+from mirror.pairs import beginnings, journal, roles
 from mirror.pairs.journal import Entry, JournalReader, JournalWriter, Kind, StepState
 from mirror.pairs.roles import Epochs
 from mirror.recovery import hooks, procedure
@@ -245,7 +245,10 @@ class Operator:
             self._ends = first.source, first.target
             self._note((roles.END, StepState.UNDONE, {}))
             self.run, self._ends = None, ends
-        self._note(*((step, StepState.DONE, {}) for step in (roles.ROLE, roles.END)))
+        # Where the flow back was to begin is lost as well: with the first record.
+        begins: Notes = {beginnings.BEGINS: {}}
+        done = StepState.DONE
+        self._note((roles.ROLE, done, begins), (roles.END, done, {}))
 
     def _take_role_back(self, run: Run) -> None:
         """The target may have become active before it was lost. Should it come back, a

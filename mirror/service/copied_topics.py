@@ -16,6 +16,7 @@ import structlog
 
 from mirror.clusters import codes
 from mirror.offsets.groups import copy_of
+from mirror.offsets.progress import RunningCount
 from mirror.pairs.pauses import Pauses, PausesReader
 from mirror.policy.selection import select_topics
 from mirror.status.events import Event, EventKind
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from mirror.clusters.topics import Topic
     from mirror.config.schema import FlowConfig, MirrorConfig
     from mirror.offsets.groups import Copy
-    from mirror.offsets.progress import Position
+    from mirror.offsets.progress import Progress
     from mirror.pairs.repairs import Repair
     from mirror.service.flow_status import Problems
     from mirror.status.store import StatusStore
@@ -83,9 +84,9 @@ class CopiedTopics:
         self._repair, self._repairs_known = reader.repair, True
         self._changes.begin()
 
-    def remember(self, positions: Mapping[tuple[str, int], Position]) -> None:
+    def remember(self, known: Progress) -> None:
         """Take note of the topics that earlier runs copied, from their progress."""
-        self._changes.remember(positions)
+        self._changes.remember(known)
 
     def look(self, source: Cluster, target: Cluster) -> TopicsResult:
         """Look for topics once, and report what changed."""
@@ -182,10 +183,11 @@ class TopicChanges:
         self._created.clear()
         self._remade.clear()
 
-    def remember(self, positions: Mapping[tuple[str, int], Position]) -> None:
+    def remember(self, known: Progress) -> None:
         """Take note of the topics that were copied before, from their progress."""
-        ids = {key: each.topic_id.hex for key, each in positions.items()}
-        copied = {topic for (topic, _), each in positions.items() if each.offset}
+        ids = {key: each.topic_id.hex for key, each in known.positions.items()}
+        # A position alone may come from `start`, or from a switch.
+        copied = {topic for (topic, _), count in known.running.items() if _any(count)}
         for topic in remembered(self._flow, ids):
             now = self._known.setdefault(topic.topic, topic)
             self._tell_recreated(topic, now)
@@ -340,6 +342,12 @@ def _deleted(shown: Mapping[str, Topic]) -> Iterator[str]:
     for name, topic in shown.items():
         if topic.error == codes.UNKNOWN_TOPIC_OR_PARTITION:
             yield name
+
+
+def _any(count: bytes) -> bool:
+    """Whether a running count says that records were copied."""
+    running = RunningCount.decode(count)
+    return running is not None and running.counts.records > 0
 
 
 def remembered(

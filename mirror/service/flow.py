@@ -295,7 +295,7 @@ class Flow:
         self._topics.look_at_pauses(source, target)
         log.info("flow starts", flow=self.name, slots=slots, topics=len(found.topics))
         known = progress.read(target, progress.topic_name(self.config.source))
-        self._topics.remember(known.positions)
+        self._topics.remember(known)
         found = self._topics.look(source, target)
         ends = ends_of(source, found) if self._once else None
         return RunTerms(owned=owned, slots=slots, ends=ends), found

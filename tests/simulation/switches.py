@@ -459,13 +459,14 @@ class _Switches:
         self.producer.end_all()  # else nobody can tell what is copied
         left = self.uncopied(source)
         self.tail.update(left)
-        if skips:
-            self.skipped.update(left)
         settle = tail.skip if skips else tail.replay
-        return self._type(
-            f"tail {settle.__name__} {source}/{target}",
-            lambda: settle(f"{source}/{target}", config=_FILE, yes=True),
-        )
+
+        def carry_out() -> None:
+            settle(f"{source}/{target}", config=_FILE, yes=True)
+            if skips:
+                self.skipped.update(left)
+
+        return self._type(f"tail {settle.__name__} {source}/{target}", carry_out)
 
     def reset(self, source: str, target: str) -> None:
         """Somebody has a topic copied once more: its records may be handled again, and
@@ -1157,6 +1158,15 @@ class _Switches:
         if wrong:
             self.world.fail(WrongError(f"a command says what is not so: {text}"))
 
+    def check_services_said(self) -> None:
+        """
+        Raises:
+            WrongError: a service says that a copy was deleted. None is.
+        """
+        for _, text in self.world.history:
+            if "was gone and has been re-created" in text:
+                raise WrongError(f"a service says what is not so: {text}")
+
     def check_ledgers(self) -> None:
         """
         Raises:
@@ -1321,6 +1331,7 @@ def history(net: Network, *, with_faults: bool) -> int:
                 switches.check_now()
         world.note(f"all is handled after {world.now - began:.1f} s")
         switches.check_ledgers()
+        switches.check_services_said()
         switches.check_fed()
         switches.check_schemas()
     return len(switches.producer.records)
