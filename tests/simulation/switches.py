@@ -90,6 +90,8 @@ made again, operators that are in a hurry or have wrong clocks, schemas.
 """
 _DEATHS = 0.3
 """In how many histories of other themes a cluster dies."""
+_DEATHS_OF = {"clusters": 1.0, "journals": 1.0, "operators": 0.5, "registries": 0.5}
+"""In these it mostly comes back."""
 _REGISTRIES = 0.15
 """In how many histories of other themes schemas are copied as well."""
 _LOSSES = 0.1
@@ -410,10 +412,7 @@ class _Switches:
         random, fed = self.world.random, self.fed
         once: list[tuple[float, Callable[[], None]]] = [
             (_GROWTHS, self._grow),
-            (
-                1.0 if self.theme in ("clusters", "journals") else _DEATHS,
-                self.lose_a_cluster,
-            ),
+            (_DEATHS_OF.get(self.theme, _DEATHS), self.lose_a_cluster),
             (_LOSSES, self.lose_a_journal),
             *[(0.9 if self.theme == "topics" else _EXPIRIES, self.expire)] * 3,
         ]
@@ -583,13 +582,21 @@ class _Switches:
         service beside it reaches it.
         """
         world, random = self.world, self.world.random
-        active = roles.role(self.entries(), self.pair).active
+        entries = self.entries()
+        if (
+            self.in_a_hurry
+            and roles.open_run(entries) is None
+            and world.now < _STRUCK_SECONDS
+        ):
+            world.after(0.3, self.lose_a_cluster)  # rather in the middle of a run
+            return
+        active = roles.role(entries, self.pair).active
         alias = active if random.random() < 0.8 else "AB".replace(active, "")
         dies = random.random() < 0.7
         world.note(f"cluster {alias} {'dies' if dies else 'is cut off'}")
         self.died.add(alias)
         self.away.add(alias)
-        returns = self.theme in ("clusters", "journals")
+        returns = self.theme in _DEATHS_OF
         self.for_good = dies and random.random() < (0.1 if returns else 0.5)
         if dies:
             self.clusters[alias].lose()
