@@ -16,11 +16,9 @@ import numpy.typing as npt
 
 from mirror.errors import CorruptBatchError, MirrorError
 from mirror.offsets.runs import COUNT, DOWNSTREAM, UPSTREAM
-from mirror.proofs import sides
+from mirror.proofs import by_content, sides
 from mirror.proofs.account import span_of, widened
-from mirror.proofs.content import matching
-from mirror.proofs.packed_runs import PackedRuns
-from mirror.proofs.ranges import covered, translated
+from mirror.proofs.ranges import PackedRuns, covered, translated
 from mirror.proofs.sides import Source
 from mirror.records import alignment, merge_loop, pairing, to_columns
 from mirror.records.listing import unpacked
@@ -33,9 +31,8 @@ if TYPE_CHECKING:
     from mirror.clusters.cluster import Cluster
     from mirror.offsets.runs import RunArray
     from mirror.proofs.account import Span
-    from mirror.proofs.content.matching import Odd
     from mirror.proofs.log_stream import Damage, LogStream, Stored
-    from mirror.proofs.ranges import Range
+    from mirror.proofs.ranges import Mismatches, Range
     from mirror.proofs.sides import ProofTerms
     from mirror.records.batch import Buffer, Rows
     from mirror.records.listing import Listed
@@ -71,7 +68,7 @@ class Compared:
     """Copies of a deleted topic with the same name."""
     spans: Mapping[str, Span] = field(default_factory=dict)
     """Where `foreign` and `older` stand."""
-    odd: Odd = field(
+    odd: Mismatches = field(
         default_factory=lambda: np.empty((0, alignment.ODD_COLUMNS), np.int64),
         repr=False,
     )
@@ -136,7 +133,7 @@ class _Comparison:
         self._records = self._bytes = self._equal = self._foreign = 0
         self._first_equal = NEVER
         self._spans: dict[str, Span] = {}
-        self._odd: list[Odd] = []
+        self._odd: list[Mismatches] = []
         self._sum = hashlib.sha256()
         self._run = 0
         """The next run of the map."""
@@ -167,7 +164,7 @@ class _Comparison:
         if self._terms.by_content:
             source_start = max(source_start, self._work.of.source_start)
             target_start = max(target_start, self._work.of.target_start)
-            matching.place(
+            by_content.place(
                 odd, self._work,
                 source_damages=self._source.damages,
                 target_damages=self._target.damages,
@@ -316,7 +313,7 @@ class _Comparison:
             if result[alignment.ODD]:
                 self._odd.append(odd[: result[alignment.ODD]].copy())
 
-    def _note_foreign(self, offsets: Odd, known: Odd) -> None:
+    def _note_foreign(self, offsets: Mismatches, known: Mismatches) -> None:
         """Note where other writers' records are among these of the copy; `known`: the
         offsets in rows of their own.
         """
@@ -336,18 +333,18 @@ class _Comparison:
         )
 
 
-def _known(odd: Odd, runs: RunArray) -> npt.NDArray[np.bool_]:
+def _known(odd: Mismatches, runs: RunArray) -> npt.NDArray[np.bool_]:
     """Which rows are about records on the target alone that these runs name."""
     return _alone(odd, alignment.ONLY_TARGET, alignment.TARGET, runs, DOWNSTREAM)
 
 
-def _of_known(odd: Odd, runs: RunArray) -> npt.NDArray[np.bool_]:
+def _of_known(odd: Mismatches, runs: RunArray) -> npt.NDArray[np.bool_]:
     """Which rows are about records on the source alone that these runs name."""
     return _alone(odd, alignment.ONLY_SOURCE, alignment.SOURCE, runs, UPSTREAM)
 
 
 def _alone(
-    odd: Odd, what: int, where: int, runs: RunArray, column: int
+    odd: Mismatches, what: int, where: int, runs: RunArray, column: int
 ) -> npt.NDArray[np.bool_]:
     found: npt.NDArray[np.bool_] = odd[:, alignment.WHAT] == what
     return found & covered(odd[:, where], runs, column)

@@ -11,10 +11,9 @@ from mirror.clusters.topics import Topic
 from mirror.config.schema import MirrorConfig
 from mirror.offsets.progress import Position
 from mirror.offsets.record_places import Pair, Pairs
-from mirror.proofs.traces import hops
-from mirror.proofs.traces.at_offset import Held, OffsetHolds
-from mirror.proofs.traces.hops import Hop, Hops
-from mirror.proofs.traces.tracing import How, RecordPlace, Row
+from mirror.proofs import hops
+from mirror.proofs.hops import Held, Hop, Hops, OffsetHolds
+from mirror.proofs.tracing import How, RecordPlace, Row
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

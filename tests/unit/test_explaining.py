@@ -8,9 +8,8 @@ import uuid
 import numpy as np
 import pytest
 
-from mirror.proofs.account import FindingKind
+from mirror.proofs.account import CopiedPartition, FindingKind
 from mirror.proofs.comparing import Compared
-from mirror.proofs.copied_partition import CopiedPartition
 from mirror.proofs.explaining import (
     NO_EXCUSES,
     Excuses,
@@ -20,8 +19,7 @@ from mirror.proofs.explaining import (
     sorted_out,
 )
 from mirror.proofs.log_stream import Damage
-from mirror.proofs.packed_runs import PackedRuns
-from mirror.proofs.ranges import Range
+from mirror.proofs.ranges import PackedRuns, Range
 from mirror.records import alignment
 from mirror.records.alignment import NOWHERE, ONLY_SOURCE, ONLY_TARGET
 

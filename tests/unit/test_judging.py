@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from mirror.config.cluster_settings import ClusterConfig
+from mirror.proofs import hops
+from mirror.proofs.account import CopiedPartition
 from mirror.proofs.comparing import Compared
-from mirror.proofs.copied_partition import CopiedPartition
 from mirror.proofs.sides import ProofTerms
-from mirror.proofs.traces import hops
-from mirror.proofs.traces.tracing import How, Sameness
+from mirror.proofs.tracing import How, Sameness
 from mirror.records import alignment
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from mirror.proofs.continuous import in_service
-from mirror.proofs.continuous.when_wanted import ProofsWhenWanted
+from mirror.proofs import in_service
+from mirror.proofs.when_wanted import ProofsWhenWanted
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,10 +12,9 @@ import pytest
 
 from mirror.config.cluster_settings import ClusterConfig
 from mirror.proofs import comparing, sides
-from mirror.proofs.copied_partition import CopiedPartition
+from mirror.proofs.account import CopiedPartition
 from mirror.proofs.log_stream import LogStream, Stored
-from mirror.proofs.packed_runs import PackedRuns
-from mirror.proofs.ranges import Range
+from mirror.proofs.ranges import PackedRuns, Range
 from mirror.proofs.sides import ProofTerms
 from mirror.records import batch, scan
 from tests.harness import hostile_batches
@@ -52,12 +51,12 @@ class InMemory(LogStream):
         for part in self._raw:
             buffer = np.frombuffer(bytearray(b"".join(part)), np.uint8)
             found = batch.read(
-                buffer, 0, buffer.size, position=self._stretch.first, aborted=(),
+                buffer, 0, buffer.size, position=self._wanted.first, aborted=(),
                 scratch=batch.scratch(),
             )  # fmt: skip
-            rows = found.rows[found.rows[:, scan.BASE] < self._stretch.end]
+            rows = found.rows[found.rows[:, scan.BASE] < self._wanted.end]
             if len(rows):
-                yield Stored(buffer, rows.copy(), self._stretch.first)
+                yield Stored(buffer, rows.copy(), self._wanted.first)
 
 
 class Fake:

@@ -12,19 +12,16 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor, wait
 import contextlib
 from dataclasses import asdict, replace
+from functools import partial
 import threading
 import time
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from mirror.errors import MirrorError
 from mirror.pairs import proofs
-from mirror.proofs.comparing import Compared
-from mirror.proofs.continuous.new_copies import NewCopies
-from mirror.proofs.continuous.past_copies import PastCopies, is_place
-from mirror.proofs.continuous.schedule import Budget, Costs, Lane, range_bytes, size
-from mirror.proofs.continuous.step import ProofStep
-from mirror.proofs.log_stream import Meter
-from mirror.proofs.spark_runner import BesideSlots
+from mirror.proofs.runners import BesideSlots
+from mirror.proofs.schedule import Budget, Costs, Lane, range_bytes, size
+from mirror.proofs.steps import NewCopies, PastCopies, ProofStep, is_place
 from mirror.service.scheduler import Job
 from mirror.status.events import Event, EventKind
 from mirror.status.values import (
@@ -54,14 +51,14 @@ if TYPE_CHECKING:
     from mirror.config.schema import FlowConfig, MirrorConfig
     from mirror.pairs.proofs import Proof
     from mirror.proofs.account import ProofFinding
-    from mirror.proofs.continuous.step import Outcome
     from mirror.proofs.ranges import Range
+    from mirror.proofs.verification import PartitionProof
     from mirror.status.store import StatusStore
 
 
 # ---- findings that nothing has shown to be gone ----
 #
-# Main type: `ProofStanding`. A finding goes when its range is proven again without
+# Main type: `UnresolvedFindings`. A finding goes when its range is proven again without
 # it, when somebody runs `mirror verify` past it, or with its topic.
 
 
@@ -70,7 +67,7 @@ _MOST_KEPT = 10_000
 """Of one partition; the alert needs no more."""
 
 
-class ProofStanding:
+class UnresolvedFindings:
     """Those of one flow."""
 
     def __init__(self) -> None:
@@ -209,6 +206,13 @@ def catching_up(store: StatusStore) -> str:
     return f"flow {name} is catching up" if name else ""
 
 
+def load() -> None:
+    """Load what compares, if it is not yet: its kernels take a third of a second of CPU
+    and 100 MB, and by default no flow proves its copies.
+    """
+    from mirror.proofs import verification  # noqa: F401, PLC0415
+
+
 class FlowProofs:
     """Those of one flow, across its runs."""
 
@@ -226,7 +230,7 @@ class FlowProofs:
         self._costs = Costs()
         self._new = NewCopies(self._costs)
         self._past = PastCopies(self._costs)
-        self._standing = ProofStanding()
+        self._unresolved = UnresolvedFindings()
         self._records = Counter(dict.fromkeys((*RESULTS, UNPROVEN), 0))
         self._budget = Budget(flow.verify_share, now=time.monotonic())
         self._lane, self._alone = Lane.NEW, True
@@ -234,7 +238,7 @@ class FlowProofs:
         self._needed = 0.0
         """What comparing all that was copied so far would cost."""
         self._due = self._surveying = 0.0
-        self._proven_at, self._share, self._waiting = 0.0, -1.0, ""
+        self._waiting = ""
         self.adopt(flow, config)
 
     def adopt(self, flow: FlowConfig, config: MirrorConfig) -> None:
@@ -242,6 +246,8 @@ class FlowProofs:
         self._flow = flow
         self._config = config
         self._budget.share = flow.verify_share
+        if flow.verify != OFF:
+            load()
 
     def job(self) -> Job | None:
         """The job of a run that begins; None: nothing is to be proven."""
@@ -250,7 +256,7 @@ class FlowProofs:
             self._show(VerifyStatus())
             return None
         # From here on an alert can tell that nothing gets proven.
-        self._proven_at = self._proven_at or time.time()
+        self._new.proven_at = self._new.proven_at or time.time()
         self._tell()
         return Job(name=_JOB, seconds=_SECONDS, work=self._work)
 
@@ -264,7 +270,7 @@ class FlowProofs:
         partitions = self._earn(now)
         if not partitions or now < self._due or stopping.is_set():
             return
-        if self._saves_up():
+        if self._cannot_afford_a_range():
             return
         tasks = self._tasks()
         if reason := tasks.obstacle():
@@ -284,7 +290,7 @@ class FlowProofs:
             self._surveying = step.surveying
             self._tell()
 
-    def _saves_up(self) -> bool:
+    def _cannot_afford_a_range(self) -> bool:
         """Whether not even one range is affordable yet: a step would read the whole
         map for nothing, and put off the next one for `_RESTS` times as long.
         """
@@ -315,39 +321,38 @@ class FlowProofs:
     def _prove(self, step: ProofStep, partitions: list[TopicPartition]) -> None:
         known = proofs.read(step.target, self._flow.source)
         ends = {key: each for key, each in known.items() if not is_place(each)}
-        self._standing.seen(ends)
-        self._standing.only({topic for topic, _ in partitions})
+        self._unresolved.seen(ends)
+        self._unresolved.only({topic for topic, _ in partitions})
         rolling = self._flow.verify == "rolling"
         self._lane, self._alone = Lane.NEW, not rolling
-        found = self._new.prove(
-            step, ends, left=self._left(),
+        at = time.time()
+        made = self._new.prove(
+            step, ends, at=at, left=self._left(),
             enough=self._budget.allowed / (1 + rolling) >= self._needed,
         )  # fmt: skip
-        self._take(found.outcomes, found.at)
-        if found.covered:
-            self._proven_at = found.at
-        if found.share >= 0:
-            self._share = found.share
-        failures = [each.failure for each in found.outcomes.values() if each.failure]
+        self._take(made, at)
+        failures = [each.failure for each in made.values() if each.failure]
         if rolling:
-            self._lane, self._alone = Lane.PAST, found.all
+            self._lane, self._alone = Lane.PAST, self._new.is_through
             if (left := self._left()) >= range_bytes(left, self._costs.least):
                 at = time.time()
-                passed = self._past.prove(step, known, partitions, left=left)
-                self._take(passed.outcomes, at)
-                for proof in passed.disproven:
+                made = self._past.prove(step, known, partitions, at=at, left=left)
+                self._take(made, at)
+                for proof in self._past.disproven:
                     self._new.disproven(proof)
-                for proof in passed.proven:
+                for proof in self._past.proven:
                     self._new.moved(proof)
-                self._past.keep(step, passed)
-                failures += [passed.failure] if passed.failure else []
-        self._waiting = next(iter([*found.obstacles, *failures]), "")
+                self._past.keep(step)
+                failures += [self._past.failure] if self._past.failure else []
+        self._waiting = next(iter([*self._new.obstacles, *failures]), "")
 
     def _left(self) -> float:
         return min(self._budget.left(self._lane, alone=self._alone), _MOST_BYTES)
 
     def _done(self, result: object, fetched: int) -> None:
         """A task has ended."""
+        from mirror.proofs.comparing import Compared  # noqa: PLC0415  loaded by then
+
         self._budget.spend(fetched, self._lane, alone=self._alone)
         if isinstance(result, Compared) and not result.range.is_late:
             topic = result.range.of.topic
@@ -356,12 +361,12 @@ class FlowProofs:
                 payload=result.source_bytes,
             )  # fmt: skip
 
-    def _take(self, outcomes: Mapping[TopicPartition, Outcome], at: float) -> None:
-        for key, outcome in outcomes.items():
-            counts = outcome.account.document()
+    def _take(self, made: Mapping[TopicPartition, PartitionProof], at: float) -> None:
+        for key, proof in made.items():
+            counts = proof.account.document()
             self._records.update({each: counts[each] for each in RESULTS})
-            self._records[UNPROVEN] += outcome.unproven
-            news = self._standing.proven(key, outcome.ranges, outcome.findings, at=at)
+            self._records[UNPROVEN] += proof.unproven
+            news = self._unresolved.proven(key, proof.ranges, proof.wrong, at=at)
             if news:
                 self._store.trail.add(_event(self._flow, news))
 
@@ -374,12 +379,12 @@ class FlowProofs:
         rolling = self._flow.verify == "rolling"
         status = VerifyStatus(
             mode=self._flow.verify,
-            proven_at=self._proven_at,
-            share=self._share,
+            proven_at=self._new.proven_at,
+            share=self._new.share,
             records=dict(self._records),
             read_bytes=int(self._budget.spent),
-            findings=len(self._standing),
-            shown=self._standing.shown,
+            findings=len(self._unresolved),
+            shown=self._unresolved.shown,
             waiting=self._waiting,
             rounds=self._past.rounds,
             round_share=self._past.share if rolling else -1.0,
@@ -423,20 +428,10 @@ class StoppedError(MirrorError):
     """The flow ends, or its settings have changed."""
 
 
-class Cancellable(Protocol):
-    """A runner of which the running task can be ended."""
-
-    def results(self, tasks: Iterable[Callable[[], Any]]) -> Iterator[Any]:
-        """As `Runner`."""
-
-    def cancel(self) -> None:
-        """The running task raises."""
-
-
 class OneTask:
     """Runs one task at a time, of all flows."""
 
-    def __init__(self, runner: Cancellable, obstacle: Callable[[], str]) -> None:
+    def __init__(self, runner: BesideSlots, obstacle: Callable[[], str]) -> None:
         """`obstacle`: why none may run now; empty if one may."""
         self.obstacle = obstacle
         self._runner = runner
@@ -466,6 +461,8 @@ class OneTask:
             StoppedError: the flow ends.
             MirrorError: what the task raised.
         """
+        from mirror.proofs.log_stream import metered  # noqa: PLC0415  with kernels
+
         while True:
             while reason := self.obstacle():
                 of.waits(reason)
@@ -474,7 +471,7 @@ class OneTask:
             if of.stopping.is_set():
                 raise StoppedError("stopped")
             of.waits("")
-            future = self._pool.submit(self._first, lambda: _metered(task))
+            future = self._pool.submit(self._first, partial(metered, task))
             cancelled = False
             while not wait([future], _LOOK_SECONDS).done:
                 if of.stopping.is_set() or self.obstacle():
@@ -514,9 +511,3 @@ class Turn:
             result, fetched = self._tasks.run(task, self)
             self._done(result, fetched)
             yield result
-
-
-def _metered(task: Callable[[], Any]) -> tuple[Any, int]:
-    before = Meter.fetched_bytes
-    result = task()
-    return result, Meter.fetched_bytes - before

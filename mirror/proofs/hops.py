@@ -2,7 +2,7 @@
 
 Main type: `Hops`. Each flow's offset map says what it copied, in both directions; the
 record's header confirms where it came from. A cluster that does not answer becomes a
-row that says so. It changes nothing.
+row that says so. It changes nothing. `find_by_key` finds a record to begin with.
 """
 
 from __future__ import annotations
@@ -10,31 +10,34 @@ from __future__ import annotations
 from collections.abc import Callable
 import contextlib
 from dataclasses import dataclass, replace
+from enum import Enum, auto
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from mirror.clusters.admin import configs, topic_admin
+from mirror.clusters.wire import fetch
 from mirror.copying.provenance import HEADER
-from mirror.errors import ClusterError
+from mirror.errors import ClusterError, CorruptBatchError, NoLeaderError
 from mirror.offsets import progress, record_places
 from mirror.offsets.progress import NO_ID
 from mirror.pairs import losses
 from mirror.pairs.pauses import PausesReader
 from mirror.policy.selection import select_topics
-from mirror.proofs import excuses, explaining, findings
+from mirror.proofs import explaining, survey
+from mirror.proofs.account import CopiedPartition, Scope
 from mirror.proofs.comparing import compare
-from mirror.proofs.copied_partition import CopiedPartition
 from mirror.proofs.explaining import NO_EXCUSES
-from mirror.proofs.of_flow import terms_of
-from mirror.proofs.packed_runs import PackedRuns
-from mirror.proofs.ranges import Range
-from mirror.proofs.runner import InProcess
-from mirror.proofs.scope import Scope
+from mirror.proofs.log_stream import LogStream, OffsetRange
+from mirror.proofs.ranges import PackedRuns, Range
+from mirror.proofs.runners import InProcess
 from mirror.proofs.settling import Settling
-from mirror.proofs.traces import at_offset
-from mirror.proofs.traces.at_offset import Held, OffsetHolds
-from mirror.proofs.traces.tracing import How, Origins, RecordPlace, Row, Sameness
-from mirror.records import alignment, codecs
+from mirror.proofs.tracing import How, Origins, RecordPlace, Row, Sameness
+from mirror.proofs.verification import terms_of
+from mirror.records import alignment, codecs, scan, to_columns
+from mirror.records.batch import CONTROL
+from mirror.records.listing import headers_of, listed
+from mirror.records.reading import TopicReader
 from mirror.status.wording import count, moment
 
 if TYPE_CHECKING:
@@ -49,6 +52,184 @@ if TYPE_CHECKING:
     from mirror.offsets.record_places import Pair, Pairs
     from mirror.proofs.comparing import Compared
     from mirror.proofs.sides import ProofTerms
+    from mirror.records.batch import Rows
+    from mirror.records.listing import Listed
+
+
+_LATE = "appended by mirror repair, behind records that follow it"
+_NO_OFFSETS = (1, 1)
+"""Of a record without a copy: nothing is read there."""
+_AND_YET = "the flow would not copy the record, and yet here is a copy"
+_FETCH_BYTES = 64 << 10
+Fault = Callable[[str, str, int], str]
+"""Says why a flow has set aside a partition of a topic; empty if it has not, or that is
+not known."""
+
+
+# ---- what one offset of a log holds: a record, or why there is none ----
+
+
+class OffsetHolds(Enum):
+    """What is at an offset."""
+
+    RECORD = auto()
+    """A record that everybody can read."""
+    EXPIRED = auto()
+    """The log begins after it."""
+    END = auto()
+    """The log ends before it."""
+    OPEN = auto()
+    """A transaction is open there, or was opened before and is still open."""
+    ABORTED = auto()
+    """A record of a transaction that was aborted."""
+    MARKER = auto()
+    """The end of a transaction."""
+    CLEANED = auto()
+    """Nothing: the log cleaner removed what was there."""
+    NOTHING = auto()
+    """Nothing, for no reason that shows."""
+    DAMAGED = auto()
+    """It cannot be read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """What an offset holds."""
+
+    what: OffsetHolds
+    time: int = -1
+    """The record's, epoch ms."""
+    headers: tuple[tuple[bytes, bytes | None], ...] = ()
+    detail: str = ""
+    """Why there is no record, in words; empty if there is one."""
+
+    def values(self, header: str) -> tuple[str, ...]:
+        """The values of a header, in order."""
+        name = header.encode()
+        return tuple(
+            (value or b"").decode(errors="replace")
+            for key, value in self.headers
+            if key == name
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogEdges:
+    """Where a log begins and ends."""
+
+    start: int
+    stable: int
+    """The last stable offset: from there on transactions may be open."""
+    end: int
+
+
+def edges(cluster: Cluster, topic: str, partition: int) -> LogEdges:
+    """Where a log begins and ends now.
+
+    Raises:
+        ClusterError: its leader does not answer.
+    """
+    key = (topic, partition)
+    # The end first: it only grows.
+    end, stable, start = (
+        topic_admin.list_offsets(
+            cluster, [key], timestamp=timestamp, committed=committed
+        ).get(key)
+        for timestamp, committed in (
+            (topic_admin.LATEST, False),
+            (topic_admin.LATEST, True),
+            (topic_admin.EARLIEST, True),
+        )
+    )
+    if end is None or stable is None or start is None:
+        raise NoLeaderError(
+            f"cluster {cluster.alias}: {topic}-{partition} has no leader that answers"
+        )
+    return LogEdges(start=start, stable=stable, end=end)
+
+
+def look(
+    cluster: Cluster,
+    topic: str,
+    partition: int,
+    offset: int,
+    *,
+    most_unpacked: int = codecs.MOST_UNPACKED,
+) -> Held:
+    """What is at an offset now.
+
+    Raises:
+        ClusterError: the cluster does not answer, or does not let us read it.
+    """
+    log = edges(cluster, topic, partition)
+    if offset >= log.end:
+        return Held(what=OffsetHolds.END, detail=f"the log ends at offset {log.end}")
+    if offset < log.start:
+        return Held(
+            what=OffsetHolds.EXPIRED, detail=f"the log begins at offset {log.start}"
+        )
+    if offset >= log.stable:
+        return Held(
+            what=OffsetHolds.OPEN,
+            detail=f"a transaction is open from offset {log.stable} on",
+        )
+    try:
+        found, _ = _read(cluster, topic, partition, offset, most_unpacked)
+        if found is not None:
+            return found
+        hidden, marker = _read(
+            cluster, topic, partition, offset, most_unpacked, committed=False
+        )
+    except CorruptBatchError as error:
+        return Held(what=OffsetHolds.DAMAGED, detail=str(error))
+    if hidden is not None:
+        return Held(what=OffsetHolds.ABORTED, detail="its transaction was aborted")
+    if marker:
+        return Held(
+            what=OffsetHolds.MARKER, detail="the marker that ends a transaction"
+        )
+    described = configs.describe(cluster, [topic])[topic].configs
+    policy = described.get("cleanup.policy")
+    if policy is not None and "compact" in (policy.value or ""):
+        return Held(
+            what=OffsetHolds.CLEANED, detail="the log cleaner removed what was there"
+        )
+    return Held(what=OffsetHolds.NOTHING, detail="no record has this offset")
+
+
+def _read(
+    cluster: Cluster,
+    topic: str,
+    partition: int,
+    offset: int,
+    most_unpacked: int,
+    *,
+    committed: bool = True,
+) -> tuple[Held | None, bool]:
+    """The record at an offset, and whether a transaction's marker is there."""
+    reader = TopicReader(
+        cluster, topic, partition=partition, position=offset, committed=committed,
+        fetch_bytes=_FETCH_BYTES,
+    )  # fmt: skip
+    marker = False
+    end = offset + 1
+    for buffer, found in reader.seen(end):
+        rows = found.rows[found.rows[:, scan.BASE] < end]
+        for part in listed(buffer, rows, offset, end, most_unpacked=most_unpacked):
+            for place in part.places:
+                time = int(place[to_columns.TIME])
+                headers = tuple(headers_of(part.buffer, place))
+                return Held(what=OffsetHolds.RECORD, time=time, headers=headers), False
+        if found.seen is not None:
+            covers = (found.seen[:, scan.BASE] <= offset) & (
+                found.seen[:, scan.LAST] >= offset
+            )
+            control = (found.seen[:, scan.ATTRIBUTES] & CONTROL) != 0
+            marker |= bool((covers & control).any())
+    return None, marker
+
+
+# ---- the answers ----
 
 
 _WRITTEN = {
@@ -59,8 +240,6 @@ _WRITTEN = {
     OffsetHolds.DAMAGED: How.UNKNOWN,
 }
 """What an offset to which no flow copied is; all others are no records."""
-
-_LATE = "appended by mirror repair, behind records that follow it"
 
 
 class Hops:
@@ -93,7 +272,7 @@ class Hops:
                 [codecs.MOST_UNPACKED, *(flow.max_unpacked_bytes for flow in flows)]
             )
             try:
-                self._seen[place] = at_offset.look(
+                self._seen[place] = look(
                     self._reach(place.cluster), *place[1:], most_unpacked=most
                 )
             except ClusterError as error:
@@ -173,7 +352,7 @@ class Hops:
     ) -> Iterator[Row]:
         """Rows with the places of a record that a flow may have copied, or without."""
         if place.topic == flow.dead_letter_topic:
-            stood = excuses.origin(dict(held.headers), flow.source)
+            stood = survey.origin(dict(held.headers), flow.source)
             if stood is not None:
                 (topic, partition), offset = stood
                 yield replace(blank, topic=topic, partition=partition, offset=offset)
@@ -262,14 +441,11 @@ def _may_write(flow: FlowConfig, topic: str) -> bool:
 
 # ---- why a flow has no copy of a record ----
 #
-# Main function: `absent`. The record's own headers say it, or progress, pauses, the
-# running service, the loss ledger, the dead-letter topic, the flow's function; if
-# none of them does, the record is missing.
+# The record's own headers say it, or progress, pauses, the running service, the loss
+# ledger, the dead-letter topic, the flow's function; if none of them does, the record
+# is missing.
 
 
-Fault = Callable[[str, str, int], str]
-"""Says why a flow has set aside a partition of a topic; empty if it has not, or that is
-not known."""
 _NO_RECORDS = frozenset(
     {OffsetHolds.MARKER, OffsetHolds.CLEANED, OffsetHolds.NOTHING, OffsetHolds.END}
 )
@@ -388,7 +564,7 @@ def _dead_letter(hop: Hop) -> Row | None:
     if flow.transform is None or flow.dead_letter_topic is None:
         return None
     topic = flow.dead_letter_topic
-    for each in excuses.dead_letters(hop.target, topic, flow.source):
+    for each in survey.dead_letters(hop.target, topic, flow.source):
         if (each.key, each.offset) == ((place.topic, place.partition), place.offset):
             return replace(
                 hop.row, topic=topic, partition=each.partition, offset=each.at,
@@ -399,13 +575,8 @@ def _dead_letter(hop: Hop) -> Row | None:
 
 
 # ---- one flow, and one record of its source: what both clusters show of the two ----
-#
-# Main type: `Hop`; `meet` makes one. `copied` says which copies there are, and
-# whether they are right; why there is none is for `Hops`.
 
 
-_NO_OFFSETS = (1, 1)
-"""Of a record without a copy: nothing is read there."""
 _AT_PLACE = {
     OffsetHolds.EXPIRED: How.EXPIRED,
     OffsetHolds.CLEANED: How.COMPACTED,
@@ -515,13 +686,10 @@ def meet(
     )  # fmt: skip
 
 
-# ---- judges one record and its copy, by the rules for whole logs ----
+# ---- one record and its copy, by the rules for whole logs ----
 #
-# Main function: `judge`. It compares as a task of `mirror verify` does, and settles
-# what is open in the same way; main type: `RecordVerdict`.
-
-
-_AND_YET = "the flow would not copy the record, and yet here is a copy"
+# They are compared as in a task of `mirror verify`, and what is open is settled in the
+# same way.
 
 
 class RecordVerdict(NamedTuple):
@@ -597,5 +765,64 @@ def _unequal(
         sameness = Sameness.SAME if same else Sameness.TRANSFORMED
         return RecordVerdict(How.EXACT, sameness, "without mirror.via")
     # Whether it is another record's copy, only the whole log could tell.
-    (found,) = findings.findings(of, unequal, findings.paired(unequal), {})
+    (found,) = explaining.findings(of, unequal, explaining.paired(unequal), {})
     return RecordVerdict(How.EXACT, Sameness.DIFFERENT, found.detail)
+
+
+# ---- a record by its key and time ----
+
+
+def find_by_key(
+    cluster: Cluster, topic: Topic, key: bytes, time: int, tell: Callable[[str], None]
+) -> RecordPlace | None:
+    """The first committed record with this key at `time` (epoch ms,
+    `topic_admin.EARLIEST` for any) or after it; None if there is none.
+
+    `tell` is called with what is being read.
+
+    Raises:
+        ClusterError: a partition cannot be read.
+    """
+    name = topic.name
+    keys = [(name, partition) for partition in topic.leaders]
+    firsts = topic_admin.list_offsets(cluster, keys, timestamp=time)
+    ends = topic_admin.list_offsets(cluster, keys, timestamp=topic_admin.LATEST)
+    best: tuple[int, RecordPlace] | None = None
+    for where in keys:
+        if where not in firsts or where not in ends:
+            raise NoLeaderError(
+                f"{cluster.alias}: no leader answers for {name}-{where[1]}, which may "
+                "have the key"
+            )
+        first, end = firsts[where], ends[where]
+        if first < 0:
+            continue  # no record is so new
+        if best is not None:  # later records cannot be first
+            until = topic_admin.list_offsets(cluster, [where], timestamp=best[0])
+            end = min(end, until[where]) if until.get(where, -1) >= 0 else end
+        tell(f"reading {name}-{where[1]} from offset {first} on")
+        wanted = OffsetRange(
+            topic=name, partition=where[1], topic_id=topic.topic_id,
+            first=first, end=end,
+        )  # fmt: skip
+        stream = LogStream(cluster, wanted, isolation=fetch.READ_COMMITTED)
+        for part in stream.listed():
+            rows = _with(part, key, time)
+            if len(rows):
+                at, offset = rows[0, [to_columns.TIME, to_columns.OFFSET]].tolist()
+                if best is None or at < best[0]:
+                    best = at, RecordPlace(cluster.alias, name, where[1], offset)
+                break
+    return None if best is None else best[1]
+
+
+def _with(part: Listed, key: bytes, time: int) -> Rows:
+    """The records with this key, from `time` on."""
+    places = part.places
+    rows = places[
+        (places[:, to_columns.KEY_SIZE] == len(key))
+        & (places[:, to_columns.TIME] >= time)
+    ]
+    at = rows[:, to_columns.KEY_AT, None] + np.arange(len(key))
+    found: Rows = rows[(part.buffer[at] == np.frombuffer(key, np.uint8)).all(axis=1)]
+    return found

@@ -17,9 +17,9 @@ from mirror.clusters.wire import fetch
 from mirror.clusters.wire.produce import HEADER_SIZE, EncodedBatch
 from mirror.copying import dead_letters
 from mirror.errors import MirrorError
-from mirror.proofs.locating import NO_STAMP
-from mirror.proofs.log_stream import LogStream, Stretch
-from mirror.proofs.results import Results
+from mirror.proofs.function_results import Results
+from mirror.proofs.log_stream import LogStream, OffsetRange
+from mirror.proofs.settling import NO_STAMP
 from mirror.records import alignment, codecs, records, to_columns
 from mirror.records.listing import headers_of, listed
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from mirror.clusters.cluster import Cluster
-    from mirror.proofs.copied_partition import CopiedPartition
+    from mirror.proofs.account import CopiedPartition
     from mirror.proofs.log_stream import Lister
     from mirror.proofs.sides import ProofTerms
     from mirror.records.batch import Buffer, Rows
@@ -80,7 +80,7 @@ def read(
         lister = Results(terms.transform, (of.topic, of.partition), seen).listed
     stream = LogStream(
         source,
-        Stretch(
+        OffsetRange(
             topic=of.topic, partition=of.partition, topic_id=of.topic_id,
             first=int(offsets[0]), end=int(offsets[-1]) + 1,
         ),
