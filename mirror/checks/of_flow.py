@@ -547,7 +547,7 @@ def groups_of(facts: FlowFacts) -> list[Finding]:
 
 
 def _checkpoints(facts: FlowFacts) -> Finding:
-    """How old they get; `held_rights` names a right that is missing for `on`."""
+    """How old they get; `of_cluster` names a right that is missing for `on`."""
     flow, topic = facts.flow, commit_records.TOPIC
     told = allowed.of_topics(facts.source, [topic])[topic]
     why = ""

@@ -8,6 +8,7 @@ running is fenced for a moment, and goes on by itself.
 from __future__ import annotations
 
 import contextlib
+from dataclasses import asdict
 import re
 from typing import TYPE_CHECKING, Annotated
 
@@ -311,7 +312,7 @@ def _begin(
 
     def agree(preview: RebuildPreview) -> bool:
         told["records"] = preview.records
-        told["irreplaceable"] = [each.document() for each in preview.irreplaceable]
+        told["irreplaceable"] = [asdict(each) for each in preview.irreplaceable]
         told["groups"] = [_group_fields(each) for each in preview.groups]
         if preview.irreplaceable:
             complain(

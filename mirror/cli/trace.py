@@ -234,7 +234,7 @@ def _found(
 
 def _check(start: RecordPlace, hops: Hops, reach: Reach) -> None:
     """Refuse what cannot be a record's place, as far as the cluster answers."""
-    from mirror.proofs.hops import OffsetHolds
+    from mirror.proofs.hops import OffsetKind
 
     # If it does not answer, others may know the record; a row says so.
     with contextlib.suppress(ClusterError):
@@ -244,11 +244,11 @@ def _check(start: RecordPlace, hops: Hops, reach: Reach) -> None:
                 f"cluster {start.cluster}: {start.topic} has {topic.partitions} "
                 f"partitions, from 0 on; there is no {start.partition}"
             )
-        held = hops.held(start)
-        if held.what is OffsetHolds.END:
+        content = hops.content(start)
+        if content.what is OffsetKind.END:
             raise typer.BadParameter(
                 f"cluster {start.cluster}: {start.topic}-{start.partition} has no "
-                f"offset {start.offset} yet: {held.detail}"
+                f"offset {start.offset} yet: {content.detail}"
             )
 
 

@@ -8,7 +8,7 @@ two are what tables, reports and proofs show.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
@@ -139,7 +139,7 @@ class ProofFinding:
 
     def document(self) -> dict[str, Any]:
         """As in reports; without a key if there is none."""
-        told = {each.name: getattr(self, each.name) for each in fields(self)}
+        told = asdict(self)
         if self.key is None:
             del told["key"]
         return told | {"kind": self.kind.value}
@@ -209,7 +209,7 @@ class Account:
 
     def document(self) -> dict[str, int]:
         """As in reports."""
-        return {each.name: getattr(self, each.name) for each in fields(self)}
+        return asdict(self)
 
 
 def span_of(name: str, offsets: npt.NDArray[np.int64]) -> dict[str, Span]:

@@ -20,7 +20,7 @@ from mirror.errors import MirrorError
 from mirror.offsets.runs import COUNT, DOWNSTREAM, UPSTREAM, joined
 from mirror.proofs import sides
 from mirror.proofs.account import FindingKind, ProofFinding
-from mirror.proofs.ranges import Range
+from mirror.proofs.ranges import NO_RUNS, Range
 from mirror.proofs.sides import Source
 from mirror.records import alignment, chains, to_columns
 
@@ -93,16 +93,16 @@ def aligned(
             except MirrorError as error:
                 lost.note(of, str(error))
                 failed = Located(piece=_whole(of), failure=str(error))
-                done[of.topic, of.partition].append(failed)
+                done[of.key].append(failed)
         tried = (replace(piece, unknown=lost.reason(piece.of)) for piece in pieces)
         tasks = (partial(located, terms, piece) for piece in tried)
         for each in runner.results(tasks):
             of = each.piece.of
             if each.failure:
                 lost.note(of, each.failure)
-            done[of.topic, of.partition].append(each)
+            done[of.key].append(each)
         for of in group:
-            yield _joined(of, done[of.topic, of.partition])
+            yield _joined(of, done[of.key])
 
 
 def _whole(of: CopiedPartition) -> Range:
@@ -199,7 +199,7 @@ def _joined(of: CopiedPartition, found: list[Located]) -> Aligned:
     found = sorted(
         found, key=lambda each: (each.piece.source_first, each.piece.target_first)
     )
-    every = [np.empty((0, 3), np.int64)]
+    every = [NO_RUNS]
     for each in found:
         first = (each.piece.source_first, each.piece.target_first, 0)
         every.append(np.array([first], np.int64) if each.failure else each.runs)
@@ -254,9 +254,7 @@ class Located:
     """Where the records of a piece of a partition stand."""
 
     piece: Range
-    runs: RunArray = field(
-        default_factory=lambda: np.empty((0, 3), np.int64), repr=False
-    )
+    runs: RunArray = field(default_factory=lambda: NO_RUNS, repr=False)
     """As the offset map would have them."""
     left: int = 0
     """Records of the source after the last run, if the log ends there, and no flow says
@@ -470,7 +468,7 @@ def _in_block(source: Longs, target: Longs) -> tuple[Longs, Longs]:
 
 
 def place(
-    odd: Mismatches,
+    mismatches: Mismatches,
     work: Range,
     *,
     source_damages: Iterable[Damage] = (),
@@ -489,14 +487,14 @@ def place(
     )
     whole = of.target_lost > 0 and of.target_first == of.target_start
     expired_before = of.target_start if leading and whole else 0
-    _place(odd, work, alignment.ONLY_SOURCE, expired_before, target_damages)
+    _place(mismatches, work, alignment.ONLY_SOURCE, expired_before, target_damages)
     whole = of.source_lost > 0 and of.source_first == of.source_start
     expired_before = of.source_start if leading and whole else 0
-    _place(odd, work, alignment.ONLY_TARGET, expired_before, source_damages)
+    _place(mismatches, work, alignment.ONLY_TARGET, expired_before, source_damages)
 
 
 def _place(
-    odd: Mismatches,
+    mismatches: Mismatches,
     work: Range,
     what: int,
     expired_before: int,
@@ -508,14 +506,15 @@ def _place(
         else (alignment.TARGET, alignment.SOURCE, DOWNSTREAM, UPSTREAM, work.source_end)
     )
     rows = np.flatnonzero(
-        (odd[:, alignment.WHAT] == what) & (odd[:, there] == alignment.NOWHERE)
+        (mismatches[:, alignment.WHAT] == what)
+        & (mismatches[:, there] == alignment.NOWHERE)
     )
     runs = work.runs
     runs = runs[runs[:, COUNT] > 0]
-    following = np.searchsorted(runs[:, begins], odd[rows, here], "right")
+    following = np.searchsorted(runs[:, begins], mismatches[rows, here], "right")
     places = np.append(runs[:, others], end)[following] - 1
     if expired_before:
         places[following == 0] = expired_before - 1
     for each in damages:
         places[following == np.searchsorted(runs[:, others], each.first)] = each.first
-    odd[rows, there] = places
+    mismatches[rows, there] = places

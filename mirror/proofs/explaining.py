@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from mirror.offsets.runs import UPSTREAM
 from mirror.proofs.account import Account, FindingKind, ProofFinding, span_of, widened
+from mirror.proofs.comparing import NO_MISMATCHES
 from mirror.proofs.ranges import covered
 from mirror.records import alignment
 
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
 
 
 Mask = npt.NDArray[np.bool_]
-NO_MISMATCHES = np.empty((0, alignment.ODD_COLUMNS), np.int64)
 _NOT_MAPPED = (
     "a copy is there, but the offset map has lost the part that named it; use "
     "--by content"
@@ -77,8 +77,8 @@ class LastOfKeys:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Excuses:
-    """What the target keeps about one source partition."""
+class NotCopied:
+    """What the target keeps about a partition's records that were not copied."""
 
     lost: tuple[tuple[int, int], ...] = ()
     """Ranges of offsets in the loss ledger, without their ends."""
@@ -86,24 +86,24 @@ class Excuses:
     """Offsets of records in the dead-letter topic."""
 
 
-NO_EXCUSES = Excuses()
+ALL_COPIED = NotCopied()
 
 
-def sorted_out(compared: Compared, excuses: Excuses) -> RangeOutcome:
+def sorted_out(compared: Compared, not_copied: NotCopied) -> RangeOutcome:
     """Account for one range."""
-    odd, work = compared.odd, compared.range
-    what = odd[:, alignment.WHAT]
-    source, target = odd[:, alignment.SOURCE], odd[:, alignment.TARGET]
+    mismatches, work = compared.mismatches, compared.range
+    what = mismatches[:, alignment.WHAT]
+    source, target = mismatches[:, alignment.SOURCE], mismatches[:, alignment.TARGET]
     missing, strange = what == alignment.ONLY_SOURCE, what == alignment.ONLY_TARGET
-    left = np.ones(len(odd), np.bool_)
+    left = np.ones(len(mismatches), np.bool_)
 
     def take(mask: Mask) -> int:
         mask = mask & left
         left[mask] = False
         return int(mask.sum())
 
-    dead = take(missing & np.isin(source, sorted(excuses.dead_letters)))
-    in_ledger = take(missing & _within(source, excuses.lost))
+    dead = take(missing & np.isin(source, sorted(not_copied.dead_letters)))
+    in_ledger = take(missing & _within(source, not_copied.lost))
     damaged = take(missing & _within(target, _spans(compared.target_damages)))
     take(strange & _within(source, _spans(compared.source_damages)))
     nowhere = missing & (target == alignment.NOWHERE)
@@ -132,7 +132,7 @@ def sorted_out(compared: Compared, excuses: Excuses) -> RangeOutcome:
         ),
         findings=tuple(_of_range(compared)),
         spans=spans,
-        open=odd[left],
+        open=mismatches[left],
     )
 
 
@@ -317,8 +317,10 @@ def _displaced(
         between = 0
         if expected != alignment.NOWHERE:
             low, high = min(expected, at), max(expected, at)
-            odd_ones = np.searchsorted(taken, high) - np.searchsorted(taken, low + 1)
-            between = high - low - 1 - int(odd_ones)
+            others_between = np.searchsorted(taken, high) - np.searchsorted(
+                taken, low + 1
+            )
+            between = high - low - 1 - int(others_between)
         in_order = bool(ascending[index]) and between <= 0
         kind = FindingKind.DIFFERENT if in_order else FindingKind.SWAPPED
         belongs = int(rows[down, alignment.SOURCE])

@@ -27,7 +27,7 @@ from mirror.policy.selection import select_topics
 from mirror.proofs import explaining, survey
 from mirror.proofs.account import CopiedPartition, Scope
 from mirror.proofs.comparing import compare
-from mirror.proofs.explaining import NO_EXCUSES
+from mirror.proofs.explaining import ALL_COPIED
 from mirror.proofs.log_stream import LogStream, OffsetRange
 from mirror.proofs.ranges import PackedRuns, Range
 from mirror.proofs.runners import InProcess
@@ -69,7 +69,7 @@ not known."""
 # ---- what one offset of a log holds: a record, or why there is none ----
 
 
-class OffsetHolds(Enum):
+class OffsetKind(Enum):
     """What is at an offset."""
 
     RECORD = auto()
@@ -93,10 +93,10 @@ class OffsetHolds(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Held:
+class OffsetContent:
     """What an offset holds."""
 
-    what: OffsetHolds
+    what: OffsetKind
     time: int = -1
     """The record's, epoch ms."""
     headers: tuple[tuple[bytes, bytes | None], ...] = ()
@@ -113,18 +113,62 @@ class Held:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogEdges:
-    """Where a log begins and ends."""
+def read_offset(
+    cluster: Cluster,
+    topic: str,
+    partition: int,
+    offset: int,
+    *,
+    most_unpacked: int = codecs.MOST_UNPACKED,
+) -> OffsetContent:
+    """What is at an offset now.
 
-    start: int
-    stable: int
-    """The last stable offset: from there on transactions may be open."""
-    end: int
+    Raises:
+        ClusterError: the cluster does not answer, or does not let us read it.
+    """
+    start, stable, end = _edges(cluster, topic, partition)
+    if offset >= end:
+        return OffsetContent(
+            what=OffsetKind.END, detail=f"the log ends at offset {end}"
+        )
+    if offset < start:
+        return OffsetContent(
+            what=OffsetKind.EXPIRED, detail=f"the log begins at offset {start}"
+        )
+    if offset >= stable:
+        return OffsetContent(
+            what=OffsetKind.OPEN,
+            detail=f"a transaction is open from offset {stable} on",
+        )
+    try:
+        found, _ = _read(cluster, topic, partition, offset, most_unpacked)
+        if found is not None:
+            return found
+        hidden, marker = _read(
+            cluster, topic, partition, offset, most_unpacked, committed=False
+        )
+    except CorruptBatchError as error:
+        return OffsetContent(what=OffsetKind.DAMAGED, detail=str(error))
+    if hidden is not None:
+        return OffsetContent(
+            what=OffsetKind.ABORTED, detail="its transaction was aborted"
+        )
+    if marker:
+        return OffsetContent(
+            what=OffsetKind.MARKER, detail="the marker that ends a transaction"
+        )
+    described = configs.describe(cluster, [topic])[topic].configs
+    policy = described.get("cleanup.policy")
+    if policy is not None and "compact" in (policy.value or ""):
+        return OffsetContent(
+            what=OffsetKind.CLEANED, detail="the log cleaner removed what was there"
+        )
+    return OffsetContent(what=OffsetKind.NOTHING, detail="no record has this offset")
 
 
-def edges(cluster: Cluster, topic: str, partition: int) -> LogEdges:
-    """Where a log begins and ends now.
+def _edges(cluster: Cluster, topic: str, partition: int) -> tuple[int, int, int]:
+    """Where a log begins and ends now; in between the last stable offset, from which on
+    transactions may be open.
 
     Raises:
         ClusterError: its leader does not answer.
@@ -145,56 +189,7 @@ def edges(cluster: Cluster, topic: str, partition: int) -> LogEdges:
         raise NoLeaderError(
             f"cluster {cluster.alias}: {topic}-{partition} has no leader that answers"
         )
-    return LogEdges(start=start, stable=stable, end=end)
-
-
-def look(
-    cluster: Cluster,
-    topic: str,
-    partition: int,
-    offset: int,
-    *,
-    most_unpacked: int = codecs.MOST_UNPACKED,
-) -> Held:
-    """What is at an offset now.
-
-    Raises:
-        ClusterError: the cluster does not answer, or does not let us read it.
-    """
-    log = edges(cluster, topic, partition)
-    if offset >= log.end:
-        return Held(what=OffsetHolds.END, detail=f"the log ends at offset {log.end}")
-    if offset < log.start:
-        return Held(
-            what=OffsetHolds.EXPIRED, detail=f"the log begins at offset {log.start}"
-        )
-    if offset >= log.stable:
-        return Held(
-            what=OffsetHolds.OPEN,
-            detail=f"a transaction is open from offset {log.stable} on",
-        )
-    try:
-        found, _ = _read(cluster, topic, partition, offset, most_unpacked)
-        if found is not None:
-            return found
-        hidden, marker = _read(
-            cluster, topic, partition, offset, most_unpacked, committed=False
-        )
-    except CorruptBatchError as error:
-        return Held(what=OffsetHolds.DAMAGED, detail=str(error))
-    if hidden is not None:
-        return Held(what=OffsetHolds.ABORTED, detail="its transaction was aborted")
-    if marker:
-        return Held(
-            what=OffsetHolds.MARKER, detail="the marker that ends a transaction"
-        )
-    described = configs.describe(cluster, [topic])[topic].configs
-    policy = described.get("cleanup.policy")
-    if policy is not None and "compact" in (policy.value or ""):
-        return Held(
-            what=OffsetHolds.CLEANED, detail="the log cleaner removed what was there"
-        )
-    return Held(what=OffsetHolds.NOTHING, detail="no record has this offset")
+    return start, stable, end
 
 
 def _read(
@@ -205,7 +200,7 @@ def _read(
     most_unpacked: int,
     *,
     committed: bool = True,
-) -> tuple[Held | None, bool]:
+) -> tuple[OffsetContent | None, bool]:
     """The record at an offset, and whether a transaction's marker is there."""
     reader = TopicReader(
         cluster, topic, partition=partition, position=offset, committed=committed,
@@ -219,7 +214,9 @@ def _read(
             for place in part.places:
                 time = int(place[to_columns.TIME])
                 headers = tuple(headers_of(part.buffer, place))
-                return Held(what=OffsetHolds.RECORD, time=time, headers=headers), False
+                return OffsetContent(
+                    what=OffsetKind.RECORD, time=time, headers=headers
+                ), False
         if found.seen is not None:
             covers = (found.seen[:, scan.BASE] <= offset) & (
                 found.seen[:, scan.LAST] >= offset
@@ -233,11 +230,11 @@ def _read(
 
 
 _WRITTEN = {
-    OffsetHolds.RECORD: How.ORIGIN,
-    OffsetHolds.OPEN: How.ORIGIN,
-    OffsetHolds.EXPIRED: How.EXPIRED,
-    OffsetHolds.CLEANED: How.COMPACTED,
-    OffsetHolds.DAMAGED: How.UNKNOWN,
+    OffsetKind.RECORD: How.ORIGIN,
+    OffsetKind.OPEN: How.ORIGIN,
+    OffsetKind.EXPIRED: How.EXPIRED,
+    OffsetKind.CLEANED: How.COMPACTED,
+    OffsetKind.DAMAGED: How.UNKNOWN,
 }
 """What an offset to which no flow copied is; all others are no records."""
 
@@ -258,9 +255,9 @@ class Hops:
         self._reach = reach
         self._fault = fault
         self._tell = tell
-        self._seen: dict[RecordPlace, Held | ClusterError] = {}
+        self._seen: dict[RecordPlace, OffsetContent | ClusterError] = {}
 
-    def held(self, place: RecordPlace) -> Held:
+    def content(self, place: RecordPlace) -> OffsetContent:
         """What is at a place; looked at once.
 
         Raises:
@@ -272,7 +269,7 @@ class Hops:
                 [codecs.MOST_UNPACKED, *(flow.max_unpacked_bytes for flow in flows)]
             )
             try:
-                self._seen[place] = look(
+                self._seen[place] = read_offset(
                     self._reach(place.cluster), *place[1:], most_unpacked=most
                 )
             except ClusterError as error:
@@ -286,18 +283,18 @@ class Hops:
         """See `TraceKnowledge`."""
         row = Row(**place._asdict(), how=How.UNKNOWN)
         try:
-            held = self.held(place)
+            content = self.content(place)
         except ClusterError as error:
             return replace(row, detail=str(error))
-        how = _WRITTEN.get(held.what, How.NO_RECORD)
-        if held.what is OffsetHolds.RECORD and held.values(HEADER):
+        how = _WRITTEN.get(content.what, How.NO_RECORD)
+        if content.what is OffsetKind.RECORD and content.values(HEADER):
             how = How.COPIED
-        return replace(row, how=how, time=held.time, detail=held.detail)
+        return replace(row, how=how, time=content.time, detail=content.detail)
 
     def origins(self, place: RecordPlace) -> Origins:
         """See `TraceKnowledge`."""
         try:
-            held = self.held(place)
+            content = self.content(place)
         except ClusterError:
             return Origins(())  # so says the row about it
         found: dict[RecordPlace, FlowConfig] = {}
@@ -310,14 +307,14 @@ class Hops:
                 how=How.UNKNOWN,
             )  # fmt: skip
             try:
-                for each in self._origins(flow, place, held, blank):
+                for each in self._origins(flow, place, content, blank):
                     if (origin := each.place) is None:
                         unknown.append(each)
                     else:
                         found[origin] = flow
             except ClusterError as error:
                 unknown.append(replace(blank, detail=str(error)))
-        via = held.values(HEADER)
+        via = content.values(HEADER)
         if len(found) > 1 and via:  # the header knows better than a map
             alias = via[-1].partition("/")[0]
             found = {p: f for p, f in found.items() if f.source == alias} or found
@@ -348,11 +345,11 @@ class Hops:
                         yield replace(row, how=How.UNKNOWN, detail=str(error))
 
     def _origins(
-        self, flow: FlowConfig, place: RecordPlace, held: Held, blank: Row
+        self, flow: FlowConfig, place: RecordPlace, content: OffsetContent, blank: Row
     ) -> Iterator[Row]:
         """Rows with the places of a record that a flow may have copied, or without."""
         if place.topic == flow.dead_letter_topic:
-            stood = survey.origin(dict(held.headers), flow.source)
+            stood = survey.origin(dict(content.headers), flow.source)
             if stood is not None:
                 (topic, partition), offset = stood
                 yield replace(blank, topic=topic, partition=partition, offset=offset)
@@ -372,7 +369,7 @@ class Hops:
                 yield replace(row, how=How.EXPIRED, detail=detail)
             else:
                 yield replace(row, offset=pair.source)
-        if not known.pairs and known.floor is not None and not held.values(HEADER):
+        if not known.pairs and known.floor is not None and not content.values(HEADER):
             yield replace(
                 blank, topic=known.floor.topic, partition=place.partition,
                 how=How.EARLIER,
@@ -406,10 +403,10 @@ class Hops:
 
     def _made(self, flow: FlowConfig, place: RecordPlace, row: Row) -> Iterator[Row]:
         """What a flow made of a record."""
-        held: Held | None = None
+        content: OffsetContent | None = None
         with contextlib.suppress(ClusterError):  # so says the row about the place
-            held = self.held(place)
-        hop = meet(self._config, self._reach, flow, row, place=place, held=held)
+            content = self.content(place)
+        hop = hop_of(self._config, self._reach, flow, row, place=place, content=content)
         self._tell(f"reading the offset map of {flow.name}")
         known = record_places.read(
             flow, hop.target, hop.copy, place.partition, place.offset,
@@ -418,7 +415,7 @@ class Hops:
         exact = False
         for number, pair in enumerate(known.pairs):
             there = RecordPlace(flow.target, row.topic, place.partition, pair.target)
-            made = hop.copied(pair.target, self.held(there))
+            made = hop.copied(pair.target, self.content(there))
             if made.how is How.MISSING and any(
                 later.late for later in known.pairs[number + 1 :]
             ):
@@ -447,7 +444,7 @@ def _may_write(flow: FlowConfig, topic: str) -> bool:
 
 
 _NO_RECORDS = frozenset(
-    {OffsetHolds.MARKER, OffsetHolds.CLEANED, OffsetHolds.NOTHING, OffsetHolds.END}
+    {OffsetKind.MARKER, OffsetKind.CLEANED, OffsetKind.NOTHING, OffsetKind.END}
 )
 
 
@@ -459,11 +456,11 @@ def absent(hop: Hop, known: Pairs, fault: Fault) -> Iterator[Row]:
     Raises:
         ClusterError: a cluster does not answer, or does not let us read.
     """
-    flow, offset, held = hop.flow, hop.place.offset, hop.held
-    if held is not None and (
-        held.what in _NO_RECORDS
+    flow, offset, content = hop.flow, hop.place.offset, hop.content
+    if content is not None and (
+        content.what in _NO_RECORDS
         or (
-            held.what is OffsetHolds.ABORTED
+            content.what is OffsetKind.ABORTED
             and flow.isolation_level == "read_committed"
         )
     ):
@@ -499,7 +496,11 @@ def _unexplained(hop: Hop, known: Pairs) -> Row:
     if flow.start != "earliest" and began_later:
         detail = f"the flow began later (start: {flow.start})"
         return replace(hop.row, how=How.BEFORE, detail=detail)
-    if hop.held is not None and hop.held.what is OffsetHolds.EXPIRED and began_later:
+    if (
+        hop.content is not None
+        and hop.content.what is OffsetKind.EXPIRED
+        and began_later
+    ):
         detail = f"older than all that the flow copied; on the source {hop.reason}"
         return replace(hop.row, how=How.BEFORE, detail=detail)
     if not hop.readable:
@@ -516,10 +517,10 @@ def _unexplained(hop: Hop, known: Pairs) -> Row:
 
 def _looped(hop: Hop) -> str | None:
     """The id in the record's headers for which the flow leaves it out."""
-    if hop.held is None or not hop.flow.provenance:
+    if hop.content is None or not hop.flow.provenance:
         return None
     target = f"/{hop.target.cluster_id}"
-    named = (via for via in hop.held.values(HEADER) if via.endswith(target))
+    named = (via for via in hop.content.values(HEADER) if via.endswith(target))
     return next(named, None)
 
 
@@ -531,8 +532,8 @@ def _behind(hop: Hop, fault: Fault) -> Row:
         left = place.offset - position.offset
         behind = f", {count(left)} offsets before it" if left else ": it is the next"
         far = f"copied up to offset {position.offset}{behind}"
-    if hop.held is not None and hop.held.what is OffsetHolds.OPEN:
-        far += f"; on the source {hop.held.detail}"
+    if hop.content is not None and hop.content.what is OffsetKind.OPEN:
+        far += f"; on the source {hop.content.detail}"
     row = replace(hop.row, how=How.BEHIND, detail=far)
     since = PausesReader(hop.target, hop.flow).read().since(place.topic)
     if since:
@@ -568,8 +569,8 @@ def _dead_letter(hop: Hop) -> Row | None:
         if (each.key, each.offset) == ((place.topic, place.partition), place.offset):
             return replace(
                 hop.row, topic=topic, partition=each.partition, offset=each.at,
-                time=-1 if hop.held is None else hop.held.time, how=How.DEAD_LETTER,
-                detail="the flow's function failed on it",
+                time=-1 if hop.content is None else hop.content.time,
+                how=How.DEAD_LETTER, detail="the flow's function failed on it",
             )  # fmt: skip
     return None
 
@@ -578,10 +579,10 @@ def _dead_letter(hop: Hop) -> Row | None:
 
 
 _AT_PLACE = {
-    OffsetHolds.EXPIRED: How.EXPIRED,
-    OffsetHolds.CLEANED: How.COMPACTED,
-    OffsetHolds.OPEN: How.BEHIND,
-    OffsetHolds.DAMAGED: How.UNKNOWN,
+    OffsetKind.EXPIRED: How.EXPIRED,
+    OffsetKind.CLEANED: How.COMPACTED,
+    OffsetKind.OPEN: How.BEHIND,
+    OffsetKind.DAMAGED: How.UNKNOWN,
 }
 """What the copy is if no record is there any more; else it is missing."""
 
@@ -592,7 +593,7 @@ class Hop:
 
     flow: FlowConfig
     place: RecordPlace
-    held: Held | None
+    content: OffsetContent | None
     """What is at the place; None if its cluster does not say."""
     source: Cluster | None
     """None: it does not answer."""
@@ -611,12 +612,12 @@ class Hop:
     @property
     def readable(self) -> bool:
         """Whether there is a record on the source, for everybody to read."""
-        return self.held is not None and self.held.what is OffsetHolds.RECORD
+        return self.content is not None and self.content.what is OffsetKind.RECORD
 
     @property
     def reason(self) -> str:
         """Why there is no such record."""
-        return "it does not answer" if self.held is None else self.held.detail
+        return "it does not answer" if self.content is None else self.content.detail
 
     def verdict(self, target: int | None) -> RecordVerdict:
         """On the record and its copy at this offset; None: on the record alone."""
@@ -632,18 +633,18 @@ class Hop:
         )  # fmt: skip
         return judge(self.terms, of, self.source, self.target)
 
-    def copied(self, target: int, there: Held) -> Row:
+    def copied(self, target: int, there: OffsetContent) -> Row:
         """The row of a copy that the offset map names; `there` is what is at its place.
 
         Raises:
             ClusterError: a cluster does not answer.
         """
         row = replace(self.row, offset=target, how=How.EXACT, time=there.time)
-        if there.what is OffsetHolds.RECORD and not self.readable:
+        if there.what is OffsetKind.RECORD and not self.readable:
             return replace(row, detail=f"not compared with the source: {self.reason}")
         # Only the source's record has the key that a later one may have replaced.
-        if there.what is OffsetHolds.RECORD or (
-            self.readable and there.what in (OffsetHolds.CLEANED, OffsetHolds.NOTHING)
+        if there.what is OffsetKind.RECORD or (
+            self.readable and there.what in (OffsetKind.CLEANED, OffsetKind.NOTHING)
         ):
             how, sameness, detail = self.verdict(target)
             return replace(row, how=how, sameness=sameness, detail=detail)
@@ -651,9 +652,9 @@ class Hop:
         return replace(row, how=how, detail=there.detail)
 
 
-def meet(
+def hop_of(
     config: MirrorConfig, reach: Reach, flow: FlowConfig, row: Row, *,
-    place: RecordPlace, held: Held | None,
+    place: RecordPlace, content: OffsetContent | None,
 ) -> Hop:  # fmt: skip
     """Look at what a flow has of the record at a place.
 
@@ -681,8 +682,8 @@ def meet(
         if position.topic_id not in (NO_ID, topic_id):
             position = None  # of a deleted topic with this name
     return Hop(
-        flow=flow, place=place, held=held, source=source, target=target, terms=terms,
-        copy=copy, topic_id=topic_id, position=position, row=row,
+        flow=flow, place=place, content=content, source=source, target=target,
+        terms=terms, copy=copy, topic_id=topic_id, position=position, row=row,
     )  # fmt: skip
 
 
@@ -743,7 +744,7 @@ def _unequal(
     terms: ProofTerms, compared: Compared, source: Cluster, target: Cluster
 ) -> RecordVerdict:
     of = compared.range.of
-    sorted_out = explaining.sorted_out(compared, NO_EXCUSES)
+    sorted_out = explaining.sorted_out(compared, ALL_COPIED)
     if sorted_out.account.expired:
         detail = f"the log begins at offset {compared.target_start}"
         return RecordVerdict(How.EXPIRED, detail=detail)

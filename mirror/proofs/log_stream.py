@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 Lister = Callable[["Buffer", "Rows", int, int], Iterator[Listed]]
 """Makes records of batches, from one offset up to another: `listed`, or that of
-`results`."""
+`function_results`."""
 
 FETCH_BYTES = 16 << 20
 _HIGH_LATENCY_FETCH_BYTES = 32 << 20

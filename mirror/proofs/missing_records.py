@@ -77,13 +77,10 @@ def read(
     seen = terms.seen
     lister: Lister = partial(listed, most_unpacked=terms.most_unpacked)
     if terms.transform is not None:
-        lister = Results(terms.transform, (of.topic, of.partition), seen).listed
+        lister = Results(terms.transform, of.key, seen).listed
     stream = LogStream(
         source,
-        OffsetRange(
-            topic=of.topic, partition=of.partition, topic_id=of.topic_id,
-            first=int(offsets[0]), end=int(offsets[-1]) + 1,
-        ),
+        OffsetRange.of(of, int(offsets[0]), int(offsets[-1]) + 1, on_source=True),
         isolation=fetch.READ_COMMITTED if terms.committed else fetch.READ_UNCOMMITTED,
         lister=lister,
     )  # fmt: skip

@@ -19,7 +19,6 @@ import zlib
 import numpy as np
 import numpy.typing as npt
 
-from mirror.offsets import runs
 from mirror.offsets.runs import COUNT, DOWNSTREAM, UPSTREAM, between, falls, joined
 
 if TYPE_CHECKING:
@@ -47,7 +46,7 @@ MM2_COPIED = (
 _FAR = 20_000
 """Offsets between late records that are read apart."""
 _NEVER = int(np.iinfo(np.int64).max)
-_NO_RUNS = np.empty((0, 3), np.int64)
+NO_RUNS = np.empty((0, 3), np.int64)
 _RUNS_IN_PIECE = 50_000
 _QUICK = 1
 """A level of zlib; a better one takes more time than small steps are worth."""
@@ -124,7 +123,7 @@ class PackedRuns:
     @property
     def unpacked(self) -> RunArray:
         """All of them."""
-        return np.concatenate([_NO_RUNS, *(each.unpacked() for each in self._pieces)])
+        return np.concatenate([NO_RUNS, *(each.unpacked() for each in self._pieces)])
 
     def add(self, runs: RunArray) -> None:
         """Append runs that follow."""
@@ -145,7 +144,7 @@ class PackedRuns:
             if piece.begins > offset:
                 break
             last = piece
-        return _NO_RUNS if last is None else self._unpack(last)
+        return NO_RUNS if last is None else self._unpack(last)
 
     def between(self, first: int, end: int) -> PackedRuns:
         """Those, and parts of those, from `first` up to `end` on the source."""
@@ -177,13 +176,13 @@ class Range:
     target_end: int
     packed: PackedRuns = field(default_factory=PackedRuns, repr=False)
     """The `runs`: there may be one per record."""
-    repeats: RunArray = field(default_factory=lambda: _NO_RUNS, repr=False)
+    repeats: RunArray = field(default_factory=lambda: NO_RUNS, repr=False)
     """Copies of records that were copied before."""
-    older: RunArray = field(default_factory=lambda: _NO_RUNS, repr=False)
+    older: RunArray = field(default_factory=lambda: NO_RUNS, repr=False)
     """Copies of a deleted topic that had the same name."""
-    gone: RunArray = field(default_factory=lambda: _NO_RUNS, repr=False)
+    gone: RunArray = field(default_factory=lambda: NO_RUNS, repr=False)
     """Records whose copies stood before the first offset that the copy's log has."""
-    late: RunArray = field(default_factory=lambda: _NO_RUNS, repr=False)
+    late: RunArray = field(default_factory=lambda: NO_RUNS, repr=False)
     """Records that a repair appended (`offset_map.LateRuns`), for other ranges."""
     is_late: bool = False
     """Whether it is such a range: only records in `runs` count."""
@@ -201,9 +200,9 @@ class Range:
 def ranges_of(  # noqa: PLR0913  what the map says, and how to cut it
     partition: CopiedPartition,
     runs: RunArray | Iterable[RunArray],
-    of_older: RunArray = _NO_RUNS,
+    of_older: RunArray = NO_RUNS,
     *,
-    late: RunArray = _NO_RUNS,
+    late: RunArray = NO_RUNS,
     fenced: bool = True,
     whole: bool = True,
     most: int = MOST_OFFSETS,
@@ -375,7 +374,7 @@ class RunStream:
         self._pieces = pieces if fenced else _Ascending(pieces)
         self._of, self._late, self._fenced = of, late, fenced
         self.first = PackedRuns()
-        self.repeats = self.gone = _NO_RUNS
+        self.repeats = self.gone = NO_RUNS
         self.floors: list[tuple[int, int]] = []
         """From where to where, on the source, the map does not know what stands where.
         """
@@ -486,13 +485,13 @@ class RunStream:
         """What holds, first copies, repeats, and copies that the log has lost."""
         end = self._of.source_end
         reached = self._of.source_first
-        carry = _NO_RUNS
+        carry = NO_RUNS
         for valid in self._valid():
             first, repeats, reached = self._split(valid, reached)
             first = joined(np.concatenate([carry, first]))
             first, carry = first[:-1], first[-1:]
             yield valid, self._until(first, end), repeats, self._below(valid)
-        yield _NO_RUNS, self._until(carry, end), _NO_RUNS, _NO_RUNS
+        yield NO_RUNS, self._until(carry, end), NO_RUNS, NO_RUNS
 
     def _until(self, first: RunArray, end: int) -> RunArray:
         """Without what was copied since the proof began, maybe in one go with the last
@@ -533,7 +532,7 @@ class RunStream:
         """The records whose copies the log has lost at its beginning."""
         of = self._of
         if valid[:, DOWNSTREAM].min(initial=_NEVER) >= of.target_start:
-            return _NO_RUNS
+            return NO_RUNS
         below = between(valid, -1, of.target_start, DOWNSTREAM)
         return between(below, of.source_first, of.source_end, UPSTREAM)
 
@@ -546,7 +545,7 @@ class RunStream:
         most = np.maximum.accumulate(np.append(reached, ends))
         before = most[:-1]
         if (before <= runs[:, UPSTREAM]).all():
-            return runs, _NO_RUNS, int(most[-1])
+            return runs, NO_RUNS, int(most[-1])
         known = np.clip(before - runs[:, UPSTREAM], 0, runs[:, COUNT])
         floors = runs[:, COUNT] == 0
         repeats = runs[known > 0].copy()
@@ -569,7 +568,7 @@ class _Ascending:
         self._lows = _after([_lowest(piece) for piece in pieces])
 
     def __iter__(self) -> Iterator[RunArray]:
-        kept = _NO_RUNS
+        kept = NO_RUNS
         for piece, later in zip(self._pieces, self._lows, strict=True):
             runs = np.concatenate([kept, piece])
             runs = runs[np.argsort(runs[:, DOWNSTREAM], kind="stable")]
@@ -641,7 +640,7 @@ class RunFiles:
 
     def add(self, key: TopicPartition, found: RunArray) -> None:
         # As bytes: many transactions name one run, for which an array takes 200.
-        part = runs.joined(found)
+        part = joined(found)
         self._parts.setdefault(key, bytearray()).extend(part.tobytes())
         self._kept += len(part)
         if self._kept > _RUNS_IN_MEMORY:
@@ -676,7 +675,7 @@ class Pieces:
         last = np.empty((0, 3), np.int64)
         with self._name.open("rb") as file:
             while len(read := np.fromfile(file, np.int64, 3 * _RUNS_READ_AT_ONCE)):
-                found = runs.joined(np.concatenate([last, read.reshape(-1, 3)]))
+                found = joined(np.concatenate([last, read.reshape(-1, 3)]))
                 yield found[:-1]
                 last = found[-1:].copy()
         yield last

@@ -88,10 +88,6 @@ class Work:
         return self.proof.of
 
     @property
-    def key(self) -> TopicPartition:
-        return self.of.topic, self.of.partition
-
-    @property
     def copy(self) -> TopicPartition:
         return self.of.target_topic, self.of.partition
 
@@ -117,7 +113,7 @@ class Repairing:
     @property
     def obstacles(self) -> Mapping[TopicPartition, Mapping[int, Obstacle]]:
         """By partition and source offset: why missing records are not appended."""
-        return {each.key: each.obstacles for each in self.work}
+        return {each.of.key: each.obstacles for each in self.work}
 
     @property
     def counts(self) -> dict[str, int]:
@@ -214,7 +210,7 @@ def prepare(
         )
         size = 0
         for proof in proven.partitions:
-            key = (proof.of.topic, proof.of.partition)
+            key = proof.of.key
             if key in wanted:
                 named = np.array(sorted(wanted[key]), np.int64)
                 found = missing_records.read(source, made.terms, proof.of, named)
@@ -230,7 +226,7 @@ def prepare(
                         | dict.fromkeys(found.failing, Obstacle.FAILS),
                     )
                 )
-        _look(made)
+        _drop_unfit_of_all(made)
         made.closing = stack.pop_all()
     return made
 
@@ -253,7 +249,7 @@ def append(repairing: Repairing) -> None:
         replication_factor=flow.replication_factor,
     )
     owner = ownership.take_over(flow, target)
-    _look(repairing)
+    _drop_unfit_of_all(repairing)
     work = [each for each in repairing.work if each.left]
     if not work:
         return
@@ -303,7 +299,7 @@ def _finish(
     ownership.commit(target, owner, [*data, *((topic, 0) for topic in own)])
 
 
-def _look(repairing: Repairing) -> None:
+def _drop_unfit_of_all(repairing: Repairing) -> None:
     """Find out what must not be appended, from what is visible now. A running service
     always has transactions open; what they write counts once they have ended.
     """
@@ -314,7 +310,7 @@ def _look(repairing: Repairing) -> None:
     for each in waiting:
         if each.copy not in ends:
             raise NoLeaderError(f"cluster {target.alias}: {each.copy[0]} has no leader")
-        look(
+        drop_unfit(
             target,
             repairing.terms,
             repairing.known,
@@ -349,7 +345,7 @@ def _of_the_map(
             runs=whole,
         )
         begins = int(whole[0, DOWNSTREAM])
-        lost = repairing.known.reverse(*each.key, begins)
+        lost = repairing.known.reverse(*each.of.key, begins)
         if lost.exactness is Exactness.TIP:
             late.append(block)
             continue
@@ -360,7 +356,7 @@ def _of_the_map(
         tail = between(whole, follows, LAST_OFFSET, UPSTREAM)
         if len(before):
             late.append(replace(block, runs=before))
-            following = repairing.known.position(*each.key)
+            following = repairing.known.position(*each.of.key)
             if len(tail):
                 following = int(tail[0, UPSTREAM])
             # A floor: nothing that the map knew behind this place is there any more.
@@ -378,7 +374,7 @@ def _of_the_map(
 # writes.
 
 
-def look(
+def drop_unfit(
     target: Cluster,
     terms: ProofTerms,
     known: OffsetMap,
@@ -405,13 +401,13 @@ def look(
             "prove it again"
         )
     places = {
-        each.offset: known.translate(*work.key, each.offset).offset
+        each.offset: known.translate(*work.of.key, each.offset).offset
         for each in work.left
     }
     # What the proof did not see may be a copy of it: of a transaction that was ended
     # only now, or copied again on purpose.
     proven = work.proof.target_end
-    late = known.late(*work.key)
+    late = known.late(*work.of.key)
     late = late[(late[:, DOWNSTREAM] >= proven) & (late[:, DOWNSTREAM] < end)]
     again = {
         offset
@@ -427,10 +423,7 @@ def look(
     keys = np.unique([each.key_mark for each in work.left])
     lasts = settling.last_of_keys(
         terms,
-        OffsetRange(
-            topic=of.target_topic, partition=of.partition, topic_id=of.copy_id,
-            first=begin, end=end,
-        ),
+        OffsetRange.of(of, begin, end, on_source=False),
         keys,
         on_source=False,
     )  # fmt: skip

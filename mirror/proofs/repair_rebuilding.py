@@ -99,16 +99,6 @@ class Irreplaceable:
     why: str
     """They cannot be copied again."""
 
-    def document(self) -> dict[str, object]:
-        """As in reports."""
-        return {
-            "partition": self.partition,
-            "first": self.first,
-            "last": self.last,
-            "count": self.count,
-            "why": self.why,
-        }
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RebuildPreview:

@@ -20,7 +20,7 @@ from mirror.clusters.admin import configs, topic_admin
 from mirror.errors import BrokerError, NoLeaderError, UnreachableError
 from mirror.proofs import explaining, sides
 from mirror.proofs.account import Account, FindingKind, span_of
-from mirror.proofs.comparing import compare
+from mirror.proofs.comparing import NO_MISMATCHES, compare
 from mirror.proofs.explaining import LastOfKeys, RangeOutcome
 from mirror.proofs.log_stream import OffsetRange
 from mirror.proofs.ranges import PackedRuns, Range
@@ -350,20 +350,20 @@ def pair_changed(
 
 def differences(terms: ProofTerms, of: CopiedPartition, pairs: Longs) -> Mismatches:
     """A row for each pair of offsets, ascending on the source, that is not equal."""
-    found = [np.empty((0, alignment.ODD_COLUMNS), np.int64)]
+    found = [NO_MISMATCHES]
     far = (np.abs(np.diff(pairs, axis=0)) > _FAR).any(axis=1)
     for near in np.split(pairs, np.flatnonzero(far) + 1):
         runs = np.concatenate([near, np.ones((len(near), 1), np.int64)], axis=1)
         (up, down), (last_up, last_down) = near.min(axis=0), near.max(axis=0)
-        odd = compare(
+        mismatches = compare(
             terms,
             Range(
                 of=of, source_first=int(up), source_end=int(last_up) + 1,
                 target_first=int(down), target_end=int(last_down) + 1,
                 packed=PackedRuns.of(runs),
             ),
-        ).odd  # fmt: skip
-        found.append(odd[odd[:, alignment.WHAT] == alignment.UNEQUAL])
+        ).mismatches  # fmt: skip
+        found.append(mismatches[mismatches[:, alignment.WHAT] == alignment.UNEQUAL])
     return np.concatenate(found)
 
 

@@ -3,7 +3,7 @@
 Main function: `survey`. It looks at progress first, then at the copies, which have what
 progress names, then at the source and at the map, which have what copies have: the flow
 may go on meanwhile. `Logs` says what there is to prove of each partition, or why
-nothing can be compared; `read_excuses` what the target keeps about records that were
+nothing can be compared; `read_not_copied` what the target keeps about records that were
 not copied.
 """
 
@@ -35,8 +35,8 @@ from mirror.offsets.progress import NO_ID
 from mirror.offsets.runs import COUNT, DOWNSTREAM, UPSTREAM
 from mirror.pairs import losses
 from mirror.proofs.account import CopiedPartition
-from mirror.proofs.explaining import Excuses
-from mirror.proofs.ranges import MOST_OFFSETS, ranges_of
+from mirror.proofs.explaining import NotCopied
+from mirror.proofs.ranges import MOST_OFFSETS, NO_RUNS, ranges_of
 from mirror.records import to_columns
 from mirror.records.listing import headers_of, listed
 from mirror.records.reading import TopicReader
@@ -60,7 +60,6 @@ if TYPE_CHECKING:
 
 PATIENCE_SECONDS = 10.0
 _LOOK_AGAIN_SECONDS = 0.05
-_NO_RUNS = np.empty((0, 3), np.int64)
 _PARTITION, _OFFSET = re.compile(r"[0-9]{1,9}"), re.compile(r"[0-9]{1,18}")
 """Anybody may have written the headers; longer numbers are none of ours."""
 
@@ -76,7 +75,7 @@ class ProofSurvey:
     """As for `ranges_of`."""
     older: Mapping[TopicPartition, RunArray]
     """Where copies of deleted topics with the same names stand, on the target alone."""
-    excuses: Mapping[TopicPartition, Excuses]
+    not_copied: Mapping[TopicPartition, NotCopied]
     late: Mapping[TopicPartition, RunArray] = field(default_factory=dict)
     """Records that repairs appended; see `offsets.offset_map`."""
     whole_map: bool = True
@@ -95,8 +94,8 @@ class ProofSurvey:
     ) -> Iterator[Range]:
         """Those of one partition by the map, as `ranges_of` cuts them."""
         return ranges_of(
-            of, self.files.of(of.key), self.older.get(of.key, _NO_RUNS),
-            late=self.late.get(of.key, _NO_RUNS), fenced=self.fenced,
+            of, self.files.of(of.key), self.older.get(of.key, NO_RUNS),
+            late=self.late.get(of.key, NO_RUNS), fenced=self.fenced,
             whole=self.whole_map, most=most, picked=picked,
         )  # fmt: skip
 
@@ -195,7 +194,7 @@ def survey(
         late={of.key: known.late.of(of.key, of.topic_id, of.copy_id) for of in found},
         whole_map=known.whole,
         has_runs=known.has_runs,
-        excuses=read_excuses(flow, target, {t.topic: t.topic_id for t in chosen}),
+        not_copied=read_not_copied(flow, target, {t.topic: t.topic_id for t in chosen}),
         unproven=unproven,
     )
 
@@ -480,9 +479,9 @@ class DeadLetter(NamedTuple):
     """Its offset there."""
 
 
-def read_excuses(
+def read_not_copied(
     flow: FlowConfig, target: Cluster, topic_ids: Mapping[str, str]
-) -> dict[TopicPartition, Excuses]:
+) -> dict[TopicPartition, NotCopied]:
     """By source partition, for the source topics with these ids (hex).
 
     Raises:
@@ -500,7 +499,7 @@ def read_excuses(
         for letter in dead_letters(target, flow.dead_letter_topic, flow.source):
             dead[letter.key].add(letter.offset)
     return {
-        key: Excuses(
+        key: NotCopied(
             lost=tuple(lost.get(key, ())), dead_letters=frozenset(dead.get(key, ()))
         )
         for key in lost.keys() | dead.keys()

@@ -30,7 +30,7 @@ from mirror.proofs import explaining
 from mirror.proofs.account import Account, FindingKind, ProofFinding, widened
 from mirror.proofs.by_content import aligned
 from mirror.proofs.comparing import NEVER, compare
-from mirror.proofs.explaining import NO_EXCUSES, not_expired
+from mirror.proofs.explaining import ALL_COPIED, not_expired
 from mirror.proofs.ranges import RunFiles, narrowed, ranges_of
 from mirror.proofs.runners import OutOfReach
 from mirror.proofs.settling import Settling, keys_of
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from mirror.config.schema import FlowConfig, MirrorConfig
     from mirror.proofs.account import CopiedPartition, Scope, Span
     from mirror.proofs.comparing import Compared
-    from mirror.proofs.explaining import Excuses, RangeOutcome
+    from mirror.proofs.explaining import NotCopied, RangeOutcome
     from mirror.proofs.ranges import Mismatches, Range
     from mirror.proofs.runners import Runner
     from mirror.proofs.survey import ProofSurvey
@@ -381,8 +381,8 @@ class Verification:
             of = compared.range.of
             if compared.failure and not compared.range.unknown:
                 self._lost.note(of, compared.failure)
-            excuses = found.excuses.get(of.key, NO_EXCUSES)
-            self._take(compared, excuses)
+            not_copied = found.not_copied.get(of.key, ALL_COPIED)
+            self._take(compared, not_copied)
             offsets = compared.range.source_end - compared.range.source_first
             self._count(offsets, compared.fetched_bytes)
         partitions = tuple(part.finish() for part in self._partitions.values())
@@ -456,10 +456,10 @@ class Verification:
         part = self._partitions[of.key] = _InProgress(proof, waiting=len(ranges))
         return part
 
-    def _take(self, compared: Compared, excuses: Excuses) -> None:
+    def _take(self, compared: Compared, not_copied: NotCopied) -> None:
         work = compared.range
         part = self._partitions[work.of.key]
-        outcome = explaining.sorted_out(compared, excuses)
+        outcome = explaining.sorted_out(compared, not_copied)
         part.waiting -= 1
         part.add(outcome)
         if not work.is_late:  # a repair stamps what it appends

@@ -5,10 +5,10 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
+from mirror.proofs.when_wanted import ProofsWhenWanted
 import pytest
 
 from mirror.proofs import in_service
-from mirror.proofs.when_wanted import ProofsWhenWanted
 
 if TYPE_CHECKING:
     from collections.abc import Callable

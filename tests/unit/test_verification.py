@@ -51,7 +51,7 @@ def _compared(_: ProofTerms, work: Range) -> Compared:
     odd[:, alignment.WHAT] = alignment.ONLY_SOURCE
     odd[:, alignment.SOURCE] = work.source_first + np.arange(_ODD_EACH)
     odd[:, alignment.TARGET] = work.target_first
-    return Compared(range=work, records=10, equal=10 - _ODD_EACH, odd=odd)
+    return Compared(range=work, records=10, equal=10 - _ODD_EACH, mismatches=odd)
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_what_waits_to_be_explained_is_bounded(
     )
     with RunFiles() as files:
         proven = made.prove(
-            ProofSurvey(partitions=partitions, files=files, older={}, excuses={}),
+            ProofSurvey(partitions=partitions, files=files, older={}, not_copied={}),
             at=0.0, chosen=chosen,
         )  # fmt: skip
 

@@ -193,8 +193,8 @@ def test_it_finds_the_same(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     walked, listed = _both(seed, monkeypatch, damaged=False)
 
     assert _rows(walked) == _rows(listed)
-    assert replace(walked, range=None, odd=None) == replace(
-        listed, range=None, odd=None
+    assert replace(walked, range=None, mismatches=None) == replace(
+        listed, range=None, mismatches=None
     )
 
 
@@ -229,7 +229,7 @@ def _both(
 
 
 def _rows(found: Compared) -> list[list[int]]:
-    return sorted(found.odd.tolist())
+    return sorted(found.mismatches.tolist())
 
 
 def test_plain_copies_are_not_listed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -244,7 +244,7 @@ def test_plain_copies_are_not_listed(monkeypatch: pytest.MonkeyPatch) -> None:
 
     found = _compared(logs[0], logs[1], runs, walks=True)
 
-    assert (found.equal, found.records, len(found.odd)) == (500, 500, 0)
+    assert (found.equal, found.records, len(found.mismatches)) == (500, 500, 0)
 
 
 def _part(log: Log, size: int) -> list[bytes]:
