@@ -2,8 +2,8 @@
 
 Main types: `ServiceProofs`, which `mirror run` gives to the service, and `FlowProofs`,
 the job of one flow. Every few seconds it compares what its budget allows, new copies
-first, and reports what it found. `schedule` says how much, `new_copies` and
-`past_copies` what.
+first, and reports what it found. `schedule` says how much, `steps` what. What compares
+is loaded when a flow wants it.
 """
 
 from __future__ import annotations
@@ -56,101 +56,6 @@ if TYPE_CHECKING:
     from mirror.status.store import StatusStore
 
 
-# ---- findings that nothing has shown to be gone ----
-#
-# Main type: `UnresolvedFindings`. A finding goes when its range is proven again without
-# it, when somebody runs `mirror verify` past it, or with its topic.
-
-
-_MOST_SHOWN = 100
-_MOST_KEPT = 10_000
-"""Of one partition; the alert needs no more."""
-
-
-class UnresolvedFindings:
-    """Those of one flow."""
-
-    def __init__(self) -> None:
-        self._found: dict[TopicPartition, list[FindingStatus]] = {}
-
-    def __len__(self) -> int:
-        return sum(map(len, self._found.values()))
-
-    @property
-    def shown(self) -> tuple[FindingStatus, ...]:
-        """The first ones."""
-        every = (one for _, each in sorted(self._found.items()) for one in each)
-        return tuple(one for one, _ in zip(every, range(_MOST_SHOWN), strict=False))
-
-    def proven(
-        self,
-        key: TopicPartition,
-        ranges: Iterable[Range],
-        found: Iterable[ProofFinding],
-        *, at: float,
-    ) -> tuple[FindingStatus, ...]:  # fmt: skip
-        """These ranges were compared, and this was found; returns what is new."""
-        before = self._found.pop(key, [])
-        spans = [_spans(each) for each in ranges]
-        now = [_status(each, at) for each in found]
-        kept = [each for each in before if not any(_is_in(each, s) for s in spans)]
-        if every := [*kept, *now]:
-            self._found[key] = every[:_MOST_KEPT]
-        known = {_identity(each) for each in before}
-        return tuple(each for each in now if _identity(each) not in known)
-
-    def seen(self, proofs: Mapping[TopicPartition, Proof]) -> None:
-        """Forget what somebody's proof, made later, has passed."""
-        for key in list(self._found):
-            if (proof := proofs.get(key)) is not None:
-                left = [one for one in self._found[key] if not _passed(one, proof)]
-                self._found[key] = left
-                if not left:
-                    del self._found[key]
-
-    def only(self, topics: Collection[str]) -> None:
-        """Forget what was found in other topics."""
-        for key in [each for each in self._found if each[0] not in topics]:
-            del self._found[key]
-
-
-Spans = tuple[tuple[int, int], tuple[int, int]]
-
-
-def _spans(work: Range) -> Spans:
-    return (
-        (work.source_first, work.source_end),
-        (work.target_first, work.target_end),
-    )
-
-
-def _is_in(one: FindingStatus, spans: Spans) -> bool:
-    (first, end), (target_first, target_end) = spans
-    if one.source is not None:
-        return first <= one.source < end
-    return one.target is not None and target_first <= one.target < target_end
-
-
-def _passed(one: FindingStatus, proof: Proof) -> bool:
-    if proof.at < one.found_at:
-        return False
-    if one.source is not None:
-        return one.source < proof.source_offset
-    return one.target is not None and one.target < proof.target_offset
-
-
-def _identity(one: FindingStatus) -> tuple[object, ...]:
-    return one.kind, one.source, one.target
-
-
-def _status(found: ProofFinding, at: float) -> FindingStatus:
-    return FindingStatus(
-        kind=found.kind.value, topic=found.topic, partition=found.partition,
-        source=found.source, target_topic=found.target_topic, target=found.target,
-        count=found.count, detail=found.detail, found_at=at,
-    )  # fmt: skip
-
-
 _JOB = "verify"
 _SECONDS = 5.0
 _MOST_BYTES = 1 << 30
@@ -160,6 +65,10 @@ _RESTS = 20.0
 the next one: a long map must not cost more than the records."""
 _NO_CORE = "no core is free beside the slots: give Spark one more, or set fewer tasks"
 _IN_EVENT = 20
+_LOOK_SECONDS = 0.2
+_MOST_SHOWN = 100
+_MOST_KEPT = 10_000
+"""Of one partition; the alert needs no more."""
 
 
 class ServiceProofs:
@@ -239,6 +148,8 @@ class FlowProofs:
         """What comparing all that was copied so far would cost."""
         self._due = self._surveying = 0.0
         self._waiting = ""
+        self._wanted = False
+        """Whether the flow has ever asked for proofs."""
         self.adopt(flow, config)
 
     def adopt(self, flow: FlowConfig, config: MirrorConfig) -> None:
@@ -246,12 +157,17 @@ class FlowProofs:
         self._flow = flow
         self._config = config
         self._budget.share = flow.verify_share
-        if flow.verify != OFF:
+        if flow.verify != OFF and not self._wanted:
+            self._wanted = True
+            # It earns from now on, not since the service began.
+            self._budget = Budget(flow.verify_share, now=time.monotonic())
             load()
 
     def job(self) -> Job | None:
         """The job of a run that begins; None: nothing is to be proven."""
         self._stopping = threading.Event()
+        if not self._wanted:
+            return None
         if self._flow.verify == OFF:
             self._show(VerifyStatus())
             return None
@@ -416,12 +332,8 @@ def _offset(offset: int | None) -> str:
 
 # ---- carries out tasks, one at a time ----
 #
-# Main type: `OneTask`, a `Runner` that all flows of a service share. While
-# something is in the way it waits, after it has cancelled the running task, and
-# runs that again later.
-
-
-_LOOK_SECONDS = 0.2
+# `OneTask` is shared by all flows of a service. While something is in the way it waits,
+# after it has cancelled the running task, and runs that again later.
 
 
 class StoppedError(MirrorError):
@@ -511,3 +423,93 @@ class Turn:
             result, fetched = self._tasks.run(task, self)
             self._done(result, fetched)
             yield result
+
+
+# ---- findings that nothing has shown to be gone ----
+#
+# A finding goes when its range is proven again without it, when somebody runs `mirror
+# verify` past it, or with its topic.
+
+
+class UnresolvedFindings:
+    """Those of one flow."""
+
+    def __init__(self) -> None:
+        self._found: dict[TopicPartition, list[FindingStatus]] = {}
+
+    def __len__(self) -> int:
+        return sum(map(len, self._found.values()))
+
+    @property
+    def shown(self) -> tuple[FindingStatus, ...]:
+        """The first ones."""
+        every = (one for _, each in sorted(self._found.items()) for one in each)
+        return tuple(one for one, _ in zip(every, range(_MOST_SHOWN), strict=False))
+
+    def proven(
+        self,
+        key: TopicPartition,
+        ranges: Iterable[Range],
+        found: Iterable[ProofFinding],
+        *, at: float,
+    ) -> tuple[FindingStatus, ...]:  # fmt: skip
+        """These ranges were compared, and this was found; returns what is new."""
+        before = self._found.pop(key, [])
+        spans = [_spans(each) for each in ranges]
+        now = [_status(each, at) for each in found]
+        kept = [each for each in before if not any(_is_in(each, s) for s in spans)]
+        if every := [*kept, *now]:
+            self._found[key] = every[:_MOST_KEPT]
+        known = {_identity(each) for each in before}
+        return tuple(each for each in now if _identity(each) not in known)
+
+    def seen(self, proofs: Mapping[TopicPartition, Proof]) -> None:
+        """Forget what somebody's proof, made later, has passed."""
+        for key in list(self._found):
+            if (proof := proofs.get(key)) is not None:
+                left = [one for one in self._found[key] if not _passed(one, proof)]
+                self._found[key] = left
+                if not left:
+                    del self._found[key]
+
+    def only(self, topics: Collection[str]) -> None:
+        """Forget what was found in other topics."""
+        for key in [each for each in self._found if each[0] not in topics]:
+            del self._found[key]
+
+
+Spans = tuple[tuple[int, int], tuple[int, int]]
+
+
+def _spans(work: Range) -> Spans:
+    return (
+        (work.source_first, work.source_end),
+        (work.target_first, work.target_end),
+    )
+
+
+def _is_in(one: FindingStatus, spans: Spans) -> bool:
+    (first, end), (target_first, target_end) = spans
+    if one.source is not None:
+        return first <= one.source < end
+    return one.target is not None and target_first <= one.target < target_end
+
+
+def _passed(one: FindingStatus, proof: Proof) -> bool:
+    if proof.at < one.found_at:
+        return False
+    if one.source is not None:
+        return one.source < proof.source_offset
+    return one.target is not None and one.target < proof.target_offset
+
+
+def _identity(one: FindingStatus) -> tuple[object, ...]:
+    return one.kind, one.source, one.target
+
+
+def _status(found: ProofFinding, at: float) -> FindingStatus:
+    return FindingStatus(
+        kind=found.kind.value, topic=found.topic, partition=found.partition,
+        source=found.source, target_topic=found.target_topic, target=found.target,
+        count=found.count, detail=found.detail, found_at=at,
+    )  # fmt: skip
