@@ -11,6 +11,7 @@ clusters.
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+import contextlib
 from itertools import chain, groupby
 from typing import TYPE_CHECKING, Self
 
@@ -21,6 +22,7 @@ from mirror.clusters import codes
 from mirror.clusters.admin import abilities, acls, allowed
 from mirror.clusters.admin.acls import NoAuthorizerError
 from mirror.clusters.cluster import Cluster
+from mirror.clusters.reach import Reach
 from mirror.clusters.wire.connection import Connection
 from mirror.config import own_topics
 from mirror.config.login_settings import ends
@@ -34,7 +36,6 @@ from mirror.topics import guarding
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
-    from types import TracebackType
 
     from mirror.checks.finding import Finding
     from mirror.checks.permissions.rights import Right
@@ -53,8 +54,8 @@ _CLIENT = "mirror.check"
 _BROKERS_AT_ONCE = 16
 
 
-class Reached:
-    """Connected clusters by alias, and by login. Not thread-safe."""
+class Reached(Reach):
+    """Clusters by alias, and by login, all connected when it is entered."""
 
     def __init__(self, config: MirrorConfig) -> None:
         wanted = dict.fromkeys(
@@ -64,42 +65,33 @@ class Reached:
             for alias in chain(*ends(flow))
             if alias is not None
         )
-        self._configs = {alias: config.clusters[alias] for alias in wanted}
-        self.clusters: dict[str, Cluster] = {}
-        self.failures: dict[str, ClusterError] = {}
+        configs = {alias: config.clusters[alias] for alias in wanted}
+        super().__init__(configs, client_id=_CLIENT)
 
     def __enter__(self) -> Self:
+        def connect(alias: str) -> None:
+            with contextlib.suppress(ClusterError):  # `failures` has it
+                self(alias)
+
         with ThreadPoolExecutor(max_workers=max(1, len(self._configs))) as pool:
-            answers = list(pool.map(_reach, self._configs.values()))
-        for alias, answer in zip(self._configs, answers, strict=True):
-            if isinstance(answer, Cluster):
-                self.clusters[alias] = answer
-            else:
-                self.failures[alias] = answer
+            list(pool.map(connect, self._configs))
         return self
 
-    def __exit__(
-        self,
-        _type: type[BaseException] | None,
-        _error: BaseException | None,
-        _traceback: TracebackType | None,
-    ) -> None:
-        for cluster in self.clusters.values():
-            cluster.close()
+    @property
+    def clusters(self) -> dict[str, Cluster]:
+        """Those that answered."""
+        answers = ((alias, self._reached[alias]) for alias in self._configs)
+        return {alias: each for alias, each in answers if isinstance(each, Cluster)}
 
-    def __call__(self, alias: str) -> Cluster:
-        """The cluster.
-
-        Raises:
-            ClusterError: it did not answer.
-        """
-        if alias in self.failures:
-            raise self.failures[alias]
-        return self.clusters[alias]
+    @property
+    def failures(self) -> dict[str, ClusterError]:
+        """Why the others did not."""
+        answers = ((alias, self._reached[alias]) for alias in self._configs)
+        return {alias: e for alias, e in answers if isinstance(e, ClusterError)}
 
     def silent_brokers(self, alias: str) -> dict[int, ClusterError]:
         """Brokers of a cluster that do not answer at their advertised address."""
-        config, addresses = self._configs[alias], self.clusters[alias].addresses
+        config, addresses = self._configs[alias], self(alias).addresses
 
         def ask(node: int) -> ClusterError | None:
             try:
@@ -111,13 +103,6 @@ class Reached:
         with ThreadPoolExecutor(max_workers=_BROKERS_AT_ONCE) as pool:
             answers = dict(zip(addresses, pool.map(ask, addresses), strict=True))
         return {node: error for node, error in answers.items() if error is not None}
-
-
-def _reach(config: ClusterConfig) -> Cluster | ClusterError:
-    try:
-        return Cluster(config, client_id=_CLIENT).connect()
-    except ClusterError as error:
-        return error
 
 
 def unreached(config: ClusterConfig, error: ClusterError) -> Finding:
