@@ -11,19 +11,12 @@ import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from mirror.checks import (
-    held_rights,
-    here,
-    of_cluster,
-    of_flow,
-    of_own_topics,
-    of_schemas,
-)
+from mirror.checks import local_host, of_cluster, of_flow
 from mirror.checks.finding import State, fail, ok, warn
-from mirror.checks.ground import Ground
+from mirror.checks.of_cluster import Reached
+from mirror.checks.of_flow import FlowFacts
 from mirror.checks.permissions.rights import rights
 from mirror.checks.plan import Planner
-from mirror.checks.reached import Reached
 from mirror.clusters.admin.groups import list_groups
 from mirror.config import scopes
 from mirror.config.login_settings import ends
@@ -66,7 +59,7 @@ class _Check:
         self._config = config
         self._reached = reached
         self._flows = [flow for flow in config.flows.values() if flow.enabled]
-        self._found: list[Finding] = here.findings(config)
+        self._found: list[Finding] = local_host.findings(config)
         self._settings: dict[str, Mapping[str, str]] = {}
 
     def all(self) -> Checked:
@@ -78,7 +71,7 @@ class _Check:
             with self._telling(f"cluster {alias}"):
                 self._of_cluster(alias)
             with self._telling(f"cluster {alias}"):
-                self._found += of_own_topics.findings(
+                self._found += of_cluster.own_topic_findings(
                     self._reached(alias), self._config, self._flows
                 )
         surveyed: list[SurveyedFlow] = []
@@ -195,7 +188,9 @@ class _Check:
             }
             own = [right for right in needed if right.login == alias]
             with self._telling(f"cluster {alias}"):
-                self._found += held_rights.findings(cluster, self._config, own, copied)
+                self._found += of_cluster.right_findings(
+                    cluster, self._config, own, copied
+                )
 
     def _of_flows(self, surveyed: Mapping[str, SurveyedFlow]) -> None:
         planner = Planner(self._config, self._reached)
@@ -209,7 +204,7 @@ class _Check:
             if flow.name not in surveyed:
                 continue
             self._found += _unplanned(planned, flow, surveyed[flow.name])
-            ground = Ground(
+            facts = FlowFacts(
                 flow=flow,
                 surveyed=surveyed[flow.name],
                 plan=planned,
@@ -222,8 +217,8 @@ class _Check:
                 appends=self._config.may_append(flow),
             )
             with self._telling(f"flow {flow.name}"):
-                self._found += of_flow.findings(ground)
-                self._found += of_schemas.findings(ground, self._config)
+                self._found += of_flow.findings(facts)
+                self._found += of_flow.schema_findings(facts, self._config)
 
 
 def _unplanned(

@@ -1,25 +1,47 @@
 """Checks of one cluster: does it answer, is it suitable, does it accept us?
 
-Main function: `findings`. `of_flow` checks what flows need of their clusters,
-`held_rights` what we may do there.
+Main type: `Reached`, a context manager that connects to every cluster of a
+configuration's enabled flows at the same time, and as every user that their tasks log
+in as. A cluster that does not answer costs its timeout once, and delays no other.
+Main functions: `findings`; `right_findings`, of the rights that we have there; and
+`own_topic_findings`, of mirror's own topics. `of_flow` checks what flows need of their
+clusters.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from concurrent.futures import ThreadPoolExecutor
+import contextlib
+from itertools import chain, groupby
+from typing import TYPE_CHECKING, Self
 
 from mirror.checks.finding import fail, ok, some, warn
-from mirror.clusters.admin import abilities
-from mirror.errors import AuthenticationError, AuthorizationError, ClusterError
+from mirror.checks.permissions.rights import commands, principal
+from mirror.checks.permissions.table import LITERAL, Extent, Operation, ResourceKind
+from mirror.clusters import codes
+from mirror.clusters.admin import abilities, acls, allowed
+from mirror.clusters.admin.acls import NoAuthorizerError
+from mirror.clusters.cluster import Cluster
+from mirror.clusters.reach import Reach
+from mirror.clusters.wire.connection import Connection
+from mirror.config import own_topics
+from mirror.config.login_settings import ends
+from mirror.errors import (
+    AuthenticationError,
+    AuthorizationError,
+    ClusterError,
+    UnsupportedBrokerError,
+)
+from mirror.topics import guarding
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from mirror.checks.finding import Finding
-    from mirror.checks.reached import Reached
-    from mirror.clusters.cluster import Cluster
+    from mirror.checks.permissions.rights import Right
     from mirror.config.cluster_settings import ClusterConfig
-    from mirror.config.schema import FlowConfig
+    from mirror.config.schema import FlowConfig, MirrorConfig
+
 
 REPLICAS, IN_SYNC = "default.replication.factor", "min.insync.replicas"
 LARGEST = "message.max.bytes"
@@ -28,6 +50,59 @@ _FORMAT = "log.message.format.version"
 _MANAGED = {"sync_topic_configs": "topic configs", "sync_topic_acls": "ACLs"}
 """What some services manage outside of Kafka's protocol, by the setting for it."""
 _SETTINGS = (REPLICAS, IN_SYNC, LARGEST, _LONGEST, _FORMAT)
+_CLIENT = "mirror.check"
+_BROKERS_AT_ONCE = 16
+
+
+class Reached(Reach):
+    """Clusters by alias, and by login, all connected when it is entered."""
+
+    def __init__(self, config: MirrorConfig) -> None:
+        wanted = dict.fromkeys(
+            alias
+            for flow in config.flows.values()
+            if flow.enabled
+            for alias in chain(*ends(flow))
+            if alias is not None
+        )
+        configs = {alias: config.clusters[alias] for alias in wanted}
+        super().__init__(configs, client_id=_CLIENT)
+
+    def __enter__(self) -> Self:
+        def connect(alias: str) -> None:
+            with contextlib.suppress(ClusterError):  # `failures` has it
+                self(alias)
+
+        with ThreadPoolExecutor(max_workers=max(1, len(self._configs))) as pool:
+            list(pool.map(connect, self._configs))
+        return self
+
+    @property
+    def clusters(self) -> dict[str, Cluster]:
+        """Those that answered."""
+        answers = ((alias, self._reached[alias]) for alias in self._configs)
+        return {alias: each for alias, each in answers if isinstance(each, Cluster)}
+
+    @property
+    def failures(self) -> dict[str, ClusterError]:
+        """Why the others did not."""
+        answers = ((alias, self._reached[alias]) for alias in self._configs)
+        return {alias: e for alias, e in answers if isinstance(e, ClusterError)}
+
+    def silent_brokers(self, alias: str) -> dict[int, ClusterError]:
+        """Brokers of a cluster that do not answer at their advertised address."""
+        config, addresses = self._configs[alias], self(alias).addresses
+
+        def ask(node: int) -> ClusterError | None:
+            try:
+                Connection(config, *addresses[node], client_id=_CLIENT).close()
+            except ClusterError as error:
+                return error
+            return None
+
+        with ThreadPoolExecutor(max_workers=_BROKERS_AT_ONCE) as pool:
+            answers = dict(zip(addresses, pool.map(ask, addresses), strict=True))
+        return {node: error for node, error in answers.items() if error is not None}
 
 
 def unreached(config: ClusterConfig, error: ClusterError) -> Finding:
@@ -211,3 +286,223 @@ def _transactions(
         else "v1; v2 comes with Kafka 4.0 and transaction.version 2"
     )
     return ok(where, "transactions", kind)
+
+
+# ---- which of the required rights we have ----
+#
+# `permissions` says what is required. A right for a name prefix is checked for the
+# names that exist now, or for one that could.
+
+
+RIGHTS = "rights"
+_COULD_BE = "mirror-check"
+_WORDS = {
+    ResourceKind.TOPIC: "topic",
+    ResourceKind.GROUP: "group",
+    ResourceKind.TRANSACTIONAL_ID: "transactional id",
+}
+
+
+def right_findings(
+    cluster: Cluster,
+    config: MirrorConfig,
+    needed: Sequence[Right],
+    copied: Mapping[str, Iterable[str]],
+) -> list[Finding]:
+    """One for each resource to which rights are missing; a single one if none is.
+
+    `needed`: by the user that is connected; `copied`: by flow, its topics on this
+    cluster, sources or copies.
+
+    Raises:
+        ClusterError: the cluster does not answer.
+    """
+    where = f"cluster {cluster.alias}"
+    if without := _without_acls(cluster):
+        for pair in config.recovery.values():
+            if cluster.alias in pair.members and pair.fence == "acl":
+                return [
+                    fail(
+                        where, RIGHTS,
+                        "no authorizer, so ACLs keep no one from writing, and "
+                        f"recovery.{pair.name}.fence is acl",
+                        "set it to hook or confirmed", mistake=True,
+                    )
+                ]  # fmt: skip
+        return [ok(where, RIGHTS, without)]
+    asked = _AskedRights(cluster, needed, copied)
+    found, untold = [], 0
+    for _, rights in groupby(
+        needed, key=lambda each: (each.login, each.kind, each.extent)
+    ):
+        missing: dict[Right, list[str]] = {}
+        for right in rights:
+            answers = {name: asked.may(right, name) for name in asked.names[right]}
+            refused = [name for name, held in answers.items() if held is False]
+            untold += not refused and None in answers.values()
+            if refused:
+                missing[right] = refused
+        if missing:
+            found.append(_missing(where, config, missing))
+    if not found:
+        # WRITE on a transactional id shows only when it is used.
+        not_told = f"; brokers do not tell about {untold} others" if untold else ""
+        detail = f"{len(needed) - untold} needed, all granted{not_told}"
+        found.append(ok(where, RIGHTS, detail))
+    return found
+
+
+def _missing(
+    where: str, config: MirrorConfig, missing: Mapping[Right, list[str]]
+) -> Finding:
+    """About one resource, by each right to it the names that lack it."""
+    right = next(iter(missing))
+    names = list(dict.fromkeys(name for each in missing.values() for name in each))
+    features = dict.fromkeys(name for each in missing for name in each.features)
+    return fail(
+        where, RIGHTS,
+        f"{principal(config.clusters[right.login])} has no "
+        f"{', '.join(each.operation for each in missing)} on {_what(right, names)}, "
+        f"needed for {', '.join(features)}",
+        commands(config, missing, {})[0],
+    )  # fmt: skip
+
+
+def _without_acls(cluster: Cluster) -> str:
+    """Why there are no ACLs to go by, in words; empty if there are."""
+    try:
+        acls.describe(cluster)
+    except NoAuthorizerError as error:
+        if isinstance(error.__cause__, UnsupportedBrokerError):
+            return "not checked: the brokers do not show them"
+        return "no authorizer: everything is allowed"
+    except AuthorizationError:
+        pass  # it refuses us, so it has some
+    return ""
+
+
+def _what(right: Right, missing: list[str]) -> str:
+    if right.kind is ResourceKind.CLUSTER:
+        return "the cluster"
+    if right.extent.pattern != LITERAL or right.extent.name == "*":
+        names = "" if missing == [_could_be(right)] else f" ({some(missing)})"
+        return f"{_WORDS[right.kind]} {right.extent}{names}"
+    return f"{_WORDS[right.kind]} {right.extent}"
+
+
+def _could_be(right: Right) -> str:
+    start = "" if right.extent.name == "*" else right.extent.name
+    return f"{start}{_COULD_BE}"
+
+
+class _AskedRights:
+    """The brokers' answers, asked once for all rights."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        needed: Sequence[Right],
+        copied: Mapping[str, Iterable[str]],
+    ) -> None:
+        self._cluster = cluster
+        self.names = {right: _names(right, copied) for right in needed}
+        by_kind: dict[ResourceKind, dict[str, None]] = {
+            kind: {} for kind in ResourceKind
+        }
+        for right, names in self.names.items():
+            by_kind[right.kind].update(dict.fromkeys(names))
+        self._of_cluster = allowed.of_cluster(cluster)
+        topics = list(by_kind[ResourceKind.TOPIC])
+        self._of_topics = allowed.of_topics(cluster, topics)
+        self._there = {
+            name
+            for name, topic in cluster.topics(topics).items()
+            if topic.error == codes.NONE
+        }
+        self._of_groups = allowed.of_groups(cluster, by_kind[ResourceKind.GROUP])
+        self._sees = {
+            name: allowed.sees_transactional_id(cluster, name)
+            for name in by_kind[ResourceKind.TRANSACTIONAL_ID]
+        }
+
+    def may(self, right: Right, name: str) -> bool | None:
+        """None: brokers do not tell."""
+        if right.kind is ResourceKind.TRANSACTIONAL_ID:
+            return self._sees.get(name)
+        told = {
+            ResourceKind.CLUSTER: {name: self._of_cluster},
+            ResourceKind.TOPIC: self._of_topics,
+            ResourceKind.GROUP: self._of_groups,
+        }[right.kind].get(name)
+        if told is None:
+            return None
+        if right.kind is ResourceKind.TOPIC and right.operation is Operation.CREATE:
+            everywhere = self._of_cluster or frozenset()
+            return (
+                name in self._there
+                or right.operation in told
+                or right.operation in everywhere
+            )
+        return right.operation in told
+
+
+def _names(right: Right, copied: Mapping[str, Iterable[str]]) -> tuple[str, ...]:
+    """The names to ask about."""
+    extent = right.extent
+    if right.kind is ResourceKind.CLUSTER or (
+        extent.pattern == LITERAL and extent.name != "*"
+    ):
+        return (extent.name,)
+    if right.kind is ResourceKind.TRANSACTIONAL_ID:
+        return (f"{extent.name}0.0",)
+    found: tuple[str, ...] = ()
+    if right.kind is ResourceKind.TOPIC:
+        found = tuple(
+            dict.fromkeys(
+                name
+                for flow in right.flows
+                for name in copied.get(flow, ())
+                if extent.covers(Extent(name=name))
+            )
+        )
+    return found or (_could_be(right),)
+
+
+# ---- may one of mirror's own topics lose what mirror keeps there? ----
+#
+# What a run would correct is a warning, what mirror cannot correct a failure, with the
+# command that does.
+
+
+OWN_TOPICS = "own topics"
+
+
+def own_topic_findings(
+    cluster: Cluster, config: MirrorConfig, flows: Iterable[FlowConfig]
+) -> list[Finding]:
+    """Those of the topics of these flows that are on the cluster.
+
+    Raises:
+        ClusterError: it no longer answers.
+    """
+    topics = {
+        each.name: each
+        for flow in flows
+        for each in own_topics.of_flow(config, flow)
+        if each.alias == cluster.alias
+    }
+    seen = guarding.look(cluster, tuple(topics.values()))
+    refused = guarding.alter(cluster, seen.wrong, validate_only=True)
+    where = f"cluster {cluster.alias}"
+    left = (*guarding.refusals(cluster, refused).values(),
+            *guarding.beyond(cluster, seen))  # fmt: skip
+    found = [fail(where, OWN_TOPICS, each.text, each.remedy) for each in left]
+    found += [
+        warn(
+            where, OWN_TOPICS, f"{each.topic.name}: {each.config} is {each.now}",
+            f"a run sets {each.config} to {each.then}",
+        )
+        for each in seen.wrong
+        if each not in refused
+    ]  # fmt: skip
+    return found or [ok(where, OWN_TOPICS, "none may lose what mirror keeps there")]

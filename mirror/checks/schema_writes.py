@@ -1,7 +1,7 @@
 """What runs would write to schema registries, for the plan.
 
 Main function: `schema_writes`, over all flows that copy schemas, one after the other.
-It asks both registries by the service's rules (`metadata.schemas`) and changes nothing.
+It asks both registries by the service's rules (`schemas.schemas`) and changes nothing.
 `ends` opens what one flow is copied between, for commands too.
 """
 

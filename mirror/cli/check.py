@@ -1,7 +1,7 @@
 """`mirror check`: would a run work, and what would it mirror?
 
 It checks this machine, every cluster and every flow, and shows what it found. It
-changes nothing on any cluster, and leaves nothing in a schema registry. `preflight`
+changes nothing on any cluster, and leaves nothing in a schema registry. `checks.check`
 decides what to check.
 """
 

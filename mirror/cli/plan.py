@@ -1,6 +1,6 @@
 """`mirror plan`: what would a run create and change?
 
-It reads the clusters and changes nothing on them. `preflight` works out the plan.
+It reads the clusters and changes nothing on them. `checks.plan` works out the plan.
 """
 
 from __future__ import annotations

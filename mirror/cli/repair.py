@@ -8,6 +8,7 @@ running is fenced for a moment, and goes on by itself.
 from __future__ import annotations
 
 import contextlib
+from dataclasses import asdict
 import re
 from typing import TYPE_CHECKING, Annotated
 
@@ -40,10 +41,10 @@ from mirror.cli.verify import proof_of, proof_runner, record_at
 from mirror.clusters.admin import topic_admin
 from mirror.errors import FencedError
 from mirror.pairs.rebuilds import RebuildStep
-from mirror.proofs.repairs import appending, copy_groups
-from mirror.proofs.repairs.rebuilding import rebuilding
-from mirror.proofs.repairs.remedies import Remedy, remedies
-from mirror.proofs.scope import Scope
+from mirror.proofs import repair_appending, repair_rebuilding
+from mirror.proofs.account import Scope
+from mirror.proofs.repair_appending import Remedy, remedies
+from mirror.proofs.repair_rebuilding import rebuilding
 from mirror.status.wording import some
 
 if TYPE_CHECKING:
@@ -51,11 +52,12 @@ if TYPE_CHECKING:
 
     from mirror.config.schema import FlowConfig, MirrorConfig
     from mirror.pairs.rebuilds import KeptGroup, Rebuild
-    from mirror.proofs.repairs.appending import Repairing
-    from mirror.proofs.repairs.copied_again import Copied
-    from mirror.proofs.repairs.irreplaceable import Irreplaceable
-    from mirror.proofs.repairs.rebuilding import Outlook, Rebuilding
-    from mirror.proofs.repairs.remedies import Advice
+    from mirror.proofs.repair_appending import Advice, Repairing
+    from mirror.proofs.repair_rebuilding import (
+        Irreplaceable,
+        Rebuilding,
+        RebuildPreview,
+    )
     from mirror.proofs.verification import Proven
 
 app = typer.Typer(
@@ -111,16 +113,18 @@ def append(
     repaired = flow_of(chosen, flow)
     require_selected(chosen, repaired)
     if dry_run:
-        appending.refuse(chosen, repaired, ())
+        repair_appending.refuse(chosen, repaired, ())
     else:
-        appending.begin(chosen, repaired)
+        repair_appending.begin(chosen, repaired)
     with proof_runner(chosen) as runner:
         whole = Scope(
             pattern=topic, since=topic_admin.EARLIEST, keys=False, remembered=False
         )
         proven = proof_of(chosen, repaired, runner, whole)
     with contextlib.closing(
-        appending.prepare(chosen, repaired, proven, although_order=although_order)
+        repair_appending.prepare(
+            chosen, repaired, proven, although_order=although_order
+        )
     ) as repairing:
         advice = tuple(remedies(proven.findings, repairing.obstacles))
         if output is Form.TABLE:
@@ -158,7 +162,7 @@ def append(
 def _append(repairing: Repairing) -> None:
     for attempt in range(_ATTEMPTS):
         try:
-            appending.append(repairing)
+            repair_appending.append(repairing)
         except FencedError:
             # The fenced service came back before we were done.
             if attempt == _ATTEMPTS - 1:
@@ -300,28 +304,28 @@ def _begin(
     whole = Scope(
         pattern=pattern, since=topic_admin.EARLIEST, keys=False, remembered=False
     )
-    if copy_groups.hidden(work.target):
+    if repair_rebuilding.may_hide_groups(work.target):
         complain(
             "warning: without DESCRIBE on the cluster, groups that we may not see lose "
             "their positions in the copy"
         )
 
-    def agree(outlook: Outlook) -> bool:
-        told["records"] = outlook.records
-        told["irreplaceable"] = [each.document() for each in outlook.irreplaceable]
-        told["groups"] = [_group_fields(each) for each in outlook.groups]
-        if outlook.irreplaceable:
+    def agree(preview: RebuildPreview) -> bool:
+        told["records"] = preview.records
+        told["irreplaceable"] = [asdict(each) for each in preview.irreplaceable]
+        told["groups"] = [_group_fields(each) for each in preview.groups]
+        if preview.irreplaceable:
             complain(
                 f"refused: {work.copy} has what {flow.source} does not have, and would "
                 "lose it"
             )
             if output is Form.TABLE:
-                _show_lost(outlook.irreplaceable)
+                _show_lost(preview.irreplaceable)
             return False
-        if output is Form.TABLE and outlook.groups:
-            _show_groups(outlook.groups)
-        what = f"{work.copy} ({some(outlook.records, 'record')} to copy again"
-        what += f", {some(len(outlook.groups), 'group')})"
+        if output is Form.TABLE and preview.groups:
+            _show_groups(preview.groups)
+        what = f"{work.copy} ({some(preview.records, 'record')} to copy again"
+        what += f", {some(len(preview.groups), 'group')})"
         if dry_run:
             complain(f"would delete and rebuild {what}")
             return False
@@ -343,7 +347,7 @@ def _finish(work: Rebuilding, note: Rebuild) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def _shown(copy: str) -> Iterator[Callable[[Copied], None]]:
+def _shown(copy: str) -> Iterator[Callable[[int, int], None]]:
     """A progress bar."""
     console = Console(stderr=True)
     if not console.is_terminal:
@@ -358,7 +362,7 @@ def _shown(copy: str) -> Iterator[Callable[[Copied], None]]:
         disable=not console.is_terminal,
     ) as progress:
         task = progress.add_task("", total=0)
-        yield lambda done: progress.update(task, completed=done.offsets, total=done.of)
+        yield lambda done, of: progress.update(task, completed=done, total=of)
 
 
 def _show_lost(lost: Sequence[Irreplaceable]) -> None:

@@ -120,7 +120,7 @@ def _run(config: Path, clusters: Sequence[str], *, once: bool, end: RunEnd) -> N
     from mirror.service.session import launch
 
     launch(chosen.service)
-    from mirror.proofs.continuous.when_wanted import ProofsWhenWanted
+    from mirror.proofs.in_service import ServiceProofs
     from mirror.service.service import Service
 
     service = (
@@ -129,7 +129,7 @@ def _run(config: Path, clusters: Sequence[str], *, once: bool, end: RunEnd) -> N
         else Service(
             chosen,
             watch=watch,
-            proofs=ProofsWhenWanted(),
+            proofs=ServiceProofs(),
             settle_fence=_settle_fence,
             rehearse=_rehearse,
             new_count=_new_count,

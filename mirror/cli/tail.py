@@ -300,8 +300,8 @@ def _interrupted(made: _Opened) -> list[str]:
 def _settle(
     made: _Opened, order: Order, dry_run: bool, yes: bool, output: Form
 ) -> None:
-    from mirror.proofs.of_flow import terms_of
-    from mirror.proofs.scope import Scope
+    from mirror.proofs.account import Scope
+    from mirror.proofs.verification import terms_of
     from mirror.recovery.tails.choosing import chosen
     from mirror.recovery.tails.fed import clusters_fed
     from mirror.recovery.tails.settling import TailSettling

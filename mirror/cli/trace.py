@@ -1,7 +1,7 @@
 """`mirror trace`: where one record is on all clusters, or why it is not there.
 
 It asks the clusters, and the running service for what only that knows; it changes
-nothing. `proving.tracing` searches, `proving.hops` knows what each flow did.
+nothing. `proofs.tracing` searches, `proofs.hops` knows what each flow did.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from mirror.clusters.admin import topic_admin
 from mirror.clusters.reach import Reach
 from mirror.config.values import near
 from mirror.errors import ClusterError, MirrorError
-from mirror.proofs.traces import tracing
-from mirror.proofs.traces.tracing import How, RecordPlace
+from mirror.proofs import tracing
+from mirror.proofs.tracing import How, RecordPlace
 from mirror.status.states import PartitionState
 
 if TYPE_CHECKING:
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 
     from mirror.clusters.cluster import Cluster
     from mirror.clusters.topics import Topic
-    from mirror.proofs.traces.hops import Hops
-    from mirror.proofs.traces.tracing import Row
+    from mirror.proofs.hops import Hops
+    from mirror.proofs.tracing import Row
 
 FORMAT_VERSION = 1
 _LAST_PARTITION, _LAST_OFFSET = (1 << 31) - 1, (1 << 63) - 2
@@ -118,7 +118,7 @@ def trace(
       mirror trace B A.orders 3 88202 -c mirror.yaml -o json
       mirror trace A orders --key 4711 --time 2026-01-31T08:00:00Z -c mirror.yaml
     """
-    from mirror.proofs.traces.hops import Hops
+    from mirror.proofs.hops import Hops
 
     by_key = key is not None and at is not None
     by_offset = partition is not None and offset is not None
@@ -221,9 +221,9 @@ def _topic(cluster: Cluster, name: str) -> Topic:
 def _found(
     cluster: Cluster, topic: str, key: str, since: int, tell: Callable[[str], None]
 ) -> RecordPlace:
-    from mirror.proofs.traces import keyed
+    from mirror.proofs.hops import find_by_key
 
-    found = keyed.find(cluster, _topic(cluster, topic), key.encode(), since, tell)
+    found = find_by_key(cluster, _topic(cluster, topic), key.encode(), since, tell)
     if found is None:
         raise MirrorError(
             f"cluster {cluster.alias}: {topic} has no record with key {key} at that "
@@ -234,7 +234,7 @@ def _found(
 
 def _check(start: RecordPlace, hops: Hops, reach: Reach) -> None:
     """Refuse what cannot be a record's place, as far as the cluster answers."""
-    from mirror.proofs.traces.at_offset import OffsetHolds
+    from mirror.proofs.hops import OffsetKind
 
     # If it does not answer, others may know the record; a row says so.
     with contextlib.suppress(ClusterError):
@@ -244,11 +244,11 @@ def _check(start: RecordPlace, hops: Hops, reach: Reach) -> None:
                 f"cluster {start.cluster}: {start.topic} has {topic.partitions} "
                 f"partitions, from 0 on; there is no {start.partition}"
             )
-        held = hops.held(start)
-        if held.what is OffsetHolds.END:
+        content = hops.content(start)
+        if content.what is OffsetKind.END:
             raise typer.BadParameter(
                 f"cluster {start.cluster}: {start.topic}-{start.partition} has no "
-                f"offset {start.offset} yet: {held.detail}"
+                f"offset {start.offset} yet: {content.detail}"
             )
 
 

@@ -55,15 +55,15 @@ from mirror.errors import MALFORMED, MirrorError, NothingChosenError
 from mirror.host import usable_cores
 from mirror.pairs import proofs
 from mirror.proofs import evidence
-from mirror.proofs.of_flow import keep, prove
-from mirror.proofs.scope import Scope
+from mirror.proofs.account import Scope
+from mirror.proofs.verification import keep, prove
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from mirror.config.schema import FlowConfig, MirrorConfig
     from mirror.proofs.account import ProofFinding
-    from mirror.proofs.runner import Runner
+    from mirror.proofs.runners import Runner
     from mirror.proofs.verification import Proven
 
 
@@ -238,7 +238,7 @@ def proof_runner(config: MirrorConfig, tasks: int | None = None) -> Iterator[Run
     time; None: as many as there are cores, here or on Spark's cluster.
     """
     # Spark takes a second to import.
-    from mirror.proofs.spark_runner import SparkRunner
+    from mirror.proofs.runners import SparkRunner
     from mirror.service import session
 
     log.set_up("warning", config.service.log_format)
@@ -280,9 +280,7 @@ def proof_of(
             flow,
             runner,
             scope,
-            show=lambda done: progress.update(
-                task, completed=done.fetched_bytes, total=done.expected_bytes
-            ),
+            show=lambda done, of: progress.update(task, completed=done, total=of),
             after=after,
         )
 

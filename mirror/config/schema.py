@@ -167,7 +167,7 @@ class TopicSync(Section):
 
 # ---- the settings of a flow that say how much a running service proves ----
 #
-# Main type: `ProofSettings`, a part of `FlowConfig`. `proving.continuous` compares
+# Main type: `ProofSettings`, a part of `FlowConfig`. `proofs.in_service` compares
 # what they allow.
 
 

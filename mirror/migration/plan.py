@@ -189,7 +189,7 @@ def _present(flow: FlowConfig, target: Cluster) -> dict[TopicPartition, Pair]:
 #
 # Main types: `Adopted`, what happens to one partition, and `AdoptionSurvey`, one look
 # at all of them: their logs, their copies, MirrorMaker 2's positions and its offset
-# syncs. It changes nothing; `ResumePoint` is the place of one partition.
+# syncs. It changes nothing.
 
 
 class Action(StrEnum):
@@ -338,8 +338,8 @@ class AdoptionSurvey:
             exact=known and key in self._kept.exact,
             most=self._most_records,
         )
-        offset = found.tail.offset
-        if not known and not recreated and not found.tail.copied and start is not None:
+        offset = found.offset
+        if not known and not recreated and not found.copied and start is not None:
             offset = start.offset
         return Adopted(
             topic=topic.topic,
@@ -348,20 +348,20 @@ class AdoptionSurvey:
             action=(
                 Action.RECREATED if recreated
                 else Action.UNSURE if found.may_repeat
-                else Action.AHEAD if found.tail.copied
+                else Action.AHEAD if found.copied
                 else Action.CONTINUE if known
                 else Action.BEGIN
             ),
             mm2=mm2,
             source_end=edges.end,
             position=Position(offset=offset, topic_id=uuid.UUID(topic.topic_id)),
-            copied=found.tail.copied,
+            copied=found.copied,
             may_repeat=found.may_repeat,
-            missing=found.tail.missing,
+            missing=found.missing,
             copy_end=0 if ends is None else ends.end,
             lost=max(edges.first - offset, 0),
             runs=None if ends is None or not ends.end else initial_runs(
-                found.tail.runs,
+                found.runs,
                 self._syncs.get(key, ()),
                 begins=self._known.get(key, (0, ends.first)),
                 ends=(offset, ends.end),
@@ -416,18 +416,9 @@ class SideLog:
     committed: bool = True
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResumePoint:
-    """Where copying continues."""
-
-    tail: CopyTail
-    may_repeat: int = 0
-    """The most records that are already in the copy and may be copied again."""
-
-
 def find(
     source: SideLog, copy: SideLog | None, position: int, *, exact: bool, most: int
-) -> ResumePoint:
+) -> CopyTail:
     """`position`: the next offset after MirrorMaker 2's own; `exact`: it was written
     with the records. `copy` is None if there is none. At most `most` offsets of each
     side are looked at, in both directions.
@@ -436,7 +427,7 @@ def find(
         ClusterError: a cluster does not answer.
     """
     if copy is None or copy.end <= copy.first:
-        return ResumePoint(tail=CopyTail(offset=position, certain=True))
+        return CopyTail(offset=position, certain=True)
     size = min(_FIRST_LOOK, most)
     before: CopyTail | None = None
     while True:
@@ -449,11 +440,9 @@ def find(
             break
         before, size = tail, min(size * _TIMES_MORE, most)
     if tail.certain or exact:
-        return ResumePoint(tail=tail)
+        return tail
     copies = tail.unexplained if tail.anchored else copy.end - copy.first
-    return ResumePoint(
-        tail=tail, may_repeat=max(min(copies, source.end - tail.offset), 0)
-    )
+    return replace(tail, may_repeat=max(min(copies, source.end - tail.offset), 0))
 
 
 def _look(source: SideLog, copy: SideLog, position: int, size: int) -> CopyTail:
@@ -518,6 +507,8 @@ class CopyTail:
     missing: int = 0
     """How many records before the position come after the last one found: they
     should be in the copy, and are not at its end."""
+    may_repeat: int = 0
+    """The most records that are already in the copy and may be copied again."""
     complete: bool = True
     """Whether the source's window went far enough to see where the copy ends."""
     runs: RunArray = field(default_factory=lambda: _NO_RUNS)

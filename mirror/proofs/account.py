@@ -1,23 +1,98 @@
-"""What a proof says: an account of all records, and findings.
+"""What there is to prove, and what a proof says: the values all share.
 
-Main types: `Account`, counts that add up, and `ProofFinding`, one thing that is wrong,
-with the coordinates of both sides. They are what tables, reports and proofs show.
+Main types: `Scope`, as a person or the service asks for it; `CopiedPartition`, one
+partition and its copy, as far as a proof goes; `Account`, counts that add up, and
+`ProofFinding`, one thing that is wrong, with the coordinates of both sides. The latter
+two are what tables, reports and proofs show.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
+from mirror.clusters.admin import topic_admin
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    import uuid
 
     import numpy as np
     import numpy.typing as npt
 
+    from mirror.clusters.topics import TopicPartition
+
+
 Span = tuple[int, int]
 """The first and the last of some offsets of a copy."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scope:
+    """Of one flow, or of several."""
+
+    pattern: str = ".*"
+    """Of the topics' whole names."""
+    since: int | None = None
+    """Begin with records of this time (epoch ms, or `topic_admin.EARLIEST`); None:
+    after the last proof."""
+    by_content: bool = False
+    """Match records and copies by what they say, without the map."""
+    keys: bool = True
+    """Whether findings name the keys of their records."""
+    remembered: bool = True
+    """Whether the target may keep how far this proof came."""
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether the next proof may begin where this one ends; else something before
+        it is unproven.
+        """
+        return self.remembered and self.since in (None, topic_admin.EARLIEST)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopiedPartition:
+    """What is to be proven of one partition."""
+
+    topic: str
+    partition: int
+    target_topic: str
+    topic_id: uuid.UUID
+    copy_id: uuid.UUID
+    source_first: int
+    """Where the proof begins on the source."""
+    source_end: int
+    """The next offset to copy when the proof began."""
+    target_first: int
+    target_end: int
+    """After the last record of the copy that was visible when the proof began."""
+    continues: bool = False
+    """Whether an earlier proof ended at both firsts. If none did, what the copy has of
+    records before `source_first` is left out."""
+    source_start: int = 0
+    """The first offset of the log when the proof began."""
+    target_start: int = 0
+    source_lost: int = 0
+    """Offsets that the log lost at its beginning; since the earlier proof, if any."""
+    target_lost: int = 0
+    has_open_end: bool = False
+    """Whether a transaction that does not end hides what follows in the copy."""
+    begins_with_copies: bool = False
+    """Whether what precedes the first record that has a copy is left out."""
+    copied_to: int = -1
+    """Up to where the flow says it has copied; -1: nothing says."""
+    mapped_from: int = 0
+    """The first source offset that the map names, if it has lost its oldest part; 0: it
+    has not."""
+    only_copy: bool = False
+    """Whether the source has no such partition."""
+
+    @property
+    def key(self) -> TopicPartition:
+        """The partition of the source."""
+        return self.topic, self.partition
 
 
 class FindingKind(StrEnum):
@@ -64,7 +139,7 @@ class ProofFinding:
 
     def document(self) -> dict[str, Any]:
         """As in reports; without a key if there is none."""
-        told = {each.name: getattr(self, each.name) for each in fields(self)}
+        told = asdict(self)
         if self.key is None:
             del told["key"]
         return told | {"kind": self.kind.value}
@@ -134,7 +209,7 @@ class Account:
 
     def document(self) -> dict[str, int]:
         """As in reports."""
-        return {each.name: getattr(self, each.name) for each in fields(self)}
+        return asdict(self)
 
 
 def span_of(name: str, offsets: npt.NDArray[np.int64]) -> dict[str, Span]:

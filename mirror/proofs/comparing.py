@@ -2,7 +2,7 @@
 
 Main function: `compare`. It streams both logs, lets the kernel compare them, and
 returns a `Compared`: counts, a digest, and a row for every record that is no equal
-pair, which `explaining` explains, or `findings` names.
+pair, which `explaining` explains or names.
 """
 
 from __future__ import annotations
@@ -16,11 +16,9 @@ import numpy.typing as npt
 
 from mirror.errors import CorruptBatchError, MirrorError
 from mirror.offsets.runs import COUNT, DOWNSTREAM, UPSTREAM
-from mirror.proofs import sides
+from mirror.proofs import by_content, sides
 from mirror.proofs.account import span_of, widened
-from mirror.proofs.content import matching
-from mirror.proofs.packed_runs import PackedRuns
-from mirror.proofs.ranges import covered, translated
+from mirror.proofs.ranges import NO_RUNS, PackedRuns, covered, translated
 from mirror.proofs.sides import Source
 from mirror.records import alignment, merge_loop, pairing, to_columns
 from mirror.records.listing import unpacked
@@ -28,25 +26,22 @@ from mirror.records.listing import unpacked
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    import numpy.typing as npt
-
     from mirror.clusters.cluster import Cluster
     from mirror.offsets.runs import RunArray
     from mirror.proofs.account import Span
-    from mirror.proofs.content.matching import Odd
     from mirror.proofs.log_stream import Damage, LogStream, Stored
-    from mirror.proofs.ranges import Range
+    from mirror.proofs.ranges import Longs, Mismatches, Range
     from mirror.proofs.sides import ProofTerms
     from mirror.records.batch import Buffer, Rows
     from mirror.records.listing import Listed
 
 
 _MARKS = 1 << 16
-_ODD_ROWS = 1 << 12
+_ROWS_AT_ONCE = 1 << 12
 _FEW, _MANY = 1 << 9, 1 << 20
 """Offsets to list at least where records are no plain copies, and at most."""
-_NO_RUNS = np.empty((0, 3), np.int64)
 NEVER = np.iinfo(np.int64).max
+NO_MISMATCHES = np.empty((0, alignment.ODD_COLUMNS), np.int64)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,8 +66,8 @@ class Compared:
     """Copies of a deleted topic with the same name."""
     spans: Mapping[str, Span] = field(default_factory=dict)
     """Where `foreign` and `older` stand."""
-    odd: Odd = field(
-        default_factory=lambda: np.empty((0, alignment.ODD_COLUMNS), np.int64),
+    mismatches: Mismatches = field(
+        default_factory=lambda: NO_MISMATCHES,
         repr=False,
     )
     digest: bytes = b""
@@ -102,13 +97,15 @@ def compare(terms: ProofTerms, work: Range) -> Compared:
             found = _Comparison(terms, work, source, target).run()
             if terms.ids is None or found.failure:
                 return found
-            if not (doubtful := terms.ids.doubtful(found.odd)).any():
+            if not (doubtful := terms.ids.doubtful(found.mismatches)).any():
                 return found
             try:
                 asked = terms.ids.asked()
             except MirrorError as error:
                 why = f"whether ids of schemas mean the same is not known: {error}"
-                return replace(found, odd=found.odd[~doubtful], failure=why)
+                return replace(
+                    found, mismatches=found.mismatches[~doubtful], failure=why
+                )
             terms = replace(terms, ids=asked)
             return _Comparison(terms, work, source, target).run()
     except MirrorError as error:
@@ -136,12 +133,12 @@ class _Comparison:
         self._records = self._bytes = self._equal = self._foreign = 0
         self._first_equal = NEVER
         self._spans: dict[str, Span] = {}
-        self._odd: list[Odd] = []
+        self._mismatches: list[Mismatches] = []
         self._sum = hashlib.sha256()
         self._run = 0
         """The next run of the map."""
         self._marks = np.empty(_MARKS, np.uint64)
-        self._rows = np.empty((_ODD_ROWS, alignment.ODD_COLUMNS), np.int64)
+        self._rows = np.empty((_ROWS_AT_ONCE, alignment.ODD_COLUMNS), np.int64)
 
     def run(self) -> Compared:
         failure = ""
@@ -149,26 +146,24 @@ class _Comparison:
             self._align()
         except MirrorError as error:
             failure = str(error)
-        odd = np.concatenate(
-            [np.empty((0, alignment.ODD_COLUMNS), np.int64), *self._odd]
-        )
-        self._odd.clear()  # there may be a million rows
-        repeated = _known(odd, self._work.repeats)
-        older = _known(odd, self._work.older) & ~repeated
+        rows = np.concatenate([NO_MISMATCHES, *self._mismatches])
+        self._mismatches.clear()  # there may be a million rows
+        repeated = _known(rows, self._work.repeats)
+        older = _known(rows, self._work.older) & ~repeated
         looped, removed = self._source.looped, self._made.removed
-        elsewhere = _known(odd, self._work.late) | _of_known(odd, self._work.late)
+        elsewhere = _known(rows, self._work.late) | _of_known(rows, self._work.late)
         if self._work.is_late:  # what is between them has ranges of its own
             looped = removed = self._bytes = self._foreign = 0
             self._spans = {}
-            elsewhere = ~_known(odd, self._runs) & ~_of_known(odd, self._runs)
-            elsewhere &= odd[:, alignment.WHAT] != alignment.UNEQUAL
-        left_out = elsewhere & (odd[:, alignment.WHAT] == alignment.ONLY_SOURCE)
+            elsewhere = ~_known(rows, self._runs) & ~_of_known(rows, self._runs)
+            elsewhere &= rows[:, alignment.WHAT] != alignment.UNEQUAL
+        left_out = elsewhere & (rows[:, alignment.WHAT] == alignment.ONLY_SOURCE)
         source_start, target_start = self._source.start, self._target.start
         if self._terms.by_content:
             source_start = max(source_start, self._work.of.source_start)
             target_start = max(target_start, self._work.of.target_start)
-            matching.place(
-                odd, self._work,
+            by_content.place(
+                rows, self._work,
                 source_damages=self._source.damages,
                 target_damages=self._target.damages,
             )  # fmt: skip
@@ -177,9 +172,9 @@ class _Comparison:
             range=replace(
                 self._work,
                 packed=PackedRuns(),
-                repeats=_NO_RUNS,
-                older=_NO_RUNS,
-                late=_NO_RUNS,
+                repeats=NO_RUNS,
+                older=NO_RUNS,
+                late=NO_RUNS,
             ),
             records=self._records + looped + removed - int(left_out.sum()),
             source_bytes=self._bytes,
@@ -190,8 +185,8 @@ class _Comparison:
             foreign=self._foreign,
             repeats=int(repeated.sum()),
             older=int(older.sum()),
-            spans=self._spans | span_of("older", odd[older, alignment.TARGET]),
-            odd=odd[~repeated & ~older & ~elsewhere],
+            spans=self._spans | span_of("older", rows[older, alignment.TARGET]),
+            mismatches=rows[~repeated & ~older & ~elsewhere],
             digest=self._sum.digest(),
             source_start=source_start,
             target_start=target_start,
@@ -263,7 +258,7 @@ class _Comparison:
         """Compare record by record, up to these offsets."""
         ups.list_until(until)
         downs.list_until(until_down)
-        marks, odd = self._marks, self._rows
+        marks, rows = self._marks, self._rows
         state = np.zeros(alignment.STATES, np.int64)
         state[alignment.RUN] = self._run
         result = np.zeros(alignment.RESULTS, np.int64)
@@ -298,11 +293,11 @@ class _Comparison:
             alignment.align(
                 ups.buffer, ups.places, downs.buffer, downs.places, self._runs,
                 self._stamp if downs.stamp is None else downs.stamp,
-                flags, state, marks, odd, result,
+                flags, state, marks, rows, result,
             )  # fmt: skip
             if result[alignment.EQUAL] and self._first_equal == NEVER:
                 passed = ups.places[begun : state[alignment.UP], to_columns.OFFSET]
-                unequal = odd[: result[alignment.ODD], alignment.SOURCE]
+                unequal = rows[: result[alignment.ODD], alignment.SOURCE]
                 self._first_equal = int(passed[~np.isin(passed, unequal)][0])
             self._equal += int(result[alignment.EQUAL])
             if result[alignment.FOREIGN]:
@@ -310,13 +305,13 @@ class _Comparison:
                 passed = downs.places[begun_down : state[alignment.DOWN]]
                 self._note_foreign(
                     passed[:, to_columns.OFFSET],
-                    odd[: result[alignment.ODD], alignment.TARGET],
+                    rows[: result[alignment.ODD], alignment.TARGET],
                 )
             self._sum.update(marks[: result[alignment.EQUAL]].data)
             if result[alignment.ODD]:
-                self._odd.append(odd[: result[alignment.ODD]].copy())
+                self._mismatches.append(rows[: result[alignment.ODD]].copy())
 
-    def _note_foreign(self, offsets: Odd, known: Odd) -> None:
+    def _note_foreign(self, offsets: Longs, known: Longs) -> None:
         """Note where other writers' records are among these of the copy; `known`: the
         offsets in rows of their own.
         """
@@ -336,21 +331,21 @@ class _Comparison:
         )
 
 
-def _known(odd: Odd, runs: RunArray) -> npt.NDArray[np.bool_]:
+def _known(rows: Mismatches, runs: RunArray) -> npt.NDArray[np.bool_]:
     """Which rows are about records on the target alone that these runs name."""
-    return _alone(odd, alignment.ONLY_TARGET, alignment.TARGET, runs, DOWNSTREAM)
+    return _alone(rows, alignment.ONLY_TARGET, alignment.TARGET, runs, DOWNSTREAM)
 
 
-def _of_known(odd: Odd, runs: RunArray) -> npt.NDArray[np.bool_]:
+def _of_known(rows: Mismatches, runs: RunArray) -> npt.NDArray[np.bool_]:
     """Which rows are about records on the source alone that these runs name."""
-    return _alone(odd, alignment.ONLY_SOURCE, alignment.SOURCE, runs, UPSTREAM)
+    return _alone(rows, alignment.ONLY_SOURCE, alignment.SOURCE, runs, UPSTREAM)
 
 
 def _alone(
-    odd: Odd, what: int, where: int, runs: RunArray, column: int
+    rows: Mismatches, what: int, where: int, runs: RunArray, column: int
 ) -> npt.NDArray[np.bool_]:
-    found: npt.NDArray[np.bool_] = odd[:, alignment.WHAT] == what
-    return found & covered(odd[:, where], runs, column)
+    found: npt.NDArray[np.bool_] = rows[:, alignment.WHAT] == what
+    return found & covered(rows[:, where], runs, column)
 
 
 # ---- reads the records of one side of a range, to be walked over or as lists ----

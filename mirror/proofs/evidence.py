@@ -118,7 +118,7 @@ def _of_flow(proven: Proven) -> dict[str, Any]:
                 "target": [each.of.target_first, each.target_end],
                 "root": each.root,
                 "whole": each.whole,
-                "findings": each.findings,
+                "findings": len(each.findings),
                 **each.account.document(),
             }
             for each in proven.partitions

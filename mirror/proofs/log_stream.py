@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 import contextlib
 from dataclasses import dataclass
 import time
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mirror.clusters import codes
 from mirror.clusters.admin import topic_admin
@@ -37,11 +37,12 @@ if TYPE_CHECKING:
 
     from mirror.clusters.cluster import Cluster
     from mirror.clusters.wire.fetch import Fetched
+    from mirror.proofs.account import CopiedPartition
     from mirror.records.batch import Buffer, Rows
 
 Lister = Callable[["Buffer", "Rows", int, int], Iterator[Listed]]
 """Makes records of batches, from one offset up to another: `listed`, or that of
-`results`."""
+`function_results`."""
 
 FETCH_BYTES = 16 << 20
 _HIGH_LATENCY_FETCH_BYTES = 32 << 20
@@ -54,7 +55,7 @@ _buffers: list[bytearray] = []
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stretch:
+class OffsetRange:
     """Some offsets of one partition, from `first` up to `end`."""
 
     topic: str
@@ -63,6 +64,19 @@ class Stretch:
     """The only topic to read; NO_ID if brokers have no ids."""
     first: int
     end: int
+
+    @classmethod
+    def of(
+        cls, copied: CopiedPartition, first: int, end: int, *, on_source: bool
+    ) -> OffsetRange:
+        """Of one side of a partition that is being proven."""
+        name, topic_id = copied.target_topic, copied.copy_id
+        if on_source:
+            name, topic_id = copied.topic, copied.topic_id
+        return cls(
+            topic=name, partition=copied.partition, topic_id=topic_id, first=first,
+            end=end,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,20 +107,27 @@ class Meter:
     fetched_bytes = 0
 
 
+def metered(task: Callable[[], Any]) -> tuple[Any, int]:
+    """What a task returns, and how many bytes it has fetched."""
+    before = Meter.fetched_bytes
+    result = task()
+    return result, Meter.fetched_bytes - before
+
+
 class LogStream:
-    """Reads one stretch, once."""
+    """Reads one range, once."""
 
     def __init__(
         self,
         cluster: Cluster,
-        stretch: Stretch,
+        wanted: OffsetRange,
         *,
         isolation: int,
         lister: Lister = listed,
         fetch_bytes: int | None = None,
     ) -> None:
         """`lister` makes records of batches; those that it leaves out are counted.
-        `fetch_bytes`: the most to ask for at once; None: what suits long stretches.
+        `fetch_bytes`: the most to ask for at once; None: what suits long ranges.
         """
         self.start = 0
         """The log's first offset, as far as the leader has named it."""
@@ -119,13 +140,13 @@ class LogStream:
         self.epoch = -1
         """Of the leader that wrote the last batch; -1: not known."""
         self._cluster = cluster
-        self._stretch = stretch
-        self._key = (stretch.topic, stretch.partition)
-        self._where = f"cluster {cluster.alias}: {stretch.topic}-{stretch.partition}"
+        self._wanted = wanted
+        self._key = (wanted.topic, wanted.partition)
+        self._where = f"cluster {cluster.alias}: {wanted.topic}-{wanted.partition}"
         self._isolation = isolation
         self._lister = lister
         self._fetch_bytes = fetch_bytes
-        self._position = stretch.first
+        self._position = wanted.first
         self._bytes_each = 0
         """Per offset of the last answer; 0: there was none."""
         self._scratch = batch.scratch()
@@ -137,7 +158,7 @@ class LogStream:
             ClusterError: as `stored` does.
         """
         for each in self.stored():
-            yield from self.records(each, each.first, self._stretch.end)
+            yield from self.records(each, each.first, self._wanted.end)
 
     def stored(self) -> Iterator[Stored]:
         """The batches that have the records.
@@ -151,7 +172,7 @@ class LogStream:
         pause = 0.0
         problem: ClusterError | None = None
         lent = False
-        while (begun := self._position) < self._stretch.end:
+        while (begun := self._position) < self._wanted.end:
             try:
                 if reader is None:
                     reader = self._reader()
@@ -185,8 +206,8 @@ class LogStream:
         topic = self._cluster.topics([self._key[0]])[self._key[0]]
         if topic.error != codes.NONE:
             raise codes.error_for(topic.error, self._where)
-        known = NO_ID not in (self._stretch.topic_id, topic.topic_id)
-        if known and topic.topic_id != self._stretch.topic_id:
+        known = NO_ID not in (self._wanted.topic_id, topic.topic_id)
+        if known and topic.topic_id != self._wanted.topic_id:
             raise RecreatedError(f"{self._where} was re-created")
         leader = topic.leaders.get(self._key[1])
         if leader is None or leader.node < 0:
@@ -199,7 +220,7 @@ class LogStream:
             partition_max_bytes=size,
         )
         # An answer may still be on its way there; with a login, a new connection takes
-        # longer than to read a short stretch.
+        # longer than to read a short range.
         self._cluster.drop("fetch 0", idle=False)
         position = Position(offset=self._position, topic_id=topic.topic_id)
         reader.assign({self._key: position}, {self._key[0]: topic})
@@ -209,7 +230,7 @@ class LogStream:
         """How much to ask for: little more than what is left, by what came last."""
         far = self._cluster.high_latency
         most = self._fetch_bytes or (_HIGH_LATENCY_FETCH_BYTES if far else FETCH_BYTES)
-        left = self._bytes_each * (self._stretch.end - self._position)
+        left = self._bytes_each * (self._wanted.end - self._position)
         return min(most, max(left + left // 8, _LEAST_BYTES)) if left else most
 
     def _take(
@@ -252,7 +273,7 @@ class LogStream:
     def records(self, stored: Stored, begun: int, end: int) -> Iterator[Listed]:
         """Those from one offset up to another, not beyond what is wanted."""
         buffer, rows, _ = stored
-        end = min(end, self._stretch.end)
+        end = min(end, self._wanted.end)
         rows = rows[(rows[:, scan.LAST] >= begun) & (rows[:, scan.BASE] < end)]
         if not len(rows):
             return
@@ -276,7 +297,7 @@ class LogStream:
         """Go on there; while the caller works, the answer comes."""
         self._position, self.epoch = offset, epoch
         reader.seek(self._key, offset, epoch)
-        if offset < self._stretch.end:
+        if offset < self._wanted.end:
             size = self._size()
             reader.pace.ask_for(size, size)
             reader.ask()
@@ -299,8 +320,8 @@ class LogStream:
         self._seek(reader, last + 1, -1)
 
     def _damaged(self, first: int, last: int, error: CorruptBatchError) -> None:
-        first = max(first, self._stretch.first)
-        end = min(last + 1, self._stretch.end)
+        first = max(first, self._wanted.first)
+        end = min(last + 1, self._wanted.end)
         found = Damage(first=first, end=end, reason=str(error))
         if found not in self.damages[-1:]:  # a batch may be listed in parts
             self.damages.append(found)
@@ -320,4 +341,4 @@ class LogStream:
         if start <= self._position:
             raise RecreatedError(f"{self._where} lost its end before it was read")
         self.start = start
-        self._seek(reader, min(start, self._stretch.end), -1)
+        self._seek(reader, min(start, self._wanted.end), -1)

@@ -1,13 +1,15 @@
 """Settles what ranges left open: reads further, and names what nothing explains.
 
-Main type: `Settling`, which asks for tasks that look through a log: for later records
-of the same keys where a topic is compacted, and for the originals of unexpected copies.
+Main type: `Settling`, which runs in the driver and asks for tasks that look through a
+log: `last_of_keys` where a topic is compacted, `originals` of unexpected copies,
+`differences` of changed ones. Marks only locate: that a record is equal to its copy is
+decided byte by byte, in `comparing`.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 import time
 from typing import TYPE_CHECKING
@@ -16,42 +18,47 @@ import numpy as np
 
 from mirror.clusters.admin import configs, topic_admin
 from mirror.errors import BrokerError, NoLeaderError, UnreachableError
-from mirror.proofs import explaining, findings, locating
-from mirror.proofs.account import Account, FindingKind, ProofFinding, span_of
-from mirror.proofs.comparing import compare
-from mirror.proofs.content import content_findings
-from mirror.proofs.explaining import LastOfKeys
-from mirror.proofs.log_stream import Stretch
-from mirror.proofs.packed_runs import PackedRuns
-from mirror.proofs.ranges import Range
-from mirror.records import alignment
+from mirror.proofs import explaining, sides
+from mirror.proofs.account import Account, FindingKind, span_of
+from mirror.proofs.comparing import NO_MISMATCHES, compare
+from mirror.proofs.explaining import LastOfKeys, RangeOutcome
+from mirror.proofs.log_stream import OffsetRange
+from mirror.proofs.ranges import PackedRuns, Range
+from mirror.records import alignment, to_columns
+from mirror.records.listing import NO_LOOPS, Loops, listed
 from mirror.retry import patiently
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Iterator, Mapping
 
     from mirror.clusters.cluster import Cluster
     from mirror.errors import ClusterError
-    from mirror.proofs.account import Span
-    from mirror.proofs.content.matching import Longs, Odd
-    from mirror.proofs.copied_partition import CopiedPartition
+    from mirror.proofs.account import CopiedPartition
     from mirror.proofs.explaining import Mask
-    from mirror.proofs.runner import Runner
+    from mirror.proofs.ranges import Longs, Mismatches
+    from mirror.proofs.runners import Runner
     from mirror.proofs.sides import ProofTerms
+    from mirror.records.batch import Rows
+    from mirror.records.listing import Listed
 
 
 _DELETE_RETENTION_MS = 86_400_000
 _NO_TOPIC = "UNKNOWN_TOPIC_OR_PARTITION"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settled:
-    """The outcome for rows of one partition."""
-
-    account: Account
-    findings: tuple[ProofFinding, ...]
-    spans: Mapping[str, Span]
-    """Where the copy has what its source does not have."""
+MOST = 10_000
+"""Pairs that are compared in one go; the others count as missing and unexpected."""
+_FAR = 1_000
+"""Offsets between pairs that are read apart."""
+_IDENTITIES = (
+    [alignment.KEY_MARK, alignment.KEY_SIZE, alignment.TIME],
+    [alignment.KEY_MARK, alignment.KEY_SIZE],
+    [alignment.TIME],
+)
+"""What makes a copy the record's, from the surest on."""
+_MOST_KEY_BYTES = 256
+"""Of a key; a report says its size as well."""
+_FAR_RECORDS = 20_000
+"""Offsets between two records from which it is faster to ask for each."""
+NO_STAMP = np.empty(0, np.uint8)
 
 
 class Settling:
@@ -76,8 +83,8 @@ class Settling:
         self._compaction = self._compacting(partitions)
 
     def explain(
-        self, of: CopiedPartition, rows: Odd, *, timed: bool, stamped_from: int
-    ) -> Settled:
+        self, of: CopiedPartition, rows: Mismatches, *, timed: bool, stamped_from: int
+    ) -> RangeOutcome:
         """Explain rows, or make findings of them; `timed`: their marks have times.
         `stamped_from`: the first source offset whose copy is as it must be.
 
@@ -93,7 +100,7 @@ class Settling:
         if self._terms.by_content:
             # Before compaction is asked, which would explain a changed copy and its
             # record apart.
-            asked = content_findings.strange_marks(rows)
+            asked = explaining.strange_marks(rows)
             originals = self._originals(of, asked, timed=timed)
             rows = self._compared(of, rows, originals, sure=True)
         compacted = self._compacted(of, rows, alignment.ONLY_SOURCE)
@@ -102,19 +109,19 @@ class Settling:
         rows = _without(rows, compacted | on_source)
         foreign = 0
         if self._terms.by_content:
-            marks = np.setdiff1d(content_findings.strange_marks(rows), asked)
+            marks = np.setdiff1d(explaining.strange_marks(rows), asked)
             originals |= self._originals(of, marks, timed=timed)
             rows = self._compared(of, rows, originals)
-            others = content_findings.foreign(rows, originals)
+            others = explaining.foreign(rows, originals)
             foreign = int(others.sum())
             spans |= span_of("foreign", rows[others, alignment.TARGET])
             rows = rows[~others]
-            found = [*content_findings.findings(of, rows, originals)]
+            found = [*explaining.findings_by_content(of, rows, originals)]
         else:
-            paired = findings.paired(rows)
-            marks = findings.unexpected_marks(rows, paired)
+            paired = explaining.paired(rows)
+            marks = explaining.unexpected_marks(rows, paired)
             originals = self._originals(of, marks, timed=timed)
-            found = [*findings.findings(of, rows, paired, originals)]
+            found = [*explaining.findings(of, rows, paired, originals)]
         repeats = 0
         if not self._terms.exactly_once:
             repeats = sum(
@@ -122,7 +129,7 @@ class Settling:
             )
             found = [each for each in found if each.kind is not FindingKind.DOUBLED]
         of_source = rows[:, alignment.WHAT] != alignment.ONLY_TARGET
-        return Settled(
+        return RangeOutcome(
             account=Account(
                 equal=int(bare.sum()),
                 filtered=int(filtered.sum()),
@@ -136,7 +143,7 @@ class Settling:
             spans=spans,
         )
 
-    def _filtered(self, of: CopiedPartition, rows: Odd) -> Mask:
+    def _filtered(self, of: CopiedPartition, rows: Mismatches) -> Mask:
         """Which rows are about records that the flow left out while it stamped copies:
         one that does so now does not list them.
         """
@@ -144,12 +151,11 @@ class Settling:
         if self._terms.stamped or not found.any():
             return np.zeros(len(rows), np.bool_)
         offsets = np.unique(rows[found, alignment.SOURCE])
-        stretch = replace(
-            self._stretch(of, on_source=True),
-            first=int(offsets[0]), end=int(offsets[-1]) + 1,
-        )  # fmt: skip
+        wanted = OffsetRange.of(
+            of, int(offsets[0]), int(offsets[-1]) + 1, on_source=True
+        )
         (looped,) = self._runner.results(
-            [partial(locating.filtered, self._terms, stretch, offsets)]
+            [partial(filtered, self._terms, wanted, offsets)]
         )
         mask: Mask = found & np.isin(rows[:, alignment.SOURCE], looped)
         return mask
@@ -157,11 +163,11 @@ class Settling:
     def _compared(
         self,
         of: CopiedPartition,
-        rows: Odd,
+        rows: Mismatches,
         originals: Mapping[int, int],
         *,
         sure: bool = False,
-    ) -> Odd:
+    ) -> Mismatches:
         """The rows, with one for each changed copy and its record instead of two."""
         pairs = pair_changed(rows, originals, sure=sure)
         if not len(pairs):
@@ -183,21 +189,21 @@ class Settling:
         return np.concatenate([np.delete(rows, done.ravel(), axis=0), unequal])
 
     def _originals(
-        self, of: CopiedPartition, marks: Odd, *, timed: bool
+        self, of: CopiedPartition, marks: Longs, *, timed: bool
     ) -> dict[int, int]:
         if not len(marks) or of.only_copy:
             return {}
         (found,) = self._runner.results(
             [
                 partial(
-                    locating.originals, self._terms,
-                    self._stretch(of, on_source=True), marks, timed=timed,
+                    originals, self._terms,
+                    self._whole_log(of, on_source=True), marks, timed=timed,
                 )
             ]
         )  # fmt: skip
         return dict(found)
 
-    def _compacted(self, of: CopiedPartition, rows: Odd, what: int) -> Mask:
+    def _compacted(self, of: CopiedPartition, rows: Mismatches, what: int) -> Mask:
         """Which rows compaction explains."""
         mask = explaining.may_be_compacted(rows, what)
         on_source = what == alignment.ONLY_TARGET
@@ -220,23 +226,23 @@ class Settling:
         return found
 
     def _last_of_keys(
-        self, of: CopiedPartition, rows: Odd, column: int, *, on_source: bool
+        self, of: CopiedPartition, rows: Mismatches, column: int, *, on_source: bool
     ) -> LastOfKeys:
-        stretch = self._stretch(of, on_source=on_source)
-        first = max(stretch.first, int(rows[:, column].min()))
+        wanted = self._whole_log(of, on_source=on_source)
+        first = max(wanted.first, int(rows[:, column].min()))
         found: LastOfKeys
         (found,) = self._runner.results(
             [
                 partial(
-                    locating.last_of_keys, self._terms,
-                    replace(stretch, first=first),
+                    last_of_keys, self._terms,
+                    replace(wanted, first=first),
                     np.unique(rows[:, alignment.KEY_MARK]), on_source=on_source,
                 )
             ]
         )  # fmt: skip
         return found
 
-    def _stretch(self, of: CopiedPartition, *, on_source: bool) -> Stretch:
+    def _whole_log(self, of: CopiedPartition, *, on_source: bool) -> OffsetRange:
         """All of a log, with what came after the proof began."""
         cluster = self._source if on_source else self._target
         key = (of.topic if on_source else of.target_topic, of.partition)
@@ -251,11 +257,7 @@ class Settling:
             patiently(partial(ask, each), also=UnreachableError)
             for each in (topic_admin.EARLIEST, topic_admin.LATEST)
         )
-        return Stretch(
-            topic=key[0], partition=of.partition,
-            topic_id=of.topic_id if on_source else of.copy_id,
-            first=first, end=end,
-        )  # fmt: skip
+        return OffsetRange.of(of, first, end, on_source=on_source)
 
     def _compacting(
         self, partitions: Collection[CopiedPartition]
@@ -292,31 +294,21 @@ def _is_deleted(error: ClusterError | None) -> bool:
     return isinstance(error, BrokerError) and error.name == _NO_TOPIC
 
 
-def _without(rows: Odd, mask: Mask) -> Odd:
+def _without(rows: Mismatches, mask: Mask) -> Mismatches:
     """The other rows; not as a copy if that is all of them, for there may be many."""
     return rows[~mask] if mask.any() else rows
 
 
 # ---- copies that say something else than their records, where there is no map ----
 #
-# Main functions: `pair_changed`, which is pure, says which lone record and lone copy
-# stand in the same gap between pairs, and have the same key or time; `differences`
-# is the task that compares these byte by byte.
+# `pair_changed`, which is pure, says which lone record and lone copy stand in the same
+# gap between pairs, and have the same key or time; `differences` is the task that
+# compares these byte by byte.
 
 
-MOST = 10_000
-"""Pairs that are compared in one go; the others count as missing and unexpected."""
-_FAR = 1_000
-"""Offsets between pairs that are read apart."""
-_IDENTITIES = (
-    [alignment.KEY_MARK, alignment.KEY_SIZE, alignment.TIME],
-    [alignment.KEY_MARK, alignment.KEY_SIZE],
-    [alignment.TIME],
-)
-"""What makes a copy the record's, from the surest on."""
-
-
-def pair_changed(rows: Odd, originals: Collection[int], *, sure: bool = False) -> Longs:
+def pair_changed(
+    rows: Mismatches, originals: Collection[int], *, sure: bool = False
+) -> Longs:
     """Pairs of row numbers, at most `MOST`, in order of the source: a record, and what
     stands for it; `originals`: the marks of copies that are another record's. `sure`:
     only those with the same key and time.
@@ -356,27 +348,27 @@ def pair_changed(rows: Odd, originals: Collection[int], *, sure: bool = False) -
     return pairs[np.argsort(rows[pairs[:, 0], alignment.SOURCE])]
 
 
-def differences(terms: ProofTerms, of: CopiedPartition, pairs: Longs) -> Odd:
+def differences(terms: ProofTerms, of: CopiedPartition, pairs: Longs) -> Mismatches:
     """A row for each pair of offsets, ascending on the source, that is not equal."""
-    found = [np.empty((0, alignment.ODD_COLUMNS), np.int64)]
+    found = [NO_MISMATCHES]
     far = (np.abs(np.diff(pairs, axis=0)) > _FAR).any(axis=1)
     for near in np.split(pairs, np.flatnonzero(far) + 1):
         runs = np.concatenate([near, np.ones((len(near), 1), np.int64)], axis=1)
         (up, down), (last_up, last_down) = near.min(axis=0), near.max(axis=0)
-        odd = compare(
+        mismatches = compare(
             terms,
             Range(
                 of=of, source_first=int(up), source_end=int(last_up) + 1,
                 target_first=int(down), target_end=int(last_down) + 1,
                 packed=PackedRuns.of(runs),
             ),
-        ).odd  # fmt: skip
-        found.append(odd[odd[:, alignment.WHAT] == alignment.UNEQUAL])
+        ).mismatches  # fmt: skip
+        found.append(mismatches[mismatches[:, alignment.WHAT] == alignment.UNEQUAL])
     return np.concatenate(found)
 
 
 def _grouped(
-    rows: Odd, numbers: Longs, gaps: Longs, columns: list[int]
+    rows: Mismatches, numbers: Longs, gaps: Longs, columns: list[int]
 ) -> dict[tuple[int, ...], list[int]]:
     groups: dict[tuple[int, ...], list[int]] = defaultdict(list)
     if alignment.TIME not in columns:  # that both have no key says nothing
@@ -388,7 +380,7 @@ def _grouped(
     return groups
 
 
-def _in_one_gap(rows: Odd, ups: list[int], downs: list[int]) -> bool:
+def _in_one_gap(rows: Mismatches, ups: list[int], downs: list[int]) -> bool:
     """Whether no pair stands between these records and these copies: a place is the
     last one before the next pair.
     """
@@ -396,3 +388,102 @@ def _in_one_gap(rows: Odd, ups: list[int], downs: list[int]) -> bool:
         rows[ups, alignment.SOURCE].max() <= rows[downs, alignment.SOURCE].min()
         and rows[downs, alignment.TARGET].max() <= rows[ups, alignment.TARGET].min()
     )
+
+
+# ---- tasks that look through a log for certain keys or records ----
+
+
+def last_of_keys(
+    terms: ProofTerms, wanted: OffsetRange, keys: Longs, *, on_source: bool
+) -> LastOfKeys:
+    """The last record of each key within the range. `keys`: marks of keys, ascending.
+
+    Raises:
+        ClusterError: the log cannot be read to its end.
+    """
+    offsets = np.full(len(keys), -1, np.int64)
+    deleted_at = np.full(len(keys), -1, np.int64)
+    for part, _, found in _described(terms, wanted, on_source, timed=True):
+        index = np.minimum(np.searchsorted(keys, found), len(keys) - 1)
+        rows = np.flatnonzero(keys[index] == found)
+        places = part.places[rows]
+        # Of several assignments to one element, the last one stays.
+        offsets[index[rows]] = places[:, to_columns.OFFSET]
+        tombstone = places[:, to_columns.VALUE_SIZE] < 0
+        deleted_at[index[rows]] = np.where(tombstone, places[:, to_columns.TIME], -1)
+    return LastOfKeys(keys=keys, offsets=offsets, deleted_at=deleted_at)
+
+
+def originals(
+    terms: ProofTerms, wanted: OffsetRange, marks: Longs, *, timed: bool = True
+) -> dict[int, int]:
+    """The first offset of each mark that is in a range of the source; `marks` ascend.
+
+    Raises:
+        ClusterError: the log cannot be read to its end.
+    """
+    first: dict[int, int] = {}
+    for part, made, _ in _described(terms, wanted, True, timed=timed):
+        index = np.minimum(np.searchsorted(marks, made), len(marks) - 1)
+        for row in np.flatnonzero(marks[index] == made).tolist():
+            first.setdefault(int(made[row]), int(part.places[row, to_columns.OFFSET]))
+    return first
+
+
+def filtered(terms: ProofTerms, wanted: OffsetRange, offsets: Longs) -> Longs:
+    """Which of these records of a source the flow leaves out, by headers or keys.
+
+    Raises:
+        ClusterError: the log cannot be read to its end.
+    """
+    loops = Loops(terms.header.key, terms.header.target_suffix, terms.header.homes)
+
+    def among(cluster: Cluster, known: Loops) -> Longs:
+        lister = partial(listed, loops=known, most_unpacked=terms.most_unpacked)
+        stream = sides.stream(terms, cluster, wanted, on_source=True, lister=lister)
+        found = [part.places[:, to_columns.OFFSET] for part in stream.listed()]
+        there = np.concatenate([np.empty(0, np.int64), *found])
+        return offsets[np.isin(offsets, there)]
+
+    with terms.connected(on_source=True) as cluster:
+        return np.setdiff1d(among(cluster, NO_LOOPS), among(cluster, loops))
+
+
+def _described(
+    terms: ProofTerms, wanted: OffsetRange, on_source: bool, *, timed: bool
+) -> Iterator[tuple[Listed, Rows, Rows]]:
+    """Records with the marks of them and of their keys."""
+    with terms.connected(on_source=on_source) as cluster:
+        stream = sides.stream(terms, cluster, wanted, on_source=on_source)
+        flags = alignment.TIMED if timed else 0
+        for part in stream.listed():
+            marks = np.empty(len(part.places), np.int64)
+            keys = np.empty(len(part.places), np.int64)
+            alignment.describe(part.buffer, part.places, NO_STAMP, flags, marks, keys)
+            yield part, marks, keys
+
+
+def keys_of(
+    terms: ProofTerms, of: CopiedPartition, offsets: list[int], *, on_source: bool
+) -> dict[tuple[bool | None, int], str]:
+    """The keys of the records at these offsets, ascending, by side and offset.
+
+    Raises:
+        ClusterError: the log cannot be read to its end.
+    """
+    every = np.array(offsets, np.int64)
+    found: dict[tuple[bool | None, int], str] = {}
+    with terms.connected(on_source=on_source) as cluster:
+        for near in np.split(every, np.flatnonzero(np.diff(every) > _FAR_RECORDS) + 1):
+            wanted = OffsetRange.of(
+                of, int(near[0]), int(near[-1]) + 1, on_source=on_source
+            )
+            stream = sides.stream(terms, cluster, wanted, on_source=on_source)
+            for part in stream.listed():
+                rows = np.isin(part.places[:, to_columns.OFFSET], near)
+                for place in part.places[rows].tolist():
+                    at, size = place[to_columns.KEY_AT], place[to_columns.KEY_SIZE]
+                    data = part.buffer[at : at + min(size, _MOST_KEY_BYTES)].tobytes()
+                    offset = place[to_columns.OFFSET]
+                    found[on_source, offset] = data.decode(errors="backslashreplace")
+    return found

@@ -22,7 +22,7 @@ from mirror.clusters.wire import fetch
 from mirror.copying import provenance
 from mirror.errors import UnreachableError
 from mirror.offsets.runs import COUNT, UPSTREAM, between
-from mirror.proofs.log_stream import PATIENCE_SECONDS, LogStream, Stretch
+from mirror.proofs.log_stream import PATIENCE_SECONDS, LogStream, OffsetRange
 from mirror.proofs.ranges import covered
 from mirror.records import codecs, home_stamps, scan, to_columns
 from mirror.records.listing import Listed, Loops, listed
@@ -34,15 +34,16 @@ if TYPE_CHECKING:
     from mirror.config.cluster_settings import ClusterConfig
     from mirror.config.schema import FlowConfig
     from mirror.offsets.runs import RunArray
-    from mirror.proofs.copied_partition import CopiedPartition
+    from mirror.proofs.account import CopiedPartition
+    from mirror.proofs.function_results import Results
     from mirror.proofs.log_stream import Lister
-    from mirror.proofs.results import Results
     from mirror.proofs.translated_ids import TranslatedIds
     from mirror.records.batch import Buffer, Rows
 
 
 _kept: ContextVar[dict[str, Cluster] | None] = ContextVar("kept", default=None)
 """By alias, while `keeping`."""
+_NOTHING = np.empty((0, to_columns.PLACE_COLUMNS), np.int64)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,20 +184,16 @@ class Source:
         most = terms.most_unpacked
         lister: Lister = partial(listed, loops=loops, most_unpacked=most)
         if runs is not None and terms.stamped:
-            lister = Homecomers(
+            lister = RestoredRecords(
                 runs, loops, most_unpacked=most, former=terms.former_loops
             ).listed
         if terms.transform is not None:
-            from mirror.proofs.results import Results  # noqa: PLC0415  with Arrow
+            from mirror.proofs.function_results import Results  # noqa: PLC0415  with Arrow
 
-            key = (of.topic, of.partition)
-            self._results = Results(terms.transform, key, seen)
+            self._results = Results(terms.transform, of.key, seen)
             lister = self._results.listed
-        stretch = Stretch(
-            topic=of.topic, partition=of.partition, topic_id=of.topic_id,
-            first=first, end=end,
-        )  # fmt: skip
-        self.stream = stream(terms, cluster, stretch, on_source=True, lister=lister)
+        wanted = OffsetRange.of(of, first, end, on_source=True)
+        self.stream = stream(terms, cluster, wanted, on_source=True, lister=lister)
 
     @property
     def removed(self) -> int:
@@ -208,35 +205,32 @@ def target(
     terms: ProofTerms, cluster: Cluster, of: CopiedPartition, first: int, end: int
 ) -> LogStream:
     """The records of the copy from `first` up to `end`."""
-    stretch = Stretch(
-        topic=of.target_topic, partition=of.partition, topic_id=of.copy_id,
-        first=first, end=end,
-    )  # fmt: skip
+    wanted = OffsetRange.of(of, first, end, on_source=False)
     lister = None
     if stamps := terms.former_stamps:
         lister = by_stamp(stamps, most_unpacked=terms.most_unpacked)
-    return stream(terms, cluster, stretch, on_source=False, lister=lister, of=of.topic)
+    return stream(terms, cluster, wanted, on_source=False, lister=lister, of=of.topic)
 
 
 def stream(
     terms: ProofTerms,
     cluster: Cluster,
-    stretch: Stretch,
+    wanted: OffsetRange,
     *,
     on_source: bool,
     lister: Lister | None = None,
     of: str = "",
 ) -> LogStream:
-    """The records of a stretch; by default all that are in the log. `of`: the topic on
+    """The records of a range; by default all that are in the log. `of`: the topic on
     the source, if ids of a copy are compared.
     """
     committed = terms.committed or not on_source
     lister = lister or partial(listed, most_unpacked=terms.most_unpacked)
     if terms.ids is not None and (on_source or of):
-        lister = terms.ids.lister(of or stretch.topic, lister, on_source=on_source)
+        lister = terms.ids.lister(of or wanted.topic, lister, on_source=on_source)
     return LogStream(
         cluster,
-        stretch,
+        wanted,
         isolation=fetch.READ_COMMITTED if committed else fetch.READ_UNCOMMITTED,
         lister=lister,
         fetch_bytes=terms.fetch_bytes,
@@ -245,17 +239,14 @@ def stream(
 
 # ---- records that came home to a copy ----
 #
-# Main type: `Homecomers`. A flow leaves out records that came through its target
-# before, but `mirror failback --restore` writes them back there without their
-# stamp, and to the offset map. So looped records that the map names are records
-# like others, less the header that is gone from their copies. And what it leaves
-# out by key, it may have copied while it was configured otherwise: the map says so.
+# A flow leaves out records that came through its target before, but `mirror failback
+# --restore` writes them back there without their stamp, and to the offset map. So
+# looped records that the map names are records like others, less the header that is
+# gone from their copies. And what it leaves out by key, it may have copied while it
+# was configured otherwise: the map says so.
 
 
-_NOTHING = np.empty((0, to_columns.PLACE_COLUMNS), np.int64)
-
-
-class Homecomers:
+class RestoredRecords:
     """For one range of a source."""
 
     def __init__(

@@ -2,43 +2,66 @@
 
 Main function: `survey`. It looks at progress first, then at the copies, which have what
 progress names, then at the source and at the map, which have what copies have: the flow
-may go on meanwhile.
+may go on meanwhile. `Logs` says what there is to prove of each partition, or why
+nothing can be compared; `read_not_copied` what the target keeps about records that were
+not copied.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
+import contextlib
 from dataclasses import dataclass, field, replace
 import re
-from typing import TYPE_CHECKING
+import time
+from typing import TYPE_CHECKING, NamedTuple
 import uuid
 
 import numpy as np
 
-from mirror.errors import ClusterError, MirrorError, NothingChosenError
+from mirror.clusters import codes
+from mirror.clusters.admin import topic_admin
+from mirror.copying.dead_letters import PREFIX
+from mirror.errors import (
+    ClusterError,
+    MirrorError,
+    NoLeaderError,
+    NothingChosenError,
+    UnreachableError,
+)
 from mirror.offsets import progress, record_places, runs
 from mirror.offsets.late import LateRuns
 from mirror.offsets.progress import NO_ID
 from mirror.offsets.runs import COUNT, DOWNSTREAM, UPSTREAM
-from mirror.proofs import excuses
-from mirror.proofs.logs import PATIENCE_SECONDS, Logs, settled_ends
+from mirror.pairs import losses
+from mirror.proofs.account import CopiedPartition
+from mirror.proofs.explaining import NotCopied
+from mirror.proofs.ranges import MOST_OFFSETS, NO_RUNS, ranges_of
+from mirror.records import to_columns
+from mirror.records.listing import headers_of, listed
 from mirror.records.reading import TopicReader
+from mirror.retry import patiently
 from mirror.topics.topics import select
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from mirror.clusters.cluster import Cluster
-    from mirror.clusters.topics import TopicPartition
+    from mirror.clusters.topics import Topic, TopicPartition
     from mirror.config.schema import FlowConfig
     from mirror.offsets.offset_map import OffsetMap
     from mirror.offsets.progress import Position
     from mirror.offsets.runs import RunArray
     from mirror.pairs.proofs import Proof
-    from mirror.proofs.copied_partition import CopiedPartition
-    from mirror.proofs.explaining import Excuses
-    from mirror.proofs.run_files import RunFiles
-    from mirror.proofs.scope import Scope
+    from mirror.proofs.account import Scope
+    from mirror.proofs.ranges import Range, RunFiles
     from mirror.topics.topics import MirroredTopic
+
+
+PATIENCE_SECONDS = 10.0
+_LOOK_AGAIN_SECONDS = 0.05
+_PARTITION, _OFFSET = re.compile(r"[0-9]{1,9}"), re.compile(r"[0-9]{1,18}")
+"""Anybody may have written the headers; longer numbers are none of ours."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,9 +69,13 @@ class ProofSurvey:
     """What there is to prove."""
 
     partitions: tuple[CopiedPartition, ...]
+    files: RunFiles = field(repr=False)
+    """The runs of the offset map, unless `has_runs` is off."""
+    fenced: bool = True
+    """As for `ranges_of`."""
     older: Mapping[TopicPartition, RunArray]
     """Where copies of deleted topics with the same names stand, on the target alone."""
-    excuses: Mapping[TopicPartition, Excuses]
+    not_copied: Mapping[TopicPartition, NotCopied]
     late: Mapping[TopicPartition, RunArray] = field(default_factory=dict)
     """Records that repairs appended; see `offsets.offset_map`."""
     whole_map: bool = True
@@ -57,6 +84,20 @@ class ProofSurvey:
     """Topics of which nothing can be compared, and why."""
     has_runs: bool = True
     """Off: the runs are not in the files, but in the map that was given."""
+
+    def ranges(
+        self,
+        of: CopiedPartition,
+        *,
+        most: int = MOST_OFFSETS,
+        picked: Callable[[], bool] = lambda: True,
+    ) -> Iterator[Range]:
+        """Those of one partition by the map, as `ranges_of` cuts them."""
+        return ranges_of(
+            of, self.files.of(of.key), self.older.get(of.key, NO_RUNS),
+            late=self.late.get(of.key, NO_RUNS), fenced=self.fenced,
+            whole=self.whole_map, most=most, picked=picked,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,6 +141,8 @@ def survey(
         raise NothingChosenError(
             [f"--topic: flow {flow.name} copies no topic that matches {scope.pattern}"]
         )
+    if scope.since is not None:
+        proofs = {}
     copies = target.topics({topic.target_topic for topic in chosen})
     positions = _positions(flow, target, needed=not scope.by_content)
     logs = Logs(flow, chosen, copies, source, target, since=scope.since)
@@ -118,7 +161,7 @@ def survey(
             if reason := logs.obstacle(topic, partition, position):
                 unproven[topic.topic] = reason
                 continue
-            proof = proofs.get(key) if scope.since is None else None
+            proof = proofs.get(key)
             began = 0
             began_late = flow.start != "earliest" and proof is None
             if began_late and position is not None and not scope.by_content:
@@ -135,28 +178,23 @@ def survey(
             begins = began_late and scope.by_content
             mapped = 0 if known.whole else known.firsts.get(key, of.source_end)
             found.append(replace(of, begins_with_copies=begins, mapped_from=mapped))
-        for partition in logs.only_copies(topic):
-            proof = (
-                proofs.get((topic.topic, partition)) if scope.since is None else None
+        found += (
+            logs.to_prove(
+                topic, partition, copy_id=copy_id, position=None,
+                proof=proofs.get((topic.topic, partition)), began=0,
+                by_content=scope.by_content,
             )
-            found.append(
-                logs.to_prove(
-                    topic, partition, copy_id=copy_id, position=None, proof=proof,
-                    began=0, by_content=scope.by_content,
-                )
-            )  # fmt: skip
+            for partition in logs.only_copies(topic)
+        )  # fmt: skip
     return ProofSurvey(
         partitions=tuple(found),
+        files=files,
+        fenced=flow.exactly_once,
         older=known.older,
-        late={
-            (of.topic, of.partition): known.late.of(
-                (of.topic, of.partition), of.topic_id, of.copy_id
-            )
-            for of in found
-        },
+        late={of.key: known.late.of(of.key, of.topic_id, of.copy_id) for of in found},
         whole_map=known.whole,
         has_runs=known.has_runs,
-        excuses=excuses.read(flow, target, {t.topic: t.topic_id for t in chosen}),
+        not_copied=read_not_copied(flow, target, {t.topic: t.topic_id for t in chosen}),
         unproven=unproven,
     )
 
@@ -251,3 +289,260 @@ def _read_map(
         firsts=firsts,
         whole=reader.start == 0,
     )
+
+
+# ---- where the logs of both sides begin and end ----
+
+
+class Logs:
+    """The ends of the logs on both sides, those of the copies first."""
+
+    def __init__(
+        self,
+        flow: FlowConfig,
+        chosen: list[MirroredTopic],
+        copies: Mapping[str, Topic],
+        source: Cluster,
+        target: Cluster,
+        *,
+        since: int | None,
+    ) -> None:
+        there = [
+            (topic.target_topic, partition)
+            for topic in chosen
+            for partition in copies[topic.target_topic].leaders
+        ]
+        self.copies = copies
+        """By name."""
+        self._starts = _offsets(target, there, topic_admin.EARLIEST)
+        self._ends, self._open = settled_ends(target, there)
+        here = [(each.topic, n) for each in chosen for n in range(each.partitions)]
+        self._source_starts = _offsets(source, here, topic_admin.EARLIEST)
+        self._firsts = (
+            self._source_starts
+            if since in (None, topic_admin.EARLIEST)
+            else _offsets(source, here, since)
+        )
+        committed = flow.isolation_level == "read_committed"
+        self._source_ends = _offsets(
+            source, here, topic_admin.LATEST, committed=committed
+        )
+
+    def obstacle(
+        self, topic: MirroredTopic, partition: int, position: Position | None
+    ) -> str:
+        """Why a partition cannot be compared; empty if it can."""
+        where = (topic.target_topic, partition)
+        code = self.copies[topic.target_topic].error
+        if code == codes.UNKNOWN_TOPIC_OR_PARTITION:
+            return f"its copy {topic.target_topic} does not exist"
+        if code:
+            return str(codes.error_for(code, f"its copy {topic.target_topic}"))
+        if where not in self._ends.keys() & self._starts.keys():
+            return "a partition of the copy has no leader that answers"
+        here = (topic.topic, partition)
+        if here not in self._firsts.keys() & self._source_ends.keys():
+            return "a partition of it has no leader that answers"
+        if position is not None and not _same(position.topic_id, topic):
+            return "re-created on the source, and not copied from there yet"
+        return ""
+
+    def of_copy(self, topic: MirroredTopic, partition: int) -> tuple[int, int]:
+        """Where a copy's log begins and ends; it is empty if no leader answers."""
+        where = (topic.target_topic, partition)
+        return self._starts.get(where, 0), self._ends.get(where, 0)
+
+    def only_copies(self, topic: MirroredTopic) -> list[int]:
+        """Partitions that the copy alone has: nothing in them may claim our source."""
+        there = self._ends.keys() & self._starts.keys()
+        return sorted(
+            partition
+            for name, partition in there
+            if name == topic.target_topic and partition >= topic.partitions
+        )
+
+    def to_prove(
+        self,
+        topic: MirroredTopic,
+        partition: int,
+        *,
+        copy_id: uuid.UUID,
+        position: Position | None,
+        proof: Proof | None,
+        began: int,
+        by_content: bool,
+    ) -> CopiedPartition:
+        """What there is to prove of one partition; `began`: where the flow began."""
+        where = (topic.target_topic, partition)
+        start, end = self._starts[where], self._ends[where]
+        here = (topic.topic, partition)
+        only_copy = partition >= topic.partitions
+        first = 0 if only_copy else self._firsts[here]
+        # Without a position of its own nothing was copied yet, by this flow.
+        copied = max(first if position is None else position.offset, 0)
+        if by_content:  # what is there says how far it is
+            copied = max(copied, self._source_ends.get(here, 0))
+        if first < 0:  # no record is so new
+            first = copied
+        continues, proven = False, (0, 0)
+        if (
+            proof is not None
+            and _same(proof.topic_id, topic)
+            and (NO_ID in (proof.copy_id, copy_id) or proof.copy_id == copy_id)
+            and proof.target_offset <= end  # else the copy has lost its end since
+        ):
+            first = max(first, min(proof.source_offset, copied))
+            start = max(start, proof.target_offset)
+            continues, proven = True, (proof.source_offset, proof.target_offset)
+        first = max(first, began)
+        source_start = self._source_starts.get(here, 0)
+        return CopiedPartition(
+            topic=topic.topic,
+            partition=partition,
+            target_topic=topic.target_topic,
+            topic_id=uuid.UUID(topic.topic_id),
+            copy_id=copy_id,
+            source_first=first,
+            source_end=max(copied, first),
+            target_first=start,
+            target_end=max(end, start),
+            continues=continues,
+            source_start=source_start,
+            target_start=self._starts[where],
+            source_lost=max(source_start - proven[0], 0),
+            target_lost=max(self._starts[where] - proven[1], 0),
+            has_open_end=where in self._open,
+            copied_to=-1 if position is None else position.offset,
+            only_copy=only_copy,
+        )
+
+
+def _same(topic_id: uuid.UUID, topic: MirroredTopic) -> bool:
+    """Whether it is this topic's id, as far as brokers have any."""
+    mine = uuid.UUID(topic.topic_id)
+    return NO_ID in (topic_id, mine) or topic_id == mine
+
+
+def _offsets(
+    cluster: Cluster,
+    partitions: list[TopicPartition],
+    timestamp: int,
+    *,
+    committed: bool = True,
+) -> dict[TopicPartition, int]:
+    """The offsets at a timestamp, without partitions that have no leader for long."""
+    found: dict[TopicPartition, int] = {}
+
+    def ask() -> None:
+        missing = [key for key in partitions if key not in found]
+        found.update(
+            topic_admin.list_offsets(
+                cluster, missing, timestamp=timestamp, committed=committed
+            )
+        )
+        if len(found) < len(partitions):
+            raise NoLeaderError(f"cluster {cluster.alias}: partitions have no leader")
+
+    with contextlib.suppress(NoLeaderError):
+        patiently(ask, seconds=PATIENCE_SECONDS, also=UnreachableError)
+    return found
+
+
+def settled_ends(
+    cluster: Cluster, partitions: list[TopicPartition]
+) -> tuple[dict[TopicPartition, int], set[TopicPartition]]:
+    """Last stable offsets after all transactions that are open now, since brokers show
+    the parts of one transaction at different moments; and where they do not end soon.
+    """
+    written = _offsets(cluster, partitions, topic_admin.LATEST, committed=False)
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while True:
+        ends = _offsets(cluster, partitions, topic_admin.LATEST)
+        late = {key for key, end in written.items() if ends.get(key, end) < end}
+        if not late or time.monotonic() > deadline:
+            return ends, late
+        time.sleep(_LOOK_AGAIN_SECONDS)
+
+
+# ---- records that were not copied: the loss ledger, and dead letters ----
+
+
+class DeadLetter(NamedTuple):
+    """One dead letter."""
+
+    key: TopicPartition
+    """Where the record stood on the source."""
+    offset: int
+    partition: int
+    """Of the dead-letter topic."""
+    at: int
+    """Its offset there."""
+
+
+def read_not_copied(
+    flow: FlowConfig, target: Cluster, topic_ids: Mapping[str, str]
+) -> dict[TopicPartition, NotCopied]:
+    """By source partition, for the source topics with these ids (hex).
+
+    Raises:
+        ClusterError: the target does not answer, or a topic cannot be read.
+    """
+    lost: dict[TopicPartition, list[tuple[int, int]]] = defaultdict(list)
+    dead: dict[TopicPartition, set[int]] = defaultdict(set)
+    for loss in losses.read(target, flow.source):
+        topic_id = topic_ids.get(loss.topic)
+        if topic_id is None or not loss.is_of(topic_id):
+            continue
+        if loss.flow == flow.name and loss.last is not None:
+            lost[loss.topic, loss.partition].append((loss.first, loss.last + 1))
+    if flow.transform is not None and flow.dead_letter_topic is not None:
+        for letter in dead_letters(target, flow.dead_letter_topic, flow.source):
+            dead[letter.key].add(letter.offset)
+    return {
+        key: NotCopied(
+            lost=tuple(lost.get(key, ())), dead_letters=frozenset(dead.get(key, ()))
+        )
+        for key in lost.keys() | dead.keys()
+    }
+
+
+def dead_letters(
+    target: Cluster, topic: str, source_alias: str
+) -> Iterator[DeadLetter]:
+    """The dead letters of a source; none if there is no such topic.
+
+    Raises:
+        ClusterError: the target does not answer, or the topic cannot be read.
+    """
+    if (shown := target.topic(topic)) is None:
+        return
+    keys = [(topic, partition) for partition in shown.leaders]
+    firsts = topic_admin.list_offsets(target, keys, timestamp=topic_admin.EARLIEST)
+    ends = topic_admin.list_offsets(target, keys, timestamp=topic_admin.LATEST)
+    for _, partition in keys:
+        first, end = firsts[topic, partition], ends[topic, partition]
+        reader = TopicReader(target, topic, partition=partition, position=first)
+        for buffer, rows in reader.batches(end):
+            for part in listed(buffer, rows, first, end):
+                for place in part.places:
+                    told = dict(headers_of(part.buffer, place))
+                    if (stood := origin(told, source_alias)) is not None:
+                        at = int(place[to_columns.OFFSET])
+                        yield DeadLetter(*stood, partition, at)
+
+
+def origin(
+    told: Mapping[bytes, bytes | None], source_alias: str
+) -> tuple[TopicPartition, int] | None:
+    """Where a dead letter stood on the source, by its headers; None if it is of another
+    source, or of somebody else.
+    """
+    cluster, topic, partition, offset = (
+        (told.get(f"{PREFIX}{name}".encode()) or b"").decode(errors="replace")
+        for name in ("cluster", "topic", "partition", "offset")
+    )
+    if cluster != source_alias or not (
+        _PARTITION.fullmatch(partition) and _OFFSET.fullmatch(offset)
+    ):
+        return None
+    return (topic, int(partition)), int(offset)

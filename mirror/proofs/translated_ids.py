@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from mirror.clusters.cluster import Cluster
     from mirror.config.cluster_settings import ClusterConfig
     from mirror.config.schema import FlowConfig
-    from mirror.proofs.content.matching import Odd
     from mirror.proofs.log_stream import Lister
+    from mirror.proofs.ranges import Mismatches
     from mirror.records.batch import Buffer, Rows
     from mirror.records.listing import Listed
 
@@ -87,15 +87,15 @@ class TranslatedIds:
             raise found
         return found
 
-    def doubtful(self, odd: Odd) -> npt.NDArray[np.bool_]:
+    def doubtful(self, mismatches: Mismatches) -> npt.NDArray[np.bool_]:
         """Which rows (as of `alignment`) are about pairs that may only differ in ids
         which mean the same; none once the registries were asked.
         """
-        where, at = odd[:, alignment.FIELD], odd[:, alignment.BYTE]
+        where, at = mismatches[:, alignment.FIELD], mismatches[:, alignment.BYTE]
         framed = (where == alignment.KEY) | (where == alignment.VALUE)
-        found: npt.NDArray[np.bool_] = (odd[:, alignment.WHAT] == alignment.UNEQUAL) & (
-            (framed & (at < ID_SIZE)) | (where == alignment.HEADERS)
-        )
+        found: npt.NDArray[np.bool_] = (
+            mismatches[:, alignment.WHAT] == alignment.UNEQUAL
+        ) & ((framed & (at < ID_SIZE)) | (where == alignment.HEADERS))
         return found & (not self.is_asked)
 
     def lister(self, topic: str, lister: Lister, *, on_source: bool) -> Lister:

@@ -11,14 +11,14 @@ from dataclasses import replace
 import time
 from typing import TYPE_CHECKING
 
-from mirror.proofs.continuous.step import ProofStep
-from mirror.proofs.run_files import RunFiles
-from mirror.proofs.runner import InProcess
+from mirror.proofs.ranges import RunFiles
+from mirror.proofs.runners import InProcess
 from mirror.proofs.sides import keeping
+from mirror.proofs.steps import ProofStep
 from mirror.status.wording import some
 
 if TYPE_CHECKING:
-    from mirror.proofs.continuous.step import Outcome
+    from mirror.proofs.verification import PartitionProof
     from mirror.recovery.stage import Stage
 
 MOST = 1000
@@ -35,7 +35,7 @@ def compare(stage: Stage) -> tuple[str, tuple[str, ...]]:
         MirrorError: a cluster does not answer, or refuses.
     """
     step = ProofStep(stage.config, stage.flow, stage.source, stage.target, InProcess())
-    outcomes: list[Outcome] = []
+    proofs: list[PartitionProof] = []
     with RunFiles() as files, keeping():
         found = step.survey(files, {}, ".*")
         ends = [
@@ -47,17 +47,14 @@ def compare(stage: Stage) -> tuple[str, tuple[str, ...]]:
                 break
             stage.tell(f"compared {at} of {some(len(ends), 'partition')}")
             some_ends = tuple(ends[at : at + _AT_ONCE])
-            chosen = {
-                (of.topic, of.partition): list(step.ranges(found, files, of, most=MOST))
-                for of in some_ends
-            }
+            chosen = {of.key: list(found.ranges(of, most=MOST)) for of in some_ends}
             proven = step.prove(
                 replace(found, partitions=some_ends),
-                files, chosen, at=time.time(), range_bytes=_RANGE_BYTES,
+                chosen, at=time.time(), range_bytes=_RANGE_BYTES,
             )  # fmt: skip
-            outcomes += proven.values()
-    findings = [each for outcome in outcomes for each in outcome.findings]
-    failures = [each.failure for each in outcomes if each.failure]
+            proofs += proven.values()
+    findings = [each for proof in proofs for each in proof.wrong]
+    failures = [each.failure for each in proofs if each.failure]
     warnings = [*found.unproven.values(), *failures[:1]]
     if findings:
         first = findings[0]
@@ -67,8 +64,8 @@ def compare(stage: Stage) -> tuple[str, tuple[str, ...]]:
             f"{first.source if first.source is not None else first.target}: "
             f"`mirror verify --flow '{stage.flow.name}'` names all"
         )
-    if left := len(ends) - len(outcomes):
+    if left := len(ends) - len(proofs):
         warnings.append(f"{some(left, 'partition')} not compared: no time was left")
-    alike = sum(not each.findings and not each.failure for each in outcomes)
+    alike = sum(not each.wrong and not each.failure for each in proofs)
     text = f"the last {MOST:,} records are equal in {alike} of "
     return text + some(len(ends), "partition"), tuple(warnings)

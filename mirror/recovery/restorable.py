@@ -15,7 +15,7 @@ from mirror.clusters.wire import fetch
 from mirror.errors import NoLeaderError
 from mirror.offsets import runs
 from mirror.offsets.covers import edges, find_starts
-from mirror.proofs.log_stream import LogStream, Stretch
+from mirror.proofs.log_stream import LogStream, OffsetRange
 from mirror.recovery.stage import StepError
 from mirror.retry import patiently
 from mirror.topics.topics import select
@@ -123,10 +123,10 @@ def require_no_own(
 
 
 def _has_records(cluster: Cluster, key: TopicPartition, log: Edges, first: int) -> bool:
-    stretch = Stretch(
+    wanted = OffsetRange(
         topic=key[0], partition=key[1], topic_id=log.topic_id, first=first, end=log.cut
     )
     if first >= log.cut:
         return False
-    stream = LogStream(cluster, stretch, isolation=fetch.READ_COMMITTED)
+    stream = LogStream(cluster, wanted, isolation=fetch.READ_COMMITTED)
     return any(len(some.places) for some in stream.listed())

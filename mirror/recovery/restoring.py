@@ -27,7 +27,7 @@ from mirror.offsets import progress, runs
 from mirror.offsets.progress import NO_ID, Position
 from mirror.offsets.runs import DOWNSTREAM, UPSTREAM, Block
 from mirror.pairs import pauses
-from mirror.proofs.log_stream import LogStream, Stretch
+from mirror.proofs.log_stream import LogStream, OffsetRange
 from mirror.records import home_stamps, records, to_columns, writing
 from mirror.records.listing import listed
 from mirror.recovery.restorable import (
@@ -376,7 +376,7 @@ def _pieces(
     home, active, back = stage.flow, stage.source, stage.target
     stream = LogStream(
         active,
-        Stretch(
+        OffsetRange(
             topic=part.origin, partition=part.partition, topic_id=part.origin_id,
             first=part.first, end=part.end,
         ),

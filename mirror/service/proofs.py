@@ -1,7 +1,7 @@
 """What a service needs of whatever proves its copies, which stands above it.
 
 Protocols only: `ServiceProofs` for a service, `FlowProofs` for one of its flows. The
-command line passes in `proving.in_service`.
+command line passes in `proofs.in_service`.
 """
 
 from __future__ import annotations

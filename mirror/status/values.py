@@ -233,7 +233,7 @@ class RiskStatus:
 
 # ---- what a service has proven of a flow's copies ----
 #
-# Main type: `VerifyStatus`. `proving.in_service` makes it.
+# Main type: `VerifyStatus`. `proofs.in_service` makes it.
 
 
 OFF = "off"

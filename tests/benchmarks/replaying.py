@@ -15,8 +15,8 @@ import time
 from typing import TYPE_CHECKING
 
 from mirror.playground.brokers import playground
-from mirror.proofs.of_flow import terms_of
-from mirror.proofs.scope import Scope
+from mirror.proofs.account import Scope
+from mirror.proofs.verification import terms_of
 from mirror.recovery.tails.order import Choice, Order, Way
 from mirror.recovery.tails.settling import TailSettling, settle
 from tests.benchmarks import load, payloads

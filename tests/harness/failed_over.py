@@ -18,9 +18,9 @@ from mirror.cli.main import app
 from mirror.clusters.admin import topic_admin
 from mirror.offsets import progress
 from mirror.pairs.journal import Kind
-from mirror.proofs.of_flow import prove
-from mirror.proofs.runner import InProcess
-from mirror.proofs.scope import Scope
+from mirror.proofs.account import Scope
+from mirror.proofs.runners import InProcess
+from mirror.proofs.verification import prove
 from mirror.recovery import failback, restoring
 from mirror.recovery.stage import Stage
 from mirror.service import ownership

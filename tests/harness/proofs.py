@@ -7,15 +7,15 @@ import signal
 from typing import TYPE_CHECKING, Any
 
 from mirror.clusters.admin import topic_admin
-from mirror.proofs.of_flow import prove
-from mirror.proofs.runner import InProcess
-from mirror.proofs.scope import Scope
+from mirror.proofs.account import Scope
+from mirror.proofs.runners import InProcess
+from mirror.proofs.verification import prove
 from tests.harness.independent import assert_agrees
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from mirror.proofs.runner import Runner
+    from mirror.proofs.runners import Runner
     from mirror.proofs.verification import Proven
     from tests.harness.slots import SparklessFlow
 
@@ -80,5 +80,5 @@ def proven(
         config.flows[flow.name],
         runner,
         Scope(pattern=pattern, since=since, by_content=by_content, keys=keys),
-        show=lambda _: None,
+        show=lambda *_: None,
     )

@@ -123,7 +123,7 @@ class _Trier:
 
     def takes_names(self) -> bool:
         name = f"{_name()} a/b"
-        self._witness.register(name, _text("Odd"))
+        self._witness.register(name, _text("Mismatches"))
         return name in self._witness.get("/subjects")
 
     def _imported(

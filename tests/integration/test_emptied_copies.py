@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from confluent_kafka.admin import AdminClient
 import pytest
 
+from mirror.proofs import repair_appending
 from mirror.proofs.account import FindingKind
-from mirror.proofs.repairs import appending
 from tests.harness.admin import create_topic, delete_records, end_offsets
 from tests.harness.load import producer
 from tests.harness.proofs import proven
@@ -143,12 +143,12 @@ def test_what_a_copy_never_had_is_missing(
 
     config = flow.config()
     steered = config.flows[flow.name]
-    appending.begin(config, steered)
+    repair_appending.begin(config, steered)
     missing = proven(flow)
     with contextlib.closing(
-        appending.prepare(config, steered, missing, although_order=False)
+        repair_appending.prepare(config, steered, missing, although_order=False)
     ) as made:
-        appending.append(made)
+        repair_appending.append(made)
     found = proven(flow, by_content=by_content)
     assert found.findings == ()
     assert [each.account.equal for each in found.partitions] == [_TIMES * _EACH]

@@ -18,9 +18,9 @@ from mirror.errors import MirrorError
 from mirror.offsets import progress
 from mirror.pairs import losses
 from mirror.pairs.journal import Kind
-from mirror.proofs.of_flow import prove
-from mirror.proofs.runner import InProcess
-from mirror.proofs.scope import Scope
+from mirror.proofs.account import Scope
+from mirror.proofs.runners import InProcess
+from mirror.proofs.verification import prove
 from tests.harness.admin import (
     add_partitions,
     create_topic,
@@ -271,5 +271,5 @@ def all_copied(pair: Rehearsal, bootstrap: str) -> None:
 def proven(pair: Rehearsal) -> None:
     flow = pair.config.flows[pair.stage().flow.name]
     scope = Scope(pattern=pair.topic)
-    found = prove(pair.config, flow, InProcess(), scope, show=lambda _: None)
+    found = prove(pair.config, flow, InProcess(), scope, show=lambda *_: None)
     assert found.findings == ()

@@ -23,7 +23,7 @@ from typer.testing import CliRunner
 from mirror.cli.main import app
 from mirror.clusters.cluster import Cluster
 from mirror.config.load import load
-from mirror.proofs.runner import InProcess
+from mirror.proofs.runners import InProcess
 from mirror.service.ownership import rewrite_progress
 from mirror.service.rewriting import Rewriting
 from tests.harness.admin import create_topic, delete_records, topic_exists

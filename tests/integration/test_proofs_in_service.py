@@ -10,9 +10,9 @@ import pytest
 
 from mirror.pairs import proofs
 from mirror.proofs.account import FindingKind
-from mirror.proofs.continuous.in_service import FlowProofs, OneTask, catching_up
-from mirror.proofs.of_flow import keep
-from mirror.proofs.runner import InProcess
+from mirror.proofs.in_service import FlowProofs, OneTask, catching_up
+from mirror.proofs.runners import InProcess
+from mirror.proofs.verification import keep
 from mirror.status.events import EventKind
 from mirror.status.states import PartitionState
 from mirror.status.store import StatusStore

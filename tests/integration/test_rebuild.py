@@ -23,11 +23,11 @@ from mirror.config.schema import MirrorConfig
 from mirror.errors import MirrorError
 from mirror.pairs import pauses
 from mirror.pairs.rebuilds import RebuildStep
-from mirror.proofs.of_flow import prove
-from mirror.proofs.repairs import appending, copied_again, copy_groups, rebuilding
-from mirror.proofs.repairs.rebuilding import Rebuilding
-from mirror.proofs.runner import InProcess
-from mirror.proofs.scope import Scope
+from mirror.proofs import repair_appending, repair_rebuilding
+from mirror.proofs.account import Scope
+from mirror.proofs.repair_rebuilding import Rebuilding
+from mirror.proofs.runners import InProcess
+from mirror.proofs.verification import prove
 from mirror.service import ownership
 from tests.harness.admin import (
     add_partitions,
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
     from mirror.pairs.rebuilds import Rebuild
     from mirror.playground.cluster import PlaygroundCluster
-    from mirror.proofs.repairs.rebuilding import Outlook
+    from mirror.proofs.repair_rebuilding import RebuildPreview
     from mirror.proofs.verification import Proven
     from tests.harness.standing import StandingMirror
 
@@ -107,7 +107,7 @@ def _unread(found: list[Message], offset: int, *, but: int = -1) -> list[bytes]:
 
 @contextlib.contextmanager
 def _begun(
-    config: MirrorConfig, flow: str, topic: str, agree: Callable[[Outlook], bool]
+    config: MirrorConfig, flow: str, topic: str, agree: Callable[[RebuildPreview], bool]
 ) -> Iterator[tuple[Rebuilding, Rebuild | None]]:
     """A rebuild as far as `begin` goes, or where an earlier one was killed."""
     steered = config.flows[flow]
@@ -116,10 +116,10 @@ def _begun(
         since = topic_admin.EARLIEST if after is None else None
         scope = Scope(pattern=re.escape(topic), since=since, remembered=False)
         return prove(
-            config, steered, InProcess(), scope, show=lambda _: None, after=after
+            config, steered, InProcess(), scope, show=lambda *_: None, after=after
         )
 
-    with rebuilding.rebuilding(config, steered, topic, dry_run=False) as work:
+    with repair_rebuilding.rebuilding(config, steered, topic, dry_run=False) as work:
         note = work.unfinished(withdraw=True) or work.begin(proof, agree)
         yield work, note
 
@@ -138,7 +138,7 @@ def _dies_while_committing(*_: Any) -> None:
     ownership.commit = lambda _, owner, __: (owner.begin_commit(), die())
 
 
-_WRITE = rebuilding.RebuildNotes.write
+_WRITE = repair_rebuilding.RebuildNotes.write
 
 
 def _dies_at_the_end(*words: Any, **named: Any) -> None:
@@ -150,14 +150,18 @@ def _dies_at_the_end(*words: Any, **named: Any) -> None:
 _POINTS: dict[str, tuple[Any, str, Callable[..., None]]] = {
     "before the pause": (Rebuilding, "_pause", die),
     "paused": (Rebuilding, "_keep_groups", die),
-    "before the deletion": (rebuilding.deletion, "delete", die),
+    "before the deletion": (repair_rebuilding.deletion, "delete", die),
     "after the deletion": (
-        rebuilding.deletion, "delete", _after(rebuilding.deletion.delete)
+        repair_rebuilding.deletion, "delete", _after(repair_rebuilding.deletion.delete)
     ),
-    "before the first positions": (rebuilding.starting, "find", die),
-    "while it is copied": (copied_again, "wait", die),
-    "after a group moved": (copy_groups, "put_back", _after(copy_groups.put_back)),
-    "during the last commit": (rebuilding.RebuildNotes, "write", _dies_at_the_end),
+    "before the first positions": (repair_rebuilding.starting, "find", die),
+    "while it is copied": (repair_rebuilding, "wait_until_copied", die),
+    "after a group moved": (
+        repair_rebuilding, "put_back", _after(repair_rebuilding.put_back)
+    ),
+    "during the last commit": (
+        repair_rebuilding.RebuildNotes, "write", _dies_at_the_end
+    ),
 }  # fmt: skip
 
 
@@ -266,7 +270,7 @@ def test_a_rebuild_that_is_killed_at_each_step(
             )  # fmt: skip
         scope = Scope(pattern=re.escape(topic_name), remembered=False)
         proven = prove(
-            config, config.flows[flow], InProcess(), scope, show=lambda _: None
+            config, config.flows[flow], InProcess(), scope, show=lambda *_: None
         )
         assert proven.findings == ()
         assert sum(each.account.equal for each in proven.partitions) == len(sent)
@@ -331,18 +335,18 @@ def test_refused_where_something_would_be_lost(
     delete_records(a, names[EXPIRED], 10)
 
     def lost(kind: str) -> list[tuple[int, int | None, int | None, int]]:
-        seen: list[Outlook] = []
+        seen: list[RebuildPreview] = []
 
-        def agree(outlook: Outlook) -> bool:
-            seen.append(outlook)
-            return not outlook.irreplaceable
+        def agree(preview: RebuildPreview) -> bool:
+            seen.append(preview)
+            return not preview.irreplaceable
 
         with _begun(config, flow.name, names[kind], agree) as (_, note):
             assert note is None
-        (outlook,) = seen
+        (preview,) = seen
         return [
             (each.partition, each.first, each.last, each.count)
-            for each in outlook.irreplaceable
+            for each in preview.irreplaceable
         ]
 
     assert lost(FOREIGN) == [(0, ends[FOREIGN], ends[FOREIGN] + 1, 2)]
@@ -366,7 +370,7 @@ def test_refused_where_something_would_be_lost(
     with pytest.raises(MirrorError, match=f"{names[RIGHT]} is being rebuilt"):
         _rebuild(config, flow.name, names[READ])
     with pytest.raises(MirrorError, match=f"{names[RIGHT]} is being rebuilt"):
-        appending.begin(config, config.flows[flow.name])
+        repair_appending.begin(config, config.flows[flow.name])
     with flow.connected() as (_, target):
         steered = config.flows[flow.name]
         pauses.change(target, steered, ".*", paused=False)
@@ -406,7 +410,7 @@ def test_without_a_service_and_with_a_group_that_came_too_soon(
     with _begun(config, flow.name, topic_name, lambda _: True) as (work, note):
         assert note is not None
         _commit(b, group, flow.copy, {0: 30})
-        monkeypatch.setattr(copied_again, "STALLED_SECONDS", 1.0)
+        monkeypatch.setattr(repair_rebuilding, "STALLED_SECONDS", 1.0)
         with pytest.raises(MirrorError, match=r"nothing copies .* 50 offsets"):
             work.finish(note)
     flow.own()

@@ -20,9 +20,9 @@ from mirror.clusters.cluster import Cluster
 from mirror.offsets.offset_map import OffsetMap
 from mirror.offsets.translation import Exactness, Translated
 from mirror.pairs.pauses import PausesReader
+from mirror.proofs import repair_appending
 from mirror.proofs.account import FindingKind
-from mirror.proofs.repairs import appending
-from mirror.proofs.repairs.remedies import Obstacle
+from mirror.proofs.repair_appending import Obstacle
 from mirror.service import ownership
 from mirror.service.rewriting import Rewriting
 from tests.harness import segments
@@ -162,17 +162,19 @@ def _translations(flow: SparklessFlow) -> dict[tuple[str, str, int], Translated]
 
 def _prepared(
     flow: SparklessFlow, *, pattern: str = ".*", although_order: bool = False
-) -> appending.Repairing:
+) -> repair_appending.Repairing:
     config = flow.config()
     steered = config.flows[flow.name]
-    appending.begin(config, steered)
+    repair_appending.begin(config, steered)
     found = proven(flow, pattern=pattern)
-    return appending.prepare(config, steered, found, although_order=although_order)
+    return repair_appending.prepare(
+        config, steered, found, although_order=although_order
+    )
 
 
 def _append(flow: SparklessFlow, **terms: Any) -> dict[str, int]:
     with contextlib.closing(_prepared(flow, **terms)) as made:
-        appending.append(made)
+        repair_appending.append(made)
         return made.counts
 
 
@@ -186,13 +188,13 @@ def _dies_while_committing(*arguments: Any) -> None:
     ownership.commit = lambda _, owner, __: (owner.begin_commit(), die())
 
 
-_WRITE = appending.write
+_WRITE = repair_appending.write
 _POINTS: dict[str, tuple[Any, str, Callable[..., None]]] = {
     "before the take-over": (ownership, "take_over", die),
-    "after the take-over": (appending.topic_admin, "max_message_bytes", die),
-    "after the data": (appending, "_of_the_map", die),
-    "before the commit": (appending, "write", _dies_after_writing),
-    "during the commit": (appending, "write", _dies_while_committing),
+    "after the take-over": (repair_appending.topic_admin, "max_message_bytes", die),
+    "after the data": (repair_appending, "_of_the_map", die),
+    "before the commit": (repair_appending, "write", _dies_after_writing),
+    "during the commit": (repair_appending, "write", _dies_while_committing),
 }
 
 
@@ -226,7 +228,7 @@ def test_append(make_clusters: Callable[..., dict[str, PlaygroundCluster]]) -> N
         for point in _POINTS:
             assert (point, _killed(flow, point)) == (point, -signal.SIGKILL)
         _append(flow)
-        appending.append(beside)
+        repair_appending.append(beside)
         assert beside.counts == {}
         whys = {name: set(why.values()) for (name, _), why in beside.obstacles.items()}
     assert whys == {
@@ -369,7 +371,7 @@ def _append_results(a: str, b: str, topic_name: str) -> None:
     copy(range(10, 20), 14)
 
     with contextlib.closing(_prepared(flow)) as made:
-        appending.append(made)
+        repair_appending.append(made)
         assert made.counts == {topic_name: 4}
         assert made.obstacles == {(topic_name, 0): {13: Obstacle.FAILS}}
     (left,) = proven(flow).findings

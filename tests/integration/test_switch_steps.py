@@ -15,7 +15,7 @@ from confluent_kafka import Consumer
 import pytest
 from typer.testing import CliRunner
 
-from mirror.checks import held_rights
+from mirror.checks import of_cluster
 from mirror.checks.finding import State
 from mirror.cli.main import app
 from mirror.clusters.cluster import Cluster
@@ -182,7 +182,7 @@ def test_a_fence_without_an_authorizer(
     with rehearsal_of(clusters, topic_name, pair={"fence": "acl"}) as rehearsal:
         for alias in rehearsal.config.clusters:
             cluster = rehearsal.cluster(alias)
-            (found,) = held_rights.findings(cluster, rehearsal.config, [], {})
+            (found,) = of_cluster.findings(cluster, rehearsal.config, [], {})
             assert found.state is State.FAIL
             assert "fence is acl" in found.detail
         with pytest.raises(MirrorError, match=r"step assess .* no authorizer"):

@@ -26,9 +26,9 @@ from mirror.errors import MirrorError
 from mirror.offsets.progress import Position
 from mirror.pairs import losses
 from mirror.pairs.journal import Kind
+from mirror.proofs.account import Scope
 from mirror.proofs.log_stream import Meter
-from mirror.proofs.of_flow import terms_of
-from mirror.proofs.scope import Scope
+from mirror.proofs.verification import terms_of
 from mirror.recovery.stage import StepError
 from mirror.recovery.steps import STEPS
 from mirror.recovery.tails import settling
@@ -417,7 +417,7 @@ def test_settled_while_a_transaction_is_open(
     """What is skipped while a transaction is open on A stays skipped once that aborts:
     the flow does not copy it. Until then A cannot become active.
     """
-    monkeypatch.setattr("mirror.proofs.logs.PATIENCE_SECONDS", 1.0)
+    monkeypatch.setattr("mirror.proofs.survey.PATIENCE_SECONDS", 1.0)
     back = _way_home(play)
     writer = producer(play.a, transactional_id=play.topic)
     writer.init_transactions(30)

@@ -12,9 +12,9 @@ from mirror.clusters.wire import fetch
 from mirror.errors import MirrorError, NothingChosenError
 from mirror.offsets.progress import NO_ID
 from mirror.pairs import proofs
-from mirror.proofs import logs, survey
+from mirror.proofs import survey
 from mirror.proofs.account import FindingKind
-from mirror.proofs.log_stream import LogStream, Stretch
+from mirror.proofs.log_stream import LogStream, OffsetRange
 from tests.harness.admin import add_partitions, create_topic
 from tests.harness.load import NumberedLoad, keys, producer, send
 from tests.harness.proofs import proven
@@ -80,7 +80,7 @@ def test_it_fetches_little_of_what_follows_a_range(
     with flow.connected() as (source, _):
         stream = LogStream(
             source,
-            Stretch(
+            OffsetRange(
                 topic=topic_name, partition=0, topic_id=NO_ID, first=0, end=60
             ),
             isolation=fetch.READ_COMMITTED,
@@ -132,7 +132,7 @@ def test_an_open_transaction_hides_copies(
     follows: so it is found, with that as the reason, until the transaction ends. It
     does not count as compared: the next proof must not begin after it.
     """
-    monkeypatch.setattr(logs, "PATIENCE_SECONDS", 1.0)
+    monkeypatch.setattr(survey, "PATIENCE_SECONDS", 1.0)
     a, b = clusters["a"].bootstrap, clusters["b"].bootstrap
     create_topic(a, topic_name, partitions=1)
     flow = SparklessFlow(source=a, target=b, topic=topic_name, alias=topic_name).own()
@@ -175,7 +175,7 @@ def test_records_copied_while_it_looks_are_not_missing(
             witness.begin(flow.copy)
             copy_until(witness, slot, flow.lease(60), count=count, timeout=60)
 
-    class Logs(logs.Logs):
+    class Logs(survey.Logs):
         def __init__(self, *arguments: Any, **more: Any) -> None:
             super().__init__(*arguments, **more)
             copy(20)

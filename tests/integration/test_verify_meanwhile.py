@@ -89,7 +89,7 @@ def test_retention_overtakes_it(
     class Overtaken(LogStream):
         def _take(self, *arguments: Any) -> Iterator[Any]:
             yield from super()._take(*arguments)
-            if self._stretch.topic == topic and not passed:
+            if self._wanted.topic == topic and not passed:
                 passed.append(self._position)
                 delete_records(bootstrap, topic, _EACH - 5)
 
@@ -199,7 +199,7 @@ def test_compaction_overtakes_it(
     class Overtaken(LogStream):
         def _take(self, *arguments: Any) -> Iterator[Any]:
             yield from super()._take(*arguments)
-            if self._stretch.topic == topic and not passed:
+            if self._wanted.topic == topic and not passed:
                 passed.append(self._position)
                 clean()
 

@@ -81,7 +81,7 @@ def test_a_broker_is_killed_and_leaders_move(
 
     class Killing(LogStream):
         def _take(self, *arguments: Any) -> Iterator[Any]:
-            if self._stretch.topic == topic and not killed:
+            if self._wanted.topic == topic and not killed:
                 killed.append(_leader(hit.bootstrap, topic))
                 hit.kill(killed[0])
             yield from super()._take(*arguments)

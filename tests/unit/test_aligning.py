@@ -18,13 +18,11 @@ from mirror.clusters.cluster import Cluster
 from mirror.config.cluster_settings import ClusterConfig
 from mirror.errors import ClusterError
 from mirror.offsets.runs import COUNT
-from mirror.proofs.account import FindingKind
-from mirror.proofs.content import aligning, matching
-from mirror.proofs.content.aligning import Aligned, Located, Marks, Piece, aligned
-from mirror.proofs.copied_partition import CopiedPartition
-from mirror.proofs.out_of_reach import OutOfReach
-from mirror.proofs.packed_runs import PackedRuns
-from mirror.proofs.ranges import Range, narrowed, ranges_of
+from mirror.proofs import by_content
+from mirror.proofs.account import CopiedPartition, FindingKind
+from mirror.proofs.by_content import Aligned, Located, Marks, aligned
+from mirror.proofs.ranges import PackedRuns, Range, narrowed, ranges_of
+from mirror.proofs.runners import OutOfReach
 from mirror.proofs.sides import ProofTerms
 
 if TYPE_CHECKING:
@@ -52,7 +50,7 @@ class Logs:
 
     def __init__(self, source: Log, target: Log) -> None:
         self._logs = {True: source, False: target}
-        self.pieces: list[Piece] = []
+        self.pieces: list[Range] = []
 
     def results(self, tasks: Iterable[Callable[[], Any]]) -> Iterator[Any]:
         for task in tasks:
@@ -60,7 +58,7 @@ class Logs:
             yield self._done(task)
 
     def _done(self, task: partial[Any]) -> Any:
-        if task.func is aligning.located:
+        if task.func is by_content.located:
             self.pieces.append(task.args[1])
             return self._located(task.args[1])
         _, piece, on_source, rate, _ = task.args
@@ -71,7 +69,7 @@ class Logs:
             marks, offsets=marks.offsets[kept], marks=marks.marks[kept]
         )
 
-    def _marks(self, piece: Piece, on_source: bool) -> Marks:
+    def _marks(self, piece: Range, on_source: bool) -> Marks:
         first, end = (
             (piece.source_first, piece.source_end)
             if on_source
@@ -83,11 +81,11 @@ class Logs:
             offsets=both[:, 0], marks=both[:, 1], own_times=True, fetched_bytes=1
         )
 
-    def _located(self, piece: Piece) -> Located:
+    def _located(self, piece: Range) -> Located:
         if piece.source_first == 0 and UNLUCKY in self._logs[True].values():
             return Located(piece=piece, failure="unlucky")
         ups, downs = self._marks(piece, True), self._marks(piece, False)
-        pairs = matching.matched(ups.marks, downs.marks)
+        pairs = by_content.matched(ups.marks, downs.marks)
         runs = np.ones((len(pairs), 3), np.int64)
         runs[:, 0], runs[:, 1] = ups.offsets[pairs[:, 0]], downs.offsets[pairs[:, 1]]
         after = int(runs[-1, 0]) if len(runs) else -1
@@ -113,10 +111,10 @@ def test_pieces_find_what_the_whole_does(
     """Cut into short pieces by a sample of the marks, two logs with holes and others'
     records have the same runs as in one piece; no piece is much too long.
     """
-    monkeypatch.setattr(aligning, "PIECE_OFFSETS", 100)
-    monkeypatch.setattr(aligning, "MOST_TARGET_OFFSETS", 300)
-    monkeypatch.setattr(aligning, "_SAMPLED_AT_ONCE", 500)
-    monkeypatch.setattr(aligning, "_MOST_SAMPLES", 200)
+    monkeypatch.setattr(by_content, "PIECE_OFFSETS", 100)
+    monkeypatch.setattr(by_content, "MOST_TARGET_OFFSETS", 300)
+    monkeypatch.setattr(by_content, "_SAMPLED_AT_ONCE", 500)
+    monkeypatch.setattr(by_content, "_MOST_SAMPLES", 200)
     chance = random.Random(seed)
     source: Log = {}
     target: Log = {}
@@ -129,7 +127,7 @@ def test_pieces_find_what_the_whole_does(
             source[up] = mark
         if chance.random() < 0.98:
             target[down] = mark
-    whole = matching.matched(
+    whole = by_content.matched(
         np.array(list(source.values())), np.array(list(target.values()))
     )
 
@@ -192,8 +190,8 @@ def test_a_source_that_cannot_be_sampled(monkeypatch: pytest.MonkeyPatch) -> Non
     def fail(*_: object) -> tuple[Marks, Marks]:
         raise ClusterError("gone")
 
-    monkeypatch.setattr(aligning, "PIECE_OFFSETS", 1)
-    monkeypatch.setattr(aligning, "_samples", fail)
+    monkeypatch.setattr(by_content, "PIECE_OFFSETS", 1)
+    monkeypatch.setattr(by_content, "_samples", fail)
     found, _ = _aligned({0: 1, 1: 2, 2: 3}, {0: 1}, copied_to=3)
 
     (only,) = ranges_of(found.of, found.runs, unknown_as=found.failure)

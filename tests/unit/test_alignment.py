@@ -20,7 +20,7 @@ pytestmark = pytest.mark.unit
 
 PROVENANCE = provenance.via(source_alias="A", source_id="a-id", target_id="b-id")
 STAMP = (b"mirror.via", b"A/a-id")
-Odd = tuple[int, int, int]
+Mismatches = tuple[int, int, int]
 """What, source offset, target offset."""
 
 
@@ -87,10 +87,10 @@ def _modelled(
     source: Mapping[int, Content],
     target: Mapping[int, Content],
     runs: list[tuple[int, int, int]],
-) -> tuple[int, set[Odd], int]:
+) -> tuple[int, set[Mismatches], int]:
     place = {u + n: d + n for u, d, count in runs for n in range(count)}
     origin = {down: up for up, down in place.items()}
-    equal, odd, foreign = 0, set[Odd](), 0
+    equal, odd, foreign = 0, set[Mismatches](), 0
     for offset, record in source.items():
         copy = target.get(place.get(offset, -1))
         if copy is None:

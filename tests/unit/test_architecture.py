@@ -63,9 +63,7 @@ LIBRARY_USERS = {
     },
     "pyspark": {
         *("service", "playground"),
-        # The latter two pass it on.
-        *("proofs.spark_runner", "proofs.continuous.in_service"),
-        "proofs.continuous.when_wanted",
+        *("proofs.runners", "proofs.in_service"),  # the latter passes it on
         *("copying.task", "copying.daemon"),
     },
 }

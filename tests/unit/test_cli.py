@@ -191,7 +191,7 @@ def test_a_service_begins_without_what_it_may_not_need() -> None:
     """
     code = (
         "import sys, mirror.cli.run, mirror.service.session, mirror.service.service\n"
-        "import mirror.proofs.continuous.when_wanted; print(*sys.modules)"
+        "import mirror.proofs.in_service; print(*sys.modules)"
     )
     ended = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True

@@ -63,7 +63,6 @@ def test_the_table_ends_and_the_report_does_not(
             )
             for offset in range(1_002)
         ),
-        own_times={},
     )  # fmt: skip
     verify._show([proven])
     shown = capsys.readouterr()

@@ -11,10 +11,9 @@ from mirror.clusters.topics import Topic
 from mirror.config.schema import MirrorConfig
 from mirror.offsets.progress import Position
 from mirror.offsets.record_places import Pair, Pairs
-from mirror.proofs.traces import hops
-from mirror.proofs.traces.at_offset import Held, OffsetHolds
-from mirror.proofs.traces.hops import Hop, Hops
-from mirror.proofs.traces.tracing import How, RecordPlace, Row
+from mirror.proofs import hops
+from mirror.proofs.hops import Hop, Hops, OffsetContent, OffsetKind
+from mirror.proofs.tracing import How, RecordPlace, Row
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,7 +26,7 @@ COPY = Topic(name="A.t", topic_id=ID, leaders={}, error=0, replication_factor=1)
 
 def rows_of(
     monkeypatch: pytest.MonkeyPatch, known: Pairs, *, there: Sequence[int] = (),
-    at_source: OffsetHolds = OffsetHolds.RECORD,
+    at_source: OffsetKind = OffsetKind.RECORD,
 ) -> list[Row]:  # fmt: skip
     """What is said of source offset 3000 of a flow with `start: latest`, copied up to
     6000, with records at these offsets of the copy.
@@ -40,25 +39,26 @@ def rows_of(
     target: Any = type("Target", (), {"cluster_id": "b"})()
     fault: Any = None
     hop = Hop(
-        flow=config.flows["A->B"], place=place, held=Held(what=at_source), source=None,
-        target=target, terms=None, copy=COPY, topic_id=ID,
+        flow=config.flows["A->B"], place=place,
+        content=OffsetContent(what=at_source), source=None, target=target, terms=None,
+        copy=COPY, topic_id=ID,
         position=Position(offset=6000, topic_id=ID),
         row=Row(cluster="B", topic="A.t", partition=0, flow="A->B", how=How.MISSING),
     )  # fmt: skip
 
-    def held(_hops: Hops, at: RecordPlace) -> Held:
+    def content(_hops: Hops, at: RecordPlace) -> OffsetContent:
         if at == place:
-            return Held(what=at_source)
-        return Held(
-            what=OffsetHolds.RECORD if at.offset in there else OffsetHolds.NOTHING
+            return OffsetContent(what=at_source)
+        return OffsetContent(
+            what=OffsetKind.RECORD if at.offset in there else OffsetKind.NOTHING
         )
 
-    monkeypatch.setattr(Hops, "held", held)
+    monkeypatch.setattr(Hops, "content", content)
     monkeypatch.setattr(
         Hop, "verdict",
         lambda _hop, at: (How.EXACT if at in there else How.MISSING, "", ""),
     )  # fmt: skip
-    monkeypatch.setattr(hops, "meet", lambda *_, **__: hop)
+    monkeypatch.setattr(hops, "hop_of", lambda *_, **__: hop)
     monkeypatch.setattr(hops.record_places, "read", lambda *_, **__: known)
     monkeypatch.setattr(hops.losses, "read", lambda *_: ())
     nothing: Any = None
@@ -99,7 +99,7 @@ def test_what_was_in_a_deleted_copy_is_missing(monkeypatch: pytest.MonkeyPatch) 
 
     (row,) = rows_of(monkeypatch, deleted)
     assert (row.how, row.detail[:30]) == (How.MISSING, "it was in a copy that was dele")
-    (row,) = rows_of(monkeypatch, deleted, at_source=OffsetHolds.EXPIRED)
+    (row,) = rows_of(monkeypatch, deleted, at_source=OffsetKind.EXPIRED)
     assert row.how is How.UNKNOWN
     (row,) = rows_of(monkeypatch, Pairs(first=4000))
     assert row.how is How.BEFORE

@@ -19,8 +19,7 @@ from typer.testing import CliRunner
 from mirror.cli.main import app
 from mirror.config.schema import MirrorConfig
 from mirror.proofs import evidence
-from mirror.proofs.account import Account, FindingKind, ProofFinding
-from mirror.proofs.copied_partition import CopiedPartition
+from mirror.proofs.account import Account, CopiedPartition, FindingKind, ProofFinding
 from mirror.proofs.verification import PartitionProof, Proven
 
 if TYPE_CHECKING:
@@ -37,22 +36,20 @@ def report() -> dict[str, Any]:
         topic_id=uuid.UUID(int=1), copy_id=uuid.UUID(int=2),
         source_first=0, source_end=12, target_first=0, target_end=14,
     )  # fmt: skip
+    missing = ProofFinding(
+        kind=FindingKind.MISSING, topic="orders", partition=3,
+        target_topic="A.orders", source=7, target=None, detail="<no reason>",
+        time=1_000, key_size=4, key="<k7>",
+    )  # fmt: skip
     proven = Proven(
         flow="A->B", source_id="a-id", target_id="b-id", at=1e9,
         partitions=(
             PartitionProof(
-                of=of, target_end=14, findings=1, root="ab" * 32, whole=True,
+                of=of, target_end=14, findings=(missing,), root="ab" * 32, whole=True,
                 account=Account(records=12, equal=11, wrong=1),
             ),
         ),
-        findings=(
-            ProofFinding(
-                kind=FindingKind.MISSING, topic="orders", partition=3,
-                target_topic="A.orders", source=7, target=None, detail="<no reason>",
-                time=1_000, key_size=4, key="<k7>",
-            ),
-        ),
-        own_times={"orders": True},
+        findings=(missing,),
     )  # fmt: skip
     config = MirrorConfig.model_validate(
         {

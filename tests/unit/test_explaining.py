@@ -8,20 +8,18 @@ import uuid
 import numpy as np
 import pytest
 
-from mirror.proofs.account import FindingKind
+from mirror.proofs.account import CopiedPartition, FindingKind
 from mirror.proofs.comparing import Compared
-from mirror.proofs.copied_partition import CopiedPartition
 from mirror.proofs.explaining import (
-    NO_EXCUSES,
-    Excuses,
+    ALL_COPIED,
     LastOfKeys,
+    NotCopied,
     explained_by_keys,
     of_another_tool,
     sorted_out,
 )
 from mirror.proofs.log_stream import Damage
-from mirror.proofs.packed_runs import PackedRuns
-from mirror.proofs.ranges import Range
+from mirror.proofs.ranges import PackedRuns, Range
 from mirror.records import alignment
 from mirror.records.alignment import NOWHERE, ONLY_SOURCE, ONLY_TARGET
 
@@ -119,12 +117,12 @@ def test_ledger_retention_and_damage() -> None:
     ]
     found = sorted_out(
         Compared(
-            range=WORK, records=50, equal=46, odd=np.array(odd),
+            range=WORK, records=50, equal=46, mismatches=np.array(odd),
             source_start=5, target_start=40,
             source_damages=(Damage(first=80, end=82, reason="checksum"),),
             target_damages=(Damage(first=66, end=67, reason="checksum"),),
         ),
-        Excuses(lost=((10, 11),), dead_letters=frozenset({95})),
+        NotCopied(lost=((10, 11),), dead_letters=frozenset({95})),
     )  # fmt: skip
 
     account = found.account
@@ -154,7 +152,9 @@ def test_only_what_the_copy_once_had_is_expired() -> None:
         row(ONLY_SOURCE, 21, 40),
     ]
 
-    found = sorted_out(Compared(range=work, records=4, odd=np.array(odd)), NO_EXCUSES)
+    found = sorted_out(
+        Compared(range=work, records=4, mismatches=np.array(odd)), ALL_COPIED
+    )
 
     assert found.account.expired == 2
     assert found.open[:, alignment.SOURCE].tolist() == [12, 21]
@@ -162,7 +162,7 @@ def test_only_what_the_copy_once_had_is_expired() -> None:
 
 def test_a_range_that_was_not_read_is_unproven() -> None:
     """With the reason, and never counted as equal."""
-    found = sorted_out(Compared(range=WORK, failure="no leader"), NO_EXCUSES)
+    found = sorted_out(Compared(range=WORK, failure="no leader"), ALL_COPIED)
 
     (finding,) = found.findings
     assert (finding.kind, finding.source, finding.count) == (

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from mirror.config.cluster_settings import ClusterConfig
+from mirror.proofs import hops
+from mirror.proofs.account import CopiedPartition
 from mirror.proofs.comparing import Compared
-from mirror.proofs.copied_partition import CopiedPartition
 from mirror.proofs.sides import ProofTerms
-from mirror.proofs.traces import hops
-from mirror.proofs.traces.tracing import How, Sameness
+from mirror.proofs.tracing import How, Sameness
 from mirror.records import alignment
 
 if TYPE_CHECKING:
@@ -49,11 +49,11 @@ def test_a_copy_that_was_adopted_is_the_same(
     """It only lacks the header `mirror.via`, and the detail says so."""
 
     def unequal(_: ProofTerms, work: Range) -> Compared:
-        odd = np.zeros((1, alignment.ODD_COLUMNS), np.int64)
-        odd[0, alignment.WHAT] = alignment.UNEQUAL
-        odd[0, alignment.SOURCE], odd[0, alignment.TARGET] = 5, 7
-        odd[0, alignment.FIELD], odd[0, alignment.BYTE] = field, byte
-        return Compared(range=work, odd=odd)
+        rows = np.zeros((1, alignment.ODD_COLUMNS), np.int64)
+        rows[0, alignment.WHAT] = alignment.UNEQUAL
+        rows[0, alignment.SOURCE], rows[0, alignment.TARGET] = 5, 7
+        rows[0, alignment.FIELD], rows[0, alignment.BYTE] = field, byte
+        return Compared(range=work, mismatches=rows)
 
     monkeypatch.setattr(hops, "compare", unequal)
     verdict = hops.judge(TERMS, OF, NO_CLUSTER, NO_CLUSTER)

@@ -10,7 +10,7 @@ import pytest
 from mirror.clusters.admin import topic_admin
 from mirror.clusters.topics import Leader, Topic
 from mirror.errors import NoLeaderError
-from mirror.proofs.traces.keyed import find
+from mirror.proofs.hops import find_by_key
 
 pytestmark = pytest.mark.unit
 
@@ -41,6 +41,6 @@ def test_a_partition_without_a_leader(
         pass
 
     with pytest.raises(NoLeaderError, match="no leader answers for t-1"):
-        find(cluster, TOPIC, b"k", 5, tell)
+        find_by_key(cluster, TOPIC, b"k", 5, tell)
     known["t", 1] = -1
-    assert find(cluster, TOPIC, b"k", 5, tell) is None
+    assert find_by_key(cluster, TOPIC, b"k", 5, tell) is None

@@ -8,7 +8,7 @@ import random
 import numpy as np
 import pytest
 
-from mirror.proofs.content.matching import matched
+from mirror.proofs.by_content import matched
 
 pytestmark = pytest.mark.unit
 

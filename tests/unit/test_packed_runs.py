@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 
 from mirror.offsets.runs import UPSTREAM, between
-from mirror.proofs import packed_runs
-from mirror.proofs.packed_runs import PackedRuns
-from mirror.proofs.ranges import translated
+from mirror.proofs import ranges
+from mirror.proofs.ranges import PackedRuns, translated
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,7 +28,7 @@ _ASCENDING = st.lists(
 @pytest.fixture
 def small_pieces() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(packed_runs, "_RUNS_IN_PIECE", 3)
+        patch.setattr(ranges, "_RUNS_IN_PIECE", 3)
         yield
 
 

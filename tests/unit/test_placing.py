@@ -8,13 +8,11 @@ import uuid
 import numpy as np
 import pytest
 
-from mirror.proofs.account import FindingKind
-from mirror.proofs.content.content_findings import not_expired
-from mirror.proofs.content.matching import place
-from mirror.proofs.copied_partition import CopiedPartition
+from mirror.proofs.account import CopiedPartition, FindingKind
+from mirror.proofs.by_content import place
+from mirror.proofs.explaining import not_expired
 from mirror.proofs.log_stream import Damage
-from mirror.proofs.packed_runs import PackedRuns
-from mirror.proofs.ranges import Range
+from mirror.proofs.ranges import PackedRuns, Range
 from mirror.records import alignment
 from mirror.records.alignment import NOWHERE, ONLY_SOURCE, ONLY_TARGET
 

@@ -7,7 +7,7 @@ import uuid
 
 import pytest
 
-from mirror.checks import here, of_cluster
+from mirror.checks import local_host, of_cluster
 from mirror.checks.finding import State, some
 from mirror.clusters.admin.configs import Config, Origin, TopicConfigs
 from mirror.clusters.admin.topic_admin import NewTopic
@@ -208,7 +208,7 @@ def test_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = config_of(
         {"A->B": {"tasks": 1000}}, state_dir=str(file / "state"), http_host="192.0.2.1"
     )
-    found = {each.check: each for each in here.findings(config)}
+    found = {each.check: each for each in local_host.findings(config)}
     assert {name for name, each in found.items() if each.state is State.FAIL} == {
         "Java",
         "state_dir",
@@ -270,7 +270,7 @@ def test_a_hook_that_cannot_be_called(tmp_path: Path) -> None:
             "recovery": {"A<->B": {"active": "A", "hooks": hooks}},
         }
     )
-    [found] = [each for each in here.findings(config) if each.check == "hooks"]
+    [found] = [each for each in local_host.findings(config) if each.check == "hooks"]
 
     assert found.state is State.FAIL
     assert found.detail == (
@@ -287,11 +287,15 @@ def test_an_extra_need_not_be_installed(
         {"clusters": {}, "flows": {}, "service": {"state_dir": tmp_path}}
     )
     asked = ["pyspark>=4", "no-such-one>=1; extra == 'demo'"]
-    monkeypatch.setattr(here, "requires", lambda _: asked)
-    [found] = [each for each in here.findings(config) if each.check == "libraries"]
+    monkeypatch.setattr(local_host, "requires", lambda _: asked)
+    [found] = [
+        each for each in local_host.findings(config) if each.check == "libraries"
+    ]
     assert found.state is State.OK
     asked[1] = "no-such-one>=1; python_version >= '3'"
-    [found] = [each for each in here.findings(config) if each.check == "libraries"]
+    [found] = [
+        each for each in local_host.findings(config) if each.check == "libraries"
+    ]
     assert found.state is State.FAIL
     assert "no-such-one" in found.detail
 
@@ -302,7 +306,9 @@ def test_a_user_without_a_home(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("XDG_STATE_HOME")
     monkeypatch.setattr("pwd.getpwuid", dict[int, str]().__getitem__)  # a KeyError
     config = config_of({"A->B": {}})
-    [found] = [each for each in here.findings(config) if each.check == "state_dir"]
+    [found] = [
+        each for each in local_host.findings(config) if each.check == "state_dir"
+    ]
 
     assert found.state is State.FAIL
     assert "has no home directory" in found.detail

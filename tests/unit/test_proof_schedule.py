@@ -14,14 +14,15 @@ import pytest
 
 from mirror.errors import MirrorError
 from mirror.pairs.proofs import Proof
-from mirror.proofs.account import FindingKind, ProofFinding
-from mirror.proofs.continuous.in_service import (
+from mirror.proofs.account import CopiedPartition, FindingKind, ProofFinding
+from mirror.proofs.in_service import (
     OneTask,
-    ProofStanding,
     StoppedError,
     Turn,
+    UnresolvedFindings,
 )
-from mirror.proofs.continuous.schedule import (
+from mirror.proofs.ranges import ranges_of
+from mirror.proofs.schedule import (
     FLOOR,
     Budget,
     Costs,
@@ -30,8 +31,6 @@ from mirror.proofs.continuous.schedule import (
     prefix,
     range_bytes,
 )
-from mirror.proofs.copied_partition import CopiedPartition
-from mirror.proofs.ranges import ranges_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -226,7 +225,7 @@ def test_findings_stand_until_they_are_gone() -> None:
     """A finding stays when other ranges are proven, is news once, and goes when its own
     range is proven without it, or when a later proof by hand has passed it.
     """
-    key, standing = ("t", 0), ProofStanding()
+    key, standing = ("t", 0), UnresolvedFindings()
     first, second, *_ = ranges(20, 10)
     assert len(standing.proven(key, [first], [finding(3), finding(5)], at=100.0)) == 2
     assert standing.proven(key, [first], [finding(3), finding(5)], at=101.0) == ()

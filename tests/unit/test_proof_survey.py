@@ -13,8 +13,8 @@ from mirror.clusters.topics import Topic
 from mirror.offsets import record_places
 from mirror.offsets.runs import Block
 from mirror.proofs import survey
-from mirror.proofs.logs import Logs
-from mirror.proofs.run_files import RunFiles
+from mirror.proofs.ranges import RunFiles
+from mirror.proofs.survey import Logs
 from mirror.topics.topics import MirroredTopic
 
 if TYPE_CHECKING:

@@ -2,101 +2,99 @@
 
 from __future__ import annotations
 
+import threading
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from mirror.proofs.continuous import in_service
-from mirror.proofs.continuous.when_wanted import ProofsWhenWanted
+from mirror.proofs import in_service
+from mirror.proofs.in_service import ServiceProofs
+from mirror.status.store import StatusStore
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from mirror.proofs.in_service import FlowProofs
 
 pytestmark = pytest.mark.unit
 
-_OFF, _ON = (cast("Any", SimpleNamespace(verify=verify)) for verify in ("off", "new"))
-
-
-class _Proofs:
-    """What is asked of the real ones, of the service and of its flow alike."""
-
-    def __init__(self) -> None:
-        self.asked: list[str] = []
-
-    def begin(self, *session: object) -> None:
-        self.asked.append(f"begin {session}")
-
-    def of(self, flow: Any, *_: object) -> _Proofs:
-        self.asked.append(f"of {flow.verify}")
-        return self
-
-    def adopt(self, flow: Any, _config: object) -> None:
-        self.asked.append(f"adopt {flow.verify}")
-
-    def job(self) -> str:
-        return "job"
-
-    def stop(self) -> None:
-        self.asked.append("stop")
+_FLOW = "A->B"
+_OFF, _ON = (
+    cast("Any", SimpleNamespace(name=_FLOW, verify=verify, verify_share=0.1))
+    for verify in ("off", "new")
+)
+_CONFIG = cast("Any", None)
 
 
 @pytest.fixture
-def loaded(monkeypatch: pytest.MonkeyPatch) -> Callable[[], _Proofs]:
-    """The one that stands for the real ones, once it is made."""
-    made: list[_Proofs] = []
+def loaded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What was loaded, and the process that was started ahead."""
+    found: list[str] = []
+    monkeypatch.setattr(in_service, "load", lambda: found.append("kernels"))
+    return found
 
-    def make() -> _Proofs:
-        made.append(_Proofs())
-        return made[-1]
 
-    monkeypatch.setattr(in_service, "ServiceProofs", make)
+@pytest.fixture
+def warm(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Set when the process of proofs is started ahead."""
+    begun = threading.Event()
+    runner = SimpleNamespace(warm_up=begun.set)
+    monkeypatch.setattr(in_service, "BesideSlots", lambda *_: runner)
+    return begun
 
-    def one() -> _Proofs:
-        (found,) = made
-        return found
 
-    return one
+def _of(service: ServiceProofs, flow: Any) -> tuple[FlowProofs, StatusStore]:
+    store = StatusStore((_FLOW,))
+    return service.of(flow, _CONFIG, store), store
+
+
+def _begin(service: ServiceProofs) -> None:
+    service.begin(*cast("Any", (None, None, None)))
 
 
 def test_a_flow_that_proves_nothing_loads_nothing(
-    loaded: Callable[[], _Proofs],
+    loaded: list[str], warm: threading.Event
 ) -> None:
-    """Without `verify` there is no job, and nothing is made that could do one."""
-    service = ProofsWhenWanted()
-    flow = service.of(_OFF, cast("Any", None), cast("Any", None))
-    service.begin(*cast("Any", (1, 2, 3)))
-    flow.adopt(_OFF, cast("Any", None))
+    """Without `verify` there is no job, and nothing is loaded that could do one."""
+    service = ServiceProofs()
+    flow, _ = _of(service, _OFF)
+    _begin(service)
+    flow.adopt(_OFF, _CONFIG)
     flow.stop()
 
     assert flow.job() is None
-    with pytest.raises(ValueError, match="not enough values"):
-        loaded()
+    assert loaded == []
+    assert not warm.wait(0.1)
 
 
 def test_another_configuration_turns_proofs_on(
-    loaded: Callable[[], _Proofs],
+    loaded: list[str], warm: threading.Event
 ) -> None:
-    """They get the session that began long before, and later settings, also those that
-    turn them off again.
-    """
-    service = ProofsWhenWanted()
-    flow = service.of(_OFF, cast("Any", None), cast("Any", None))
-    service.begin(*cast("Any", (1, 2, 3)))
-    flow.adopt(_ON, cast("Any", None))
-    flow.adopt(_OFF, cast("Any", None))
+    """What compares is loaded once, and a later one turns them off again."""
+    service = ServiceProofs()
+    flow, store = _of(service, _OFF)
+    _begin(service)
+    flow.adopt(_ON, _CONFIG)
 
-    assert cast("Any", flow.job()) == "job"
-    assert loaded().asked == ["begin (1, 2, 3)", "of new", "adopt off"]
+    assert flow.job() is not None
+    assert store.flow(_FLOW).verify.mode == "new"
+    flow.adopt(_OFF, _CONFIG)
+    assert flow.job() is None
+    assert store.flow(_FLOW).verify.mode == "off"
+    flow.adopt(_ON, _CONFIG)
+    assert flow.job() is not None
+    assert loaded == ["kernels"]
+    assert not warm.wait(0.1)
 
 
-def test_proofs_wanted_from_the_beginning_get_the_session_when_it_is_there(
-    loaded: Callable[[], _Proofs],
+def test_proofs_wanted_from_the_beginning_start_their_process(
+    loaded: list[str], warm: threading.Event
 ) -> None:
-    """Two flows share one, which begins with the session."""
-    service = ProofsWhenWanted()
+    """It takes a second, in which slots cannot start theirs."""
+    service = ServiceProofs()
     for _ in range(2):
-        service.of(_ON, cast("Any", None), cast("Any", None))
-    service.begin(*cast("Any", (1, 2, 3)))
+        _of(service, _ON)
+    assert not warm.is_set()
+    _begin(service)
 
-    assert loaded().asked == ["of new", "of new", "begin (1, 2, 3)"]
+    assert warm.wait(20)
+    assert loaded == ["kernels", "kernels"]

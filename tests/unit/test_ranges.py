@@ -16,10 +16,9 @@ import pytest
 
 from mirror.migration.plan import initial_runs
 from mirror.offsets.runs import UPSTREAM
-from mirror.proofs.copied_partition import CopiedPartition
-from mirror.proofs.ranges import Range, covered, ranges_of
-from mirror.proofs.run_files import RunFiles
-from mirror.proofs.spark_runner import pickled
+from mirror.proofs.account import CopiedPartition
+from mirror.proofs.ranges import Range, RunFiles, covered, ranges_of
+from mirror.proofs.runners import pickled
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -307,7 +306,7 @@ def test_memory_does_not_grow_with_the_map(
     monkeypatch: pytest.MonkeyPatch, fenced: bool
 ) -> None:
     """Four times the runs of one partition take the same memory."""
-    monkeypatch.setattr("mirror.proofs.run_files._RUNS_IN_MEMORY", 50_000)
+    monkeypatch.setattr("mirror.proofs.ranges._RUNS_IN_MEMORY", 50_000)
     few, many = (_peak(count, fenced=fenced) for count in (500_000, 2_000_000))
 
     assert many < 1.2 * few

@@ -14,9 +14,14 @@ from mirror.errors import ClusterError, MirrorError
 from mirror.pairs import rebuilds
 from mirror.pairs.pauses import Pauses, PausesReader
 from mirror.pairs.rebuilds import KeptGroup, Rebuild, RebuildStep
-from mirror.proofs.account import Account, FindingKind, ProofFinding, widened
-from mirror.proofs.copied_partition import CopiedPartition
-from mirror.proofs.repairs.irreplaceable import of_proof
+from mirror.proofs.account import (
+    Account,
+    CopiedPartition,
+    FindingKind,
+    ProofFinding,
+    widened,
+)
+from mirror.proofs.repair_rebuilding import irreplaceable_by_proof
 from mirror.proofs.verification import PartitionProof, Proven
 
 pytestmark = pytest.mark.unit
@@ -38,8 +43,8 @@ def _proven(
     account: Account, *findings: ProofFinding, of: CopiedPartition = OF
 ) -> Proven:
     proof = PartitionProof(
-        of=of, target_end=14, account=account, findings=len(findings), root="",
-        whole=True, spans={"foreign": (5, 9), "older": (0, 1)},
+        of=of, target_end=14, account=account, findings=findings,
+        spans={"foreign": (5, 9), "older": (0, 1)},
     )  # fmt: skip
     return Proven(
         flow=FLOW, source_id="a", target_id="b", at=1.0, partitions=(proof,),
@@ -68,7 +73,9 @@ def test_what_copying_again_repairs_is_no_reason_to_refuse() -> None:
         FindingKind.DOUBLED,
         FindingKind.SWAPPED,
     )
-    assert list(of_proof(_proven(account, *map(_finding, repaired)))) == []
+    assert (
+        list(irreplaceable_by_proof(_proven(account, *map(_finding, repaired)))) == []
+    )
 
 
 @pytest.mark.parametrize(
@@ -76,7 +83,7 @@ def test_what_copying_again_repairs_is_no_reason_to_refuse() -> None:
 )
 def test_what_the_source_does_not_have(field: str) -> None:
     """Each kind of record that would be lost is named, with where it stands."""
-    (found,) = of_proof(_proven(Account(**{field: 3})))
+    (found,) = irreplaceable_by_proof(_proven(Account(**{field: 3})))
     spans = {"foreign": (5, 9), "older": (0, 1)}
     assert (found.partition, found.count) == (3, 3)
     assert (found.first, found.last) == spans.get(field, (None, None))
@@ -88,10 +95,12 @@ def test_what_the_source_does_not_have(field: str) -> None:
 )
 def test_what_is_not_known_counts_as_lost(kind: FindingKind) -> None:
     """So do records that no one can compare, and what an open transaction hides."""
-    (found,) = of_proof(_proven(Account(), _finding(kind)))
+    (found,) = irreplaceable_by_proof(_proven(Account(), _finding(kind)))
     assert (found.first, found.last, found.count) == (6, 7, 2)
     assert found.why.endswith("why")
-    (found,) = of_proof(_proven(Account(), of=replace(OF, has_open_end=True)))
+    (found,) = irreplaceable_by_proof(
+        _proven(Account(), of=replace(OF, has_open_end=True))
+    )
     assert (found.first, found.last) == (14, None)
 
 

@@ -14,11 +14,10 @@ from mirror.offsets.late import LateRuns
 from mirror.offsets.runs import Block
 from mirror.pairs import repairs
 from mirror.pairs.repairs import Repair
-from mirror.proofs.account import FindingKind, ProofFinding
-from mirror.proofs.copied_partition import CopiedPartition
+from mirror.proofs import repair_appending
+from mirror.proofs.account import CopiedPartition, FindingKind, ProofFinding
 from mirror.proofs.ranges import ranges_of
-from mirror.proofs.repairs import appending
-from mirror.proofs.repairs.remedies import Obstacle, Remedy, remedies
+from mirror.proofs.repair_appending import Obstacle, Remedy, remedies
 
 pytestmark = pytest.mark.unit
 
@@ -144,9 +143,9 @@ def test_refused_where_others_may_write(
         }
     )
     with pytest.raises(MirrorError, match=problem):
-        appending.refuse(config, config.flows["A->B"], ["t"])
+        repair_appending.refuse(config, config.flows["A->B"], ["t"])
     if settings is TRANSLATED:  # the flow copies them again itself
-        appending.refuse(config, config.flows["A->B"], ["t"], appends=False)
+        repair_appending.refuse(config, config.flows["A->B"], ["t"], appends=False)
 
 
 def test_a_disabled_flow_may_be_repaired() -> None:
@@ -157,7 +156,7 @@ def test_a_disabled_flow_may_be_repaired() -> None:
             "flows": {"A->B": {"topics": ["t"], "enabled": False}},
         }
     )
-    appending.refuse(config, config.flows["A->B"], ["t"])
+    repair_appending.refuse(config, config.flows["A->B"], ["t"])
 
 
 def test_the_note_of_a_repair() -> None:

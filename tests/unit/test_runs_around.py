@@ -9,7 +9,7 @@ import pytest
 
 from mirror.offsets import runs
 from mirror.offsets.runs import UPSTREAM, RunArray
-from mirror.proofs.copied_partition import CopiedPartition
+from mirror.proofs.account import CopiedPartition
 from mirror.proofs.ranges import ranges_of
 from mirror.recovery.drilling.groups import windows
 from tests.unit.test_offset_map import (

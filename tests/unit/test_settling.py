@@ -10,11 +10,10 @@ import numpy as np
 import pytest
 
 from mirror.config.cluster_settings import ClusterConfig
-from mirror.proofs import locating, settling
-from mirror.proofs.account import FindingKind
-from mirror.proofs.copied_partition import CopiedPartition
+from mirror.proofs import settling
+from mirror.proofs.account import CopiedPartition, FindingKind
 from mirror.proofs.explaining import LastOfKeys
-from mirror.proofs.log_stream import Stretch
+from mirror.proofs.log_stream import OffsetRange
 from mirror.proofs.settling import Settling
 from mirror.proofs.sides import ProofTerms
 from mirror.records import alignment
@@ -46,9 +45,9 @@ class Logs:
     def results(self, tasks: Iterable[Callable[[], Any]]) -> Iterator[Any]:
         for task in tasks:
             assert isinstance(task, partial)
-            if task.func is locating.originals:
+            if task.func is settling.originals:
                 yield {}
-            elif task.func is locating.last_of_keys:
+            elif task.func is settling.last_of_keys:
                 yield LastOfKeys(
                     keys=np.array([KEY]), offsets=np.array([90]),
                     deleted_at=np.array([-1]),
@@ -81,9 +80,9 @@ def test_a_changed_copy_in_a_compacted_topic(
     compaction explains both.
     """
     both = {(True, "t"): 1000, (False, "A.t"): 1000}
-    stretch = Stretch(topic="t", partition=0, topic_id=OF.topic_id, first=0, end=100)
+    whole = OffsetRange(topic="t", partition=0, topic_id=OF.topic_id, first=0, end=100)
     monkeypatch.setattr(Settling, "_compacting", lambda *_: both)
-    monkeypatch.setattr(Settling, "_stretch", lambda *_, **__: stretch)
+    monkeypatch.setattr(Settling, "_whole_log", lambda *_, **__: whole)
     rows = np.array(
         [
             _row(alignment.ONLY_SOURCE, 5, 19),

@@ -7,14 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mirror.proofs.traces.tracing import (
-    How,
-    Origins,
-    RecordPlace,
-    Row,
-    Sameness,
-    trace,
-)
+from mirror.proofs.tracing import How, Origins, RecordPlace, Row, Sameness, trace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

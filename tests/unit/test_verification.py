@@ -10,20 +10,17 @@ import pytest
 
 from mirror.config.schema import MirrorConfig
 from mirror.proofs import verification
-from mirror.proofs.account import Account
+from mirror.proofs.account import Account, CopiedPartition
 from mirror.proofs.comparing import Compared
-from mirror.proofs.copied_partition import CopiedPartition
-from mirror.proofs.ranges import ranges_of
-from mirror.proofs.run_files import RunFiles
-from mirror.proofs.runner import InProcess
-from mirror.proofs.settling import Settled
+from mirror.proofs.explaining import RangeOutcome
+from mirror.proofs.ranges import RunFiles, ranges_of
+from mirror.proofs.runners import InProcess
 from mirror.proofs.sides import ProofTerms
 from mirror.proofs.survey import ProofSurvey
 from mirror.records import alignment
 
 if TYPE_CHECKING:
-    from mirror.proofs.content.matching import Odd
-    from mirror.proofs.ranges import Range
+    from mirror.proofs.ranges import Mismatches, Range
 
 pytestmark = pytest.mark.unit
 
@@ -54,7 +51,7 @@ def _compared(_: ProofTerms, work: Range) -> Compared:
     odd[:, alignment.WHAT] = alignment.ONLY_SOURCE
     odd[:, alignment.SOURCE] = work.source_first + np.arange(_ODD_EACH)
     odd[:, alignment.TARGET] = work.target_first
-    return Compared(range=work, records=10, equal=10 - _ODD_EACH, odd=odd)
+    return Compared(range=work, records=10, equal=10 - _ODD_EACH, mismatches=odd)
 
 
 @pytest.mark.parametrize(
@@ -73,9 +70,13 @@ def test_what_waits_to_be_explained_is_bounded(
         def __init__(self, *_: Any) -> None:
             pass
 
-        def explain(self, of: CopiedPartition, rows: Odd, **_: Any) -> Settled:
+        def explain(
+            self, of: CopiedPartition, rows: Mismatches, **_: Any
+        ) -> RangeOutcome:
             explained.append((of.partition, len(rows)))
-            return Settled(account=Account(compacted=len(rows)), findings=(), spans={})
+            return RangeOutcome(
+                account=Account(compacted=len(rows)), findings=(), spans={}
+            )
 
     monkeypatch.setattr(verification, "_MOST_OPEN_ROWS", most)
     monkeypatch.setattr(verification, "Settling", Settling)
@@ -93,8 +94,8 @@ def test_what_waits_to_be_explained_is_bounded(
     )
     with RunFiles() as files:
         proven = made.prove(
-            ProofSurvey(partitions=partitions, older={}, excuses={}), files, at=0.0,
-            chosen=chosen,
+            ProofSurvey(partitions=partitions, files=files, older={}, not_copied={}),
+            at=0.0, chosen=chosen,
         )  # fmt: skip
 
     assert explained[: len(batches)] == batches

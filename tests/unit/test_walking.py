@@ -12,10 +12,9 @@ import pytest
 
 from mirror.config.cluster_settings import ClusterConfig
 from mirror.proofs import comparing, sides
-from mirror.proofs.copied_partition import CopiedPartition
+from mirror.proofs.account import CopiedPartition
 from mirror.proofs.log_stream import LogStream, Stored
-from mirror.proofs.packed_runs import PackedRuns
-from mirror.proofs.ranges import Range
+from mirror.proofs.ranges import PackedRuns, Range
 from mirror.proofs.sides import ProofTerms
 from mirror.records import batch, scan
 from tests.harness import hostile_batches
@@ -52,12 +51,12 @@ class InMemory(LogStream):
         for part in self._raw:
             buffer = np.frombuffer(bytearray(b"".join(part)), np.uint8)
             found = batch.read(
-                buffer, 0, buffer.size, position=self._stretch.first, aborted=(),
+                buffer, 0, buffer.size, position=self._wanted.first, aborted=(),
                 scratch=batch.scratch(),
             )  # fmt: skip
-            rows = found.rows[found.rows[:, scan.BASE] < self._stretch.end]
+            rows = found.rows[found.rows[:, scan.BASE] < self._wanted.end]
             if len(rows):
-                yield Stored(buffer, rows.copy(), self._stretch.first)
+                yield Stored(buffer, rows.copy(), self._wanted.first)
 
 
 class Fake:
@@ -194,8 +193,8 @@ def test_it_finds_the_same(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     walked, listed = _both(seed, monkeypatch, damaged=False)
 
     assert _rows(walked) == _rows(listed)
-    assert replace(walked, range=None, odd=None) == replace(
-        listed, range=None, odd=None
+    assert replace(walked, range=None, mismatches=None) == replace(
+        listed, range=None, mismatches=None
     )
 
 
@@ -230,7 +229,7 @@ def _both(
 
 
 def _rows(found: Compared) -> list[list[int]]:
-    return sorted(found.odd.tolist())
+    return sorted(found.mismatches.tolist())
 
 
 def test_plain_copies_are_not_listed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -245,7 +244,7 @@ def test_plain_copies_are_not_listed(monkeypatch: pytest.MonkeyPatch) -> None:
 
     found = _compared(logs[0], logs[1], runs, walks=True)
 
-    assert (found.equal, found.records, len(found.odd)) == (500, 500, 0)
+    assert (found.equal, found.records, len(found.mismatches)) == (500, 500, 0)
 
 
 def _part(log: Log, size: int) -> list[bytes]:

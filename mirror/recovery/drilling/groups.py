@@ -18,10 +18,10 @@ from mirror.offsets import checkpoints
 from mirror.offsets.mm2_records import checkpoints_topic
 from mirror.offsets.translation import Exactness
 from mirror.policy.selection import GroupFilter
-from mirror.proofs.continuous.step import ProofStep
-from mirror.proofs.run_files import RunFiles
-from mirror.proofs.runner import InProcess
+from mirror.proofs.ranges import RunFiles
+from mirror.proofs.runners import InProcess
 from mirror.proofs.sides import keeping
+from mirror.proofs.steps import ProofStep
 from mirror.recovery.findings import Finding, Level
 from mirror.recovery.group_places import GroupPlace
 from mirror.recovery.steps import checks
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from mirror.clusters.cluster import Cluster
-    from mirror.proofs.copied_partition import CopiedPartition
+    from mirror.proofs.account import CopiedPartition
     from mirror.proofs.ranges import Range
     from mirror.proofs.survey import ProofSurvey
     from mirror.recovery.group_places import GroupPlaces
@@ -197,11 +197,8 @@ def _compare(
     with RunFiles() as files, keeping():
         found = step.survey(files, {}, ".*", offset_map)
         wanted = {
-            (of.topic, of.partition): windows(
-                positions.get((of.topic, of.partition), ()),
-                records,
-                of.source_first,
-                of.source_end,
+            of.key: windows(
+                positions.get(of.key, ()), records, of.source_first, of.source_end
             )
             for of in found.partitions
         }
@@ -209,29 +206,23 @@ def _compare(
             for key, runs in offset_map.runs_around(wanted).items():
                 files.add(key, runs)
         chosen = {
-            (of.topic, of.partition): ranges
+            of.key: ranges
             for of in found.partitions
-            if (
-                ranges := _ranges(
-                    step, found, files, of, wanted[of.topic, of.partition]
-                )
-            )
+            if (ranges := _ranges(found, of, wanted[of.key]))
         }
         keys = list(chosen)
         for at in range(0, len(keys), _AT_ONCE):
             part = {key: chosen[key] for key in keys[at : at + _AT_ONCE]}
-            outcomes = step.prove(
-                found, files, part, at=time.time(), range_bytes=_RANGE_BYTES
-            )
-            for key, outcome in outcomes.items():
+            proofs = step.prove(found, part, at=time.time(), range_bytes=_RANGE_BYTES)
+            for key, proof in proofs.items():
                 first = part[key][0].source_first
-                for each in outcome.findings:
+                for each in proof.wrong:
                     offset = first if each.source is None else each.source
                     said = f"{each.kind}, {each.detail}"
                     wrong.setdefault(key, {}).setdefault(offset, said)
-                if outcome.failure:
-                    undecided[key] = outcome.failure
-    compared = {(of.topic, of.partition) for of in found.partitions}
+                if proof.failure:
+                    undecided[key] = proof.failure
+    compared = {of.key for of in found.partitions}
     for topic, why in found.unproven.items():
         unread |= {
             (topic, number): why
@@ -252,18 +243,14 @@ def _partitions(source: Cluster, topic: str) -> int:
 
 
 def _ranges(
-    step: ProofStep,
-    found: ProofSurvey,
-    files: RunFiles,
-    of: CopiedPartition,
-    wanted: Iterable[tuple[int, int]],
+    found: ProofSurvey, of: CopiedPartition, wanted: Iterable[tuple[int, int]]
 ) -> list[Range]:
     made: list[Range] = []
     for first, end in wanted:
         part = replace(of, source_first=first, source_end=end)
         made += (
             replace(each, of=of)
-            for each in step.ranges(found, files, part, most=max(end - first, 1))
+            for each in found.ranges(part, most=max(end - first, 1))
             if not each.is_late
         )
     return made

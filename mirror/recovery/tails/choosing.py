@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mirror.proofs.locating import NO_STAMP
+from mirror.proofs.settling import NO_STAMP
 from mirror.records import alignment, to_columns
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ import numpy.typing as npt
 from mirror.clusters.admin import topic_admin
 from mirror.clusters.wire import fetch
 from mirror.copying.provenance import HEADER, prefixes
-from mirror.proofs.locating import NO_STAMP
-from mirror.proofs.log_stream import LogStream, Stretch
+from mirror.proofs.log_stream import LogStream, OffsetRange
+from mirror.proofs.settling import NO_STAMP
 from mirror.records import alignment, looped, to_columns
 from mirror.records.listing import Listed, Loops, listed
 
@@ -221,7 +221,7 @@ class _Side:
     def _read(self, partition: int, first: int, end: int) -> Iterable[Listed]:
         stream = LogStream(
             self._cluster,
-            Stretch(
+            OffsetRange(
                 topic=self._topic.name,
                 partition=partition,
                 topic_id=self._topic.topic_id,

@@ -19,8 +19,8 @@ import numpy as np
 from mirror import host
 from mirror.clusters.wire import fetch
 from mirror.errors import MALFORMED, MirrorError
-from mirror.proofs.log_stream import LogStream, Stretch
-from mirror.proofs.repairs.missing import MissingRecord
+from mirror.proofs.log_stream import LogStream, OffsetRange
+from mirror.proofs.missing_records import MissingRecord
 from mirror.records import records, to_columns
 from mirror.records.listing import headers_of, listed
 
@@ -60,7 +60,7 @@ def read(
     committed = flow.isolation_level == "read_committed"
     stream = LogStream(
         source,
-        Stretch(
+        OffsetRange(
             topic=part.topic, partition=part.partition, topic_id=part.topic_id,
             first=int(offsets[0]), end=int(offsets[-1]) + 1,
         ),

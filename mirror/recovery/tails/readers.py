@@ -17,8 +17,8 @@ from mirror.clusters.admin.groups import list_groups
 from mirror.clusters.wire import fetch
 from mirror.copying import provenance
 from mirror.policy.selection import GroupFilter
-from mirror.proofs.locating import NO_STAMP
-from mirror.proofs.log_stream import LogStream, Stretch
+from mirror.proofs.log_stream import LogStream, OffsetRange
+from mirror.proofs.settling import NO_STAMP
 from mirror.records import alignment, to_columns
 from mirror.records.listing import Loops, listed
 from mirror.recovery.tails.tail import NO_KEY
@@ -122,7 +122,7 @@ def _born(  # noqa: PLR0917  both clusters, and what to look for
             continue
         stream = LogStream(
             target,
-            Stretch(
+            OffsetRange(
                 topic=name, partition=key[1], topic_id=topic.topic_id,
                 first=first, end=ends[key],
             ),

@@ -27,9 +27,9 @@ from mirror.offsets.progress import Position
 from mirror.offsets.runs import DOWNSTREAM, Block
 from mirror.pairs import losses, risk
 from mirror.pairs.losses import Cause, Loss
-from mirror.proofs.log_stream import LogStream, Stretch
-from mirror.proofs.repairs import missing
-from mirror.proofs.results import Results
+from mirror.proofs import missing_records
+from mirror.proofs.function_results import Results
+from mirror.proofs.log_stream import LogStream, OffsetRange
 from mirror.records import codecs, records, to_columns
 from mirror.records.listing import listed
 from mirror.recovery.tails import exporting, fed
@@ -232,7 +232,7 @@ def _export(
     key = (topic.name, part.partition % topic.partitions)
     limit = topic_admin.max_message_bytes(target, [topic.name])[topic.name]
     pieces = [exporting.missing_record(part, each) for each in found]
-    batches = missing.batches(pieces, codec=codecs.NONE, max_bytes=limit)
+    batches = missing_records.batches(pieces, codec=codecs.NONE, max_bytes=limit)
     _write(target, owner, key, list(batches))
     return [key]
 
@@ -355,7 +355,7 @@ class Replay:
             lister = Results(terms.transform, part.key, terms.seen).listed
         self._stream = LogStream(
             source,
-            Stretch(
+            OffsetRange(
                 topic=part.topic, partition=part.partition, topic_id=part.topic_id,
                 first=int(offsets[0]), end=int(offsets[-1]) + 1,
             ),

@@ -24,9 +24,9 @@ from mirror.offsets.progress import Position
 from mirror.offsets.runs import COUNT, DOWNSTREAM, UPSTREAM
 from mirror.pairs import losses, risk
 from mirror.pairs.losses import Cause
-from mirror.proofs.locating import NO_STAMP
-from mirror.proofs.log_stream import LogStream, Stretch
-from mirror.proofs.logs import settled_ends
+from mirror.proofs.log_stream import LogStream, OffsetRange
+from mirror.proofs.settling import NO_STAMP
+from mirror.proofs.survey import settled_ends
 from mirror.records import alignment, to_columns
 from mirror.records.listing import Loops, listed
 from mirror.records.reading import TopicReader
@@ -183,7 +183,7 @@ def lister_of(
         flow, source_id=source.cluster_id, target_id=target.cluster_id
     )
     if flow.transform is not None:
-        from mirror.proofs.results import Results  # noqa: PLC0415  with Arrow
+        from mirror.proofs.function_results import Results  # noqa: PLC0415  with Arrow
 
         return Results(flow, key, seen).listed
     return partial(
@@ -278,7 +278,7 @@ def _partition(  # noqa: PLR0913  what is known of one partition
     committed = flow.isolation_level == "read_committed"
     stream = LogStream(
         source,
-        Stretch(
+        OffsetRange(
             topic=of.topic,
             partition=number,
             topic_id=topic_id,

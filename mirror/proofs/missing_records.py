@@ -17,9 +17,9 @@ from mirror.clusters.wire import fetch
 from mirror.clusters.wire.produce import HEADER_SIZE, EncodedBatch
 from mirror.copying import dead_letters
 from mirror.errors import MirrorError
-from mirror.proofs.locating import NO_STAMP
-from mirror.proofs.log_stream import LogStream, Stretch
-from mirror.proofs.results import Results
+from mirror.proofs.function_results import Results
+from mirror.proofs.log_stream import LogStream, OffsetRange
+from mirror.proofs.settling import NO_STAMP
 from mirror.records import alignment, codecs, records, to_columns
 from mirror.records.listing import headers_of, listed
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from mirror.clusters.cluster import Cluster
-    from mirror.proofs.copied_partition import CopiedPartition
+    from mirror.proofs.account import CopiedPartition
     from mirror.proofs.log_stream import Lister
     from mirror.proofs.sides import ProofTerms
     from mirror.records.batch import Buffer, Rows
@@ -77,13 +77,10 @@ def read(
     seen = terms.seen
     lister: Lister = partial(listed, most_unpacked=terms.most_unpacked)
     if terms.transform is not None:
-        lister = Results(terms.transform, (of.topic, of.partition), seen).listed
+        lister = Results(terms.transform, of.key, seen).listed
     stream = LogStream(
         source,
-        Stretch(
-            topic=of.topic, partition=of.partition, topic_id=of.topic_id,
-            first=int(offsets[0]), end=int(offsets[-1]) + 1,
-        ),
+        OffsetRange.of(of, int(offsets[0]), int(offsets[-1]) + 1, on_source=True),
         isolation=fetch.READ_COMMITTED if terms.committed else fetch.READ_UNCOMMITTED,
         lister=lister,
     )  # fmt: skip

@@ -1,7 +1,7 @@
 """Rebuilds the copy of one topic: deletes it, and lets the flow copy it again.
 
 Main type: `Rebuilding`. Each step looks at the note of the rebuild on the target
-(`recovery.rebuilds`), does what is missing and writes the next note, as the flow's only
+(`pairs.rebuilds`), does what is missing and writes the next note, as the flow's only
 writer: so it can die anywhere and go on here or elsewhere, and two of them end as one.
 `begin` ends with the note from which on the only way is forward, `finish` goes that
 way. The flow copies; a running service is fenced at each note, and begins again.
@@ -16,12 +16,23 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 import uuid
 
-from mirror.clusters.admin import configs, deletion, topic_admin
+from mirror.clusters import codes
+from mirror.clusters.admin import (
+    allowed,
+    configs,
+    deletion,
+    group_offsets,
+    groups,
+    topic_admin,
+)
 from mirror.clusters.admin.configs import Origin
+from mirror.clusters.admin.group_offsets import CommittedOffset
+from mirror.clusters.admin.groups import GroupKind
 from mirror.clusters.admin.topic_admin import NewTopic
 from mirror.clusters.cluster import Cluster
 from mirror.config import own_topics
 from mirror.errors import (
+    BrokerError,
     ClusterChangedError,
     ClusterError,
     FencedError,
@@ -29,18 +40,22 @@ from mirror.errors import (
     NoLeaderError,
     RecreatedError,
 )
-from mirror.offsets import starting
+from mirror.offsets import progress, starting
 from mirror.offsets.group_survey import known_of
 from mirror.offsets.progress import NO_ID
 from mirror.offsets.starting import StartPoint
 from mirror.pairs import pauses, rebuilds, repairs
 from mirror.pairs.pauses import PausesReader
-from mirror.pairs.rebuilds import Rebuild, RebuildStep
+from mirror.pairs.rebuilds import KeptGroup, Rebuild, RebuildStep
 from mirror.pairs.repairs import Repair
-from mirror.proofs.of_flow import terms_of
-from mirror.proofs.repairs import appending, copied_again, copy_groups, irreplaceable
-from mirror.proofs.scope import Scope
+from mirror.proofs import repair_appending, sides
+from mirror.proofs.account import FindingKind, Scope
+from mirror.proofs.log_stream import OffsetRange
+from mirror.proofs.survey import settled_ends
+from mirror.proofs.verification import terms_of
+from mirror.records import to_columns
 from mirror.records.writing import ensure_topic
+from mirror.retry import patiently
 from mirror.service import ownership
 from mirror.service.rewriting import Rewriting
 from mirror.topics import topics
@@ -52,15 +67,41 @@ if TYPE_CHECKING:
     from mirror.config.schema import FlowConfig, MirrorConfig
     from mirror.offsets.offset_map import OffsetMap
     from mirror.offsets.progress import Position
-    from mirror.pairs.rebuilds import KeptGroup
-    from mirror.proofs.repairs.copied_again import Copied
-    from mirror.proofs.repairs.irreplaceable import Irreplaceable
+    from mirror.proofs.sides import ProofTerms
     from mirror.proofs.verification import Proven
     from mirror.topics.topics import MirroredTopic
 
 
+_ATTEMPTS = 5
+_NO_POSITIONS: Mapping[TopicPartition, Position] = MappingProxyType({})
+_RENEW_SECONDS = 60.0
+_LOOK_AGAIN_SECONDS = 0.1
+STALLED_SECONDS = 120.0
+"""Without any progress for so long, nothing copies the topic: a flow that was fenced
+several times rests for half a minute before it begins again.
+"""
+_PROGRESS_SECONDS = 0.3
+_MOST_NAMED = 10
+Places = dict[str, dict[int, CommittedOffset]]
+"""By group and partition: what it has committed in the copy."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outlook:
+class Irreplaceable:
+    """Records of one partition of a copy."""
+
+    partition: int
+    first: int | None
+    """Offsets in the copy; None if they are not known."""
+    last: int | None
+    count: int
+    """0: not known."""
+    why: str
+    """They cannot be copied again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RebuildPreview:
     """What a rebuild would do."""
 
     records: int
@@ -81,7 +122,7 @@ def rebuilding(
     Raises:
         MirrorError: it is not possible, for the reason given.
     """
-    appending.refuse(config, flow, (), appends=False)
+    repair_appending.refuse(config, flow, (), appends=False)
     with contextlib.ExitStack() as stack:
         source, target = (
             stack.enter_context(
@@ -92,7 +133,7 @@ def rebuilding(
         found = topics.select(source, flow)
         for topic in found.topics:
             if topic.topic == name:
-                appending.refuse(config, flow, [name], appends=False)
+                repair_appending.refuse(config, flow, [name], appends=False)
                 if not dry_run:
                     ownership.abort_own(flow, target)
                 yield Rebuilding(config, flow, source, target, topic)
@@ -140,13 +181,13 @@ class Rebuilding:
     def begin(
         self,
         prove: Callable[[Proven | None], Proven],
-        agree: Callable[[Outlook], bool],
+        agree: Callable[[RebuildPreview], bool],
     ) -> Rebuild | None:
         """Go as far as one can go back: prove that nothing would be lost, pause the
         topic, and keep its groups. None if something would be lost, or not agreed.
 
         `prove` proves the copy of this topic from its first record on, or what came
-        after an earlier proof; `agree` sees the outlook, once or, if something would be
+        after an earlier proof; `agree` sees the preview, once or, if something would be
         lost after all, twice.
 
         Raises:
@@ -156,17 +197,17 @@ class Rebuilding:
         self.groups()  # not after hours
         proven = prove(None)
         records = sum(each.account.records for each in proven.partitions)
-        outlook = Outlook(
+        preview = RebuildPreview(
             records=records, groups=self.groups(), irreplaceable=self._judge([proven])
         )
-        if not agree(outlook) or outlook.irreplaceable:
+        if not agree(preview) or preview.irreplaceable:
             return None
         paused = self._pause(copy, records=records)
         try:
             lost = self._judge([proven, prove(proven)])
             if not lost:
                 return self._keep_groups(paused)
-            agree(replace(outlook, irreplaceable=lost))
+            agree(replace(preview, irreplaceable=lost))
         except BaseException:
             self._withdraw(paused)
             raise
@@ -174,7 +215,7 @@ class Rebuilding:
         return None
 
     def finish(
-        self, rebuild: Rebuild, *, show: Callable[[Copied], None] = lambda _: None
+        self, rebuild: Rebuild, *, show: Callable[[int, int], None] = lambda *_: None
     ) -> dict[str, str]:
         """Go on from the note to the end. Returns groups that do not have their offsets
         yet, with the reason; without any, it is over.
@@ -187,7 +228,7 @@ class Rebuilding:
             try:
                 if note.step is RebuildStep.DELETING:
                     note = self._renew(note)
-                copied_again.wait(self.flow, self.target, note, show=show)
+                wait_until_copied(self.flow, self.target, note, show=show)
                 return self._settle(note)
             except AheadError:
                 note = self._notes.unfinished()
@@ -220,8 +261,8 @@ class Rebuilding:
         Raises:
             MirrorError: groups with members read it, or it is not sure where one is.
         """
-        found = copy_groups.committed(self.target, self.copy)
-        return tuple(copy_groups.kept(found, self.topic.topic, "", self._known()))
+        found = committed_offsets(self.target, self.copy)
+        return tuple(kept_groups(found, self.topic.topic, "", self._known()))
 
     def _judge(self, proofs: Sequence[Proven]) -> tuple[Irreplaceable, ...]:
         """What the copy has and the source does not, by proofs of all of it, and by
@@ -230,10 +271,10 @@ class Rebuilding:
         found = [
             each
             for proven in proofs
-            for each in irreplaceable.of_proof(proven)
-            if each.partition < self.topic.partitions  # `of_edges` looks at the others
+            for each in irreplaceable_by_proof(proven)
+            if each.partition < self.topic.partitions  # the others have no proof
         ]
-        found += irreplaceable.of_edges(
+        found += irreplaceable_at_ends(
             self._terms, self.source, self.target, self._known(), self.topic
         )
         return tuple(sorted(found, key=lambda each: (each.partition, each.first or 0)))
@@ -338,7 +379,7 @@ class Rebuilding:
         settled: list[KeptGroup] = []
         for group in self._notes.groups(rebuild).values():
             try:
-                copy_groups.put_back(self.target, group, self.copy, known)
+                put_back(self.target, group, self.copy, known)
             except MirrorError as error:
                 refused[group.group] = str(error)
             else:
@@ -363,9 +404,8 @@ class Rebuilding:
             MirrorError: groups with members read it, or it is not sure where one is.
             RecreatedError: it is not there any more.
         """
-        found = copy_groups.committed(self.target, self.copy)
-        kept = copy_groups.kept(found, rebuild.topic, rebuild.id, self._known())
-        groups = tuple(kept)
+        found = committed_offsets(self.target, self.copy)
+        groups = tuple(kept_groups(found, rebuild.topic, rebuild.id, self._known()))
         if not self._is_there(rebuild):
             raise RecreatedError(
                 f"cluster {self.target.alias}: {self.copy} was deleted or re-created "
@@ -384,13 +424,8 @@ class Rebuilding:
 
 # ---- the note of a rebuild, which the flow's owner writes ----
 #
-# Main type: `RebuildNotes` of one topic. Each write fences a running service for a
-# moment and then checks that the note still says what the writer believes, so of
-# two rebuilds only one takes a step.
-
-
-_ATTEMPTS = 5
-_NOTHING: Mapping[TopicPartition, Position] = MappingProxyType({})
+# Each write fences a running service for a moment and then checks that the note still
+# says what the writer believes, so of two rebuilds only one takes a step.
 
 
 class AheadError(MirrorError):
@@ -439,7 +474,7 @@ class RebuildNotes:
         after: Rebuild,
         *,
         groups: Iterable[KeptGroup] = (),
-        positions: Mapping[TopicPartition, Position] = _NOTHING,
+        positions: Mapping[TopicPartition, Position] = _NO_POSITIONS,
         told: Iterable[tuple[bytes, bytes]] = (),
     ) -> None:
         """Write the next note, and with it what changes: groups, the flow's positions,
@@ -475,16 +510,253 @@ class RebuildNotes:
                 return
 
 
+# ---- what a copy has and its source does not: what would be lost ----
+#
+# `irreplaceable_by_proof`, which is pure, judges by a proof of the copy;
+# `irreplaceable_at_ends` reads what no proof looks at: copies of what the source has
+# deleted at its beginning, and partitions that the source does not have. What cannot be
+# read, or is hidden, counts too: nothing says whether the source has it.
+
+
+_REASONS = {
+    "foreign": "others than the flow have written them",
+    "older": "copied from a deleted topic with the source topic's name",
+    "compacted_source": "the source has compacted them away",
+    "expired_source": "the source has deleted them at its beginning",
+}
+"""By field of the account."""
+_UNSURE = {
+    FindingKind.UNEXPECTED: "says that it comes from the source, which does not have "
+    "it",
+    FindingKind.DAMAGED: "cannot be read",
+    FindingKind.UNPROVEN: "not compared",
+}
+"""By kind of a finding; copying again repairs the others."""
+
+
+def irreplaceable_by_proof(proven: Proven) -> Iterator[Irreplaceable]:
+    """What a proof of one topic says, from its first record on."""
+    for proof in proven.partitions:
+        for name, why in _REASONS.items():
+            if count := getattr(proof.account, name):
+                first, last = proof.spans.get(name, (None, None))
+                yield Irreplaceable(
+                    partition=proof.of.partition, first=first, last=last,
+                    count=count, why=why,
+                )  # fmt: skip
+        if proof.of.has_open_end:
+            yield Irreplaceable(
+                partition=proof.of.partition, first=proof.target_end, last=None,
+                count=0, why="an open transaction hides what follows in the copy",
+            )  # fmt: skip
+    for each in proven.findings:
+        if each.kind in _UNSURE:
+            known = each.target is not None
+            yield Irreplaceable(
+                partition=each.partition,
+                first=each.target,
+                last=None if each.target is None else each.target + each.count - 1,
+                count=each.count if known else 0,
+                why=": ".join(filter(None, (_UNSURE[each.kind], each.detail))),
+            )
+
+
+def irreplaceable_at_ends(
+    terms: ProofTerms,
+    source: Cluster,
+    target: Cluster,
+    known: OffsetMap,
+    topic: MirroredTopic,
+) -> Iterator[Irreplaceable]:
+    """What a proof leaves out, as the logs are now.
+
+    Raises:
+        ClusterError: a cluster does not answer, or the copy cannot be read.
+    """
+    copy = target.wait_for_topic(topic.target_topic)
+    starts = _starts(source, topic.topic, range(topic.partitions))
+    firsts = _starts(target, copy.name, copy.leaders)
+    ends, hidden = settled_ends(
+        target, [(copy.name, number) for number in copy.leaders]
+    )
+    for number in copy.leaders:
+        wanted = OffsetRange(
+            topic=copy.name, partition=number, topic_id=copy.topic_id,
+            first=firsts[number], end=ends[copy.name, number],
+        )  # fmt: skip
+        if number >= topic.partitions:
+            why = "the source does not have this partition"
+            if (copy.name, number) in hidden:
+                yield Irreplaceable(
+                    partition=number, first=wanted.end, last=None, count=0, why=why
+                )
+        else:
+            begins = known.translate(topic.topic, number, starts[number]).offset
+            wanted = replace(wanted, end=min(begins, wanted.end))
+            why = f"the source has deleted them: its log begins at {starts[number]}"
+        if seen := _seen(terms, target, wanted):
+            first, last, count = seen
+            yield Irreplaceable(
+                partition=number, first=first, last=last, count=count, why=why
+            )
+
+
+def _seen(
+    terms: ProofTerms, target: Cluster, wanted: OffsetRange
+) -> tuple[int, int, int] | None:
+    """The first and the last record of the copy there, and how many they are."""
+    spans: list[tuple[int, int, int]] = []
+    stream = sides.stream(terms, target, wanted, on_source=False)
+    for part in stream.listed():
+        if count := len(part.places):
+            first, last = part.places[[0, -1], to_columns.OFFSET].tolist()
+            spans.append((first, last, count))
+    # What is damaged may be anything.
+    spans += (
+        (each.first, each.end - 1, each.end - each.first) for each in stream.damages
+    )
+    if not spans:
+        return None
+    firsts, lasts, counts = zip(*spans, strict=True)
+    return min(firsts), max(lasts), sum(counts)
+
+
+def _starts(cluster: Cluster, topic: str, numbers: Iterable[int]) -> dict[int, int]:
+    """Where the logs begin."""
+    asked = [(topic, number) for number in numbers]
+    found = topic_admin.offsets_of_all(cluster, asked, timestamp=topic_admin.EARLIEST)
+    return {number: offset for (_, number), offset in found.items()}
+
+
+# ---- groups that read the copy: where they go on, there and back ----
+#
+# A group with members is never moved: its members would go on where they were in the
+# copy that is gone.
+
+
+def committed_offsets(target: Cluster, copy: str) -> Places:
+    """What groups have committed in a copy.
+
+    Raises:
+        MirrorError: a group that reads it has members, or it is not sure where a
+            group goes on; all such groups are named.
+        ClusterError: the target does not answer.
+    """
+    listed = {
+        name: group
+        for name, group in groups.list_groups(target).items()
+        if group.kind is not GroupKind.SHARE
+    }
+    read = group_offsets.fetch(target, listed, require_stable=True)
+    found: Places = {}
+    for name, offsets in read.groups.items():
+        if here := {key[1]: at for key, at in offsets.items() if key[0] == copy}:
+            found[name] = here
+    if read.refused:
+        told = (f"{name}: {why}" for name, why in sorted(read.refused.items()))
+        raise MirrorError(
+            f"cluster {target.alias}: it is not known where groups go on: {_some(told)}"
+        )
+    open_ends = {name for name, topic, _ in read.unstable if topic == copy}
+    active = [group for group in listed.values() if not group.idle]
+    reading = {group.group for group in active if group.group in found} | {
+        name
+        for name, members in groups.members(target, active).items()
+        if any(copy in member.topics for member in members)
+    }
+    if reading:
+        raise MirrorError(
+            f"cluster {target.alias}: groups that read {copy} have members: "
+            f"{_some(sorted(reading))}: stop them first"
+        )
+    if open_ends:
+        raise MirrorError(
+            f"cluster {target.alias}: groups commit offsets in {copy} in transactions "
+            f"that are open: {_some(sorted(open_ends))}: stop what they belong to first"
+        )
+    return found
+
+
+def may_hide_groups(target: Cluster) -> bool:
+    """Whether there may be groups that the cluster does not show us.
+
+    Raises:
+        ClusterError: the cluster does not answer.
+    """
+    rights = allowed.of_cluster(target)
+    return rights is not None and "DESCRIBE" not in rights
+
+
+def kept_groups(
+    places: Places, topic: str, rebuild_id: str, known: OffsetMap
+) -> Iterator[KeptGroup]:
+    """Where these groups go on, on the source.
+
+    Raises:
+        ClusterError: the target does not answer.
+    """
+    for group, offsets in places.items():
+        back = {
+            number: (known.reverse(topic, number, at.offset).offset, at.metadata)
+            for number, at in offsets.items()
+        }
+        yield KeptGroup(topic=topic, group=group, id=rebuild_id, offsets=back)
+
+
+def put_back(
+    target: Cluster, group: KeptGroup, copy: str, known: OffsetMap | None
+) -> Mapping[int, int]:
+    """Commit a group's offsets in the new copy; returns them. Without `known`, it is
+    the copy of another topic by now: the group begins at its first record.
+
+    Raises:
+        MirrorError: the group has members, or the target refuses.
+        ClusterError: the target does not answer.
+    """
+    there: dict[int, int] = {}
+    for number, (offset, _) in group.offsets.items():
+        there[number] = 0
+        if known is not None and offset >= 0:
+            answer = known.translate(group.topic, number, offset)
+            there[number] = max(answer.offset, 0)
+    wanted = {
+        group.group: {
+            (copy, number): CommittedOffset(offset, group.offsets[number][1])
+            for number, offset in there.items()
+        }
+    }
+
+    def commit() -> None:
+        for refused in group_offsets.commit(target, wanted).values():
+            for (topic, number), code in refused.items():
+                if code in codes.GROUP_IS_ACTIVE:
+                    raise MirrorError(
+                        f"cluster {target.alias}: group {group.group} has members: "
+                        "stop them"
+                    )
+                raise BrokerError(
+                    name=codes.name_of(code),
+                    what=f"cluster {target.alias}: setting the offset of group "
+                    f"{group.group} in {topic}-{number}",
+                    retriable=codes.is_retriable(code),
+                )
+
+    patiently(commit)
+    return there
+
+
+def _some(names: Iterable[str]) -> str:
+    listed = list(names)
+    more = len(listed) - _MOST_NAMED
+    shown = ", ".join(listed[:_MOST_NAMED])
+    return f"{shown} and {more} more" if more > 0 else shown
+
+
 # ---- deletes a copy and creates it again as it was: partitions, replicas, configs ----
 #
-# Main function: `renew`. It may be repeated at any time: what was deleted is not
-# looked for by name, and a new topic, which a running service may have created first,
-# only gets what it does not have. ACLs stay when a topic is deleted, and apply to its
-# successor.
-
-
-_RENEW_SECONDS = 60.0
-_LOOK_AGAIN_SECONDS = 0.1
+# It may be repeated at any time: what was deleted is not looked for by name, and a new
+# topic, which a running service may have created first, only gets what it does not
+# have. ACLs stay when a topic is deleted, and apply to its successor.
 
 
 def renew(target: Cluster, old: uuid.UUID, wanted: NewTopic) -> Topic:
@@ -531,3 +803,52 @@ def _correct(target: Cluster, wanted: NewTopic) -> None:
     if missing:
         for error in configs.alter(target, {wanted.name: missing}).values():
             raise error
+
+
+# ---- waits until the flow has copied the topic again ----
+
+
+def wait_until_copied(
+    flow: FlowConfig,
+    target: Cluster,
+    rebuild: Rebuild,
+    *,
+    show: Callable[[int, int], None],
+) -> None:
+    """Wait until the flow has copied what the source had when it began again. `show` is
+    called with source offsets, of all partitions: how many it has passed, of how many.
+
+    Raises:
+        MirrorError: nothing copies it.
+        ClusterError: the target does not answer.
+    """
+    reader = progress.ProgressReader(target, progress.topic_name(flow.source))
+    passed, since = -1, time.monotonic()
+    whole = sum(rebuild.ends)
+    while True:
+        positions = reader.read().positions
+        reached = 0
+        for number, end in enumerate(rebuild.ends):
+            known = positions.get((rebuild.topic, number))
+            if known is not None and known.topic_id.hex == rebuild.topic_id:
+                reached += min(known.offset, end)
+            elif known is not None:  # the source's topic was re-created meanwhile
+                reached += end
+        show(reached, whole)
+        if reached >= whole:
+            return
+        if reached > passed:
+            passed, since = reached, time.monotonic()
+        if time.monotonic() - since > STALLED_SECONDS:
+            raise MirrorError(_stalled(flow, target, rebuild, whole - reached))
+        time.sleep(_PROGRESS_SECONDS)
+
+
+def _stalled(flow: FlowConfig, target: Cluster, rebuild: Rebuild, left: int) -> str:
+    why = "does a service run? See `mirror status`"
+    if PausesReader(target, flow).read().since(rebuild.topic):
+        why = f"the topic is paused: `mirror resume {flow.name}`"
+    return (
+        f"flow {flow.name}: nothing copies {rebuild.topic}, of which {left:,} offsets "
+        f"are missing: {why}. Run the same command again later: it moves the groups"
+    )

@@ -1,9 +1,11 @@
-"""Carries out the tasks of a proof on Spark.
+"""Carries out the tasks of a proof: calls without arguments that can be pickled.
 
-Main types: `SparkRunner`, for a session of its own: each task is a Spark job of one
-task, some at a time, so that none waits for the slowest of a wave, and one whose
-process dies is done again alone. `BesideSlots`, for one task in the session of a
-service, in a process that no slot uses.
+Main types: `Runner`, what all of them can do; `InProcess`, which needs nothing else and
+is enough for a few records; `SparkRunner`, for a Spark session of its own: each task is
+a Spark job of one task, some at a time, so that none waits for the slowest of a wave,
+and one whose process dies is done again alone; and `BesideSlots`, for one task in the
+session of a service, in a process that no slot uses. `OutOfReach` knows which tasks
+need not be tried. Spark is loaded only where it is used.
 """
 
 from __future__ import annotations
@@ -12,27 +14,45 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from functools import partial
 from itertools import islice
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
-from py4j.protocol import Py4JJavaError
-from pyspark.serializers import CloudPickleSerializer
 import structlog
 
-from mirror.errors import ClusterError, MirrorError
-from mirror.service.executors import alone
+from mirror.clusters import codes
+from mirror.errors import ClusterError, MirrorError, UnreachableError
+from mirror.offsets.progress import NO_ID
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
+    import uuid
 
     from pyspark.sql import SparkSession
 
-log = structlog.get_logger()
+    from mirror.clusters.cluster import Cluster
+    from mirror.proofs.account import CopiedPartition
 
+
+log = structlog.get_logger()
 _ATTEMPTS = 3
 _NAME = "mirror-verify"
-_TASKS = CloudPickleSerializer()
 _NICENESS = 10
 """Slots go first where there are fewer cores than processes."""
+
+
+class Runner(Protocol):
+    """Carries out tasks somewhere."""
+
+    def results(self, tasks: Iterable[Callable[[], Any]]) -> Iterator[Any]:
+        """What the tasks return, as they end."""
+
+
+class InProcess:
+    """Carries them out here, one by one."""
+
+    def results(self, tasks: Iterable[Callable[[], Any]]) -> Iterator[Any]:
+        """What the tasks return, in order."""
+        for task in tasks:
+            yield task()
 
 
 class SparkRunner:
@@ -72,6 +92,8 @@ class SparkRunner:
                 raise
 
     def _run(self, task: Callable[[], Any]) -> Any:
+        from py4j.protocol import Py4JJavaError  # noqa: PLC0415  with Spark
+
         for attempt in range(1, _ATTEMPTS + 1):
             try:
                 result, problem = self._carry_out(task)
@@ -117,6 +139,8 @@ class BesideSlots(SparkRunner):
         """Start the process: slots cannot start theirs meanwhile, which takes a second,
         and a lease that ends just then would be followed by a pause.
         """
+        from py4j.protocol import Py4JJavaError  # noqa: PLC0415  with Spark
+
         try:
             self._carry_out(_nothing)
         except Py4JJavaError as error:
@@ -129,6 +153,8 @@ class BesideSlots(SparkRunner):
         self._context.cancelJobGroup(_NAME)
 
     def _carry_out(self, task: Callable[[], Any]) -> tuple[Any, str]:
+        from mirror.service.executors import alone  # noqa: PLC0415  with Spark
+
         self._context.setJobGroup(_NAME, "proves copies", interruptOnCancel=True)
         self._context.setLocalProperty("spark.scheduler.pool", _NAME)
         found: tuple[Any, str] = alone(
@@ -139,11 +165,15 @@ class BesideSlots(SparkRunner):
 
 def pickled(task: Callable[[], Any]) -> Callable[[], Any]:
     """The same, as small as it travels: the runs of a range take an eighth."""
-    return partial(_unpickled, _TASKS.dumps(task))
+    from pyspark.serializers import CloudPickleSerializer  # noqa: PLC0415  with Spark
+
+    return partial(_unpickled, CloudPickleSerializer().dumps(task))
 
 
 def _unpickled(task: bytes) -> Any:
-    return _TASKS.loads(task)()
+    from pyspark.serializers import CloudPickleSerializer  # noqa: PLC0415  with Spark
+
+    return CloudPickleSerializer().loads(task)()
 
 
 def _nothing() -> None:
@@ -163,3 +193,56 @@ def _outcome(task: Callable[[], Any]) -> tuple[Any, str]:
         return task(), ""
     except MirrorError as error:
         return None, str(error)
+
+
+# ---- what can no longer be compared ----
+#
+# A task waits for a minute until a cluster answers, or a topic is there. One such wait
+# is enough: ranges that would end the same way are not tried.
+
+
+class OutOfReach:
+    """For one proof. Uses the connections of its driver."""
+
+    def __init__(self, source: Cluster, target: Cluster) -> None:
+        self._source, self._target = source, target
+        self._reasons: dict[tuple[str | int, ...], str] = {}
+        """By what is gone: a partition, a topic, or all of a cluster."""
+
+    def reason(self, of: CopiedPartition) -> str:
+        """Why a partition need not be tried; empty if it may work."""
+        for gone in ((), (of.topic,), (of.topic, of.partition)):
+            if reason := self._reasons.get(gone):
+                return reason
+        return ""
+
+    def note(self, of: CopiedPartition, reason: str) -> None:
+        """A task failed for this reason: look what else it concerns."""
+        if self.reason(of):
+            return
+        for cluster, topic, topic_id in (
+            (self._source, of.topic, of.topic_id),
+            (self._target, of.target_topic, of.copy_id),
+        ):
+            try:
+                gone = _gone(cluster, topic, topic_id, of.partition)
+            except UnreachableError:
+                self._reasons[()] = reason
+                return
+            except ClusterError:
+                continue  # this task's own reason says it better
+            if gone:
+                self._reasons[of.topic, *gone[1:]] = reason
+                return
+
+
+def _gone(
+    cluster: Cluster, topic: str, topic_id: uuid.UUID, partition: int
+) -> tuple[str | int, ...]:
+    """The topic or the partition, if it is not there; else nothing."""
+    shown = cluster.topics([topic])[topic]
+    other = NO_ID not in (topic_id, shown.topic_id) and shown.topic_id != topic_id
+    if shown.error == codes.UNKNOWN_TOPIC_OR_PARTITION or other:
+        return (topic,)
+    leader = shown.leaders.get(partition)
+    return () if leader is not None and leader.node >= 0 else (topic, partition)

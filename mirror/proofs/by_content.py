@@ -1,8 +1,10 @@
-"""Makes, from the content of both logs, what the offset map would say of partitions.
+"""Matches records with their copies by what they say, where no offset map tells.
 
-Main function: `aligned`. It runs in the driver. Of a long partition it first takes a
-sample of marks from either side, in which the same records are: those that occur once
-cut both logs into pieces that tasks match record by record.
+Main function: `aligned`, which makes from the content of both logs what the map would
+say of partitions. It runs in the driver. Of a long partition it first takes a sample of
+marks from either side, in which the same records are: those that occur once cut both
+logs into pieces that tasks match record by record (`located`). Marks only locate;
+`comparing` decides what is equal.
 """
 
 from __future__ import annotations
@@ -18,21 +20,21 @@ from mirror.errors import MirrorError
 from mirror.offsets.runs import COUNT, DOWNSTREAM, UPSTREAM, joined
 from mirror.proofs import sides
 from mirror.proofs.account import FindingKind, ProofFinding
-from mirror.proofs.content import matching
+from mirror.proofs.ranges import NO_RUNS, Range
 from mirror.proofs.sides import Source
-from mirror.records import alignment, to_columns
+from mirror.records import alignment, chains, to_columns
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from mirror.clusters.cluster import Cluster
     from mirror.offsets.runs import RunArray
-    from mirror.proofs.content.matching import Longs
-    from mirror.proofs.copied_partition import CopiedPartition
-    from mirror.proofs.log_stream import LogStream
-    from mirror.proofs.out_of_reach import OutOfReach
-    from mirror.proofs.runner import Runner
+    from mirror.proofs.account import CopiedPartition
+    from mirror.proofs.log_stream import Damage, LogStream
+    from mirror.proofs.ranges import Longs, Mismatches
+    from mirror.proofs.runners import OutOfReach, Runner
     from mirror.proofs.sides import ProofTerms
+
 
 PIECE_OFFSETS = 250_000
 """Of the source in a piece, whose marks one task keeps."""
@@ -43,6 +45,12 @@ _MOST_SAMPLES = 1_000_000
 """Per side of a partition, if all of its records are there and differ: 16 MB."""
 _GROUP = 32
 """Partitions that are matched before the first of them is compared."""
+MOST_RECORDS = 1_000_000
+"""Records of which a task keeps the marks, on either side: some 100 MB at work."""
+_RATE_SHIFT = np.uint64(40)
+_KEPT_ALIKE = 2
+_NO_MARKS = np.empty(0, np.int64)
+_NO_PAIRS = np.empty((0, 2), np.int64)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +84,7 @@ def aligned(
     while waiting:
         group, waiting = waiting[:_GROUP], waiting[_GROUP:]
         done: dict[tuple[str, int], list[Located]] = defaultdict(list)
-        pieces: list[Piece] = []
+        pieces: list[Range] = []
         for of in group:
             try:
                 pieces += (
@@ -85,32 +93,32 @@ def aligned(
             except MirrorError as error:
                 lost.note(of, str(error))
                 failed = Located(piece=_whole(of), failure=str(error))
-                done[of.topic, of.partition].append(failed)
+                done[of.key].append(failed)
         tried = (replace(piece, unknown=lost.reason(piece.of)) for piece in pieces)
         tasks = (partial(located, terms, piece) for piece in tried)
         for each in runner.results(tasks):
             of = each.piece.of
             if each.failure:
                 lost.note(of, each.failure)
-            done[of.topic, of.partition].append(each)
+            done[of.key].append(each)
         for of in group:
-            yield _joined(of, done[of.topic, of.partition])
+            yield _joined(of, done[of.key])
 
 
-def _whole(of: CopiedPartition) -> Piece:
-    return Piece(
+def _whole(of: CopiedPartition) -> Range:
+    return Range(
         of=of, source_first=of.source_first, source_end=of.source_end,
         target_first=of.target_first, target_end=of.target_end,
     )  # fmt: skip
 
 
-def _pieces(terms: ProofTerms, runner: Runner, of: CopiedPartition) -> Iterator[Piece]:
+def _pieces(terms: ProofTerms, runner: Runner, of: CopiedPartition) -> Iterator[Range]:
     rest = _whole(of)
     if _is_short(rest):
         yield rest
         return
     ups, downs = _samples(terms, runner, rest)
-    found = matching.anchors(ups.marks, downs.marks)
+    found = anchors(ups.marks, downs.marks)
     up, down = ups.offsets[found[:, 0]], downs.offsets[found[:, 1]]
     while not _is_short(rest):
         index = _next_cut(up, down, rest)
@@ -122,14 +130,14 @@ def _pieces(terms: ProofTerms, runner: Runner, of: CopiedPartition) -> Iterator[
     yield rest
 
 
-def _is_short(piece: Piece) -> bool:
+def _is_short(piece: Range) -> bool:
     return (
         piece.source_end - piece.source_first <= PIECE_OFFSETS
         and piece.target_end - piece.target_first <= MOST_TARGET_OFFSETS
     )
 
 
-def _next_cut(up: Longs, down: Longs, rest: Piece) -> int:
+def _next_cut(up: Longs, down: Longs, rest: Range) -> int:
     """The last anchor that makes a short piece, or else the next one."""
     index = min(
         int(np.searchsorted(up, rest.source_first + PIECE_OFFSETS, "right")),
@@ -138,7 +146,7 @@ def _next_cut(up: Longs, down: Longs, rest: Piece) -> int:
     return max(index - 1, int(np.searchsorted(up, rest.source_first, "right")))
 
 
-def _samples(terms: ProofTerms, runner: Runner, whole: Piece) -> tuple[Marks, Marks]:
+def _samples(terms: ProofTerms, runner: Runner, whole: Range) -> tuple[Marks, Marks]:
     """The same share of both sides' records."""
     span = max(
         whole.source_end - whole.source_first, whole.target_end - whole.target_first
@@ -169,7 +177,7 @@ def _samples(terms: ProofTerms, runner: Runner, whole: Piece) -> tuple[Marks, Ma
 
 
 def _sampled(
-    terms: ProofTerms, piece: Piece, on_source: bool, rate: int, timed: bool
+    terms: ProofTerms, piece: Range, on_source: bool, rate: int, timed: bool
 ) -> tuple[bool, Marks]:
     return on_source, sampled(terms, piece, on_source=on_source, rate=rate, timed=timed)
 
@@ -191,7 +199,7 @@ def _joined(of: CopiedPartition, found: list[Located]) -> Aligned:
     found = sorted(
         found, key=lambda each: (each.piece.source_first, each.piece.target_first)
     )
-    every = [np.empty((0, 3), np.int64)]
+    every = [NO_RUNS]
     for each in found:
         first = (each.piece.source_first, each.piece.target_first, 0)
         every.append(np.array([first], np.int64) if each.failure else each.runs)
@@ -227,33 +235,7 @@ def _not_copied(of: CopiedPartition, count: int) -> ProofFinding:
     )  # fmt: skip
 
 
-# ---- finds which records belong together by their marks ----
-#
-# What tasks do before the comparison, when there is no map.
-#
-# Main functions: `sampled` takes a share of the marks of a long log, `located`
-# matches all records of a piece of both. Marks only locate; `comparing` decides what
-# is equal.
-
-
-MOST_RECORDS = 1_000_000
-"""Records of which a task keeps the marks, on either side: some 100 MB at work."""
-_RATE_SHIFT = np.uint64(40)
-_NO_MARKS = np.empty(0, np.int64)
-_KEPT_ALIKE = 2
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Piece:
-    """Some offsets of a partition, and those of its copy that belong to them."""
-
-    of: CopiedPartition
-    source_first: int
-    source_end: int
-    target_first: int
-    target_end: int
-    unknown: str = ""
-    """Why it is not tried; empty if it is."""
+# ---- what tasks do before the comparison ----
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -269,12 +251,10 @@ class Marks:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Located:
-    """Where the records of a piece stand."""
+    """Where the records of a piece of a partition stand."""
 
-    piece: Piece
-    runs: RunArray = field(
-        default_factory=lambda: np.empty((0, 3), np.int64), repr=False
-    )
+    piece: Range
+    runs: RunArray = field(default_factory=lambda: NO_RUNS, repr=False)
     """As the offset map would have them."""
     left: int = 0
     """Records of the source after the last run, if the log ends there, and no flow says
@@ -285,7 +265,7 @@ class Located:
 
 
 def sampled(
-    terms: ProofTerms, piece: Piece, *, on_source: bool, rate: int, timed: bool
+    terms: ProofTerms, piece: Range, *, on_source: bool, rate: int, timed: bool
 ) -> Marks:
     """The records whose marks are one of `rate` (a power of two): the same ones on both
     sides. Of alike ones the first two, which says that there are several.
@@ -306,7 +286,7 @@ def sampled(
     )
 
 
-def located(terms: ProofTerms, piece: Piece) -> Located:
+def located(terms: ProofTerms, piece: Range) -> Located:
     """Match all records of a piece. Whatever goes wrong is in the result."""
     if piece.unknown:
         return Located(piece=piece, failure=piece.unknown)
@@ -321,7 +301,7 @@ def located(terms: ProofTerms, piece: Piece) -> Located:
 
 
 def _located(
-    terms: ProofTerms, piece: Piece, source: Cluster, target: Cluster
+    terms: ProofTerms, piece: Range, source: Cluster, target: Cluster
 ) -> Located:
     clusters = {True: source, False: target}
     small = (
@@ -342,7 +322,7 @@ def _located(
             break
         timed = False
     ups, downs = mine[True], mine[False]
-    pairs = matching.matched(ups.marks, downs.marks)
+    pairs = matched(ups.marks, downs.marks)
     runs = np.empty((len(pairs), 3), np.int64)
     runs[:, 0] = ups.offsets[pairs[:, 0]]
     runs[:, 1] = downs.offsets[pairs[:, 1]]
@@ -362,7 +342,7 @@ def _located(
 
 
 def _stream(
-    terms: ProofTerms, cluster: Cluster, piece: Piece, on_source: bool
+    terms: ProofTerms, cluster: Cluster, piece: Range, on_source: bool
 ) -> LogStream:
     of = piece.of
     if on_source:
@@ -408,3 +388,133 @@ def _read(
         own_times=stream.own_times,
         fetched_bytes=stream.fetched_bytes,
     )
+
+
+# ---- which records of two logs belong together, by their marks and their order ----
+#
+# Both logs keep the order, so records whose marks occur once hold the others in place
+# (as in a patience diff). Of several copies of one record the first counts. Where
+# records are alike, and their numbers differ, nothing says which belong together: they
+# stay without a partner. Pure.
+
+
+def matched(source: Longs, target: Longs) -> Longs:
+    """Pairs of indexes, ascending on both sides; marks are in order of their logs."""
+    found = [_NO_PAIRS]
+    blocks = [(0, len(source), 0, len(target))]
+    while blocks:
+        up, up_end, down, down_end = blocks.pop()
+        pairs, inner = _in_block(source[up:up_end], target[down:down_end])
+        found.append(pairs + np.array([up, down]))
+        blocks += (inner + np.array([up, up, down, down])).tolist()
+    every = np.concatenate(found)
+    return every[np.argsort(every[:, 0], kind="stable")]
+
+
+def anchors(source: Longs, target: Longs) -> Longs:
+    """The pairs of records whose mark the source has once; as `matched`."""
+    marks, first, counts = np.unique(source, return_index=True, return_counts=True)
+    marks, first = marks[counts == 1], first[counts == 1]
+    if not len(marks) or not len(target):
+        return _NO_PAIRS
+    index = np.minimum(np.searchsorted(marks, target), len(marks) - 1)
+    downs = np.flatnonzero(marks[index] == target)
+    ups = first[index[downs]]
+    # Of the same record's copies the first ones come last, so that they replace others.
+    order = np.lexsort((-downs, ups))
+    ups, downs = ups[order], downs[order]
+    room = np.empty((3, len(downs)), np.int64)
+    size = np.zeros(1, np.int64)
+    chains.chain(downs, room[0], room[1], room[2], size)
+    chosen = room[2, : size[0]]
+    return np.stack([ups[chosen], downs[chosen]], axis=1)
+
+
+def _in_block(source: Longs, target: Longs) -> tuple[Longs, Longs]:
+    """Pairs, and blocks (first and end on either side) to look into once more."""
+    nothing = np.empty((0, 4), np.int64)
+    if np.array_equal(source, target):
+        return np.repeat(np.arange(len(source))[:, None], 2, axis=1), nothing
+    # What only one side has belongs to nothing.
+    ups = np.flatnonzero(np.isin(source, target))
+    downs = np.flatnonzero(np.isin(target, source))
+    mine, theirs = source[ups], target[downs]
+    held = anchors(mine, theirs)
+    if not len(held) and not np.array_equal(mine, theirs):
+        return _NO_PAIRS, nothing
+    pairs = np.empty((min(len(mine), len(theirs)), 2), np.int64)
+    blocks = np.empty((len(held) + 1, 4), np.int64)
+    result = np.zeros(chains.RESULTS, np.int64)
+    chains.between(mine, theirs, np.ascontiguousarray(held), pairs, blocks, result)
+    pairs = pairs[: result[chains.PAIRS]]
+    blocks = blocks[: result[chains.BLOCKS]]
+    return (
+        np.stack([ups[pairs[:, 0]], downs[pairs[:, 1]]], axis=1),
+        np.stack(
+            [
+                ups[blocks[:, 0]], ups[blocks[:, 1] - 1] + 1,
+                downs[blocks[:, 2]], downs[blocks[:, 3] - 1] + 1,
+            ],
+            axis=1,
+        ),
+    )  # fmt: skip
+
+
+# ---- the expected position of a missing counterpart ----
+#
+# Both logs keep the order: it stood between its neighbours' copies. The latest of these
+# places counts, so that compaction is believed only if a later record of the key proves
+# it. Pure.
+
+
+def place(
+    mismatches: Mismatches,
+    work: Range,
+    *,
+    source_damages: Iterable[Damage] = (),
+    target_damages: Iterable[Damage] = (),
+) -> None:
+    """Write into rows without the other offset where it would be.
+
+    If something between the neighbours' copies cannot be read, it may be that. What
+    precedes the first pair of a partition counts as expired if the other log has lost
+    its beginning, since the proof that this one continues: nothing can show that it was
+    never there.
+    """
+    of = work.of
+    leading = work.source_first == of.source_first or (
+        work.target_first == of.target_first
+    )
+    whole = of.target_lost > 0 and of.target_first == of.target_start
+    expired_before = of.target_start if leading and whole else 0
+    _place(mismatches, work, alignment.ONLY_SOURCE, expired_before, target_damages)
+    whole = of.source_lost > 0 and of.source_first == of.source_start
+    expired_before = of.source_start if leading and whole else 0
+    _place(mismatches, work, alignment.ONLY_TARGET, expired_before, source_damages)
+
+
+def _place(
+    mismatches: Mismatches,
+    work: Range,
+    what: int,
+    expired_before: int,
+    damages: Iterable[Damage],
+) -> None:
+    here, there, begins, others, end = (
+        (alignment.SOURCE, alignment.TARGET, UPSTREAM, DOWNSTREAM, work.target_end)
+        if what == alignment.ONLY_SOURCE
+        else (alignment.TARGET, alignment.SOURCE, DOWNSTREAM, UPSTREAM, work.source_end)
+    )
+    rows = np.flatnonzero(
+        (mismatches[:, alignment.WHAT] == what)
+        & (mismatches[:, there] == alignment.NOWHERE)
+    )
+    runs = work.runs
+    runs = runs[runs[:, COUNT] > 0]
+    following = np.searchsorted(runs[:, begins], mismatches[rows, here], "right")
+    places = np.append(runs[:, others], end)[following] - 1
+    if expired_before:
+        places[following == 0] = expired_before - 1
+    for each in damages:
+        places[following == np.searchsorted(runs[:, others], each.first)] = each.first
+    mismatches[rows, there] = places

@@ -2,7 +2,7 @@
 
 Main type: `Hops`. Each flow's offset map says what it copied, in both directions; the
 record's header confirms where it came from. A cluster that does not answer becomes a
-row that says so. It changes nothing.
+row that says so. It changes nothing. `find_by_key` finds a record to begin with.
 """
 
 from __future__ import annotations
@@ -10,31 +10,34 @@ from __future__ import annotations
 from collections.abc import Callable
 import contextlib
 from dataclasses import dataclass, replace
+from enum import Enum, auto
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from mirror.clusters.admin import configs, topic_admin
+from mirror.clusters.wire import fetch
 from mirror.copying.provenance import HEADER
-from mirror.errors import ClusterError
+from mirror.errors import ClusterError, CorruptBatchError, NoLeaderError
 from mirror.offsets import progress, record_places
 from mirror.offsets.progress import NO_ID
 from mirror.pairs import losses
 from mirror.pairs.pauses import PausesReader
 from mirror.policy.selection import select_topics
-from mirror.proofs import excuses, explaining, findings
+from mirror.proofs import explaining, survey
+from mirror.proofs.account import CopiedPartition, Scope
 from mirror.proofs.comparing import compare
-from mirror.proofs.copied_partition import CopiedPartition
-from mirror.proofs.explaining import NO_EXCUSES
-from mirror.proofs.of_flow import terms_of
-from mirror.proofs.packed_runs import PackedRuns
-from mirror.proofs.ranges import Range
-from mirror.proofs.runner import InProcess
-from mirror.proofs.scope import Scope
+from mirror.proofs.explaining import ALL_COPIED
+from mirror.proofs.log_stream import LogStream, OffsetRange
+from mirror.proofs.ranges import PackedRuns, Range
+from mirror.proofs.runners import InProcess
 from mirror.proofs.settling import Settling
-from mirror.proofs.traces import at_offset
-from mirror.proofs.traces.at_offset import Held, OffsetHolds
-from mirror.proofs.traces.tracing import How, Origins, RecordPlace, Row, Sameness
-from mirror.records import alignment, codecs
+from mirror.proofs.tracing import How, Origins, RecordPlace, Row, Sameness
+from mirror.proofs.verification import terms_of
+from mirror.records import alignment, codecs, scan, to_columns
+from mirror.records.batch import CONTROL
+from mirror.records.listing import headers_of, listed
+from mirror.records.reading import TopicReader
 from mirror.status.wording import count, moment
 
 if TYPE_CHECKING:
@@ -49,18 +52,191 @@ if TYPE_CHECKING:
     from mirror.offsets.record_places import Pair, Pairs
     from mirror.proofs.comparing import Compared
     from mirror.proofs.sides import ProofTerms
+    from mirror.records.batch import Rows
+    from mirror.records.listing import Listed
+
+
+_LATE = "appended by mirror repair, behind records that follow it"
+_NO_OFFSETS = (1, 1)
+"""Of a record without a copy: nothing is read there."""
+_AND_YET = "the flow would not copy the record, and yet here is a copy"
+_FETCH_BYTES = 64 << 10
+Fault = Callable[[str, str, int], str]
+"""Says why a flow has set aside a partition of a topic; empty if it has not, or that is
+not known."""
+
+
+# ---- what one offset of a log holds: a record, or why there is none ----
+
+
+class OffsetKind(Enum):
+    """What is at an offset."""
+
+    RECORD = auto()
+    """A record that everybody can read."""
+    EXPIRED = auto()
+    """The log begins after it."""
+    END = auto()
+    """The log ends before it."""
+    OPEN = auto()
+    """A transaction is open there, or was opened before and is still open."""
+    ABORTED = auto()
+    """A record of a transaction that was aborted."""
+    MARKER = auto()
+    """The end of a transaction."""
+    CLEANED = auto()
+    """Nothing: the log cleaner removed what was there."""
+    NOTHING = auto()
+    """Nothing, for no reason that shows."""
+    DAMAGED = auto()
+    """It cannot be read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetContent:
+    """What an offset holds."""
+
+    what: OffsetKind
+    time: int = -1
+    """The record's, epoch ms."""
+    headers: tuple[tuple[bytes, bytes | None], ...] = ()
+    detail: str = ""
+    """Why there is no record, in words; empty if there is one."""
+
+    def values(self, header: str) -> tuple[str, ...]:
+        """The values of a header, in order."""
+        name = header.encode()
+        return tuple(
+            (value or b"").decode(errors="replace")
+            for key, value in self.headers
+            if key == name
+        )
+
+
+def read_offset(
+    cluster: Cluster,
+    topic: str,
+    partition: int,
+    offset: int,
+    *,
+    most_unpacked: int = codecs.MOST_UNPACKED,
+) -> OffsetContent:
+    """What is at an offset now.
+
+    Raises:
+        ClusterError: the cluster does not answer, or does not let us read it.
+    """
+    start, stable, end = _edges(cluster, topic, partition)
+    if offset >= end:
+        return OffsetContent(
+            what=OffsetKind.END, detail=f"the log ends at offset {end}"
+        )
+    if offset < start:
+        return OffsetContent(
+            what=OffsetKind.EXPIRED, detail=f"the log begins at offset {start}"
+        )
+    if offset >= stable:
+        return OffsetContent(
+            what=OffsetKind.OPEN,
+            detail=f"a transaction is open from offset {stable} on",
+        )
+    try:
+        found, _ = _read(cluster, topic, partition, offset, most_unpacked)
+        if found is not None:
+            return found
+        hidden, marker = _read(
+            cluster, topic, partition, offset, most_unpacked, committed=False
+        )
+    except CorruptBatchError as error:
+        return OffsetContent(what=OffsetKind.DAMAGED, detail=str(error))
+    if hidden is not None:
+        return OffsetContent(
+            what=OffsetKind.ABORTED, detail="its transaction was aborted"
+        )
+    if marker:
+        return OffsetContent(
+            what=OffsetKind.MARKER, detail="the marker that ends a transaction"
+        )
+    described = configs.describe(cluster, [topic])[topic].configs
+    policy = described.get("cleanup.policy")
+    if policy is not None and "compact" in (policy.value or ""):
+        return OffsetContent(
+            what=OffsetKind.CLEANED, detail="the log cleaner removed what was there"
+        )
+    return OffsetContent(what=OffsetKind.NOTHING, detail="no record has this offset")
+
+
+def _edges(cluster: Cluster, topic: str, partition: int) -> tuple[int, int, int]:
+    """Where a log begins and ends now; in between the last stable offset, from which on
+    transactions may be open.
+
+    Raises:
+        ClusterError: its leader does not answer.
+    """
+    key = (topic, partition)
+    # The end first: it only grows.
+    end, stable, start = (
+        topic_admin.list_offsets(
+            cluster, [key], timestamp=timestamp, committed=committed
+        ).get(key)
+        for timestamp, committed in (
+            (topic_admin.LATEST, False),
+            (topic_admin.LATEST, True),
+            (topic_admin.EARLIEST, True),
+        )
+    )
+    if end is None or stable is None or start is None:
+        raise NoLeaderError(
+            f"cluster {cluster.alias}: {topic}-{partition} has no leader that answers"
+        )
+    return start, stable, end
+
+
+def _read(
+    cluster: Cluster,
+    topic: str,
+    partition: int,
+    offset: int,
+    most_unpacked: int,
+    *,
+    committed: bool = True,
+) -> tuple[OffsetContent | None, bool]:
+    """The record at an offset, and whether a transaction's marker is there."""
+    reader = TopicReader(
+        cluster, topic, partition=partition, position=offset, committed=committed,
+        fetch_bytes=_FETCH_BYTES,
+    )  # fmt: skip
+    marker = False
+    end = offset + 1
+    for buffer, found in reader.seen(end):
+        rows = found.rows[found.rows[:, scan.BASE] < end]
+        for part in listed(buffer, rows, offset, end, most_unpacked=most_unpacked):
+            for place in part.places:
+                time = int(place[to_columns.TIME])
+                headers = tuple(headers_of(part.buffer, place))
+                return OffsetContent(
+                    what=OffsetKind.RECORD, time=time, headers=headers
+                ), False
+        if found.seen is not None:
+            covers = (found.seen[:, scan.BASE] <= offset) & (
+                found.seen[:, scan.LAST] >= offset
+            )
+            control = (found.seen[:, scan.ATTRIBUTES] & CONTROL) != 0
+            marker |= bool((covers & control).any())
+    return None, marker
+
+
+# ---- the answers ----
 
 
 _WRITTEN = {
-    OffsetHolds.RECORD: How.ORIGIN,
-    OffsetHolds.OPEN: How.ORIGIN,
-    OffsetHolds.EXPIRED: How.EXPIRED,
-    OffsetHolds.CLEANED: How.COMPACTED,
-    OffsetHolds.DAMAGED: How.UNKNOWN,
+    OffsetKind.RECORD: How.ORIGIN,
+    OffsetKind.OPEN: How.ORIGIN,
+    OffsetKind.EXPIRED: How.EXPIRED,
+    OffsetKind.CLEANED: How.COMPACTED,
+    OffsetKind.DAMAGED: How.UNKNOWN,
 }
 """What an offset to which no flow copied is; all others are no records."""
-
-_LATE = "appended by mirror repair, behind records that follow it"
 
 
 class Hops:
@@ -79,9 +255,9 @@ class Hops:
         self._reach = reach
         self._fault = fault
         self._tell = tell
-        self._seen: dict[RecordPlace, Held | ClusterError] = {}
+        self._seen: dict[RecordPlace, OffsetContent | ClusterError] = {}
 
-    def held(self, place: RecordPlace) -> Held:
+    def content(self, place: RecordPlace) -> OffsetContent:
         """What is at a place; looked at once.
 
         Raises:
@@ -93,7 +269,7 @@ class Hops:
                 [codecs.MOST_UNPACKED, *(flow.max_unpacked_bytes for flow in flows)]
             )
             try:
-                self._seen[place] = at_offset.look(
+                self._seen[place] = read_offset(
                     self._reach(place.cluster), *place[1:], most_unpacked=most
                 )
             except ClusterError as error:
@@ -107,18 +283,18 @@ class Hops:
         """See `TraceKnowledge`."""
         row = Row(**place._asdict(), how=How.UNKNOWN)
         try:
-            held = self.held(place)
+            content = self.content(place)
         except ClusterError as error:
             return replace(row, detail=str(error))
-        how = _WRITTEN.get(held.what, How.NO_RECORD)
-        if held.what is OffsetHolds.RECORD and held.values(HEADER):
+        how = _WRITTEN.get(content.what, How.NO_RECORD)
+        if content.what is OffsetKind.RECORD and content.values(HEADER):
             how = How.COPIED
-        return replace(row, how=how, time=held.time, detail=held.detail)
+        return replace(row, how=how, time=content.time, detail=content.detail)
 
     def origins(self, place: RecordPlace) -> Origins:
         """See `TraceKnowledge`."""
         try:
-            held = self.held(place)
+            content = self.content(place)
         except ClusterError:
             return Origins(())  # so says the row about it
         found: dict[RecordPlace, FlowConfig] = {}
@@ -131,14 +307,14 @@ class Hops:
                 how=How.UNKNOWN,
             )  # fmt: skip
             try:
-                for each in self._origins(flow, place, held, blank):
+                for each in self._origins(flow, place, content, blank):
                     if (origin := each.place) is None:
                         unknown.append(each)
                     else:
                         found[origin] = flow
             except ClusterError as error:
                 unknown.append(replace(blank, detail=str(error)))
-        via = held.values(HEADER)
+        via = content.values(HEADER)
         if len(found) > 1 and via:  # the header knows better than a map
             alias = via[-1].partition("/")[0]
             found = {p: f for p, f in found.items() if f.source == alias} or found
@@ -169,11 +345,11 @@ class Hops:
                         yield replace(row, how=How.UNKNOWN, detail=str(error))
 
     def _origins(
-        self, flow: FlowConfig, place: RecordPlace, held: Held, blank: Row
+        self, flow: FlowConfig, place: RecordPlace, content: OffsetContent, blank: Row
     ) -> Iterator[Row]:
         """Rows with the places of a record that a flow may have copied, or without."""
         if place.topic == flow.dead_letter_topic:
-            stood = excuses.origin(dict(held.headers), flow.source)
+            stood = survey.origin(dict(content.headers), flow.source)
             if stood is not None:
                 (topic, partition), offset = stood
                 yield replace(blank, topic=topic, partition=partition, offset=offset)
@@ -193,7 +369,7 @@ class Hops:
                 yield replace(row, how=How.EXPIRED, detail=detail)
             else:
                 yield replace(row, offset=pair.source)
-        if not known.pairs and known.floor is not None and not held.values(HEADER):
+        if not known.pairs and known.floor is not None and not content.values(HEADER):
             yield replace(
                 blank, topic=known.floor.topic, partition=place.partition,
                 how=How.EARLIER,
@@ -227,10 +403,10 @@ class Hops:
 
     def _made(self, flow: FlowConfig, place: RecordPlace, row: Row) -> Iterator[Row]:
         """What a flow made of a record."""
-        held: Held | None = None
+        content: OffsetContent | None = None
         with contextlib.suppress(ClusterError):  # so says the row about the place
-            held = self.held(place)
-        hop = meet(self._config, self._reach, flow, row, place=place, held=held)
+            content = self.content(place)
+        hop = hop_of(self._config, self._reach, flow, row, place=place, content=content)
         self._tell(f"reading the offset map of {flow.name}")
         known = record_places.read(
             flow, hop.target, hop.copy, place.partition, place.offset,
@@ -239,7 +415,7 @@ class Hops:
         exact = False
         for number, pair in enumerate(known.pairs):
             there = RecordPlace(flow.target, row.topic, place.partition, pair.target)
-            made = hop.copied(pair.target, self.held(there))
+            made = hop.copied(pair.target, self.content(there))
             if made.how is How.MISSING and any(
                 later.late for later in known.pairs[number + 1 :]
             ):
@@ -262,16 +438,13 @@ def _may_write(flow: FlowConfig, topic: str) -> bool:
 
 # ---- why a flow has no copy of a record ----
 #
-# Main function: `absent`. The record's own headers say it, or progress, pauses, the
-# running service, the loss ledger, the dead-letter topic, the flow's function; if
-# none of them does, the record is missing.
+# The record's own headers say it, or progress, pauses, the running service, the loss
+# ledger, the dead-letter topic, the flow's function; if none of them does, the record
+# is missing.
 
 
-Fault = Callable[[str, str, int], str]
-"""Says why a flow has set aside a partition of a topic; empty if it has not, or that is
-not known."""
 _NO_RECORDS = frozenset(
-    {OffsetHolds.MARKER, OffsetHolds.CLEANED, OffsetHolds.NOTHING, OffsetHolds.END}
+    {OffsetKind.MARKER, OffsetKind.CLEANED, OffsetKind.NOTHING, OffsetKind.END}
 )
 
 
@@ -283,11 +456,11 @@ def absent(hop: Hop, known: Pairs, fault: Fault) -> Iterator[Row]:
     Raises:
         ClusterError: a cluster does not answer, or does not let us read.
     """
-    flow, offset, held = hop.flow, hop.place.offset, hop.held
-    if held is not None and (
-        held.what in _NO_RECORDS
+    flow, offset, content = hop.flow, hop.place.offset, hop.content
+    if content is not None and (
+        content.what in _NO_RECORDS
         or (
-            held.what is OffsetHolds.ABORTED
+            content.what is OffsetKind.ABORTED
             and flow.isolation_level == "read_committed"
         )
     ):
@@ -323,7 +496,11 @@ def _unexplained(hop: Hop, known: Pairs) -> Row:
     if flow.start != "earliest" and began_later:
         detail = f"the flow began later (start: {flow.start})"
         return replace(hop.row, how=How.BEFORE, detail=detail)
-    if hop.held is not None and hop.held.what is OffsetHolds.EXPIRED and began_later:
+    if (
+        hop.content is not None
+        and hop.content.what is OffsetKind.EXPIRED
+        and began_later
+    ):
         detail = f"older than all that the flow copied; on the source {hop.reason}"
         return replace(hop.row, how=How.BEFORE, detail=detail)
     if not hop.readable:
@@ -340,10 +517,10 @@ def _unexplained(hop: Hop, known: Pairs) -> Row:
 
 def _looped(hop: Hop) -> str | None:
     """The id in the record's headers for which the flow leaves it out."""
-    if hop.held is None or not hop.flow.provenance:
+    if hop.content is None or not hop.flow.provenance:
         return None
     target = f"/{hop.target.cluster_id}"
-    named = (via for via in hop.held.values(HEADER) if via.endswith(target))
+    named = (via for via in hop.content.values(HEADER) if via.endswith(target))
     return next(named, None)
 
 
@@ -355,8 +532,8 @@ def _behind(hop: Hop, fault: Fault) -> Row:
         left = place.offset - position.offset
         behind = f", {count(left)} offsets before it" if left else ": it is the next"
         far = f"copied up to offset {position.offset}{behind}"
-    if hop.held is not None and hop.held.what is OffsetHolds.OPEN:
-        far += f"; on the source {hop.held.detail}"
+    if hop.content is not None and hop.content.what is OffsetKind.OPEN:
+        far += f"; on the source {hop.content.detail}"
     row = replace(hop.row, how=How.BEHIND, detail=far)
     since = PausesReader(hop.target, hop.flow).read().since(place.topic)
     if since:
@@ -388,29 +565,24 @@ def _dead_letter(hop: Hop) -> Row | None:
     if flow.transform is None or flow.dead_letter_topic is None:
         return None
     topic = flow.dead_letter_topic
-    for each in excuses.dead_letters(hop.target, topic, flow.source):
+    for each in survey.dead_letters(hop.target, topic, flow.source):
         if (each.key, each.offset) == ((place.topic, place.partition), place.offset):
             return replace(
                 hop.row, topic=topic, partition=each.partition, offset=each.at,
-                time=-1 if hop.held is None else hop.held.time, how=How.DEAD_LETTER,
-                detail="the flow's function failed on it",
+                time=-1 if hop.content is None else hop.content.time,
+                how=How.DEAD_LETTER, detail="the flow's function failed on it",
             )  # fmt: skip
     return None
 
 
 # ---- one flow, and one record of its source: what both clusters show of the two ----
-#
-# Main type: `Hop`; `meet` makes one. `copied` says which copies there are, and
-# whether they are right; why there is none is for `Hops`.
 
 
-_NO_OFFSETS = (1, 1)
-"""Of a record without a copy: nothing is read there."""
 _AT_PLACE = {
-    OffsetHolds.EXPIRED: How.EXPIRED,
-    OffsetHolds.CLEANED: How.COMPACTED,
-    OffsetHolds.OPEN: How.BEHIND,
-    OffsetHolds.DAMAGED: How.UNKNOWN,
+    OffsetKind.EXPIRED: How.EXPIRED,
+    OffsetKind.CLEANED: How.COMPACTED,
+    OffsetKind.OPEN: How.BEHIND,
+    OffsetKind.DAMAGED: How.UNKNOWN,
 }
 """What the copy is if no record is there any more; else it is missing."""
 
@@ -421,7 +593,7 @@ class Hop:
 
     flow: FlowConfig
     place: RecordPlace
-    held: Held | None
+    content: OffsetContent | None
     """What is at the place; None if its cluster does not say."""
     source: Cluster | None
     """None: it does not answer."""
@@ -440,12 +612,12 @@ class Hop:
     @property
     def readable(self) -> bool:
         """Whether there is a record on the source, for everybody to read."""
-        return self.held is not None and self.held.what is OffsetHolds.RECORD
+        return self.content is not None and self.content.what is OffsetKind.RECORD
 
     @property
     def reason(self) -> str:
         """Why there is no such record."""
-        return "it does not answer" if self.held is None else self.held.detail
+        return "it does not answer" if self.content is None else self.content.detail
 
     def verdict(self, target: int | None) -> RecordVerdict:
         """On the record and its copy at this offset; None: on the record alone."""
@@ -461,18 +633,18 @@ class Hop:
         )  # fmt: skip
         return judge(self.terms, of, self.source, self.target)
 
-    def copied(self, target: int, there: Held) -> Row:
+    def copied(self, target: int, there: OffsetContent) -> Row:
         """The row of a copy that the offset map names; `there` is what is at its place.
 
         Raises:
             ClusterError: a cluster does not answer.
         """
         row = replace(self.row, offset=target, how=How.EXACT, time=there.time)
-        if there.what is OffsetHolds.RECORD and not self.readable:
+        if there.what is OffsetKind.RECORD and not self.readable:
             return replace(row, detail=f"not compared with the source: {self.reason}")
         # Only the source's record has the key that a later one may have replaced.
-        if there.what is OffsetHolds.RECORD or (
-            self.readable and there.what in (OffsetHolds.CLEANED, OffsetHolds.NOTHING)
+        if there.what is OffsetKind.RECORD or (
+            self.readable and there.what in (OffsetKind.CLEANED, OffsetKind.NOTHING)
         ):
             how, sameness, detail = self.verdict(target)
             return replace(row, how=how, sameness=sameness, detail=detail)
@@ -480,9 +652,9 @@ class Hop:
         return replace(row, how=how, detail=there.detail)
 
 
-def meet(
+def hop_of(
     config: MirrorConfig, reach: Reach, flow: FlowConfig, row: Row, *,
-    place: RecordPlace, held: Held | None,
+    place: RecordPlace, content: OffsetContent | None,
 ) -> Hop:  # fmt: skip
     """Look at what a flow has of the record at a place.
 
@@ -510,18 +682,15 @@ def meet(
         if position.topic_id not in (NO_ID, topic_id):
             position = None  # of a deleted topic with this name
     return Hop(
-        flow=flow, place=place, held=held, source=source, target=target, terms=terms,
-        copy=copy, topic_id=topic_id, position=position, row=row,
+        flow=flow, place=place, content=content, source=source, target=target,
+        terms=terms, copy=copy, topic_id=topic_id, position=position, row=row,
     )  # fmt: skip
 
 
-# ---- judges one record and its copy, by the rules for whole logs ----
+# ---- one record and its copy, by the rules for whole logs ----
 #
-# Main function: `judge`. It compares as a task of `mirror verify` does, and settles
-# what is open in the same way; main type: `RecordVerdict`.
-
-
-_AND_YET = "the flow would not copy the record, and yet here is a copy"
+# They are compared as in a task of `mirror verify`, and what is open is settled in the
+# same way.
 
 
 class RecordVerdict(NamedTuple):
@@ -575,7 +744,7 @@ def _unequal(
     terms: ProofTerms, compared: Compared, source: Cluster, target: Cluster
 ) -> RecordVerdict:
     of = compared.range.of
-    sorted_out = explaining.sorted_out(compared, NO_EXCUSES)
+    sorted_out = explaining.sorted_out(compared, ALL_COPIED)
     if sorted_out.account.expired:
         detail = f"the log begins at offset {compared.target_start}"
         return RecordVerdict(How.EXPIRED, detail=detail)
@@ -597,5 +766,64 @@ def _unequal(
         sameness = Sameness.SAME if same else Sameness.TRANSFORMED
         return RecordVerdict(How.EXACT, sameness, "without mirror.via")
     # Whether it is another record's copy, only the whole log could tell.
-    (found,) = findings.findings(of, unequal, findings.paired(unequal), {})
+    (found,) = explaining.findings(of, unequal, explaining.paired(unequal), {})
     return RecordVerdict(How.EXACT, Sameness.DIFFERENT, found.detail)
+
+
+# ---- a record by its key and time ----
+
+
+def find_by_key(
+    cluster: Cluster, topic: Topic, key: bytes, time: int, tell: Callable[[str], None]
+) -> RecordPlace | None:
+    """The first committed record with this key at `time` (epoch ms,
+    `topic_admin.EARLIEST` for any) or after it; None if there is none.
+
+    `tell` is called with what is being read.
+
+    Raises:
+        ClusterError: a partition cannot be read.
+    """
+    name = topic.name
+    keys = [(name, partition) for partition in topic.leaders]
+    firsts = topic_admin.list_offsets(cluster, keys, timestamp=time)
+    ends = topic_admin.list_offsets(cluster, keys, timestamp=topic_admin.LATEST)
+    best: tuple[int, RecordPlace] | None = None
+    for where in keys:
+        if where not in firsts or where not in ends:
+            raise NoLeaderError(
+                f"{cluster.alias}: no leader answers for {name}-{where[1]}, which may "
+                "have the key"
+            )
+        first, end = firsts[where], ends[where]
+        if first < 0:
+            continue  # no record is so new
+        if best is not None:  # later records cannot be first
+            until = topic_admin.list_offsets(cluster, [where], timestamp=best[0])
+            end = min(end, until[where]) if until.get(where, -1) >= 0 else end
+        tell(f"reading {name}-{where[1]} from offset {first} on")
+        wanted = OffsetRange(
+            topic=name, partition=where[1], topic_id=topic.topic_id,
+            first=first, end=end,
+        )  # fmt: skip
+        stream = LogStream(cluster, wanted, isolation=fetch.READ_COMMITTED)
+        for part in stream.listed():
+            rows = _with(part, key, time)
+            if len(rows):
+                at, offset = rows[0, [to_columns.TIME, to_columns.OFFSET]].tolist()
+                if best is None or at < best[0]:
+                    best = at, RecordPlace(cluster.alias, name, where[1], offset)
+                break
+    return None if best is None else best[1]
+
+
+def _with(part: Listed, key: bytes, time: int) -> Rows:
+    """The records with this key, from `time` on."""
+    places = part.places
+    rows = places[
+        (places[:, to_columns.KEY_SIZE] == len(key))
+        & (places[:, to_columns.TIME] >= time)
+    ]
+    at = rows[:, to_columns.KEY_AT, None] + np.arange(len(key))
+    found: Rows = rows[(part.buffer[at] == np.frombuffer(key, np.uint8)).all(axis=1)]
+    return found

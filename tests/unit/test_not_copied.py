@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mirror.pairs.losses import Cause, Loss
-from mirror.proofs import excuses
+from mirror.proofs import survey
 
 pytestmark = pytest.mark.unit
 
@@ -20,8 +20,8 @@ def told(**changes: bytes | None) -> dict[bytes, bytes | None]:
 
 def test_it_says_where_the_record_stood() -> None:
     """Cluster, topic, partition and offset, of this source alone."""
-    assert excuses.origin(told(), "A") == (("orders", 3), 88121)
-    assert excuses.origin(told(), "B") is None
+    assert survey.origin(told(), "A") == (("orders", 3), 88121)
+    assert survey.origin(told(), "B") is None
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ def test_it_says_where_the_record_stood() -> None:
 )  # fmt: skip
 def test_numbers_that_are_none_of_ours(forged: dict[str, bytes | None]) -> None:
     """They become no dead letters, and are no reason to give up."""
-    assert excuses.origin(told(**forged), "A") is None
+    assert survey.origin(told(**forged), "A") is None
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ Main functions: `begin`, before a proof; `prepare`, after it, which says which r
 cannot be appended; and `append`, which writes the others with their runs and a note of
 the repair in one transaction of the flow's owner. A running service is fenced, and
 begins again by itself. Dying at any point leaves all of it in the copies, or nothing.
+`remedies` says what can be done about each finding.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 from collections import Counter
 import contextlib
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 import time
 from typing import TYPE_CHECKING
 
@@ -28,40 +30,45 @@ from mirror.offsets.translation import Exactness
 from mirror.pairs import pauses, repairs
 from mirror.pairs.pauses import PausesReader
 from mirror.pairs.repairs import Repair
-from mirror.proofs import locating
-from mirror.proofs.account import FindingKind
-from mirror.proofs.log_stream import Stretch
-from mirror.proofs.logs import settled_ends
-from mirror.proofs.of_flow import terms_of
+from mirror.proofs import missing_records, settling
+from mirror.proofs.account import FindingKind, Scope
+from mirror.proofs.log_stream import OffsetRange
 from mirror.proofs.ranges import LAST_OFFSET
-from mirror.proofs.repairs import missing
-from mirror.proofs.repairs.remedies import Obstacle
-from mirror.proofs.scope import Scope
+from mirror.proofs.survey import settled_ends
+from mirror.proofs.verification import terms_of
 from mirror.records import codecs, records
 from mirror.records.writing import ensure_topic, write
 from mirror.service import ownership
 from mirror.topics.merging import Merging
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from mirror.clusters.topics import TopicPartition
     from mirror.clusters.transactions import Producer
     from mirror.clusters.wire.write import Placed
     from mirror.config.schema import FlowConfig, MirrorConfig
     from mirror.offsets.runs import RunArray
-    from mirror.proofs.copied_partition import CopiedPartition
-    from mirror.proofs.repairs.missing import MissingRecord
+    from mirror.proofs.account import CopiedPartition, ProofFinding
+    from mirror.proofs.missing_records import MissingRecord
     from mirror.proofs.sides import ProofTerms
     from mirror.proofs.verification import PartitionProof, Proven
 
 
-# ---- which missing records can be appended to a copy now ----
-#
-# Main type: `Work`, what is to be appended to one copy, from which `look` drops
-# what must not be: what was copied after the proof, or may have been, and what
-# would seem to be the newest value of its key. It is asked before a repair and
-# again while no one else writes.
+_IN_THE_LOG = "a log cannot be changed: `mirror repair rebuild` copies the topic again"
+
+
+class Obstacle(StrEnum):
+    """Why a missing record is not appended."""
+
+    LATER_KEY = "the copy has later records of the key; --although-order appends it"
+    GONE = "the source does not have it any more"
+    FAILS = "the flow's function fails on it"
+    HIDDEN = (
+        "a transaction is open in the copy, and may hide it: the service ends what "
+        "it left open"
+    )
+    COPIED = "it was copied, or became visible, after the proof: prove it again"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -81,10 +88,6 @@ class Work:
         return self.proof.of
 
     @property
-    def key(self) -> TopicPartition:
-        return self.of.topic, self.of.partition
-
-    @property
     def copy(self) -> TopicPartition:
         return self.of.target_topic, self.of.partition
 
@@ -92,92 +95,6 @@ class Work:
         """Leave these records out."""
         self.obstacles |= dict.fromkeys(offsets, why)
         self.left = [each for each in self.left if each.offset not in self.obstacles]
-
-
-def look(
-    target: Cluster,
-    terms: ProofTerms,
-    known: OffsetMap,
-    work: Work,
-    end: int | None,
-    *,
-    although_order: bool,
-) -> None:
-    """Drop what must not be appended, as far as the copy shows now. `end`: after its
-    last record (None: an open transaction hides what comes next); `known`: read after
-    that.
-
-    Raises:
-        ClusterError: the copy was re-created, lost its end, or cannot be read.
-    """
-    of = work.of
-    check_copy(target, work)
-    if end is None:
-        work.drop([each.offset for each in work.left], Obstacle.HIDDEN)
-        return
-    if end < work.proof.target_end:
-        raise ClusterError(
-            f"cluster {target.alias}: {work.copy[0]} lost its end after the proof: "
-            "prove it again"
-        )
-    places = {
-        each.offset: known.translate(*work.key, each.offset).offset
-        for each in work.left
-    }
-    # What the proof did not see may be a copy of it: of a transaction that was ended
-    # only now, or copied again on purpose.
-    proven = work.proof.target_end
-    late = known.late(*work.key)
-    late = late[(late[:, DOWNSTREAM] >= proven) & (late[:, DOWNSTREAM] < end)]
-    again = {
-        offset
-        for offset, at in places.items()
-        if proven <= at < end or _is_within(late, offset)
-    }
-    work.drop(again, Obstacle.COPIED)
-    if although_order or not work.left:
-        return
-    begin = max(work.looked_to, min(places[each.offset] for each in work.left))
-    if begin >= end:
-        return
-    keys = np.unique([each.key_mark for each in work.left])
-    lasts = locating.last_of_keys(
-        terms,
-        Stretch(
-            topic=of.target_topic, partition=of.partition, topic_id=of.copy_id,
-            first=begin, end=end,
-        ),
-        keys,
-        on_source=False,
-    )  # fmt: skip
-    last_of = dict(zip(lasts.keys.tolist(), lasts.offsets.tolist(), strict=True))
-    work.drop(
-        [
-            each.offset
-            for each in work.left
-            if last_of[each.key_mark] >= places[each.offset]
-        ],
-        Obstacle.LATER_KEY,
-    )
-    work.looked_to = end
-
-
-def check_copy(target: Cluster, work: Work) -> None:
-    """Check that the copy is still the one that was proven.
-
-    Raises:
-        RecreatedError: it is not.
-    """
-    (topic,) = target.topics([work.copy[0]]).values()
-    if topic.topic_id != work.of.copy_id:
-        raise RecreatedError(
-            f"cluster {target.alias}: {work.copy[0]} was re-created after the proof"
-        )
-
-
-def _is_within(late: RunArray, offset: int) -> bool:
-    into = offset - late[:, UPSTREAM]
-    return bool(((into >= 0) & (into < late[:, COUNT])).any())
 
 
 @dataclass(slots=True, kw_only=True)
@@ -196,7 +113,7 @@ class Repairing:
     @property
     def obstacles(self) -> Mapping[TopicPartition, Mapping[int, Obstacle]]:
         """By partition and source offset: why missing records are not appended."""
-        return {each.key: each.obstacles for each in self.work}
+        return {each.of.key: each.obstacles for each in self.work}
 
     @property
     def counts(self) -> dict[str, int]:
@@ -293,13 +210,13 @@ def prepare(
         )
         size = 0
         for proof in proven.partitions:
-            key = (proof.of.topic, proof.of.partition)
+            key = proof.of.key
             if key in wanted:
                 named = np.array(sorted(wanted[key]), np.int64)
-                found = missing.read(source, made.terms, proof.of, named)
+                found = missing_records.read(source, made.terms, proof.of, named)
                 size += found.size
-                if size > missing.MOST_BYTES:
-                    raise missing.too_much(flow.name)
+                if size > missing_records.MOST_BYTES:
+                    raise missing_records.too_much(flow.name)
                 gone = set(wanted[key]) - {each.offset for each in found.found}
                 made.work.append(
                     Work(
@@ -309,7 +226,7 @@ def prepare(
                         | dict.fromkeys(found.failing, Obstacle.FAILS),
                     )
                 )
-        _look(made)
+        _drop_unfit_of_all(made)
         made.closing = stack.pop_all()
     return made
 
@@ -332,7 +249,7 @@ def append(repairing: Repairing) -> None:
         replication_factor=flow.replication_factor,
     )
     owner = ownership.take_over(flow, target)
-    _look(repairing)
+    _drop_unfit_of_all(repairing)
     work = [each for each in repairing.work if each.left]
     if not work:
         return
@@ -340,7 +257,7 @@ def append(repairing: Repairing) -> None:
     codec = codecs.BY_NAME.get(flow.compression)
     batches = {
         each.copy: list(
-            missing.batches(
+            missing_records.batches(
                 each.left,
                 codec=codecs.NONE if codec is None else codec,
                 max_bytes=limits[each.copy[0]],
@@ -382,7 +299,7 @@ def _finish(
     ownership.commit(target, owner, [*data, *((topic, 0) for topic in own)])
 
 
-def _look(repairing: Repairing) -> None:
+def _drop_unfit_of_all(repairing: Repairing) -> None:
     """Find out what must not be appended, from what is visible now. A running service
     always has transactions open; what they write counts once they have ended.
     """
@@ -393,7 +310,7 @@ def _look(repairing: Repairing) -> None:
     for each in waiting:
         if each.copy not in ends:
             raise NoLeaderError(f"cluster {target.alias}: {each.copy[0]} has no leader")
-        look(
+        drop_unfit(
             target,
             repairing.terms,
             repairing.known,
@@ -428,7 +345,7 @@ def _of_the_map(
             runs=whole,
         )
         begins = int(whole[0, DOWNSTREAM])
-        lost = repairing.known.reverse(*each.key, begins)
+        lost = repairing.known.reverse(*each.of.key, begins)
         if lost.exactness is Exactness.TIP:
             late.append(block)
             continue
@@ -439,7 +356,7 @@ def _of_the_map(
         tail = between(whole, follows, LAST_OFFSET, UPSTREAM)
         if len(before):
             late.append(replace(block, runs=before))
-            following = repairing.known.position(*each.key)
+            following = repairing.known.position(*each.of.key)
             if len(tail):
                 following = int(tail[0, UPSTREAM])
             # A floor: nothing that the map knew behind this place is there any more.
@@ -448,3 +365,162 @@ def _of_the_map(
         ordered.append(replace(block, runs=tail))
     # In this order: late records stand behind what the copy lost.
     return [*((b"", value) for value in runs.encode(ordered)), *runs.encode_late(late)]
+
+
+# ---- which missing records can be appended to a copy now ----
+#
+# Not what was copied after the proof, or may have been, and not what would seem to be
+# the newest value of its key. It is asked before a repair and again while no one else
+# writes.
+
+
+def drop_unfit(
+    target: Cluster,
+    terms: ProofTerms,
+    known: OffsetMap,
+    work: Work,
+    end: int | None,
+    *,
+    although_order: bool,
+) -> None:
+    """Drop what must not be appended, as far as the copy shows now. `end`: after its
+    last record (None: an open transaction hides what comes next); `known`: read after
+    that.
+
+    Raises:
+        ClusterError: the copy was re-created, lost its end, or cannot be read.
+    """
+    of = work.of
+    check_copy(target, work)
+    if end is None:
+        work.drop([each.offset for each in work.left], Obstacle.HIDDEN)
+        return
+    if end < work.proof.target_end:
+        raise ClusterError(
+            f"cluster {target.alias}: {work.copy[0]} lost its end after the proof: "
+            "prove it again"
+        )
+    places = {
+        each.offset: known.translate(*work.of.key, each.offset).offset
+        for each in work.left
+    }
+    # What the proof did not see may be a copy of it: of a transaction that was ended
+    # only now, or copied again on purpose.
+    proven = work.proof.target_end
+    late = known.late(*work.of.key)
+    late = late[(late[:, DOWNSTREAM] >= proven) & (late[:, DOWNSTREAM] < end)]
+    again = {
+        offset
+        for offset, at in places.items()
+        if proven <= at < end or _is_within(late, offset)
+    }
+    work.drop(again, Obstacle.COPIED)
+    if although_order or not work.left:
+        return
+    begin = max(work.looked_to, min(places[each.offset] for each in work.left))
+    if begin >= end:
+        return
+    keys = np.unique([each.key_mark for each in work.left])
+    lasts = settling.last_of_keys(
+        terms,
+        OffsetRange.of(of, begin, end, on_source=False),
+        keys,
+        on_source=False,
+    )  # fmt: skip
+    last_of = dict(zip(lasts.keys.tolist(), lasts.offsets.tolist(), strict=True))
+    work.drop(
+        [
+            each.offset
+            for each in work.left
+            if last_of[each.key_mark] >= places[each.offset]
+        ],
+        Obstacle.LATER_KEY,
+    )
+    work.looked_to = end
+
+
+def check_copy(target: Cluster, work: Work) -> None:
+    """Check that the copy is still the one that was proven.
+
+    Raises:
+        RecreatedError: it is not.
+    """
+    (topic,) = target.topics([work.copy[0]]).values()
+    if topic.topic_id != work.of.copy_id:
+        raise RecreatedError(
+            f"cluster {target.alias}: {work.copy[0]} was re-created after the proof"
+        )
+
+
+def _is_within(late: RunArray, offset: int) -> bool:
+    into = offset - late[:, UPSTREAM]
+    return bool(((into >= 0) & (into < late[:, COUNT])).any())
+
+
+# ---- what a repair can do about a finding, and what it cannot ----
+#
+# A log only grows: records that are missing can be appended, if that does not put an
+# old value behind a new one of the same key. What stands in the copy stays as it is.
+# Pure.
+
+
+class Remedy(StrEnum):
+    """What `mirror repair append` does about a finding."""
+
+    APPEND = "append"
+    PARTLY = "append some"
+    NONE = "nothing"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Advice:
+    """What can be done about one finding."""
+
+    finding: ProofFinding
+    remedy: Remedy
+    why: str
+    """In words; empty if all of it is appended."""
+
+
+_REASONS = {
+    FindingKind.DIFFERENT: _IN_THE_LOG,
+    FindingKind.DOUBLED: _IN_THE_LOG,
+    FindingKind.SWAPPED: _IN_THE_LOG,
+    FindingKind.UNEXPECTED: "a log cannot be changed, and a rebuild refuses, since the "
+    "source does not have it: to do without it, delete the copy and reset the flow",
+    FindingKind.DAMAGED: "restore the replica from another one",
+    FindingKind.UNPROVEN: "remove the reason, and prove it again",
+}
+_DETAILED = frozenset({FindingKind.DAMAGED, FindingKind.UNPROVEN})
+"""Only the finding's own words say what is wrong."""
+
+
+def remedies(
+    findings: Iterable[ProofFinding],
+    obstacles: Mapping[TopicPartition, Mapping[int, Obstacle]],
+) -> Iterator[Advice]:
+    """`obstacles`: by partition and source offset, those of missing records."""
+    for each in findings:
+        if each.kind is not FindingKind.MISSING:
+            why = _REASONS[each.kind]
+            if each.kind in _DETAILED:
+                why = f"{each.detail}; {why}"
+            yield Advice(finding=each, remedy=Remedy.NONE, why=why)
+            continue
+        assert each.source is not None
+        known = obstacles.get((each.topic, each.partition), {})
+        offsets = range(each.source, each.source + each.count)
+        met = Counter(known[offset] for offset in offsets if offset in known)
+        left = each.count - met.total()
+        if not met:
+            yield Advice(finding=each, remedy=Remedy.APPEND, why="")
+            continue
+        whys = [
+            reason.value if count == each.count else f"{count}: {reason.value}"
+            for reason, count in sorted(met.items())
+        ]
+        yield Advice(
+            finding=each,
+            remedy=Remedy.PARTLY if left else Remedy.NONE,
+            why="; ".join(whys),
+        )

@@ -1,0 +1,538 @@
+"""What a running service proves in a step: new copies, then all that both logs have.
+
+Main types: `ProofStep`, which looks at a flow, and compares some of its ranges;
+`NewCopies`, what the flow has copied since its last proof, and `PastCopies`, partition
+by partition, again and again. The budget of a step is for `schedule` to say. What
+compares is loaded only when it is used.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+import hashlib
+import re
+import time
+from typing import TYPE_CHECKING, NamedTuple
+
+from mirror.offsets.progress import NO_ID
+from mirror.pairs import proofs
+from mirror.pairs.proofs import Proof
+from mirror.proofs.account import Scope
+from mirror.proofs.ranges import RunFiles
+from mirror.proofs.schedule import Spread, prefix, range_bytes, size
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from mirror.clusters.cluster import Cluster
+    from mirror.clusters.topics import TopicPartition
+    from mirror.config.schema import FlowConfig, MirrorConfig
+    from mirror.offsets.offset_map import OffsetMap
+    from mirror.proofs.account import CopiedPartition
+    from mirror.proofs.ranges import Range
+    from mirror.proofs.runners import Runner
+    from mirror.proofs.schedule import Costs
+    from mirror.proofs.survey import ProofSurvey
+    from mirror.proofs.verification import PartitionProof
+
+
+_FETCHES = 4
+"""Of a range on one side, at least: what a fetch brings beyond its end is wasted."""
+_LEAST_FETCH = 64 << 10
+_NO_PARTITION = 1 << 31
+"""Comes after all of a topic."""
+_PREFIX = "rolling/"
+"""Of the keys of places, as no topic's name has a slash."""
+
+
+class ProofStep:
+    """For one flow, on the connections of its job."""
+
+    def __init__(
+        self,
+        config: MirrorConfig,
+        flow: FlowConfig,
+        source: Cluster,
+        target: Cluster,
+        runner: Runner,
+    ) -> None:
+        self.flow = flow
+        self.source, self.target = source, target
+        self.surveying = 0.0
+        """How many seconds surveys took."""
+        self._config = config
+        self._runner = runner
+
+    def survey(
+        self,
+        files: RunFiles,
+        proofs: Mapping[TopicPartition, Proof],
+        pattern: str,
+        offset_map: OffsetMap | None = None,
+    ) -> ProofSurvey:
+        """What there is to prove of these topics, after these proofs; `offset_map` as
+        for `survey.survey`.
+
+        Raises:
+            MirrorError: as `survey.survey`.
+        """
+        from mirror.proofs.survey import survey  # noqa: PLC0415  with compiled kernels
+
+        began = time.monotonic()
+        try:
+            return survey(
+                self.flow, self.source, self.target, files, Scope(pattern=pattern),
+                proofs=proofs, offset_map=offset_map,
+            )  # fmt: skip
+        finally:
+            self.surveying += time.monotonic() - began
+
+    def prove(
+        self,
+        found: ProofSurvey,
+        chosen: Mapping[TopicPartition, Sequence[Range]],
+        *,
+        at: float,
+        range_bytes: int,
+    ) -> dict[TopicPartition, PartitionProof]:
+        """Compare these ranges.
+
+        Raises:
+            MirrorError: a cluster does not answer, or a task failed several times.
+        """
+        from mirror.proofs.verification import (  # noqa: PLC0415  with compiled kernels
+            Verification,
+            terms_of,
+        )
+
+        terms = replace(
+            terms_of(self._config, self.flow, self.source, self.target, Scope()),
+            fetch_bytes=max(range_bytes // (2 * _FETCHES), _LEAST_FETCH),
+            keys=False,  # everybody who may read the status sees what is found
+        )
+        some = replace(
+            found,
+            partitions=tuple(of for of in found.partitions if chosen.get(of.key)),
+            unproven={},
+        )
+        if not some.partitions:
+            return {}
+        verification = Verification(
+            self.flow, terms, self.source, self.target, self._runner
+        )
+        proven = verification.prove(some, at=at, chosen=chosen)
+        return {each.of.key: each for each in proven.partitions}
+
+
+# ---- new copies ----
+#
+# If the budget covers all of it, all is compared, and the proof kept on the target: the
+# next one begins there, here or in `mirror verify`. If the share is too small for that,
+# evenly spread ranges are, and the target keeps no proof.
+
+
+class _Plan(NamedTuple):
+    """What is compared of one partition in a step."""
+
+    ranges: Sequence[Range]
+    end: tuple[int, int]
+    """Where the next step goes on, on both sides."""
+    whole: bool
+    """Whether the ranges are all from the beginning to `end`."""
+
+    @property
+    def compared(self) -> int:
+        """Offsets of the ranges."""
+        return sum(size(each) for each in self.ranges if not each.is_late)
+
+
+class NewCopies:
+    """Those of one flow, across its runs."""
+
+    def __init__(self, costs: Costs) -> None:
+        self._costs = costs
+        self._spread = Spread()
+        self._cursors: dict[TopicPartition, Proof] = {}
+        """Where the next step goes on."""
+        self._gaps: set[TopicPartition] = set()
+        """Partitions with something unproven, or a finding, since the proof that the
+        target has."""
+        self._taken: dict[TopicPartition, Proof] = {}
+        """The proofs on the target that are taken note of."""
+        self._first = 0
+        self.proven_at = 0.0
+        """When the last step began that compared its share of all that was copied by
+        then, epoch seconds."""
+        self.share = -1.0
+        """How much it compared of that; -1: no step has."""
+        self.is_through = True
+        """Whether the last step has left nothing to be compared."""
+        self.obstacles: tuple[str, ...] = ()
+        """Why partitions could not be compared in the last step."""
+
+    def moved(self, proof: Proof) -> None:
+        """The target has this proof now."""
+        key = (proof.topic, proof.partition)
+        last = self._cursors.get(key)
+        same = last is not None and last.topic_id == proof.topic_id
+        if last is None or not same or _place(proof) >= _place(last):
+            self._cursors[key] = proof
+            self._gaps.discard(key)
+
+    def disproven(self, proof: Proof) -> None:
+        """The target's proof goes no further than this one now, and must not."""
+        self._gaps.add((proof.topic, proof.partition))
+
+    def prove(
+        self,
+        step: ProofStep,
+        kept: Mapping[TopicPartition, Proof],
+        *,
+        at: float,
+        left: float,
+        enough: bool,
+    ) -> dict[TopicPartition, PartitionProof]:
+        """Compare what `left` bytes allow. `enough`: in the long run all is affordable,
+        so what is not affordable now can wait.
+
+        Raises:
+            MirrorError: a cluster does not answer, or a task failed several times.
+        """
+        for key, proof in kept.items():
+            # Only once: it may be of a deleted topic with this name.
+            if self._taken.get(key) != proof:
+                self._taken[key] = proof
+                self.moved(proof)
+        with RunFiles() as files:
+            found = step.survey(files, self._cursors, ".*")
+            wanted = [
+                of
+                for of in found.partitions
+                if of.source_end > of.source_first or of.target_end > of.target_first
+            ]
+            total = sum(_offsets(of) for of in wanted)
+            each = range_bytes(left, self._costs.least)
+            cost = sum(
+                self._costs.of_window(of.topic, _offsets(of), each) for of in wanted
+            )
+            known = all(self._costs.knows(of.topic) for of in wanted)
+            spread = cost > left and known and not enough
+            plans: dict[TopicPartition, _Plan] = {}
+            if spread and left >= each:
+                self._spread.fraction = left / cost
+                plans = {of.key: self._spread_over(found, of, each) for of in wanted}
+            elif not spread:
+                plans = self._from_the_beginning(found, wanted, left, each=each)
+            chosen = {key: plan.ranges for key, plan in plans.items()}
+            proofs_made = step.prove(found, chosen, at=at, range_bytes=each)
+        failed = {key for key, made in proofs_made.items() if made.failure}
+        written: list[Proof] = []
+        for of in wanted:
+            if (plan := plans.get(of.key)) is not None and of.key not in failed:
+                made = proofs_made.get(of.key)
+                written += self._move(of, plan, made, kept.get(of.key), at=at)
+        proofs.write(step.target, step.flow, written)
+        reached = [
+            of
+            for of in wanted
+            if (plan := plans.get(of.key)) and plan.end[0] >= of.source_end
+        ]
+        done = len(reached) == len(wanted) and not failed
+        if done and not found.unproven:
+            self.proven_at = at
+        if done and total:
+            compared = sum(plan.compared for plan in plans.values())
+            self.share = compared / total
+        self.is_through = done and not spread
+        self.obstacles = tuple(f"{name}: {why}" for name, why in found.unproven.items())
+        return proofs_made
+
+    def _spread_over(self, found: ProofSurvey, of: CopiedPartition, each: int) -> _Plan:
+        """Some ranges of all that there is."""
+        most = self._costs.offsets(of.topic, each)
+        made = list(found.ranges(of, most=most, picked=self._spread))
+        last = made[-1]
+        chosen = [one for one in made[:-1] if not one.unknown]
+        if self._spread() and not last.unknown:
+            chosen.append(last)
+        return _Plan(
+            ranges=chosen,
+            end=(last.source_end, last.target_end),
+            whole=False,
+        )
+
+    def _from_the_beginning(
+        self,
+        found: ProofSurvey,
+        wanted: Sequence[CopiedPartition],
+        left: float,
+        *,
+        each: int,
+    ) -> dict[TopicPartition, _Plan]:
+        """The first ranges, as many as are affordable; each step begins with another
+        partition, so that all get on.
+        """
+        plans = {}
+        self._first += 1
+        first = self._first % max(len(wanted), 1)
+        for of in [*wanted[first:], *wanted[:first]]:
+            made = found.ranges(of, most=self._costs.offsets(of.topic, each))
+            chosen = prefix(made, left, self._costs)
+            left -= sum(map(self._costs.of, chosen))
+            if not chosen:
+                continue
+            known = [one for one in chosen if not one.unknown]
+            plans[of.key] = _Plan(
+                ranges=known,
+                end=(chosen[-1].source_end, chosen[-1].target_end),
+                whole=len(known) == len(chosen),
+            )
+        return plans
+
+    def _move(
+        self,
+        of: CopiedPartition,
+        plan: _Plan,
+        made: PartitionProof | None,
+        before: Proof | None,
+        *,
+        at: float,
+    ) -> list[Proof]:
+        """Go on after the plan; returns the proof that the target may keep, if any."""
+        key = of.key
+        last = self._cursors.get(key)
+        if last is not None and last.topic_id != of.topic_id:
+            self._gaps.discard(key)  # they were in a topic that is gone
+        if made is None or made.wrong or not plan.whole:
+            self._gaps.add(key)
+        reached = plan.end[0] >= of.source_end
+        proof = Proof(
+            topic=of.topic,
+            partition=of.partition,
+            topic_id=of.topic_id,
+            source_offset=plan.end[0],
+            target_offset=plan.end[1],
+            # What was copied by then is proven: not yet, if the budget ended before.
+            at=at if reached else before.at if before else 0.0,
+            records=made.account.records if made else 0,
+            findings=0,
+            root=made.root if made else "",
+        )
+        self._cursors[key] = proof
+        return [] if key in self._gaps else [proof]
+
+
+def _place(proof: Proof) -> tuple[int, int]:
+    return proof.source_offset, proof.target_offset
+
+
+def _offsets(of: CopiedPartition) -> int:
+    return max(of.source_end - of.source_first, of.target_end - of.target_first)
+
+
+# ---- past copies ----
+#
+# The target keeps where a round is, so it goes on after a restart. A partition in which
+# a whole pass has found nothing is proven up to its end.
+
+
+class PastCopies:
+    """Those of one flow, across its runs."""
+
+    def __init__(self, costs: Costs) -> None:
+        self._costs = costs
+        self._place: Proof | None = None
+        """The partition in which the round is, and up to where it has come there.
+        `at`: when the pass over the partition began."""
+        self.rounds = 0
+        self.share = 0.0
+        """How many partitions of the round are through, 0 to 1."""
+        self.proven: list[Proof] = []
+        """Of partitions in which a whole pass has found nothing, by the last step."""
+        self.disproven: list[Proof] = []
+        """How far partitions are proven in which the last step found something, if
+        earlier proofs went further."""
+        self.failure = ""
+        """Why the last step could not compare a partition; empty if it could."""
+
+    def prove(
+        self,
+        step: ProofStep,
+        known: Mapping[TopicPartition, Proof],
+        partitions: Sequence[TopicPartition],
+        *,
+        at: float,
+        left: float,
+    ) -> dict[TopicPartition, PartitionProof]:
+        """Compare what `left` bytes allow, of one topic at most. `partitions`: all of
+        the flow's, sorted.
+
+        Raises:
+            MirrorError: a cluster does not answer, or a task failed several times.
+        """
+        place = self._at(partitions, known)
+        key = _key(place)
+        with RunFiles() as files:
+            cursors = {key: place} if _is_begun(place) else {}
+            found = step.survey(files, cursors, re.escape(key[0]))
+            rest = sorted(
+                (of for of in found.partitions if of.partition >= key[1]),
+                key=lambda of: of.partition,
+            )
+            each = range_bytes(left, self._costs.least)
+            chosen = self._chosen(found, rest, left, each=each)
+            comparable = {
+                of.key: [one for one in ranges if not one.unknown]
+                for of, ranges in chosen
+            }
+            made = step.prove(found, comparable, at=at, range_bytes=each)
+        self.proven, self.disproven = [], []
+        for of, ranges in chosen:
+            proof = made.get(of.key)
+            if proof is not None and proof.failure:
+                place = self._after(of.key, partitions)  # its turn comes next round
+                continue
+            if of.key != _key(place):
+                place = _begin(of.key, at)
+            before = known.get(of.key)
+            if proof is not None and proof.wrong and before is not None:
+                self.disproven += _cut(before, ranges)
+            unknown = len(ranges) - len(comparable[of.key])
+            place = _further(place, ranges[-1], proof, unknown)
+            if ranges[-1].source_end < of.source_end:
+                break
+            if not place.findings:
+                proven = replace(place, topic=of.topic)
+                self.proven += [proven] if _is_news(proven, known) else []
+            place = self._after(of.key, partitions)
+        if not rest:
+            place = self._after((key[0], _NO_PARTITION), partitions)
+        self.share = sum(each < _key(place) for each in partitions) / len(partitions)
+        failures = (each.failure for each in made.values() if each.failure)
+        self.failure = next(failures, found.unproven.get(key[0], ""))
+        self._next = place
+        return made
+
+    def keep(self, step: ProofStep) -> None:
+        """Go on after the last step, also after a restart: when its findings are known.
+
+        Raises:
+            MirrorError: the target cannot be written to.
+        """
+        kept = [*self.disproven, *self.proven, self._next]
+        proofs.write(step.target, step.flow, kept)
+        self._place = self._next
+
+    def _at(
+        self,
+        partitions: Sequence[TopicPartition],
+        known: Mapping[TopicPartition, Proof],
+    ) -> Proof:
+        """Where the round goes on; its partition may be gone."""
+        place = self._place or _kept(known)
+        if place is None:
+            return _begin(partitions[0], time.time())
+        key = _key(place)
+        after = next((each for each in partitions if each >= key), partitions[0])
+        return place if after == key else _begin(after, time.time())
+
+    def _chosen(
+        self,
+        found: ProofSurvey,
+        rest: Sequence[CopiedPartition],
+        left: float,
+        *,
+        each: int,
+    ) -> list[tuple[CopiedPartition, list[Range]]]:
+        """The next ranges that are affordable."""
+        chosen = []
+        for of in rest:
+            most = self._costs.offsets(of.topic, each)
+            made = prefix(found.ranges(of, most=most), left, self._costs)
+            left -= sum(map(self._costs.of, made))
+            if made:
+                chosen.append((of, made))
+            if not made or made[-1].source_end < of.source_end:
+                break
+        return chosen
+
+    def _after(
+        self, key: TopicPartition, partitions: Sequence[TopicPartition]
+    ) -> Proof:
+        """Where the round goes on after a partition."""
+        after = next((each for each in partitions if each > key), None)
+        if after is None:
+            self.rounds += 1
+            after = partitions[0]
+        return _begin(after, time.time())
+
+
+def _begin(key: TopicPartition, at: float) -> Proof:
+    return Proof(
+        topic=_PREFIX + key[0], partition=key[1], topic_id=NO_ID, source_offset=0,
+        target_offset=0, at=at, records=0, findings=0, root="",
+    )  # fmt: skip
+
+
+def _is_begun(place: Proof) -> bool:
+    return bool(place.source_offset or place.target_offset)
+
+
+def _key(place: Proof) -> TopicPartition:
+    return place.topic.removeprefix(_PREFIX), place.partition
+
+
+def _kept(known: Mapping[TopicPartition, Proof]) -> Proof | None:
+    """The newest place that the target has."""
+    places = [each for each in known.values() if is_place(each)]
+    return max(places, key=lambda each: each.at, default=None)
+
+
+def is_place(proof: Proof) -> bool:
+    """Whether it only says where a round is."""
+    return proof.topic.startswith(_PREFIX)
+
+
+def _further(
+    place: Proof, last: Range, proof: PartitionProof | None, unknown: int
+) -> Proof:
+    """After the ranges up to `last`. What is `unknown` counts as a finding: the pass
+    proves nothing.
+    """
+    root = place.root
+    if proof is not None:
+        both = bytes.fromhex(place.root) + bytes.fromhex(proof.root)
+        root = hashlib.sha256(both).hexdigest() if place.root else proof.root
+    return replace(
+        place,
+        topic_id=last.of.topic_id,
+        source_offset=last.source_end,
+        target_offset=last.target_end,
+        records=place.records + (proof.account.records if proof else 0),
+        findings=place.findings + (len(proof.wrong) if proof else 0) + unknown,
+        root=root,
+    )
+
+
+def _cut(proof: Proof, ranges: Sequence[Range]) -> list[Proof]:
+    """The proof up to these ranges, if it goes further: after a restart, new copies are
+    compared from there on, and what was found is found again.
+    """
+    first = next(each for each in ranges if not each.is_late)
+    if proof.source_offset <= first.source_first:
+        return []
+    return [
+        replace(
+            proof, source_offset=first.source_first, target_offset=first.target_first,
+            at=0.0,
+        )
+    ]  # fmt: skip
+
+
+def _is_news(proof: Proof, known: Mapping[TopicPartition, Proof]) -> bool:
+    before = known.get((proof.topic, proof.partition))
+    return (
+        before is None
+        or before.topic_id != proof.topic_id
+        or before.source_offset <= proof.source_offset
+    )
