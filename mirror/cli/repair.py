@@ -39,7 +39,7 @@ from mirror.cli.output import (
 from mirror.cli.verify import proof_of, proof_runner, record_at
 from mirror.clusters.admin import topic_admin
 from mirror.errors import FencedError
-from mirror.pairs.rebuilds import RebuildStep
+from mirror.pairs.control import RebuildStep
 from mirror.proofs.repairs import appending, copy_groups
 from mirror.proofs.repairs.rebuilding import rebuilding
 from mirror.proofs.repairs.remedies import Remedy, remedies
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from mirror.config.schema import FlowConfig, MirrorConfig
-    from mirror.pairs.rebuilds import KeptGroup, Rebuild
+    from mirror.pairs.control import KeptGroup, Rebuild
     from mirror.proofs.repairs.appending import Repairing
     from mirror.proofs.repairs.copied_again import Copied
     from mirror.proofs.repairs.irreplaceable import Irreplaceable

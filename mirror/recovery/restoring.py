@@ -26,7 +26,7 @@ from mirror.copying import provenance
 from mirror.offsets import progress, runs
 from mirror.offsets.progress import NO_ID, Position
 from mirror.offsets.runs import DOWNSTREAM, UPSTREAM, Block
-from mirror.pairs import pauses
+from mirror.pairs import control
 from mirror.proofs.log_stream import LogStream, Stretch
 from mirror.records import home_stamps, records, to_columns, writing
 from mirror.records.listing import listed
@@ -81,7 +81,7 @@ def restore(
     # The flow home writes copies of other names nowhere near these.
     paused = sorted(set(topics) & copied_home(stage).keys())
     for topic in paused:
-        pauses.change(back, home, re.escape(topic), paused=True)
+        control.change_pauses(back, home, re.escape(topic), paused=True)
     # A driver reads the pauses after it takes over, so none copies these from here on.
     ownership.take_over(home, back)
     _make(stage, names)
@@ -220,8 +220,8 @@ def _resume(
     batches = {}
     if paused:
         patterns = map(re.escape, paused)
-        _, record = pauses.changed(back, home, patterns, paused=False)
-        batches[pauses.topic_name(home.source)] = records.encode_all([record])
+        _, record = control.changed_pauses(back, home, patterns, paused=False)
+        batches[control.topic_name(home.source)] = records.encode_all([record])
     begins = {
         (part.origin, part.partition): Position(
             offset=part.end, topic_id=part.origin_id

@@ -16,7 +16,7 @@ import structlog
 
 from mirror.clusters import codes
 from mirror.offsets.groups import copy_of
-from mirror.pairs.pauses import Pauses, PausesReader
+from mirror.pairs.control import Pauses, PausesReader
 from mirror.policy.selection import select_topics
 from mirror.status.events import Event, EventKind
 from mirror.topics import topics
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from mirror.config.schema import FlowConfig, MirrorConfig
     from mirror.offsets.groups import Copy
     from mirror.offsets.progress import Position
-    from mirror.pairs.repairs import Repair
+    from mirror.pairs.control import Repair
     from mirror.service.flow_status import Problems
     from mirror.status.store import StatusStore
 

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from mirror.config.pair_settings import PairConfig
     from mirror.config.schema import FlowConfig, MirrorConfig
     from mirror.log import Settings
-    from mirror.pairs.pauses import Pauses
+    from mirror.pairs.control import Pauses
     from mirror.service.executors import PreferredExecutors
     from mirror.service.pairs import PairFollower
     from mirror.service.proofs import FlowProofs, ServiceProofs

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from mirror.config.schema import FlowConfig
     from mirror.copying.lease import Assignment, LeasePlan
     from mirror.log import Settings
-    from mirror.pairs.pauses import Pauses
+    from mirror.pairs.control import Pauses
     from mirror.service.assignment import Placement, Spread
     from mirror.service.executors import PreferredExecutors
     from mirror.service.ownership import Owned

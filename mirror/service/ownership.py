@@ -30,7 +30,7 @@ from mirror.errors import (
 )
 from mirror.offsets import progress, runs, starting
 from mirror.offsets.progress import Position
-from mirror.pairs import losses, pauses
+from mirror.pairs import control, losses
 from mirror.pairs.roles import Epochs
 from mirror.records import records
 from mirror.records.writing import ensure_topics, write
@@ -103,8 +103,8 @@ def complete_transactions(
     others: set[TopicPartition] = set()
     if (dead := flow.dead_letter_topic) is not None:
         others |= {(dead, n) for n in target.topics([dead])[dead].leaders}
-    control = pauses.topic_name(flow.source)  # there once something was paused
-    others |= {(control, n) for n in target.topics([control])[control].leaders}
+    paused = control.topic_name(flow.source)  # there once something was paused
+    others |= {(paused, n) for n in target.topics([paused])[paused].leaders}
     copies = {(name(topic), n) for topic, n in copied}
     partitions = others | copies | set(own.partitions)
     search = own.search(target, others)
@@ -262,7 +262,7 @@ def rewrite_progress(
     if decided.losses:
         batches[losses.topic_name(flow.source)] = losses.encode(decided.losses)
     if decided.notes:
-        batches[pauses.topic_name(flow.source)] = records.encode_all(decided.notes)
+        batches[control.topic_name(flow.source)] = records.encode_all(decided.notes)
     if batches:
         _write(target, batches, owner)
     return decided

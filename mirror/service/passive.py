@@ -22,7 +22,7 @@ from mirror.host import process_name
 from mirror.log import LogThrottle
 from mirror.pairs import roles
 from mirror.pairs.journal import JournalReader, Kind
-from mirror.pairs.passive_writes import PassiveWrites
+from mirror.pairs.risk import PassiveWrites
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -18,9 +18,8 @@ from typing import TYPE_CHECKING
 from mirror.errors import MirrorError
 from mirror.offsets.progress import ProgressReader, topic_name
 from mirror.offsets.standby import StandbyWriter
-from mirror.pairs import access, ends, selection
-from mirror.pairs.looking import Looking, with_copies
-from mirror.pairs.source_ends import SourceEnds
+from mirror.pairs import access, risk, selection
+from mirror.pairs.risk import RiskTracker, SourceEnds, with_copies
 from mirror.service.scheduler import Job
 from mirror.status.states import PartitionState
 from mirror.topics import topics
@@ -62,9 +61,9 @@ class StandbyJob:
         self._topics = topics
         self._store = store
         self._notes = notes
-        kinds = {ends.KIND, selection.KIND}
+        kinds = {risk.ENDS, selection.KIND}
         self._writer = StandbyWriter(flow, kinds)
-        self._looking: tuple[Cluster, Looking] | None = None
+        self._looking: tuple[Cluster, RiskTracker] | None = None
 
     def job(self) -> Job:
         return Job(name=STANDBY, seconds=_SECONDS, work=self._look)
@@ -74,10 +73,10 @@ class StandbyJob:
             known = {}
             # What cannot be read, `keep` raises or replaces: the risk is shown first.
             with contextlib.suppress(MirrorError):
-                known = ends.read(self._writer.known(target), self._flow.source)
+                known = risk.read_ends(self._writer.known(target), self._flow.source)
             reader = ProgressReader(target, topic_name(self._flow.source))
             # Not waiting for transactions: what they copy counts at the next look.
-            looking = Looking(
+            looking = RiskTracker(
                 known,
                 lambda: with_copies(reader.read(wait=False), self._flow, target),
             )
@@ -89,7 +88,7 @@ class StandbyJob:
         faulted = self._faulted(at - _FAULT_SECONDS)
         self._writer.keep(
             target,
-            ends.KIND,
+            risk.ENDS,
             {
                 name: each.fields(at, faulted.get(name, {}))
                 for name, each in found.ends.items()
@@ -123,7 +122,7 @@ class EndsJob:
         self._flow = flow
         self._store = store
         self._notes = notes
-        kinds = {ends.KIND, selection.KIND}
+        kinds = {risk.ENDS, selection.KIND}
         self._writer = StandbyWriter(flow, kinds)
         self._looking: tuple[Cluster, SourceEnds] | None = None
         self._names: tuple[str, ...] = ()
@@ -134,7 +133,7 @@ class EndsJob:
 
     def _look(self, source: Cluster, target: Cluster) -> None:
         if self._looking is None or self._looking[0] is not target:
-            known = ends.read(self._writer.known(target), self._flow.source)
+            known = risk.read_ends(self._writer.known(target), self._flow.source)
             self._looking = (target, SourceEnds(known))
         at = time.time()
         self._writer.put(target, selection.KIND, self._notes, at=at)
@@ -147,7 +146,7 @@ class EndsJob:
         self._list_at = list_at
         self._writer.keep(
             target,
-            ends.KIND,
+            risk.ENDS,
             {name: each.fields(at) for name, each in seen.items()},
             at=at,
             look={"cluster_id": source.cluster_id},

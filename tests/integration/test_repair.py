@@ -19,7 +19,7 @@ import pytest
 from mirror.clusters.cluster import Cluster
 from mirror.offsets.offset_map import OffsetMap
 from mirror.offsets.translation import Exactness, Translated
-from mirror.pairs.pauses import PausesReader
+from mirror.pairs.control import PausesReader
 from mirror.proofs.account import FindingKind
 from mirror.proofs.repairs import appending
 from mirror.proofs.repairs.remedies import Obstacle

@@ -20,8 +20,8 @@ from mirror.clusters.transactions import Producer
 from mirror.errors import FencedError
 from mirror.offsets import progress
 from mirror.offsets.progress import Position
+from mirror.pairs.control import PausesReader
 from mirror.pairs.journal import Kind
-from mirror.pairs.pauses import PausesReader
 from mirror.recovery import failback, restoring
 from mirror.recovery.stage import StepError
 from mirror.service import ownership

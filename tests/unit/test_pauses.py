@@ -8,8 +8,8 @@ import pytest
 
 from mirror.copying.quota import Quota
 from mirror.errors import ClusterError
+from mirror.pairs.control import EVERY_TOPIC, Pauses
 from mirror.pairs.losses import Cause, Loss
-from mirror.pairs.pauses import EVERY_TOPIC, Pauses
 
 pytestmark = pytest.mark.unit
 

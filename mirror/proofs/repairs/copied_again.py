@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 
 from mirror.errors import MirrorError
 from mirror.offsets import progress
-from mirror.pairs.pauses import PausesReader
+from mirror.pairs.control import PausesReader
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mirror.clusters.cluster import Cluster
     from mirror.config.schema import FlowConfig
-    from mirror.pairs.rebuilds import Rebuild
+    from mirror.pairs.control import Rebuild
 
 STALLED_SECONDS = 120.0
 """Without any progress for so long, nothing copies the topic: a flow that was fenced

@@ -14,7 +14,7 @@ from mirror.clusters.admin import allowed, group_offsets, groups
 from mirror.clusters.admin.group_offsets import CommittedOffset
 from mirror.clusters.admin.groups import GroupKind
 from mirror.errors import BrokerError, MirrorError
-from mirror.pairs.rebuilds import KeptGroup
+from mirror.pairs.control import KeptGroup
 from mirror.retry import patiently
 
 if TYPE_CHECKING:

@@ -33,10 +33,8 @@ from mirror.offsets import starting
 from mirror.offsets.group_survey import known_of
 from mirror.offsets.progress import NO_ID
 from mirror.offsets.starting import StartPoint
-from mirror.pairs import pauses, rebuilds, repairs
-from mirror.pairs.pauses import PausesReader
-from mirror.pairs.rebuilds import Rebuild, RebuildStep
-from mirror.pairs.repairs import Repair
+from mirror.pairs import control
+from mirror.pairs.control import PausesReader, Rebuild, RebuildStep, Repair
 from mirror.proofs.of_flow import terms_of
 from mirror.proofs.repairs import appending, copied_again, copy_groups, irreplaceable
 from mirror.proofs.scope import Scope
@@ -52,7 +50,7 @@ if TYPE_CHECKING:
     from mirror.config.schema import FlowConfig, MirrorConfig
     from mirror.offsets.offset_map import OffsetMap
     from mirror.offsets.progress import Position
-    from mirror.pairs.rebuilds import KeptGroup
+    from mirror.pairs.control import KeptGroup
     from mirror.proofs.repairs.copied_again import Copied
     from mirror.proofs.repairs.irreplaceable import Irreplaceable
     from mirror.proofs.verification import Proven
@@ -349,7 +347,7 @@ class Rebuilding:
         note = Repair(
             flow=self.flow.name,
             at=time.time(),
-            kind=repairs.REBUILD,
+            kind=control.REBUILD,
             topics={rebuild.topic: rebuild.records},
         )
         ended = replace(rebuild, step=RebuildStep.DONE)
@@ -415,7 +413,7 @@ class RebuildNotes:
         """
         reader = PausesReader(self.target, self.flow)
         reader.read()
-        reader.refuse_beside(self.topic)
+        reader.refuse_other_rebuilds(self.topic)
         found = reader.rebuilds.get(self.topic)
         if found is None or not found.unfinished:
             return None
@@ -429,8 +427,7 @@ class RebuildNotes:
 
     def groups(self, rebuild: Rebuild) -> dict[str, KeptGroup]:
         """Groups that do not have their offsets in the new copy yet, by name."""
-        control = pauses.topic_name(self.flow.source)
-        found = rebuilds.groups(self.target, control, self.flow.name, rebuild)
+        found = control.groups_to_move(self.target, self.flow, rebuild)
         return {each.group: each for each in found}
 
     def write(
@@ -449,11 +446,11 @@ class RebuildNotes:
             AheadError: the note says something else by now; nothing was written.
             MirrorError: nothing was written, or the answer to the commit was lost.
         """
-        control = pauses.topic_name(self.flow.source)
+        topic = control.topic_name(self.flow.source)
         ensure_topic(
             self.target,
             own_topics.CONTROL,
-            control,
+            topic,
             replication_factor=self.flow.replication_factor,
         )
         name = self.flow.name

@@ -16,7 +16,7 @@ from mirror.config import scopes
 from mirror.config.login_settings import principals
 from mirror.errors import MirrorError
 from mirror.offsets import progress, standby, starting
-from mirror.pairs import access, ends, roles
+from mirror.pairs import access, risk, roles
 from mirror.pairs.beginnings import BEGINS, noted
 from mirror.recovery import arrivals, fences, fencing, rights, whole
 from mirror.recovery.stage import Done, Stage, Step, StepError
@@ -176,11 +176,11 @@ def rights_plan(stage: Stage, groups: Collection[str]) -> AclPlan:
         topics = list(fence.topics_of(stage.source, stage.flow))
     else:
         here = fences.look(target, stage.config, ())
-        kept = standby.read(target, alias, {*access.KINDS, ends.KIND})
+        kept = standby.read(target, alias, {*access.KINDS, risk.ENDS})
         known = frozenset() if kept is None else access.read(kept, alias).acls
         copied = progress.read(target, progress.topic_name(alias)).positions
         # Also topics of which nothing was copied yet.
-        seen = () if kept is None else ends.read(kept, alias)
+        seen = () if kept is None else risk.read_ends(kept, alias)
         names = {*seen, *(topic for topic, _ in copied)}
         topics = sorted(
             each for each in names if scopes.has_topic(stage.pair, each, stage.reverse)
