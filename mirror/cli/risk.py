@@ -96,14 +96,14 @@ def risk(
       mirror risk -c mirror.yaml --flow A/B --partitions
       mirror risk -c mirror.yaml --target-only -o json | jq '.flows[].records'
     """
-    from mirror.pairs import resting, selection
+    from mirror.pairs import flow_roles, selection
 
     chosen, flows = chosen_flows(config, flow)
     found, failures = [], []
     with Reach(chosen.clusters, client_id="mirror.risk") as reach:
-        rests = resting.flows(chosen, reach)
+        rests = flow_roles.resting_flows(chosen, reach)
         for each in flows:
-            writers = resting.writers(chosen, rests, each.name)
+            writers = flow_roles.writers(chosen, rests, each.name)
             try:
                 ends = (reach(each.target),)  # the source may be gone
                 complain(*selection.require(chosen, each.name, None, ends))

@@ -489,14 +489,14 @@ def _as_it_is(
     config: MirrorConfig, flow: FlowConfig, source: Cluster | None, reach: Reach
 ) -> MirrorConfig:
     """The configuration without flows that rest now."""
-    from mirror.pairs import resting
+    from mirror.pairs import flow_roles
 
     def answering(alias: str) -> Cluster:
         if alias == flow.source and source is None:  # also with --force
             raise UnreachableError(f"cluster {alias} does not answer")
         return reach(alias)
 
-    return resting.copying(config, answering, flow.name)
+    return flow_roles.copying(config, answering, flow.name)
 
 
 def _settle(

@@ -25,7 +25,7 @@ from mirror.errors import MirrorError
 from mirror.host import process_name
 from mirror.log import LogThrottle
 from mirror.offsets import progress
-from mirror.pairs import beginnings, drills, journal, roles
+from mirror.pairs import journal, roles
 from mirror.pairs.journal import JournalReader, Kind
 from mirror.pairs.roles import Epochs
 from mirror.service import role_notes
@@ -49,9 +49,8 @@ if TYPE_CHECKING:
     from mirror.config.schema import FlowConfig, MirrorConfig
     from mirror.errors import UnknownRoleError
     from mirror.offsets.progress import Position
-    from mirror.pairs.drills import KeptDrill
     from mirror.pairs.journal import Entry
-    from mirror.pairs.roles import Role, Run, WriteBlock
+    from mirror.pairs.roles import KeptDrill, Role, Run, WriteBlock
     from mirror.status.store import StatusStore
 
 
@@ -314,7 +313,7 @@ class PairFollower:
             if made is None or made.target != source:
                 continue
             of_run = roles.run_of(made, entries).details(roles.ROLE)
-            if (noted := beginnings.read(of_run)) is None:
+            if (noted := roles.read_begins(of_run)) is None:
                 continue
             known = found or {}
             first = {k: min(known.get(k, p), p, key=_offset) for k, p in noted.items()}
@@ -581,7 +580,9 @@ class KnownPair:
         problem = role_notes.problem(pair, entries, noted or RoleNote())
         both = [each for journal in journals.values() for each in journal]
         drilled = tuple(
-            each for each in drills.read(both, pair.name) if each.source == role.active
+            each
+            for each in roles.read_drills(both, pair.name)
+            if each.source == role.active
         )
         run, runs = roles.open_run(entries), roles.runs(entries)
         blocks = (each.block for each in reversed(runs))

@@ -14,7 +14,7 @@ from mirror.config.load import load
 from mirror.config.schema import MirrorConfig
 from mirror.config.section_names import pair_parts, scoped_flow
 from mirror.errors import ConfigError, MirrorError
-from mirror.pairs import drills, journal, roles
+from mirror.pairs import journal, roles
 from mirror.pairs.journal import Entry, Kind, StepState
 from mirror.recovery import procedure
 from mirror.service.pairs import PairFollower
@@ -243,7 +243,7 @@ def test_a_canary_of_an_earlier_version(key: str, step: str, state: str) -> None
     left = [journal.decode(key.encode(), json.dumps(value).encode())]
     assert roles.merged(left, pair=PAIR.name) == ()
     assert roles.open_beside(PAIR, left, left) is None
-    assert drills.read(left, PAIR.name) == ()
+    assert roles.read_drills(left, PAIR.name) == ()
 
 
 def test_the_journal_has_the_whole_name() -> None:

@@ -20,7 +20,7 @@ from mirror.clusters.admin import disks
 from mirror.clusters.at_once import at_once
 from mirror.errors import AuthorizationError, MirrorError
 from mirror.offsets import progress
-from mirror.pairs import drills, journal, resting, roles
+from mirror.pairs import flow_roles, journal, roles
 from mirror.pairs.journal import JournalReader, Kind
 from mirror.recovery import answers, findings
 from mirror.recovery.drilling import groups, schemas
@@ -171,7 +171,7 @@ def stage_of(
     ours, reverse = both_flows(config, pair, flow.source, flow.target)
     return Stage(
         kind=Kind.FAILOVER,
-        config=resting.copying(config, reach, flow.name),
+        config=flow_roles.copying(config, reach, flow.name),
         pair=pair,
         flow=ours,
         reverse=reverse,
@@ -190,7 +190,7 @@ def _keep(stage: Stage, done: Drill, by: str) -> str:
         return f"cluster {target.alias} has no journal yet"
     entries = JournalReader(target).read(wait=False)
     role = roles.role(roles.merged(entries, pair=pair.name), pair)
-    drills.keep(
+    roles.keep_drill(
         target,
         pair.name,
         stage.flow.source,

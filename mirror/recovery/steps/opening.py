@@ -17,7 +17,7 @@ from mirror.config.login_settings import principals
 from mirror.errors import MirrorError
 from mirror.offsets import progress, standby, starting
 from mirror.pairs import access, risk, roles
-from mirror.pairs.beginnings import BEGINS, noted
+from mirror.pairs.roles import BEGINS, noted_begins
 from mirror.recovery import arrivals, fences, fencing, rights, whole
 from mirror.recovery.stage import Done, Stage, Step, StepError
 from mirror.recovery.steps import drain, fence, positions
@@ -121,7 +121,7 @@ def _note_beginnings(stage: Stage) -> None:
         return
     place = starting.start_point(reverse.start)
     found = starting.begin(stage.target, _partitions_back(stage, reverse), place)
-    stage.note({BEGINS: noted(found)})
+    stage.note({BEGINS: noted_begins(found)})
 
 
 def _partitions_back(stage: Stage, reverse: FlowConfig) -> dict[TopicPartition, str]:
