@@ -121,19 +121,19 @@ class _PairLook:
 def _look(pair: PairConfig, reach: Reach) -> _PairLook:
     from mirror.pairs import roles
     from mirror.pairs.journal import JournalReader
-    from mirror.service import role_notes
+    from mirror.service import ownership
 
     journals, failures = [], []
-    noted = role_notes.RoleNote()
+    noted = ownership.RoleNote()
     for alias in pair.members:
         try:
             # In this order: a run that begins meanwhile is noted behind its entries.
-            noted |= role_notes.read(pair, [reach(alias)])
+            noted |= ownership.read_role_notes(pair, [reach(alias)])
             journals.append(JournalReader(reach(alias)).read(wait=False))
         except ClusterError as error:
             failures.append(f"pair {pair.name}: {error}")
     entries = roles.merged(*journals, pair=pair.name)
-    if problem := role_notes.problem(pair, entries, noted):
+    if problem := ownership.lost_entries(pair, entries, noted):
         failures.append(problem)
     if remark := roles.remark(entries, pair):
         complain(f"pair {pair.name}: {remark}")

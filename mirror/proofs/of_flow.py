@@ -24,7 +24,7 @@ from mirror.proofs.sides import ProofTerms
 from mirror.proofs.survey import survey
 from mirror.proofs.verification import Verification
 from mirror.retry import patiently
-from mirror.service.generation import Generation
+from mirror.service.ownership import Generation
 
 if TYPE_CHECKING:
     from collections.abc import Callable

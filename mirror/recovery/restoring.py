@@ -39,10 +39,8 @@ from mirror.recovery.restorable import (
 from mirror.recovery.stage import StepError
 from mirror.recovery.tails.packing import Packer, ahead
 from mirror.service import ownership
-from mirror.service.generation import Generation
-from mirror.service.ownership import rewrite_progress
-from mirror.service.rewriting import Rewriting
-from mirror.service.way_back import behind_copies, both_write
+from mirror.service.ownership import Generation, PositionUpdate, rewrite_progress
+from mirror.service.positions import behind_copies, both_write
 from mirror.topics import topics as topic_job
 from mirror.topics.sides import Live
 
@@ -255,7 +253,7 @@ def _pass(
         for n in range(here[topic].partitions)
     }
 
-    def decide(known: Mapping[TopicPartition, Position]) -> Rewriting:
+    def decide(known: Mapping[TopicPartition, Position]) -> PositionUpdate:
         producer.retake()
         moved = behind_copies(home, back, copies, known)
         others = {
@@ -263,7 +261,7 @@ def _pass(
             for key, each in known.items()
             if not scopes.has_topic(stage.pair, key[0], home)
         }
-        return Rewriting(
+        return PositionUpdate(
             positions=others | moved, blocks=came_home, copied=copies.keys()
         )
 

@@ -29,19 +29,18 @@ from mirror.offsets import progress
 from mirror.pairs import selection
 from mirror.service.assignment import Placement
 from mirror.service.autoscale import Sizing
+from mirror.service.beginning import Beginning, refuse_if_rested
 from mirror.service.copied_topics import TOPICS, CopiedTopics
-from mirror.service.feeding import refuse_if_rested
 from mirror.service.flow_status import INSTANCES, Problems, StatusWriter, described
 from mirror.service.groups import GroupJobs, not_looked_at
 from mirror.service.leases import LeaseResult, Leases, RunTerms, ends_of
+from mirror.service.ownership import Instance
 from mirror.service.query import lease_query, state_folder
 from mirror.service.reload import PendingConfig
-from mirror.service.rivalry import Instance
 from mirror.service.scheduler import Job, Jobs
 from mirror.service.schemas import SchemaJob
 from mirror.service.standby import AccessJob, EndsJob, StandbyJob
 from mirror.service.topics import CONFIGS, TopicJobs
-from mirror.service.way_back import Beginning
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

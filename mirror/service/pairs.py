@@ -28,8 +28,8 @@ from mirror.offsets import progress
 from mirror.pairs import journal, roles
 from mirror.pairs.journal import JournalReader, Kind
 from mirror.pairs.roles import Epochs
-from mirror.service import role_notes
-from mirror.service.role_notes import RoleNote
+from mirror.service import ownership
+from mirror.service.ownership import RoleNote
 from mirror.service.topics import corrected
 from mirror.status.events import Event, EventKind
 from mirror.status.pairs import (
@@ -415,7 +415,7 @@ class PairFollower:
             if alias not in pair.members:
                 continue
             try:
-                noted = role_notes.read(pair, [cluster])
+                noted = ownership.read_role_notes(pair, [cluster])
                 with self._lock:
                     self._note(noted, pair.name)
             except MirrorError as error:
@@ -577,7 +577,7 @@ class KnownPair:
         """`journals`: by the alias of a cluster; `noted`: what flows know of them."""
         entries = roles.merged(*journals.values(), pair=pair.name)
         role = roles.role(entries, pair)
-        problem = role_notes.problem(pair, entries, noted or RoleNote())
+        problem = ownership.lost_entries(pair, entries, noted or RoleNote())
         both = [each for journal in journals.values() for each in journal]
         drilled = tuple(
             each

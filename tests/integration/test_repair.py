@@ -24,7 +24,7 @@ from mirror.proofs.account import FindingKind
 from mirror.proofs.repairs import appending
 from mirror.proofs.repairs.remedies import Obstacle
 from mirror.service import ownership
-from mirror.service.rewriting import Rewriting
+from mirror.service.ownership import PositionUpdate
 from tests.harness import segments
 from tests.harness.admin import create_topic
 from tests.harness.failed_over import die
@@ -359,7 +359,7 @@ def _append_results(a: str, b: str, topic_name: str) -> None:
     with flow.connected() as (_, target):
         ownership.rewrite_progress(
             steered, target,
-            lambda known: Rewriting(
+            lambda known: PositionUpdate(
                 positions={
                     key: replace(each, offset=16) for key, each in known.items()
                 }

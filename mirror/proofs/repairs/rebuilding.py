@@ -40,7 +40,7 @@ from mirror.proofs.repairs import appending, copied_again, copy_groups, irreplac
 from mirror.proofs.scope import Scope
 from mirror.records.writing import ensure_topic
 from mirror.service import ownership
-from mirror.service.rewriting import Rewriting
+from mirror.service.ownership import PositionUpdate
 from mirror.topics import topics
 
 if TYPE_CHECKING:
@@ -456,10 +456,10 @@ class RebuildNotes:
         name = self.flow.name
         notes = [*(g.record(name) for g in groups), after.record(name), *told]
 
-        def decide(_: object) -> Rewriting:
+        def decide(_: object) -> PositionUpdate:
             if self.unfinished() != before:
                 raise AheadError
-            return Rewriting(positions=positions, notes=notes)
+            return PositionUpdate(positions=positions, notes=notes)
 
         for attempt in range(_ATTEMPTS):
             try:

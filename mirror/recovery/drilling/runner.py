@@ -28,7 +28,7 @@ from mirror.recovery.findings import Finding, Level, in_order
 from mirror.recovery.stage import Stage, both_flows
 from mirror.recovery.steps import assess, checks
 from mirror.recovery.steps.checks import Seen
-from mirror.service import role_notes
+from mirror.service import ownership
 from mirror.status.wording import duration, some
 from mirror.topics import comparing, portrait
 from mirror.topics.differences import CONFIG, NOTHING, TOPIC
@@ -222,7 +222,9 @@ def drill(
     flow = stage.flow
     seen = Seen(stage=stage, at=time.time() if at is None else at)
     assess.require_begun(stage)
-    role_notes.require(stage.pair, seen.entries, (stage.source, stage.target))
+    ownership.require_whole_journals(
+        stage.pair, seen.entries, (stage.source, stage.target)
+    )
     known = answers.Known(pair=stage.pair, entries=tuple(seen.entries))
     answers.answer(answers.Asks.DRILL, flow.source, flow.target, known)
     opened = [*assess.left_open(stage)]

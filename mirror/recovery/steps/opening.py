@@ -21,9 +21,8 @@ from mirror.pairs.roles import BEGINS, noted_begins
 from mirror.recovery import arrivals, fences, fencing, rights, whole
 from mirror.recovery.stage import Done, Stage, Step, StepError
 from mirror.recovery.steps import drain, fence, positions
-from mirror.service.generation import has_begun
-from mirror.service.ownership import take_ownership
-from mirror.service.way_back import behind_copies, both_write, pass_copies
+from mirror.service.ownership import Generation, take_ownership
+from mirror.service.positions import behind_copies, both_write, pass_copies
 from mirror.status.wording import some
 from mirror.topics.acl_notes import AclNotes
 from mirror.topics.topics import select
@@ -251,7 +250,7 @@ def starts_back(stage: Stage) -> dict[TopicPartition, tuple[int | None, int | No
     if stage.planned and stage.source.topic(name) is not None:
         reached = progress.read(stage.source, name, wait=False)
         known = reached.positions
-        if has_begun(reached.generation) and stage.pair.scope is None:
+        if Generation.parse(reached.generation).begun and stage.pair.scope is None:
             place = starting.StartPoint()
     copies: Mapping[TopicPartition, TopicPartition] = {}
     if stage.planned:
