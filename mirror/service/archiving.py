@@ -1,7 +1,7 @@
-"""Makes the archive of `class_data`, with a session that does what every service does.
+"""Makes an archive of the classes that Spark's JVM loads in every service.
 
-Main function: `make`. The session runs in a process of its own, since Java writes the
-archive when it ends.
+Main function: `make`. A session that does what every service does runs in a process of
+its own, since Java writes the archive when it ends.
 """
 
 from __future__ import annotations
@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING, Any
 from mirror.config import environment
 from mirror.config.service_settings import ServiceConfig
 from mirror.errors import ArchiveError
-from mirror.service.class_data import QUIET, place
 from mirror.service.executors import warm_up
-from mirror.service.session import session
+from mirror.service.session import QUIET, class_data_archive, session
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -37,7 +36,7 @@ def make() -> bool:
         JavaMissingError: there is no Java that Spark can run on.
         ArchiveError: it cannot be created.
     """
-    archive = place()
+    archive = class_data_archive()
     if archive.exists():
         return False
     _remove_left_over(archive.parent)

@@ -3,7 +3,7 @@
 Main type: `Flow`. Each of its runs connects to both clusters, finds topics and creates
 their copies, becomes the only writer, then lets the query carry out its leases, and
 looks for new topics meanwhile. Any failure ends `run`; `supervisor` decides when to run
-again. `relay` carries out the leases.
+again. `copying` carries out the leases.
 """
 
 from __future__ import annotations
@@ -30,7 +30,6 @@ from mirror.pairs import selection
 from mirror.service.assignment import Placement
 from mirror.service.autoscale import Sizing
 from mirror.service.beginning import Beginning, refuse_if_rested
-from mirror.service.copied_topics import TOPICS, CopiedTopics
 from mirror.service.flow_status import INSTANCES, Problems, StatusWriter, described
 from mirror.service.groups import GroupJobs, not_looked_at
 from mirror.service.leases import LeaseResult, Leases, RunTerms, ends_of
@@ -40,7 +39,7 @@ from mirror.service.reload import PendingConfig
 from mirror.service.scheduler import Job, Jobs
 from mirror.service.schemas import SchemaJob
 from mirror.service.standby import AccessJob, EndsJob, StandbyJob
-from mirror.service.topics import CONFIGS, TopicJobs
+from mirror.service.topics import CONFIGS, TOPICS, CopiedTopics, TopicJobs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -51,8 +50,8 @@ if TYPE_CHECKING:
     from mirror.pairs.control import Pauses
     from mirror.service.executors import PreferredExecutors
     from mirror.service.pairs import PairFollower
-    from mirror.service.proofs import FlowProofs, ServiceProofs
     from mirror.service.query import LeaseQuery
+    from mirror.service.scheduler import FlowProofs, ServiceProofs
     from mirror.status.store import StatusStore
     from mirror.topics.topics import TopicsResult
 
@@ -479,7 +478,7 @@ def both_clusters(
 # ---- the jobs of a flow, which run alongside its leases; each run starts new ones ----
 #
 # Main type: `FlowJobs`, which puts together the jobs for topics, schemas, groups,
-# standby, pauses and proofs. `jobs.scheduler` runs them and handles their failures.
+# standby, pauses and proofs. `scheduler` runs them and handles their failures.
 
 
 _PAUSES_SECONDS = 2.0

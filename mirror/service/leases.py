@@ -22,9 +22,9 @@ from mirror.copying.report import SCHEMA, PartitionReport, from_row
 from mirror.copying.task import TERM, RelayTask, to_row, to_term
 from mirror.errors import FlowError
 from mirror.service.assignment import LONGEST_SECONDS, Assignments, lease_length
+from mirror.service.autoscale import behind
 from mirror.service.executors import slot_frames
 from mirror.service.query import short
-from mirror.service.throughput import behind
 from mirror.service.wakeup import Wakeup
 from mirror.status.states import PartitionState
 

@@ -3,7 +3,7 @@
 Main types: `Job`, a name, an interval and a function, and `Jobs`, which gives each job
 a thread and connections of its own, so that a slow one delays neither leases nor other
 jobs. A failed run is shown, logged, and retried with growing pauses; it never ends the
-flow.
+flow. `ServiceProofs` is what a service needs of whatever proves its copies.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import contextlib
 from dataclasses import dataclass, replace
 import threading
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import structlog
 
@@ -24,8 +24,12 @@ from mirror.status.values import JobStatus
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
+    from pyspark.sql import SparkSession
+
     from mirror.config.cluster_settings import ClusterConfig
+    from mirror.config.schema import FlowConfig, MirrorConfig
     from mirror.status.store import StatusStore
+
 
 log = structlog.get_logger()
 
@@ -203,3 +207,38 @@ class Jobs:
             )
             statuses = tuple(self._statuses.values())
             self._store.update(self._flow, lambda flow: replace(flow, jobs=statuses))
+
+
+# ---- proofs, which stand above this room: the command line passes them in ----
+
+
+class FlowProofs(Protocol):
+    """Proves the copies of one flow, across its runs."""
+
+    def adopt(self, flow: FlowConfig, config: MirrorConfig) -> None:
+        """Use new settings from the next `job` on."""
+
+    def job(self) -> Job | None:
+        """The job of a run that begins; None: nothing is to be proven."""
+
+    def stop(self) -> None:
+        """End the running task, and begin no other, until the next `job`."""
+
+
+class ServiceProofs(Protocol):
+    """Proves copies while a service runs, one task at a time."""
+
+    def of(
+        self, flow: FlowConfig, config: MirrorConfig, store: StatusStore
+    ) -> FlowProofs:
+        """For one flow; `config` has all of them."""
+
+    def begin(
+        self,
+        spark: SparkSession,
+        store: StatusStore,
+        room: Callable[[], tuple[bool, str | None]],
+    ) -> None:
+        """Carry out tasks in this session. `room`: whether a core is free beside the
+        slots, and where; None: anywhere.
+        """

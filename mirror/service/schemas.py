@@ -1,7 +1,7 @@
 """The job that keeps the target's schema registry in step with the source's.
 
 Main type: `SchemaJob`, for one flow and all of its runs, with what it shows in the
-store. `metadata.schemas` compares and writes.
+store. `mirror.schemas` compares and writes.
 """
 
 from __future__ import annotations

@@ -38,12 +38,11 @@ from mirror.host import memory_use, process_name, process_use, usable_cores
 from mirror.observing.server import StatusServer
 from mirror.pairs import audit
 from mirror.service.autoscale import share
-from mirror.service.drills import Drills
 from mirror.service.flow import Flow
 from mirror.service.flow_status import INSTANCES
 from mirror.service.leadership import Leadership
+from mirror.service.pair_jobs import Drills, PassiveClusters
 from mirror.service.pairs import PairFollower
-from mirror.service.passive import PassiveClusters
 from mirror.service.session import (
     cores,
     end,
@@ -72,10 +71,9 @@ if TYPE_CHECKING:
     from mirror.config.changes import Changes
     from mirror.config.cluster_settings import ClusterConfig
     from mirror.config.schema import MirrorConfig
-    from mirror.service.drills import Rehearse
-    from mirror.service.passive import CountTail, SettleFence
-    from mirror.service.proofs import ServiceProofs
+    from mirror.service.pair_jobs import CountTail, Rehearse, SettleFence
     from mirror.service.reload import Watch
+    from mirror.service.scheduler import ServiceProofs
     from mirror.status.values import FlowStatus
 
 log = structlog.get_logger()

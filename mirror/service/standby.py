@@ -5,7 +5,7 @@ partitions end, shows what a failover would lose, and writes the ends to the sta
 topic, with what the flow selects; `EndsJob`, which only writes that, for a flow that
 rests; and
 `AccessJob`, which every minute writes there who may do what on the source, and who
-writes in transactions, as far as mirror may see it. `recovery` looks and writes.
+writes in transactions, as far as mirror may see it. `pairs` looks, `offsets.standby` writes.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ import pytest
 
 from mirror.config.schema import MirrorConfig
 from mirror.errors import DividedError
-from mirror.service import leadership
+from mirror.service import leadership, ownership
 from mirror.service.leadership import MemberInfo
 from mirror.service.ownership import Generation, Instance
 
@@ -41,7 +41,7 @@ def test_another_service_of_a_flow_is_refused(monkeypatch: pytest.MonkeyPatch) -
     """
     alive = {("host:1", "other", "A->B")}
     monkeypatch.setattr(
-        leadership,
+        ownership,
         "_leads",
         lambda by, group, _target, name: (by, group, name) in alive,
     )
