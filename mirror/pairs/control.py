@@ -113,28 +113,20 @@ class Pauses:
             ClusterError: it is not ours, or from a newer version of mirror.
         """
         try:
-            found = cls.parse(json.loads(value))
-            for rule in found.rules:
+            told = json.loads(value)
+            if (version := told.get("version")) != VERSION:
+                raise ClusterError(
+                    f"the pauses have version {version}, this mirror reads {VERSION}: "
+                    "use the newest mirror for this target"
+                )
+            rules = tuple(PauseRule(**fields) for fields in told["rules"])
+            for rule in rules:
                 re.compile(rule.topics)
         except (*MALFORMED, re.error) as error:
             raise ClusterError(f"a record of the pauses is damaged: {error!r}") from (
                 error
             )
-        return found
-
-    @classmethod
-    def parse(cls, document: dict[str, Any]) -> Pauses:
-        """The reverse of `document`.
-
-        Raises:
-            ClusterError: a newer mirror has written it.
-        """
-        if document.get("version") != VERSION:
-            raise ClusterError(
-                f"the pauses have version {document.get('version')}, this mirror reads "
-                f"{VERSION}: use the newest mirror for this target"
-            )
-        return cls(rules=tuple(PauseRule(**fields) for fields in document["rules"]))
+        return cls(rules=rules)
 
 
 def topic_name(source_alias: str) -> str:

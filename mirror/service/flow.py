@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import replace
-from functools import partial
 import threading
 import time
 from typing import TYPE_CHECKING
@@ -30,7 +29,7 @@ from mirror.pairs import selection
 from mirror.service.assignment import Placement
 from mirror.service.autoscale import Sizing
 from mirror.service.beginning import Beginning, refuse_if_rested
-from mirror.service.flow_status import INSTANCES, Problems, StatusWriter, described
+from mirror.service.flow_status import INSTANCES, Problems, StatusWriter
 from mirror.service.groups import GroupJobs, not_looked_at
 from mirror.service.leases import LeaseResult, Leases, RunTerms, ends_of
 from mirror.service.ownership import Instance
@@ -87,9 +86,9 @@ class Flow:
         self._pairs = pairs
         self._once = once
         self._stopping = threading.Event()
-        self._stirred = threading.Event()
+        self._news = threading.Event()
         self._resting = threading.Event()
-        self._beats = False
+        self._runs_resting_jobs = False
         """Whether the jobs of a flow that rests run."""
         self._status_writer = StatusWriter(flow.name, store)
         self.problems = Problems(flow.name, store)
@@ -109,7 +108,7 @@ class Flow:
             topics=self._topics,
             pairs=pairs,
             proofs=None if proofs is None else proofs.of(flow, config, store),
-            unsafe=self._look_again,
+            unsafe=self._begin_again,
         )
         self._placement = Placement()
         self._run: Leases | None = None
@@ -121,28 +120,33 @@ class Flow:
         self._ids: dict[str, str] = {}
         """The ids of both clusters, by alias, from the first connection on: later runs
         must reach the same ones."""
-        store.update(flow.name, partial(described, flow=flow))
-        self._go_by(config)
+        store.update(
+            flow.name,
+            lambda now: replace(now, source=flow.source, target=flow.target),
+        )
+        self._apply(config)
         self._told = self._by_roles()
 
     def stop(self) -> None:
         """Finish the running transactions and end `run`. Returns at once."""
         self._stopping.set()
-        self._stirred.set()
+        self._news.set()
         self._end_run()
 
-    def rest(self, *, rest: bool) -> None:
+    def rest(self) -> None:
         """End `run`, because another instance leads or may lead, or because the flow
-        may not copy; or allow it again.
+        may not copy.
         """
-        if not rest:
-            self._resting.clear()
-        elif not self._resting.is_set():
+        if not self._resting.is_set():
             self._noted = None  # another instance may select something else
             self._resting.set()
             self._end_run()
 
-    def _look_again(self) -> None:
+    def resume(self) -> None:
+        """Allow `run` again."""
+        self._resting.clear()
+
+    def _begin_again(self) -> None:
         """Have another run begin, which finds out whether it may."""
         if (run := self._run) is not None:
             run.begin_again()
@@ -161,23 +165,23 @@ class Flow:
 
     def wait_for_news(self, seconds: float) -> None:
         """Wait, but return early to stop, or where `notify` was called."""
-        self._stirred.wait(seconds)
-        self._stirred.clear()
+        self._news.wait(seconds)
+        self._news.clear()
 
     def notify(self) -> None:
         """Whether the flow may run may have changed."""
-        self._stirred.set()
+        self._news.set()
 
     def pause(self, seconds: float) -> None:
         """Wait, but return early to stop or to apply another configuration."""
         if not self.stopping:
-            self._stirred.wait(seconds)
+            self._news.wait(seconds)
 
     def adopt(self, config: MirrorConfig, effect: Effect) -> None:
         """Apply another configuration soon; `effect` is its effect on this flow."""
         self._pending.put(config, effect)
         if effect:
-            self._stir()
+            self._tell_news()
 
     def follow_roles(self) -> None:
         """Soon take up what a switch of a named pair has given to this flow, leave what
@@ -186,26 +190,26 @@ class Flow:
         if (by_roles := self._by_roles()) != self._told:
             self._told = by_roles
             self._pending.add(Effect.JOBS, self._whole_config)
-            self._stir()
+            self._tell_news()
 
     def _by_roles(self) -> tuple[tuple[PairConfig, ...], frozenset[str]]:
         rests_in = self._pairs.rests_in(self.config.source, self.config.target)
         return rests_in, self._pairs.resting()
 
-    def _stir(self) -> None:
-        self._stirred.set()
+    def _tell_news(self) -> None:
+        self._news.set()
         if (run := self._run) is not None:
             run.nudge()
 
-    def keep_beating(self) -> None:
+    def run_resting_jobs(self) -> None:
         """Run the jobs that go on while the flow may not copy; it must not run."""
-        if self._take_up() or not self._beats:
-            self._beats = True
+        if self._take_configuration() or not self._runs_resting_jobs:
+            self._runs_resting_jobs = True
             self._jobs.rest(self._ids)
 
-    def stop_beating(self) -> None:
-        if self._beats:
-            self._beats = False
+    def stop_resting_jobs(self) -> None:
+        if self._runs_resting_jobs:
+            self._runs_resting_jobs = False
             self._jobs.close()
 
     def run(
@@ -219,11 +223,11 @@ class Flow:
         Raises:
             MirrorError: the flow cannot continue; run it again to recover.
         """
-        self._stirred.clear()
+        self._news.clear()
         with lease_query(preferred.spark, self.name, self._state) as query:
             again = self._run_once(query, preferred, most_slots)
             while again and query.can_go_on and self._may_go_on:
-                self._stirred.clear()
+                self._news.clear()
                 again = self._run_once(query, preferred, most_slots)
         if self._once:
             self._jobs.turn()
@@ -243,8 +247,8 @@ class Flow:
         """One run, under one generation. Whether to begin another one at once, for
         example with another number of slots.
         """
-        self._take_up()
-        self._go_by(self._whole_config)  # with the roles as they are now
+        self._take_configuration()
+        self._apply(self._whole_config)  # with the roles as they are now
         self._status_writer.begin(self.config)
         refuse_if_rested(self._whole_config, self.config, self._pairs)
         with both_clusters(self._whole_config, self.config, self._ids) as clusters:
@@ -340,13 +344,13 @@ class Flow:
                 self._jobs.close(wait=asked and not goes_on)
                 self._status_writer.rest()
 
-    def _take_up(self) -> Effect:
+    def _take_configuration(self) -> Effect:
         """Apply the newest configuration; returns what it changes."""
         if (found := self._pending.take()) is None:
             return Effect.NONE
         if found.config.flows[self.name].tasks != self.config.tasks:
             self._sizing = Sizing(found.config.flows[self.name].tasks)
-        self._go_by(found.config)
+        self._apply(found.config)
         if Effect.JOBS in found.effect:
             self.problems.keep_only(TOPICS, INSTANCES)
             self._store.update(
@@ -354,7 +358,7 @@ class Flow:
             )
         return found.effect
 
-    def _go_by(self, config: MirrorConfig) -> None:
+    def _apply(self, config: MirrorConfig) -> None:
         self._whole_config = config
         self.config = flow = self._pairs.narrowed(config.flows[self.name])
         copying = self._pairs.copying(config, self.name)
@@ -376,7 +380,7 @@ class Flow:
             return
         if Effect.JOBS in self._pending.effect:
             self._jobs.close()  # or they would report the forgotten problems again
-        effect = self._take_up()
+        effect = self._take_configuration()
         self._note_selection(target)
         if Effect.LEASES in effect:
             run.go_by(self._plan(source, target), self._log_settings)

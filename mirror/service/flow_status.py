@@ -51,11 +51,6 @@ _THROUGHPUT_LOG_SECONDS = 10.0
 """How often to log the progress of catching up."""
 
 
-def described(status: FlowStatus, *, flow: FlowConfig) -> FlowStatus:
-    """With what the configuration says about the flow."""
-    return replace(status, source=flow.source, target=flow.target)
-
-
 class StatusWriter:
     """The leases of one flow, across its runs."""
 
@@ -66,7 +61,7 @@ class StatusWriter:
         """Names the counters, which begin at zero here and now."""
         self._flow = flow
         self._store = store
-        self._scores = LeaseTotals()
+        self._totals = LeaseTotals()
         self._kernels = KernelsAhead()
         self._bounds: tuple[float, ...] = ()
         self._logged_throughput_at = -math.inf
@@ -82,7 +77,7 @@ class StatusWriter:
         )
         if (new := latency_bounds(flow.sla_seconds)) != self._bounds:
             self._bounds = new
-            self._scores.forget_times(len(new) + 1)
+            self._totals.forget_times(len(new) + 1)
             self._store.update(
                 self._flow, lambda old: replace(old, bounds=new, times=())
             )
@@ -100,7 +95,7 @@ class StatusWriter:
         self.samples[:] = recent(self.samples, LONGEST_SECONDS)
         now = measured(self.samples)
         reported = time.time()
-        partitions = self._scores.add(lease.reports, time.monotonic())
+        partitions = self._totals.add(lease.reports, time.monotonic())
         self._kernels.learn(lease.reports)
         for report in lease.reports:
             if report.slot_process:
@@ -125,8 +120,8 @@ class StatusWriter:
                 limit_used=now.limit_used,
                 reported_at=reported,
                 report_due=reported + report_seconds(flow),
-                transactions=self._scores.transactions,
-                times=self._scores.times,
+                transactions=self._totals.transactions,
+                times=self._totals.times,
                 partitions=partitions,
             ),
         )

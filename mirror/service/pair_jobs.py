@@ -85,27 +85,21 @@ class PassiveClusters:
         """`config`: the one in effect; `leads`: whether this instance leads a flow;
         `new_count` begins to count a tail.
         """
+        self.config, self.follower = config, follower
+        self.settle_fence, self.leads, self.new_count = settle_fence, leads, new_count
         self._closing = threading.Event()
-        self._members = [
-            _Member(
-                config,
-                pair,
-                alias,
-                follower,
-                settle_fence=settle_fence,
-                leads=leads,
-                new_count=new_count,
-            )
+        members = [
+            _Member(self, pair, alias)
             for pair in config().recovery.values()
             for alias in pair.members
         ]
         self._threads = [
             threading.Thread(
-                target=member.keep_looking,
+                target=member.watch,
                 args=(self._closing,),
                 name=f"mirror-passive-{member.name}",
             )
-            for member in self._members
+            for member in members
         ]
 
     def start(self) -> None:
@@ -122,34 +116,23 @@ class PassiveClusters:
 class _Member:
     """One cluster of one pair."""
 
-    def __init__(
-        self,
-        config: Callable[[], MirrorConfig],
-        pair: PairConfig,
-        alias: str,
-        follower: PairFollower,
-        *,
-        settle_fence: SettleFence,
-        leads: Callable[[str], bool],
-        new_count: Callable[[], CountTail],
-    ) -> None:
+    def __init__(self, every: PassiveClusters, pair: PairConfig, alias: str) -> None:
         self.name = f"{pair.name}-{alias}"
-        self._config, self._pair, self._alias = config, pair, alias
-        self._follower = follower
-        self._settle_fence = settle_fence
-        self._leads = leads
-        self._new_count = new_count
+        self._pair, self._alias = pair, alias
+        self._config, self._follower = every.config, every.follower
+        self._settle_fence, self._leads = every.settle_fence, every.leads
+        self._new_count = every.new_count
         self._by = f"service {process_name()}"
         self._throttle = LogThrottle()
         self._looked_at = 0.0
         self._laid = 0
         """The epoch of the last fence that was laid here."""
         self._writes: PassiveWrites | None = None
-        self._tail = new_count()
+        self._tail = every.new_count()
         self._tail_epoch = 0
         self._tail_at = 0.0
 
-    def keep_looking(self, closing: threading.Event) -> None:
+    def watch(self, closing: threading.Event) -> None:
         cluster = self._new_cluster()
         while not closing.wait(_PAUSE_SECONDS):
             try:

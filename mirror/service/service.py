@@ -114,7 +114,7 @@ class Service:
         self._answering = Answering(self.store)
         self._led: dict[str, bool] = {}
         """Whether this instance led a flow at the last look."""
-        self._rivals: dict[str, str] = {}
+        self._reported_rivals: dict[str, str] = {}
         """What was last told of instances that select other topics."""
         self._pairs = PairFollower(config, self.store, changed=self._notify)
         self._leadership = Leadership(
@@ -218,7 +218,7 @@ class Service:
                 resources = ResourceWatch(spark, self.store)
                 while supervisor.wait(0.2):  # in slices: signals are handled here
                     self._follow_leadership_and_roles()
-                    self._see_off(supervisor)
+                    self._remove_stopped_flows(supervisor)
                     self._follow_config(spark, supervisor)
                     resources.look()
                     self.store.turned()
@@ -256,7 +256,7 @@ class Service:
         if self._stopping.is_set():  # `stop` may have run before the flow was there
             flow.stop()
 
-    def _see_off(self, supervisor: Supervisor) -> None:
+    def _remove_stopped_flows(self, supervisor: Supervisor) -> None:
         """Forget flows that were removed from the configuration and have ended."""
         if self._stopping.is_set():
             return
@@ -270,7 +270,7 @@ class Service:
             supervisor.forget(name)
             self.store.remove(name)
         if gone:
-            self._take_part()
+            self._follow_configuration()
 
     def _follow_config(self, spark: SparkSession, supervisor: Supervisor) -> None:
         """Apply a new configuration, if there is one."""
@@ -278,7 +278,7 @@ class Service:
         if self._stopping.is_set() or not all(map(self._is_configured, self._flows)):
             return
         if (found := self._follower.take()) is not None:
-            self._go_by(found)
+            self._apply(found)
             for name in found.added:
                 self._begin(self._flows[name], supervisor)
             if found.added:
@@ -288,7 +288,7 @@ class Service:
         flow = self._follower.config.flows.get(name)
         return flow is not None and flow.enabled
 
-    def _go_by(self, found: Changes) -> None:
+    def _apply(self, found: Changes) -> None:
         """Pass the new configuration to the flows that it affects."""
         config = self._follower.config
         for name in found.removed:
@@ -304,9 +304,9 @@ class Service:
                 pairs=self._pairs,
                 proofs=self._proofs,
             )
-        self._take_part()
+        self._follow_configuration()
 
-    def _take_part(self) -> None:
+    def _follow_configuration(self) -> None:
         config = self._follower.config
         flows = [
             config.flows.get(name, flow.config) for name, flow in self._flows.items()
@@ -321,17 +321,17 @@ class Service:
             # Of two runs that copy at least once, none fences the other.
             fenced = flow.config.exactly_once and self._leadership.keeps(flow.name)
             if not ((leads or fenced) and self._pairs.may_copy(*ends)):
-                flow.rest(rest=True)
-            self._tell_of_rivals(flow)
+                flow.rest()
+            self._report_rivals(flow)
             if leads != self._led.get(flow.name):
                 self._led[flow.name] = leads
                 flow.notify()
             flow.follow_roles()
 
-    def _tell_of_rivals(self, flow: Flow) -> None:
+    def _report_rivals(self, flow: Flow) -> None:
         told = self._leadership.rivals(flow.name, settled=True)
-        if told != self._rivals.get(flow.name, ""):
-            self._rivals[flow.name] = told
+        if told != self._reported_rivals.get(flow.name, ""):
+            self._reported_rivals[flow.name] = told
             flow.problems.tell(INSTANCES, [told] if told else [])
 
     def _notify(self) -> None:
@@ -436,7 +436,7 @@ class ConfigFollower:
             refused_at=0.0,
             refused=(),
         )
-        self._go_by(reading.config)
+        self._apply(reading.config)
         self._announce(found)
         return found
 
@@ -453,7 +453,7 @@ class ConfigFollower:
             )
         )
 
-    def _go_by(self, config: MirrorConfig) -> None:
+    def _apply(self, config: MirrorConfig) -> None:
         """Apply the service's own settings."""
         before, now = self.config.service, config.service
         self.config = config

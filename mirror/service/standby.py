@@ -3,9 +3,8 @@
 Main types, of one flow: `StandbyJob`, which every five seconds looks where the source's
 partitions end, shows what a failover would lose, and writes the ends to the standby
 topic, with what the flow selects; `EndsJob`, which only writes that, for a flow that
-rests; and
-`AccessJob`, which every minute writes there who may do what on the source, and who
-writes in transactions, as far as mirror may see it. `pairs` looks, `offsets.standby` writes.
+rests; and `AccessJob`, which every minute writes there who may do what on the source,
+and who writes in transactions, as far as mirror may see it.
 """
 
 from __future__ import annotations

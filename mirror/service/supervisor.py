@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 import threading
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
@@ -107,18 +107,18 @@ class Supervisor:
             if time.monotonic() - started > _STABLE_SECONDS:
                 pause = 0.0
             restarts = self._store.flow(flow.name).restarts + 1
-            self._show_failure(flow, reason, restarts)
+            self._show(flow, state=FlowState.RETRYING, reason=reason, restarts=restarts)
             if not is_alive(self._spark):
                 log.critical("Spark's JVM is gone: the service exits")
-                self._show(flow, FlowState.FAILED)
+                self._show(flow, state=FlowState.FAILED)
                 self._stop_service()
                 return
             if self._once and restarts >= _ATTEMPTS_ONCE:
-                self._show(flow, FlowState.FAILED)
+                self._show(flow, state=FlowState.FAILED)
                 return
             flow.pause(pause)  # none at first: mostly a worker died, and all is well
             pause = retry.RUN.after(pause)
-        self._show(flow, FlowState.STOPPED)
+        self._show(flow, state=FlowState.STOPPED)
 
     def _await_lead(self, flow: Flow) -> bool:
         """Wait until this instance leads the flow and the flow may copy; False if it
@@ -127,28 +127,28 @@ class Supervisor:
         try:
             return self._awaited_lead(flow)
         finally:
-            flow.stop_beating()
+            flow.stop_resting_jobs()
 
     def _awaited_lead(self, flow: Flow) -> bool:
         while not flow.stopping:
             leader = self._leadership.leader(flow.name)
             may = self._pairs.may_copy(flow.config.source, flow.config.target)
-            beats = may is False and self._leadership.leads(flow.name)
-            if not beats:
-                flow.stop_beating()
+            jobs = may is False and self._leadership.leads(flow.name)
+            if not jobs:
+                flow.stop_resting_jobs()
             if leader and not may:
                 if self._once and may is False:
                     return False
-                self._show_resting(flow, leader, known=may is not None, beats=beats)
-                if beats:
-                    flow.keep_beating()
+                self._show_resting(flow, leader, known=may is not None, jobs=jobs)
+                if jobs:
+                    flow.run_resting_jobs()
                 self.preferred.forget(flow.name)
                 flow.wait_for_news(_WAIT_SECONDS if may is None else _REST_SECONDS)
                 continue
             if self._leadership.leads(flow.name):
-                flow.rest(rest=False)
+                flow.resume()
                 self._warm.add(flow.name)
-                self._show_leader(flow, leader)
+                self._show(flow, leader=leader)
                 return True
             warm = flow.name in self._warm
             self._show_waiting(flow, leader, warm=warm)
@@ -185,14 +185,11 @@ class Supervisor:
             return f"{type(error).__name__}: {error}"[:300]
         return "" if again or flow.resting else None
 
-    def _show(self, flow: Flow, state: FlowState) -> None:
-        self._store.update(flow.name, lambda old: replace(old, state=state))
-
-    def _show_leader(self, flow: Flow, leader: str) -> None:
-        self._store.update(flow.name, lambda old: replace(old, leader=leader))
+    def _show(self, flow: Flow, **changes: Any) -> None:
+        self._store.update(flow.name, lambda old: replace(old, **changes))
 
     def _show_resting(
-        self, flow: Flow, leader: str, *, known: bool, beats: bool
+        self, flow: Flow, leader: str, *, known: bool, jobs: bool
     ) -> None:
         ends = (flow.config.source, flow.config.target)
         trouble = "" if known else self._pairs.trouble(*ends)
@@ -201,13 +198,9 @@ class Supervisor:
             state, trouble = FlowState.RETRYING, f"its pair's journal: {trouble}"
         elif known:
             trouble = self._pairs.why_rests(*ends)
-        self._store.update(
-            flow.name,
-            lambda old: replace(
-                old if beats else not_beating(old),
-                state=state, reason=trouble, leader=leader,
-            ),
-        )  # fmt: skip
+        if not jobs:
+            self._store.update(flow.name, not_beating)
+        self._show(flow, state=state, reason=trouble, leader=leader)
 
     def _show_waiting(self, flow: Flow, leader: str, *, warm: bool) -> None:
         trouble = "" if leader else self._leadership.trouble(flow.name)
@@ -216,15 +209,4 @@ class Supervisor:
         if trouble:
             state = FlowState.RETRYING
         reason = trouble or self._leadership.rivals(flow.name)
-        self._store.update(
-            flow.name,
-            lambda old: replace(old, state=state, reason=reason, leader=leader),
-        )
-
-    def _show_failure(self, flow: Flow, reason: str, restarts: int) -> None:
-        self._store.update(
-            flow.name,
-            lambda old: replace(
-                old, state=FlowState.RETRYING, reason=reason, restarts=restarts
-            ),
-        )
+        self._show(flow, state=state, reason=reason, leader=leader)
