@@ -171,7 +171,7 @@ def take_turn(
         if _noted(other, target).epoch == _former(pairs, pair):
             _await(other, target, cut, over)
         # For the role that was waited for, even if there is a later one by now.
-        pairs.rests(other.source, other.target, role.epoch)
+        pairs.note_rest(other.source, other.target, role.epoch)
         _go_on(
             config, flow, other, source, target,
             epoch=role.epoch, planned=cut is not None, over=over,

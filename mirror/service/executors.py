@@ -87,7 +87,7 @@ class PreferredExecutors:
         self._tasks = {"driver": cores(spark)} if self.alone else {}
         self._places: dict[str, str] = {}
 
-    def of(self, flow: str, slots: int) -> list[str | None]:
+    def places_of(self, flow: str, slots: int) -> list[str | None]:
         """The place of each of a flow's slots; None: anywhere."""
         with self._lock:
             self._slots[flow] = slots
@@ -137,7 +137,7 @@ class PreferredExecutors:
         if (starting := self._starting.get(flow)) is not None:
             starting.join(seconds)
 
-    def beside(self) -> tuple[bool, str | None]:
+    def free_core(self) -> tuple[bool, str | None]:
         """Whether a core is free that no slot needs, and its place; None: anywhere."""
         with self._lock:
             if not self.alone:

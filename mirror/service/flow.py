@@ -294,7 +294,7 @@ class Flow:
         )  # fmt: skip
         self._note_selection(target)
         # Only now: who pauses a topic and then fences us relies on it.
-        self._topics.look_at_pauses(source, target)
+        self._topics.follow_pauses(source, target)
         log.info("flow starts", flow=self.name, slots=slots, topics=len(found.topics))
         known = progress.read(target, progress.topic_name(self.config.source))
         self._topics.remember(known.positions)
@@ -525,7 +525,7 @@ class FlowJobs:
             config,
             store=store,
             passive=pairs.passive,
-            held=self._held,
+            switching=self._switching,
         )
         self._proofs = proofs
         self._jobs: Jobs | None = None
@@ -554,7 +554,7 @@ class FlowJobs:
             notes=lambda: self.selection,
         )
         pauses = Job(
-            name="pauses", seconds=_PAUSES_SECONDS, work=self._topics.look_at_pauses
+            name="pauses", seconds=_PAUSES_SECONDS, work=self._topics.follow_pauses
         )
         proofs = None if self._proofs is None else self._proofs.job()
         self._start(
@@ -589,12 +589,12 @@ class FlowJobs:
             jobs,
             store=self._store,
             ids=ids,
-            held=self._held,
+            switching=self._switching,
         )
         self._jobs.start()
 
-    def _held(self) -> bool:
-        return self._pairs.holds(self._flow.source, self._flow.target)
+    def _switching(self) -> bool:
+        return self._pairs.switching(self._flow.source, self._flow.target)
 
     def close(self, *, wait: bool = True) -> None:
         """Start no more turns, and wait a while for the running ones. After a failure

@@ -61,75 +61,6 @@ if TYPE_CHECKING:
     from mirror.status.store import StatusStore
     from mirror.status.values import FlowStatus
 
-# ---- follows the commits of a flow's groups, and shows whether it does ----
-#
-# Main type: `Following`, which joins the reader of `__consumer_offsets`
-# (`CommitReader`) and what is due because of it (`Followed`). Where it cannot follow,
-# checkpoints are written with each look at the groups, as they are without it.
-
-
-class Following:
-    """Of one flow."""
-
-    def __init__(
-        self,
-        flow: FlowConfig,
-        wanted: GroupFilter,
-        *,
-        store: StatusStore,
-        tell: Callable[[str, Sequence[str]], None],
-    ) -> None:
-        self.wanted = flow.emit_checkpoints and flow.follow_commits != "off"
-        self._flow = flow
-        self._store = store
-        self._tell = tell
-        self._reader = CommitReader()
-        self._followed = Followed(wanted)
-        self._throttle = LogThrottle()
-
-    def begin(self, source: Cluster) -> None:
-        """Before a look at the groups, which then has what came before."""
-        if self.wanted:
-            try:
-                self._reader.begin(source)
-            except ClusterError as error:
-                self._reader.stop(str(error))
-            self._show()
-
-    def surveyed(self, standing: GroupsStanding) -> None:
-        """The checkpoints of all groups are written."""
-        self._followed.surveyed(standing)
-
-    def due(
-        self, topics: Collection[str]
-    ) -> dict[str, dict[TopicPartition, CommittedOffset]]:
-        """Commits by group whose checkpoints are to be written now; `topics` are those
-        that are copied.
-        """
-        try:
-            self._followed.add(self._reader.read(), topics)
-        except ClusterError as error:
-            self._reader.stop(str(error))
-            self._show()
-        skipped, text = self._followed.undecodable, self._followed.error
-        if skipped and self._throttle.due(text):
-            log.warning("commits skipped", flow=self._flow.name, records=skipped,
-                        error=text)  # fmt: skip
-        return self._followed.due()
-
-    def written(self, standing: GroupsStanding) -> None:
-        """The checkpoints of what was due are written."""
-        self._followed.written(standing)
-
-    def _show(self) -> None:
-        flow, why = self._flow, self._reader.reason
-        if flow.follow_commits == "on":
-            text = f"checkpoints do not follow commits on {flow.source}: {why}"
-            self._tell("commits", [text] if why not in ("", NO_COMMITS) else [])
-        self._store.update(
-            flow.name, lambda status: replace(status, follows_commits=not why)
-        )
-
 
 log = structlog.get_logger()
 
@@ -164,7 +95,7 @@ class GroupJobs:
         self._store = store
         self._tell = tell
         self._filter = GroupFilter(include=flow.groups, exclude=flow.groups_exclude)
-        self._following = Following(flow, self._filter, store=store, tell=tell)
+        self._commits = CommitFollower(flow, self._filter, store=store, tell=tell)
         self._maps: tuple[tuple[Cluster, Cluster], JointMap, MergedGroups] | None = None
         self._mapped: frozenset[str] | None = None
         """The copies in the map; None until it was read to its end."""
@@ -206,7 +137,7 @@ class GroupJobs:
                     seconds=flow.emit_checkpoints_seconds,
                     work=self._look_at_groups,
                     waits=True,
-                    meanwhile=self._follow_commits if self._following.wanted else None,
+                    meanwhile=self._follow_commits if self._commits.wanted else None,
                 )
             )
         jobs += self.heartbeats()
@@ -266,10 +197,10 @@ class GroupJobs:
         joint.refresh(copies)
         self._mapped = frozenset(joint.known.partitions().values())
         if flow.emit_checkpoints:
-            self._following.begin(source)
+            self._commits.begin(source)
             standing = look(source, self._filter, copies, joint)
             result, back = self._write(target, standing, copies, joint)
-            self._following.surveyed(standing)
+            self._commits.surveyed(standing)
             if flow.sync_group_offsets and self._group_sync_due():
                 wanted = {
                     g: k for g, k in result.known.items() if g not in back.refused
@@ -317,7 +248,7 @@ class GroupJobs:
 
     def _follow_commits(self, source: Cluster, target: Cluster) -> None:
         copies = self._copies()
-        if not (commits := self._following.due(copies)):
+        if not (commits := self._commits.due(copies)):
             return
         joint, _ = self._known_of(source, target)
         joint.refresh(copies)
@@ -327,7 +258,7 @@ class GroupJobs:
             groups={}, places={name: tuple(found) for name, found in places.items()}
         )
         self._write(target, standing, copies, joint, partly=True)
-        self._following.written(standing)
+        self._commits.written(standing)
         at, followed = time.time(), standing.places.keys()
         self._store.update(
             self._flow.name,
@@ -496,81 +427,79 @@ def _alone(
     return {group: at for group, at in found.items() if at}
 
 
-# ---- the statuses of a flow's groups, from one look at them ----
+# ---- follows the commits of groups, and shows whether it does ----
 #
-# Main functions: `status_of`, one group's; `trouble`, by which they are sorted; and
-# `positioned`, since when their positions on the target have been as old as they
-# are. Pure.
+# Main type: `CommitFollower`, which joins the reader of `__consumer_offsets`
+# (`CommitReader`) and what is due because of it (`DueCommits`). Where it cannot follow,
+# checkpoints are written with each look at the groups, as they are without it.
 
 
-_WORST = (
-    Exactness.UNKNOWN,
-    Exactness.BEFORE,
-    Exactness.EARLIER,
-    Exactness.BEHIND,
-    Exactness.TIP,
-    Exactness.EXACT,
-)
+class CommitFollower:
+    """Of one flow."""
 
+    def __init__(
+        self,
+        flow: FlowConfig,
+        wanted: GroupFilter,
+        *,
+        store: StatusStore,
+        tell: Callable[[str, Sequence[str]], None],
+    ) -> None:
+        self.wanted = flow.emit_checkpoints and flow.follow_commits != "off"
+        self._flow = flow
+        self._store = store
+        self._tell = tell
+        self._reader = CommitReader()
+        self._due_commits = DueCommits(wanted)
+        self._throttle = LogThrottle()
 
-def status_of(
-    name: str,
-    kind: str,
-    places: tuple[GroupPosition, ...],
-    *,
-    reason: str,
-    active: bool,
-    ends: Mapping[tuple[str, int], int],
-) -> GroupStatus:
-    """A group's status; `positioned` adds the time. `ends`: where source partitions
-    end, as far as they are known.
-    """
-    ahead = [
-        max(ends[place.topic, place.partition] - place.upstream, 0)
-        for place in places
-        if (place.topic, place.partition) in ends
-    ]
-    kinds = [place.translated.exactness for place in places]
-    return GroupStatus(
-        group=name,
-        type=str(kind),
-        partitions=len(places),
-        source_offset=sum(place.upstream for place in places),
-        target_offset=sum(max(place.downstream, 0) for place in places),
-        behind=sum(place.behind for place in places),
-        unknown=kinds.count(Exactness.UNKNOWN),
-        exactness=str(min(kinds, key=_WORST.index, default=Exactness.UNKNOWN)),
-        active_on_target=active,
-        reason=reason,
-        lag=sum(ahead) if places and len(ahead) == len(places) else -1,
-    )
+    def begin(self, source: Cluster) -> None:
+        """Before a look at the groups, which then has what came before."""
+        if self.wanted:
+            try:
+                self._reader.begin(source)
+            except ClusterError as error:
+                self._reader.stop(str(error))
+            self._show()
 
+    def surveyed(self, standing: GroupsStanding) -> None:
+        """The checkpoints of all groups are written."""
+        self._due_commits.surveyed(standing)
 
-def positioned(
-    shown: Sequence[GroupStatus], before: Sequence[GroupStatus], at: float
-) -> tuple[GroupStatus, ...]:
-    """With the time of this look, or of an earlier one if it says nothing new."""
-    last = {each.group: each.position_at for each in before}
-    return tuple(
-        replace(
-            each,
-            position_at=last.get(each.group, 0.0)
-            if each.reason or each.unknown == each.partitions
-            else at,
+    def due(
+        self, topics: Collection[str]
+    ) -> dict[str, dict[TopicPartition, CommittedOffset]]:
+        """Commits by group whose checkpoints are to be written now; `topics` are those
+        that are copied.
+        """
+        try:
+            self._due_commits.add(self._reader.read(), topics)
+        except ClusterError as error:
+            self._reader.stop(str(error))
+            self._show()
+        skipped, text = self._due_commits.undecodable, self._due_commits.error
+        if skipped and self._throttle.due(text):
+            log.warning("commits skipped", flow=self._flow.name, records=skipped,
+                        error=text)  # fmt: skip
+        return self._due_commits.due()
+
+    def written(self, standing: GroupsStanding) -> None:
+        """The checkpoints of what was due are written."""
+        self._due_commits.written(standing)
+
+    def _show(self) -> None:
+        flow, why = self._flow, self._reader.reason
+        if flow.follow_commits == "on":
+            text = f"checkpoints do not follow commits on {flow.source}: {why}"
+            self._tell("commits", [text] if why not in ("", NO_COMMITS) else [])
+        self._store.update(
+            flow.name, lambda status: replace(status, follows_commits=not why)
         )
-        for each in shown
-    )
-
-
-def trouble(status: GroupStatus) -> tuple[bool, int, int, str]:
-    """A key by which groups in trouble come first."""
-    worst = _WORST.index(Exactness(status.exactness))
-    return (not status.reason, worst, -status.behind, status.group)
 
 
 # ---- commits that were read from the source and whose checkpoints are still due ----
 #
-# Main type: `Followed`. A group's offset in a partition is due at most every other
+# Main type: `DueCommits`. A group's offset in a partition is due at most every other
 # round, and again while its answer is BEHIND. Each survey of the groups knows what
 # came before it, so what is left of that is dropped.
 
@@ -579,7 +508,7 @@ _GROUPS = 10_000
 """Whose names the filter has seen lately."""
 
 
-class Followed:
+class DueCommits:
     """Those of one flow."""
 
     def __init__(self, wanted: GroupFilter) -> None:
@@ -862,3 +791,75 @@ class CommitReader:
         if self._throttle.due(str(error)):
             log.warning("commits are not followed for now", error=str(error),
                         cluster=self._source.alias)  # fmt: skip
+
+
+# ---- the statuses of a flow's groups, from one look at them ----
+#
+# Main functions: `status_of`, one group's; `trouble`, by which they are sorted; and
+# `positioned`, since when their positions on the target have been as old as they
+# are. Pure.
+
+
+_WORST = (
+    Exactness.UNKNOWN,
+    Exactness.BEFORE,
+    Exactness.EARLIER,
+    Exactness.BEHIND,
+    Exactness.TIP,
+    Exactness.EXACT,
+)
+
+
+def status_of(
+    name: str,
+    kind: str,
+    places: tuple[GroupPosition, ...],
+    *,
+    reason: str,
+    active: bool,
+    ends: Mapping[tuple[str, int], int],
+) -> GroupStatus:
+    """A group's status; `positioned` adds the time. `ends`: where source partitions
+    end, as far as they are known.
+    """
+    ahead = [
+        max(ends[place.topic, place.partition] - place.upstream, 0)
+        for place in places
+        if (place.topic, place.partition) in ends
+    ]
+    kinds = [place.translated.exactness for place in places]
+    return GroupStatus(
+        group=name,
+        type=str(kind),
+        partitions=len(places),
+        source_offset=sum(place.upstream for place in places),
+        target_offset=sum(max(place.downstream, 0) for place in places),
+        behind=sum(place.behind for place in places),
+        unknown=kinds.count(Exactness.UNKNOWN),
+        exactness=str(min(kinds, key=_WORST.index, default=Exactness.UNKNOWN)),
+        active_on_target=active,
+        reason=reason,
+        lag=sum(ahead) if places and len(ahead) == len(places) else -1,
+    )
+
+
+def positioned(
+    shown: Sequence[GroupStatus], before: Sequence[GroupStatus], at: float
+) -> tuple[GroupStatus, ...]:
+    """With the time of this look, or of an earlier one if it says nothing new."""
+    last = {each.group: each.position_at for each in before}
+    return tuple(
+        replace(
+            each,
+            position_at=last.get(each.group, 0.0)
+            if each.reason or each.unknown == each.partitions
+            else at,
+        )
+        for each in shown
+    )
+
+
+def trouble(status: GroupStatus) -> tuple[bool, int, int, str]:
+    """A key by which groups in trouble come first."""
+    worst = _WORST.index(Exactness(status.exactness))
+    return (not status.reason, worst, -status.behind, status.group)

@@ -251,7 +251,7 @@ class Leases:
     def _carry_out(self) -> None:
         before = self._finished_at or time.monotonic()
         self._number += 1
-        places = self._preferred.of(self._flow.name, self._slots)
+        places = self._preferred.places_of(self._flow.name, self._slots)
         turns = self._preferred.turns()
         seconds = self._seconds() if turns == 1 else min(self._seconds(), _TURN_SECONDS)
         task = self._task

@@ -154,7 +154,7 @@ class _Member:
         return cluster
 
     def _failed(self, error: str) -> None:
-        self._follower.tell(self._pair, self._alias, error=error)
+        self._follower.show_passive(self._pair, self._alias, error=error)
         if self._throttle.due(error):
             log.warning("a look at a pair failed", cluster=self._alias, error=error)
 
@@ -182,10 +182,10 @@ class _Member:
         writes = tail = None
         if rests := self._alias == other and not self._pair.both_ways:
             writes = self._count(cluster, entries, role.epoch)
-        self._follower.tell(self._pair, self._alias, writes=writes)
+        self._follower.show_passive(self._pair, self._alias, writes=writes)
         if rests and leads:
             tail = self._count_tail(cluster, entries, role.epoch)
-            self._follower.tell(self._pair, self._alias, tail=tail)
+            self._follower.show_passive(self._pair, self._alias, tail=tail)
         self._throttle.clear()
 
     def _settle_here(self, cluster: Cluster, epoch: int) -> None:
@@ -316,7 +316,9 @@ class Drills:
         flow = self._config().flows.get(f"{status.active}->{other}")
         if flow is None:  # another instance runs it (`mirror run --clusters`)
             return None
-        if not self._leads(flow.name) or self._follower.holds(flow.source, flow.target):
+        if not self._leads(flow.name):
+            return None
+        if self._follower.switching(flow.source, flow.target):
             return None
         last = max((each.at for each in self._follower.drills(pair)), default=0.0)
         due = max(

@@ -29,12 +29,11 @@ from mirror.topics.merging import Merging
 from mirror.topics.topics import select
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping
 
     from mirror.clusters.cluster import Cluster
     from mirror.clusters.topics import TopicPartition
     from mirror.config.schema import FlowConfig, MirrorConfig
-    from mirror.offsets.runs import Block
     from mirror.offsets.starting import StartPoint
     from mirror.topics.topics import MirroredTopic
 
@@ -189,7 +188,6 @@ def pass_copies(  # noqa: PLR0913  all that it moves by
     *,
     renewed: bool,
     fresh: Mapping[TopicPartition, Position] = MappingProxyType({}),
-    blocks: Sequence[Block] = (),
 ) -> bool:
     """Move the flow back, `reverse`, to the first record of each partition that `flow`
     did not copy there, or to the end. Whether there was something to move: then earlier
@@ -197,8 +195,7 @@ def pass_copies(  # noqa: PLR0913  all that it moves by
 
     `source` and `target` are those of the flow back. `renewed`: also where its position
     is in an earlier topic of the name; else `on_recreated_topic` decides about these.
-    `fresh`: where it begins with partitions that have no position. `blocks`: what its
-    offset map learns with that.
+    `fresh`: where it begins with partitions that have no position.
 
     Raises:
         FencedError: a run of the flow back started meanwhile; nothing was written.
@@ -212,7 +209,7 @@ def pass_copies(  # noqa: PLR0913  all that it moves by
     def decide(known: Mapping[TopicPartition, Position]) -> PositionUpdate:
         moved = behind_copies(flow, source, copies, known, renewed=renewed)
         begun = {key: each for key, each in fresh.items() if key not in known}
-        return PositionUpdate(positions=moved | begun, blocks=blocks)
+        return PositionUpdate(positions=moved | begun)
 
     rewrite_progress(reverse, target, decide)
     return True

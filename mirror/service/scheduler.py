@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 _STOP_SECONDS = 5.0
-_HELD_SECONDS = 0.5
+_SWITCHING_SECONDS = 0.5
 _MEANWHILE_SECONDS = 0.5
 
 
@@ -66,12 +66,12 @@ class Jobs:
         *,
         store: StatusStore,
         ids: Mapping[str, str],
-        held: Callable[[], bool] = lambda: False,
+        switching: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`ids` are those of the clusters that the flow runs with, by alias. `held`:
-        whether a switch is under way.
+        """`ids` are those of the clusters that the flow runs with, by alias.
+        `switching`: whether a switch is under way.
         """
-        self._held = held
+        self._switching = switching
         self._flow = flow
         self._clusters = clusters
         self._ids = ids
@@ -125,8 +125,8 @@ class Jobs:
             while not self._stopping.is_set():
                 began = time.monotonic()
                 kick.clear()
-                if job.waits and self._held():
-                    kick.wait(_HELD_SECONDS)
+                if job.waits and self._switching():
+                    kick.wait(_SWITCHING_SECONDS)
                     continue
                 if self._work(job, source, target):
                     pause = 0.0
@@ -145,7 +145,7 @@ class Jobs:
         while job.meanwhile and end - time.monotonic() > _MEANWHILE_SECONDS:
             if self._kicks[job.name].wait(_MEANWHILE_SECONDS):
                 return 0.0
-            if job.waits and self._held():
+            if job.waits and self._switching():
                 continue
             began = time.monotonic()
             if error := self._error_of(job, job.meanwhile, source, target):

@@ -3,8 +3,8 @@
 Main type: `Service`. It starts Spark, the HTTP port and the flows, and passes a new
 configuration to the flows that it affects. On SIGTERM and SIGINT it lets running
 transactions finish, then ends. `supervisor` runs the flows, `ConfigFollower` accepts
-or refuses configurations, `Answering`, `ResourceWatch` and `QueryListener` look after
-what else the status says.
+or refuses configurations; `ClusterWatch`, `ResourceWatch` and `QueryListener` look
+after what else the status says.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class Service:
         self.store.errors.also(error_counts.counted)
         self._follower = ConfigFollower(config, watch, self.store)
         self._stopping = threading.Event()
-        self._answering = Answering(self.store)
+        self._cluster_watch = ClusterWatch(self.store)
         self._led: dict[str, bool] = {}
         """Whether this instance led a flow at the last look."""
         self._reported_rivals: dict[str, str] = {}
@@ -184,7 +184,7 @@ class Service:
             self._follower.start()
             self._leadership.start()
             self._pairs.start()
-            self._answering.follow(self._follower.config)
+            self._cluster_watch.follow(self._follower.config)
             beside = [each for each in (self._passive, self._drills) if each]
             for each in beside:
                 each.start()
@@ -212,7 +212,9 @@ class Service:
                     stop_service=self.stop,
                 )
                 if self._proofs is not None:
-                    self._proofs.begin(spark, self.store, supervisor.preferred.beside)
+                    self._proofs.begin(
+                        spark, self.store, supervisor.preferred.free_core
+                    )
                 for flow in self._flows.values():
                     self._begin(flow, supervisor)
                 resources = ResourceWatch(spark, self.store)
@@ -228,7 +230,7 @@ class Service:
                     each.close()
                 self._leadership.close()
                 self._pairs.close()
-                self._answering.close()
+                self._cluster_watch.close()
                 if spark is not None and is_alive(spark):
                     end(spark, listener)
         if self._once and self._stopping.is_set():
@@ -312,7 +314,7 @@ class Service:
             config.flows.get(name, flow.config) for name, flow in self._flows.items()
         ]
         self._leadership.change(flows, config.clusters)
-        self._answering.follow(config)
+        self._cluster_watch.follow(config)
 
     def _follow_leadership_and_roles(self) -> None:
         for flow in list(self._flows.values()):
@@ -481,7 +483,7 @@ class ConfigFollower:
 
 # ---- asks every cluster of the flows from time to time whether it answers ----
 #
-# Main type: `Answering`, with a thread per cluster, away from flows and slots: a
+# Main type: `ClusterWatch`, with a thread per cluster, away from flows and slots: a
 # cluster that hangs delays no other one's answer. What it finds is in the status and
 # its metric; a change is an event. Each instance asks for itself, also one that
 # stands by.
@@ -492,7 +494,7 @@ _PATIENCE_SECONDS = 10.0
 """A broker that takes longer does not answer."""
 
 
-class Answering:
+class ClusterWatch:
     """Asks until closed."""
 
     def __init__(self, store: StatusStore) -> None:

@@ -172,10 +172,10 @@ class Supervisor:
         try:
             again = flow.run(preferred=self.preferred, most_slots=self._most_slots)
         except OutdatedRoleError as error:
-            self._pairs.rests(flow.config.source, flow.config.target, error.epoch)
+            self._pairs.note_rest(flow.config.source, flow.config.target, error.epoch)
             return ""
         except UnknownRoleError as error:
-            self._pairs.knew_more(flow.name, error)
+            self._pairs.note_unknown_role(flow.name, error)
             return ""
         except MirrorError as error:
             return str(error)

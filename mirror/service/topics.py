@@ -120,7 +120,7 @@ class CopiedTopics:
         self._problems.tell(TOPICS, problems)
         return wanted
 
-    def look_at_pauses(self, _source: Cluster, target: Cluster) -> None:
+    def follow_pauses(self, _source: Cluster, target: Cluster) -> None:
         """Pause and resume topics as users have asked."""
         if self._pauses is None or self._pauses.target is not target:
             self._pauses = PausesReader(target, self._flow)

@@ -152,7 +152,7 @@ class Journals(PairFollower):
     def __init__(self, entries: tuple[Entry, ...], alias: str = "A") -> None:
         super().__init__(CONFIG, StatusStore(tuple(CONFIG.flows)))
         for each in CONFIG.clusters:
-            self._took(each, entries if each == alias else ())
+            self._learn(each, entries if each == alias else ())
 
 
 FIRST = tuple(
