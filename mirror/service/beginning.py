@@ -66,7 +66,7 @@ class Beginning:
         self._passed = 0.0
         """When the last failover was after which copies were passed."""
 
-    def own(
+    def take_over(
         self, config: MirrorConfig, flow: FlowConfig, source: Cluster, target: Cluster,
         *, slots: int, found: TopicsResult, over: Callable[[], bool],
     ) -> Owned:  # fmt: skip
@@ -169,10 +169,10 @@ def take_turn(
     if _noted(flow, target).epoch < role.epoch:
         other = _flow(config, pair.other_than(flow.source), flow.target)
         if _noted(other, target).epoch == _former(pairs, pair):
-            _await(other, target, cut, over)
+            _await_cut(other, target, cut, over)
         # For the role that was waited for, even if there is a later one by now.
         pairs.note_rest(other.source, other.target, role.epoch)
-        _go_on(
+        _continue(
             config, flow, other, source, target,
             epoch=role.epoch, planned=cut is not None, over=over,
         )  # fmt: skip
@@ -213,7 +213,7 @@ def _progress(flow: FlowConfig, target: Cluster) -> Progress:
     return progress.read(target, name, wait=False)
 
 
-def _await(
+def _await_cut(
     other: FlowConfig,
     target: Cluster,
     cut: Mapping[TopicPartition, int] | None,
@@ -257,7 +257,7 @@ def _await(
     raise FlowError(f"the run ends before {other.name} is at the cut")
 
 
-def _go_on(  # noqa: PLR0913  all that both flows go by
+def _continue(  # noqa: PLR0913  all that both flows go by
     config: MirrorConfig,
     flow: FlowConfig,
     other: FlowConfig,

@@ -30,7 +30,7 @@ from mirror.service.assignment import Placement
 from mirror.service.autoscale import Sizing
 from mirror.service.beginning import Beginning, refuse_if_rested
 from mirror.service.flow_status import INSTANCES, Problems, StatusWriter
-from mirror.service.groups import GroupJobs, not_looked_at
+from mirror.service.groups import GroupJobs, without_groups
 from mirror.service.leases import LeaseResult, Leases, RunTerms, ends_of
 from mirror.service.ownership import Instance
 from mirror.service.query import lease_query, state_folder
@@ -199,7 +199,7 @@ class Flow:
     def _tell_news(self) -> None:
         self._news.set()
         if (run := self._run) is not None:
-            run.nudge()
+            run.wake()
 
     def run_resting_jobs(self) -> None:
         """Run the jobs that go on while the flow may not copy; it must not run."""
@@ -266,9 +266,9 @@ class Flow:
             )
             with contextlib.closing(run):
                 self._run = run
-                self._topics.go_by(found)
+                self._topics.copy(found)
                 if self._pending.effect:
-                    run.nudge()
+                    run.wake()
                 if self.stopping or self.resting:
                     return False
                 self._lease(query, run, clusters, most_slots)
@@ -288,7 +288,7 @@ class Flow:
         dead_letters.prepare(target, self.config)
         slots = self._sizing.begin(found.partitions, most_slots())
         preferred.start_processes(self.name, slots)
-        owned = self._beginning.own(
+        owned = self._beginning.take_over(
             self._whole_config, self.config, source, target,
             slots=slots, found=found, over=lambda: self.stopping or self.resting,
         )  # fmt: skip
@@ -354,7 +354,7 @@ class Flow:
         if Effect.JOBS in found.effect:
             self.problems.keep_only(TOPICS, INSTANCES)
             self._store.update(
-                self.name, lambda now: replace(not_looked_at(now), jobs=())
+                self.name, lambda now: replace(without_groups(now), jobs=())
             )
         return found.effect
 
@@ -383,7 +383,7 @@ class Flow:
         effect = self._take_configuration()
         self._note_selection(target)
         if Effect.LEASES in effect:
-            run.go_by(self._plan(source, target), self._log_settings)
+            run.apply_plan(self._plan(source, target), self._log_settings)
         if Effect.JOBS in effect:
             self._jobs.begin(self._ids)
 
@@ -429,7 +429,7 @@ class Flow:
                 break
             try:
                 found = self._topics.look(*clusters)
-                self._topics.go_by(found)
+                self._topics.copy(found)
                 if slots := self._sizing.outgrown(found.partitions, most_slots()):
                     run.begin_again(slots)
                 self._throttle.clear()

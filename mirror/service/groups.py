@@ -135,7 +135,7 @@ class GroupJobs:
                 Job(
                     name=CHECKPOINTS,
                     seconds=flow.emit_checkpoints_seconds,
-                    work=self._look_at_groups,
+                    work=self._sync_groups,
                     waits=True,
                     meanwhile=self._follow_commits if self._commits.wanted else None,
                 )
@@ -157,7 +157,7 @@ class GroupJobs:
         if not (flow.emit_heartbeats or flow.heartbeats_on_source):
             return []
         seconds = flow.emit_heartbeats_seconds
-        return [Job(name=HEARTBEATS, seconds=seconds, work=self._beat)]
+        return [Job(name=HEARTBEATS, seconds=seconds, work=self._sync_heartbeats)]
 
     def _keep_map(self, source: Cluster, target: Cluster) -> None:
         flow, topic = self._flow, own_topics.OFFSET_MAP.of(self._flow)
@@ -166,7 +166,7 @@ class GroupJobs:
         if now == kept and time.monotonic() - asked_at < _COPIES_SECONDS:
             return
         if not (flow.emit_checkpoints or flow.emit_offset_syncs):
-            known = self._known_of(source, target)[0].known  # no other job reads it
+            known = self._open_maps(source, target)[0].known  # no other job reads it
             known.refresh()
             self._mapped = frozenset(known.partitions().values())
             self._keep_index(known)
@@ -190,10 +190,10 @@ class GroupJobs:
         if mapped is not None and not refused:
             self._kept = (asked_at, then)
 
-    def _look_at_groups(self, source: Cluster, target: Cluster) -> None:
+    def _sync_groups(self, source: Cluster, target: Cluster) -> None:
         flow = self._flow
         copies = self._copies() if flow.emit_checkpoints else {}
-        joint, merged = self._known_of(source, target)
+        joint, merged = self._open_maps(source, target)
         joint.refresh(copies)
         self._mapped = frozenset(joint.known.partitions().values())
         if flow.emit_checkpoints:
@@ -240,17 +240,19 @@ class GroupJobs:
         result = self._checkpoints.write(
             due, waiting=back.waiting, refused=back.refused.keys()
         )
-        self._tell_groups(
+        self._report_groups(
             EventKind.GROUP_FOUND, "has its first checkpoints", result.found
         )
-        self._tell_groups(EventKind.GROUP_GONE, "is gone from the source", result.gone)
+        self._report_groups(
+            EventKind.GROUP_GONE, "is gone from the source", result.gone
+        )
         return result, back
 
     def _follow_commits(self, source: Cluster, target: Cluster) -> None:
         copies = self._copies()
         if not (commits := self._commits.due(copies)):
             return
-        joint, _ = self._known_of(source, target)
+        joint, _ = self._open_maps(source, target)
         joint.refresh(copies)
         # Partitions whose edges on the source matter are left to the next survey.
         places = translated(commits, copies, joint, edges={})
@@ -284,8 +286,8 @@ class GroupJobs:
             group: {key: due.known[group][key] for key in found}
             for group, found in due.withdrawn.items()
         }
-        back = group_sync.sync(target, _alone(known, copies), due.withdrawn)
-        self._tell_moved(back.moved)
+        back = group_sync.sync(target, _of_one_writer(known, copies), due.withdrawn)
+        self._report_moved(back.moved)
         return back
 
     def _set_offsets(
@@ -295,17 +297,17 @@ class GroupJobs:
         done = group_sync.sync(target, settable.known)
         self._group_sync = replace(done, refused={**done.refused, **back.refused})
         self._synced_at = time.monotonic()
-        self._tell_moved(done.moved)
+        self._report_moved(done.moved)
         self._tell("group offsets", problems(settable.refused))
 
-    def _tell_groups(self, kind: EventKind, what: str, names: Sequence[str]) -> None:
+    def _report_groups(self, kind: EventKind, what: str, names: Sequence[str]) -> None:
         for name in names[:_MOST_TOLD]:
             self._add(Event(kind=kind, subject=name, text=f"group {name} {what}"))
         if more := names[_MOST_TOLD:]:
             text = f"the same for {len(more)} more groups, such as {more[0]}"
             self._add(Event(kind=kind, text=text))
 
-    def _tell_moved(self, moved: Mapping[str, int]) -> None:
+    def _report_moved(self, moved: Mapping[str, int]) -> None:
         if moved:
             self._add(
                 Event(
@@ -325,7 +327,7 @@ class GroupJobs:
         pause = self._flow.sync_group_offsets_seconds or 0.0
         return time.monotonic() - self._synced_at >= pause
 
-    def _known_of(
+    def _open_maps(
         self, source: Cluster, target: Cluster
     ) -> tuple[JointMap, MergedGroups]:
         if self._maps is None or self._maps[0] != (source, target):
@@ -354,7 +356,7 @@ class GroupJobs:
             for each in self._store.flow(self._flow.name).partitions
         }
         shown = [
-            status_of(
+            group_status(
                 name,
                 standing.groups[name].kind,
                 found,
@@ -364,7 +366,7 @@ class GroupJobs:
             )
             for name, found in places.items()
         ]
-        shown.sort(key=trouble)
+        shown.sort(key=by_trouble)
         at = time.time()
         self._store.update(
             self._flow.name,
@@ -377,7 +379,7 @@ class GroupJobs:
             ),
         )
 
-    def _beat(self, source: Cluster, target: Cluster) -> None:
+    def _sync_heartbeats(self, source: Cluster, target: Cluster) -> None:
         result = self._heartbeats.sync(source, target)
         self._store.update(
             self._flow.name,
@@ -398,7 +400,7 @@ class GroupJobs:
         )
 
 
-def not_looked_at(flow: FlowStatus) -> FlowStatus:
+def without_groups(flow: FlowStatus) -> FlowStatus:
     """A flow's status for groups and heartbeats before the jobs first ran."""
     return replace(
         flow,
@@ -412,7 +414,7 @@ def not_looked_at(flow: FlowStatus) -> FlowStatus:
     )
 
 
-def _alone(
+def _of_one_writer(
     known: Mapping[str, Mapping[TopicPartition, Checkpoint]],
     copies: Mapping[str, Copy],
 ) -> dict[str, dict[TopicPartition, Checkpoint]]:
@@ -795,8 +797,8 @@ class CommitReader:
 
 # ---- the statuses of a flow's groups, from one look at them ----
 #
-# Main functions: `status_of`, one group's; `trouble`, by which they are sorted; and
-# `positioned`, since when their positions on the target have been as old as they
+# Main functions: `group_status`, one group's; `by_trouble`, by which they are sorted;
+# and `positioned`, since when their positions on the target have been as old as they
 # are. Pure.
 
 
@@ -810,7 +812,7 @@ _WORST = (
 )
 
 
-def status_of(
+def group_status(
     name: str,
     kind: str,
     places: tuple[GroupPosition, ...],
@@ -859,7 +861,7 @@ def positioned(
     )
 
 
-def trouble(status: GroupStatus) -> tuple[bool, int, int, str]:
+def by_trouble(status: GroupStatus) -> tuple[bool, int, int, str]:
     """A key by which groups in trouble come first."""
     worst = _WORST.index(Exactness(status.exactness))
     return (not status.reason, worst, -status.behind, status.group)

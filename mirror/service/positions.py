@@ -179,7 +179,7 @@ def _loss(flow: FlowConfig, move: PositionMove) -> Loss:
 # and again.
 
 
-def pass_copies(  # noqa: PLR0913  all that it moves by
+def pass_copies(
     config: MirrorConfig,
     flow: FlowConfig,
     reverse: FlowConfig,

@@ -129,9 +129,9 @@ class CopiedTopics:
             self._store.trail.add(paused.event(self._flow.name))
         self._paused = paused
         self._tell_of(self._pauses.repair)
-        self.go_by(self._found)
+        self.copy(self._found)
 
-    def go_by(self, found: TopicsResult) -> None:
+    def copy(self, found: TopicsResult) -> None:
         """Copy these topics from now on, except paused ones."""
         with self._lock:
             self._found = found

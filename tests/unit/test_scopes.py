@@ -199,7 +199,7 @@ def test_while_a_run_is_open() -> None:
     switching = Journals((*FIRST, begun))
     assert switching.may_copy("A", "B") is switching.may_copy("B", "A") is True
     assert rests(switching)["A->B"] == []
-    assert switching.holds("A", "B") is switching.holds("B", "A") is True
+    assert switching.switching("A", "B") is switching.switching("B", "A") is True
     failing = Journals((*FIRST, replace(begun, kind=Kind.FAILOVER)))
     assert failing.may_copy("A", "B") is False
     assert failing.may_copy("B", "A") is True
