@@ -210,8 +210,8 @@ def _from_source(flow: FlowConfig, source: Cluster, target: Cluster) -> RiskStat
                 f"the service copies from the one with id {id_then}"
             )
     names = [topic.topic for topic in select(source, flow).topics]
-    looking = RiskTracker(known, copied)
-    return looking.look(source, names, at=time.time()).risk
+    tracker = RiskTracker(known, copied)
+    return tracker.look(source, names, at=time.time()).risk
 
 
 def _from_target(flow: FlowConfig, target: Cluster) -> RiskStatus:

@@ -201,12 +201,10 @@ class _Member:
 
     def _count(self, cluster: Cluster, entries: Sequence[Entry], epoch: int) -> int:
         """-1: no topic tells."""
-        # Also those that another instance runs (`mirror run --clusters`).
-        flows = {flow.name: flow for flow in self._config().enabled_flows}
         other = self._pair.other_than(self._alias)
         out, back = (
-            scopes.within(flows[name], self._pair)
-            for name in (f"{self._alias}->{other}", f"{other}->{self._alias}")
+            scopes.within(self._flow(*ends), self._pair)
+            for ends in ((self._alias, other), (other, self._alias))
         )
         if self._writes is None or self._writes.epoch != epoch:
             self._writes = PassiveWrites(entries)
@@ -226,13 +224,17 @@ class _Member:
         elif now - self._tail_at < _TAIL_SECONDS:
             return None
         self._tail_at = now
-        config = self._config()
-        flows = {flow.name: flow for flow in config.enabled_flows}
-        active = Cluster(config.clusters[made.target], client_id="mirror.passive")
+        clusters = self._config().clusters
+        active = Cluster(clusters[made.target], client_id="mirror.passive")
         with contextlib.closing(active):
             active.connect()
-            flow = flows[f"{self._alias}->{made.target}"]
+            flow = self._flow(self._alias, made.target)
             return self._tail.look(flow, cluster, active)
+
+    def _flow(self, source: str, target: str) -> FlowConfig:
+        """Also one that another instance runs (`mirror run --clusters`)."""
+        flows = self._config().enabled_flows
+        return next(f for f in flows if (f.source, f.target) == (source, target))
 
 
 # ---- drills ----

@@ -62,26 +62,26 @@ class StandbyJob:
         self._notes = notes
         kinds = {risk.ENDS, selection.KIND}
         self._writer = StandbyWriter(flow, kinds)
-        self._looking: tuple[Cluster, RiskTracker] | None = None
+        self._tracker: tuple[Cluster, RiskTracker] | None = None
 
     def job(self) -> Job:
         return Job(name=STANDBY, seconds=_SECONDS, work=self._look)
 
     def _look(self, source: Cluster, target: Cluster) -> None:
-        if self._looking is None or self._looking[0] is not target:
+        if self._tracker is None or self._tracker[0] is not target:
             known = {}
             # What cannot be read, `keep` raises or replaces: the risk is shown first.
             with contextlib.suppress(MirrorError):
                 known = risk.read_ends(self._writer.known(target), self._flow.source)
             reader = ProgressReader(target, topic_name(self._flow.source))
             # Not waiting for transactions: what they copy counts at the next look.
-            looking = RiskTracker(
+            tracker = RiskTracker(
                 known,
                 lambda: with_copies(reader.read(wait=False), self._flow, target),
             )
-            self._looking = (target, looking)
+            self._tracker = (target, tracker)
         at = time.time()
-        found = self._looking[1].look(source, self._topics(), at=at)
+        found = self._tracker[1].look(source, self._topics(), at=at)
         self._show(lambda flow: replace(flow, risk=found.risk))
         self._writer.put(target, selection.KIND, self._notes(), at=at)
         faulted = self._faulted(at - _FAULT_SECONDS)
@@ -123,7 +123,7 @@ class EndsJob:
         self._notes = notes
         kinds = {risk.ENDS, selection.KIND}
         self._writer = StandbyWriter(flow, kinds)
-        self._looking: tuple[Cluster, SourceEnds] | None = None
+        self._ends: tuple[Cluster, SourceEnds] | None = None
         self._names: tuple[str, ...] = ()
         self._list_at = 0.0
 
@@ -131,9 +131,9 @@ class EndsJob:
         return Job(name=STANDBY, seconds=_REST_SECONDS, work=self._look)
 
     def _look(self, source: Cluster, target: Cluster) -> None:
-        if self._looking is None or self._looking[0] is not target:
+        if self._ends is None or self._ends[0] is not target:
             known = risk.read_ends(self._writer.known(target), self._flow.source)
-            self._looking = (target, SourceEnds(known))
+            self._ends = (target, SourceEnds(known))
         at = time.time()
         self._writer.put(target, selection.KIND, self._notes, at=at)
         list_at, self._list_at = self._list_at, 0.0  # at once, if this look fails
@@ -141,7 +141,7 @@ class EndsJob:
             found = topics.select(source, self._flow).topics
             self._names = tuple(each.topic for each in found)
             list_at = time.monotonic() + _LIST_SECONDS
-        seen = self._looking[1].look(source, self._names, at=at)
+        seen = self._ends[1].look(source, self._names, at=at)
         self._list_at = list_at
         self._writer.keep(
             target,

@@ -194,13 +194,13 @@ def look(stage: Stage, *, waits: bool = True, at: float | None = None) -> RiskSt
     # What the service saw says since when something is not copied.
     kept = standby.read(stage.target, flow.source, {risk.ENDS})
     known = {} if kept is None else risk.read_ends(kept, flow.source)
-    looking = RiskTracker(known, lambda: reader.read(wait=False))
+    tracker = RiskTracker(known, lambda: reader.read(wait=False))
     found = RiskStatus(seconds=-1.0)
 
     def unknown() -> str:
         nonlocal found
         now = time.time() if at is None else at
-        found = looking.look(stage.source, names, at=now).risk
+        found = tracker.look(stage.source, names, at=now).risk
         left = f"{flow.name} has not copied everything, and since when is not known: "
         left += f"does its service run, and reach {flow.source}? (`mirror status`)"
         return left if found.seconds < 0 else ""
