@@ -95,7 +95,10 @@ class GroupJobs:
         self._store = store
         self._tell = tell
         self._filter = GroupFilter(include=flow.groups, exclude=flow.groups_exclude)
-        self._commits = CommitFollower(flow, self._filter, store=store, tell=tell)
+        self._follows_commits = flow.emit_checkpoints and flow.follow_commits != "off"
+        self._commits = CommitReader()
+        self._due = DueCommits(self._filter)
+        self._commits_throttle = LogThrottle()
         self._maps: tuple[tuple[Cluster, Cluster], JointMap, MergedGroups] | None = None
         self._mapped: frozenset[str] | None = None
         """The copies in the map; None until it was read to its end."""
@@ -137,7 +140,7 @@ class GroupJobs:
                     seconds=flow.emit_checkpoints_seconds,
                     work=self._sync_groups,
                     waits=True,
-                    meanwhile=self._follow_commits if self._commits.wanted else None,
+                    meanwhile=self._follow_commits if self._follows_commits else None,
                 )
             )
         jobs += self.heartbeats()
@@ -197,10 +200,10 @@ class GroupJobs:
         joint.refresh(copies)
         self._mapped = frozenset(joint.known.partitions().values())
         if flow.emit_checkpoints:
-            self._commits.begin(source)
+            self._begin_to_follow(source)
             standing = look(source, self._filter, copies, joint)
             result, back = self._write(target, standing, copies, joint)
-            self._commits.surveyed(standing)
+            self._due.surveyed(standing)
             if flow.sync_group_offsets and self._group_sync_due():
                 wanted = {
                     g: k for g, k in result.known.items() if g not in back.refused
@@ -248,9 +251,46 @@ class GroupJobs:
         )
         return result, back
 
+    def _begin_to_follow(self, source: Cluster) -> None:
+        """Before a look at the groups, which then has what came before. Where commits
+        cannot be followed, checkpoints are written with each look, as without it.
+        """
+        if self._follows_commits:
+            try:
+                self._commits.begin(source)
+            except ClusterError as error:
+                self._commits.stop(str(error))
+            self._show_following()
+
+    def _due_commits(
+        self, topics: Collection[str]
+    ) -> dict[str, dict[TopicPartition, CommittedOffset]]:
+        """Commits by group whose checkpoints are to be written now; `topics` are those
+        that are copied.
+        """
+        try:
+            self._due.add(self._commits.read(), topics)
+        except ClusterError as error:
+            self._commits.stop(str(error))
+            self._show_following()
+        skipped, text = self._due.undecodable, self._due.error
+        if skipped and self._commits_throttle.due(text):
+            log.warning("commits skipped", flow=self._flow.name, records=skipped,
+                        error=text)  # fmt: skip
+        return self._due.due()
+
+    def _show_following(self) -> None:
+        flow, why = self._flow, self._commits.reason
+        if flow.follow_commits == "on":
+            text = f"checkpoints do not follow commits on {flow.source}: {why}"
+            self._tell("commits", [text] if why not in ("", NO_COMMITS) else [])
+        self._store.update(
+            flow.name, lambda status: replace(status, follows_commits=not why)
+        )
+
     def _follow_commits(self, source: Cluster, target: Cluster) -> None:
         copies = self._copies()
-        if not (commits := self._commits.due(copies)):
+        if not (commits := self._due_commits(copies)):
             return
         joint, _ = self._open_maps(source, target)
         joint.refresh(copies)
@@ -260,7 +300,7 @@ class GroupJobs:
             groups={}, places={name: tuple(found) for name, found in places.items()}
         )
         self._write(target, standing, copies, joint, partly=True)
-        self._commits.written(standing)
+        self._due.written(standing)
         at, followed = time.time(), standing.places.keys()
         self._store.update(
             self._flow.name,
@@ -427,76 +467,6 @@ def _of_one_writer(
         for group, at in known.items()
     }
     return {group: at for group, at in found.items() if at}
-
-
-# ---- follows the commits of groups, and shows whether it does ----
-#
-# Main type: `CommitFollower`, which joins the reader of `__consumer_offsets`
-# (`CommitReader`) and what is due because of it (`DueCommits`). Where it cannot follow,
-# checkpoints are written with each look at the groups, as they are without it.
-
-
-class CommitFollower:
-    """Of one flow."""
-
-    def __init__(
-        self,
-        flow: FlowConfig,
-        wanted: GroupFilter,
-        *,
-        store: StatusStore,
-        tell: Callable[[str, Sequence[str]], None],
-    ) -> None:
-        self.wanted = flow.emit_checkpoints and flow.follow_commits != "off"
-        self._flow = flow
-        self._store = store
-        self._tell = tell
-        self._reader = CommitReader()
-        self._due_commits = DueCommits(wanted)
-        self._throttle = LogThrottle()
-
-    def begin(self, source: Cluster) -> None:
-        """Before a look at the groups, which then has what came before."""
-        if self.wanted:
-            try:
-                self._reader.begin(source)
-            except ClusterError as error:
-                self._reader.stop(str(error))
-            self._show()
-
-    def surveyed(self, standing: GroupsStanding) -> None:
-        """The checkpoints of all groups are written."""
-        self._due_commits.surveyed(standing)
-
-    def due(
-        self, topics: Collection[str]
-    ) -> dict[str, dict[TopicPartition, CommittedOffset]]:
-        """Commits by group whose checkpoints are to be written now; `topics` are those
-        that are copied.
-        """
-        try:
-            self._due_commits.add(self._reader.read(), topics)
-        except ClusterError as error:
-            self._reader.stop(str(error))
-            self._show()
-        skipped, text = self._due_commits.undecodable, self._due_commits.error
-        if skipped and self._throttle.due(text):
-            log.warning("commits skipped", flow=self._flow.name, records=skipped,
-                        error=text)  # fmt: skip
-        return self._due_commits.due()
-
-    def written(self, standing: GroupsStanding) -> None:
-        """The checkpoints of what was due are written."""
-        self._due_commits.written(standing)
-
-    def _show(self) -> None:
-        flow, why = self._flow, self._reader.reason
-        if flow.follow_commits == "on":
-            text = f"checkpoints do not follow commits on {flow.source}: {why}"
-            self._tell("commits", [text] if why not in ("", NO_COMMITS) else [])
-        self._store.update(
-            flow.name, lambda status: replace(status, follows_commits=not why)
-        )
 
 
 # ---- commits that were read from the source and whose checkpoints are still due ----
