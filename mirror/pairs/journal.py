@@ -252,9 +252,9 @@ class JournalWriter:
         self.tells_place = self._producer.tells_owner
         """Whether `require_place` finds out; brokers before 3.0 do not tell."""
 
-    def entries(self) -> tuple[Entry, ...]:
+    def entries(self, *, seconds: float = 0.0) -> tuple[Entry, ...]:
         """What the journal says now. Raises as `JournalReader.read`."""
-        return self._reader.read(seconds=0.0)
+        return self._reader.read(seconds=seconds)
 
     def require_place(self) -> None:
         """Raises:
