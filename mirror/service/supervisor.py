@@ -125,38 +125,35 @@ class Supervisor:
         ends before that.
         """
         try:
-            return self._awaited_lead(flow)
+            while not flow.stopping:
+                leader = self._leadership.leader(flow.name)
+                may = self._pairs.may_copy(flow.config.source, flow.config.target)
+                jobs = may is False and self._leadership.leads(flow.name)
+                if not jobs:
+                    flow.stop_resting_jobs()
+                if leader and not may:
+                    if self._once and may is False:
+                        return False
+                    self._show_resting(flow, leader, known=may is not None, jobs=jobs)
+                    if jobs:
+                        flow.run_resting_jobs()
+                    self.preferred.forget(flow.name)
+                    flow.wait_for_news(_WAIT_SECONDS if may is None else _REST_SECONDS)
+                    continue
+                if self._leadership.leads(flow.name):
+                    flow.resume()
+                    self._warm.add(flow.name)
+                    self._show(flow, leader=leader)
+                    return True
+                warm = flow.name in self._warm
+                self._show_waiting(flow, leader, warm=warm)
+                self.preferred.forget(flow.name)
+                if leader and not warm:
+                    self._warm_up(flow)
+                flow.wait_for_news(_WAIT_SECONDS)
+            return False
         finally:
             flow.stop_resting_jobs()
-
-    def _awaited_lead(self, flow: Flow) -> bool:
-        while not flow.stopping:
-            leader = self._leadership.leader(flow.name)
-            may = self._pairs.may_copy(flow.config.source, flow.config.target)
-            jobs = may is False and self._leadership.leads(flow.name)
-            if not jobs:
-                flow.stop_resting_jobs()
-            if leader and not may:
-                if self._once and may is False:
-                    return False
-                self._show_resting(flow, leader, known=may is not None, jobs=jobs)
-                if jobs:
-                    flow.run_resting_jobs()
-                self.preferred.forget(flow.name)
-                flow.wait_for_news(_WAIT_SECONDS if may is None else _REST_SECONDS)
-                continue
-            if self._leadership.leads(flow.name):
-                flow.resume()
-                self._warm.add(flow.name)
-                self._show(flow, leader=leader)
-                return True
-            warm = flow.name in self._warm
-            self._show_waiting(flow, leader, warm=warm)
-            self.preferred.forget(flow.name)
-            if leader and not warm:
-                self._warm_up(flow)
-            flow.wait_for_news(_WAIT_SECONDS)
-        return False
 
     def _warm_up(self, flow: Flow) -> None:
         """Start the slots' processes, which makes a later takeover seconds faster."""
