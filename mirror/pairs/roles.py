@@ -181,10 +181,10 @@ class Run:
 
     def state(self, step: str) -> StepState | None:
         """What was last said about a step; of `ROLE`, DONE if that was ever said."""
-        said = [entry.state for entry in self.entries if entry.step == step]
-        if step == ROLE and StepState.DONE in said:
+        states = [entry.state for entry in self.entries if entry.step == step]
+        if step == ROLE and StepState.DONE in states:
             return StepState.DONE
-        return said[-1] if said else None
+        return states[-1] if states else None
 
     def details(self, step: str) -> dict[str, object]:
         """What a step noted, later entries over earlier ones."""
@@ -412,14 +412,14 @@ def _fences(made: Entry, entries: Sequence[Entry]) -> list[Entry]:
     return [e for e in entries if e.kind is Kind.FENCE and e.epoch == made.epoch]
 
 
-def open_beside(pair: PairConfig, *journals: Iterable[Entry]) -> Run | None:
+def open_in_other_pair(pair: PairConfig, *journals: Iterable[Entry]) -> Run | None:
     """The open run of another pair of the same clusters, if there is one."""
     members = pair_name(*pair.members)
     known = [tuple(entries) for entries in journals]
     names = {entry.pair for entries in known for entry in entries}
     names -= {pair.name, pair_name(*pair.members, _CANARY)}
-    beside = (each for each in sorted(names) if each.partition("/")[0] == members)
-    runs = (open_run(merged(*known, pair=each)) for each in beside)
+    others = (each for each in sorted(names) if each.partition("/")[0] == members)
+    runs = (open_run(merged(*known, pair=each)) for each in others)
     return next((run for run in runs if run is not None), None)
 
 
@@ -594,18 +594,18 @@ def read_drills(entries: Iterable[Entry], pair: str) -> tuple[KeptDrill, ...]:
 
 
 def _drill_of(entry: Entry) -> KeptDrill:
-    said = entry.details
+    details = entry.details
     return KeptDrill(
         source=entry.source,
         target=entry.target,
         at=entry.at,
         by=entry.by,
-        verdict=str(said.get("verdict", "")),
-        text=str(said.get("text", "")),
-        ratio=float(said.get("ratio", 0.0)),
-        seconds=float(said.get("seconds", 0.0)),
+        verdict=str(details.get("verdict", "")),
+        text=str(details.get("text", "")),
+        ratio=float(details.get("ratio", 0.0)),
+        seconds=float(details.get("seconds", 0.0)),
         findings=tuple(
             f"{each['level']} {each['subject']}: {each['reason']}"
-            for each in said.get("findings", ())
+            for each in details.get("findings", ())
         ),
     )

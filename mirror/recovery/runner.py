@@ -122,7 +122,7 @@ class Operator:
             self._kind, *self._ends, role=self.role, run=self.run
         )
         """Whether there is anything to do."""
-        beside = roles.open_beside(self._pair, *journals)
+        beside = roles.open_in_other_pair(self._pair, *journals)
         if self.due and self.run is None and beside is not None:
             raise procedure.is_open(beside)
 

@@ -61,9 +61,9 @@ def make() -> bool:
                 old.unlink(missing_ok=True)
         made.rename(archive)
     except subprocess.CalledProcessError as error:
-        said = error.stderr.decode(errors="replace").strip().splitlines()
-        causes = [line for line in said if line.startswith("Caused by: ")]  # of Java
-        raise ArchiveError((causes or said or [str(error)])[-1]) from error
+        lines = error.stderr.decode(errors="replace").strip().splitlines()
+        causes = [line for line in lines if line.startswith("Caused by: ")]  # of Java
+        raise ArchiveError((causes or lines or [str(error)])[-1]) from error
     except subprocess.TimeoutExpired as error:
         raise ArchiveError(f"not done within {_SECONDS:.0f} s") from error
     except OSError as error:

@@ -351,8 +351,8 @@ class Leadership:
         return json.dumps(asdict(info)).encode()
 
     @staticmethod
-    def _share(said: Mapping[str, bytes]) -> Mapping[str, bytes]:
-        infos = {member: _parse(text) for member, text in said.items()}
+    def _share(texts: Mapping[str, bytes]) -> Mapping[str, bytes]:
+        infos = {member: _parse(text) for member, text in texts.items()}
         leaders = choose_leaders(infos)
         names = {flow: infos[member].name for flow, member in leaders.items()}
         return {
@@ -377,19 +377,19 @@ def _selects(flows: Iterable[FlowConfig]) -> dict[str, str]:
 
 
 def _parse(text: bytes) -> MemberInfo:
-    said: dict[str, Any] = json.loads(text)
+    fields: dict[str, Any] = json.loads(text)
     return MemberInfo(
-        name=said["name"],
-        flows=tuple(said["flows"]),
-        leads=tuple(said["leads"]),
-        ready=said["ready"],
-        selects=said.get("selects", {}),
-        lifeline=address_in(said.get("lifeline")),
+        name=fields["name"],
+        flows=tuple(fields["flows"]),
+        leads=tuple(fields["leads"]),
+        ready=fields["ready"],
+        selects=fields.get("selects", {}),
+        lifeline=address_in(fields.get("lifeline")),
     )
 
 
-def _addresses(said: Mapping[str, Any]) -> dict[str, Address]:
-    found = ((member, address_in(each)) for member, each in said.items())
+def _addresses(given: Mapping[str, Any]) -> dict[str, Address]:
+    found = ((member, address_in(each)) for member, each in given.items())
     return {member: address for member, address in found if address is not None}
 
 
@@ -569,10 +569,10 @@ class _Line:
         return self._was_open and error == errno.ECONNREFUSED
 
 
-def address_in(said: Any) -> Address | None:
+def address_in(given: Any) -> Address | None:
     """What another instance says, if that is an address."""
     try:
-        host, port = said
+        host, port = given
         found = str(ipaddress.ip_address(host)), int(port)
     except (TypeError, ValueError):
         return None

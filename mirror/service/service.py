@@ -170,8 +170,10 @@ class Service:
             per_partition=service.metrics_per == "partition",
             access=service,
         )
-        kept = audit.keeping(self.store.trail, self._follower.config, by=process_name())
-        with server, kept:
+        audited = audit.keeping(
+            self.store.trail, self._follower.config, by=process_name()
+        )
+        with server, audited:
             if ready is not None:
                 ready(server.url)
             self.store.trail.add(
@@ -185,8 +187,8 @@ class Service:
             self._leadership.start()
             self._pairs.start()
             self._cluster_watch.follow(self._follower.config)
-            beside = [each for each in (self._passive, self._drills) if each]
-            for each in beside:
+            pair_jobs = [each for each in (self._passive, self._drills) if each]
+            for each in pair_jobs:
                 each.start()
             try:
                 # A local session cannot get more threads after its start.
@@ -226,7 +228,7 @@ class Service:
                     self.store.turned()
             finally:
                 self._follower.close()
-                for each in reversed(beside):
+                for each in reversed(pair_jobs):
                     each.close()
                 self._leadership.close()
                 self._pairs.close()

@@ -212,10 +212,10 @@ def test_one_run_at_a_time() -> None:
     ids = {journal.transactional_id(name) for name in ("A<->B", PAIR.name, OTHER.name)}
     assert ids == {"mirror.pair.A.B"}
     begun = (*FIRST, entry("fence", StepState.BEGUN))
-    run = roles.open_beside(OTHER, (), begun)
+    run = roles.open_in_other_pair(OTHER, (), begun)
     assert run is not None
-    assert roles.open_beside(PAIR, begun) is None, "its own"
-    assert roles.open_beside(OTHER, (*begun, entry(roles.END))) is None
+    assert roles.open_in_other_pair(PAIR, begun) is None, "its own"
+    assert roles.open_in_other_pair(OTHER, (*begun, entry(roles.END))) is None
     refusal = procedure.is_open(run)
     assert isinstance(refusal, MirrorError)
     assert "switch A->B/orders 01234567 is open, at step fence" in str(refusal)
@@ -242,7 +242,7 @@ def test_a_canary_of_an_earlier_version(key: str, step: str, state: str) -> None
     }  # fmt: skip
     left = [journal.decode(key.encode(), json.dumps(value).encode())]
     assert roles.merged(left, pair=PAIR.name) == ()
-    assert roles.open_beside(PAIR, left, left) is None
+    assert roles.open_in_other_pair(PAIR, left, left) is None
     assert roles.read_drills(left, PAIR.name) == ()
 
 
