@@ -35,12 +35,11 @@ from mirror.copying.transforming import TransformingRewriter
 from mirror.errors import ClusterError, CorruptBatchError
 from mirror.offsets import progress, runs, standby
 from mirror.offsets.mm2_records import Checkpoint, Heartbeat, OffsetSync
-from mirror.pairs import journal, proofs, rebuilds
+from mirror.pairs import control, journal, proofs
 from mirror.pairs.audit import AuditReader
+from mirror.pairs.control import KeptGroup, Pauses, Rebuild, RebuildStep
 from mirror.pairs.journal import Entry, Kind, StepState
 from mirror.pairs.losses import Cause, Loss
-from mirror.pairs.pauses import Pauses
-from mirror.pairs.rebuilds import KeptGroup, Rebuild, RebuildStep
 from mirror.records import (
     alignment,
     batch,
@@ -322,7 +321,7 @@ def _own() -> list[tuple[Callable[[bytes, bytes], object], bytes, bytes]]:
         (progress.decode, b"\0\0\xff\xff\xff\xff", b'\0\0{"id": "x"}'),
         (lambda _, value: Loss.decode(value), b"k", _json(loss.document())),
         (lambda _, value: Pauses.decode(value), b"k", _json(pauses.document())),
-        *((lambda k, v: rebuilds.decode("A->B", k, v), *each) for each in notes),
+        *((lambda k, v: control.decode_rebuild("A->B", k, v), *each) for each in notes),
         (proofs.decode, b"orders-3", _json(proofs.document(proof))),
         (
             acl_ownership.decode,

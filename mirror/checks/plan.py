@@ -27,7 +27,7 @@ from mirror.offsets.joint_map import JointMap
 from mirror.offsets.merged_groups import MergedGroups, problems
 from mirror.offsets.mm2_records import checkpoints_topic
 from mirror.offsets.runs import topic_name
-from mirror.pairs.precedence import standing
+from mirror.pairs.flow_roles import flow_roles
 from mirror.policy.selection import GroupFilter
 from mirror.status.states import AclState
 from mirror.topics import acls, configs, guarding, topics
@@ -137,7 +137,7 @@ class Planner:
         """`reach` gives a cluster by its alias, or raises `ClusterError`."""
         self._reach = reach
         self._config = config
-        roles = standing(config, reach)
+        roles = flow_roles(config, reach)
         flows = tuple(each for each in roles.applying if each.name not in roles.unfed)
         self.unsure = roles.notes
         self._roles = roles

@@ -21,7 +21,7 @@ from mirror.errors import MirrorError
 from mirror.migration import activity, back, connect_offsets, plan
 from mirror.offsets import mm2_records
 from mirror.pairs import selection
-from mirror.service.reset import matching
+from mirror.service.positions import matching
 from mirror.topics import topics
 
 if TYPE_CHECKING:

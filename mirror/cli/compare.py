@@ -65,10 +65,10 @@ def compare(
     know_clusters(chosen, a, b)
     if a == b:
         raise ConfigError([f"{a} and {b} are one cluster; name two"])
-    from mirror.pairs.precedence import standing
+    from mirror.pairs.flow_roles import flow_roles
 
     with Reach(chosen.clusters, client_id="mirror.compare") as reach:
-        roles = standing(chosen, reach)
+        roles = flow_roles(chosen, reach)
         complain(*roles.notes)
         flows = roles.applying
         one, other = portrait.take(reach(a)), portrait.take(reach(b))

@@ -99,14 +99,14 @@ def _require_direction(
     from mirror.pairs.journal import JournalReader
     from mirror.recovery import answers
     from mirror.recovery.stage import both_flows
-    from mirror.service import role_notes
+    from mirror.service import ownership
 
     clusters = [reach(alias) for alias in (flow.source, flow.target)]
     for each in both_flows(config, pair, flow.source, flow.target):
         complain(*selection.require(config, each.name, pair, clusters))
     journals = {each.alias: JournalReader(each).read(wait=False) for each in clusters}
     known = answers.known(pair, journals)
-    role_notes.require(pair, known.entries, clusters)
+    ownership.require_whole_journals(pair, known.entries, clusters)
     answers.answer(answers.Asks.DRILL, flow.source, flow.target, known)
 
 

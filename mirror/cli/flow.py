@@ -27,12 +27,12 @@ from mirror.cli.output import Form, Output, complain, document, table
 from mirror.clusters.cluster import Cluster
 from mirror.errors import BrokerError, FencedError, MirrorError
 from mirror.pairs import selection
-from mirror.service import reset
+from mirror.service import positions
 from mirror.status.wording import some
 from mirror.topics import topics
 
 if TYPE_CHECKING:
-    from mirror.service.reset import PositionMove
+    from mirror.service.positions import PositionMove
 
 app = typer.Typer(
     no_args_is_help=True, rich_markup_mode=None, help="Change where a flow continues."
@@ -93,12 +93,12 @@ def reset_(
         )
         complain(*selection.require(chosen, steered.name, None, (source, target)))
         selected = topics.select(source, steered).topics
-        found = reset.matching(selected, topic)
+        found = positions.matching(selected, topic)
         if not found:
             raise MirrorError(
                 f"flow {steered.name}: no topic that it copies matches {topic}"
             )
-        moves = reset.plan(steered, source, target, found, place)
+        moves = positions.plan_reset(steered, source, target, found, place)
         if output is Form.TABLE:
             _show(moves)
         if not dry_run and not steered.exactly_once:
@@ -111,7 +111,7 @@ def reset_(
         ):
             for attempt in range(_ATTEMPTS):
                 try:
-                    moves = reset.apply(
+                    moves = positions.reset(
                         steered, source, target, found, place, of_flow=selected
                     )
                     break

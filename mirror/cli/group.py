@@ -206,14 +206,14 @@ def describe_group(
 def _survey(
     config: ConfigFile, wanted: Flows, *, target_only: bool
 ) -> tuple[list[GroupSurvey], list[str]]:
-    from mirror.pairs import resting
+    from mirror.pairs import flow_roles
 
     chosen, flows = chosen_flows(config, wanted)
     surveys, failures = [], []
     with Reach(chosen.clusters, client_id="mirror.group") as reach:
-        rests = resting.flows(chosen, reach)
+        rests = flow_roles.resting_flows(chosen, reach)
         for flow in flows:
-            writers = resting.writers(chosen, rests, flow.name)
+            writers = flow_roles.writers(chosen, rests, flow.name)
             try:
                 surveys.append(_look(flow, reach, writers, target_only=target_only))
             except ClusterError as error:
@@ -346,7 +346,7 @@ def translate(
       mirror group translate -c mirror.yaml -t orders -p 3 --offset 1234
       mirror group translate -c mirror.yaml -t A.orders -p 3 --offset 1200 --reverse
     """
-    from mirror.pairs import resting
+    from mirror.pairs import flow_roles
 
     single = (topic, partition, offset)
     given = [each is not None for each in single]
@@ -358,9 +358,9 @@ def translate(
     found: list[tuple[str, OffsetAnswer]] = []
     failures = []
     with Reach(chosen.clusters, client_id="mirror.group") as reach:
-        rests = resting.flows(chosen, reach)
+        rests = flow_roles.resting_flows(chosen, reach)
         for each in flows:
-            writers = resting.writers(chosen, rests, each.name)
+            writers = flow_roles.writers(chosen, rests, each.name)
             try:
                 answers = _ask(each, reach, writers, group, single, reverse=reverse)
             except ClusterError as error:

@@ -24,8 +24,7 @@ from mirror.errors import ClusterError, ConfigError
 
 if TYPE_CHECKING:
     from mirror.config.pair_settings import PairConfig
-    from mirror.pairs.drills import KeptDrill
-    from mirror.pairs.roles import Role, Run
+    from mirror.pairs.roles import KeptDrill, Role, Run
 
 FORMAT_VERSION = 1
 COLUMNS = ("PAIR", "ACTIVE", "EPOCH", "SINCE", "RUN")
@@ -120,21 +119,21 @@ class _PairLook:
 
 
 def _look(pair: PairConfig, reach: Reach) -> _PairLook:
-    from mirror.pairs import drills, roles
+    from mirror.pairs import roles
     from mirror.pairs.journal import JournalReader
-    from mirror.service import role_notes
+    from mirror.service import ownership
 
     journals, failures = [], []
-    noted = role_notes.RoleNote()
+    noted = ownership.RoleNote()
     for alias in pair.members:
         try:
             # In this order: a run that begins meanwhile is noted behind its entries.
-            noted |= role_notes.read(pair, [reach(alias)])
+            noted |= ownership.read_role_notes(pair, [reach(alias)])
             journals.append(JournalReader(reach(alias)).read(wait=False))
         except ClusterError as error:
             failures.append(f"pair {pair.name}: {error}")
     entries = roles.merged(*journals, pair=pair.name)
-    if problem := role_notes.problem(pair, entries, noted):
+    if problem := ownership.lost_entries(pair, entries, noted):
         failures.append(problem)
     if remark := roles.remark(entries, pair):
         complain(f"pair {pair.name}: {remark}")
@@ -146,7 +145,7 @@ def _look(pair: PairConfig, reach: Reach) -> _PairLook:
         pair=pair,
         role=roles.role(entries, pair),
         runs=roles.runs(entries),
-        drilled=drills.read(both, pair.name),
+        drilled=roles.read_drills(both, pair.name),
         owes=[] if made is None else [_owed_text(pair, made.source)],
         failures=failures,
     )

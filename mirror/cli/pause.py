@@ -22,12 +22,12 @@ from mirror.cli.options import (
 )
 from mirror.cli.output import Form, Output, complain, document, moment, table
 from mirror.clusters.cluster import Cluster
-from mirror.pairs import pauses
+from mirror.pairs import control
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from mirror.pairs.pauses import Pauses
+    from mirror.pairs.control import Pauses
 
 FORMAT_VERSION = 1
 COLUMNS = ("FLOW", "TOPICS", "PAUSED", "SINCE")
@@ -37,7 +37,7 @@ def pause(
     flow: FlowName,
     *,
     config: ConfigFile,
-    topic: TopicPattern = pauses.EVERY_TOPIC,
+    topic: TopicPattern = control.EVERY_TOPIC,
     dry_run: DryRun = False,
     yes: Yes = False,
     output: Output = Form.TABLE,
@@ -61,7 +61,7 @@ def resume(
     flow: FlowName,
     *,
     config: ConfigFile,
-    topic: TopicPattern = pauses.EVERY_TOPIC,
+    topic: TopicPattern = control.EVERY_TOPIC,
     dry_run: DryRun = False,
     yes: Yes = False,
     output: Output = Form.TABLE,
@@ -92,14 +92,14 @@ def _change(
     flow = flow_of(chosen, name)
     target = Cluster(chosen.clusters[flow.target])
     with contextlib.closing(target.connect()):
-        held = pauses.PausesReader(target, flow).read()
+        held = control.PausesReader(target, flow).read()
         wanted = held.changed(topic, paused=paused, now=time.time())
         verb = "Pause" if paused else "Resume"
-        what = "all topics" if topic == pauses.EVERY_TOPIC else f"topics {topic}"
+        what = "all topics" if topic == control.EVERY_TOPIC else f"topics {topic}"
         if dry_run:
             held = wanted
         elif agreed(f"{verb} {what} of {flow.name}?", yes=yes):
-            held = pauses.change(target, flow, topic, paused=paused)
+            held = control.change_pauses(target, flow, topic, paused=paused)
     if output is Form.JSON:
         document(
             {

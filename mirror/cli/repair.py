@@ -40,7 +40,7 @@ from mirror.cli.output import (
 from mirror.cli.verify import proof_of, proof_runner, record_at
 from mirror.clusters.admin import topic_admin
 from mirror.errors import FencedError
-from mirror.pairs.rebuilds import RebuildStep
+from mirror.pairs.control import RebuildStep
 from mirror.proofs import repair_appending, repair_rebuilding
 from mirror.proofs.account import Scope
 from mirror.proofs.repair_appending import Remedy, remedies
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from mirror.config.schema import FlowConfig, MirrorConfig
-    from mirror.pairs.rebuilds import KeptGroup, Rebuild
+    from mirror.pairs.control import KeptGroup, Rebuild
     from mirror.proofs.repair_appending import Advice, Repairing
     from mirror.proofs.repair_rebuilding import (
         Irreplaceable,

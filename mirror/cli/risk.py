@@ -96,14 +96,14 @@ def risk(
       mirror risk -c mirror.yaml --flow A/B --partitions
       mirror risk -c mirror.yaml --target-only -o json | jq '.flows[].records'
     """
-    from mirror.pairs import resting, selection
+    from mirror.pairs import flow_roles, selection
 
     chosen, flows = chosen_flows(config, flow)
     found, failures = [], []
     with Reach(chosen.clusters, client_id="mirror.risk") as reach:
-        rests = resting.flows(chosen, reach)
+        rests = flow_roles.resting_flows(chosen, reach)
         for each in flows:
-            writers = resting.writers(chosen, rests, each.name)
+            writers = flow_roles.writers(chosen, rests, each.name)
             try:
                 ends = (reach(each.target),)  # the source may be gone
                 complain(*selection.require(chosen, each.name, None, ends))
@@ -187,8 +187,8 @@ class _TargetError(ClusterError):
 
 def _from_source(flow: FlowConfig, source: Cluster, target: Cluster) -> RiskStatus:
     from mirror.offsets import standby
-    from mirror.pairs import ends
-    from mirror.pairs.looking import Looking, with_copies
+    from mirror.pairs import risk
+    from mirror.pairs.risk import RiskTracker, with_copies
     from mirror.topics.topics import select
 
     def copied() -> Progress:
@@ -198,26 +198,26 @@ def _from_source(flow: FlowConfig, source: Cluster, target: Cluster) -> RiskStat
             raise _TargetError(str(error)) from error
 
     try:
-        found = standby.read(target, flow.source, {ends.KIND})
+        found = standby.read(target, flow.source, {risk.ENDS})
     except ClusterError as error:
         raise _TargetError(str(error)) from error
-    known = {} if found is None else ends.read(found, flow.source)
-    if found is not None and ends.KIND in found.looks:
-        id_then = found.looks[ends.KIND].fields.get("cluster_id", "")
+    known = {} if found is None else risk.read_ends(found, flow.source)
+    if found is not None and risk.ENDS in found.looks:
+        id_then = found.looks[risk.ENDS].fields.get("cluster_id", "")
         if id_then and id_then != source.cluster_id:
             raise UnreachableError(
                 f"{flow.source} leads to the cluster with id {source.cluster_id}, and "
                 f"the service copies from the one with id {id_then}"
             )
     names = [topic.topic for topic in select(source, flow).topics]
-    looking = Looking(known, copied)
-    return looking.look(source, names, at=time.time()).risk
+    tracker = RiskTracker(known, copied)
+    return tracker.look(source, names, at=time.time()).risk
 
 
 def _from_target(flow: FlowConfig, target: Cluster) -> RiskStatus:
-    from mirror.pairs import looking
+    from mirror.pairs import risk
 
-    found = looking.from_standby(target, flow, lambda: read_progress(flow, target))
+    found = risk.from_standby(target, flow, lambda: read_progress(flow, target))
     complain(
         f"{flow.name}: {_records(found)} not copied as of {moment(found.at)}; what "
         f"{flow.source} accepted after that is not known"

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from mirror.config.schema import FlowConfig, MirrorConfig
-    from mirror.pairs.precedence import RolesStanding
+    from mirror.pairs.flow_roles import FlowRoles
     from mirror.schemas.schema_modes import ModeChange
     from mirror.schemas.schema_rules import SubjectPlan
     from mirror.schemas.schema_trace import SchemaPlace
@@ -360,16 +360,16 @@ def copying(
     return chosen, found
 
 
-def order(standing: RolesStanding) -> list[FlowConfig]:
+def order(standing: FlowRoles) -> list[FlowConfig]:
     """The flows that copy now, by precedence."""
     return [each for each in standing.flows if each.name not in standing.resting]
 
 
-def roles(chosen: MirrorConfig, reach: Reach) -> RolesStanding:
+def roles(chosen: MirrorConfig, reach: Reach) -> FlowRoles:
     """Which flows rest, and in which order the others come."""
-    from mirror.pairs import precedence
+    from mirror.pairs.flow_roles import flow_roles
 
-    return precedence.standing(chosen, reach)
+    return flow_roles(chosen, reach)
 
 
 def looked(

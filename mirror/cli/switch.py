@@ -489,14 +489,14 @@ def _as_it_is(
     config: MirrorConfig, flow: FlowConfig, source: Cluster | None, reach: Reach
 ) -> MirrorConfig:
     """The configuration without flows that rest now."""
-    from mirror.pairs import resting
+    from mirror.pairs import flow_roles
 
     def answering(alias: str) -> Cluster:
         if alias == flow.source and source is None:  # also with --force
             raise UnreachableError(f"cluster {alias} does not answer")
         return reach(alias)
 
-    return resting.copying(config, answering, flow.name)
+    return flow_roles.copying(config, answering, flow.name)
 
 
 def _settle(
@@ -559,7 +559,7 @@ def _meet(
         MirrorError: the command is refused, or too few clusters answer.
     """
     from mirror.recovery import answers
-    from mirror.service import role_notes
+    from mirror.service import ownership
 
     clusters: dict[str, Cluster] = {}
     journals: dict[str, tuple[Entry, ...]] = {}
@@ -586,7 +586,7 @@ def _meet(
     known = answers.known(pair, journals)
     if not asked.role_only:
         with patience.until(time.monotonic() + asked.step_timeout):
-            role_notes.require(pair, known.entries, clusters.values())
+            ownership.require_whole_journals(pair, known.entries, clusters.values())
     nothing = _answer(asked, flow, known, clusters, why)
     return _Met(clusters=clusters, known=known, nothing=nothing)
 

@@ -45,7 +45,7 @@ from mirror.recovery import answers
 from mirror.recovery.stage import both_flows
 from mirror.recovery.tails.order import Choice, Order, Way
 from mirror.recovery.tails.tail import Tail
-from mirror.service import role_notes
+from mirror.service import ownership
 from mirror.status.wording import some
 
 if TYPE_CHECKING:
@@ -277,7 +277,7 @@ def _opened(path: Path, name: str) -> Iterator[_Opened]:
         known = answers.known(
             pair, {each.alias: JournalReader(each).read() for each in (source, target)}
         )
-        role_notes.require(pair, known.entries, (source, target))
+        ownership.require_whole_journals(pair, known.entries, (source, target))
         answers.answer(answers.Asks.TAIL, flow.source, flow.target, known)
         complain(*selection.require(config, flow.name, pair, (source, target)))
         made = _Opened(

@@ -287,7 +287,7 @@ def _by_roles(
     """The flows, each without what pairs with names have moved; how all that count
     merge; and of which pairs it is not certain who is active.
     """
-    from mirror.pairs.precedence import in_order
+    from mirror.pairs.flow_roles import in_order
 
     counting, notes = in_order(chosen, reach)
     now = {flow.name: flow for flow in counting}

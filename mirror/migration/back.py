@@ -21,8 +21,7 @@ from mirror.migration import connect_offsets
 from mirror.offsets import progress, runs
 from mirror.offsets.offset_map import OffsetMap
 from mirror.offsets.offset_syncs import OffsetSyncs
-from mirror.service.ownership import rewrite_progress
-from mirror.service.rewriting import Rewriting
+from mirror.service.ownership import PositionUpdate, rewrite_progress
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -228,5 +227,5 @@ def _runs(flow: FlowConfig) -> str:
     )
 
 
-def _change_nothing(_: Mapping[TopicPartition, Position]) -> Rewriting:
-    return Rewriting(positions={})
+def _change_nothing(_: Mapping[TopicPartition, Position]) -> PositionUpdate:
+    return PositionUpdate(positions={})

@@ -29,8 +29,7 @@ from mirror.offsets.runs import COUNT, DOWNSTREAM, UPSTREAM, Block
 from mirror.records import listing, marks, scan, to_columns
 from mirror.records.batch import LOG_APPEND_TIME
 from mirror.records.reading import TopicReader
-from mirror.service.ownership import make_topics, rewrite_progress
-from mirror.service.rewriting import Rewriting
+from mirror.service.ownership import PositionUpdate, make_topics, rewrite_progress
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -122,11 +121,11 @@ def apply(
             target refuses.
     """
 
-    def decide(known: Mapping[TopicPartition, Position]) -> Rewriting:
+    def decide(known: Mapping[TopicPartition, Position]) -> PositionUpdate:
         taken = [e for e in adoption.partitions if (e.topic, e.partition) in known]
         if taken and not replace:
             raise MirrorError(has_progress(adoption.flow, len(taken)))
-        return Rewriting(
+        return PositionUpdate(
             positions={
                 (each.topic, each.partition): each.position
                 for each in adoption.partitions

@@ -103,10 +103,10 @@ def read(found: Standby, source_alias: str) -> Kept:
     looks = {kind: found.looks[kind] for kind in KINDS if kind in found.looks}
     return Kept(
         acls=frozenset(acl for of_one in acls.values() for acl in of_one),
-        quotas=each(QUOTAS, lambda _, said: {str(k): float(v) for k, v in
-                                             said["limits"].items()}),
-        users=each(USERS, lambda _, said: tuple(map(str, said["mechanisms"]))),
-        producers=each(PRODUCERS, lambda _, said: tuple(map(str, said["topics"]))),
+        quotas=each(QUOTAS, lambda _, fields: {str(k): float(v) for k, v in
+                                             fields["limits"].items()}),
+        users=each(USERS, lambda _, fields: tuple(map(str, fields["mechanisms"]))),
+        producers=each(PRODUCERS, lambda _, fields: tuple(map(str, fields["topics"]))),
         at={kind: entry.at for kind, entry in looks.items()},
         unseen={
             kind: str(entry.fields[UNSEEN])
@@ -134,8 +134,8 @@ def _acls(source: Cluster) -> dict[str, Fields]:
     found: dict[str, Fields] = {}
     for acl in sorted(notes.without_fences(present)):
         name = f"{acl.kind}/{acl.pattern}/{acl.name}"
-        said = {part: getattr(acl, part) for part in _PARTS}
-        found.setdefault(name, {"acls": []})["acls"].append(said)
+        fields = {part: getattr(acl, part) for part in _PARTS}
+        found.setdefault(name, {"acls": []})["acls"].append(fields)
     return found
 
 
@@ -161,7 +161,7 @@ def _acls_of(name: str, fields: Fields) -> list[Acl]:
             kind=kind,
             pattern=pattern,
             name=resource,
-            **{part: str(said[part]) for part in _PARTS},
+            **{part: str(each[part]) for part in _PARTS},
         )
-        for said in fields["acls"]
+        for each in fields["acls"]
     ]

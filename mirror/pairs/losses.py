@@ -109,35 +109,27 @@ class Loss:
             ClusterError: it is damaged, or from a newer version of mirror.
         """
         try:
-            return cls.parse(json.loads(value))
+            told = json.loads(value)
+            if (version := told.get("version")) != VERSION:
+                raise ClusterError(
+                    f"the loss ledger has a record of version {version}; this mirror "
+                    f"reads {VERSION}: use the newest mirror for this target"
+                )
+            return cls(
+                at=datetime.fromisoformat(told["at"]).timestamp(),
+                flow=told["flow"],
+                topic=told["topic"],
+                partition=told["partition"],
+                target_topic=told["target_topic"],
+                cause=Cause(told["cause"]),
+                first=told["first"],
+                last=told["last"],
+                topic_id=told["topic_id"],
+            )
         except MALFORMED as error:
             raise ClusterError(
                 f"a record of the loss ledger is damaged: {error!r}"
             ) from error
-
-    @classmethod
-    def parse(cls, document: dict[str, Any]) -> Loss:
-        """The reverse of `document`.
-
-        Raises:
-            ClusterError: a newer mirror has written it.
-        """
-        if document.get("version") != VERSION:
-            raise ClusterError(
-                f"the loss ledger has a record of version {document.get('version')}; "
-                f"this mirror reads {VERSION}: use the newest mirror for this target"
-            )
-        return cls(
-            at=datetime.fromisoformat(document["at"]).timestamp(),
-            flow=document["flow"],
-            topic=document["topic"],
-            partition=document["partition"],
-            target_topic=document["target_topic"],
-            cause=Cause(document["cause"]),
-            first=document["first"],
-            last=document["last"],
-            topic_id=document["topic_id"],
-        )
 
 
 def topic_name(source_alias: str) -> str:

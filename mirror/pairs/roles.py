@@ -2,21 +2,29 @@
 
 Main functions: `role`, `open_run`, and `owed`, the failover whose fence is not laid
 yet, over the entries of one journal or, by `merged`, of both. The role with the highest
-epoch counts. Pure.
+epoch counts. `read_begins` finds in a run where a flow begins, and `read_drills` the
+drills of a pair. Pure, but for `keep_drill`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import TYPE_CHECKING, Any
+import uuid
 
 from mirror.config.pair_settings import pair_name
+from mirror.offsets.progress import Position
+from mirror.pairs import journal
 from mirror.pairs.journal import Entry, Kind, StepState
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
+    from mirror.clusters.cluster import Cluster
+    from mirror.clusters.topics import TopicPartition
     from mirror.config.pair_settings import PairConfig
+
 
 ROLE = "open"
 """The step that makes the other cluster active."""
@@ -173,10 +181,10 @@ class Run:
 
     def state(self, step: str) -> StepState | None:
         """What was last said about a step; of `ROLE`, DONE if that was ever said."""
-        said = [entry.state for entry in self.entries if entry.step == step]
-        if step == ROLE and StepState.DONE in said:
+        states = [entry.state for entry in self.entries if entry.step == step]
+        if step == ROLE and StepState.DONE in states:
             return StepState.DONE
-        return said[-1] if said else None
+        return states[-1] if states else None
 
     def details(self, step: str) -> dict[str, object]:
         """What a step noted, later entries over earlier ones."""
@@ -192,10 +200,9 @@ def merged(*journals: Iterable[Entry], pair: str) -> tuple[Entry, ...]:
     first roles the one that was written first counts.
     """
     found: dict[object, Entry] = {}
-    for journal in journals:
-        for entry in journal:
-            if entry.pair == pair:
-                found.setdefault(entry.identity, entry)
+    for entry in chain.from_iterable(journals):
+        if entry.pair == pair:
+            found.setdefault(entry.identity, entry)
     began: dict[str, float] = {}
     for entry in found.values():
         began[entry.run] = min(entry.at, began.get(entry.run, entry.at))
@@ -405,14 +412,14 @@ def _fences(made: Entry, entries: Sequence[Entry]) -> list[Entry]:
     return [e for e in entries if e.kind is Kind.FENCE and e.epoch == made.epoch]
 
 
-def open_beside(pair: PairConfig, *journals: Iterable[Entry]) -> Run | None:
+def open_in_other_pair(pair: PairConfig, *journals: Iterable[Entry]) -> Run | None:
     """The open run of another pair of the same clusters, if there is one."""
     members = pair_name(*pair.members)
-    known = [tuple(journal) for journal in journals]
+    known = [tuple(entries) for entries in journals]
     names = {entry.pair for entries in known for entry in entries}
     names -= {pair.name, pair_name(*pair.members, _CANARY)}
-    beside = (each for each in sorted(names) if each.partition("/")[0] == members)
-    runs = (open_run(merged(*known, pair=each)) for each in beside)
+    others = (each for each in sorted(names) if each.partition("/")[0] == members)
+    runs = (open_run(merged(*known, pair=each)) for each in others)
     return next((run for run in runs if run is not None), None)
 
 
@@ -483,4 +490,122 @@ def first_role(pair: PairConfig, *, at: float, by: str) -> tuple[Entry, ...]:
             by=by,
         )
         for number, step in enumerate((ROLE, END))
+    )
+
+
+# ---- where a flow begins that has never run ----
+#
+# Its own positions would be in the cluster that is gone when a failover makes its
+# source active, so the step that moves the role notes them in the journal, before
+# anyone may write. The flow takes them at its first start, instead of what `start`
+# says by then.
+
+
+BEGINS = "begins"
+"""The detail of the entry. Per topic: `id` (hex), and for each partition in `places`
+the offset and the leader epoch, as in `progress`."""
+
+
+def noted_begins(positions: Mapping[TopicPartition, Position]) -> dict[str, Any]:
+    """As JSON; `read_begins` reads it."""
+    found: dict[str, Any] = {}
+    for (topic, number), each in sorted(positions.items()):
+        of_topic = found.setdefault(topic, {"id": each.topic_id.hex, "places": {}})
+        of_topic["places"][str(number)] = [each.offset, each.leader_epoch]
+    return found
+
+
+def read_begins(details: Mapping[str, Any]) -> dict[TopicPartition, Position] | None:
+    """What the details of an entry say; None if they say nothing."""
+    if BEGINS not in details:
+        return None
+    return {
+        (topic, int(number)): Position(
+            offset=offset, leader_epoch=epoch, topic_id=uuid.UUID(of_topic["id"])
+        )
+        for topic, of_topic in details[BEGINS].items()
+        for number, (offset, epoch) in of_topic["places"].items()
+    }
+
+
+# ---- drills ----
+#
+# They stand in the journal of the cluster that would take over. A drill is a run of its
+# own of one entry, under the key `drill/<pair>`: as that is no pair, readers of roles
+# and runs pass over it. Its `details` have the verdict and the most serious findings.
+
+
+_DRILL = "drill/"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptDrill:
+    """What the journal says about one."""
+
+    source: str
+    target: str
+    at: float
+    """When it began, epoch seconds."""
+    by: str
+    verdict: str
+    text: str
+    ratio: float
+    seconds: float
+    findings: tuple[str, ...]
+    """The most serious ones, in words."""
+
+
+def keep_drill(
+    cluster: Cluster,
+    pair: str,
+    source: str,
+    *,
+    epoch: int,
+    at: float,
+    by: str,
+    details: Mapping[str, Any],
+) -> None:
+    """Add a drill of a failover from `source` to this cluster.
+
+    Raises:
+        ClusterError: it does not answer, or refuses.
+    """
+    entry = Entry(
+        pair=f"{_DRILL}{pair}",
+        run=uuid.uuid4().hex,
+        number=0,
+        kind=Kind.FAILOVER,
+        epoch=epoch,
+        source=source,
+        target=cluster.alias,
+        step=END,
+        state=StepState.DONE,
+        at=at,
+        by=by,
+        details=details,
+    )
+    journal.copy(cluster, [entry])
+
+
+def read_drills(entries: Iterable[Entry], pair: str) -> tuple[KeptDrill, ...]:
+    """The drills of a pair, oldest first; `entries` of one journal or both."""
+    found = {e.identity: _drill_of(e) for e in entries if e.pair == f"{_DRILL}{pair}"}
+    return tuple(sorted(found.values(), key=lambda each: each.at))
+
+
+def _drill_of(entry: Entry) -> KeptDrill:
+    details = entry.details
+    return KeptDrill(
+        source=entry.source,
+        target=entry.target,
+        at=entry.at,
+        by=entry.by,
+        verdict=str(details.get("verdict", "")),
+        text=str(details.get("text", "")),
+        ratio=float(details.get("ratio", 0.0)),
+        seconds=float(details.get("seconds", 0.0)),
+        findings=tuple(
+            f"{each['level']} {each['subject']}: {each['reason']}"
+            for each in details.get("findings", ())
+        ),
     )

@@ -25,7 +25,7 @@ from mirror.host import process_name
 from mirror.offsets import checkpoints, progress, standby
 from mirror.offsets.mm2_records import checkpoints_topic
 from mirror.offsets.standby import StandbyEntry
-from mirror.pairs import ends
+from mirror.pairs import risk
 from mirror.policy.rename_rule import Rule
 from mirror.policy.selection import GroupFilter, select_topics
 from mirror.records.writing import append, ensure_topic
@@ -298,7 +298,7 @@ def _kept(cluster: Cluster | None, source: str) -> Standby | None:
     """What a cluster keeps about another one; None if it does not answer either."""
     if cluster is None:
         return None
-    return standby.read(cluster, source, {KIND, ends.KIND})
+    return standby.read(cluster, source, {KIND, risk.ENDS})
 
 
 def _note(kept: Standby | None, flow: str) -> StandbyEntry | None:
@@ -320,7 +320,7 @@ def _evident(flow: FlowConfig, kept: Standby | None) -> tuple[str, ...]:
 
 
 def _seen(kept: Standby | None) -> Collection[str]:
-    return () if kept is None else kept.entries[ends.KIND]
+    return () if kept is None else kept.entries[risk.ENDS]
 
 
 def _topics(flow: FlowConfig, there: Mapping[str, Cluster]) -> set[str]:

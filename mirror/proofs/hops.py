@@ -22,7 +22,7 @@ from mirror.errors import ClusterError, CorruptBatchError, NoLeaderError
 from mirror.offsets import progress, record_places
 from mirror.offsets.progress import NO_ID
 from mirror.pairs import losses
-from mirror.pairs.pauses import PausesReader
+from mirror.pairs.control import PausesReader
 from mirror.policy.selection import select_topics
 from mirror.proofs import explaining, survey
 from mirror.proofs.account import CopiedPartition, Scope

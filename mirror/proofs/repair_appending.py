@@ -27,9 +27,8 @@ from mirror.offsets import runs
 from mirror.offsets.offset_map import OffsetMap
 from mirror.offsets.runs import COUNT, DOWNSTREAM, UPSTREAM, Block, between
 from mirror.offsets.translation import Exactness
-from mirror.pairs import pauses, repairs
-from mirror.pairs.pauses import PausesReader
-from mirror.pairs.repairs import Repair
+from mirror.pairs import control
+from mirror.pairs.control import PausesReader, Repair
 from mirror.proofs import missing_records, settling
 from mirror.proofs.account import FindingKind, Scope
 from mirror.proofs.log_stream import OffsetRange
@@ -141,7 +140,7 @@ def begin(config: MirrorConfig, flow: FlowConfig) -> None:
         ownership.abort_own(flow, target.connect())
         reader = PausesReader(target, flow)
         reader.read()
-        reader.refuse_beside()
+        reader.refuse_other_rebuilds()
 
 
 def refuse(
@@ -241,11 +240,11 @@ def append(repairing: Repairing) -> None:
             left open ends with `begin`, or the service's next run.
     """
     flow, target = repairing.flow, repairing.target
-    control = pauses.topic_name(flow.source)
+    topic = control.topic_name(flow.source)
     ensure_topic(
         target,
         own_topics.CONTROL,
-        control,
+        topic,
         replication_factor=flow.replication_factor,
     )
     owner = ownership.take_over(flow, target)
@@ -274,7 +273,7 @@ def append(repairing: Repairing) -> None:
         check_copy(target, each)
     own = _of_the_map(repairing, work, writing.placed)
     note = Repair(
-        flow=flow.name, at=time.time(), kind=repairs.APPEND, topics=repairing.counts
+        flow=flow.name, at=time.time(), kind=control.APPEND, topics=repairing.counts
     )
     _finish(
         target,
@@ -282,7 +281,7 @@ def append(repairing: Repairing) -> None:
         data=batches,
         own={
             runs.topic_name(flow.source, flow.separator): own,
-            control: [note.record()],
+            topic: [note.record()],
         },
     )
 

@@ -1,7 +1,7 @@
 """Rebuilds the copy of one topic: deletes it, and lets the flow copy it again.
 
 Main type: `Rebuilding`. Each step looks at the note of the rebuild on the target
-(`pairs.rebuilds`), does what is missing and writes the next note, as the flow's only
+(`pairs.control`), does what is missing and writes the next note, as the flow's only
 writer: so it can die anywhere and go on here or elsewhere, and two of them end as one.
 `begin` ends with the note from which on the only way is forward, `finish` goes that
 way. The flow copies; a running service is fenced at each note, and begins again.
@@ -44,10 +44,8 @@ from mirror.offsets import progress, starting
 from mirror.offsets.group_survey import known_of
 from mirror.offsets.progress import NO_ID
 from mirror.offsets.starting import StartPoint
-from mirror.pairs import pauses, rebuilds, repairs
-from mirror.pairs.pauses import PausesReader
-from mirror.pairs.rebuilds import KeptGroup, Rebuild, RebuildStep
-from mirror.pairs.repairs import Repair
+from mirror.pairs import control
+from mirror.pairs.control import KeptGroup, PausesReader, Rebuild, RebuildStep, Repair
 from mirror.proofs import repair_appending, sides
 from mirror.proofs.account import FindingKind, Scope
 from mirror.proofs.log_stream import OffsetRange
@@ -57,7 +55,7 @@ from mirror.records import to_columns
 from mirror.records.writing import ensure_topic
 from mirror.retry import patiently
 from mirror.service import ownership
-from mirror.service.rewriting import Rewriting
+from mirror.service.ownership import PositionUpdate
 from mirror.topics import topics
 
 if TYPE_CHECKING:
@@ -390,7 +388,7 @@ class Rebuilding:
         note = Repair(
             flow=self.flow.name,
             at=time.time(),
-            kind=repairs.REBUILD,
+            kind=control.REBUILD,
             topics={rebuild.topic: rebuild.records},
         )
         ended = replace(rebuild, step=RebuildStep.DONE)
@@ -450,7 +448,7 @@ class RebuildNotes:
         """
         reader = PausesReader(self.target, self.flow)
         reader.read()
-        reader.refuse_beside(self.topic)
+        reader.refuse_other_rebuilds(self.topic)
         found = reader.rebuilds.get(self.topic)
         if found is None or not found.unfinished:
             return None
@@ -464,8 +462,7 @@ class RebuildNotes:
 
     def groups(self, rebuild: Rebuild) -> dict[str, KeptGroup]:
         """Groups that do not have their offsets in the new copy yet, by name."""
-        control = pauses.topic_name(self.flow.source)
-        found = rebuilds.groups(self.target, control, self.flow.name, rebuild)
+        found = control.groups_to_move(self.target, self.flow, rebuild)
         return {each.group: each for each in found}
 
     def write(
@@ -484,20 +481,20 @@ class RebuildNotes:
             AheadError: the note says something else by now; nothing was written.
             MirrorError: nothing was written, or the answer to the commit was lost.
         """
-        control = pauses.topic_name(self.flow.source)
+        topic = control.topic_name(self.flow.source)
         ensure_topic(
             self.target,
             own_topics.CONTROL,
-            control,
+            topic,
             replication_factor=self.flow.replication_factor,
         )
         name = self.flow.name
         notes = [*(g.record(name) for g in groups), after.record(name), *told]
 
-        def decide(_: object) -> Rewriting:
+        def decide(_: object) -> PositionUpdate:
             if self.unfinished() != before:
                 raise AheadError
-            return Rewriting(positions=positions, notes=notes)
+            return PositionUpdate(positions=positions, notes=notes)
 
         for attempt in range(_ATTEMPTS):
             try:

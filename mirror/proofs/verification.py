@@ -37,7 +37,7 @@ from mirror.proofs.settling import Settling, keys_of
 from mirror.proofs.sides import ProofTerms
 from mirror.proofs.survey import survey
 from mirror.retry import patiently
-from mirror.service.generation import Generation
+from mirror.service.ownership import Generation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -97,7 +97,7 @@ def known(pair: PairConfig, journals: Mapping[str, Sequence[Entry]]) -> Known:
     return Known(
         pair=pair,
         entries=roles.merged(*journals.values(), pair=pair.name),
-        beside=roles.open_beside(pair, *journals.values()),
+        beside=roles.open_in_other_pair(pair, *journals.values()),
         unread=tuple(each for each in pair.members if each not in journals),
     )
 

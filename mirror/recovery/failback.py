@@ -23,7 +23,7 @@ from mirror.pairs.roles import owed
 from mirror.recovery import restorable
 from mirror.recovery.stage import StepError
 from mirror.recovery.tails import survey
-from mirror.service.generation import Generation
+from mirror.service.ownership import Generation
 from mirror.status.wording import moment, named, some
 from mirror.topics.topics import select
 

@@ -26,7 +26,7 @@ from mirror.copying import provenance
 from mirror.offsets import progress, runs
 from mirror.offsets.progress import NO_ID, Position
 from mirror.offsets.runs import DOWNSTREAM, UPSTREAM, Block
-from mirror.pairs import pauses
+from mirror.pairs import control
 from mirror.proofs.log_stream import LogStream, OffsetRange
 from mirror.records import home_stamps, records, to_columns, writing
 from mirror.records.listing import listed
@@ -39,10 +39,8 @@ from mirror.recovery.restorable import (
 from mirror.recovery.stage import StepError
 from mirror.recovery.tails.packing import Packer, ahead
 from mirror.service import ownership
-from mirror.service.generation import Generation
-from mirror.service.ownership import rewrite_progress
-from mirror.service.rewriting import Rewriting
-from mirror.service.way_back import behind_copies, both_write
+from mirror.service.ownership import Generation, PositionUpdate, rewrite_progress
+from mirror.service.positions import behind_copies, both_write
 from mirror.topics import topics as topic_job
 from mirror.topics.sides import Live
 
@@ -81,7 +79,7 @@ def restore(
     # The flow home writes copies of other names nowhere near these.
     paused = sorted(set(topics) & copied_home(stage).keys())
     for topic in paused:
-        pauses.change(back, home, re.escape(topic), paused=True)
+        control.change_pauses(back, home, re.escape(topic), paused=True)
     # A driver reads the pauses after it takes over, so none copies these from here on.
     ownership.take_over(home, back)
     _make(stage, names)
@@ -220,8 +218,8 @@ def _resume(
     batches = {}
     if paused:
         patterns = map(re.escape, paused)
-        _, record = pauses.changed(back, home, patterns, paused=False)
-        batches[pauses.topic_name(home.source)] = records.encode_all([record])
+        _, record = control.changed_pauses(back, home, patterns, paused=False)
+        batches[control.topic_name(home.source)] = records.encode_all([record])
     begins = {
         (part.origin, part.partition): Position(
             offset=part.end, topic_id=part.origin_id
@@ -255,7 +253,7 @@ def _pass(
         for n in range(here[topic].partitions)
     }
 
-    def decide(known: Mapping[TopicPartition, Position]) -> Rewriting:
+    def decide(known: Mapping[TopicPartition, Position]) -> PositionUpdate:
         producer.retake()
         moved = behind_copies(home, back, copies, known)
         others = {
@@ -263,7 +261,7 @@ def _pass(
             for key, each in known.items()
             if not scopes.has_topic(stage.pair, key[0], home)
         }
-        return Rewriting(
+        return PositionUpdate(
             positions=others | moved, blocks=came_home, copied=copies.keys()
         )
 

@@ -22,12 +22,12 @@ from mirror import patience
 from mirror.clusters.at_once import at_once
 from mirror.errors import FencedError, MirrorError, UnreachableError
 from mirror.host import operator_name
-from mirror.pairs import beginnings, journal, roles
+from mirror.pairs import journal, roles
 from mirror.pairs.journal import Entry, JournalReader, JournalWriter, Kind, StepState
 from mirror.pairs.roles import Epochs
 from mirror.recovery import hooks, procedure
 from mirror.recovery.stage import NOTHING, Stage, StepError
-from mirror.service import role_notes
+from mirror.service import ownership
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -90,7 +90,7 @@ class Operator:
         self._undecided = False
         """Whether the target may be active: that was written, but not seen."""
         self._declares = declares
-        self._role_note = role_notes.read(pair, self._clusters)
+        self._role_note = ownership.read_role_notes(pair, self._clusters)
         self._readers = [JournalReader(each) for each in self._clusters]
         self._heed(*read_journals(self._readers))
 
@@ -112,7 +112,7 @@ class Operator:
         # Of each run its own, so that a note of one tells whether the journals know it.
         known = roles.epochs(entries) | self._role_note.epochs
         self._epoch = max(known.role, known.begun, roles.FIRST_EPOCH) + 1
-        problem = role_notes.problem(self._pair, entries, self._role_note)
+        problem = ownership.lost_entries(self._pair, entries, self._role_note)
         if self._declares:
             self.due = bool(problem)
             return
@@ -122,7 +122,7 @@ class Operator:
             self._kind, *self._ends, role=self.role, run=self.run
         )
         """Whether there is anything to do."""
-        beside = roles.open_beside(self._pair, *journals)
+        beside = roles.open_in_other_pair(self._pair, *journals)
         if self.due and self.run is None and beside is not None:
             raise procedure.is_open(beside)
 
@@ -246,7 +246,7 @@ class Operator:
             self._note((roles.END, StepState.UNDONE, {}))
             self.run, self._ends = None, ends
         # Where the flow back was to begin is lost as well: with the first record.
-        begins: Notes = {beginnings.BEGINS: {}}
+        begins: Notes = {roles.BEGINS: {}}
         done = StepState.DONE
         self._note((roles.ROLE, done, begins), (roles.END, done, {}))
 

@@ -1,7 +1,7 @@
-"""Makes the archive of `class_data`, with a session that does what every service does.
+"""Makes an archive of the classes that Spark's JVM loads in every service.
 
-Main function: `make`. The session runs in a process of its own, since Java writes the
-archive when it ends.
+Main function: `make`. A session that does what every service does runs in a process of
+its own, since Java writes the archive when it ends.
 """
 
 from __future__ import annotations
@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING, Any
 from mirror.config import environment
 from mirror.config.service_settings import ServiceConfig
 from mirror.errors import ArchiveError
-from mirror.service.class_data import QUIET, place
 from mirror.service.executors import warm_up
-from mirror.service.session import session
+from mirror.service.session import QUIET, class_data_archive, session
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -37,7 +36,7 @@ def make() -> bool:
         JavaMissingError: there is no Java that Spark can run on.
         ArchiveError: it cannot be created.
     """
-    archive = place()
+    archive = class_data_archive()
     if archive.exists():
         return False
     _remove_left_over(archive.parent)
@@ -62,9 +61,9 @@ def make() -> bool:
                 old.unlink(missing_ok=True)
         made.rename(archive)
     except subprocess.CalledProcessError as error:
-        said = error.stderr.decode(errors="replace").strip().splitlines()
-        causes = [line for line in said if line.startswith("Caused by: ")]  # of Java
-        raise ArchiveError((causes or said or [str(error)])[-1]) from error
+        lines = error.stderr.decode(errors="replace").strip().splitlines()
+        causes = [line for line in lines if line.startswith("Caused by: ")]  # of Java
+        raise ArchiveError((causes or lines or [str(error)])[-1]) from error
     except subprocess.TimeoutExpired as error:
         raise ArchiveError(f"not done within {_SECONDS:.0f} s") from error
     except OSError as error:

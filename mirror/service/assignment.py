@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from mirror.clusters.topics import TopicPartition
     from mirror.copying.report import PartitionReport
-    from mirror.pairs.pauses import Pauses
+    from mirror.pairs.control import Pauses
     from mirror.topics.topics import MirroredTopic, TopicsResult
 
 Spread = dict[int, tuple[Assignment, ...]]

@@ -87,7 +87,7 @@ class PreferredExecutors:
         self._tasks = {"driver": cores(spark)} if self.alone else {}
         self._places: dict[str, str] = {}
 
-    def of(self, flow: str, slots: int) -> list[str | None]:
+    def places_of(self, flow: str, slots: int) -> list[str | None]:
         """The place of each of a flow's slots; None: anywhere."""
         with self._lock:
             self._slots[flow] = slots
@@ -98,7 +98,7 @@ class PreferredExecutors:
     def _placed(self, flow: str, slots: int) -> list[str | None]:
         if self.alone:
             return [None] * slots
-        self._look()
+        self._update_executors()
         kept = max(slots, self._prepared.get(flow, 0))
         preferred = {
             s: executor
@@ -137,11 +137,11 @@ class PreferredExecutors:
         if (starting := self._starting.get(flow)) is not None:
             starting.join(seconds)
 
-    def beside(self) -> tuple[bool, str | None]:
+    def free_core(self) -> tuple[bool, str | None]:
         """Whether a core is free that no slot needs, and its place; None: anywhere."""
         with self._lock:
             if not self.alone:
-                self._look()
+                self._update_executors()
             if sum(self._tasks.values()) <= sum(self._slots.values()):
                 return False, None
             taken = Counter(self._preferred.values())
@@ -164,7 +164,7 @@ class PreferredExecutors:
             room = max(1, sum(self._tasks.values()))
             return -(-sum(self._slots.values()) // room)
 
-    def _look(self) -> None:
+    def _update_executors(self) -> None:
         """Update the executors; costs two JVM calls if they have not changed."""
         known = self._context.getExecutorIds().mkString(",")
         if known == self._known:

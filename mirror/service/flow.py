@@ -3,14 +3,13 @@
 Main type: `Flow`. Each of its runs connects to both clusters, finds topics and creates
 their copies, becomes the only writer, then lets the query carry out its leases, and
 looks for new topics meanwhile. Any failure ends `run`; `supervisor` decides when to run
-again. `relay` carries out the leases.
+again. `copying` carries out the leases.
 """
 
 from __future__ import annotations
 
 import contextlib
 from dataclasses import replace
-from functools import partial
 import threading
 import time
 from typing import TYPE_CHECKING
@@ -29,19 +28,17 @@ from mirror.offsets import progress
 from mirror.pairs import selection
 from mirror.service.assignment import Placement
 from mirror.service.autoscale import Sizing
-from mirror.service.copied_topics import TOPICS, CopiedTopics
-from mirror.service.feeding import refuse_if_rested
-from mirror.service.flow_status import INSTANCES, Problems, StatusWriter, described
-from mirror.service.groups import GroupJobs, not_looked_at
+from mirror.service.beginning import Beginning, refuse_if_rested
+from mirror.service.flow_status import INSTANCES, Problems, StatusWriter
+from mirror.service.groups import GroupJobs, without_groups
 from mirror.service.leases import LeaseResult, Leases, RunTerms, ends_of
+from mirror.service.ownership import Instance
 from mirror.service.query import lease_query, state_folder
 from mirror.service.reload import PendingConfig
-from mirror.service.rivalry import Instance
 from mirror.service.scheduler import Job, Jobs
 from mirror.service.schemas import SchemaJob
 from mirror.service.standby import AccessJob, EndsJob, StandbyJob
-from mirror.service.topics import CONFIGS, TopicJobs
-from mirror.service.way_back import Beginning
+from mirror.service.topics import CONFIGS, TOPICS, CopiedTopics, TopicJobs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -49,11 +46,11 @@ if TYPE_CHECKING:
     from mirror.config.pair_settings import PairConfig
     from mirror.config.schema import FlowConfig, MirrorConfig
     from mirror.log import Settings
-    from mirror.pairs.pauses import Pauses
+    from mirror.pairs.control import Pauses
     from mirror.service.executors import PreferredExecutors
     from mirror.service.pairs import PairFollower
-    from mirror.service.proofs import FlowProofs, ServiceProofs
     from mirror.service.query import LeaseQuery
+    from mirror.service.scheduler import FlowProofs, ServiceProofs
     from mirror.status.store import StatusStore
     from mirror.topics.topics import TopicsResult
 
@@ -89,9 +86,9 @@ class Flow:
         self._pairs = pairs
         self._once = once
         self._stopping = threading.Event()
-        self._stirred = threading.Event()
+        self._news = threading.Event()
         self._resting = threading.Event()
-        self._beats = False
+        self._runs_resting_jobs = False
         """Whether the jobs of a flow that rests run."""
         self._status_writer = StatusWriter(flow.name, store)
         self.problems = Problems(flow.name, store)
@@ -111,7 +108,7 @@ class Flow:
             topics=self._topics,
             pairs=pairs,
             proofs=None if proofs is None else proofs.of(flow, config, store),
-            unsafe=self._look_again,
+            unsafe=self._begin_again,
         )
         self._placement = Placement()
         self._run: Leases | None = None
@@ -123,28 +120,33 @@ class Flow:
         self._ids: dict[str, str] = {}
         """The ids of both clusters, by alias, from the first connection on: later runs
         must reach the same ones."""
-        store.update(flow.name, partial(described, flow=flow))
-        self._go_by(config)
+        store.update(
+            flow.name,
+            lambda now: replace(now, source=flow.source, target=flow.target),
+        )
+        self._apply(config)
         self._told = self._by_roles()
 
     def stop(self) -> None:
         """Finish the running transactions and end `run`. Returns at once."""
         self._stopping.set()
-        self._stirred.set()
+        self._news.set()
         self._end_run()
 
-    def rest(self, *, rest: bool) -> None:
+    def rest(self) -> None:
         """End `run`, because another instance leads or may lead, or because the flow
-        may not copy; or allow it again.
+        may not copy.
         """
-        if not rest:
-            self._resting.clear()
-        elif not self._resting.is_set():
+        if not self._resting.is_set():
             self._noted = None  # another instance may select something else
             self._resting.set()
             self._end_run()
 
-    def _look_again(self) -> None:
+    def resume(self) -> None:
+        """Allow `run` again."""
+        self._resting.clear()
+
+    def _begin_again(self) -> None:
         """Have another run begin, which finds out whether it may."""
         if (run := self._run) is not None:
             run.begin_again()
@@ -163,23 +165,23 @@ class Flow:
 
     def wait_for_news(self, seconds: float) -> None:
         """Wait, but return early to stop, or where `notify` was called."""
-        self._stirred.wait(seconds)
-        self._stirred.clear()
+        self._news.wait(seconds)
+        self._news.clear()
 
     def notify(self) -> None:
         """Whether the flow may run may have changed."""
-        self._stirred.set()
+        self._news.set()
 
     def pause(self, seconds: float) -> None:
         """Wait, but return early to stop or to apply another configuration."""
         if not self.stopping:
-            self._stirred.wait(seconds)
+            self._news.wait(seconds)
 
     def adopt(self, config: MirrorConfig, effect: Effect) -> None:
         """Apply another configuration soon; `effect` is its effect on this flow."""
         self._pending.put(config, effect)
         if effect:
-            self._stir()
+            self._tell_news()
 
     def follow_roles(self) -> None:
         """Soon take up what a switch of a named pair has given to this flow, leave what
@@ -188,26 +190,26 @@ class Flow:
         if (by_roles := self._by_roles()) != self._told:
             self._told = by_roles
             self._pending.add(Effect.JOBS, self._whole_config)
-            self._stir()
+            self._tell_news()
 
     def _by_roles(self) -> tuple[tuple[PairConfig, ...], frozenset[str]]:
         rests_in = self._pairs.rests_in(self.config.source, self.config.target)
         return rests_in, self._pairs.resting()
 
-    def _stir(self) -> None:
-        self._stirred.set()
+    def _tell_news(self) -> None:
+        self._news.set()
         if (run := self._run) is not None:
-            run.nudge()
+            run.wake()
 
-    def keep_beating(self) -> None:
+    def run_resting_jobs(self) -> None:
         """Run the jobs that go on while the flow may not copy; it must not run."""
-        if self._take_up() or not self._beats:
-            self._beats = True
+        if self._take_configuration() or not self._runs_resting_jobs:
+            self._runs_resting_jobs = True
             self._jobs.rest(self._ids)
 
-    def stop_beating(self) -> None:
-        if self._beats:
-            self._beats = False
+    def stop_resting_jobs(self) -> None:
+        if self._runs_resting_jobs:
+            self._runs_resting_jobs = False
             self._jobs.close()
 
     def run(
@@ -221,11 +223,11 @@ class Flow:
         Raises:
             MirrorError: the flow cannot continue; run it again to recover.
         """
-        self._stirred.clear()
+        self._news.clear()
         with lease_query(preferred.spark, self.name, self._state) as query:
             again = self._run_once(query, preferred, most_slots)
             while again and query.can_go_on and self._may_go_on:
-                self._stirred.clear()
+                self._news.clear()
                 again = self._run_once(query, preferred, most_slots)
         if self._once:
             self._jobs.turn()
@@ -245,8 +247,8 @@ class Flow:
         """One run, under one generation. Whether to begin another one at once, for
         example with another number of slots.
         """
-        self._take_up()
-        self._go_by(self._whole_config)  # with the roles as they are now
+        self._take_configuration()
+        self._apply(self._whole_config)  # with the roles as they are now
         self._status_writer.begin(self.config)
         refuse_if_rested(self._whole_config, self.config, self._pairs)
         with both_clusters(self._whole_config, self.config, self._ids) as clusters:
@@ -264,9 +266,9 @@ class Flow:
             )
             with contextlib.closing(run):
                 self._run = run
-                self._topics.go_by(found)
+                self._topics.copy(found)
                 if self._pending.effect:
-                    run.nudge()
+                    run.wake()
                 if self.stopping or self.resting:
                     return False
                 self._lease(query, run, clusters, most_slots)
@@ -286,13 +288,13 @@ class Flow:
         dead_letters.prepare(target, self.config)
         slots = self._sizing.begin(found.partitions, most_slots())
         preferred.start_processes(self.name, slots)
-        owned = self._beginning.own(
+        owned = self._beginning.take_over(
             self._whole_config, self.config, source, target,
             slots=slots, found=found, over=lambda: self.stopping or self.resting,
         )  # fmt: skip
         self._note_selection(target)
         # Only now: who pauses a topic and then fences us relies on it.
-        self._topics.look_at_pauses(source, target)
+        self._topics.follow_pauses(source, target)
         log.info("flow starts", flow=self.name, slots=slots, topics=len(found.topics))
         known = progress.read(target, progress.topic_name(self.config.source))
         self._topics.remember(known)
@@ -342,21 +344,21 @@ class Flow:
                 self._jobs.close(wait=asked and not goes_on)
                 self._status_writer.rest()
 
-    def _take_up(self) -> Effect:
+    def _take_configuration(self) -> Effect:
         """Apply the newest configuration; returns what it changes."""
         if (found := self._pending.take()) is None:
             return Effect.NONE
         if found.config.flows[self.name].tasks != self.config.tasks:
             self._sizing = Sizing(found.config.flows[self.name].tasks)
-        self._go_by(found.config)
+        self._apply(found.config)
         if Effect.JOBS in found.effect:
             self.problems.keep_only(TOPICS, INSTANCES)
             self._store.update(
-                self.name, lambda now: replace(not_looked_at(now), jobs=())
+                self.name, lambda now: replace(without_groups(now), jobs=())
             )
         return found.effect
 
-    def _go_by(self, config: MirrorConfig) -> None:
+    def _apply(self, config: MirrorConfig) -> None:
         self._whole_config = config
         self.config = flow = self._pairs.narrowed(config.flows[self.name])
         copying = self._pairs.copying(config, self.name)
@@ -378,10 +380,10 @@ class Flow:
             return
         if Effect.JOBS in self._pending.effect:
             self._jobs.close()  # or they would report the forgotten problems again
-        effect = self._take_up()
+        effect = self._take_configuration()
         self._note_selection(target)
         if Effect.LEASES in effect:
-            run.go_by(self._plan(source, target), self._log_settings)
+            run.apply_plan(self._plan(source, target), self._log_settings)
         if Effect.JOBS in effect:
             self._jobs.begin(self._ids)
 
@@ -427,7 +429,7 @@ class Flow:
                 break
             try:
                 found = self._topics.look(*clusters)
-                self._topics.go_by(found)
+                self._topics.copy(found)
                 if slots := self._sizing.outgrown(found.partitions, most_slots()):
                     run.begin_again(slots)
                 self._throttle.clear()
@@ -480,7 +482,7 @@ def both_clusters(
 # ---- the jobs of a flow, which run alongside its leases; each run starts new ones ----
 #
 # Main type: `FlowJobs`, which puts together the jobs for topics, schemas, groups,
-# standby, pauses and proofs. `jobs.scheduler` runs them and handles their failures.
+# standby, pauses and proofs. `scheduler` runs them and handles their failures.
 
 
 _PAUSES_SECONDS = 2.0
@@ -523,7 +525,7 @@ class FlowJobs:
             config,
             store=store,
             passive=pairs.passive,
-            held=self._held,
+            switching=self._switching,
         )
         self._proofs = proofs
         self._jobs: Jobs | None = None
@@ -552,7 +554,7 @@ class FlowJobs:
             notes=lambda: self.selection,
         )
         pauses = Job(
-            name="pauses", seconds=_PAUSES_SECONDS, work=self._topics.look_at_pauses
+            name="pauses", seconds=_PAUSES_SECONDS, work=self._topics.follow_pauses
         )
         proofs = None if self._proofs is None else self._proofs.job()
         self._start(
@@ -587,12 +589,12 @@ class FlowJobs:
             jobs,
             store=self._store,
             ids=ids,
-            held=self._held,
+            switching=self._switching,
         )
         self._jobs.start()
 
-    def _held(self) -> bool:
-        return self._pairs.holds(self._flow.source, self._flow.target)
+    def _switching(self) -> bool:
+        return self._pairs.switching(self._flow.source, self._flow.target)
 
     def close(self, *, wait: bool = True) -> None:
         """Start no more turns, and wait a while for the running ones. After a failure

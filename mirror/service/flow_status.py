@@ -2,14 +2,14 @@
 
 Main types: `StatusWriter` and `Problems`, one each per flow, across its runs. The
 writer keeps the samples from which `autoscale` derives the number of slots, logs the
-throughput, and decides nothing. `LeaseTotals` has the sums, `throughput` the
-rates.
+throughput, and decides nothing. `LeaseTotals` has the sums.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from importlib import import_module
 import math
 import operator
 import threading
@@ -20,10 +20,8 @@ import uuid
 import structlog
 
 from mirror.copying.tally import latency_bounds
-from mirror.service.autoscale import LONGEST_SECONDS
-from mirror.service.kernels_ahead import KernelsAhead
+from mirror.service.autoscale import LONGEST_SECONDS, measured, recent, sample
 from mirror.service.leases import report_seconds
-from mirror.service.throughput import measured, recent, sample
 from mirror.status.states import FlowState, PartitionState
 from mirror.status.values import (
     NOTHING,
@@ -41,8 +39,8 @@ if TYPE_CHECKING:
     from mirror.clusters.topics import TopicPartition
     from mirror.config.schema import FlowConfig
     from mirror.copying.report import PartitionReport
+    from mirror.service.autoscale import Sample, Throughput
     from mirror.service.leases import LeaseResult
-    from mirror.service.throughput import Sample, Throughput
     from mirror.status.store import StatusStore
     from mirror.status.values import FlowStatus
 
@@ -51,11 +49,6 @@ log = structlog.get_logger()
 
 _THROUGHPUT_LOG_SECONDS = 10.0
 """How often to log the progress of catching up."""
-
-
-def described(status: FlowStatus, *, flow: FlowConfig) -> FlowStatus:
-    """With what the configuration says about the flow."""
-    return replace(status, source=flow.source, target=flow.target)
 
 
 class StatusWriter:
@@ -68,7 +61,7 @@ class StatusWriter:
         """Names the counters, which begin at zero here and now."""
         self._flow = flow
         self._store = store
-        self._scores = LeaseTotals()
+        self._totals = LeaseTotals()
         self._kernels = KernelsAhead()
         self._bounds: tuple[float, ...] = ()
         self._logged_throughput_at = -math.inf
@@ -84,7 +77,7 @@ class StatusWriter:
         )
         if (new := latency_bounds(flow.sla_seconds)) != self._bounds:
             self._bounds = new
-            self._scores.forget_times(len(new) + 1)
+            self._totals.forget_times(len(new) + 1)
             self._store.update(
                 self._flow, lambda old: replace(old, bounds=new, times=())
             )
@@ -102,7 +95,7 @@ class StatusWriter:
         self.samples[:] = recent(self.samples, LONGEST_SECONDS)
         now = measured(self.samples)
         reported = time.time()
-        partitions = self._scores.add(lease.reports, time.monotonic())
+        partitions = self._totals.add(lease.reports, time.monotonic())
         self._kernels.learn(lease.reports)
         for report in lease.reports:
             if report.slot_process:
@@ -127,8 +120,8 @@ class StatusWriter:
                 limit_used=now.limit_used,
                 reported_at=reported,
                 report_due=reported + report_seconds(flow),
-                transactions=self._scores.transactions,
-                times=self._scores.times,
+                transactions=self._totals.transactions,
+                times=self._totals.times,
                 partitions=partitions,
             ),
         )
@@ -391,3 +384,31 @@ def _add(
         takeovers=last.takeovers + sum(r.slot_takeovers for r in slots),
         handovers=last.handovers + sum(r.slot_handovers for r in slots),
     )
+
+
+# ---- loads kernels once the next take-over would need them ----
+
+
+_MANY_RECORDS = 5_000
+"""Records of progress, some 800 kB. Without kernels these take 40 ms to read."""
+
+
+class KernelsAhead:
+    """Those that the driver of one flow will need. A start reads little and does
+    without kernels, which take half a second of CPU and 60 MB. But the next run first
+    reads the progress that this one writes: from a megabyte on with kernels, and it
+    should not wait for them.
+    """
+
+    def __init__(self) -> None:
+        self._written = 0
+        self._begun = False
+
+    def learn(self, reports: Iterable[PartitionReport]) -> None:
+        """A lease has ended."""
+        self._written += sum(report.transactions for report in reports)
+        if self._written >= _MANY_RECORDS and not self._begun:
+            self._begun = True
+            threading.Thread(
+                target=import_module, args=("mirror.records.batch",), daemon=True
+            ).start()

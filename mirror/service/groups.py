@@ -61,75 +61,6 @@ if TYPE_CHECKING:
     from mirror.status.store import StatusStore
     from mirror.status.values import FlowStatus
 
-# ---- follows the commits of a flow's groups, and shows whether it does ----
-#
-# Main type: `Following`, which joins the reader of `__consumer_offsets`
-# (`CommitReader`) and what is due because of it (`Followed`). Where it cannot follow,
-# checkpoints are written with each look at the groups, as they are without it.
-
-
-class Following:
-    """Of one flow."""
-
-    def __init__(
-        self,
-        flow: FlowConfig,
-        wanted: GroupFilter,
-        *,
-        store: StatusStore,
-        tell: Callable[[str, Sequence[str]], None],
-    ) -> None:
-        self.wanted = flow.emit_checkpoints and flow.follow_commits != "off"
-        self._flow = flow
-        self._store = store
-        self._tell = tell
-        self._reader = CommitReader()
-        self._followed = Followed(wanted)
-        self._throttle = LogThrottle()
-
-    def begin(self, source: Cluster) -> None:
-        """Before a look at the groups, which then has what came before."""
-        if self.wanted:
-            try:
-                self._reader.begin(source)
-            except ClusterError as error:
-                self._reader.stop(str(error))
-            self._show()
-
-    def surveyed(self, standing: GroupsStanding) -> None:
-        """The checkpoints of all groups are written."""
-        self._followed.surveyed(standing)
-
-    def due(
-        self, topics: Collection[str]
-    ) -> dict[str, dict[TopicPartition, CommittedOffset]]:
-        """Commits by group whose checkpoints are to be written now; `topics` are those
-        that are copied.
-        """
-        try:
-            self._followed.add(self._reader.read(), topics)
-        except ClusterError as error:
-            self._reader.stop(str(error))
-            self._show()
-        skipped, text = self._followed.undecodable, self._followed.error
-        if skipped and self._throttle.due(text):
-            log.warning("commits skipped", flow=self._flow.name, records=skipped,
-                        error=text)  # fmt: skip
-        return self._followed.due()
-
-    def written(self, standing: GroupsStanding) -> None:
-        """The checkpoints of what was due are written."""
-        self._followed.written(standing)
-
-    def _show(self) -> None:
-        flow, why = self._flow, self._reader.reason
-        if flow.follow_commits == "on":
-            text = f"checkpoints do not follow commits on {flow.source}: {why}"
-            self._tell("commits", [text] if why not in ("", NO_COMMITS) else [])
-        self._store.update(
-            flow.name, lambda status: replace(status, follows_commits=not why)
-        )
-
 
 log = structlog.get_logger()
 
@@ -164,7 +95,10 @@ class GroupJobs:
         self._store = store
         self._tell = tell
         self._filter = GroupFilter(include=flow.groups, exclude=flow.groups_exclude)
-        self._following = Following(flow, self._filter, store=store, tell=tell)
+        self._follows_commits = flow.emit_checkpoints and flow.follow_commits != "off"
+        self._commits = CommitReader()
+        self._due = DueCommits(self._filter)
+        self._commits_throttle = LogThrottle()
         self._maps: tuple[tuple[Cluster, Cluster], JointMap, MergedGroups] | None = None
         self._mapped: frozenset[str] | None = None
         """The copies in the map; None until it was read to its end."""
@@ -204,9 +138,9 @@ class GroupJobs:
                 Job(
                     name=CHECKPOINTS,
                     seconds=flow.emit_checkpoints_seconds,
-                    work=self._look_at_groups,
+                    work=self._sync_groups,
                     waits=True,
-                    meanwhile=self._follow_commits if self._following.wanted else None,
+                    meanwhile=self._follow_commits if self._follows_commits else None,
                 )
             )
         jobs += self.heartbeats()
@@ -226,7 +160,7 @@ class GroupJobs:
         if not (flow.emit_heartbeats or flow.heartbeats_on_source):
             return []
         seconds = flow.emit_heartbeats_seconds
-        return [Job(name=HEARTBEATS, seconds=seconds, work=self._beat)]
+        return [Job(name=HEARTBEATS, seconds=seconds, work=self._sync_heartbeats)]
 
     def _keep_map(self, source: Cluster, target: Cluster) -> None:
         flow, topic = self._flow, own_topics.OFFSET_MAP.of(self._flow)
@@ -235,7 +169,7 @@ class GroupJobs:
         if now == kept and time.monotonic() - asked_at < _COPIES_SECONDS:
             return
         if not (flow.emit_checkpoints or flow.emit_offset_syncs):
-            known = self._known_of(source, target)[0].known  # no other job reads it
+            known = self._open_maps(source, target)[0].known  # no other job reads it
             known.refresh()
             self._mapped = frozenset(known.partitions().values())
             self._keep_index(known)
@@ -259,17 +193,17 @@ class GroupJobs:
         if mapped is not None and not refused:
             self._kept = (asked_at, then)
 
-    def _look_at_groups(self, source: Cluster, target: Cluster) -> None:
+    def _sync_groups(self, source: Cluster, target: Cluster) -> None:
         flow = self._flow
         copies = self._copies() if flow.emit_checkpoints else {}
-        joint, merged = self._known_of(source, target)
+        joint, merged = self._open_maps(source, target)
         joint.refresh(copies)
         self._mapped = frozenset(joint.known.partitions().values())
         if flow.emit_checkpoints:
-            self._following.begin(source)
+            self._begin_to_follow(source)
             standing = look(source, self._filter, copies, joint)
             result, back = self._write(target, standing, copies, joint)
-            self._following.surveyed(standing)
+            self._due.surveyed(standing)
             if flow.sync_group_offsets and self._group_sync_due():
                 wanted = {
                     g: k for g, k in result.known.items() if g not in back.refused
@@ -309,17 +243,56 @@ class GroupJobs:
         result = self._checkpoints.write(
             due, waiting=back.waiting, refused=back.refused.keys()
         )
-        self._tell_groups(
+        self._report_groups(
             EventKind.GROUP_FOUND, "has its first checkpoints", result.found
         )
-        self._tell_groups(EventKind.GROUP_GONE, "is gone from the source", result.gone)
+        self._report_groups(
+            EventKind.GROUP_GONE, "is gone from the source", result.gone
+        )
         return result, back
+
+    def _begin_to_follow(self, source: Cluster) -> None:
+        """Before a look at the groups, which then has what came before. Where commits
+        cannot be followed, checkpoints are written with each look, as without it.
+        """
+        if self._follows_commits:
+            try:
+                self._commits.begin(source)
+            except ClusterError as error:
+                self._commits.stop(str(error))
+            self._show_following()
+
+    def _due_commits(
+        self, topics: Collection[str]
+    ) -> dict[str, dict[TopicPartition, CommittedOffset]]:
+        """Commits by group whose checkpoints are to be written now; `topics` are those
+        that are copied.
+        """
+        try:
+            self._due.add(self._commits.read(), topics)
+        except ClusterError as error:
+            self._commits.stop(str(error))
+            self._show_following()
+        skipped, text = self._due.undecodable, self._due.error
+        if skipped and self._commits_throttle.due(text):
+            log.warning("commits skipped", flow=self._flow.name, records=skipped,
+                        error=text)  # fmt: skip
+        return self._due.due()
+
+    def _show_following(self) -> None:
+        flow, why = self._flow, self._commits.reason
+        if flow.follow_commits == "on":
+            text = f"checkpoints do not follow commits on {flow.source}: {why}"
+            self._tell("commits", [text] if why not in ("", NO_COMMITS) else [])
+        self._store.update(
+            flow.name, lambda status: replace(status, follows_commits=not why)
+        )
 
     def _follow_commits(self, source: Cluster, target: Cluster) -> None:
         copies = self._copies()
-        if not (commits := self._following.due(copies)):
+        if not (commits := self._due_commits(copies)):
             return
-        joint, _ = self._known_of(source, target)
+        joint, _ = self._open_maps(source, target)
         joint.refresh(copies)
         # Partitions whose edges on the source matter are left to the next survey.
         places = translated(commits, copies, joint, edges={})
@@ -327,7 +300,7 @@ class GroupJobs:
             groups={}, places={name: tuple(found) for name, found in places.items()}
         )
         self._write(target, standing, copies, joint, partly=True)
-        self._following.written(standing)
+        self._due.written(standing)
         at, followed = time.time(), standing.places.keys()
         self._store.update(
             self._flow.name,
@@ -353,8 +326,8 @@ class GroupJobs:
             group: {key: due.known[group][key] for key in found}
             for group, found in due.withdrawn.items()
         }
-        back = group_sync.sync(target, _alone(known, copies), due.withdrawn)
-        self._tell_moved(back.moved)
+        back = group_sync.sync(target, _of_one_writer(known, copies), due.withdrawn)
+        self._report_moved(back.moved)
         return back
 
     def _set_offsets(
@@ -364,17 +337,17 @@ class GroupJobs:
         done = group_sync.sync(target, settable.known)
         self._group_sync = replace(done, refused={**done.refused, **back.refused})
         self._synced_at = time.monotonic()
-        self._tell_moved(done.moved)
+        self._report_moved(done.moved)
         self._tell("group offsets", problems(settable.refused))
 
-    def _tell_groups(self, kind: EventKind, what: str, names: Sequence[str]) -> None:
+    def _report_groups(self, kind: EventKind, what: str, names: Sequence[str]) -> None:
         for name in names[:_MOST_TOLD]:
             self._add(Event(kind=kind, subject=name, text=f"group {name} {what}"))
         if more := names[_MOST_TOLD:]:
             text = f"the same for {len(more)} more groups, such as {more[0]}"
             self._add(Event(kind=kind, text=text))
 
-    def _tell_moved(self, moved: Mapping[str, int]) -> None:
+    def _report_moved(self, moved: Mapping[str, int]) -> None:
         if moved:
             self._add(
                 Event(
@@ -394,7 +367,7 @@ class GroupJobs:
         pause = self._flow.sync_group_offsets_seconds or 0.0
         return time.monotonic() - self._synced_at >= pause
 
-    def _known_of(
+    def _open_maps(
         self, source: Cluster, target: Cluster
     ) -> tuple[JointMap, MergedGroups]:
         if self._maps is None or self._maps[0] != (source, target):
@@ -423,7 +396,7 @@ class GroupJobs:
             for each in self._store.flow(self._flow.name).partitions
         }
         shown = [
-            status_of(
+            group_status(
                 name,
                 standing.groups[name].kind,
                 found,
@@ -433,7 +406,7 @@ class GroupJobs:
             )
             for name, found in places.items()
         ]
-        shown.sort(key=trouble)
+        shown.sort(key=by_trouble)
         at = time.time()
         self._store.update(
             self._flow.name,
@@ -446,7 +419,7 @@ class GroupJobs:
             ),
         )
 
-    def _beat(self, source: Cluster, target: Cluster) -> None:
+    def _sync_heartbeats(self, source: Cluster, target: Cluster) -> None:
         result = self._heartbeats.sync(source, target)
         self._store.update(
             self._flow.name,
@@ -467,7 +440,7 @@ class GroupJobs:
         )
 
 
-def not_looked_at(flow: FlowStatus) -> FlowStatus:
+def without_groups(flow: FlowStatus) -> FlowStatus:
     """A flow's status for groups and heartbeats before the jobs first ran."""
     return replace(
         flow,
@@ -481,7 +454,7 @@ def not_looked_at(flow: FlowStatus) -> FlowStatus:
     )
 
 
-def _alone(
+def _of_one_writer(
     known: Mapping[str, Mapping[TopicPartition, Checkpoint]],
     copies: Mapping[str, Copy],
 ) -> dict[str, dict[TopicPartition, Checkpoint]]:
@@ -496,81 +469,9 @@ def _alone(
     return {group: at for group, at in found.items() if at}
 
 
-# ---- the statuses of a flow's groups, from one look at them ----
-#
-# Main functions: `status_of`, one group's; `trouble`, by which they are sorted; and
-# `positioned`, since when their positions on the target have been as old as they
-# are. Pure.
-
-
-_WORST = (
-    Exactness.UNKNOWN,
-    Exactness.BEFORE,
-    Exactness.EARLIER,
-    Exactness.BEHIND,
-    Exactness.TIP,
-    Exactness.EXACT,
-)
-
-
-def status_of(
-    name: str,
-    kind: str,
-    places: tuple[GroupPosition, ...],
-    *,
-    reason: str,
-    active: bool,
-    ends: Mapping[tuple[str, int], int],
-) -> GroupStatus:
-    """A group's status; `positioned` adds the time. `ends`: where source partitions
-    end, as far as they are known.
-    """
-    ahead = [
-        max(ends[place.topic, place.partition] - place.upstream, 0)
-        for place in places
-        if (place.topic, place.partition) in ends
-    ]
-    kinds = [place.translated.exactness for place in places]
-    return GroupStatus(
-        group=name,
-        type=str(kind),
-        partitions=len(places),
-        source_offset=sum(place.upstream for place in places),
-        target_offset=sum(max(place.downstream, 0) for place in places),
-        behind=sum(place.behind for place in places),
-        unknown=kinds.count(Exactness.UNKNOWN),
-        exactness=str(min(kinds, key=_WORST.index, default=Exactness.UNKNOWN)),
-        active_on_target=active,
-        reason=reason,
-        lag=sum(ahead) if places and len(ahead) == len(places) else -1,
-    )
-
-
-def positioned(
-    shown: Sequence[GroupStatus], before: Sequence[GroupStatus], at: float
-) -> tuple[GroupStatus, ...]:
-    """With the time of this look, or of an earlier one if it says nothing new."""
-    last = {each.group: each.position_at for each in before}
-    return tuple(
-        replace(
-            each,
-            position_at=last.get(each.group, 0.0)
-            if each.reason or each.unknown == each.partitions
-            else at,
-        )
-        for each in shown
-    )
-
-
-def trouble(status: GroupStatus) -> tuple[bool, int, int, str]:
-    """A key by which groups in trouble come first."""
-    worst = _WORST.index(Exactness(status.exactness))
-    return (not status.reason, worst, -status.behind, status.group)
-
-
 # ---- commits that were read from the source and whose checkpoints are still due ----
 #
-# Main type: `Followed`. A group's offset in a partition is due at most every other
+# Main type: `DueCommits`. A group's offset in a partition is due at most every other
 # round, and again while its answer is BEHIND. Each survey of the groups knows what
 # came before it, so what is left of that is dropped.
 
@@ -579,7 +480,7 @@ _GROUPS = 10_000
 """Whose names the filter has seen lately."""
 
 
-class Followed:
+class DueCommits:
     """Those of one flow."""
 
     def __init__(self, wanted: GroupFilter) -> None:
@@ -862,3 +763,75 @@ class CommitReader:
         if self._throttle.due(str(error)):
             log.warning("commits are not followed for now", error=str(error),
                         cluster=self._source.alias)  # fmt: skip
+
+
+# ---- the statuses of a flow's groups, from one look at them ----
+#
+# Main functions: `group_status`, one group's; `by_trouble`, by which they are sorted;
+# and `positioned`, since when their positions on the target have been as old as they
+# are. Pure.
+
+
+_WORST = (
+    Exactness.UNKNOWN,
+    Exactness.BEFORE,
+    Exactness.EARLIER,
+    Exactness.BEHIND,
+    Exactness.TIP,
+    Exactness.EXACT,
+)
+
+
+def group_status(
+    name: str,
+    kind: str,
+    places: tuple[GroupPosition, ...],
+    *,
+    reason: str,
+    active: bool,
+    ends: Mapping[tuple[str, int], int],
+) -> GroupStatus:
+    """A group's status; `positioned` adds the time. `ends`: where source partitions
+    end, as far as they are known.
+    """
+    ahead = [
+        max(ends[place.topic, place.partition] - place.upstream, 0)
+        for place in places
+        if (place.topic, place.partition) in ends
+    ]
+    kinds = [place.translated.exactness for place in places]
+    return GroupStatus(
+        group=name,
+        type=str(kind),
+        partitions=len(places),
+        source_offset=sum(place.upstream for place in places),
+        target_offset=sum(max(place.downstream, 0) for place in places),
+        behind=sum(place.behind for place in places),
+        unknown=kinds.count(Exactness.UNKNOWN),
+        exactness=str(min(kinds, key=_WORST.index, default=Exactness.UNKNOWN)),
+        active_on_target=active,
+        reason=reason,
+        lag=sum(ahead) if places and len(ahead) == len(places) else -1,
+    )
+
+
+def positioned(
+    shown: Sequence[GroupStatus], before: Sequence[GroupStatus], at: float
+) -> tuple[GroupStatus, ...]:
+    """With the time of this look, or of an earlier one if it says nothing new."""
+    last = {each.group: each.position_at for each in before}
+    return tuple(
+        replace(
+            each,
+            position_at=last.get(each.group, 0.0)
+            if each.reason or each.unknown == each.partitions
+            else at,
+        )
+        for each in shown
+    )
+
+
+def by_trouble(status: GroupStatus) -> tuple[bool, int, int, str]:
+    """A key by which groups in trouble come first."""
+    worst = _WORST.index(Exactness(status.exactness))
+    return (not status.reason, worst, -status.behind, status.group)

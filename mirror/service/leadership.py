@@ -1,10 +1,11 @@
 """Decides which of several instances leads which flow.
 
-Main type: `Leadership`. Main function: `share`, which spreads flows evenly and moves as
-few as possible. Instances meet in a consumer group on each flow's target; one that is
-silent there for six seconds loses its flows, one that is seen to die (`Lifelines`) at
-once. Leadership only avoids wasted work: fencing (`ownership`) keeps a second writer
-from doing harm, and does not rely on it.
+Main type: `Leadership`. Main function: `choose_leaders`, which spreads flows evenly and
+moves as few as possible. Instances meet in a consumer group on each flow's target; one
+that is silent there for six seconds loses its flows, one that is seen to die
+(`Lifelines`) at once. `rivals` finds instances that select other topics: the leader
+alone copies. Leadership only avoids wasted work: fencing (`ownership`) keeps a second
+writer from doing harm, and does not rely on it.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import contextlib
 from dataclasses import asdict, dataclass, field
 import errno
+import hashlib
 import ipaddress
 import json
 import os
@@ -28,7 +30,6 @@ from mirror.clusters.membership import SESSION_SECONDS, Membership
 from mirror.errors import AuthorizationError, ClusterError
 from mirror.host import process_name
 from mirror.log import LogThrottle
-from mirror.service.rivalry import ROLLING_SECONDS, fingerprint, rivalry, rivals
 from mirror.service.wakeup import ended
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ _ALONE_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
+class MemberInfo:
     """What one instance tells the others."""
 
     name: str
@@ -66,38 +67,38 @@ class Wish:
     """Where others see that it lives; None: nowhere, as in earlier releases."""
 
 
-def share(wishes: Mapping[str, Wish]) -> dict[str, str]:
+def choose_leaders(infos: Mapping[str, MemberInfo]) -> dict[str, str]:
     """Choose the member that leads each flow."""
     able = {
-        flow: _ready([m for m, wish in wishes.items() if flow in wish.flows], wishes)
-        for flow in {flow for wish in wishes.values() for flow in wish.flows}
+        flow: _ready([m for m, info in infos.items() if flow in info.flows], infos)
+        for flow in {flow for info in infos.values() for flow in info.flows}
     }
     # The only candidate for a flow should not have to lead others as well.
     wanted = sorted(able, key=lambda flow: (len(able[flow]), flow))
-    load = dict.fromkeys(wishes, 0)
+    load = dict.fromkeys(infos, 0)
     members = {member for some in able.values() for member in some}
     fair = -(-len(wanted) // max(len(members), 1))
     leaders: dict[str, str] = {}
     for flow in wanted:
-        now = [member for member in able[flow] if flow in wishes[member].leads]
-        if now and load[keeps := _least(now, wishes, load)] < fair:
+        now = [member for member in able[flow] if flow in infos[member].leads]
+        if now and load[keeps := _least(now, infos, load)] < fair:
             leaders[flow] = keeps
             load[keeps] += 1
     for flow in wanted:
         if flow not in leaders:
-            leaders[flow] = chosen = _least(able[flow], wishes, load)
+            leaders[flow] = chosen = _least(able[flow], infos, load)
             load[chosen] += 1
     return leaders
 
 
-def _ready(members: list[str], wishes: Mapping[str, Wish]) -> list[str]:
-    return [member for member in members if wishes[member].ready] or members
+def _ready(members: list[str], infos: Mapping[str, MemberInfo]) -> list[str]:
+    return [member for member in members if infos[member].ready] or members
 
 
 def _least(
-    members: Iterable[str], wishes: Mapping[str, Wish], load: Mapping[str, int]
+    members: Iterable[str], infos: Mapping[str, MemberInfo], load: Mapping[str, int]
 ) -> str:
-    return min(members, key=lambda m: (load[m], wishes[m].name, m))
+    return min(members, key=lambda m: (load[m], infos[m].name, m))
 
 
 @dataclass(slots=True)
@@ -123,7 +124,7 @@ class _KnownFlows:
     def __post_init__(self) -> None:
         self.leaving = threading.Event()
 
-    def hear(self, others: Mapping[str, Sequence[str]]) -> None:
+    def note_others(self, others: Mapping[str, Sequence[str]]) -> None:
         now, before = time.monotonic(), self.others_since
         self.others_since = {flow: before.get(flow, now) for flow in others}
         self.others = others
@@ -155,7 +156,7 @@ class Leadership:
 
     def start(self) -> None:
         for target, known in self._known.items():
-            self._take_seat(target, known)
+            self._join(target, known)
 
     def change(
         self, flows: Iterable[FlowConfig], clusters: Mapping[str, ClusterConfig]
@@ -168,7 +169,7 @@ class Leadership:
         self._clusters = {**self._clusters, **clusters}
         for alias in self._targets - self._known.keys():
             self._known[alias] = known = _KnownFlows()
-            self._take_seat(alias, known)
+            self._join(alias, known)
         for alias in self._known.keys() - self._targets:
             self._leave([self._known.pop(alias)])
 
@@ -219,7 +220,7 @@ class Leadership:
         seconds = now - known.others_since.get(flow, now)
         if settled and seconds < ROLLING_SECONDS:
             return ""
-        return rivalry(flow, others, seconds)
+        return rivals_text(flow, others, seconds)
 
     def _known_of(self, flow: str) -> _KnownFlows:
         """What is known about a flow's target; nothing for a removed flow."""
@@ -230,10 +231,10 @@ class Leadership:
             else self._known.get(config.target, _KnownFlows())
         )
 
-    def _take_seat(self, target: str, known: _KnownFlows) -> None:
+    def _join(self, target: str, known: _KnownFlows) -> None:
         if self._group is not None:
             known.thread = threading.Thread(
-                target=self._attend,
+                target=self._follow_group,
                 args=(target, known, self._group),
                 name=f"mirror-group-{target}",
             )
@@ -248,7 +249,7 @@ class Leadership:
             if known.thread is not None:
                 known.thread.join(_PAUSE_SECONDS * 3)
 
-    def _attend(self, target: str, known: _KnownFlows, group: str) -> None:
+    def _follow_group(self, target: str, known: _KnownFlows, group: str) -> None:
         """The thread of one target's group."""
         throttle = LogThrottle()
         config = self._clusters[target]
@@ -271,7 +272,7 @@ class Leadership:
                 continue
             except AuthorizationError as error:
                 known.alone = True
-                known.hear({})
+                known.note_others({})
                 pause = _ALONE_SECONDS
                 if throttle.due(str(error)):
                     log.warning(
@@ -304,12 +305,12 @@ class Leadership:
         while not known.leaving.is_set() and config == self._clusters[target]:
             ready, flows = self._ready.is_set(), self._flows_of(target)
             selects = _selects(flows)
-            wish = self._wish(flows, lifelines.address, ready=ready)
-            got = json.loads(membership.join(wish))
+            info = self._own_info(flows, lifelines.address, ready=ready)
+            got = json.loads(membership.join(info))
             before = known.leaders
             known.leaders = got["leaders"]
             known.mine = frozenset(got["yours"])
-            known.hear(got.get("others", {}))
+            known.note_others(got.get("others", {}))
             known.heard_at = time.monotonic()
             known.trouble, known.alone = "", False
             lifelines.hold(_addresses(got.get("lifelines", {})))
@@ -336,10 +337,10 @@ class Leadership:
     def _flows_of(self, target: str) -> list[FlowConfig]:
         return [flow for flow in self._flows.values() if flow.target == target]
 
-    def _wish(
+    def _own_info(
         self, flows: list[FlowConfig], lifeline: Address | None, *, ready: bool
     ) -> bytes:
-        wish = Wish(
+        info = MemberInfo(
             name=self.name,
             flows=tuple(flow.name for flow in flows),
             leads=tuple(flow.name for flow in flows if self.leads(flow.name)),
@@ -347,27 +348,27 @@ class Leadership:
             selects=_selects(flows),
             lifeline=lifeline,
         )
-        return json.dumps(asdict(wish)).encode()
+        return json.dumps(asdict(info)).encode()
 
     @staticmethod
-    def _share(said: Mapping[str, bytes]) -> Mapping[str, bytes]:
-        wishes = {member: _parse(text) for member, text in said.items()}
-        leaders = share(wishes)
-        names = {flow: wishes[member].name for flow, member in leaders.items()}
+    def _share(texts: Mapping[str, bytes]) -> Mapping[str, bytes]:
+        infos = {member: _parse(text) for member, text in texts.items()}
+        leaders = choose_leaders(infos)
+        names = {flow: infos[member].name for flow, member in leaders.items()}
         return {
             member: json.dumps(
                 {
                     "leaders": names,
                     "yours": [f for f, leader in leaders.items() if leader == member],
-                    "others": rivals(wishes, member),
+                    "others": rivals(infos, member),
                     "lifelines": {
-                        other: wish.lifeline
-                        for other, wish in wishes.items()
-                        if other != member and wish.lifeline
+                        other: info.lifeline
+                        for other, info in infos.items()
+                        if other != member and info.lifeline
                     },
                 }
             ).encode()
-            for member in wishes
+            for member in infos
         }
 
 
@@ -375,20 +376,20 @@ def _selects(flows: Iterable[FlowConfig]) -> dict[str, str]:
     return {flow.name: fingerprint(flow) for flow in flows}
 
 
-def _parse(text: bytes) -> Wish:
-    said: dict[str, Any] = json.loads(text)
-    return Wish(
-        name=said["name"],
-        flows=tuple(said["flows"]),
-        leads=tuple(said["leads"]),
-        ready=said["ready"],
-        selects=said.get("selects", {}),
-        lifeline=address_in(said.get("lifeline")),
+def _parse(text: bytes) -> MemberInfo:
+    fields: dict[str, Any] = json.loads(text)
+    return MemberInfo(
+        name=fields["name"],
+        flows=tuple(fields["flows"]),
+        leads=tuple(fields["leads"]),
+        ready=fields["ready"],
+        selects=fields.get("selects", {}),
+        lifeline=address_in(fields.get("lifeline")),
     )
 
 
-def _addresses(said: Mapping[str, Any]) -> dict[str, Address]:
-    found = ((member, address_in(each)) for member, each in said.items())
+def _addresses(given: Mapping[str, Any]) -> dict[str, Address]:
+    found = ((member, address_in(each)) for member, each in given.items())
     return {member: address for member, address in found if address is not None}
 
 
@@ -399,6 +400,45 @@ def _listen(lifelines: Lifelines, cluster: Cluster) -> None:
         log.warning(
             "other instances will not see at once if this one dies", error=str(error)
         )
+
+
+# ---- instances of one group that select other topics ----
+
+
+ROLLING_SECONDS = 180.0
+"""A rolling restart, or a changed file on its way to all instances, takes less."""
+
+
+def fingerprint(flow: FlowConfig) -> str:
+    """The same for flows that select the same topics."""
+    text = json.dumps([sorted(flow.topics), sorted(flow.topics_exclude)])
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def rivals(infos: Mapping[str, MemberInfo], member: str) -> dict[str, list[str]]:
+    """By flow, the instances that select other topics for it than this member."""
+    found: dict[str, list[str]] = {}
+    for flow, own in infos[member].selects.items():
+        others = (w.name for w in infos.values() if w.selects.get(flow, own) != own)
+        if names := sorted(others):
+            found[flow] = names
+    return found
+
+
+def rivals_text(flow: str, others: Sequence[str], seconds: float) -> str:
+    """What to tell of a flow; empty if there is nothing, or not yet."""
+    if not others:
+        return ""
+    if seconds < ROLLING_SECONDS:
+        return (
+            f"{', '.join(others)} of the same service.group selects other topics, as "
+            "during a rolling restart"
+        )
+    return (
+        f"{', '.join(others)} of the same service.group selects other topics, and only "
+        f"the leader of {flow} copies. Give all of them one configuration, with all "
+        "topics that the flow is to copy"
+    )
 
 
 # ---- notices at once when the process of another instance has died ----
@@ -529,10 +569,10 @@ class _Line:
         return self._was_open and error == errno.ECONNREFUSED
 
 
-def address_in(said: Any) -> Address | None:
+def address_in(given: Any) -> Address | None:
     """What another instance says, if that is an address."""
     try:
-        host, port = said
+        host, port = given
         found = str(ipaddress.ip_address(host)), int(port)
     except (TypeError, ValueError):
         return None

@@ -22,9 +22,9 @@ from mirror.copying.report import SCHEMA, PartitionReport, from_row
 from mirror.copying.task import TERM, RelayTask, to_row, to_term
 from mirror.errors import FlowError
 from mirror.service.assignment import LONGEST_SECONDS, Assignments, lease_length
+from mirror.service.autoscale import behind
 from mirror.service.executors import slot_frames
 from mirror.service.query import short
-from mirror.service.throughput import behind
 from mirror.service.wakeup import Wakeup
 from mirror.status.states import PartitionState
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from mirror.config.schema import FlowConfig
     from mirror.copying.lease import Assignment, LeasePlan
     from mirror.log import Settings
-    from mirror.pairs.pauses import Pauses
+    from mirror.pairs.control import Pauses
     from mirror.service.assignment import Placement, Spread
     from mirror.service.executors import PreferredExecutors
     from mirror.service.ownership import Owned
@@ -125,7 +125,7 @@ class Leases:
         """Set once it is asked to end, or has failed."""
         self.first_done = threading.Event()
         """Set after the first lease, or once there will be none."""
-        self._nudged = threading.Event()
+        self._woken = threading.Event()
         self.failure = ""
         self.again = False
         """Whether another run is to follow."""
@@ -173,16 +173,16 @@ class Leases:
         self._assignments = assignments
         self.wakeup.send()
 
-    def go_by(self, plan: LeasePlan, log_settings: Settings) -> None:
+    def apply_plan(self, plan: LeasePlan, log_settings: Settings) -> None:
         """Use this plan from now on: slots restart under the same generation."""
         self._flow = plan.flow
         plan = replace(plan, slot_ids=self._owned.slot_ids)
         self._task = replace(self._task, plan=plan, log_settings=log_settings)
         self.wakeup.send()
 
-    def nudge(self) -> None:
+    def wake(self) -> None:
         """Let `wait` return now."""
-        self._nudged.set()
+        self._woken.set()
 
     def wait(self, seconds: float) -> bool:
         """Wait at most this long; returns whether it is asked to end, or has failed, or
@@ -190,9 +190,9 @@ class Leases:
         """
         until = time.monotonic() + seconds
         while (active := self._query.active) and (left := until - time.monotonic()) > 0:
-            if self._nudged.wait(min(left, _LOOK_SECONDS)):
+            if self._woken.wait(min(left, _LOOK_SECONDS)):
                 break
-        self._nudged.clear()
+        self._woken.clear()
         return self.over.is_set() or not active
 
     def begin_again(self, slots: int = 0) -> None:
@@ -216,7 +216,7 @@ class Leases:
         self.ended.set()
         self.over.set()
         self.first_done.set()
-        self.nudge()
+        self.wake()
         self.wakeup.send()
 
     def stop(self) -> None:
@@ -251,7 +251,7 @@ class Leases:
     def _carry_out(self) -> None:
         before = self._finished_at or time.monotonic()
         self._number += 1
-        places = self._preferred.of(self._flow.name, self._slots)
+        places = self._preferred.places_of(self._flow.name, self._slots)
         turns = self._preferred.turns()
         seconds = self._seconds() if turns == 1 else min(self._seconds(), _TURN_SECONDS)
         task = self._task
@@ -288,7 +288,7 @@ class Leases:
             # Short, and without its cause: see spark.driver.extraJavaOptions.
             self.failure = self.failure or short(error)
             self.over.set()
-            self.nudge()
+            self.wake()
             raise FlowError(self.failure) from None
         finally:
             self._carried_out = self._number

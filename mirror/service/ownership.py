@@ -1,40 +1,54 @@
 """Becoming the only writer of a flow: the driver's side of fencing.
 
 Main functions: `take_ownership`, before the first lease of a run, and
-`rewrite_progress`, to move positions on purpose. Both write a new generation to the
-progress topic, then fence every transactional id that an earlier run may hold. After
-that, a task of an earlier run is either fenced, or reads the new generation when it
-takes over, and stops: there is no third case. Drivers write under an id of the flow,
-which they take over before they read: of two drivers, only the later one can write.
+`rewrite_progress`, to move positions on purpose. Both write a new `Generation` to the
+progress topic, the record that names the run that may write, then fence every
+transactional id that an earlier run may hold. After that, a task of an earlier run is
+either fenced, or reads the new generation when it takes over, and stops: there is no
+third case. Drivers write under an id of the flow, which they take over before they
+read: of two drivers, only the later one can write.
+
+`Instance` refuses to begin a run beside a service of another group that copies the
+flow. Generations are also the second place where the epoch of a pair's role stands:
+`lost_entries` finds journals that know less.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
+import json
 import time
 from types import MappingProxyType
 from typing import TYPE_CHECKING
+import uuid
 
 from mirror.clusters import codes, hanging
+from mirror.clusters.admin import groups
+from mirror.clusters.admin.groups import Group, GroupKind
 from mirror.clusters.transactions import Producer
 from mirror.config import own_topics
 from mirror.copying.endings import Endings
 from mirror.copying.target import owner_id, transactional_ids
 from mirror.copying.transaction_records import TransactionRecords
 from mirror.errors import (
+    MALFORMED,
     ClusterChangedError,
+    ClusterError,
+    DividedError,
+    MirrorError,
     OutdatedRoleError,
     SupersededError,
     UnknownRoleError,
     UnreachableError,
 )
+from mirror.host import process_name
 from mirror.offsets import progress, runs, starting
 from mirror.offsets.progress import Position
-from mirror.pairs import losses, pauses
+from mirror.pairs import control, losses, roles
+from mirror.pairs.journal import JournalReader
 from mirror.pairs.roles import Epochs
 from mirror.records import records
 from mirror.records.writing import ensure_topics, write
-from mirror.service.generation import Generation, new_id
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -42,101 +56,134 @@ if TYPE_CHECKING:
     from mirror.clusters.cluster import Cluster
     from mirror.clusters.topics import TopicPartition
     from mirror.clusters.wire.produce import EncodedBatch
-    from mirror.config.schema import FlowConfig
+    from mirror.config.pair_settings import PairConfig
+    from mirror.config.schema import FlowConfig, MirrorConfig
     from mirror.offsets.progress import Progress
-    from mirror.service.rewriting import Rewriting
-    from mirror.service.rivalry import Instance
+    from mirror.offsets.runs import Block
+    from mirror.pairs.journal import Entry
+    from mirror.pairs.losses import Loss
 
 
-# ---- ends what earlier runs hold: transactional ids and transactions ----
-#
-# Main functions: `fence_slots`, which takes over every id that an earlier run may
-# hold, and `complete_transactions`, which ends what these left open. `ownership`
-# calls them, in the order that makes a run the only writer.
+# ---- generations ----
 
 
-_PATIENCE_SECONDS = 10.0
-_GONE = codes.UNKNOWN_TOPIC_OR_PARTITION
-_PAUSE_SECONDS = 0.2
+def new_id() -> str:
+    return uuid.uuid4().hex
 
 
-def fence_slots(
-    flow: FlowConfig,
-    target: Cluster,
-    made: Generation,
-    owner: Producer | None,
-    copied: Iterable[TopicPartition],
-) -> dict[int, str]:
-    """Take over every id that a run of the flow may hold; without exactly-once there is
-    no `owner`, and nothing to fence. `copied`: source partitions. Returns the producer
-    ids, with their transactional ids.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Generation:
+    """The content of a generation's text, which is unique by its id."""
 
-    Raises:
-        ClusterError: the target does not answer, or refuses.
-    """
-    if owner is None:
-        return {}
-    fenced = [
-        take_over_id(flow, target, transactional_id)
-        for slot in range(made.slots)
-        for transactional_id in transactional_ids(flow.name, slot)
-    ]
-    # The owner writes to copies as well, for repairs.
-    complete_transactions(flow, target, [owner, *fenced], copied)
-    return {pid: str(each.transactional_id) for each in fenced for pid in each.ids}
+    id: str = field(default_factory=new_id)
+    slots: int = 0
+    """The largest number of slots whose ids this and earlier runs may hold."""
+    source_id: str = ""
+    """The source's cluster id; empty if its brokers have none."""
+    begun: bool = False
+    """Whether it is settled where the partitions of the very first start begin; those
+    found later begin at their first record."""
+    former: tuple[str, ...] = ()
+    """Ids of clusters that were the source before, oldest first."""
+
+    epoch: int = 0
+    """If a pair feeds the target: the role for which the flow took over from the other
+    one, or since which it rests; 0 if that was never decided."""
+    by: str = ""
+    """The instance whose run it is, host:process; empty if a command wrote it."""
+    group: str = ""
+    """The group of instances that it belongs to; empty if to none."""
+    start: int = 0
+    """The progress topic's first offset when `mirror flow reset` last said where to
+    continue: what stood before it is no longer missed."""
+    roles: Mapping[str, Epochs] = field(default_factory=dict)
+    """By pair of the flow's clusters: what runs and commands knew of its journals. If
+    these know less, they have lost entries."""
+
+    @property
+    def source_ids(self) -> tuple[str, ...]:
+        """Of all clusters that were the source, the present one last."""
+        return (*self.former, self.source_id) if self.source_id else self.former
+
+    @classmethod
+    def parse(cls, text: str) -> Generation:
+        """
+        Raises:
+            ClusterError: it is damaged, or its flow was copied in parts, each by a
+                service of its own, which this release does not know.
+        """
+        if not text:
+            return cls()
+        try:
+            fields = json.loads(text)
+            if fields.get("parts"):
+                raise ClusterError(
+                    "an earlier build copied this flow in parts: stop its services, "
+                    "and run `mirror flow unite` of that build"
+                )
+            return cls(
+                id=fields.get("id") or new_id(),
+                slots=fields["slots"],
+                begun=fields["begun"],
+                source_id=fields.get("source_id", ""),
+                former=tuple(fields.get("former", ())),
+                epoch=fields.get("epoch", 0),
+                by=fields.get("by", ""),
+                group=fields.get("group", ""),
+                roles={
+                    str(pair): Epochs(role=int(each["role"]), begun=int(each["begun"]))
+                    for pair, each in fields.get("roles", {}).items()
+                },
+                start=fields.get("start", 0),
+            )
+        except MALFORMED as error:
+            raise progress.damaged(error) from error
+
+    def knowing(self, roles: Mapping[str, Epochs]) -> Generation:
+        """The same generation, with what is known of pairs besides."""
+        known = {p: each | self.roles.get(p, Epochs()) for p, each in roles.items()}
+        return replace(self, roles={**self.roles, **known})
+
+    def moved(self, source_id: str) -> Generation:
+        """The next one, with another cluster as the source."""
+        former = (each for each in self.source_ids if each != source_id)
+        return replace(
+            self, id=new_id(), source_id=source_id, former=tuple(dict.fromkeys(former))
+        )
+
+    def encoded(self) -> EncodedBatch:
+        return progress.encode_generation(self.text)
+
+    @property
+    def text(self) -> str:
+        return json.dumps(asdict(self))
 
 
-def complete_transactions(
-    flow: FlowConfig,
-    target: Cluster,
-    producers: Sequence[Producer],
-    copied: Iterable[TopicPartition] = (),
-) -> None:
-    """End what earlier transactions left open, right after fencing: the cluster forgets
-    how the last transaction of a fenced id ended. A copy that is not there is left out.
-
-    Raises:
-        UnreachableError: something may be open where the flow keeps its state.
-    """
-    name = flow.replication_policy.target_topic
-    own = TransactionRecords.of(flow.source, flow.separator)
-    others: set[TopicPartition] = set()
-    if (dead := flow.dead_letter_topic) is not None:
-        others |= {(dead, n) for n in target.topics([dead])[dead].leaders}
-    control = pauses.topic_name(flow.source)  # there once something was paused
-    others |= {(control, n) for n in target.topics([control])[control].leaders}
-    copies = {(name(topic), n) for topic, n in copied}
-    partitions = others | copies | set(own.partitions)
-    search = own.search(target, others)
-    deadline = time.monotonic() + _PATIENCE_SECONDS
-    while True:
-        topics = target.topics({topic for topic, _ in partitions})
-        partitions = {each for each in partitions if topics[each[0]].error != _GONE}
-        looked = hanging.complete(target, producers, topics, partitions, search=search)
-        for each in looked.hanging:
-            import structlog  # noqa: PLC0415  a switch need not wait for it
-
-            log = structlog.get_logger()
-            log.warning("transaction left open", flow=flow.name, what=each.text)
-        # Leaders move as brokers come back; slots check what is left once more.
-        partitions &= looked.unseen.keys()
-        if not partitions:
-            return
-        if time.monotonic() > deadline:
-            for key in partitions.intersection(own.partitions):
-                raise UnreachableError(looked.unseen[key])
-            return
-        time.sleep(_PAUSE_SECONDS)
+# ---- what is decided about positions ----
 
 
-def take_over_id(flow: FlowConfig, target: Cluster, transactional_id: str) -> Producer:
-    producer = Producer(
-        target,
-        transactional_id=transactional_id,
-        transaction_timeout_ms=int(flow.transaction_timeout_seconds * 1000),
-    )
-    producer.take_over()
-    return producer
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PositionUpdate:
+    """Positions to write, and what to record with them."""
+
+    positions: Mapping[TopicPartition, Position]
+    losses: Sequence[Loss] = ()
+    blocks: Sequence[Block] = ()
+    """Entries to add to the offset map."""
+    notes: Sequence[tuple[bytes, bytes]] = ()
+    """Keys and values for the topic of the pauses."""
+    epoch: int = 0
+    """The role of the pair that feeds the target for which this was decided."""
+    begun: bool = False
+    """Whether partitions without a position begin at their first record from now on,
+    whatever `start` says."""
+    copied: Collection[TopicPartition] | None = None
+    """All partitions that the flow copies; None: those with a position."""
+    accepts_cut: bool = False
+    """Whether these positions stand for those that were deleted from the topic."""
+
+
+# ---- becoming the only writer ----
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -228,10 +275,10 @@ def _with_filled_copies(
 def rewrite_progress(
     flow: FlowConfig,
     target: Cluster,
-    decide: Callable[[Mapping[TopicPartition, Position]], Rewriting],
+    decide: Callable[[Mapping[TopicPartition, Position]], PositionUpdate],
     *,
     source_id: str = "",
-) -> Rewriting:
+) -> PositionUpdate:
     """Let `decide` choose new positions, given the current ones, and write them. With a
     `source_id`, the flow copies from the cluster with this id from now on. What was
     decided for a role (`epoch`) before is not written again.
@@ -262,7 +309,7 @@ def rewrite_progress(
     if decided.losses:
         batches[losses.topic_name(flow.source)] = losses.encode(decided.losses)
     if decided.notes:
-        batches[pauses.topic_name(flow.source)] = records.encode_all(decided.notes)
+        batches[control.topic_name(flow.source)] = records.encode_all(decided.notes)
     if batches:
         _write(target, batches, owner)
     return decided
@@ -272,7 +319,7 @@ def _moved(
     flow: FlowConfig,
     made: Generation,
     known: Progress,
-    decided: Rewriting,
+    decided: PositionUpdate,
     source_id: str,
 ) -> tuple[dict[TopicPartition, Position], Generation | None]:
     """The positions to write, and the generation, unless it stays."""
@@ -460,3 +507,240 @@ def _write(
     if owner is not None:
         # Slots read this next, and the next transaction has the same id.
         commit(target, owner, [(topic, 0) for topic in batches])
+
+
+# ---- ends what earlier runs hold: transactional ids and transactions ----
+#
+# Main functions: `fence_slots`, which takes over every id that an earlier run may
+# hold, and `complete_transactions`, which ends what these left open.
+
+
+_PATIENCE_SECONDS = 10.0
+_GONE = codes.UNKNOWN_TOPIC_OR_PARTITION
+_PAUSE_SECONDS = 0.2
+
+
+def fence_slots(
+    flow: FlowConfig,
+    target: Cluster,
+    made: Generation,
+    owner: Producer | None,
+    copied: Iterable[TopicPartition],
+) -> dict[int, str]:
+    """Take over every id that a run of the flow may hold; without exactly-once there is
+    no `owner`, and nothing to fence. `copied`: source partitions. Returns the producer
+    ids, with their transactional ids.
+
+    Raises:
+        ClusterError: the target does not answer, or refuses.
+    """
+    if owner is None:
+        return {}
+    fenced = [
+        take_over_id(flow, target, transactional_id)
+        for slot in range(made.slots)
+        for transactional_id in transactional_ids(flow.name, slot)
+    ]
+    # The owner writes to copies as well, for repairs.
+    complete_transactions(flow, target, [owner, *fenced], copied)
+    return {pid: str(each.transactional_id) for each in fenced for pid in each.ids}
+
+
+def complete_transactions(
+    flow: FlowConfig,
+    target: Cluster,
+    producers: Sequence[Producer],
+    copied: Iterable[TopicPartition] = (),
+) -> None:
+    """End what earlier transactions left open, right after fencing: the cluster forgets
+    how the last transaction of a fenced id ended. A copy that is not there is left out.
+
+    Raises:
+        UnreachableError: something may be open where the flow keeps its state.
+    """
+    name = flow.replication_policy.target_topic
+    own = TransactionRecords.of(flow.source, flow.separator)
+    others: set[TopicPartition] = set()
+    if (dead := flow.dead_letter_topic) is not None:
+        others |= {(dead, n) for n in target.topics([dead])[dead].leaders}
+    paused = control.topic_name(flow.source)  # there once something was paused
+    others |= {(paused, n) for n in target.topics([paused])[paused].leaders}
+    copies = {(name(topic), n) for topic, n in copied}
+    partitions = others | copies | set(own.partitions)
+    search = own.search(target, others)
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    while True:
+        topics = target.topics({topic for topic, _ in partitions})
+        partitions = {each for each in partitions if topics[each[0]].error != _GONE}
+        looked = hanging.complete(target, producers, topics, partitions, search=search)
+        for each in looked.hanging:
+            import structlog  # noqa: PLC0415  a switch need not wait for it
+
+            log = structlog.get_logger()
+            log.warning("transaction left open", flow=flow.name, what=each.text)
+        # Leaders move as brokers come back; slots check what is left once more.
+        partitions &= looked.unseen.keys()
+        if not partitions:
+            return
+        if time.monotonic() > deadline:
+            for key in partitions.intersection(own.partitions):
+                raise UnreachableError(looked.unseen[key])
+            return
+        time.sleep(_PAUSE_SECONDS)
+
+
+def take_over_id(flow: FlowConfig, target: Cluster, transactional_id: str) -> Producer:
+    producer = Producer(
+        target,
+        transactional_id=transactional_id,
+        transaction_timeout_ms=int(flow.transaction_timeout_seconds * 1000),
+    )
+    producer.take_over()
+    return producer
+
+
+# ---- another service of the same flow ----
+
+
+_TOO_OFTEN = 2
+"""So many runs of one other instance, outside our group: so it is not gone. During a
+rolling restart there is one."""
+_REMEDY = (
+    "A flow has one service: stop one of the two, and add its topics to `topics` of "
+    "the other; if they are instances of one service, give them one service.group"
+)
+
+
+class Instance:
+    """This process, as it begins runs of one flow."""
+
+    def __init__(self, config: MirrorConfig, *, once: bool) -> None:
+        """`once`: it joins no group."""
+        self.by = process_name()
+        self.group = "" if once else config.service.group or ""
+        self._met: dict[str, set[str]] = {}
+        """By instance that took over, the runs of it that were found."""
+
+    def require_room(
+        self, flow: FlowConfig, known: Generation, target: Cluster
+    ) -> None:
+        """Check that no other service copies the flow, whose last run is `known`.
+
+        Raises:
+            DividedError: one does.
+        """
+        by, group = known.by, known.group
+        if by in {"", self.by} or group == self.group != "":
+            return
+        if _leads(by, group, target, flow.name):
+            raise DividedError(
+                f"flow {flow.name}: another service copies it, the process {by} of the "
+                f"group {group}. {_REMEDY}"
+            )
+        met = self._met.setdefault(by, set())
+        met.add(known.id)
+        if len(met) >= _TOO_OFTEN:
+            met.clear()
+            raise DividedError(
+                f"flow {flow.name}: another service, the process {by}, has taken it "
+                f"over again and again. {_REMEDY}"
+            )
+
+
+def _leads(name: str, group: str, target: Cluster, flow: str) -> bool:
+    """Whether an instance leads a flow in its group, as far as the target lets us see:
+    one that is gone is a member for some seconds more.
+    """
+    if not group:
+        return False
+    asked = [Group(group=group, kind=GroupKind.CLASSIC, state="")]
+    try:
+        members = groups.members(target, asked).get(group, ())
+        given = [
+            each.assignment for each in members if each.client_id == f"mirror.{name}"
+        ]
+        return any(flow in json.loads(each)["yours"] for each in given if each)
+    except (ClusterError, *MALFORMED) as error:
+        import structlog  # noqa: PLC0415  a switch need not wait for it
+
+        log = structlog.get_logger()
+        log.debug("members are not known", group=group, error=str(error))
+        return False
+
+
+# ---- what generations note of the roles of pairs ----
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoleNote:
+    """What flows of a pair have noted."""
+
+    epochs: Epochs = field(default_factory=Epochs)
+    flow: str = ""
+    """The last one that knew more than others; empty: none has noted anything."""
+
+    def __or__(self, other: RoleNote) -> RoleNote:
+        """What both have noted together."""
+        flow = other.flow if self.epochs.lacks(other.epochs) else self.flow
+        return RoleNote(epochs=self.epochs | other.epochs, flow=flow)
+
+
+def read_role_notes(pair: PairConfig, clusters: Iterable[Cluster]) -> RoleNote:
+    """What is noted on these clusters of the pair.
+
+    Raises:
+        ClusterError: one does not answer, or a record of its progress is damaged.
+    """
+    found = RoleNote()
+    for cluster in clusters:
+        source = pair.other_than(cluster.alias)
+        name = progress.topic_name(source)
+        if cluster.topic(name) is None:
+            continue
+        text = progress.reader(cluster, name).read(wait=False).generation
+        noted = Generation.parse(text).roles.get(pair.name, Epochs())
+        found |= RoleNote(epochs=noted, flow=f"{source}->{cluster.alias}")
+    return found
+
+
+def lost_entries(pair: PairConfig, entries: Sequence[Entry], noted: RoleNote) -> str:
+    """What is wrong with the journals, which have these entries of the pair; empty if
+    nothing is.
+    """
+    known = roles.epochs(entries)
+    if not known.lacks(noted.epochs):
+        return ""
+    what, here, there = "role", known.role, noted.epochs.role
+    if here >= there:
+        what, here, there = "run", known.begun, noted.epochs.begun
+    named = f"/{pair.scope}" if pair.scope else ""
+    ways = " or ".join(
+        f"`mirror failover '{pair.other_than(each)}->{each}{named}' --role-only` if "
+        f"that is {each}"
+        for each in pair.members
+    )
+    return (
+        f"the journals of pair {pair.name} have lost entries: their newest {what} has "
+        f"epoch {here}, and the progress of {noted.flow} knows one of epoch {there}. "
+        "So it is not known which cluster is active, and nothing of the pair is "
+        "copied. If a cluster that may know more does not answer, wait for it. Else "
+        f"say which one is active: {ways}"
+    )
+
+
+def require_whole_journals(
+    pair: PairConfig, entries: Sequence[Entry], clusters: Iterable[Cluster]
+) -> None:
+    """`entries`: what the journals on these clusters said.
+
+    Raises:
+        MirrorError: the journals have lost entries, or a cluster does not answer.
+    """
+    clusters = [*clusters]
+    noted = read_role_notes(pair, clusters)
+    if lost_entries(pair, entries, noted):
+        # A run may have begun since they were read: notes come behind entries.
+        journals = (JournalReader(each).read(wait=False) for each in clusters)
+        entries = roles.merged(entries, *journals, pair=pair.name)
+    if text := lost_entries(pair, entries, noted):
+        raise MirrorError(text)

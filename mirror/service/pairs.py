@@ -25,11 +25,11 @@ from mirror.errors import MirrorError
 from mirror.host import process_name
 from mirror.log import LogThrottle
 from mirror.offsets import progress
-from mirror.pairs import beginnings, drills, journal, roles
+from mirror.pairs import journal, roles
 from mirror.pairs.journal import JournalReader, Kind
 from mirror.pairs.roles import Epochs
-from mirror.service import role_notes
-from mirror.service.role_notes import RoleNote
+from mirror.service import ownership
+from mirror.service.ownership import RoleNote
 from mirror.service.topics import corrected
 from mirror.status.events import Event, EventKind
 from mirror.status.pairs import (
@@ -49,9 +49,8 @@ if TYPE_CHECKING:
     from mirror.config.schema import FlowConfig, MirrorConfig
     from mirror.errors import UnknownRoleError
     from mirror.offsets.progress import Position
-    from mirror.pairs.drills import KeptDrill
     from mirror.pairs.journal import Entry
-    from mirror.pairs.roles import Role, Run, WriteBlock
+    from mirror.pairs.roles import KeptDrill, Role, Run, WriteBlock
     from mirror.status.store import StatusStore
 
 
@@ -95,7 +94,7 @@ class PairFollower:
             each.name: KnownPair.of(each, {}) for each in self._pairs.values()
         }
         """What the journals together say, worked out once per entry that is new."""
-        self._unlike = set(self._members)
+        self._incomplete = set(self._members)
         """Whose journals may lack something: not looked for in each round."""
         self._passive: dict[tuple[str, str], PassiveStatus] = {}
         self._began = time.time()
@@ -186,7 +185,7 @@ class PairFollower:
         here = roles.merged(self._members[alias].entries, pair=pair.name)
         return Epochs(role=role, begun=max(role, roles.epochs(here).begun))
 
-    def knew_more(self, flow: str, error: UnknownRoleError) -> None:
+    def note_unknown_role(self, flow: str, error: UnknownRoleError) -> None:
         """A run of the flow found that earlier ones knew more of a pair."""
         epochs = Epochs(role=error.role, begun=error.begun)
         with self._lock:
@@ -197,7 +196,7 @@ class PairFollower:
     def _note(self, noted: RoleNote, name: str) -> None:
         self._noted[name] = self._noted.get(name, RoleNote()) | noted
 
-    def rests(self, source: str, target: str, epoch: int) -> None:
+    def note_rest(self, source: str, target: str, epoch: int) -> None:
         """Another flow feeds the target instead of this one since this role."""
         with self._lock:
             known = self._rested.get((source, target), 0)
@@ -238,7 +237,7 @@ class PairFollower:
             errors += [self._known[each.name].problem for each in pairs if each]
             return next(filter(None, errors), "")
 
-    def holds(self, source: str, target: str) -> bool:
+    def switching(self, source: str, target: str) -> bool:
         """Whether a switch or failover of these clusters is under way."""
         with self._lock:
             pairs = self._pairs_of(source, target)
@@ -269,7 +268,7 @@ class PairFollower:
         with self._lock:
             return self._known[pair.name].drilled
 
-    def tell(
+    def show_passive(
         self,
         pair: PairConfig,
         alias: str,
@@ -314,7 +313,7 @@ class PairFollower:
             if made is None or made.target != source:
                 continue
             of_run = roles.run_of(made, entries).details(roles.ROLE)
-            if (noted := beginnings.read(of_run)) is None:
+            if (noted := roles.read_begins(of_run)) is None:
                 continue
             known = found or {}
             first = {k: min(known.get(k, p), p, key=_offset) for k, p in noted.items()}
@@ -352,10 +351,10 @@ class PairFollower:
                         cluster.connect()
                         self._guard(cluster)
                     if not member.read_at:
-                        self._look_at_notes(alias, cluster)
+                        self._read_role_notes(alias, cluster)
                     there = reader.read(wait=False, seconds=0.0)
-                    self._took(alias, there)
-                    self._complete(alias, cluster)
+                    self._learn(alias, there)
+                    self._complete_journal(alias, cluster)
                     pause = _PAUSE_SECONDS
                     member.throttle.clear()
                 except MirrorError as error:
@@ -379,7 +378,7 @@ class PairFollower:
             for wrong in guarding.correct(cluster, [topic]).corrected:
                 self._store.trail.add(corrected(cluster, wrong))
 
-    def _took(self, alias: str, there: tuple[Entry, ...]) -> None:
+    def _learn(self, alias: str, there: tuple[Entry, ...]) -> None:
         with self._lock:
             member = self._members[alias]
             changed = there != member.there or not member.read_at
@@ -391,7 +390,7 @@ class PairFollower:
             for pair in self._pairs.values() if changed else ():
                 if alias in pair.members:
                     self._work_out(pair)
-                    self._unlike.update(pair.members)
+                    self._incomplete.update(pair.members)
         if lost:
             log.warning(
                 "the journal has lost entries", cluster=alias, entries=len(lost)
@@ -405,7 +404,7 @@ class PairFollower:
         self._known[pair.name] = KnownPair.of(pair, journals, noted)
 
     @progress.reading_once()
-    def _look_at_notes(self, alias: str, cluster: Cluster) -> None:
+    def _read_role_notes(self, alias: str, cluster: Cluster) -> None:
         """Before the journal is read at first: what flows into this cluster know. A run
         that begins meanwhile is noted behind its entries.
 
@@ -416,7 +415,7 @@ class PairFollower:
             if alias not in pair.members:
                 continue
             try:
-                noted = role_notes.read(pair, [cluster])
+                noted = ownership.read_role_notes(pair, [cluster])
                 with self._lock:
                     self._note(noted, pair.name)
             except MirrorError as error:
@@ -431,22 +430,22 @@ class PairFollower:
         if member.throttle.due(error):
             log.warning("the journal cannot be read", error=error)
 
-    def _complete(self, alias: str, cluster: Cluster) -> None:
+    def _complete_journal(self, alias: str, cluster: Cluster) -> None:
         """Write to this cluster's journal what it is missing.
 
         Raises:
             MirrorError: the cluster does not let us.
         """
         with self._lock:
-            unlike = alias in self._unlike
-            self._unlike.discard(alias)
+            incomplete = alias in self._incomplete
+            self._incomplete.discard(alias)
         try:
-            for pair in self._pairs.values() if unlike else ():
+            for pair in self._pairs.values() if incomplete else ():
                 if alias in pair.members and (lacks := self._missing(pair, alias)):
                     journal.copy(cluster, lacks)
         except BaseException:
             with self._lock:
-                self._unlike.add(alias)
+                self._incomplete.add(alias)
             raise
 
     def _missing(self, pair: PairConfig, alias: str) -> tuple[Entry, ...]:
@@ -479,14 +478,14 @@ class PairFollower:
             )
         self._store.pairs = pairs
         for pair in pairs:
-            self._tell_of_readiness(pair)
+            self._report_readiness(pair)
 
-    def _tell_of_readiness(self, pair: PairStatus) -> None:
+    def _report_readiness(self, pair: PairStatus) -> None:
         """An event for each new drill with a worse verdict than the one before."""
         with self._lock:
             known = self._told.get(pair.name, self._began)
             self._told[pair.name] = max(known, *(each.at for each in pair.drills), 0.0)
-        for event in fallen(pair.name, pair.drills, since=known):
+        for event in readiness_events(pair.name, pair.drills, since=known):
             self._store.trail.add(event)
 
 
@@ -496,7 +495,7 @@ def _offset(position: Position) -> int:
 
 # ---- whether a pair has become less ready for a failover, by its drills. Pure ----
 #
-# Main function: `fallen`, an event for each drill that is worse than the one
+# Main function: `readiness_events`, an event for each drill that is worse than the one
 # before.
 
 
@@ -504,7 +503,7 @@ _VERDICTS = ("READY", "DEGRADED", "NOT READY")
 _MOST_FINDINGS = 5
 
 
-def fallen(
+def readiness_events(
     pair: str, drills: Sequence[DrillStatus], *, since: float
 ) -> Iterator[Event]:
     """`drills`: the newest first; `since`: epoch seconds, those before are known."""
@@ -578,10 +577,12 @@ class KnownPair:
         """`journals`: by the alias of a cluster; `noted`: what flows know of them."""
         entries = roles.merged(*journals.values(), pair=pair.name)
         role = roles.role(entries, pair)
-        problem = role_notes.problem(pair, entries, noted or RoleNote())
+        problem = ownership.lost_entries(pair, entries, noted or RoleNote())
         both = [each for journal in journals.values() for each in journal]
         drilled = tuple(
-            each for each in drills.read(both, pair.name) if each.source == role.active
+            each
+            for each in roles.read_drills(both, pair.name)
+            if each.source == role.active
         )
         run, runs = roles.open_run(entries), roles.runs(entries)
         blocks = (each.block for each in reversed(runs))

@@ -3,7 +3,7 @@
 Main types: `Job`, a name, an interval and a function, and `Jobs`, which gives each job
 a thread and connections of its own, so that a slow one delays neither leases nor other
 jobs. A failed run is shown, logged, and retried with growing pauses; it never ends the
-flow.
+flow. `ServiceProofs` is what a service needs of whatever proves its copies.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import contextlib
 from dataclasses import dataclass, replace
 import threading
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import structlog
 
@@ -24,13 +24,17 @@ from mirror.status.values import JobStatus
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
+    from pyspark.sql import SparkSession
+
     from mirror.config.cluster_settings import ClusterConfig
+    from mirror.config.schema import FlowConfig, MirrorConfig
     from mirror.status.store import StatusStore
+
 
 log = structlog.get_logger()
 
 _STOP_SECONDS = 5.0
-_HELD_SECONDS = 0.5
+_SWITCHING_SECONDS = 0.5
 _MEANWHILE_SECONDS = 0.5
 
 
@@ -62,12 +66,12 @@ class Jobs:
         *,
         store: StatusStore,
         ids: Mapping[str, str],
-        held: Callable[[], bool] = lambda: False,
+        switching: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`ids` are those of the clusters that the flow runs with, by alias. `held`:
-        whether a switch is under way.
+        """`ids` are those of the clusters that the flow runs with, by alias.
+        `switching`: whether a switch is under way.
         """
-        self._held = held
+        self._switching = switching
         self._flow = flow
         self._clusters = clusters
         self._ids = ids
@@ -121,8 +125,8 @@ class Jobs:
             while not self._stopping.is_set():
                 began = time.monotonic()
                 kick.clear()
-                if job.waits and self._held():
-                    kick.wait(_HELD_SECONDS)
+                if job.waits and self._switching():
+                    kick.wait(_SWITCHING_SECONDS)
                     continue
                 if self._work(job, source, target):
                     pause = 0.0
@@ -141,7 +145,7 @@ class Jobs:
         while job.meanwhile and end - time.monotonic() > _MEANWHILE_SECONDS:
             if self._kicks[job.name].wait(_MEANWHILE_SECONDS):
                 return 0.0
-            if job.waits and self._held():
+            if job.waits and self._switching():
                 continue
             began = time.monotonic()
             if error := self._error_of(job, job.meanwhile, source, target):
@@ -203,3 +207,38 @@ class Jobs:
             )
             statuses = tuple(self._statuses.values())
             self._store.update(self._flow, lambda flow: replace(flow, jobs=statuses))
+
+
+# ---- proofs, which stand above this room: the command line passes them in ----
+
+
+class FlowProofs(Protocol):
+    """Proves the copies of one flow, across its runs."""
+
+    def adopt(self, flow: FlowConfig, config: MirrorConfig) -> None:
+        """Use new settings from the next `job` on."""
+
+    def job(self) -> Job | None:
+        """The job of a run that begins; None: nothing is to be proven."""
+
+    def stop(self) -> None:
+        """End the running task, and begin no other, until the next `job`."""
+
+
+class ServiceProofs(Protocol):
+    """Proves copies while a service runs, one task at a time."""
+
+    def of(
+        self, flow: FlowConfig, config: MirrorConfig, store: StatusStore
+    ) -> FlowProofs:
+        """For one flow; `config` has all of them."""
+
+    def begin(
+        self,
+        spark: SparkSession,
+        store: StatusStore,
+        room: Callable[[], tuple[bool, str | None]],
+    ) -> None:
+        """Carry out tasks in this session. `room`: whether a core is free beside the
+        slots, and where; None: anywhere.
+        """

@@ -1,7 +1,7 @@
 """The job that keeps the target's schema registry in step with the source's.
 
 Main type: `SchemaJob`, for one flow and all of its runs, with what it shows in the
-store. `metadata.schemas` compares and writes.
+store. `mirror.schemas` compares and writes.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ class SchemaJob:
         *,
         store: StatusStore,
         passive: Callable[[], Collection[str]] = frozenset,
-        held: Callable[[], bool] = lambda: False,
+        switching: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`passive` as in `TopicJobs`; `held`: whether a switch is under way."""
-        self._held = held
+        """`passive` as in `TopicJobs`; `switching`: whether a switch is under way."""
+        self._switching = switching
         self._stopping = threading.Event()
         self._turn = threading.Lock()
         """Held by a turn: one that does not end with its run lasts into the next."""
@@ -134,7 +134,7 @@ class SchemaJob:
                 claims=SchemaClaims(
                     target, flow.source, replication_factor=flow.replication_factor
                 ),
-                going_on=lambda: not (stopping.is_set() or self._held()),
+                going_on=lambda: not (stopping.is_set() or self._switching()),
             )
             self._opened = (target, ends)
         return self._opened[1]

@@ -3,8 +3,8 @@
 Main type: `Service`. It starts Spark, the HTTP port and the flows, and passes a new
 configuration to the flows that it affects. On SIGTERM and SIGINT it lets running
 transactions finish, then ends. `supervisor` runs the flows, `ConfigFollower` accepts
-or refuses configurations, `Answering`, `ResourceWatch` and `QueryListener` look after
-what else the status says.
+or refuses configurations; `ClusterWatch`, `ResourceWatch` and `QueryListener` look
+after what else the status says.
 """
 
 from __future__ import annotations
@@ -38,12 +38,11 @@ from mirror.host import memory_use, process_name, process_use, usable_cores
 from mirror.observing.server import StatusServer
 from mirror.pairs import audit
 from mirror.service.autoscale import share
-from mirror.service.drills import Drills
 from mirror.service.flow import Flow
 from mirror.service.flow_status import INSTANCES
 from mirror.service.leadership import Leadership
+from mirror.service.pair_jobs import Drills, PassiveClusters
 from mirror.service.pairs import PairFollower
-from mirror.service.passive import PassiveClusters
 from mirror.service.session import (
     cores,
     end,
@@ -72,10 +71,9 @@ if TYPE_CHECKING:
     from mirror.config.changes import Changes
     from mirror.config.cluster_settings import ClusterConfig
     from mirror.config.schema import MirrorConfig
-    from mirror.service.drills import Rehearse
-    from mirror.service.passive import CountTail, SettleFence
-    from mirror.service.proofs import ServiceProofs
+    from mirror.service.pair_jobs import CountTail, Rehearse, SettleFence
     from mirror.service.reload import Watch
+    from mirror.service.scheduler import ServiceProofs
     from mirror.status.values import FlowStatus
 
 log = structlog.get_logger()
@@ -113,10 +111,10 @@ class Service:
         self.store.errors.also(error_counts.counted)
         self._follower = ConfigFollower(config, watch, self.store)
         self._stopping = threading.Event()
-        self._answering = Answering(self.store)
+        self._cluster_watch = ClusterWatch(self.store)
         self._led: dict[str, bool] = {}
         """Whether this instance led a flow at the last look."""
-        self._rivals: dict[str, str] = {}
+        self._reported_rivals: dict[str, str] = {}
         """What was last told of instances that select other topics."""
         self._pairs = PairFollower(config, self.store, changed=self._notify)
         self._leadership = Leadership(
@@ -172,8 +170,10 @@ class Service:
             per_partition=service.metrics_per == "partition",
             access=service,
         )
-        kept = audit.keeping(self.store.trail, self._follower.config, by=process_name())
-        with server, kept:
+        audited = audit.keeping(
+            self.store.trail, self._follower.config, by=process_name()
+        )
+        with server, audited:
             if ready is not None:
                 ready(server.url)
             self.store.trail.add(
@@ -186,9 +186,9 @@ class Service:
             self._follower.start()
             self._leadership.start()
             self._pairs.start()
-            self._answering.follow(self._follower.config)
-            beside = [each for each in (self._passive, self._drills) if each]
-            for each in beside:
+            self._cluster_watch.follow(self._follower.config)
+            pair_jobs = [each for each in (self._passive, self._drills) if each]
+            for each in pair_jobs:
                 each.start()
             try:
                 # A local session cannot get more threads after its start.
@@ -214,23 +214,25 @@ class Service:
                     stop_service=self.stop,
                 )
                 if self._proofs is not None:
-                    self._proofs.begin(spark, self.store, supervisor.preferred.beside)
+                    self._proofs.begin(
+                        spark, self.store, supervisor.preferred.free_core
+                    )
                 for flow in self._flows.values():
                     self._begin(flow, supervisor)
                 resources = ResourceWatch(spark, self.store)
                 while supervisor.wait(0.2):  # in slices: signals are handled here
                     self._follow_leadership_and_roles()
-                    self._see_off(supervisor)
+                    self._remove_stopped_flows(supervisor)
                     self._follow_config(spark, supervisor)
                     resources.look()
                     self.store.turned()
             finally:
                 self._follower.close()
-                for each in reversed(beside):
+                for each in reversed(pair_jobs):
                     each.close()
                 self._leadership.close()
                 self._pairs.close()
-                self._answering.close()
+                self._cluster_watch.close()
                 if spark is not None and is_alive(spark):
                     end(spark, listener)
         if self._once and self._stopping.is_set():
@@ -258,7 +260,7 @@ class Service:
         if self._stopping.is_set():  # `stop` may have run before the flow was there
             flow.stop()
 
-    def _see_off(self, supervisor: Supervisor) -> None:
+    def _remove_stopped_flows(self, supervisor: Supervisor) -> None:
         """Forget flows that were removed from the configuration and have ended."""
         if self._stopping.is_set():
             return
@@ -272,7 +274,7 @@ class Service:
             supervisor.forget(name)
             self.store.remove(name)
         if gone:
-            self._take_part()
+            self._follow_configuration()
 
     def _follow_config(self, spark: SparkSession, supervisor: Supervisor) -> None:
         """Apply a new configuration, if there is one."""
@@ -280,7 +282,7 @@ class Service:
         if self._stopping.is_set() or not all(map(self._is_configured, self._flows)):
             return
         if (found := self._follower.take()) is not None:
-            self._go_by(found)
+            self._apply(found)
             for name in found.added:
                 self._begin(self._flows[name], supervisor)
             if found.added:
@@ -290,7 +292,7 @@ class Service:
         flow = self._follower.config.flows.get(name)
         return flow is not None and flow.enabled
 
-    def _go_by(self, found: Changes) -> None:
+    def _apply(self, found: Changes) -> None:
         """Pass the new configuration to the flows that it affects."""
         config = self._follower.config
         for name in found.removed:
@@ -306,15 +308,15 @@ class Service:
                 pairs=self._pairs,
                 proofs=self._proofs,
             )
-        self._take_part()
+        self._follow_configuration()
 
-    def _take_part(self) -> None:
+    def _follow_configuration(self) -> None:
         config = self._follower.config
         flows = [
             config.flows.get(name, flow.config) for name, flow in self._flows.items()
         ]
         self._leadership.change(flows, config.clusters)
-        self._answering.follow(config)
+        self._cluster_watch.follow(config)
 
     def _follow_leadership_and_roles(self) -> None:
         for flow in list(self._flows.values()):
@@ -323,17 +325,17 @@ class Service:
             # Of two runs that copy at least once, none fences the other.
             fenced = flow.config.exactly_once and self._leadership.keeps(flow.name)
             if not ((leads or fenced) and self._pairs.may_copy(*ends)):
-                flow.rest(rest=True)
-            self._tell_of_rivals(flow)
+                flow.rest()
+            self._report_rivals(flow)
             if leads != self._led.get(flow.name):
                 self._led[flow.name] = leads
                 flow.notify()
             flow.follow_roles()
 
-    def _tell_of_rivals(self, flow: Flow) -> None:
+    def _report_rivals(self, flow: Flow) -> None:
         told = self._leadership.rivals(flow.name, settled=True)
-        if told != self._rivals.get(flow.name, ""):
-            self._rivals[flow.name] = told
+        if told != self._reported_rivals.get(flow.name, ""):
+            self._reported_rivals[flow.name] = told
             flow.problems.tell(INSTANCES, [told] if told else [])
 
     def _notify(self) -> None:
@@ -438,7 +440,7 @@ class ConfigFollower:
             refused_at=0.0,
             refused=(),
         )
-        self._go_by(reading.config)
+        self._apply(reading.config)
         self._announce(found)
         return found
 
@@ -455,7 +457,7 @@ class ConfigFollower:
             )
         )
 
-    def _go_by(self, config: MirrorConfig) -> None:
+    def _apply(self, config: MirrorConfig) -> None:
         """Apply the service's own settings."""
         before, now = self.config.service, config.service
         self.config = config
@@ -483,7 +485,7 @@ class ConfigFollower:
 
 # ---- asks every cluster of the flows from time to time whether it answers ----
 #
-# Main type: `Answering`, with a thread per cluster, away from flows and slots: a
+# Main type: `ClusterWatch`, with a thread per cluster, away from flows and slots: a
 # cluster that hangs delays no other one's answer. What it finds is in the status and
 # its metric; a change is an event. Each instance asks for itself, also one that
 # stands by.
@@ -494,7 +496,7 @@ _PATIENCE_SECONDS = 10.0
 """A broker that takes longer does not answer."""
 
 
-class Answering:
+class ClusterWatch:
     """Asks until closed."""
 
     def __init__(self, store: StatusStore) -> None:

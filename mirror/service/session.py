@@ -9,6 +9,7 @@ signals that only Spark's JVM gets, and `end` ends the session.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 from pathlib import Path
 import re
@@ -19,6 +20,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import INPUT_CONVERTER, Py4JError
+import pyspark
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.java_gateway import ensure_callback_server_started, launch_gateway
@@ -32,7 +34,6 @@ from mirror.config.service_settings import SPARK_SECRET
 from mirror.copying import daemon
 from mirror.errors import ConfigError, MirrorError
 from mirror.host import require_java
-from mirror.service import class_data
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -40,73 +41,6 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.listener import StreamingQueryListener
 
     from mirror.config.service_settings import ServiceConfig
-
-# ---- what keeps leases secret between the processes of a Spark cluster ----
-#
-# Main function: `protection`. A lease carries the clusters' credentials, so off
-# local mode Spark authenticates its processes and encrypts what they send and
-# store. The cluster's master and workers need the same settings; Spark on YARN and
-# Kubernetes makes a secret itself, elsewhere the user gives one.
-
-
-_SECRET = "spark.authenticate.secret"  # noqa: S105  the setting's name
-_FILES = (
-    f"{_SECRET}.file",
-    f"{_SECRET}.driver.file",
-    f"{_SECRET}.executor.file",
-)
-_VARIABLE = "_SPARK_AUTH_SECRET"
-"""Spark's own name for it, in the environment."""
-PROTECTION = {
-    "spark.authenticate": "true",
-    "spark.network.crypto.enabled": "true",
-    # The default, CTR, encrypts but does not notice changed bytes; version 1 derives
-    # keys in a weaker way; SASL would be a way around both.
-    "spark.network.crypto.cipher": "AES/GCM/NoPadding",
-    "spark.network.crypto.authEngineVersion": "2",
-    "spark.network.crypto.saslFallback": "false",
-    "spark.io.encryption.enabled": "true",
-}
-_SWITCHES = tuple(key for key, value in PROTECTION.items() if value == "true")
-_LOCAL = re.compile(r"local(\[.*\])?")
-
-
-def protection(master: str, given: Mapping[str, str]) -> dict[str, str]:
-    """The settings that are missing in `given`. Those that turn protection off stay,
-    with a warning.
-
-    Raises:
-        ConfigError: Spark needs a secret, and there is none.
-    """
-    if _LOCAL.fullmatch(master):
-        return {}
-    off = [key for key in _SWITCHES if given.get(key, "true").lower() != "true"]
-    if off:
-        log.warning(
-            "leases carry the clusters' passwords, and Spark's protection of them is "
-            "off: remove these settings",
-            settings=", ".join(off),
-        )
-    if "spark.authenticate" in off:
-        return {}
-    makes_its_own = master == "yarn" or master.startswith("k8s://")
-    if not makes_its_own and _SECRET not in given:
-        problem = (
-            f"{_SECRET}: Spark on {master} needs a secret, since leases carry the "
-            "clusters' passwords: give the same one to mirror (spark-submit "
-            "--properties-file, or service.spark) and to Spark's master and workers; "
-            "see docs/howto/spark-submit.md"
-        )
-        raise ConfigError([problem])
-    if master.startswith("k8s://") and not (
-        any(key in given for key in (_SECRET, *_FILES)) or _VARIABLE in os.environ
-    ):
-        log.warning(
-            "Spark writes its secret into the executors' pod specs: put one into a "
-            "Secret, mount it in all pods, and name its file",
-            setting=_FILES[0],
-        )
-    return {key: value for key, value in PROTECTION.items() if key not in given}
 
 
 log = structlog.get_logger()
@@ -268,7 +202,7 @@ def _settings(config: ServiceConfig, *, slots: int) -> dict[str, str]:
             **settings,
         }
     if not _submitted():
-        settings.setdefault("spark.driver.defaultJavaOptions", class_data.options())
+        settings.setdefault("spark.driver.defaultJavaOptions", class_data_options())
     return settings
 
 
@@ -414,6 +348,74 @@ def _submitted() -> bool:
     return "PYSPARK_GATEWAY_PORT" in os.environ  # set by spark-submit
 
 
+# ---- what keeps leases secret between the processes of a Spark cluster ----
+#
+# Main function: `protection`. A lease carries the clusters' credentials, so off
+# local mode Spark authenticates its processes and encrypts what they send and
+# store. The cluster's master and workers need the same settings; Spark on YARN and
+# Kubernetes makes a secret itself, elsewhere the user gives one.
+
+
+_SECRET = "spark.authenticate.secret"  # noqa: S105  the setting's name
+_FILES = (
+    f"{_SECRET}.file",
+    f"{_SECRET}.driver.file",
+    f"{_SECRET}.executor.file",
+)
+_VARIABLE = "_SPARK_AUTH_SECRET"
+"""Spark's own name for it, in the environment."""
+PROTECTION = {
+    "spark.authenticate": "true",
+    "spark.network.crypto.enabled": "true",
+    # The default, CTR, encrypts but does not notice changed bytes; version 1 derives
+    # keys in a weaker way; SASL would be a way around both.
+    "spark.network.crypto.cipher": "AES/GCM/NoPadding",
+    "spark.network.crypto.authEngineVersion": "2",
+    "spark.network.crypto.saslFallback": "false",
+    "spark.io.encryption.enabled": "true",
+}
+_SWITCHES = tuple(key for key, value in PROTECTION.items() if value == "true")
+_LOCAL = re.compile(r"local(\[.*\])?")
+
+
+def protection(master: str, given: Mapping[str, str]) -> dict[str, str]:
+    """The settings that are missing in `given`. Those that turn protection off stay,
+    with a warning.
+
+    Raises:
+        ConfigError: Spark needs a secret, and there is none.
+    """
+    if _LOCAL.fullmatch(master):
+        return {}
+    off = [key for key in _SWITCHES if given.get(key, "true").lower() != "true"]
+    if off:
+        log.warning(
+            "leases carry the clusters' passwords, and Spark's protection of them is "
+            "off: remove these settings",
+            settings=", ".join(off),
+        )
+    if "spark.authenticate" in off:
+        return {}
+    makes_its_own = master == "yarn" or master.startswith("k8s://")
+    if not makes_its_own and _SECRET not in given:
+        problem = (
+            f"{_SECRET}: Spark on {master} needs a secret, since leases carry the "
+            "clusters' passwords: give the same one to mirror (spark-submit "
+            "--properties-file, or service.spark) and to Spark's master and workers; "
+            "see docs/howto/spark-submit.md"
+        )
+        raise ConfigError([problem])
+    if master.startswith("k8s://") and not (
+        any(key in given for key in (_SECRET, *_FILES)) or _VARIABLE in os.environ
+    ):
+        log.warning(
+            "Spark writes its secret into the executors' pod specs: put one into a "
+            "Secret, mount it in all pods, and name its file",
+            setting=_FILES[0],
+        )
+    return {key: value for key, value in PROTECTION.items() if key not in given}
+
+
 # ---- what the JVM prints, passed on line by line to mirror's own log ----
 #
 # Main function: `passed_on`. The JVM, Spark's scripts and tasks inside this process's
@@ -442,3 +444,45 @@ def _read(reading: int) -> None:
     with open(reading, encoding="utf-8", errors="replace") as lines:
         for line in lines:
             logs.pass_on(line.rstrip("\n"))
+
+
+# ---- an archive of the classes that the JVM loads: a start takes less work ----
+#
+# `archiving` makes it, beside Spark's jars, for these and one Java; Java ignores one
+# that does not fit, and without one a start only takes longer. MIRROR_CLASS_DATA=off
+# does without.
+
+
+QUIET = "-Xshare:auto -Xlog:cds=off -Xlog:cds+dynamic=off"
+
+# Elsewhere than at the address it was made for, all of it is read, changed and kept:
+# 125 MB and a quarter of a second of CPU for each start.
+_IN_PLACE = "-XX:+UnlockDiagnosticVMOptions -XX:ArchiveRelocationMode=0"
+
+
+def class_data_options() -> str:
+    """For the JVM's command line; empty without an archive.
+
+    Raises:
+        JavaMissingError: there is no Java that Spark can run on.
+    """
+    archive = class_data_archive()
+    if os.environ.get("MIRROR_CLASS_DATA") == "off" or not archive.exists():
+        return ""
+    return f'-XX:SharedArchiveFile="{archive}" {QUIET} {_IN_PLACE}'
+
+
+def class_data_archive() -> Path:
+    """Where the archive is, or would be: its name tells which Java, and what that and
+    Spark's jars are today.
+    """
+    java = require_java().resolve()
+    jars = Path(pyspark.__file__).resolve().with_name("jars")
+    parts = [java, *sorted(jars.glob("*.jar"))]
+    # In seconds, as Java compares them: an image's layers keep no more.
+    stated = [(str(part), int(part.stat().st_mtime)) for part in parts]
+    return jars.with_name(f"mirror-{_digest(java)}-{_digest(stated)}.jsa")
+
+
+def _digest(of: object) -> str:
+    return hashlib.sha256(repr(of).encode()).hexdigest()[:12]

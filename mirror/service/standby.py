@@ -3,9 +3,8 @@
 Main types, of one flow: `StandbyJob`, which every five seconds looks where the source's
 partitions end, shows what a failover would lose, and writes the ends to the standby
 topic, with what the flow selects; `EndsJob`, which only writes that, for a flow that
-rests; and
-`AccessJob`, which every minute writes there who may do what on the source, and who
-writes in transactions, as far as mirror may see it. `recovery` looks and writes.
+rests; and `AccessJob`, which every minute writes there who may do what on the source,
+and who writes in transactions, as far as mirror may see it.
 """
 
 from __future__ import annotations
@@ -18,9 +17,8 @@ from typing import TYPE_CHECKING
 from mirror.errors import MirrorError
 from mirror.offsets.progress import ProgressReader, topic_name
 from mirror.offsets.standby import StandbyWriter
-from mirror.pairs import access, ends, selection
-from mirror.pairs.looking import Looking, with_copies
-from mirror.pairs.source_ends import SourceEnds
+from mirror.pairs import access, risk, selection
+from mirror.pairs.risk import RiskTracker, SourceEnds, with_copies
 from mirror.service.scheduler import Job
 from mirror.status.states import PartitionState
 from mirror.topics import topics
@@ -62,34 +60,34 @@ class StandbyJob:
         self._topics = topics
         self._store = store
         self._notes = notes
-        kinds = {ends.KIND, selection.KIND}
+        kinds = {risk.ENDS, selection.KIND}
         self._writer = StandbyWriter(flow, kinds)
-        self._looking: tuple[Cluster, Looking] | None = None
+        self._tracker: tuple[Cluster, RiskTracker] | None = None
 
     def job(self) -> Job:
         return Job(name=STANDBY, seconds=_SECONDS, work=self._look)
 
     def _look(self, source: Cluster, target: Cluster) -> None:
-        if self._looking is None or self._looking[0] is not target:
+        if self._tracker is None or self._tracker[0] is not target:
             known = {}
             # What cannot be read, `keep` raises or replaces: the risk is shown first.
             with contextlib.suppress(MirrorError):
-                known = ends.read(self._writer.known(target), self._flow.source)
+                known = risk.read_ends(self._writer.known(target), self._flow.source)
             reader = ProgressReader(target, topic_name(self._flow.source))
             # Not waiting for transactions: what they copy counts at the next look.
-            looking = Looking(
+            tracker = RiskTracker(
                 known,
                 lambda: with_copies(reader.read(wait=False), self._flow, target),
             )
-            self._looking = (target, looking)
+            self._tracker = (target, tracker)
         at = time.time()
-        found = self._looking[1].look(source, self._topics(), at=at)
+        found = self._tracker[1].look(source, self._topics(), at=at)
         self._show(lambda flow: replace(flow, risk=found.risk))
         self._writer.put(target, selection.KIND, self._notes(), at=at)
         faulted = self._faulted(at - _FAULT_SECONDS)
         self._writer.keep(
             target,
-            ends.KIND,
+            risk.ENDS,
             {
                 name: each.fields(at, faulted.get(name, {}))
                 for name, each in found.ends.items()
@@ -123,9 +121,9 @@ class EndsJob:
         self._flow = flow
         self._store = store
         self._notes = notes
-        kinds = {ends.KIND, selection.KIND}
+        kinds = {risk.ENDS, selection.KIND}
         self._writer = StandbyWriter(flow, kinds)
-        self._looking: tuple[Cluster, SourceEnds] | None = None
+        self._ends: tuple[Cluster, SourceEnds] | None = None
         self._names: tuple[str, ...] = ()
         self._list_at = 0.0
 
@@ -133,9 +131,9 @@ class EndsJob:
         return Job(name=STANDBY, seconds=_REST_SECONDS, work=self._look)
 
     def _look(self, source: Cluster, target: Cluster) -> None:
-        if self._looking is None or self._looking[0] is not target:
-            known = ends.read(self._writer.known(target), self._flow.source)
-            self._looking = (target, SourceEnds(known))
+        if self._ends is None or self._ends[0] is not target:
+            known = risk.read_ends(self._writer.known(target), self._flow.source)
+            self._ends = (target, SourceEnds(known))
         at = time.time()
         self._writer.put(target, selection.KIND, self._notes, at=at)
         list_at, self._list_at = self._list_at, 0.0  # at once, if this look fails
@@ -143,11 +141,11 @@ class EndsJob:
             found = topics.select(source, self._flow).topics
             self._names = tuple(each.topic for each in found)
             list_at = time.monotonic() + _LIST_SECONDS
-        seen = self._looking[1].look(source, self._names, at=at)
+        seen = self._ends[1].look(source, self._names, at=at)
         self._list_at = list_at
         self._writer.keep(
             target,
-            ends.KIND,
+            risk.ENDS,
             {name: each.fields(at) for name, each in seen.items()},
             at=at,
             look={"cluster_id": source.cluster_id},

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 import threading
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
@@ -107,56 +107,53 @@ class Supervisor:
             if time.monotonic() - started > _STABLE_SECONDS:
                 pause = 0.0
             restarts = self._store.flow(flow.name).restarts + 1
-            self._show_failure(flow, reason, restarts)
+            self._show(flow, state=FlowState.RETRYING, reason=reason, restarts=restarts)
             if not is_alive(self._spark):
                 log.critical("Spark's JVM is gone: the service exits")
-                self._show(flow, FlowState.FAILED)
+                self._show(flow, state=FlowState.FAILED)
                 self._stop_service()
                 return
             if self._once and restarts >= _ATTEMPTS_ONCE:
-                self._show(flow, FlowState.FAILED)
+                self._show(flow, state=FlowState.FAILED)
                 return
             flow.pause(pause)  # none at first: mostly a worker died, and all is well
             pause = retry.RUN.after(pause)
-        self._show(flow, FlowState.STOPPED)
+        self._show(flow, state=FlowState.STOPPED)
 
     def _await_lead(self, flow: Flow) -> bool:
         """Wait until this instance leads the flow and the flow may copy; False if it
         ends before that.
         """
         try:
-            return self._awaited_lead(flow)
-        finally:
-            flow.stop_beating()
-
-    def _awaited_lead(self, flow: Flow) -> bool:
-        while not flow.stopping:
-            leader = self._leadership.leader(flow.name)
-            may = self._pairs.may_copy(flow.config.source, flow.config.target)
-            beats = may is False and self._leadership.leads(flow.name)
-            if not beats:
-                flow.stop_beating()
-            if leader and not may:
-                if self._once and may is False:
-                    return False
-                self._show_resting(flow, leader, known=may is not None, beats=beats)
-                if beats:
-                    flow.keep_beating()
+            while not flow.stopping:
+                leader = self._leadership.leader(flow.name)
+                may = self._pairs.may_copy(flow.config.source, flow.config.target)
+                jobs = may is False and self._leadership.leads(flow.name)
+                if not jobs:
+                    flow.stop_resting_jobs()
+                if leader and not may:
+                    if self._once and may is False:
+                        return False
+                    self._show_resting(flow, leader, known=may is not None, jobs=jobs)
+                    if jobs:
+                        flow.run_resting_jobs()
+                    self.preferred.forget(flow.name)
+                    flow.wait_for_news(_WAIT_SECONDS if may is None else _REST_SECONDS)
+                    continue
+                if self._leadership.leads(flow.name):
+                    flow.resume()
+                    self._warm.add(flow.name)
+                    self._show(flow, leader=leader)
+                    return True
+                warm = flow.name in self._warm
+                self._show_waiting(flow, leader, warm=warm)
                 self.preferred.forget(flow.name)
-                flow.wait_for_news(_WAIT_SECONDS if may is None else _REST_SECONDS)
-                continue
-            if self._leadership.leads(flow.name):
-                flow.rest(rest=False)
-                self._warm.add(flow.name)
-                self._show_leader(flow, leader)
-                return True
-            warm = flow.name in self._warm
-            self._show_waiting(flow, leader, warm=warm)
-            self.preferred.forget(flow.name)
-            if leader and not warm:
-                self._warm_up(flow)
-            flow.wait_for_news(_WAIT_SECONDS)
-        return False
+                if leader and not warm:
+                    self._warm_up(flow)
+                flow.wait_for_news(_WAIT_SECONDS)
+            return False
+        finally:
+            flow.stop_resting_jobs()
 
     def _warm_up(self, flow: Flow) -> None:
         """Start the slots' processes, which makes a later takeover seconds faster."""
@@ -172,10 +169,10 @@ class Supervisor:
         try:
             again = flow.run(preferred=self.preferred, most_slots=self._most_slots)
         except OutdatedRoleError as error:
-            self._pairs.rests(flow.config.source, flow.config.target, error.epoch)
+            self._pairs.note_rest(flow.config.source, flow.config.target, error.epoch)
             return ""
         except UnknownRoleError as error:
-            self._pairs.knew_more(flow.name, error)
+            self._pairs.note_unknown_role(flow.name, error)
             return ""
         except MirrorError as error:
             return str(error)
@@ -185,14 +182,11 @@ class Supervisor:
             return f"{type(error).__name__}: {error}"[:300]
         return "" if again or flow.resting else None
 
-    def _show(self, flow: Flow, state: FlowState) -> None:
-        self._store.update(flow.name, lambda old: replace(old, state=state))
-
-    def _show_leader(self, flow: Flow, leader: str) -> None:
-        self._store.update(flow.name, lambda old: replace(old, leader=leader))
+    def _show(self, flow: Flow, **changes: Any) -> None:
+        self._store.update(flow.name, lambda old: replace(old, **changes))
 
     def _show_resting(
-        self, flow: Flow, leader: str, *, known: bool, beats: bool
+        self, flow: Flow, leader: str, *, known: bool, jobs: bool
     ) -> None:
         ends = (flow.config.source, flow.config.target)
         trouble = "" if known else self._pairs.trouble(*ends)
@@ -201,13 +195,9 @@ class Supervisor:
             state, trouble = FlowState.RETRYING, f"its pair's journal: {trouble}"
         elif known:
             trouble = self._pairs.why_rests(*ends)
-        self._store.update(
-            flow.name,
-            lambda old: replace(
-                old if beats else not_beating(old),
-                state=state, reason=trouble, leader=leader,
-            ),
-        )  # fmt: skip
+        if not jobs:
+            self._store.update(flow.name, not_beating)
+        self._show(flow, state=state, reason=trouble, leader=leader)
 
     def _show_waiting(self, flow: Flow, leader: str, *, warm: bool) -> None:
         trouble = "" if leader else self._leadership.trouble(flow.name)
@@ -216,15 +206,4 @@ class Supervisor:
         if trouble:
             state = FlowState.RETRYING
         reason = trouble or self._leadership.rivals(flow.name)
-        self._store.update(
-            flow.name,
-            lambda old: replace(old, state=state, reason=reason, leader=leader),
-        )
-
-    def _show_failure(self, flow: Flow, reason: str, restarts: int) -> None:
-        self._store.update(
-            flow.name,
-            lambda old: replace(
-                old, state=FlowState.RETRYING, reason=reason, restarts=restarts
-            ),
-        )
+        self._show(flow, state=state, reason=reason, leader=leader)

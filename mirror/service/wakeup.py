@@ -122,18 +122,18 @@ class Wakeup:
         self._selector.register(connection, selectors.EVENT_READ)
 
     def _hear(self, stranger: socket.socket) -> None:
-        _, said = self._strangers[stranger]
+        _, shown = self._strangers[stranger]
         try:
-            more = stranger.recv(_TOKEN_BYTES - len(said))
+            more = stranger.recv(_TOKEN_BYTES - len(shown))
         except BlockingIOError:
             return
         except OSError:
             more = b""
-        said += more
-        if more and len(said) < _TOKEN_BYTES:
+        shown += more
+        if more and len(shown) < _TOKEN_BYTES:
             return
         self._forget(stranger)
-        if not hmac.compare_digest(said, self.token):
+        if not hmac.compare_digest(shown, self.token):
             stranger.close()
             return
         with self._lock:

@@ -18,7 +18,7 @@ import yaml
 from mirror.cli.main import app
 from mirror.observing.server import StatusServer
 from mirror.offsets.runs import Block, encode
-from mirror.pairs import pauses
+from mirror.pairs import control
 from mirror.playground.brokers import playground
 from mirror.records.writing import append
 from mirror.status.store import StatusStore
@@ -365,7 +365,7 @@ def test_a_record_of_each_reason(four: dict[str, str], tmp_path: Path) -> None:
     assert (status, rows[1]["how"]) == (0, "FAULTED")
     assert rows[1]["detail"].startswith("it is refused; nothing of the partition")
     with flow.connected() as (_, target):
-        pauses.change(target, flow.config().flows["S->T"], "rest", paused=True)
+        control.change_pauses(target, flow.config().flows["S->T"], "rest", paused=True)
     assert traced_to("rest", 0)[:2] == (0, [("T", "S.rest", None, "PAUSED", None)])
 
     for setting in ("transform", "dead_letter_topic"):

@@ -27,7 +27,7 @@ from mirror.copying.task import to_row
 from mirror.observing.exposition import exposition
 from mirror.observing.page.pages import Pages
 from mirror.observing.routing import Request, as_json
-from mirror.pairs.pauses import Pauses
+from mirror.pairs.control import Pauses
 from mirror.service.assignment import Assignments, Placement
 from mirror.service.flow_status import StatusWriter
 from mirror.service.leases import LeaseResult, Rates

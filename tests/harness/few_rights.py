@@ -28,7 +28,7 @@ from mirror.clusters.membership import Membership
 from mirror.errors import MirrorError
 from mirror.offsets.groups import Copy
 from mirror.pairs import selection
-from mirror.pairs.pauses import PausesReader
+from mirror.pairs.control import PausesReader
 from mirror.playground.secured import USER
 from mirror.service.groups import GroupJobs
 from mirror.service.standby import AccessJob, StandbyJob

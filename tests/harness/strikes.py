@@ -20,7 +20,7 @@ from kafka.protocol.admin import ElectionType
 from mirror.clusters.cluster import Cluster
 from mirror.config.cluster_settings import ClusterConfig
 from mirror.offsets import progress, runs, standby
-from mirror.pairs import journal, pauses
+from mirror.pairs import control, journal
 from mirror.playground.secured import USER
 from tests.harness.admin import (
     add_partitions,
@@ -557,7 +557,7 @@ def damaged(topic: Callable[[Lab], str], key: Callable[[Lab], str]) -> Strike:
 
 
 def pauses_of(lab: Lab) -> str:
-    return pauses.topic_name(lab.alias)
+    return control.topic_name(lab.alias)
 
 
 def standby_of(lab: Lab) -> str:

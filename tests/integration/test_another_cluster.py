@@ -24,9 +24,8 @@ from mirror.errors import ClusterChangedError
 from mirror.offsets import progress, runs
 from mirror.offsets.progress import UNSETTLED, Position
 from mirror.offsets.starting import start_point
-from mirror.service import reset
-from mirror.service.ownership import rewrite_progress, take_ownership
-from mirror.service.rewriting import Rewriting
+from mirror.service import positions
+from mirror.service.ownership import PositionUpdate, rewrite_progress, take_ownership
 from mirror.topics import topics
 from tests.harness.admin import create_topic, end_offsets
 from tests.harness.cases import cases
@@ -246,7 +245,7 @@ def test_a_start_with_another_cluster_is_refused(
         rewrite_progress(
             plan.flow,
             target,
-            lambda _: Rewriting(positions={}),
+            lambda _: PositionUpdate(positions={}),
             source_id=other.cluster_id,
         )
         own(other)
@@ -276,7 +275,7 @@ def _move(plan: LeasePlan, topic: str, source_id: str) -> None:
     }
     with contextlib.closing(Cluster(plan.target).connect()) as target:
         rewrite_progress(
-            plan.flow, target, lambda _: Rewriting(positions=positions),
+            plan.flow, target, lambda _: PositionUpdate(positions=positions),
             source_id=source_id,
         )  # fmt: skip
 
@@ -340,7 +339,7 @@ def test_a_move_takes_all_partitions_or_none(
     flow = _begun(clusters, topic_name)
     before = _stands(flow)
     with contextlib.closing(Cluster(flow.plan.target).connect()) as target:
-        more = Rewriting(positions={(topic_name, _PARTITIONS): kept})
+        more = PositionUpdate(positions={(topic_name, _PARTITIONS): kept})
         rewrite_progress(flow.plan.flow, target, lambda _: more)
     with pytest.raises(ClusterChangedError, match="1 partitions would keep"):
         _move(flow.plan, topic_name, flow.plan.target_id)
@@ -374,7 +373,7 @@ def test_what_the_other_cluster_does_not_have_stays_behind(
                     stack.enter_context(
                         pytest.raises(ClusterChangedError, match="1 partitions would")
                     )
-                reset.apply(
+                positions.reset(
                     plan.flow, target, target, chosen, start_point("latest"),
                     of_flow=selected,
                 )  # fmt: skip

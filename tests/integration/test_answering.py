@@ -11,7 +11,7 @@ import pytest
 from mirror.config.schema import MirrorConfig
 from mirror.observing.exposition import exposition
 from mirror.service import service
-from mirror.service.service import Answering
+from mirror.service.service import ClusterWatch
 from mirror.status.store import StatusStore
 from tests.harness.mishaps import Mishap, Rule
 from tests.harness.proxy import BrokerProxy
@@ -61,7 +61,7 @@ def test_a_cluster_that_stops_answering_and_comes_back(
                 for side in ("source", "target")
             }
 
-        with contextlib.closing(Answering(store)) as asking:
+        with contextlib.closing(ClusterWatch(store)) as asking:
             asking.follow(config)
             wait_for(lambda: shown() == values(1.0, 1.0))
             with proxy.rules(Rule(api="Metadata", mishap=Mishap.LOST, times=None)):

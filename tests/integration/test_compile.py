@@ -12,7 +12,7 @@ import pyspark
 import pytest
 
 from mirror.host import require_java
-from mirror.service import archiving, class_data
+from mirror.service import archiving, session
 
 pytestmark = pytest.mark.integration
 
@@ -55,15 +55,15 @@ def test_who_must_compile_says_so_once(tmp_path: Path) -> None:
 def archive() -> Path:
     """What `make install` has made, or now."""
     archiving.make()
-    return class_data.place()
+    return session.class_data_archive()
 
 
 def test_java_takes_the_archive(archive: Path) -> None:
     """Spark's classes come out of the archive in a JVM that Spark's script starts with
     our options: Java would silently ignore one that does not fit.
     """
-    assert str(archive) in class_data.options()
-    options = f"{class_data.options()} -XX:+UseSerialGC -Xlog:class+load"
+    assert str(archive) in session.class_data_options()
+    options = f"{session.class_data_options()} -XX:+UseSerialGC -Xlog:class+load"
     told = subprocess.run(
         [
             Path(pyspark.__file__).parent / "bin" / "spark-submit",
@@ -86,14 +86,14 @@ def test_an_archive_of_other_jars_is_not_used(
     """Where Spark's jars are other ones, as after an upgrade, there is no archive until
     one is made; nor where it is switched off.
     """
-    assert class_data.options()
+    assert session.class_data_options()
     monkeypatch.setenv("MIRROR_CLASS_DATA", "off")
-    assert not class_data.options()
+    assert not session.class_data_options()
     monkeypatch.delenv("MIRROR_CLASS_DATA")
     (tmp_path / "jars").mkdir()
     (tmp_path / "jars" / "spark-core.jar").touch()
-    monkeypatch.setattr(class_data.pyspark, "__file__", str(tmp_path / "__init__.py"))
-    assert not class_data.options()
+    monkeypatch.setattr(session.pyspark, "__file__", str(tmp_path / "__init__.py"))
+    assert not session.class_data_options()
 
 
 @pytest.mark.full
@@ -106,8 +106,8 @@ def test_an_archive_replaces_that_of_its_java_alone(
     """
     (tmp_path / "jars").mkdir()
     (tmp_path / "jars" / "spark-core.jar").touch()
-    monkeypatch.setattr(class_data.pyspark, "__file__", str(tmp_path / "__init__.py"))
-    place = class_data.place()
+    monkeypatch.setattr(session.pyspark, "__file__", str(tmp_path / "__init__.py"))
+    place = session.class_data_archive()
     of_java, _, _ = place.stem.rpartition("-")
     ended = subprocess.Popen(["true"])
     ended.wait()

@@ -8,7 +8,7 @@ import pytest
 
 from mirror.clusters.reach import Reach
 from mirror.config.schema import MirrorConfig
-from mirror.pairs import resting
+from mirror.pairs import flow_roles
 from mirror.topics.merging import Merging
 from tests.harness.switching import make_active
 
@@ -35,15 +35,15 @@ def test_the_flow_that_rests_writes_nothing(
     }
     config = MirrorConfig.model_validate(document)
     with Reach(config.clusters, client_id="test") as reach:
-        assert resting.flows(config, reach) == {"YA->YC"}
+        assert flow_roles.resting_flows(config, reach) == {"YA->YC"}
         make_active(document, "YB", "YA", 2)
-        rests = resting.flows(config, reach)
+        rests = flow_roles.resting_flows(config, reach)
     assert rests == {"YB->YC"}
     flow = config.flows["YA->YC"]
     into = [
         {e.flow.name for e in writers.contributors("YC", topic_name)}
         for writers in (
-            resting.writers(config, rests, flow.name),
+            flow_roles.writers(config, rests, flow.name),
             Merging(config.enabled_flows),
         )
     ]

@@ -18,11 +18,14 @@ from mirror.offsets import progress
 from mirror.offsets.progress import Position
 from mirror.pairs import roles
 from mirror.pairs.journal import Entry, JournalWriter, Kind, StepState
-from mirror.service import feeding
-from mirror.service.generation import Generation
-from mirror.service.ownership import rewrite_progress, take_ownership
+from mirror.service import beginning
+from mirror.service.ownership import (
+    Generation,
+    PositionUpdate,
+    rewrite_progress,
+    take_ownership,
+)
 from mirror.service.pairs import PairFollower
-from mirror.service.rewriting import Rewriting
 from mirror.status.store import StatusStore
 from tests.harness.admin import create_topic
 from tests.harness.load import NumberedLoad, producer, send
@@ -141,7 +144,7 @@ def test_a_driver_hands_over_once(
                 for n, offset in _READ.items()
             }
             rewrite_progress(
-                flows["XA->XC"], target, lambda _: Rewriting(positions=read)
+                flows["XA->XC"], target, lambda _: PositionUpdate(positions=read)
             )
             fail_over(config, source)
             pairs = PairFollower(config, StatusStore(tuple(flows)))
@@ -153,13 +156,13 @@ def test_a_driver_hands_over_once(
                 wait_for(lambda: pairs.may_copy("XB", "XC"))
 
                 def hand_over() -> int | None:
-                    return feeding.take_turn(
+                    return beginning.take_turn(
                         *(config, flows["XB->XC"], source, target, pairs),
                         over=lambda: False,
                     )
 
                 with monkeypatch.context() as patch:
-                    patch.setattr(feeding, "handed_over", _die)
+                    patch.setattr(beginning, "handed_over", _die)
                     with pytest.raises(_DiedError):
                         hand_over()
                 assert epoch(target, flows["XA->XC"]) == 2
@@ -224,7 +227,7 @@ class Fed:
             wait_for(
                 lambda: pairs.role(pair).epoch and pairs.role(pair).active == alias
             )
-            return feeding.take_turn(
+            return beginning.take_turn(
                 *(config, config.flows[f"{alias}->{self.third}"]),
                 *(self.pair.cluster(alias), self.pair.cluster(self.third), pairs),
                 over=lambda: False,
@@ -293,7 +296,7 @@ def test_what_the_other_flow_never_met_comes_whole(
     nobody runs the flow that fed it any more. Whatever `start` says, the other flow,
     which has never run, brings each record that came since the pair feeds that cluster.
     """
-    monkeypatch.setattr(feeding, "_PATIENCE_SECONDS", 1.0)
+    monkeypatch.setattr(beginning, "_PATIENCE_SECONDS", 1.0)
     third = make_clusters("c")["c"].bootstrap
     ends_of = [clusters[name].bootstrap for name in "ab"]
     fed = Fed(*ends_of, third, topic_name, start)

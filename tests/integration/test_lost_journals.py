@@ -17,8 +17,7 @@ from mirror.pairs.roles import Epochs
 from mirror.playground.brokers import playground
 from mirror.recovery.owed import settle_fence
 from mirror.recovery.runner import Operator, Terms
-from mirror.service.generation import Generation
-from mirror.service.ownership import take_over, take_ownership
+from mirror.service.ownership import Generation, take_over, take_ownership
 from mirror.service.pairs import PairFollower
 from mirror.status.store import StatusStore
 from tests.harness.admin import create_topic, delete_topic, topic_exists

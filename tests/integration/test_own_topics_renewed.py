@@ -23,7 +23,7 @@ from mirror.offsets.offset_map import OffsetMap
 from mirror.offsets.progress import Position, ProgressReader
 from mirror.offsets.runs import Block
 from mirror.offsets.translation import Exactness, Translated
-from mirror.pairs import pauses
+from mirror.pairs import control
 from mirror.records import writing
 from tests.harness.admin import create_topic, delete_topic, topic_exists
 from tests.harness.connections import connected
@@ -141,19 +141,19 @@ def test_pauses(clusters: dict[str, PlaygroundCluster], topic_name: str) -> None
     """
     target = clusters["b"].bootstrap
     flow = FlowConfig(source=topic_name, target="B")
-    topic = pauses.topic_name(topic_name)
+    topic = control.topic_name(topic_name)
     with connected(target) as cluster:
-        reader = pauses.PausesReader(cluster, flow)
-        pauses.change(cluster, flow, "orders", paused=True)
+        reader = control.PausesReader(cluster, flow)
+        control.change_pauses(cluster, flow, "orders", paused=True)
         assert [rule.topics for rule in reader.read().rules] == ["orders"]
         create_again(target, topic)
         assert not reader.read().rules
-        pauses.change(cluster, flow, "users", paused=True)
+        control.change_pauses(cluster, flow, "users", paused=True)
         assert [rule.topics for rule in reader.read().rules] == ["users"]
         delete_topic(target, topic)
         wait_for(lambda: not topic_exists(target, topic))
         assert not reader.read().rules
-        pauses.change(cluster, flow, "items", paused=True)
+        control.change_pauses(cluster, flow, "items", paused=True)
         assert [rule.topics for rule in reader.read().rules] == ["items"]
 
 

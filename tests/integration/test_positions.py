@@ -24,8 +24,7 @@ from mirror.cli.main import app
 from mirror.clusters.cluster import Cluster
 from mirror.config.load import load
 from mirror.proofs.runners import InProcess
-from mirror.service.ownership import rewrite_progress
-from mirror.service.rewriting import Rewriting
+from mirror.service.ownership import PositionUpdate, rewrite_progress
 from tests.harness.admin import create_topic, delete_records, topic_exists
 from tests.harness.load import producer
 from tests.harness.waiting import PATIENCE_SECONDS, crowd, wait_for
@@ -336,7 +335,7 @@ def test_repair_while_the_service_runs(
     with closing(Cluster(config.clusters["B"]).connect()) as target:
         rewrite_progress(  # as no mirror does: nothing notes what is left out
             config.flows[name], target,
-            lambda known: Rewriting(
+            lambda known: PositionUpdate(
                 positions={(topic, 0): replace(known[topic, 0], offset=33)}
             ),
         )  # fmt: skip

@@ -21,8 +21,8 @@ from mirror.clusters.admin import deletion, topic_admin
 from mirror.clusters.cluster import Cluster
 from mirror.config.schema import MirrorConfig
 from mirror.errors import MirrorError
-from mirror.pairs import pauses
-from mirror.pairs.rebuilds import RebuildStep
+from mirror.pairs import control
+from mirror.pairs.control import RebuildStep
 from mirror.proofs import repair_appending, repair_rebuilding
 from mirror.proofs.account import Scope
 from mirror.proofs.repair_rebuilding import Rebuilding
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
     from confluent_kafka import Message, Producer
 
-    from mirror.pairs.rebuilds import Rebuild
+    from mirror.pairs.control import Rebuild
     from mirror.playground.cluster import PlaygroundCluster
     from mirror.proofs.repair_rebuilding import RebuildPreview
     from mirror.proofs.verification import Proven
@@ -373,8 +373,8 @@ def test_refused_where_something_would_be_lost(
         repair_appending.begin(config, config.flows[flow.name])
     with flow.connected() as (_, target):
         steered = config.flows[flow.name]
-        pauses.change(target, steered, ".*", paused=False)
-        held = pauses.PausesReader(target, steered).read()
+        control.change_pauses(target, steered, ".*", paused=False)
+        held = control.PausesReader(target, steered).read()
     assert (held.since(names[RIGHT]), held.since(names[READ])) == (note.at, 0.0)
 
 

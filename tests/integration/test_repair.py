@@ -19,12 +19,12 @@ import pytest
 from mirror.clusters.cluster import Cluster
 from mirror.offsets.offset_map import OffsetMap
 from mirror.offsets.translation import Exactness, Translated
-from mirror.pairs.pauses import PausesReader
+from mirror.pairs.control import PausesReader
 from mirror.proofs import repair_appending
 from mirror.proofs.account import FindingKind
 from mirror.proofs.repair_appending import Obstacle
 from mirror.service import ownership
-from mirror.service.rewriting import Rewriting
+from mirror.service.ownership import PositionUpdate
 from tests.harness import segments
 from tests.harness.admin import create_topic
 from tests.harness.failed_over import die
@@ -361,7 +361,7 @@ def _append_results(a: str, b: str, topic_name: str) -> None:
     with flow.connected() as (_, target):
         ownership.rewrite_progress(
             steered, target,
-            lambda known: Rewriting(
+            lambda known: PositionUpdate(
                 positions={
                     key: replace(each, offset=16) for key, each in known.items()
                 }

@@ -20,12 +20,12 @@ from mirror.clusters.transactions import Producer
 from mirror.errors import FencedError
 from mirror.offsets import progress
 from mirror.offsets.progress import Position
+from mirror.pairs.control import PausesReader
 from mirror.pairs.journal import Kind
-from mirror.pairs.pauses import PausesReader
 from mirror.recovery import failback, restoring
 from mirror.recovery.stage import StepError
 from mirror.service import ownership
-from mirror.service.rewriting import Rewriting
+from mirror.service.ownership import PositionUpdate
 from tests.harness.admin import create_topic, delete_topic
 from tests.harness.failed_over import KILLS, Failed, content
 from tests.harness.service import RunningMirror
@@ -125,7 +125,7 @@ def test_a_topic_that_is_gone_is_created_and_filled(
     ownership.rewrite_progress(
         failed.stage().reverse,
         failed.stage().source,
-        lambda _: Rewriting(positions={(beats, 0): at}),
+        lambda _: PositionUpdate(positions={(beats, 0): at}),
     )
     if begun:
         failed.rehearsal.copy(failed.a, topic, 60, back=True)
@@ -279,7 +279,7 @@ def test_a_shorter_topic_is_refused(identical: Failed) -> None:
     ownership.rewrite_progress(
         out,
         b,
-        lambda _: Rewriting(
+        lambda _: PositionUpdate(
             positions={(topic, 0): replace(known, offset=known.offset + 5)}
         ),
     )

@@ -24,8 +24,7 @@ from mirror.offsets.progress import Position
 from mirror.offsets.runs import Block
 from mirror.pairs import losses
 from mirror.pairs.losses import Cause, Loss
-from mirror.service.ownership import rewrite_progress, take_ownership
-from mirror.service.rewriting import Rewriting
+from mirror.service.ownership import PositionUpdate, rewrite_progress, take_ownership
 from tests.harness.admin import create_topic
 from tests.harness.witness import read_topic
 
@@ -172,7 +171,7 @@ def test_ten_thousand_positions_moved_on_purpose(
     rewrite_progress(
         flow,
         cluster,
-        lambda _: Rewriting(positions=wanted, losses=_losses(flow), blocks=blocks),
+        lambda _: PositionUpdate(positions=wanted, losses=_losses(flow), blocks=blocks),
     )
     _assert_all_lost(bootstrap, flow)
     _assert_positions(bootstrap, flow, cluster, wanted)

@@ -14,7 +14,7 @@ from mirror.cli.risk import read_progress
 from mirror.errors import ClusterError, MirrorError
 from mirror.offsets.standby import topic_name
 from mirror.pairs import selection
-from mirror.pairs.looking import from_standby
+from mirror.pairs.risk import from_standby
 from mirror.records import reading
 from mirror.service.standby import StandbyJob
 from mirror.status.store import StatusStore

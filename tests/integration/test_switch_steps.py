@@ -24,10 +24,10 @@ from mirror.config.schema import MirrorConfig
 from mirror.errors import MirrorError
 from mirror.offsets.heartbeats import Heartbeats
 from mirror.offsets.standby import StandbyWriter
-from mirror.pairs import ends, pauses
-from mirror.pairs.ends import PartitionEnd, TopicEnds
+from mirror.pairs import control, risk
+from mirror.pairs.control import Rebuild, RebuildStep
 from mirror.pairs.journal import Kind
-from mirror.pairs.rebuilds import Rebuild, RebuildStep
+from mirror.pairs.risk import PartitionEnd, TopicEnds
 from mirror.records.writing import append
 from mirror.recovery.drilling import runner as drilling
 from mirror.recovery.stage import StepError
@@ -86,8 +86,8 @@ def test_a_copy_that_is_too_far_behind(
         (topic,) = select(stage.source, stage.flow).topics
         found = PartitionEnd(end=10, stable=10, at=seen)
         of_topic = TopicEnds(topic_id=topic.topic_id, partitions=(found,))
-        StandbyWriter(stage.flow, {ends.KIND}).keep(
-            stage.target, ends.KIND, {topic_name: of_topic.fields(seen)}, at=seen,
+        StandbyWriter(stage.flow, {risk.ENDS}).keep(
+            stage.target, risk.ENDS, {topic_name: of_topic.fields(seen)}, at=seen,
             look={"cluster_id": stage.source.cluster_id},
         )  # fmt: skip
         with pytest.raises(StepError, match=r"1\d\d s behind.* max_lag_seconds is 40"):
@@ -130,10 +130,10 @@ def test_a_topic_that_is_paused(
     """
     with rehearsal_of(clusters, topic_name) as rehearsal:
         stage = rehearsal.stage()
-        pauses.change(stage.target, stage.flow, "elsewhere", paused=True)
+        control.change_pauses(stage.target, stage.flow, "elsewhere", paused=True)
         rehearsal.see()
         STEPS["assess"].do(stage)
-        pauses.change(stage.target, stage.flow, pattern, paused=True)
+        control.change_pauses(stage.target, stage.flow, pattern, paused=True)
         Application(topic_name, 1, "app").write(clusters["a"].bootstrap, new)
         with pytest.raises(
             MirrorError, match=f"topic {topic_name}: it is paused since"
@@ -160,7 +160,7 @@ def test_a_copy_that_is_being_rebuilt(
     """A switch is refused while a copy is being rebuilt, which nobody may resume."""
     with rehearsal_of(clusters, topic_name) as rehearsal:
         stage = rehearsal.stage()
-        pauses.change(stage.target, stage.flow, "elsewhere", paused=True)
+        control.change_pauses(stage.target, stage.flow, "elsewhere", paused=True)
         (topic,) = select(stage.source, stage.flow).topics
         begun = Rebuild(
             topic=topic_name, target_topic=topic.target_topic, step=RebuildStep.PAUSED,
@@ -168,7 +168,7 @@ def test_a_copy_that_is_being_rebuilt(
             copy_id=topic.topic_id, partitions=1, replication_factor=1,
         )  # fmt: skip
         record = begun.record(stage.flow.name)
-        append(stage.target, pauses.topic_name(stage.flow.source), [record])
+        append(stage.target, control.topic_name(stage.flow.source), [record])
         with pytest.raises(StepError, match=f"{topic_name}: its copy is being rebuilt"):
             STEPS["assess"].do(stage)
 

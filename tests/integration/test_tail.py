@@ -38,10 +38,9 @@ from mirror.recovery.tails.order import Choice, Order, Way
 from mirror.recovery.tails.settling import TailSettling, settle
 from mirror.recovery.tails.survey import survey
 from mirror.recovery.tails.unsettled import Unsettled
-from mirror.service.ownership import rewrite_progress
+from mirror.service.ownership import PositionUpdate, rewrite_progress
+from mirror.service.pair_jobs import PassiveClusters
 from mirror.service.pairs import PairFollower
-from mirror.service.passive import PassiveClusters
-from mirror.service.rewriting import Rewriting
 from mirror.status.store import StatusStore
 from tests.harness.admin import create_topic, delete_records, delete_topic
 from tests.harness.application import Application
@@ -465,8 +464,8 @@ def test_the_count_goes_on(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
     B's own records add to the same log is no tail, though the count takes several looks
     to pass them. Once the tail is settled, the number is 0.
     """
-    monkeypatch.setattr("mirror.service.passive._LOOK_SECONDS", 0.5)
-    monkeypatch.setattr("mirror.service.passive._TAIL_SECONDS", 1.0)
+    monkeypatch.setattr("mirror.service.pair_jobs._LOOK_SECONDS", 0.5)
+    monkeypatch.setattr("mirror.service.pair_jobs._TAIL_SECONDS", 1.0)
     monkeypatch.setattr("mirror.recovery.tails.unsettled._MOST_READ", 50)
     store = StatusStore((play.flow.name,))
     config = play.rehearsal.config
@@ -535,7 +534,7 @@ def test_a_look_goes_on_behind_the_last_one(play: Play) -> None:
 
     back = {p.key: Position(offset=0, topic_id=p.topic_id) for p in seen.partitions}
     target = play.rehearsal.cluster(play.other)
-    rewrite_progress(play.flow, target, lambda _: Rewriting(positions=back))
+    rewrite_progress(play.flow, target, lambda _: PositionUpdate(positions=back))
     assert look() == size
 
     delete_topic(play.a, play.topic)

@@ -41,7 +41,7 @@ from mirror.recovery.steps import (
 )
 from mirror.schemas.schema_compared import ComparedRegistries
 from mirror.schemas.schema_names import RESERVED, key_of
-from mirror.service import feeding, role_notes
+from mirror.service import beginning, ownership
 from mirror.service.flow import FlowJobs
 from mirror.service.pairs import PairFollower
 
@@ -59,7 +59,7 @@ _real: dict[str, Any] = {
     "wanted": positions._wanted,
     "note": Operator._note,
     "look": quiet.look,
-    "rewrite": feeding.rewrite_progress,
+    "rewrite": beginning.rewrite_progress,
 }
 _patched: Any = mock.patch.object
 _FENCE, _RIGHTS = fencing.name(""), rights.name("")
@@ -231,7 +231,7 @@ def flows_rest_for_ever() -> AbstractContextManager[Any]:
 
 def jobs_go_on_in_a_switch() -> AbstractContextManager[Any]:
     """Group offsets are synced while a switch sets them."""
-    return _patched(FlowJobs, "_held", lambda _: False)
+    return _patched(FlowJobs, "_switching", lambda _: False)
 
 
 def the_fence_is_not_undone() -> AbstractContextManager[Any]:
@@ -308,7 +308,7 @@ def notes_are_read_before_acls() -> AbstractContextManager[Any]:
 
 def lost_journals_are_believed() -> AbstractContextManager[Any]:
     """Journals decide alone, whatever flows know of roles."""
-    return _patched(role_notes, "problem", lambda *_: "")
+    return _patched(ownership, "lost_entries", lambda *_: "")
 
 
 def feeds_begin_late() -> AbstractContextManager[Any]:
@@ -322,9 +322,9 @@ def feeds_begin_late() -> AbstractContextManager[Any]:
         )
 
     return _both(
-        _patched(feeding, "rewrite_progress", late),
+        _patched(beginning, "rewrite_progress", late),
         _patched(
-            feeding,
+            beginning,
             "select_topics",
             lambda *_: Selection(mappings=(), rejected=(), cycles=()),
         ),

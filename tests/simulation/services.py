@@ -45,7 +45,7 @@ class TaskFailedError(Exception):
 
 
 class _Wakeup:
-    """In place of `driver.wakeup.Wakeup`: what a slot polls is in its own world."""
+    """In place of `service.wakeup.Wakeup`: what a slot polls is in its own world."""
 
     def __init__(self, _host: str, *, bind: str | None = None) -> None:
         self.address, self.token = ("wakeup", len(_wakeups)), b""
@@ -305,7 +305,7 @@ class _Executors:
     def __init__(self, spark: Spark) -> None:
         self.spark = spark
 
-    def of(self, _flow: str, slots: int) -> list[None]:
+    def places_of(self, _flow: str, slots: int) -> list[None]:
         return [None] * slots
 
     def turns(self) -> int:
@@ -319,12 +319,12 @@ class _Executors:
     def forget(self, _flow: str) -> None:
         pass
 
-    def beside(self) -> tuple[bool, None]:
+    def free_core(self) -> tuple[bool, None]:
         return False, None
 
 
 class _Lifelines:
-    """In place of `driver.lifelines.Lifelines`: a dead process is seen at once."""
+    """In place of `service.leadership.Lifelines`: a dead process is seen at once."""
 
     everyone: ClassVar[list[Process]] = []
 

@@ -12,7 +12,7 @@ import pytest
 
 from mirror.copying.lease import Assignment
 from mirror.copying.report import PartitionReport
-from mirror.pairs.pauses import Pauses
+from mirror.pairs.control import Pauses
 from mirror.service.assignment import (
     IDLE_WEIGHT,
     Assignments,

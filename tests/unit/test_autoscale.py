@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from mirror.service.autoscale import Sizing, share, slots_for, wanted_slots
-from mirror.service.throughput import Sample
+from mirror.service.autoscale import Sample, Sizing, share, slots_for, wanted_slots
 
 pytestmark = pytest.mark.unit
 

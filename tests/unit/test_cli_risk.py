@@ -12,7 +12,7 @@ from mirror.clusters.topics import NO_ID, Topic
 from mirror.config.schema import MirrorConfig
 from mirror.errors import ClusterError, NoLeaderError, UnreachableError
 from mirror.offsets import group_survey, standby
-from mirror.pairs import looking
+from mirror.pairs import risk as pair_risk
 from mirror.status.values import RiskStatus, TopicRisk
 from mirror.topics.merging import Merging
 
@@ -81,7 +81,7 @@ def test_a_copy_that_is_not_there(
         for name in ("gone", "there")
     )
     told = RiskStatus(at=5.0, topics=topics)
-    monkeypatch.setattr(looking, "from_standby", lambda *_: told)
+    monkeypatch.setattr(pair_risk, "from_standby", lambda *_: told)
     none = group_survey.GroupSurvey(
         flow="A->B", target="B", from_source=False, groups=()
     )
@@ -100,7 +100,7 @@ def test_only_the_source_can_be_done_without(
     """A dead source is answered for by the target; a target that does not answer is an
     error, and not taken for a dead source.
     """
-    monkeypatch.setattr(looking, "from_standby", lambda *_: RiskStatus(at=5.0))
+    monkeypatch.setattr(pair_risk, "from_standby", lambda *_: RiskStatus(at=5.0))
     none = group_survey.GroupSurvey(
         flow="A->B", target="B", from_source=False, groups=()
     )

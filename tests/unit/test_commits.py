@@ -21,7 +21,7 @@ from mirror.offsets.groups import GroupPosition, GroupsStanding
 from mirror.offsets.translation import Exactness, Translated
 from mirror.policy.selection import GroupFilter
 from mirror.records import batch, scan
-from mirror.service.groups import Followed
+from mirror.service.groups import DueCommits
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -190,8 +190,8 @@ def standing(offset: int, exactness: Exactness, *groups: str) -> GroupsStanding:
     return GroupsStanding(groups=listed, places={"app": (place,)})
 
 
-def followed() -> Followed:
-    return Followed(GroupFilter(include=("app.*",), exclude=("app-not",)))
+def followed() -> DueCommits:
+    return DueCommits(GroupFilter(include=("app.*",), exclude=("app-not",)))
 
 
 def test_what_cannot_be_decoded_is_skipped():

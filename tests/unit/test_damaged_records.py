@@ -11,9 +11,9 @@ import pytest
 from mirror.errors import MirrorError
 from mirror.migration import connect_offsets
 from mirror.offsets import standby
-from mirror.pairs import proofs, repairs
+from mirror.pairs import control, proofs
+from mirror.pairs.control import Pauses
 from mirror.pairs.losses import Loss
-from mirror.pairs.pauses import Pauses
 from mirror.topics import acl_notes, acl_ownership
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ _DECODERS: dict[str, Callable[[bytes], Any]] = {
     "losses": Loss.decode,
     "proofs": partial(proofs.decode, b"t-0"),
     "standby": partial(standby.decode, "mirror-standby.A.internal", b"ends/t"),
-    "repairs": partial(repairs.decode, "A->B"),
+    "repairs": partial(control.decode_repair, "A->B"),
     "acls": partial(acl_ownership.decode, b"{}"),
     "notes of ACLs": partial(acl_notes.decode, b"{}"),
     "plans of ACLs": lambda value: acl_notes.AclPlan.of(_json(value)),

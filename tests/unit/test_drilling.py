@@ -15,7 +15,7 @@ from mirror.config.schema import MirrorConfig
 from mirror.errors import UnreachableError
 from mirror.offsets.groups import GroupPosition
 from mirror.offsets.translation import Exactness, Translated
-from mirror.pairs import drills, journal, roles
+from mirror.pairs import journal, roles
 from mirror.pairs.access import Kept
 from mirror.pairs.journal import Entry, Kind, StepState
 from mirror.recovery import hooks, rights
@@ -106,7 +106,7 @@ def test_the_journal_keeps_a_few_kilobytes() -> None:
 
 
 def test_a_drill_is_no_run_and_no_role() -> None:
-    """Readers of roles and runs pass over drills; `drills.read` finds them."""
+    """Readers of roles and runs pass over drills; `read_drills` finds them."""
     entry = Entry(
         pair="drill/A<->B", run="r", number=0, kind=Kind.FAILOVER, epoch=9,
         source="A",
@@ -118,10 +118,10 @@ def test_a_drill_is_no_run_and_no_role() -> None:
 
     assert merged == ()
     assert roles.role(merged, PAIR).active == "A"
-    (found,) = drills.read([entry, entry], "A<->B")
+    (found,) = roles.read_drills([entry, entry], "A<->B")
     assert (found.verdict, found.source, found.at) == ("DEGRADED", "A", 5.0)
     assert found.findings == ("DEGRADED group g: r",)
-    assert drills.read([entry], "A<->C") == ()
+    assert roles.read_drills([entry], "A<->C") == ()
 
 
 def seen(**changes: object) -> Seen:

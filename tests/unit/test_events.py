@@ -23,7 +23,7 @@ from mirror.clusters.codes import NONE, UNKNOWN_TOPIC_OR_PARTITION
 from mirror.clusters.topics import Topic
 from mirror.config.schema import FlowConfig
 from mirror.observing.server import StatusServer
-from mirror.service.copied_topics import TopicChanges
+from mirror.service.topics import TopicChanges
 from mirror.status import events
 from mirror.status.events import MOST_OF_A_KIND, Event, EventKind, Trail
 from mirror.status.states import FlowState

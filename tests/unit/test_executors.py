@@ -68,15 +68,15 @@ def test_further_slots_are_started_ahead(monkeypatch: pytest.MonkeyPatch) -> Non
     threading.Timer(0.2, may_go_on.set).start()
     preferred.await_processes("A->B", 10)
     assert started == [range(2)]
-    preferred.of("A->B", 2)  # its leases
+    preferred.places_of("A->B", 2)  # its leases
 
     preferred.start_processes("A->B", 3)
-    preferred.of("A->B", 2)  # the run with fewer goes on meanwhile
+    preferred.places_of("A->B", 2)  # the run with fewer goes on meanwhile
     preferred.start_processes("A->B", 3)  # and the next one begins
     preferred.await_processes("A->B", 10)
     assert started == [range(2), range(2, 3)]
-    preferred.of("A->B", 3)
-    preferred.of("A->B", 1)
+    preferred.places_of("A->B", 3)
+    preferred.places_of("A->B", 1)
     preferred.start_processes("A->B", 2)
     preferred.await_processes("A->B", 10)
     assert started == [range(2), range(2, 3), range(1, 2)]
@@ -101,10 +101,10 @@ def test_places_are_kept_for_further_slots(monkeypatch: pytest.MonkeyPatch) -> N
     )
     monkeypatch.setattr(executors, "warm_up", lambda *_, **__: None)
     preferred = executors.PreferredExecutors(cast("Any", spark))
-    assert preferred.of("A->B", 1) == ["executor_h_1"]
+    assert preferred.places_of("A->B", 1) == ["executor_h_1"]
     preferred.start_processes("A->B", 2)
-    assert preferred.of("A->B", 1) == ["executor_h_1"]
-    assert preferred.of("B->C", 1) == [None]
-    assert preferred.of("A->B", 2) == ["executor_h_1"] * 2
-    preferred.of("A->B", 1)
-    assert preferred.of("B->C", 1) == ["executor_h_1"]
+    assert preferred.places_of("A->B", 1) == ["executor_h_1"]
+    assert preferred.places_of("B->C", 1) == [None]
+    assert preferred.places_of("A->B", 2) == ["executor_h_1"] * 2
+    preferred.places_of("A->B", 1)
+    assert preferred.places_of("B->C", 1) == ["executor_h_1"]

@@ -18,8 +18,8 @@ from mirror.pairs import roles
 from mirror.pairs.journal import Entry, Kind, StepState
 from mirror.recovery.tails import fed
 from mirror.recovery.tails.fed import Fed
-from mirror.service.feeding import begins, furthest
-from mirror.service.generation import Generation
+from mirror.service.beginning import begins, furthest
+from mirror.service.ownership import Generation
 from mirror.service.pairs import KnownPair
 
 if TYPE_CHECKING:

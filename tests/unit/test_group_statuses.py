@@ -8,7 +8,7 @@ import pytest
 
 from mirror.offsets.groups import GroupPosition
 from mirror.offsets.translation import Exactness, Translated
-from mirror.service.groups import positioned, status_of
+from mirror.service.groups import group_status, positioned
 
 if TYPE_CHECKING:
     from mirror.status.values import GroupStatus
@@ -26,7 +26,7 @@ def look(
         topic="t", partition=0, target_topic="A.t", upstream=5,
         translated=Translated(offset=5, exactness=exactness),
     )  # fmt: skip
-    return status_of(
+    return group_status(
         group, "classic", (place,), reason=reason, active=False, ends=ends or {}
     )
 

@@ -7,8 +7,8 @@ import threading
 import pytest
 
 from mirror.copying.report import PartitionReport
-from mirror.service import kernels_ahead
-from mirror.service.kernels_ahead import KernelsAhead
+from mirror.service import flow_status
+from mirror.service.flow_status import KernelsAhead
 
 pytestmark = pytest.mark.unit
 
@@ -31,7 +31,7 @@ def test_kernels_load_once_when_much_is_written(
         loaded.append(name)
         done.set()
 
-    monkeypatch.setattr(kernels_ahead, "import_module", load)
+    monkeypatch.setattr(flow_status, "import_module", load)
     ahead = KernelsAhead()
     for _ in range(100):
         ahead.learn([_report(0), _report(19), _report(30)])

@@ -14,7 +14,7 @@ import pytest
 
 from mirror.config.schema import MirrorConfig
 from mirror.service import leadership
-from mirror.service.leadership import Leadership, Lifelines, Wish, share
+from mirror.service.leadership import Leadership, Lifelines, MemberInfo, choose_leaders
 from tests.harness.waiting import deadline_in, wait_for
 
 if TYPE_CHECKING:
@@ -27,9 +27,9 @@ pytestmark = pytest.mark.unit
 FLOWS = ("A->B", "B->A", "C->B", "D->B", "E->B")
 
 
-def _members(count: int, leads: dict[str, tuple[str, ...]]) -> dict[str, Wish]:
+def _members(count: int, leads: dict[str, tuple[str, ...]]) -> dict[str, MemberInfo]:
     return {
-        f"id-{number}": Wish(
+        f"id-{number}": MemberInfo(
             name=f"host-{number}", flows=FLOWS, leads=leads.get(f"id-{number}", ())
         )
         for number in range(count)
@@ -48,7 +48,7 @@ def test_flows_are_spread_evenly(count: int, owners: list[int]) -> None:
     leads: dict[str, tuple[str, ...]] = {}
     for flow, owner in zip(FLOWS, owners, strict=True):
         leads[f"id-{owner}"] = (*leads.get(f"id-{owner}", ()), flow)
-    leaders = share(_members(count, leads))
+    leaders = choose_leaders(_members(count, leads))
     assert set(leaders) == set(FLOWS)
     loads = [list(leaders.values()).count(f"id-{n}") for n in range(count)]
     assert max(loads) <= -(-len(FLOWS) // count)
@@ -59,39 +59,39 @@ def test_nothing_moves_without_need() -> None:
     its own flows.
     """
     alone = _members(1, {})
-    first = share(alone)
+    first = choose_leaders(alone)
     assert set(first.values()) == {"id-0"}
-    second = share(_members(2, {"id-0": FLOWS}))
+    second = choose_leaders(_members(2, {"id-0": FLOWS}))
     assert sum(leader == "id-1" for leader in second.values()) == 2
     leads = {
         member: tuple(flow for flow, leader in second.items() if leader == member)
         for member in ("id-0", "id-1")
     }
-    assert share(_members(2, leads)) == second
-    third = share(_members(3, leads))
+    assert choose_leaders(_members(2, leads)) == second
+    third = choose_leaders(_members(3, leads))
     kept = [flow for flow in FLOWS if third[flow] == second[flow]]
     assert len(kept) == 4
-    back = share({"id-1": _members(2, leads)["id-1"]})
+    back = choose_leaders({"id-1": _members(2, leads)["id-1"]})
     assert set(back.values()) == {"id-1"}
 
 
 def test_only_who_has_a_flow_leads_it() -> None:
     """Instances with different configurations share the flows that both have."""
-    wishes = {
-        "one": Wish(name="one", flows=("A->B", "C->B"), leads=("A->B", "C->B")),
-        "two": Wish(name="two", flows=("A->B",)),
+    infos = {
+        "one": MemberInfo(name="one", flows=("A->B", "C->B"), leads=("A->B", "C->B")),
+        "two": MemberInfo(name="two", flows=("A->B",)),
     }
-    assert share(wishes) == {"A->B": "two", "C->B": "one"}
+    assert choose_leaders(infos) == {"A->B": "two", "C->B": "one"}
 
 
 def test_who_is_not_ready_waits() -> None:
     """An instance that is still starting takes nothing from a running one; alone it
     leads.
     """
-    starting = Wish(name="new", flows=FLOWS, ready=False)
-    running = Wish(name="old", flows=FLOWS, leads=FLOWS)
-    assert set(share({"new": starting, "old": running}).values()) == {"old"}
-    assert set(share({"new": starting}).values()) == {"new"}
+    starting = MemberInfo(name="new", flows=FLOWS, ready=False)
+    running = MemberInfo(name="old", flows=FLOWS, leads=FLOWS)
+    assert set(choose_leaders({"new": starting, "old": running}).values()) == {"old"}
+    assert set(choose_leaders({"new": starting}).values()) == {"new"}
 
 
 class _Group:
@@ -227,7 +227,7 @@ def test_a_dead_instance_is_put_out_of_the_group(
     found = Leadership(config.flows.values(), config.clusters, group="g")
     with closing(Lifelines()) as other:
         lifeline = other.listen("127.0.0.1")
-        wish = Wish(name="a", flows=("A->B",), leads=("A->B",), lifeline=lifeline)
+        wish = MemberInfo(name="a", flows=("A->B",), leads=("A->B",), lifeline=lifeline)
         group.others["other"] = json.dumps(asdict(wish)).encode()
         found.start()
         try:
@@ -247,11 +247,11 @@ def test_each_flow_has_its_own_time_of_disagreement() -> None:
     an old one; one that is over is forgotten.
     """
     known = leadership._KnownFlows()
-    known.hear({"A->B": ["host-1"]})
+    known.note_others({"A->B": ["host-1"]})
     first = known.others_since["A->B"]
     while time.monotonic() == first:
         pass
-    known.hear({"A->B": ["host-1"], "B->A": ["host-1"]})
+    known.note_others({"A->B": ["host-1"], "B->A": ["host-1"]})
     assert known.others_since["A->B"] == first < known.others_since["B->A"]
-    known.hear({})
+    known.note_others({})
     assert not known.others_since

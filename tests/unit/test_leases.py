@@ -52,7 +52,7 @@ class _Places:
         assert self.may_start.wait(10)
         self.order.append("processes")
 
-    def of(self, _flow: str, _slots: int) -> list[None]:
+    def places_of(self, _flow: str, _slots: int) -> list[None]:
         self.order.append("places")
         raise LookupError("no further")
 

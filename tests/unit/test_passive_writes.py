@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from mirror.config.schema import MirrorConfig
-from mirror.pairs import passive_writes, roles
-from mirror.pairs.ends import PartitionEnd, TopicEnds
+from mirror.pairs import risk, roles
 from mirror.pairs.journal import Entry, Kind, StepState
+from mirror.pairs.risk import PartitionEnd, TopicEnds
 from mirror.pairs.roles import Run
 
 pytestmark = pytest.mark.unit
@@ -35,7 +35,7 @@ def test_topics_that_only_applications_write(policy: str, expected: list[str]) -
     )
     topics = ["t", "B.t", "heartbeats", "B.heartbeats"]
     back = config.flows["B->A"]
-    assert passive_writes.of_applications(topics, back) == expected
+    assert risk.of_applications(topics, back) == expected
 
 
 def test_the_cut_of_a_switch() -> None:
@@ -49,7 +49,7 @@ def test_partitions_that_do_not_answer_are_left_out() -> None:
     """An end that is not known is no end of zero."""
     known, silent = (PartitionEnd(end=end, stable=end, at=1.0) for end in (7, -1))
     found = {"t": TopicEnds(topic_id="", partitions=(known, silent))}
-    assert passive_writes.ends(found) == {("t", 0): 7}
+    assert risk.ends_of(found) == {("t", 0): 7}
 
 
 def test_what_was_written() -> None:
@@ -58,4 +58,4 @@ def test_what_was_written() -> None:
     """
     starts = {("t", 0): 5, ("t", 1): 5, ("u", 0): 90}
     ends = {("t", 0): 5, ("t", 1): 8, ("u", 0): 4, ("v", 0): 9}
-    assert passive_writes.written(starts, ends) == 3 + 4
+    assert risk.written_since(starts, ends) == 3 + 4

@@ -12,7 +12,7 @@ import pytest
 from mirror.errors import ClusterError
 from mirror.offsets import progress
 from mirror.offsets.progress import NO_ID, Position, RunningCount
-from mirror.service.generation import Generation
+from mirror.service.ownership import Generation
 from mirror.status.values import Counts
 
 pytestmark = pytest.mark.unit

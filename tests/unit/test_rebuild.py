@@ -11,9 +11,8 @@ import pytest
 
 from mirror.clusters.admin.groups import _topics
 from mirror.errors import ClusterError, MirrorError
-from mirror.pairs import rebuilds
-from mirror.pairs.pauses import Pauses, PausesReader
-from mirror.pairs.rebuilds import KeptGroup, Rebuild, RebuildStep
+from mirror.pairs import control
+from mirror.pairs.control import KeptGroup, Pauses, PausesReader, Rebuild, RebuildStep
 from mirror.proofs.account import (
     Account,
     CopiedPartition,
@@ -120,14 +119,14 @@ def test_the_notes_say_the_same_after_they_were_read() -> None:
     )
     for each in (NOTE, group):
         key, value = each.record(FLOW)
-        assert rebuilds.decode(FLOW, key, value) == each
-        assert rebuilds.decode("A->C", key, value) is None
+        assert control.decode_rebuild(FLOW, key, value) == each
+        assert control.decode_rebuild("A->C", key, value) is None
         newer = value.replace(b'"version": 1', b'"version": 2')
         with pytest.raises(ClusterError, match="use the newest mirror"):
-            rebuilds.decode(FLOW, key, newer)
+            control.decode_rebuild(FLOW, key, newer)
         with pytest.raises(ClusterError, match="damaged"):
-            rebuilds.decode(FLOW, key, b"{}")
-    assert rebuilds.decode(FLOW, b"repair/A->B", b"{}") is None
+            control.decode_rebuild(FLOW, key, b"{}")
+    assert control.decode_rebuild(FLOW, b"repair/A->B", b"{}") is None
 
 
 @pytest.mark.parametrize("step", RebuildStep)
@@ -144,12 +143,12 @@ def test_a_topic_rests_until_its_new_copy_is_there(step: RebuildStep) -> None:
     assert ("orders (being rebuilt)" in held.event(FLOW).text) == rests
     reader = PausesReader.__new__(PausesReader)
     reader._flow, reader.rebuilds = FLOW, {"orders": note}
-    reader.refuse_beside("orders")
+    reader.refuse_other_rebuilds("orders")
     if note.unfinished:
         with pytest.raises(MirrorError, match="orders is being rebuilt"):
-            reader.refuse_beside()
+            reader.refuse_other_rebuilds()
     else:
-        reader.refuse_beside()
+        reader.refuse_other_rebuilds()
 
 
 def _assignment(*names: str) -> bytes:

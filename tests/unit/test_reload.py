@@ -15,7 +15,7 @@ from structlog.testing import capture_logs
 from mirror.config.changes import Effect
 from mirror.config.load import load
 from mirror.service.reload import PendingConfig, Watch
-from mirror.service.service import Answering, Service
+from mirror.service.service import ClusterWatch, Service
 from tests.harness.waiting import deadline_in
 
 if TYPE_CHECKING:
@@ -181,7 +181,7 @@ class _Running:
         monkeypatch.setattr("mirror.log.set_up", lambda *_: None)
         monkeypatch.setattr("mirror.service.service.cores", lambda _: 8)
         # Its threads would log that there are no such clusters.
-        monkeypatch.setattr(Answering, "follow", lambda *_: None)
+        monkeypatch.setattr(ClusterWatch, "follow", lambda *_: None)
         self.monkeypatch = monkeypatch
         self.begun: list[str] = []
         self.file = file

@@ -12,8 +12,8 @@ from mirror.config.schema import MirrorConfig
 from mirror.errors import ClusterError, MirrorError
 from mirror.offsets.late import LateRuns
 from mirror.offsets.runs import Block
-from mirror.pairs import repairs
-from mirror.pairs.repairs import Repair
+from mirror.pairs import control
+from mirror.pairs.control import Repair
 from mirror.proofs import repair_appending
 from mirror.proofs.account import CopiedPartition, FindingKind, ProofFinding
 from mirror.proofs.ranges import ranges_of
@@ -161,12 +161,12 @@ def test_a_disabled_flow_may_be_repaired() -> None:
 
 def test_the_note_of_a_repair() -> None:
     """It says the same after it was written and read. A newer one stops nothing."""
-    repair = Repair(flow="A->B", at=1.5, kind=repairs.APPEND, topics={"orders": 3})
+    repair = Repair(flow="A->B", at=1.5, kind=control.APPEND, topics={"orders": 3})
     key, value = repair.record()
     assert key == b"repair/A->B"
-    assert repairs.decode("A->B", value) == repair
+    assert control.decode_repair("A->B", value) == repair
     assert "3 to orders" in repair.event().text
     newer = value.replace(b'"version": 1', b'"version": 2')
-    assert repairs.decode("A->B", newer) is None
+    assert control.decode_repair("A->B", newer) is None
     with pytest.raises(ClusterError, match="damaged"):
-        repairs.decode("A->B", b"{}")
+        control.decode_repair("A->B", b"{}")

@@ -15,9 +15,8 @@ from mirror.errors import ClusterError
 from mirror.offsets import standby
 from mirror.offsets.progress import NO_ID, Position, Progress, RunningCount
 from mirror.offsets.standby import StandbyEntry
-from mirror.pairs import ends, risk
-from mirror.pairs.ends import UNHEARD, PartitionEnd, TopicEnds
-from mirror.pairs.looking import Sightings
+from mirror.pairs import risk
+from mirror.pairs.risk import UNHEARD, PartitionEnd, Sightings, TopicEnds
 from mirror.status.values import Counts
 
 if TYPE_CHECKING:
@@ -230,7 +229,7 @@ def test_a_topic_s_record_comes_back() -> None:
 
     assert key == b"ends/t"
     assert entry.at == AT
-    assert ends.decode("s", "t", entry, AT) == written
+    assert risk.decode_ends("s", "t", entry, AT) == written
     assert json.loads(value) == {
         "version": 1, "at": "1970-01-01T00:16:40.000Z", "topic_id": ID.hex,
         "ends": [100, 5, -1], "stable": [90, 5, -1], "starts": [0, -1, -1],
@@ -280,7 +279,7 @@ def test_bad_fields_are_named(fields: standby.Fields) -> None:
     """JSON that is no record of ends."""
     whole = {"topic_id": ID.hex, "silent": {}, **fields}
     with pytest.raises(ClusterError, match="the record ends/t is damaged"):
-        ends.decode("s", "t", StandbyEntry(at=AT, fields=whole), AT)
+        risk.decode_ends("s", "t", StandbyEntry(at=AT, fields=whole), AT)
 
 
 def test_a_newer_version_is_named() -> None:

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 from mirror.config.schema import MirrorConfig
 from mirror.errors import DividedError
-from mirror.service import rivalry
-from mirror.service.generation import Generation
-from mirror.service.rivalry import Instance
+from mirror.service import leadership, ownership
+from mirror.service.leadership import MemberInfo
+from mirror.service.ownership import Generation, Instance
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from mirror.config.schema import FlowConfig
 
 pytestmark = pytest.mark.unit
@@ -44,7 +41,9 @@ def test_another_service_of_a_flow_is_refused(monkeypatch: pytest.MonkeyPatch) -
     """
     alive = {("host:1", "other", "A->B")}
     monkeypatch.setattr(
-        rivalry, "_leads", lambda by, group, _target, name: (by, group, name) in alive
+        ownership,
+        "_leads",
+        lambda by, group, _target, name: (by, group, name) in alive,
     )
     ours = Instance(config(), once=False)
 
@@ -69,28 +68,26 @@ def test_another_service_of_a_flow_is_refused(monkeypatch: pytest.MonkeyPatch) -
             begin(Generation(by="host:3"), other)
 
 
-@dataclass(frozen=True)
-class _Wish:
-    name: str
-    selects: Mapping[str, str] = field(default_factory=dict)
+def _member(name: str, **selects: str) -> MemberInfo:
+    return MemberInfo(name=name, flows=(), selects=selects)
 
 
 def test_instances_that_select_other_topics() -> None:
     """They are named on all sides; those of an earlier release say nothing. Only after
     a rolling restart would be over does the text say what to do.
     """
-    one, two = (rivalry.fingerprint(flow(each)) for each in "ab")
-    assert one == rivalry.fingerprint(flow("a", tasks=3))
-    wishes = {
-        "m1": _Wish("h1", {"A->B": one}),
-        "m2": _Wish("h2", {"A->B": two}),
-        "m3": _Wish("h3", {"A->B": one}),
-        "m4": _Wish("h4"),
+    one, two = (leadership.fingerprint(flow(each)) for each in "ab")
+    assert one == leadership.fingerprint(flow("a", tasks=3))
+    infos = {
+        "m1": _member("h1", **{"A->B": one}),
+        "m2": _member("h2", **{"A->B": two}),
+        "m3": _member("h3", **{"A->B": one}),
+        "m4": _member("h4"),
     }
-    found = {member: rivalry.rivals(wishes, member) for member in wishes}
+    found = {member: leadership.rivals(infos, member) for member in infos}
     assert found["m1"] == {"A->B": ["h2"]}
     assert found["m2"] == {"A->B": ["h1", "h3"]}
     assert found["m4"] == {}
-    assert "rolling restart" in rivalry.rivalry("A->B", ["h2"], 1.0)
-    assert "Give all of them one" in rivalry.rivalry("A->B", ["h2"], 999.0)
-    assert rivalry.rivalry("A->B", [], 999.0) == ""
+    assert "rolling restart" in leadership.rivals_text("A->B", ["h2"], 1.0)
+    assert "Give all of them one" in leadership.rivals_text("A->B", ["h2"], 999.0)
+    assert leadership.rivals_text("A->B", [], 999.0) == ""

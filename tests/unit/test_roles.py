@@ -12,7 +12,7 @@ from mirror.config.pair_settings import PairConfig
 from mirror.errors import ClusterError, MirrorError
 from mirror.observing.server import is_active
 from mirror.offsets.progress import UNSETTLED, Position
-from mirror.pairs import beginnings, journal, roles
+from mirror.pairs import journal, roles
 from mirror.pairs.journal import Entry, Kind, StepState
 from mirror.pairs.roles import Run
 from mirror.recovery import procedure
@@ -455,9 +455,9 @@ def test_beginnings_come_back_as_they_were() -> None:
         ("t", 11): Position(offset=UNSETTLED, leader_epoch=3, topic_id=ids[0]),
         ("u", 0): Position(offset=0, topic_id=ids[1]),
     }
-    details = {beginnings.BEGINS: beginnings.noted(given)}
-    assert beginnings.read(json.loads(json.dumps(details))) == given
-    assert beginnings.read({}) is None
+    details = {roles.BEGINS: roles.noted_begins(given)}
+    assert roles.read_begins(json.loads(json.dumps(details))) == given
+    assert roles.read_begins({}) is None
 
 
 def test_active_before_the_journal_was_read() -> None:

@@ -14,7 +14,7 @@ from mirror.config.load import load
 from mirror.config.schema import MirrorConfig
 from mirror.config.section_names import pair_parts, scoped_flow
 from mirror.errors import ConfigError, MirrorError
-from mirror.pairs import drills, journal, roles
+from mirror.pairs import journal, roles
 from mirror.pairs.journal import Entry, Kind, StepState
 from mirror.recovery import procedure
 from mirror.service.pairs import PairFollower
@@ -152,7 +152,7 @@ class Journals(PairFollower):
     def __init__(self, entries: tuple[Entry, ...], alias: str = "A") -> None:
         super().__init__(CONFIG, StatusStore(tuple(CONFIG.flows)))
         for each in CONFIG.clusters:
-            self._took(each, entries if each == alias else ())
+            self._learn(each, entries if each == alias else ())
 
 
 FIRST = tuple(
@@ -199,7 +199,7 @@ def test_while_a_run_is_open() -> None:
     switching = Journals((*FIRST, begun))
     assert switching.may_copy("A", "B") is switching.may_copy("B", "A") is True
     assert rests(switching)["A->B"] == []
-    assert switching.holds("A", "B") is switching.holds("B", "A") is True
+    assert switching.switching("A", "B") is switching.switching("B", "A") is True
     failing = Journals((*FIRST, replace(begun, kind=Kind.FAILOVER)))
     assert failing.may_copy("A", "B") is False
     assert failing.may_copy("B", "A") is True
@@ -212,10 +212,10 @@ def test_one_run_at_a_time() -> None:
     ids = {journal.transactional_id(name) for name in ("A<->B", PAIR.name, OTHER.name)}
     assert ids == {"mirror.pair.A.B"}
     begun = (*FIRST, entry("fence", StepState.BEGUN))
-    run = roles.open_beside(OTHER, (), begun)
+    run = roles.open_in_other_pair(OTHER, (), begun)
     assert run is not None
-    assert roles.open_beside(PAIR, begun) is None, "its own"
-    assert roles.open_beside(OTHER, (*begun, entry(roles.END))) is None
+    assert roles.open_in_other_pair(PAIR, begun) is None, "its own"
+    assert roles.open_in_other_pair(OTHER, (*begun, entry(roles.END))) is None
     refusal = procedure.is_open(run)
     assert isinstance(refusal, MirrorError)
     assert "switch A->B/orders 01234567 is open, at step fence" in str(refusal)
@@ -242,8 +242,8 @@ def test_a_canary_of_an_earlier_version(key: str, step: str, state: str) -> None
     }  # fmt: skip
     left = [journal.decode(key.encode(), json.dumps(value).encode())]
     assert roles.merged(left, pair=PAIR.name) == ()
-    assert roles.open_beside(PAIR, left, left) is None
-    assert drills.read(left, PAIR.name) == ()
+    assert roles.open_in_other_pair(PAIR, left, left) is None
+    assert roles.read_drills(left, PAIR.name) == ()
 
 
 def test_the_journal_has_the_whole_name() -> None:

@@ -6,7 +6,6 @@ Batches are read back as a broker would store them, by the code that reads progr
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 import uuid
 
@@ -127,7 +126,7 @@ def test_ten_thousand_losses() -> None:
     wanted = [_loss(number) for number in range(10_000)]
     batches = losses.encode(wanted)
     assert max(each.size for each in batches) <= _ANY_TOPIC_TAKES
-    found = [Loss.parse(json.loads(value)) for _, _, value in _pairs(batches)]
+    found = [Loss.decode(value) for _, _, value in _pairs(batches)]
     assert found == wanted
 
 

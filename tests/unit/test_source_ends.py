@@ -12,8 +12,7 @@ from mirror.clusters.admin import topic_admin
 from mirror.clusters.topics import Leader, Topic
 from mirror.errors import NoLeaderError, UnreachableError
 from mirror.offsets.progress import Position, Progress
-from mirror.pairs.looking import Looking
-from mirror.pairs.source_ends import SourceEnds
+from mirror.pairs.risk import RiskTracker, SourceEnds
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -131,12 +130,12 @@ def test_since_when_is_what_looks_saw(source: Any) -> None:
     if nothing is copied yet.
     """
     copied = Progress(positions={("t", 0): Position(offset=40, topic_id=OLD)})
-    looking = Looking({}, lambda: copied)
+    tracker = RiskTracker({}, lambda: copied)
     source.shown = [topic(OLD, 1, 1)] * 3
     source.ends = {0: 50, 1: 0}
-    first = looking.look(source, {"t"}, at=1000.0)
+    first = tracker.look(source, {"t"}, at=1000.0)
     source.ends = {0: 60, 1: 7}
-    second = looking.look(source, {"t"}, at=1005.0)
+    second = tracker.look(source, {"t"}, at=1005.0)
 
     assert [each.seconds for each in first.risk.partitions] == [-1]
     assert [each.seconds for each in second.risk.partitions] == [-1, 5]

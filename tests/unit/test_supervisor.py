@@ -44,14 +44,14 @@ class _Flow:
             raise outcome
         return outcome
 
-    def rest(self, *, rest: bool) -> None:
-        self.resting = rest
+    def resume(self) -> None:
+        self.resting = False
 
-    def keep_beating(self) -> None:
+    def run_resting_jobs(self) -> None:
         self.beating = True
         self.has_beaten = True
 
-    def stop_beating(self) -> None:
+    def stop_resting_jobs(self) -> None:
         self.beating = False
 
     def pause(self, seconds: float) -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from mirror.copying.report import PartitionReport
-from mirror.service.throughput import Sample, Throughput, measured, recent, sample
+from mirror.service.autoscale import Sample, Throughput, measured, recent, sample
 from tests.harness.statuses import counted
 
 pytestmark = pytest.mark.unit

@@ -21,7 +21,7 @@ from mirror.config.pair_settings import pair_name
 from mirror.copying import target
 from mirror.offsets import commit_records, progress, runs, standby
 from mirror.offsets.mm2_records import checkpoints_topic, offset_syncs_topic
-from mirror.pairs import journal, losses, pauses, proofs
+from mirror.pairs import control, journal, losses, proofs
 from mirror.policy.naming import HEARTBEATS
 from mirror.schemas import schema_claims
 from mirror.topics import acl_notes, acl_ownership
@@ -601,8 +601,8 @@ _OF_SERVICE: tuple[Need, ...] = (
         side=FlowSide.TARGET,
         kind=ResourceKind.TOPIC,
         operations=(_READ,),
-        names=lambda flow, _: named(pauses.topic_name(flow.source)),
-        called=f"`{pauses.topic_name('<source>')}`",
+        names=lambda flow, _: named(control.topic_name(flow.source)),
+        called=f"`{control.topic_name('<source>')}`",
     ),
     *(
         Need(
@@ -1038,8 +1038,8 @@ _OF_COMMANDS: tuple[Need, ...] = (
         side=FlowSide.TARGET,
         kind=ResourceKind.TOPIC,
         operations=(_CREATE, _WRITE),
-        names=lambda flow, _: named(pauses.topic_name(flow.source)),
-        called=f"`{pauses.topic_name('<source>')}`",
+        names=lambda flow, _: named(control.topic_name(flow.source)),
+        called=f"`{control.topic_name('<source>')}`",
         who=Who.COMMANDS,
     ),
     Need(
@@ -1241,8 +1241,8 @@ _OF_RECOVERY: tuple[Need, ...] = (
             ((Operation.DELETE,), copies, "the copies"),
             (
                 (_CREATE, _WRITE),
-                lambda flow, _: named(pauses.topic_name(flow.source)),
-                f"`{pauses.topic_name('<source>')}`",
+                lambda flow, _: named(control.topic_name(flow.source)),
+                f"`{control.topic_name('<source>')}`",
             ),
         )
     ),

@@ -20,7 +20,7 @@ from mirror.clusters.admin import disks
 from mirror.clusters.at_once import at_once
 from mirror.errors import AuthorizationError, MirrorError
 from mirror.offsets import progress
-from mirror.pairs import drills, journal, resting, roles
+from mirror.pairs import flow_roles, journal, roles
 from mirror.pairs.journal import JournalReader, Kind
 from mirror.recovery import answers, findings
 from mirror.recovery.drilling import groups, schemas
@@ -28,7 +28,7 @@ from mirror.recovery.findings import Finding, Level, in_order
 from mirror.recovery.stage import Stage, both_flows
 from mirror.recovery.steps import assess, checks
 from mirror.recovery.steps.checks import Seen
-from mirror.service import role_notes
+from mirror.service import ownership
 from mirror.status.wording import duration, some
 from mirror.topics import comparing, portrait
 from mirror.topics.differences import CONFIG, NOTHING, TOPIC
@@ -171,7 +171,7 @@ def stage_of(
     ours, reverse = both_flows(config, pair, flow.source, flow.target)
     return Stage(
         kind=Kind.FAILOVER,
-        config=resting.copying(config, reach, flow.name),
+        config=flow_roles.copying(config, reach, flow.name),
         pair=pair,
         flow=ours,
         reverse=reverse,
@@ -190,7 +190,7 @@ def _keep(stage: Stage, done: Drill, by: str) -> str:
         return f"cluster {target.alias} has no journal yet"
     entries = JournalReader(target).read(wait=False)
     role = roles.role(roles.merged(entries, pair=pair.name), pair)
-    drills.keep(
+    roles.keep_drill(
         target,
         pair.name,
         stage.flow.source,
@@ -222,7 +222,9 @@ def drill(
     flow = stage.flow
     seen = Seen(stage=stage, at=time.time() if at is None else at)
     assess.require_begun(stage)
-    role_notes.require(stage.pair, seen.entries, (stage.source, stage.target))
+    ownership.require_whole_journals(
+        stage.pair, seen.entries, (stage.source, stage.target)
+    )
     known = answers.Known(pair=stage.pair, entries=tuple(seen.entries))
     answers.answer(answers.Asks.DRILL, flow.source, flow.target, known)
     opened = [*assess.left_open(stage)]

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 from mirror.clusters.admin.topic_admin import LATEST, list_offsets
 from mirror.config import scopes
 from mirror.offsets import progress, standby
-from mirror.pairs import ends, roles
+from mirror.pairs import risk, roles
 from mirror.pairs.journal import JournalReader
-from mirror.pairs.looking import Looking, from_standby
+from mirror.pairs.risk import RiskTracker, from_standby
 from mirror.recovery import failover_report, findings, group_places, whole
 from mirror.recovery.findings import Finding, Level
 from mirror.recovery.stage import Done, Stage, Step, StepError, nothing_to_undo
@@ -192,15 +192,15 @@ def look(stage: Stage, *, waits: bool = True, at: float | None = None) -> RiskSt
         )
     names = [topic.topic for topic in select(stage.source, flow).topics]
     # What the service saw says since when something is not copied.
-    kept = standby.read(stage.target, flow.source, {ends.KIND})
-    known = {} if kept is None else ends.read(kept, flow.source)
-    looking = Looking(known, lambda: reader.read(wait=False))
+    kept = standby.read(stage.target, flow.source, {risk.ENDS})
+    known = {} if kept is None else risk.read_ends(kept, flow.source)
+    tracker = RiskTracker(known, lambda: reader.read(wait=False))
     found = RiskStatus(seconds=-1.0)
 
     def unknown() -> str:
         nonlocal found
         now = time.time() if at is None else at
-        found = looking.look(stage.source, names, at=now).risk
+        found = tracker.look(stage.source, names, at=now).risk
         left = f"{flow.name} has not copied everything, and since when is not known: "
         left += f"does its service run, and reach {flow.source}? (`mirror status`)"
         return left if found.seconds < 0 else ""

@@ -37,10 +37,10 @@ from mirror.errors import (
 from mirror.offsets import progress, standby
 from mirror.offsets.progress import NO_ID
 from mirror.offsets.translation import Exactness
-from mirror.pairs import access, ends, journal, proofs, roles
+from mirror.pairs import access, journal, proofs, risk, roles
+from mirror.pairs.control import PausesReader
 from mirror.pairs.journal import JournalReader, Kind
-from mirror.pairs.pauses import PausesReader
-from mirror.pairs.risk import position
+from mirror.pairs.risk import next_to_copy
 from mirror.policy.selection import GroupFilter
 from mirror.recovery import closed, fences, group_places, hooks, rights, schemas, whole
 from mirror.recovery.fencing import KnownGrants, without_acls
@@ -142,7 +142,7 @@ class Seen:
     @cached_property
     def kept(self) -> Standby | None:
         """What the target keeps of the source."""
-        kinds = {*access.KINDS, ends.KIND}
+        kinds = {*access.KINDS, risk.ENDS}
         return standby.read(self.stage.target, self.flow.source, kinds)
 
     @cached_property
@@ -436,7 +436,7 @@ def faulted_partitions(seen: Seen) -> Iterator[Finding]:
     """By what the service saw last, of what is still not copied, or is gone: step 4
     waits for that as well, until somebody decides where to continue.
     """
-    faults = {} if seen.kept is None else ends.faults(seen.kept)
+    faults = {} if seen.kept is None else risk.faults(seen.kept)
     left = {
         (each.topic, each.partition) for each in seen.risk.partitions if each.records
     }
@@ -471,7 +471,7 @@ def _short(seen: Seen, keys: Iterable[TopicPartition]) -> set[TopicPartition]:
     return {
         key
         for key, end in last.items()
-        if max(position(known, key, ids[key[0]]) or 0, 0) < end
+        if max(next_to_copy(known, key, ids[key[0]]) or 0, 0) < end
     }
 
 
@@ -796,7 +796,7 @@ def proofs_of_copies(seen: Seen) -> Iterator[Finding]:
 
 def age_of_what_the_target_keeps(seen: Seen) -> Iterator[Finding]:
     """Not for a failover: nothing is newer than when the source was lost."""
-    at = 0.0 if seen.kept is None else ends.at(seen.kept)
+    at = 0.0 if seen.kept is None else risk.ends_at(seen.kept)
     if seen.at - at > _STALE_SECONDS:
         when = f"{duration(seen.at - at)} old" if at else "missing"
         yield Finding(

@@ -45,7 +45,7 @@ def _catch_up(stage: Stage) -> Done:
             key
             for key, end in cut.items()
             # A position in an earlier topic of this name says nothing.
-            if (risk.position(known, key, ids.get(key[0], NO_ID.hex)) or 0) < end
+            if (risk.next_to_copy(known, key, ids.get(key[0], NO_ID.hex)) or 0) < end
         ]
         if not left:
             return whole.unmade(stage)

@@ -16,14 +16,13 @@ from mirror.config import scopes
 from mirror.config.login_settings import principals
 from mirror.errors import MirrorError
 from mirror.offsets import progress, standby, starting
-from mirror.pairs import access, ends, roles
-from mirror.pairs.beginnings import BEGINS, noted
+from mirror.pairs import access, risk, roles
+from mirror.pairs.roles import BEGINS, noted_begins
 from mirror.recovery import arrivals, fences, fencing, rights, whole
 from mirror.recovery.stage import Done, Stage, Step, StepError
 from mirror.recovery.steps import drain, fence, positions
-from mirror.service.generation import has_begun
-from mirror.service.ownership import take_ownership
-from mirror.service.way_back import behind_copies, both_write, pass_copies
+from mirror.service.ownership import Generation, take_ownership
+from mirror.service.positions import behind_copies, both_write, pass_copies
 from mirror.status.wording import some
 from mirror.topics.acl_notes import AclNotes
 from mirror.topics.topics import select
@@ -121,7 +120,7 @@ def _note_beginnings(stage: Stage) -> None:
         return
     place = starting.start_point(reverse.start)
     found = starting.begin(stage.target, _partitions_back(stage, reverse), place)
-    stage.note({BEGINS: noted(found)})
+    stage.note({BEGINS: noted_begins(found)})
 
 
 def _partitions_back(stage: Stage, reverse: FlowConfig) -> dict[TopicPartition, str]:
@@ -176,11 +175,11 @@ def rights_plan(stage: Stage, groups: Collection[str]) -> AclPlan:
         topics = list(fence.topics_of(stage.source, stage.flow))
     else:
         here = fences.look(target, stage.config, ())
-        kept = standby.read(target, alias, {*access.KINDS, ends.KIND})
+        kept = standby.read(target, alias, {*access.KINDS, risk.ENDS})
         known = frozenset() if kept is None else access.read(kept, alias).acls
         copied = progress.read(target, progress.topic_name(alias)).positions
         # Also topics of which nothing was copied yet.
-        seen = () if kept is None else ends.read(kept, alias)
+        seen = () if kept is None else risk.read_ends(kept, alias)
         names = {*seen, *(topic for topic, _ in copied)}
         topics = sorted(
             each for each in names if scopes.has_topic(stage.pair, each, stage.reverse)
@@ -251,7 +250,7 @@ def starts_back(stage: Stage) -> dict[TopicPartition, tuple[int | None, int | No
     if stage.planned and stage.source.topic(name) is not None:
         reached = progress.read(stage.source, name, wait=False)
         known = reached.positions
-        if has_begun(reached.generation) and stage.pair.scope is None:
+        if Generation.parse(reached.generation).begun and stage.pair.scope is None:
             place = starting.StartPoint()
     copies: Mapping[TopicPartition, TopicPartition] = {}
     if stage.planned:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from mirror.clusters.admin import topic_admin
 from mirror.errors import MirrorError
 from mirror.pairs import roles
-from mirror.pairs.passive_writes import of_applications
+from mirror.pairs.risk import of_applications
 from mirror.pairs.roles import Epochs
 from mirror.recovery import arrivals, failover_report, hooks, last_records
 from mirror.recovery.stage import Done, Stage, Step, nothing_to_undo

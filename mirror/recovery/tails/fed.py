@@ -15,7 +15,7 @@ import numpy as np
 from mirror.copying import provenance
 from mirror.errors import MirrorError
 from mirror.offsets import progress
-from mirror.service.generation import Generation
+from mirror.service.ownership import Generation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -131,7 +131,7 @@ def _behind(
             {part.key: position}, known.running
         )
     }
-    last = risk.position(known, part.key, part.topic_id.hex)
+    last = risk.next_to_copy(known, part.key, part.topic_id.hex)
     if last is not None and risk.NOT_BEGUN < last < part.position:
         gone = _loss(flow, part, last, part.position - 1, cause=Cause.DELETED)
         found[losses.topic_name(flow.source)] = losses.encode([gone])

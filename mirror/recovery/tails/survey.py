@@ -208,7 +208,7 @@ def _positions(
     starts = topic_admin.list_offsets(source, keys, timestamp=topic_admin.EARLIEST)
     return {
         key: max(
-            risk.position(copied, key, topics[key[0]].topic_id) or 0,
+            risk.next_to_copy(copied, key, topics[key[0]].topic_id) or 0,
             starts.get(key, 0),
             0,
         )

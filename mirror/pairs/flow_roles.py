@@ -1,8 +1,10 @@
-"""Whose configs count, for commands: the order of flows by the roles of their pairs.
+"""What the roles of pairs mean for flows: which rest, and whose configs count.
 
-Main functions: `standing`, and `in_order` for the order alone. Of the two flows of a
-pair, the one out of the active cluster comes first, wherever it stands in the file. The
-service follows the journals by itself; this reads them once.
+Main functions: `flow_roles` of all pairs, `in_order` for the order of flows alone, and
+`resting_flows`, those that rest because their pair feeds a cluster out of its other
+member. Of the two flows of a pair, the one out of the active cluster comes first,
+wherever it stands in the file. The service follows the journals by itself; these
+functions read them once.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from mirror.config import feeding, scopes
 from mirror.errors import ClusterError
 from mirror.pairs import roles
 from mirror.pairs.journal import JournalReader
-from mirror.topics.merging import by_role
+from mirror.topics.merging import Merging, by_role
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RolesStanding:
+class FlowRoles:
     """What the roles of all pairs mean for the flows."""
 
     flows: tuple[FlowConfig, ...]
@@ -51,14 +53,14 @@ def in_order(
     config: MirrorConfig, reach: Callable[[str], Cluster]
 ) -> tuple[tuple[FlowConfig, ...], tuple[str, ...]]:
     """The flows that count, in order of precedence and each with what it copies now,
-    and the `notes` of `standing`. One whose target another flow feeds does not count.
+    and the `notes` of `flow_roles`. One whose target another flow feeds does not count.
     """
-    found = standing(config, reach)
+    found = flow_roles(config, reach)
     flows = tuple(each for each in found.applying if each.name not in found.unfed)
     return flows, found.notes
 
 
-def standing(config: MirrorConfig, reach: Callable[[str], Cluster]) -> RolesStanding:
+def flow_roles(config: MirrorConfig, reach: Callable[[str], Cluster]) -> FlowRoles:
     """`reach` gives a cluster by its alias, or raises `ClusterError`."""
     passive, notes = set(), []
     unfed: set[str] = set()
@@ -89,10 +91,50 @@ def standing(config: MirrorConfig, reach: Callable[[str], Cluster]) -> RolesStan
             resting[back] = f"{back} rests: {active} is active in {pair.name}"
         else:
             left[back] = (*left.get(back, ()), pair)
-    return RolesStanding(
+    return FlowRoles(
         flows=by_role(config.enabled_flows, passive),
         resting=resting,
         left=left,
         unfed=frozenset(unfed),
         notes=tuple(notes),
     )
+
+
+# ---- flows that rest because another one feeds their target ----
+
+
+def resting_flows(
+    config: MirrorConfig, reach: Callable[[str], Cluster]
+) -> frozenset[str]:
+    """The names of the flows. One journal is enough, as while a member is gone; without
+    any, the pair is taken for what the configuration says.
+
+    Raises:
+        ClusterError: a member answers, and does not let its journal be read.
+    """
+    feeds = [pair for pair in config.recovery.values() if pair.feeds]
+    return feeding.resting(feeds, {each.name: _active(each, reach) for each in feeds})
+
+
+def writers(config: MirrorConfig, rests: frozenset[str], own: str) -> Merging:
+    """As the flow `own` sees them."""
+    return Merging(feeding.copying(config, rests, own).enabled_flows)
+
+
+def copying(
+    config: MirrorConfig, reach: Callable[[str], Cluster], own: str
+) -> MirrorConfig:
+    """The configuration as the flow `own` sees it now."""
+    return feeding.copying(config, resting_flows(config, reach), own)
+
+
+def _active(pair: PairConfig, reach: Callable[[str], Cluster]) -> str:
+    journals = []
+    for alias in pair.members:
+        try:
+            journals.append(JournalReader(reach(alias)).read(wait=False, seconds=0.0))
+        except ClusterError as error:
+            if not error.retriable:
+                raise
+            # It is gone for now; the other one may know.
+    return roles.role(roles.merged(*journals, pair=pair.name), pair).active

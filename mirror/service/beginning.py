@@ -1,12 +1,8 @@
-"""A flow goes on for another one that fed the same cluster out of a pair.
+"""How a run of a flow begins: as the only writer, from the right positions.
 
-Main function: `take_turn`, at the beginning of a run. The flow out of the pair's active
-cluster takes the ids of the other flow over, so that this one can never write again
-behind it, and begins with the first record that has not come yet (`handed_over`). Where
-none has come that is the first one there is, whatever `start` says: for the target both
-are one flow, which begins once. Both flows' generations, on the target, name the role
-for which this was done: it is done once per role, and a service that does not know the
-role yet writes nothing.
+Main type: `Beginning`. A flow out of the active cluster of a pair first goes on for
+another one that fed the same target (`take_turn`). After a failover, which could not
+reach the flow's positions, it passes the copies that it would leave out anyway.
 """
 
 from __future__ import annotations
@@ -18,7 +14,7 @@ import numpy as np
 import structlog
 
 from mirror.clusters.reach import Reach
-from mirror.errors import ClusterError, FlowError, OutdatedRoleError
+from mirror.errors import ClusterError, FencedError, FlowError, OutdatedRoleError
 from mirror.offsets import group_survey, progress, runs
 from mirror.offsets.covers import edges, find_starts
 from mirror.offsets.joint import OtherLog, both_ways
@@ -30,9 +26,13 @@ from mirror.offsets.runs import Block
 from mirror.offsets.translation import Exactness, Translated
 from mirror.pairs import roles
 from mirror.policy.selection import select_topics
-from mirror.service.generation import Generation
-from mirror.service.ownership import rewrite_progress
-from mirror.service.rewriting import Rewriting
+from mirror.service.ownership import (
+    Generation,
+    PositionUpdate,
+    rewrite_progress,
+    take_ownership,
+)
+from mirror.service.positions import pass_copies, topic_ids
 from mirror.topics.merging import Merging
 
 if TYPE_CHECKING:
@@ -45,13 +45,84 @@ if TYPE_CHECKING:
     from mirror.config.schema import FlowConfig, MirrorConfig
     from mirror.offsets.covers import Edges
     from mirror.offsets.groups import CopyWriters
+    from mirror.service.ownership import Instance, Owned
     from mirror.service.pairs import PairFollower
+    from mirror.topics.topics import TopicsResult
+
 
 log = structlog.get_logger()
 
 _PATIENCE_SECONDS = 30.0
 """How long the other flow may come no closer to the cut, and its source not answer."""
 _PAUSE_SECONDS = 0.2
+
+
+class Beginning:
+    """How the runs of one flow begin."""
+
+    def __init__(self, pairs: PairFollower, instance: Instance) -> None:
+        self._pairs = pairs
+        self._instance = instance
+        self._passed = 0.0
+        """When the last failover was after which copies were passed."""
+
+    def take_over(
+        self, config: MirrorConfig, flow: FlowConfig, source: Cluster, target: Cluster,
+        *, slots: int, found: TopicsResult, over: Callable[[], bool],
+    ) -> Owned:  # fmt: skip
+        """Become the only writer, as `take_ownership`, which says what it raises.
+        `over`: whether the run ends anyway.
+        """
+        epoch = take_turn(config, flow, source, target, self._pairs, over=over)
+        partitions = topic_ids(found.topics)
+        begins = self._pairs.begins(flow.source, flow.target)
+        epochs = self._pairs.epochs(flow.source, flow.target)
+
+        def take() -> Owned:
+            return take_ownership(
+                *(flow, source, target),
+                slots=slots,
+                partitions=partitions,
+                begins=begins,
+                epoch=epoch,
+                roles=epochs,
+                instance=self._instance,
+                appends=config.may_append(flow),
+            )
+
+        owned = take()
+        if self._pass_copies(config, flow, source, target):
+            owned = take()
+        return owned
+
+    def _pass_copies(
+        self, config: MirrorConfig, flow: FlowConfig, source: Cluster, target: Cluster
+    ) -> bool:
+        """Returns whether this took the flow over."""
+        when = self._pairs.failed_over(flow.source, flow.target)
+        if when <= self._passed:
+            return False
+        there = _flow(config, flow.target, flow.source)
+        try:
+            took = pass_copies(config, there, flow, source, target, renewed=False)
+        except FencedError:
+            raise
+        except ClusterError as error:
+            # It costs time only: the flow reads the copies and leaves them out.
+            log.warning("copies are not passed", flow=flow.name, error=str(error))
+            return True
+        self._passed = when
+        return took
+
+
+# ---- one flow goes on for another that fed the same cluster out of a pair ----
+#
+# The flow out of the pair's active cluster takes the ids of the other flow over, so
+# that this one can never write again behind it, and begins with the first record that
+# has not come yet (`handed_over`). Where none has come that is the first one there is,
+# whatever `start` says: for the target both are one flow, which begins once. Both
+# flows' generations, on the target, name the role for which this was done: it is done
+# once per role, and a service that does not know the role yet writes nothing.
 
 
 def refuse_if_rested(
@@ -98,10 +169,10 @@ def take_turn(
     if _noted(flow, target).epoch < role.epoch:
         other = _flow(config, pair.other_than(flow.source), flow.target)
         if _noted(other, target).epoch == _former(pairs, pair):
-            _await(other, target, cut, over)
+            _await_cut(other, target, cut, over)
         # For the role that was waited for, even if there is a later one by now.
-        pairs.rests(other.source, other.target, role.epoch)
-        _go_on(
+        pairs.note_rest(other.source, other.target, role.epoch)
+        _continue(
             config, flow, other, source, target,
             epoch=role.epoch, planned=cut is not None, over=over,
         )  # fmt: skip
@@ -142,7 +213,7 @@ def _progress(flow: FlowConfig, target: Cluster) -> Progress:
     return progress.read(target, name, wait=False)
 
 
-def _await(
+def _await_cut(
     other: FlowConfig,
     target: Cluster,
     cut: Mapping[TopicPartition, int] | None,
@@ -186,7 +257,7 @@ def _await(
     raise FlowError(f"the run ends before {other.name} is at the cut")
 
 
-def _go_on(  # noqa: PLR0913  all that both flows go by
+def _continue(  # noqa: PLR0913  all that both flows go by
     config: MirrorConfig,
     flow: FlowConfig,
     other: FlowConfig,
@@ -214,9 +285,9 @@ def _go_on(  # noqa: PLR0913  all that both flows go by
             )
     ids = {name: each.topic_id for name, each in source.topics().items()}
 
-    def decide(known: Mapping[TopicPartition, Position]) -> Rewriting:
+    def decide(known: Mapping[TopicPartition, Position]) -> PositionUpdate:
         positions = begins(places, known, ids)
-        return Rewriting(
+        return PositionUpdate(
             positions=positions,
             blocks=_jumps(flow, target, known, positions),
             epoch=epoch,
@@ -235,10 +306,10 @@ def _stop(
     """Fence all runs of a flow that rests from this role on; returns its positions."""
     found: Mapping[TopicPartition, Position] = {}
 
-    def decide(known: Mapping[TopicPartition, Position]) -> Rewriting:
+    def decide(known: Mapping[TopicPartition, Position]) -> PositionUpdate:
         nonlocal found
         found = known
-        return Rewriting(positions={}, epoch=epoch)
+        return PositionUpdate(positions={}, epoch=epoch)
 
     rewrite_progress(other, target, decide)
     return found
