@@ -13,8 +13,7 @@ from mirror.checks.finding import fail, ok, warn
 from mirror.errors import MirrorError, RegistryError
 from mirror.policy.naming import SCHEMAS
 from mirror.schemas.registry.registry import Registry
-from mirror.schemas.registry.values import Mode, Subject
-from mirror.schemas.schema_names import TRIAL
+from mirror.schemas.registry.values import TRIAL, Mode, Subject
 from mirror.topics.topics import SCHEMAS_LEFT_OUT
 
 if TYPE_CHECKING:
@@ -155,8 +154,7 @@ def _next(ground: Ground, source: Registry) -> SchemaVersion | None:
     for each in ground.plan.schemas:
         if each.flow == flow.name and each.change == "register":
             place = Subject.parse(each.subject)
-            context = place.context.removeprefix(flow.schemas_context)
-            found = source.schema(Subject(context, place.name), each.version)
+            found = source.schema(place.from_below(flow.schemas_context), each.version)
             if found is not None and not found.references:
                 return found
     return None

@@ -28,8 +28,7 @@ from mirror.config import schema_sync as settings
 from mirror.config.values import near
 from mirror.errors import ConfigError, MirrorError
 from mirror.schemas import schema_modes, schema_trace, schemas
-from mirror.schemas.registry.pace import RequestPace
-from mirror.schemas.registry.registry import Registry
+from mirror.schemas.registry.registry import Registry, RequestPace
 from mirror.schemas.registry.values import Subject
 from mirror.schemas.schema_claims import SchemaClaims
 

@@ -24,8 +24,7 @@ from mirror.errors import MirrorError
 from mirror.offsets.progress import ProgressReader, topic_name
 from mirror.records import merge_loop, schema_ids
 from mirror.schemas import schema_claims, schema_need
-from mirror.schemas.registry.pace import RequestPace
-from mirror.schemas.registry.registry import Registry
+from mirror.schemas.registry.registry import Registry, RequestPace
 from mirror.schemas.registry.values import HIGHEST_ID
 from mirror.schemas.schema_need import SettledId
 from mirror.status.values import WAITS

@@ -20,8 +20,7 @@ from mirror.records import alignment
 from mirror.records.schema_id_map import IdMap
 from mirror.records.schema_ids import ID_SIZE
 from mirror.schemas import schema_claims
-from mirror.schemas.registry.pace import RequestPace
-from mirror.schemas.registry.registry import Registry
+from mirror.schemas.registry.registry import Registry, RequestPace
 from mirror.schemas.schema_meanings import Meaning, meanings
 
 if TYPE_CHECKING:

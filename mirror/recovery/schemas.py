@@ -21,11 +21,10 @@ from mirror.pairs.journal import Kind
 from mirror.recovery.findings import Finding, Level
 from mirror.recovery.stage import NOTHING
 from mirror.schemas import schema_modes, schemas
-from mirror.schemas.registry.pace import RequestPace
+from mirror.schemas.registry.registry import RequestPace
 from mirror.schemas.registry.values import Mode
 from mirror.schemas.schema_claims import SchemaClaims
 from mirror.schemas.schema_ends import Ends
-from mirror.schemas.schema_names import topic_of
 from mirror.status.states import SchemaState
 from mirror.status.wording import some
 
@@ -242,8 +241,9 @@ def _open(
 
 def _has(stage: Stage, subject: Subject) -> bool:
     """Whether a subject belongs to the pair, by the topic after which it is named."""
-    topic = topic_of(subject.name)
-    return topic is not None and scopes.has_topic(stage.pair, topic, stage.flow)
+    return subject.topic is not None and scopes.has_topic(
+        stage.pair, subject.topic, stage.flow
+    )
 
 
 def _claims(cluster: Cluster, into: FlowConfig) -> SchemaClaims:

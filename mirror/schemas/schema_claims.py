@@ -24,15 +24,13 @@ from mirror.config import own_topics
 from mirror.errors import MALFORMED, ClusterError
 from mirror.records.reading import TopicReader
 from mirror.records.writing import append, ensure_topic
-from mirror.schemas.registry.values import Mode, Subject
-from mirror.schemas.schema_names import RESERVED
+from mirror.schemas.registry.values import RESERVED, Mode, Subject
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
     from mirror.clusters.cluster import Cluster
-    from mirror.schemas.registry.values import SchemaVersion
-    from mirror.schemas.schema_names import Key
+    from mirror.schemas.registry.values import Key, SchemaVersion
 
 _VERSION = 1
 _START, _END = "mirror-schemas.", ".internal"

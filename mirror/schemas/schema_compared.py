@@ -11,16 +11,15 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
+from mirror.schemas.registry.values import RESERVED
 from mirror.schemas.schema_claims import ClaimState
-from mirror.schemas.schema_names import RESERVED, key_of
 from mirror.status.states import SchemaState
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from mirror.schemas.registry.values import SchemaVersion, Subject
+    from mirror.schemas.registry.values import Key, SchemaVersion, Subject
     from mirror.schemas.schema_claims import Claim
-    from mirror.schemas.schema_names import Key
     from mirror.schemas.schema_rules import Chosen, SchemaPlan
 
 
@@ -103,7 +102,7 @@ class ComparedRegistries:
             if each.context in last and each not in in_the_way:
                 last[each.context] = max(last[each.context], each.id)
         held = [
-            each for each in reserved if key_of(each) in self.ours or each in in_the_way
+            each for each in reserved if each.key in self.ours or each in in_the_way
         ]
         return tuple(
             ShortGap(

@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mirror.errors import RegistryError
-from mirror.schemas.registry.values import Subject
+from mirror.schemas.registry.values import RESERVED, Subject
 from mirror.schemas.schema_claims import Before, ClaimOf
-from mirror.schemas.schema_names import RESERVED
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -50,8 +49,7 @@ def changes(
         nowhere = Subject(ends.flow.schemas_context, RESERVED)
         unset = None if ends.target.tells_levels(nowhere) else NONE
     for subject in [*(Subject(each, "") for each in sorted(whole)), *sorted(subjects)]:
-        context = subject.context.removeprefix(ends.flow.schemas_context)
-        wanted = ends.source.level(Subject(context, subject.name))
+        wanted = ends.source.level(subject.from_below(ends.flow.schemas_context))
         now = ends.target.level(subject)
         noted = ends.claims.before(subject, ClaimOf.LEVEL)
         if now == unset and not (noted and noted.set):

@@ -11,14 +11,12 @@ import hashlib
 from typing import TYPE_CHECKING, NamedTuple
 
 from mirror.schemas.registry.values import HIGHEST_ID
-from mirror.schemas.schema_names import key_of, references_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from mirror.schemas.registry.registry import Registry
-    from mirror.schemas.registry.values import SchemaVersion
-    from mirror.schemas.schema_names import Key
+    from mirror.schemas.registry.values import Key, SchemaVersion
 
 _DEEPEST = 100
 """How many schemas may refer to each other in a row; what is below does not count."""
@@ -45,7 +43,7 @@ def meanings(registry: Registry, contexts: Iterable[str]) -> dict[int, Meaning]:
         RegistryError: the registry cannot be asked.
     """
     versions = {
-        key_of(each): each
+        each.key: each
         for context in contexts
         for each in registry.versions(context)
         if each.context == context  # some registries list other contexts, too
@@ -71,9 +69,7 @@ def _meaning(
     version = versions[key]
     needed = sorted(
         (reference.name, _meaning(at, versions, known, depth + 1))
-        for reference, at in zip(
-            version.references, references_of(version), strict=True
-        )
+        for reference, at in zip(version.references, version.refers_to, strict=True)
     )
     digest = hashlib.sha256(repr(needed).encode()).hexdigest() if needed else ""
     known[key] = Meaning(version.kind, version.sha256, digest)

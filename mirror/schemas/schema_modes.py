@@ -16,7 +16,6 @@ from mirror.errors import RegistryError
 from mirror.schemas import schema_rules
 from mirror.schemas.registry.values import Mode, Subject
 from mirror.schemas.schema_claims import Before, ClaimOf
-from mirror.schemas.schema_names import has_address
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -50,12 +49,9 @@ def selected(source: Registry, flow: FlowConfig) -> tuple[set[Subject], set[str]
     """
     contexts = source.contexts()
     found = schema_rules.chosen(chain(*map(source.versions, contexts)), flow)
-    subjects = {
-        Subject(each.context.removeprefix(flow.schemas_context), each.name)
-        for each, _ in found.versions
-    }
+    subjects = {key.subject.from_below(flow.schemas_context) for key in found.versions}
     return (
-        set(filter(has_address, subjects)),
+        {each for each in subjects if each.has_address},
         set(contexts) if schema_rules.copies_all(flow) else set(),
     )
 

@@ -19,7 +19,6 @@ from mirror.schemas import schema_claims, schemas
 from mirror.schemas.registry.values import HIGHEST_ID, Subject
 from mirror.schemas.schema_claims import ClaimRecords, SchemaClaims
 from mirror.schemas.schema_ends import Ends, SubjectLists
-from mirror.schemas.schema_names import references_of
 from mirror.status.states import SchemaState
 from mirror.status.values import WAITS
 
@@ -169,7 +168,7 @@ def _is_there(sides: Sides, context: str, number: int, wanted: Schema) -> bool:
     if sides.flow.translates_ids:
         return bool(_noted(sides, [context], number))
     there = sides.target.by_id(sides.flow.schemas_context + context, number)
-    return there is not None and (there.kind, there.text) == (wanted.kind, wanted.text)
+    return there is not None and there.has_text_of(wanted)
 
 
 def _copied(
@@ -177,10 +176,11 @@ def _copied(
 ) -> str:
     """Copy it. Returns why it could not be; empty: it is there."""
     flow = sides.flow
-    if not (asked := {_moved(flow, use.subject) for use in uses}):
+    below = flow.schemas_context
+    if not (asked := {use.subject.below(below) for use in uses}):
         return f"{flow.source} does not say which subject has it"
     listed = _listed(sides.source, [use.subject for use in uses])
-    subjects = [_moved(flow, subject) for subject in listed]
+    subjects = [subject.below(below) for subject in listed]
     ends = Ends(
         flow=flow,
         source=sides.source,
@@ -221,10 +221,6 @@ def _copied(
     )
 
 
-def _moved(flow: FlowConfig, subject: Subject) -> Subject:
-    return Subject(flow.schemas_context + subject.context, subject.name)
-
-
 def _listed(
     source: Registry, subjects: Iterable[Subject]
 ) -> dict[Subject, tuple[SchemaVersion, ...]]:
@@ -234,7 +230,7 @@ def _listed(
     while ahead:
         if (subject := ahead.pop()) not in found:
             found[subject] = source.of_subject(subject)
-            ahead += [key[0] for each in found[subject] for key in references_of(each)]
+            ahead += [key[0] for each in found[subject] for key in each.refers_to]
     return found
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING
 
-from mirror.schemas.schema_names import Key, is_same, key_of, references_of
+from mirror.schemas.registry.values import Key
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -46,7 +46,7 @@ class RegistryWrite:
 
     @property
     def key(self) -> Key:
-        return key_of(self.version)
+        return self.version.key
 
 
 def in_order(
@@ -62,16 +62,16 @@ def in_order(
         if deleting:
             after[key, True].add((key, False))
             continue
-        after[key, False] |= {(ref, False) for ref in references_of(versions[key])}
+        after[key, False] |= {(ref, False) for ref in versions[key].refers_to}
         before = previous.get(key[0])
         if before is not None:
             after[key, False].add((before, False))
-            if is_same(versions[before], versions[key]):
+            if versions[before].is_same(versions[key]):
                 # While that one is not deleted, registries answer with it.
                 after[key, False].add((before, True))
         previous[key[0]] = key
     for key, version in versions.items():
-        for ref in references_of(version):
+        for ref in version.refers_to:
             if (ref, True) in after and ref[0] != key[0]:
                 # Registries do not delete what something refers to.
                 after[ref, True] |= {(key, False), (key, True)}
@@ -93,7 +93,7 @@ def narrowed(
         key = ahead.pop()
         if key not in wanted and key in by_key:
             wanted.add(key)
-            ahead += references_of(by_key[key].version)
+            ahead += by_key[key].version.refers_to
     return [each for each in writes if each.key in wanted]
 
 

@@ -16,18 +16,8 @@ import re
 from typing import TYPE_CHECKING
 
 from mirror.schemas import schema_order
+from mirror.schemas.registry.values import RESERVED, TRIAL, Key
 from mirror.schemas.schema_claims import ClaimState
-from mirror.schemas.schema_names import (
-    RESERVED,
-    TRIAL,
-    Key,
-    has_address,
-    is_same,
-    key_of,
-    place,
-    references_of,
-    shown,
-)
 from mirror.schemas.schema_order import RegistryWrite
 from mirror.status.states import SchemaState
 
@@ -95,8 +85,8 @@ def chosen(versions: Iterable[SchemaVersion], flow: FlowConfig) -> Chosen:
     ahead: list[Key] = []
     excluded: set[Key] = set()
     for each in versions:
-        moved = place(each, flow.schemas_context)
-        key = key_of(moved)
+        moved = each.below(flow.schemas_context)
+        key = moved.key
         named[key] = moved
         own = each.subject == RESERVED or each.subject.startswith(TRIAL)
         if own or _matches(each, flow.schemas_exclude):
@@ -109,7 +99,7 @@ def chosen(versions: Iterable[SchemaVersion], flow: FlowConfig) -> Chosen:
         if key in picked or key not in named:
             continue
         picked[key] = named[key]
-        ahead += [ref for ref in references_of(named[key]) if ref not in excluded]
+        ahead += [ref for ref in named[key].refers_to if ref not in excluded]
     return Chosen(
         versions=dict(sorted(picked.items())),
         others={key: each for key, each in named.items() if key not in picked},
@@ -160,7 +150,7 @@ class SchemaPlanner:
         self._ours, self._owners = ours, owners
         self._source, self._target = flow.source, flow.target
         self._deletes = deletes
-        self._there = {key_of(each): each for each in there}
+        self._there = {each.key: each for each in there}
         self._by_id: dict[tuple[str, int], SchemaVersion] = {}
         self._numbers: dict[Subject, list[int]] = defaultdict(list)
         for (subject, number), each in sorted(self._there.items()):
@@ -174,7 +164,7 @@ class SchemaPlanner:
         for key in self._found.versions:
             subjects[key[0]].append(key)
         for subject, keys in subjects.items():
-            if not has_address(subject):
+            if not subject.has_address:
                 self._stopped[subject] = (SchemaState.UNSUPPORTED, _NO_ADDRESS)
             elif why := self._conflict(subject, keys):
                 self._stopped[subject] = (SchemaState.CONFLICT, why)
@@ -227,8 +217,8 @@ class SchemaPlanner:
         )
 
     def _has(self, wanted: SchemaVersion) -> bool:
-        copy = self._there.get(key_of(wanted))
-        return copy is not None and copy.id == wanted.id and is_same(copy, wanted)
+        copy = self._there.get(wanted.key)
+        return copy is not None and copy.id == wanted.id and copy.is_same(wanted)
 
     def _conflict(self, subject: Subject, keys: Sequence[Key]) -> str:
         """What the target has in the way of a subject; empty: nothing."""
@@ -238,13 +228,13 @@ class SchemaPlanner:
             where = f"version {wanted.version} has id {wanted.id} on {source}"
             if copy is None:
                 held = self._by_id.get((wanted.context, wanted.id))
-                if held is not None and not is_same(held, wanted):
-                    return f"{where}, which is {shown(key_of(held))} on {target}; " + (
+                if held is not None and not held.is_same(wanted):
+                    return f"{where}, which is {held.key} on {target}; " + (
                         _ID_WAYS_OUT
                     )
             elif copy.id != wanted.id:
                 return f"{where} and {copy.id} on {target}; {_ID_WAYS_OUT}"
-            elif not is_same(copy, wanted):
+            elif not copy.is_same(wanted):
                 return f"{where} and {target}, with different texts; {WAYS_OUT}"
         versions, others = self._found.versions, self._found.others
         for number in self._numbers.get(subject, ()):
@@ -297,7 +287,7 @@ class SchemaPlanner:
             coming = [w for w in self._going_on(writes) if not w.delete]
             gets = {each.key for each in coming}
             for each in coming:
-                for ref in references_of(each.version):
+                for ref in each.version.refers_to:
                     if ref not in gets and not self._has_reference(ref):
                         self._stopped[each.version.full_subject] = self._missing(
                             each.version, ref
@@ -309,7 +299,7 @@ class SchemaPlanner:
         return wanted is not None and self._has(wanted)
 
     def _missing(self, version: SchemaVersion, ref: Key) -> tuple[SchemaState, str]:
-        what = f"version {version.version} refers to {shown(ref)}"
+        what = f"version {version.version} refers to {ref}"
         if ref[0] in self._stopped:
             state = self._stopped[ref[0]][0]
             return state, f"{what}, which is not copied: its subject is in {state}"

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from mirror.schemas import schema_claims
-from mirror.schemas.schema_names import key_of, references_of, topic_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -80,8 +79,11 @@ def trace(
             texts[registry.alias] = schema.text
             places += _places(registry, where, own)
     one, other = texts.get(source.alias), texts.get(target.alias)
-    names = {each.subject.name for each in places if each.cluster == source.alias}
-    topics = {topic for topic in map(topic_of, names) if topic}
+    topics = {
+        topic
+        for each in places
+        if each.cluster == source.alias and (topic := each.subject.topic)
+    }
     return Traced(
         places=tuple(places),
         topics=tuple(sorted(topics)),
@@ -134,15 +136,13 @@ def _said(
 def _places(registry: Registry, context: str, number: int) -> Iterator[SchemaPlace]:
     versions = registry.versions(context)  # some registries list other contexts, too
     having = {
-        key_of(each)
-        for each in versions
-        if (each.context, each.id) == (context, number)
+        each.key for each in versions if (each.context, each.id) == (context, number)
     }
     for each in versions:
-        if key_of(each) in having:
+        if each.key in having:
             yield _place(registry, each, "has it")
     for each in versions:
-        if having.intersection(references_of(each)):
+        if having.intersection(each.refers_to):
             yield _place(registry, each, "refers to it")
 
 

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 from mirror.errors import RegistryError
 from mirror.schemas.schema_claims import Before, Claim, ClaimOf, ClaimState
 from mirror.schemas.schema_levels import NONE
-from mirror.schemas.schema_names import is_same, key_of, references_of, shown
 from mirror.schemas.schema_order import RegistryWrite
 from mirror.schemas.schema_rules import WAYS_OUT, Chosen, SchemaPlan, SchemaPlanner
 from mirror.schemas.schema_writing import SchemaWriter, SubjectStoppedError
@@ -28,13 +27,13 @@ if TYPE_CHECKING:
     from mirror.config.schema import FlowConfig
     from mirror.schemas.registry.registry import Registry
     from mirror.schemas.registry.values import (
+        Key,
         Reference,
         Schema,
         SchemaVersion,
         Subject,
     )
     from mirror.schemas.schema_ends import Ends
-    from mirror.schemas.schema_names import Key
 
 _INCOMPATIBLE = 409
 """A registry's answer to a version that the subject's level forbids."""
@@ -76,7 +75,7 @@ class _Planner(SchemaPlanner):
             self._texts[key[0]].add(claim.sha256)
 
     def _has(self, wanted: SchemaVersion) -> bool:
-        claim = self._ours.get(key_of(wanted))
+        claim = self._ours.get(wanted.key)
         if claim is None or not claim.is_there or claim.id != wanted.id:
             return False
         place = (wanted.context, claim.target_id)
@@ -85,7 +84,7 @@ class _Planner(SchemaPlanner):
             if place not in self._asked:
                 self._asked[place] = self._registry.by_id(*place)
             held = self._asked[place]
-        return held is not None and (held.kind, held.text) == (wanted.kind, wanted.text)
+        return held is not None and held.has_text_of(wanted)
 
     def _conflict(self, subject: Subject, keys: Sequence[Key]) -> str:
         """A version of others would be the latest, or decide what is compatible."""
@@ -146,7 +145,7 @@ class SchemaTranslator(SchemaWriter):
             self._open(sent, error)
             number = target.register(sent, keeps=False)
         back = target.by_id(sent.context, number)
-        if back is None or not is_same(_with(sent, back), sent):
+        if back is None or not _with(sent, back).is_same(sent):
             what = "nothing" if back is None else "another text"
             raise SubjectStoppedError(
                 SchemaState.UNSUPPORTED,
@@ -166,14 +165,14 @@ class SchemaTranslator(SchemaWriter):
     def _references(self, wanted: SchemaVersion) -> Iterable[Reference]:
         """What it refers to, by the target's version numbers."""
         target, ours = self._ends.target, self._ends.claims.ours
-        for each, key in zip(wanted.references, references_of(wanted), strict=True):
+        for each, key in zip(wanted.references, wanted.refers_to, strict=True):
             number = self._given[key] if key in self._given else ours[key].target_id
             uses = target.uses(key[0].context, number)
             versions = [use.version for use in uses if use.subject == key[0]]
             if not versions:
                 raise SubjectStoppedError(
                     SchemaState.PENDING,
-                    f"version {wanted.version} refers to {shown(key)}, which is no "
+                    f"version {wanted.version} refers to {key}, which is no "
                     f"longer on {target.alias}",
                 )
             yield replace(each, version=max(versions))

@@ -14,15 +14,13 @@ from typing import TYPE_CHECKING
 from mirror.errors import RegistryError
 from mirror.schemas.registry.values import Mode, Subject
 from mirror.schemas.schema_claims import Before, Claim, ClaimOf, ClaimState
-from mirror.schemas.schema_names import is_same, place, references_of, shown
 from mirror.status.states import SchemaState
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mirror.schemas.registry.values import Schema, SchemaVersion
+    from mirror.schemas.registry.values import Key, SchemaVersion
     from mirror.schemas.schema_ends import Ends
-    from mirror.schemas.schema_names import Key
     from mirror.schemas.schema_order import RegistryWrite
 
 _ABOUT_ONE = frozenset({401, 403, 409, 422})
@@ -173,12 +171,12 @@ class SchemaWriter:
             self._ends.target.contexts()
 
     def _check_references(self, write: RegistryWrite) -> None:
-        for ref in references_of(write.version):
+        for ref in write.version.refers_to:
             if ref in self._failed and not write.delete:
                 state = self.stopped[ref[0]][0]
                 raise SubjectStoppedError(
                     state,
-                    f"version {write.version.version} refers to {shown(ref)}, which "
+                    f"version {write.version.version} refers to {ref}, which "
                     f"is not copied: its subject is in {state}",
                 )
 
@@ -192,9 +190,7 @@ class SchemaWriter:
                 f"{self._ends.source.alias}",
             )
         there = target.schema(subject, write.version.version)
-        if there and (
-            there.id != write.version.id or not is_same(there, write.version)
-        ):
+        if there and (there.id != write.version.id or not there.is_same(write.version)):
             raise SubjectStoppedError(
                 SchemaState.CONFLICT,
                 f"version {write.version.version} is another one on {target.alias} now",
@@ -225,7 +221,7 @@ class SchemaWriter:
                 if target.schema(subject, wanted.version) is None:
                     raise
             there = target.schema(subject, wanted.version)
-        if there is None or there.id != wanted.id or not is_same(there, wanted):
+        if there is None or there.id != wanted.id or not there.is_same(wanted):
             raise SubjectStoppedError(
                 SchemaState.UNSUPPORTED, self._differs(wanted, there)
             )
@@ -235,7 +231,7 @@ class SchemaWriter:
     def _now(self, listed: SchemaVersion) -> SchemaVersion:
         """The version as the source has it now, with what lists leave out."""
         context = self._ends.flow.schemas_context
-        subject = Subject(listed.context.removeprefix(context), listed.subject)
+        subject = listed.full_subject.from_below(context)
         found = self._ends.source.schema(subject, listed.version)
         alias = self._ends.source.alias
         if found is None:
@@ -243,8 +239,8 @@ class SchemaWriter:
                 SchemaState.PENDING,
                 f"version {listed.version} is no longer on {alias}",
             )
-        moved = place(found, context)
-        if moved.id != listed.id or not is_same(moved, listed):
+        moved = found.below(context)
+        if moved.id != listed.id or not moved.is_same(listed):
             raise SubjectStoppedError(
                 SchemaState.PENDING,
                 f"version {listed.version} has changed on {alias}",
@@ -254,7 +250,7 @@ class SchemaWriter:
     def _check_id(self, wanted: SchemaVersion) -> None:
         """Some registries would give the id to the new text."""
         held = self._ends.target.by_id(wanted.context, wanted.id)
-        if held is None or _is_text(held, wanted):
+        if held is None or held.has_text_of(wanted):
             return
         uses = self._ends.target.uses(wanted.context, wanted.id)
         where = ", ".join(f"{use.subject} version {use.version}" for use in uses[:3])
@@ -290,10 +286,6 @@ class SubjectStoppedError(Exception):
         self.state = state
         self.reason = reason
         super().__init__(reason)
-
-
-def _is_text(held: Schema, wanted: SchemaVersion) -> bool:
-    return (held.kind, held.text) == (wanted.kind, wanted.text)
 
 
 def _claim(version: SchemaVersion, state: ClaimState) -> Claim:

@@ -21,10 +21,9 @@ from mirror.schemas import (
     schema_rules,
     schema_translation,
 )
-from mirror.schemas.registry.values import Mode, SchemaVersion, Subject
+from mirror.schemas.registry.values import RESERVED, Mode, SchemaVersion, Subject
 from mirror.schemas.schema_claims import Claim, ClaimState
 from mirror.schemas.schema_compared import ComparedRegistries
-from mirror.schemas.schema_names import RESERVED, key_of
 from mirror.schemas.schema_translation import SchemaTranslator
 from mirror.schemas.schema_writing import SchemaWriter
 from mirror.status.states import SchemaState
@@ -351,7 +350,7 @@ def _place(ends: Ends, context: str, number: int) -> None:
     claim = Claim(
         id=number, target_id=number, sha256=version.sha256, state=ClaimState.DELETED
     )
-    ends.claims.note({key_of(version): claim})
+    ends.claims.note({version.key: claim})
     if ends.target.mode(subject) is not Mode.IMPORT:
         ends.target.set_mode(subject, Mode.IMPORT, force=True)
     if ends.target.by_id(context, number) is None:

@@ -13,8 +13,7 @@ import time
 from typing import TYPE_CHECKING
 
 from mirror.schemas import schemas
-from mirror.schemas.registry.pace import RequestPace
-from mirror.schemas.registry.registry import Registry
+from mirror.schemas.registry.registry import Registry, RequestPace
 from mirror.schemas.schema_claims import SchemaClaims
 from mirror.schemas.schema_ends import Ends
 from mirror.service.scheduler import Job

@@ -31,7 +31,7 @@ from mirror.playground.registry.axonops import PROGRAM, axonops
 from mirror.records.schema_id_map import IdMap
 from mirror.records.schema_ids import Numbers
 from mirror.schemas import schemas
-from mirror.schemas.registry.pace import RequestPace
+from mirror.schemas.registry.registry import RequestPace
 from mirror.status.states import SchemaState
 from tests import tools
 from tests.harness.admin import create_topic

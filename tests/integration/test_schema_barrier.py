@@ -19,7 +19,7 @@ import pytest
 from mirror.copying.schemas import STRANGE_SECONDS, SchemaInquiry
 from mirror.schemas import schema_need, schemas
 from mirror.schemas.registry.registry import Registry
-from mirror.schemas.registry.values import Mode, Subject
+from mirror.schemas.registry.values import RESERVED, Mode, Subject
 from mirror.schemas.schema_claims import (
     Before,
     Claim,
@@ -30,7 +30,6 @@ from mirror.schemas.schema_claims import (
     copied_ids,
 )
 from mirror.schemas.schema_ends import Ends
-from mirror.schemas.schema_names import RESERVED
 from mirror.status.states import PartitionState
 from mirror.status.values import WAITS
 from tests.harness import registries

@@ -11,15 +11,14 @@ import pytest
 
 from mirror.config.schema import FlowConfig
 from mirror.schemas import schema_rules
-from mirror.schemas.registry.values import SchemaVersion, Subject
+from mirror.schemas.registry.values import RESERVED, SchemaVersion, Subject
 from mirror.schemas.schema_claims import Claim, ClaimState
 from mirror.schemas.schema_compared import ComparedRegistries, ShortGap
-from mirror.schemas.schema_names import RESERVED, key_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from mirror.schemas.schema_names import Key
+    from mirror.schemas.registry.values import Key
 
 pytestmark = pytest.mark.unit
 
@@ -35,7 +34,7 @@ def version(subject: str, ident: int, *, context: str = "") -> SchemaVersion:
 
 def claims(*versions: SchemaVersion) -> dict[Key, Claim]:
     return {
-        key_of(each): Claim(
+        each.key: Claim(
             id=each.id, target_id=each.id, sha256=each.sha256, state=ClaimState.COPIED
         )
         for each in versions

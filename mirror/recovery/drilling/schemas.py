@@ -19,18 +19,15 @@ from mirror.records.reading import TopicReader
 from mirror.records.schema_ids import ID_SIZE, KEY_HEADER, VALUE_HEADER
 from mirror.recovery.findings import Finding, Level
 from mirror.schemas import schema_claims
-from mirror.schemas.registry.pace import RequestPace
-from mirror.schemas.registry.registry import Registry
+from mirror.schemas.registry.registry import Registry, RequestPace
 from mirror.schemas.registry.values import HIGHEST_ID
-from mirror.schemas.schema_names import references_of, referred
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from mirror.records.listing import Listed
     from mirror.recovery.steps.checks import Seen
-    from mirror.schemas.registry.values import Schema, SchemaVersion
-    from mirror.schemas.schema_names import Key
+    from mirror.schemas.registry.values import Key, Schema, SchemaVersion
 
 
 _MOST_PARTITIONS = 1000
@@ -105,12 +102,12 @@ def _meant(seen: Seen) -> dict[int, int]:
 def _needs(source: Registry, wanted: Schema) -> dict[Key, SchemaVersion]:
     """What a schema refers to, and what that refers to."""
     found: dict[Key, SchemaVersion] = {}
-    left = [referred(each, "") for each in wanted.references]
+    left = [each.key("") for each in wanted.references]
     while left:
         place = left.pop()
         if place not in found and (version := source.schema(*place)) is not None:
             found[place] = version
-            left += references_of(version)
+            left += version.refers_to
     return found
 
 
@@ -127,27 +124,23 @@ def _differs(
     held = target.by_id(context, number)
     if held is None:
         return "does not have"
-    if not _is_alike(wanted, held):
+    if not held.has_text_of(wanted):
         return "has another schema for"
     pairs: list[tuple[Schema, str, Schema, str]] = [(wanted, "", held, context)]
     while pairs:
         one, of_one, other, of_other = pairs.pop()
         copies = {each.name: each for each in other.references}
         for each in one.references:
-            place = referred(each, of_one)
+            place = each.key(of_one)
             if (here := needs.pop(place, None)) is None:
                 continue  # compared, or not on the source either
             copy = copies.get(each.name)
-            there = target.schema(*referred(copy, of_other)) if copy else None
-            if there is None or not _is_alike(here, there):
+            there = target.schema(*copy.key(of_other)) if copy else None
+            if there is None or not there.has_text_of(here):
                 what = f"{place[0]} version {each.version}"
                 return f"has, but not {what}, which it needs"
             pairs.append((here, here.context, there, there.context))
     return ""
-
-
-def _is_alike(one: Schema, other: Schema) -> bool:
-    return (one.kind, one.text) == (other.kind, other.text)
 
 
 def _in_use(seen: Seen, records: int) -> dict[int, str]:

@@ -4,34 +4,61 @@ Main type: `Registry`. Each call asks. What is not there is None; every other re
 a `RegistryError`, or an `AuthenticationError` where our own secrets cannot be used.
 Writes are not checked here: a registry may keep another text, id or version than it was
 given, which is only seen by reading it back.
+
+`registries` opens both of a flow, each below its own rate (`RequestPace`); `Lists`
+keeps what contexts had the last time. The last parts read and write the JSON of
+Confluent's API, texts byte for byte, and know where things are in it.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 import itertools
+import json
 import time
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
+from urllib.parse import quote
 
 from mirror.clusters.bounded import Bounds
 from mirror.errors import MALFORMED, RegistryError
-from mirror.schemas.registry import answers
-from mirror.schemas.registry.answers import of_context, of_setting, of_subject
 from mirror.schemas.registry.channel import NOT_THERE, Channel, malformed
-from mirror.schemas.registry.values import Mode, Subject
+from mirror.schemas.registry.values import (
+    Key,
+    Mode,
+    Reference,
+    Schema,
+    SchemaVersion,
+    Subject,
+    Use,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator
 
     from mirror.config.cluster_settings import ClusterConfig
     from mirror.schemas.registry.channel import RegistryAnswer
-    from mirror.schemas.registry.values import Schema, SchemaVersion, Use
 
 _DELETED = {"deleted": "true"}
 _NO_OTHERS = frozenset({"", ".", ".__GLOBAL"})
 """The default context, and one that has modes and levels only."""
 _NO_SUBJECT = 40401
 """Confluent's code."""
+
+
+class RequestPace:
+    """A limit of requests per second. Not thread-safe."""
+
+    def __init__(self, per_second: float) -> None:
+        self._seconds = 1.0 / per_second
+        self._next = time.monotonic() - 1.0
+        """When the next one would be due without the second's worth."""
+
+    def __call__(self) -> None:
+        """Wait until another request may be sent."""
+        now = time.monotonic()
+        self._next = max(self._next, now - 1.0) + self._seconds
+        if self._next > now:
+            time.sleep(self._next - now)
 
 
 def _unpaced() -> None:
@@ -94,7 +121,7 @@ class Registry:
         if said is None:
             return None
         try:
-            return answers.version(said, subject.context, deleted=alive is None)
+            return read_version(said, subject.context, deleted=alive is None)
         except MALFORMED as error:
             raise malformed(self._channel, f"version {version} of {subject}") from error
 
@@ -127,7 +154,7 @@ class Registry:
         path = f"{of_context(context)}/schemas/ids/{number}"
         said = self._channel.ask("GET", path).document
         try:
-            return None if said is None else answers.schema(said)
+            return None if said is None else read_schema(said)
         except MALFORMED as error:
             raise malformed(self._channel, f"the schema with id {number}") from error
 
@@ -141,7 +168,7 @@ class Registry:
             bounds=LIST,  # all subjects may share an id
         ).document
         try:
-            return answers.uses(said or (), context)
+            return read_uses(said or (), context)
         except MALFORMED as error:
             raise malformed(self._channel, f"the versions of id {number}") from error
 
@@ -151,7 +178,7 @@ class Registry:
         """
         path = f"{of_subject(wanted.full_subject)}/versions"
         said = self._channel.ask(
-            "POST", path, body=answers.body(wanted, keeps=keeps)
+            "POST", path, body=registration(wanted, keeps=keeps)
         ).document
         try:
             if 0 <= (number := int(said["id"])) < 1 << 32:  # as records have it
@@ -265,7 +292,6 @@ class Registry:
 # version, or one less, moves it.
 
 
-_Key = tuple[Subject, int]
 LIST = Bounds(size=32 << 20, values=500_000)
 """A page of a thousand versions, which is what a registry sends at most by default, of
 32 KB each, or a whole list of 16,000 of 2 KB.
@@ -287,7 +313,7 @@ class _Kept:
 
     pages: dict[bytes, tuple[SchemaVersion, ...]]
     """By digest."""
-    versions: dict[_Key, SchemaVersion]
+    versions: dict[Key, SchemaVersion]
 
 
 class Lists:
@@ -388,15 +414,15 @@ class Lists:
         if not isinstance(document, list):
             raise malformed(self._channel, "the list of schemas")
         try:
-            return tuple(answers.version(row, context) for row in document)
+            return tuple(read_version(row, context) for row in document)
         except MALFORMED as error:
             raise malformed(self._channel, "the list of schemas") from error
 
     def _unique(
         self, pages: Iterable[tuple[SchemaVersion, ...]]
-    ) -> dict[_Key, SchemaVersion]:
+    ) -> dict[Key, SchemaVersion]:
         rows = list(itertools.chain.from_iterable(pages))
-        found = {(row.full_subject, row.version): row for row in rows}
+        found = {row.key: row for row in rows}
         if len(found) < len(rows):
             # A row that stands in two pages took the place of another one.
             raise RegistryError(
@@ -416,7 +442,7 @@ class Lists:
                 found.append(each)
                 size += len(each.text)
                 self._require_room(context, len(found), size)
-        return tuple(sorted(found, key=lambda each: (each.full_subject, each.version)))
+        return tuple(sorted(found, key=lambda each: each.key))
 
     def _require_room(self, context: str, count: int, size: int) -> None:
         """Raise if a context has more than this process can hold."""
@@ -442,7 +468,7 @@ class Lists:
             if answer.document is None:
                 continue  # deleted with its subject: some show neither
             try:
-                yield answers.version(
+                yield read_version(
                     answer.document, subject.context, deleted=number not in alive
                 )
             except MALFORMED as error:
@@ -468,3 +494,128 @@ class Lists:
         ):
             raise malformed(self._channel, "the versions of a subject")
         return sorted(numbers)
+
+
+# ---- from the JSON of Confluent's API to values, and back ----
+#
+# Reading raises what taking values out of JSON raises (`MALFORMED`) if it has another
+# form. What registries add to metadata by themselves is left out.
+
+
+_AVRO = "AVRO"
+"""The kind of a schema that does not say its kind."""
+_ADDED = "confluent:version"
+"""A property of metadata that says again which version it is."""
+
+
+def read_schema(said: Any) -> Schema:
+    """A schema that was asked for by its id."""
+    return Schema(**_content(said))
+
+
+def read_version(said: Any, context: str, *, deleted: bool = False) -> SchemaVersion:
+    """A version of a subject. Its own context wins over the one that was asked."""
+    subject = Subject.parse(_text(said["subject"]))
+    return SchemaVersion(
+        **_content(said),
+        context=subject.context or context,
+        subject=subject.name,
+        version=_whole(said["version"]),
+        id=_whole(said["id"]),
+        deleted=deleted,
+    )
+
+
+def read_uses(said: Any, context: str) -> tuple[Use, ...]:
+    """The versions that have an id."""
+    found = []
+    for each in said:
+        subject = Subject.parse(_text(each["subject"]))
+        place = Subject(subject.context or context, subject.name)
+        found.append(Use(place, _whole(each["version"])))
+    return tuple(sorted(found))
+
+
+def registration(wanted: SchemaVersion, *, keeps: bool) -> dict[str, Any]:
+    """What registers a version; `keeps`: with its id and number."""
+    return {
+        "schema": wanted.text,
+        "schemaType": wanted.kind,
+        "references": [
+            {"name": each.name, "subject": each.subject, "version": each.version}
+            for each in wanted.references
+        ],
+        **({"id": wanted.id, "version": wanted.version} if keeps else {}),
+        **({"metadata": json.loads(wanted.metadata)} if wanted.metadata else {}),
+        **({"ruleSet": json.loads(wanted.rule_set)} if wanted.rule_set else {}),
+    }
+
+
+def _content(said: Any) -> dict[str, Any]:
+    metadata = dict(said.get("metadata") or {})
+    properties = {
+        name: value
+        for name, value in (metadata.pop("properties", None) or {}).items()
+        if name != _ADDED
+    }
+    return {
+        "kind": _text(said.get("schemaType") or _AVRO),
+        "text": _text(said["schema"]),
+        "references": tuple(
+            Reference(
+                _text(each["name"]), _text(each["subject"]), _whole(each["version"])
+            )
+            for each in said.get("references") or ()
+        ),
+        "metadata": _canonical({**metadata, "properties": properties}),
+        "rule_set": _canonical(said.get("ruleSet") or {}),
+    }
+
+
+def _canonical(said: dict[str, Any]) -> str:
+    """The same text for the same content; empty if there is none."""
+    kept = {name: value for name, value in said.items() if value}
+    return json.dumps(kept, sort_keys=True, separators=(",", ":")) if kept else ""
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError
+    return value
+
+
+def _whole(value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise TypeError
+    return value
+
+
+# ---- where things are in Confluent's API ----
+#
+# Functions: `of_context`, `of_subject`, and `of_setting` for what subjects and
+# contexts have, a mode and a level. Names may have any character, so they are
+# quoted, but only where an address must: some registries take a quoted name for
+# another one.
+
+
+_PLAIN = ":+@,!$'()*~"
+"""What a path may have as it is, and no server takes for something else."""
+
+
+def of_context(context: str) -> str:
+    """What the paths of a context begin with."""
+    return f"/contexts/{_quoted(context)}" if context else ""
+
+
+def of_subject(subject: Subject) -> str:
+    return f"{of_context(subject.context)}/subjects/{_quoted(subject.name)}"
+
+
+def of_setting(what: Literal["mode", "config"], subject: Subject) -> str:
+    """The setting of a subject; of a context, if it has no name."""
+    path = f"{of_context(subject.context)}/{what}"
+    return f"{path}/{_quoted(subject.name)}" if subject.name else path
+
+
+def _quoted(name: str) -> str:
+    return quote(name, safe=_PLAIN)
