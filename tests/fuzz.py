@@ -52,7 +52,7 @@ from mirror.records import (
     scan,
     to_columns,
 )
-from mirror.schemas import schema_claims
+from mirror.schemas import claims
 from mirror.topics import acl_notes, acl_ownership
 from tests.harness import hostile_batches as hostile
 from tests.harness.hostile_batches import (
@@ -336,7 +336,7 @@ def _own() -> list[tuple[Callable[[bytes, bytes], object], bytes, bytes]]:
             _json({"version": 1, "at": "2026-01-01T00:00:00Z", "ends": [5, 6]}),
         ),
         (
-            schema_claims.decode,
+            claims.decode,
             b"/orders-value/2",
             _json(
                 {

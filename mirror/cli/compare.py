@@ -109,12 +109,12 @@ def _of_schemas(
     reach: Reach,
 ) -> Iterator[Difference]:
     """Of these flows, those between the two clusters that copy schemas."""
-    from mirror.checks.schema_writes import look
+    from mirror.checks.schema_writes import planned_schemas
     from mirror.topics.schema_differences import of_schemas
 
     for flow in flows:
         if {flow.source, flow.target} == set(ends) and flow.schemas != "off":
-            found = of_schemas(look(chosen, flow, flows, reach))
+            found = of_schemas(planned_schemas(chosen, flow, flows, reach))
             yield from (
                 each if flow.source == ends[0] else each.turned for each in found
             )

@@ -15,7 +15,7 @@ from mirror.topics.differences import Difference
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from mirror.schemas.schemas import SchemasResult
+    from mirror.schemas.rules import SchemasResult
 
 SCHEMA = "schema"
 

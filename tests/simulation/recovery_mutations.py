@@ -39,8 +39,8 @@ from mirror.recovery.steps import (
     opening,
     positions,
 )
+from mirror.schemas.comparing import ComparedRegistries
 from mirror.schemas.registry.values import RESERVED
-from mirror.schemas.schema_compared import ComparedRegistries
 from mirror.service import feeding, role_notes
 from mirror.service.flow import FlowJobs
 from mirror.service.pairs import PairFollower

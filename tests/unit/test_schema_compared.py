@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from mirror.config.schema import FlowConfig
-from mirror.schemas import schema_rules
+from mirror.schemas import rules
+from mirror.schemas.claims import Claim, ClaimState
+from mirror.schemas.comparing import ComparedRegistries, ShortGap
 from mirror.schemas.registry.values import RESERVED, SchemaVersion, Subject
-from mirror.schemas.schema_claims import Claim, ClaimState
-from mirror.schemas.schema_compared import ComparedRegistries, ShortGap
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -47,10 +47,10 @@ def compared(
     ours: dict[Key, Claim],
 ) -> ComparedRegistries:
     flow = FlowConfig(source="A", target="B", schemas="copy")
-    chosen, there = schema_rules.chosen(source, flow), tuple(there)
-    plan = schema_rules.plan(
-        chosen, there, ours=ours, owners={}, flow=flow, deletes=True
-    )
+    chosen, there = rules.chosen(source, flow), tuple(there)
+    plan = rules.SchemaPlanner(
+        chosen, there, ours, flow, owners={}, deletes=True
+    ).plan()
     return ComparedRegistries(chosen=chosen, there=there, ours=ours, plan=plan, gap=GAP)
 
 

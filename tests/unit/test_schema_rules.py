@@ -15,17 +15,17 @@ from hypothesis import strategies as st
 import pytest
 
 from mirror.config.schema import FlowConfig
-from mirror.schemas import schema_order, schema_rules
+from mirror.schemas import rules
+from mirror.schemas.claims import Claim, ClaimState
+from mirror.schemas.comparing import copies_deletes
 from mirror.schemas.registry.values import Reference, SchemaVersion, Subject
-from mirror.schemas.schema_claims import Claim, ClaimState
-from mirror.schemas.schemas import copies_deletes
 from mirror.status.states import SchemaState
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from mirror.schemas.registry.values import Key
-    from mirror.schemas.schema_rules import SchemaPlan, SubjectPlan
+    from mirror.schemas.rules import SchemasResult, SubjectPlan
 
 pytestmark = pytest.mark.unit
 
@@ -70,19 +70,19 @@ def plan(
     owners: Mapping[Key, str] | None = None,
     deletes: bool = True,
     **settings: Any,
-) -> SchemaPlan:
+) -> SchemasResult:
     chosen = flow(**settings)
-    return schema_rules.plan(
-        schema_rules.chosen(source, chosen),
+    return rules.SchemaPlanner(
+        rules.chosen(source, chosen),
         list(target),
-        ours=ours or {},
+        ours or {},
+        chosen,
         owners=owners or {},
-        flow=chosen,
         deletes=deletes,
-    )
+    ).plan()
 
 
-def steps(found: SchemaPlan) -> list[str]:
+def steps(found: SchemasResult) -> list[str]:
     return [
         f"{'-' if each.delete else '+'}{each.version.full_subject}/"
         f"{each.version.version}"
@@ -90,7 +90,7 @@ def steps(found: SchemaPlan) -> list[str]:
     ]
 
 
-def of(found: SchemaPlan, subject: str) -> SubjectPlan:
+def of(found: SchemasResult, subject: str) -> SubjectPlan:
     return next(e for e in found.subjects if str(e.subject) == subject)
 
 
@@ -344,7 +344,7 @@ def test_sync_of_some_subjects_takes_along_what_they_refer_to() -> None:
     found = plan(
         [version("a", 1, 1, refs=[("b", 1)]), version("b", 1, 2), version("c", 1, 3)]
     )
-    some = schema_order.narrowed(found.writes, {Subject("", "a")})
+    some = rules.narrowed(found.writes, {Subject("", "a")})
     assert [str(each.version.full_subject) for each in some] == ["b", "a"]
 
 

@@ -18,8 +18,8 @@ from mirror.records.listing import headers_of, listed
 from mirror.records.reading import TopicReader
 from mirror.records.schema_ids import ID_SIZE, KEY_HEADER, VALUE_HEADER
 from mirror.recovery.findings import Finding, Level
-from mirror.schemas import schema_claims
-from mirror.schemas.registry.registry import Registry, RequestPace
+from mirror.schemas import claims
+from mirror.schemas.registry.registry import open_registries
 from mirror.schemas.registry.values import HIGHEST_ID
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from mirror.records.listing import Listed
     from mirror.recovery.steps.checks import Seen
+    from mirror.schemas.registry.registry import Registry
     from mirror.schemas.registry.values import Key, Schema, SchemaVersion
 
 
@@ -50,12 +51,11 @@ def judge(seen: Seen, *, records: int) -> Iterator[Finding]:
     if flow.schemas == "off":
         return
     seen.unseen.append("contents of records: a drill does not decode them")
-    pace = RequestPace(flow.schemas_requests_per_second)
     clusters = seen.stage.config.clusters
     meant = _meant(seen)
-    with (
-        Registry(clusters[flow.source], pace=pace) as source,
-        Registry(clusters[flow.target], pace=pace) as target,
+    with open_registries(flow, clusters[flow.source], clusters[flow.target]) as (
+        source,
+        target,
     ):
         for number, topic in sorted(_in_use(seen, records).items()):
             asked = meant.get(number, number)
@@ -93,9 +93,7 @@ def _meant(seen: Seen) -> dict[int, int]:
     flow = seen.flow
     if not flow.translates_ids:
         return {}
-    found = schema_claims.translations(
-        seen.stage.target, flow.source, flow.schemas_context
-    )
+    found = claims.translations(seen.stage.target, flow.source, flow.schemas_context)
     return {copy: number for number, copy in found.items()}
 
 

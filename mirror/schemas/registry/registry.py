@@ -5,13 +5,14 @@ a `RegistryError`, or an `AuthenticationError` where our own secrets cannot be u
 Writes are not checked here: a registry may keep another text, id or version than it was
 given, which is only seen by reading it back.
 
-`registries` opens both of a flow, each below its own rate (`RequestPace`); `Lists`
+`open_registries` opens both of a flow, each below its own rate (`RequestPace`); `Lists`
 keeps what contexts had the last time. The last parts read and write the JSON of
 Confluent's API, texts byte for byte, and know where things are in it.
 """
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 import itertools
 import json
@@ -29,13 +30,13 @@ from mirror.schemas.registry.values import (
     Schema,
     SchemaVersion,
     Subject,
-    Use,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator
 
     from mirror.config.cluster_settings import ClusterConfig
+    from mirror.config.schema import FlowConfig
     from mirror.schemas.registry.channel import RegistryAnswer
 
 _DELETED = {"deleted": "true"}
@@ -158,7 +159,7 @@ class Registry:
         except MALFORMED as error:
             raise malformed(self._channel, f"the schema with id {number}") from error
 
-    def uses(self, context: str, number: int) -> tuple[Use, ...]:
+    def uses(self, context: str, number: int) -> tuple[Key, ...]:
         """Which versions have this id, deleted ones too."""
         path = f"{of_context(context)}/schemas/ids/{number}/versions"
         said = self._channel.ask(
@@ -280,6 +281,19 @@ class Registry:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+@contextmanager
+def open_registries(
+    flow: FlowConfig, source: ClusterConfig, target: ClusterConfig
+) -> Iterator[tuple[Registry, Registry]]:
+    """The source's and the target's, each asked no more often than the flow may."""
+    rate = flow.schemas_requests_per_second
+    with (
+        Registry(source, pace=RequestPace(rate)) as of_source,
+        Registry(target, pace=RequestPace(rate)) as of_target,
+    ):
+        yield of_source, of_target
 
 
 # ---- all versions in a context of a registry, softly deleted ones too ----
@@ -526,13 +540,13 @@ def read_version(said: Any, context: str, *, deleted: bool = False) -> SchemaVer
     )
 
 
-def read_uses(said: Any, context: str) -> tuple[Use, ...]:
+def read_uses(said: Any, context: str) -> tuple[Key, ...]:
     """The versions that have an id."""
     found = []
     for each in said:
         subject = Subject.parse(_text(each["subject"]))
         place = Subject(subject.context or context, subject.name)
-        found.append(Use(place, _whole(each["version"])))
+        found.append(Key(place, _whole(each["version"])))
     return tuple(sorted(found))
 
 

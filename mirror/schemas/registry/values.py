@@ -183,11 +183,3 @@ class SchemaVersion(Schema):
             context=context + self.context,
             references=tuple(each.below(context) for each in self.references),
         )
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class Use:
-    """Where an id is used."""
-
-    subject: Subject
-    version: int
