@@ -53,7 +53,7 @@ from mirror.records import (
     to_columns,
 )
 from mirror.schemas import claims
-from mirror.topics import acl_notes, acl_ownership
+from mirror.topics import acl_notes
 from tests.harness import hostile_batches as hostile
 from tests.harness.hostile_batches import (
     CONTROL,
@@ -325,7 +325,7 @@ def _own() -> list[tuple[Callable[[bytes, bytes], object], bytes, bytes]]:
         *((lambda k, v: rebuilds.decode("A->B", k, v), *each) for each in notes),
         (proofs.decode, b"orders-3", _json(proofs.document(proof))),
         (
-            acl_ownership.decode,
+            acl_notes.decode_claim,
             _json(claim),
             _json({"version": 1, "added": True, "via": ["A", "B"]}),
         ),

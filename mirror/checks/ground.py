@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from mirror.config.schema import FlowConfig
     from mirror.topics.merging import Merging
     from mirror.topics.sides import Foreseen
-    from mirror.topics.survey import SurveyedFlow
+    from mirror.topics.topics import SurveyedFlow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,8 +21,7 @@ from mirror.config.own_topics import TUNING
 from mirror.errors import AuthorizationError, ClusterError
 from mirror.offsets import commit_records, mm2_records, progress
 from mirror.policy.selection import GroupFilter
-from mirror.topics.survey import TO_BE_CREATED
-from mirror.topics.topics import SCHEMAS_LEFT_OUT
+from mirror.topics.topics import SCHEMAS_LEFT_OUT, TO_BE_CREATED
 
 if TYPE_CHECKING:
     from collections.abc import Collection

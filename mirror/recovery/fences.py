@@ -27,8 +27,7 @@ from mirror.patience import left
 from mirror.policy.naming import is_heartbeats, is_internal
 from mirror.recovery import fencing
 from mirror.recovery.fencing import KnownGrants
-from mirror.topics.acl_notes import AclNotes, AclPlan, steady
-from mirror.topics.acl_ownership import AclOwnership
+from mirror.topics.acl_notes import AclNotes, AclOwnership, AclPlan, steady
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping

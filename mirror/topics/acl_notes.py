@@ -1,13 +1,18 @@
-"""Notes of what switches change in a cluster's ACLs, so that all of it is taken back.
+"""Notes of what switches and flows change in a cluster's ACLs, so that all of it can be
+taken back.
 
-Main types: `AclPlan`, changes that belong together, and `AclNotes`, over the compacted
-topic `mirror-acls.internal` of the cluster that is changed. A change is noted before it
-is made, and its note removed after it is taken back. ACLs of a fence are notes, never
-an example: `AclNotes.without_fences` says what the cluster has without them.
+Main types: `AclPlan`, changes that a switch makes together, `AclNotes`, over the
+compacted topic `mirror-acls.internal` of the cluster that is changed, and
+`AclOwnership`, over the topics `mirror-acls.<source>.internal`, one for each source
+that flows copy ACLs from. A change is noted before it is made, and its note removed
+after it is taken back: a crash in between leaves a note without its ACL, never an ACL
+without its note. ACLs of a fence are notes, never an example: `without_fences` says
+what the cluster has without them.
 
-Record: key = JSON of the ACL with `by`; value = JSON {"version": 2, "change": ...}.
-Version 2, because earlier releases would copy a fence as they copy other ACLs: they
-refuse to read this.
+Record of a switch: key = JSON of the ACL with `by`; value = JSON {"version": 2,
+"change": ...}. Version 2, because earlier releases would copy a fence as they copy
+other ACLs: they refuse to read this. Record of a flow: key = JSON of the ACL; value =
+JSON {"version": 1, "added": bool, "via": [...]}.
 """
 
 from __future__ import annotations
@@ -18,11 +23,11 @@ from enum import StrEnum
 import json
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from mirror.clusters.admin.acls import Acl
+from mirror.clusters.admin.acls import Acl, Binding
 from mirror.config import own_topics
 from mirror.errors import MALFORMED, ClusterError
 from mirror.records.reading import TopicReader
-from mirror.records.writing import TopicWriter, ensure_topic
+from mirror.records.writing import TopicWriter, append, ensure_topic
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
@@ -135,7 +140,7 @@ class AclNotes:
                 self._take(by, acl, change)
 
     @property
-    def said(self) -> object:
+    def contents(self) -> object:
         """Equal if the same is noted."""
         return {by: dict(changes) for by, changes in self._noted.items() if changes}
 
@@ -215,7 +220,7 @@ class Notes(Protocol):
     """What is read from a topic of notes."""
 
     @property
-    def said(self) -> object:
+    def contents(self) -> object:
         """Equal if the same is noted."""
 
 
@@ -230,7 +235,7 @@ def steady(read: Callable[[], N], look: Callable[[], T]) -> tuple[N, T]:
     before = read()
     while True:
         seen = look()
-        if (notes := read()).said == before.said:
+        if (notes := read()).contents == before.contents:
             return notes, seen
         before = notes
 
@@ -273,3 +278,164 @@ def _acls(rows: Any) -> tuple[Acl, ...]:
         for row in rows
         for name in row["name"]
     )
+
+
+# ---- what flows have added ----
+
+_CLAIM_VERSION = 1
+_START, _END = "mirror-acls.", ".internal"
+
+Via = tuple[str, ...]
+
+
+class AclOwnership:
+    """What was read when this was created, updated by `add` and `remove`."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        """Read what all flows own on a cluster.
+
+        Raises:
+            ClusterError: a topic cannot be read, or a newer version of mirror wrote it.
+        """
+        self._cluster = cluster
+        visible = cluster.topics()
+        self._by_source = {
+            name.removeprefix(_START).removesuffix(_END): _read(cluster, shown)
+            for name, shown in visible.items()
+            if name.startswith(_START) and name.endswith(_END)
+            if name != TOPIC
+        }
+        self.notes = AclNotes(cluster, visible=visible)
+        """What switches have changed."""
+
+    @property
+    def contents(self) -> object:
+        """Equal if the same is noted."""
+        owned = {name: dict(each) for name, each in self._by_source.items() if each}
+        return owned, self.notes.contents
+
+    def of(self, source: str) -> Mapping[Binding, Via]:
+        """What flows from this source have added, and through which clusters."""
+        return self._by_source.get(source, {})
+
+    def of_others(self, source: str) -> Mapping[Binding, Via]:
+        """What flows from all other sources have added, and switches."""
+        return dict.fromkeys(_bindings(self.notes.added()), ()) | {
+            binding: via
+            for name, owned in self._by_source.items()
+            if name != source
+            for binding, via in owned.items()
+        }
+
+    def claimed(self) -> set[Acl]:
+        """What all flows have added."""
+        return {_acl(b) for owned in self._by_source.values() for b in owned}
+
+    def without_fences(self, present: Iterable[Binding]) -> set[Binding]:
+        """The ACLs that a cluster with these would have without fences."""
+        return _bindings(self.notes.without_fences(map(_acl, present)))
+
+    def add(
+        self,
+        source: str,
+        bindings: Mapping[Binding, Via],
+        *,
+        replication_factor: int,
+    ) -> None:
+        """Note ACLs as owned; the topic is made with the first one."""
+        if not bindings:
+            return
+        topic = topic_name(source)
+        ensure_topic(
+            self._cluster,
+            own_topics.ACL_CLAIMS,
+            topic,
+            replication_factor=replication_factor,
+        )
+        append(
+            self._cluster,
+            topic,
+            [(_key(b), _value(added=True, via=via)) for b, via in bindings.items()],
+        )
+        self._by_source.setdefault(source, {}).update(bindings)
+
+    def remove(self, source: str, bindings: Iterable[Binding]) -> None:
+        """Note that ACLs are owned no longer."""
+        known = self._by_source.get(source, {})
+        gone = [binding for binding in bindings if binding in known]
+        append(
+            self._cluster,
+            topic_name(source),
+            [(_key(binding), _value(added=False)) for binding in gone],
+        )
+        for binding in gone:
+            known.pop(binding)
+
+
+def topic_name(source_alias: str) -> str:
+    return own_topics.ACL_CLAIMS.named(source_alias)
+
+
+def _read(cluster: Cluster, shown: Topic) -> dict[Binding, Via]:
+    owned: dict[Binding, Via] = {}
+    reader = TopicReader(cluster, shown.name, committed=False)
+    for _, key, value in reader.read(shown=shown):
+        try:
+            binding, via = decode_claim(key, value)
+        except ClusterError as error:
+            raise ClusterError(
+                f"cluster {cluster.alias}: topic {shown.name}: {error}"
+            ) from error
+        if via is None:
+            owned.pop(binding, None)
+        else:
+            owned[binding] = via
+    return owned
+
+
+def decode_claim(key: bytes, value: bytes) -> tuple[Binding, Via | None]:
+    """The ACL of one record, and the clusters that it came through; None instead of
+    clusters: it is owned no longer.
+
+    Raises:
+        ClusterError: it is damaged, or a newer mirror has written it.
+    """
+    try:
+        said = json.loads(value)
+        if said["version"] != _CLAIM_VERSION:
+            raise ClusterError(
+                f"a newer version of mirror wrote a record (format {said['version']}); "
+                "use that version"
+            )
+        fields = {str(name): str(text) for name, text in json.loads(key).items()}
+        via = tuple(map(str, said["via"])) if said["added"] else None
+        return Binding(**fields), via
+    except MALFORMED as error:
+        raise ClusterError(f"a record names no ACL: {error!r}") from error
+
+
+def _acl(binding: Binding) -> Acl:
+    fields = asdict(binding)
+    return Acl(kind=binding.kind, name=fields.pop("topic"), **fields)
+
+
+def _bindings(acls: Iterable[Acl]) -> set[Binding]:
+    """Those of topics."""
+    return {
+        Binding(
+            topic=acl.name,
+            **{k: v for k, v in asdict(acl).items() if k not in {"kind", "name"}},
+        )
+        for acl in acls
+        if acl.kind == Binding.kind
+    }
+
+
+def _key(binding: Binding) -> bytes:
+    return json.dumps(asdict(binding), sort_keys=True).encode()
+
+
+def _value(*, added: bool, via: Via = ()) -> bytes:
+    return json.dumps(
+        {"version": _CLAIM_VERSION, "added": added, "via": list(via)}
+    ).encode()

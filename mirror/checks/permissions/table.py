@@ -24,7 +24,7 @@ from mirror.offsets.mm2_records import checkpoints_topic, offset_syncs_topic
 from mirror.pairs import journal, losses, pauses, proofs
 from mirror.policy.naming import HEARTBEATS
 from mirror.schemas import claims
-from mirror.topics import acl_notes, acl_ownership
+from mirror.topics import acl_notes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -307,7 +307,7 @@ def transactional_ids(flow: FlowConfig) -> str:
 
 def acl_topics(_flow: FlowConfig, _config: MirrorConfig) -> tuple[Extent, ...]:
     """The topics that say which ACLs of a cluster are mirror's, for every source."""
-    return (beginning(acl_ownership.topic_name("").partition(".")[0] + "."),)
+    return (beginning(acl_notes.topic_name("").partition(".")[0] + "."),)
 
 
 CALLED_ACL_TOPICS = "`mirror-acls.` as a prefix"
@@ -765,8 +765,8 @@ _OF_SERVICE: tuple[Need, ...] = (
         side=FlowSide.TARGET,
         kind=ResourceKind.TOPIC,
         operations=(_CREATE, _WRITE),
-        names=lambda flow, _: named(acl_ownership.topic_name(flow.source)),
-        called=f"`{acl_ownership.topic_name('<source>')}`",
+        names=lambda flow, _: named(acl_notes.topic_name(flow.source)),
+        called=f"`{acl_notes.topic_name('<source>')}`",
         when=lambda flow, _: flow.sync_topic_acls,
         setting="`sync_topic_acls`",
     ),

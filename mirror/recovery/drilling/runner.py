@@ -30,9 +30,8 @@ from mirror.recovery.steps import assess, checks
 from mirror.recovery.steps.checks import Seen
 from mirror.service import role_notes
 from mirror.status.wording import duration, some
-from mirror.topics import comparing, portrait
-from mirror.topics.differences import CONFIG, NOTHING, TOPIC
-from mirror.topics.portrait import ACLS, GROUPS, QUOTAS, USERS
+from mirror.topics import comparing
+from mirror.topics.comparing import ACLS, CONFIG, GROUPS, NOTHING, QUOTAS, TOPIC, USERS
 from mirror.topics.sides import Live
 
 if TYPE_CHECKING:
@@ -42,8 +41,7 @@ if TYPE_CHECKING:
     from mirror.clusters.cluster import Cluster
     from mirror.config.pair_settings import PairConfig
     from mirror.config.schema import FlowConfig, MirrorConfig
-    from mirror.topics.differences import Difference
-    from mirror.topics.portrait import Portrait
+    from mirror.topics.comparing import Difference, Portrait
 
 
 RECORDS = 100
@@ -290,13 +288,15 @@ def _portraits(seen: Seen) -> tuple[Portrait, Portrait]:
     flows = stage.config.enabled_flows
     clusters = (stage.source, stage.target)
     gentle = cpu_share.gently(cpu_share.current() / len(clusters))
-    one, other = _both(partial(gentle(portrait.take), each) for each in clusters)
+    one, other = _both(
+        partial(gentle(comparing.take_portrait), each) for each in clusters
+    )
     partners = (
         comparing.partners(other, flow.source, flows),
         comparing.partners(one, flow.target, flows),
     )
     one, other = _both(
-        partial(gentle(portrait.complete), *each)
+        partial(gentle(comparing.complete_portrait), *each)
         for each in zip((one, other), clusters, partners, strict=True)
     )
     return one, other
