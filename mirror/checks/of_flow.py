@@ -15,7 +15,7 @@ from mirror.checks.of_cluster import IN_SYNC, LARGEST, REPLICAS
 from mirror.checks.permissions.table import Operation
 from mirror.checks.plan import COPY
 from mirror.clusters import codes
-from mirror.clusters.admin import acls, allowed, configs, groups, racks, topic_admin
+from mirror.clusters.admin import acls, allowed, brokers, configs, groups, topic_admin
 from mirror.clusters.admin.acls import NoAuthorizerError
 from mirror.config.own_topics import TUNING
 from mirror.errors import AuthorizationError, ClusterError
@@ -124,7 +124,7 @@ def _leaders(ground: Ground) -> list[Finding]:
 def _rack(ground: Ground) -> list[Finding]:
     if ground.flow.rack is None:
         return []
-    there = racks.racks(ground.source)
+    there = brokers.racks(ground.source)
     return [rack(ground.flow, ground.where, there)]
 
 

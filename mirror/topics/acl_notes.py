@@ -329,11 +329,11 @@ class AclOwnership:
 
     def claimed(self) -> set[Acl]:
         """What all flows have added."""
-        return {_acl(b) for owned in self._by_source.values() for b in owned}
+        return {b.acl for owned in self._by_source.values() for b in owned}
 
     def without_fences(self, present: Iterable[Binding]) -> set[Binding]:
         """The ACLs that a cluster with these would have without fences."""
-        return _bindings(self.notes.without_fences(map(_acl, present)))
+        return _bindings(self.notes.without_fences(each.acl for each in present))
 
     def add(
         self,
@@ -414,21 +414,9 @@ def decode_claim(key: bytes, value: bytes) -> tuple[Binding, Via | None]:
         raise ClusterError(f"a record names no ACL: {error!r}") from error
 
 
-def _acl(binding: Binding) -> Acl:
-    fields = asdict(binding)
-    return Acl(kind=binding.kind, name=fields.pop("topic"), **fields)
-
-
 def _bindings(acls: Iterable[Acl]) -> set[Binding]:
     """Those of topics."""
-    return {
-        Binding(
-            topic=acl.name,
-            **{k: v for k, v in asdict(acl).items() if k not in {"kind", "name"}},
-        )
-        for acl in acls
-        if acl.kind == Binding.kind
-    }
+    return {acl.binding for acl in acls if acl.kind == Binding.kind}
 
 
 def _key(binding: Binding) -> bytes:

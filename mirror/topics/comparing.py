@@ -19,8 +19,14 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeVar
 
 from mirror.clusters import codes
-from mirror.clusters.admin import abilities, access, group_offsets, groups
-from mirror.clusters.admin.acls import Acl, Binding, NoAuthorizerError
+from mirror.clusters.admin import brokers, group_offsets, groups
+from mirror.clusters.admin.acls import (
+    Acl,
+    NoAuthorizerError,
+    describe_all,
+    quotas,
+    scram_users,
+)
 from mirror.clusters.admin.configs import Origin, describe
 from mirror.clusters.topics import NO_ID, Topic
 from mirror.errors import AuthorizationError, UnsupportedBrokerError
@@ -93,13 +99,13 @@ def take_portrait(cluster: Cluster) -> Portrait:
     return Portrait(
         alias=cluster.alias,
         cluster_id=cluster.cluster_id,
-        version=abilities.version(cluster),
+        version=brokers.version(cluster),
         topics=topics,
         configs=describe(cluster, topics),
-        acls=seen(ACLS, lambda: access.acls(cluster), frozenset()),
+        acls=seen(ACLS, lambda: describe_all(cluster), frozenset()),
         groups=seen(GROUPS, lambda: _committed(cluster), {}),
-        quotas=seen(QUOTAS, lambda: access.quotas(cluster), {}),
-        users=seen(USERS, lambda: access.scram_users(cluster), {}),
+        quotas=seen(QUOTAS, lambda: quotas(cluster), {}),
+        users=seen(USERS, lambda: scram_users(cluster), {}),
         unseen=unseen,
     )
 
@@ -527,10 +533,10 @@ def _acls_of_flow(
         if acl.kind != TOPIC_ACL:
             continue
         wish = acls.translated(
-            [Granted(binding=_binding(acl))], flow, names,
+            [Granted(binding=acl.binding)], flow, names,
             source_id=source.cluster_id, target_id=target.cluster_id,
         )  # fmt: skip
-        made = {_acl(binding) for binding in wish.bindings}
+        made = {binding.acl for binding in wish.bindings}
         skipped = wish.skipped[0].reason if wish.skipped else ""
         explained |= made
         if made or skipped:
@@ -550,29 +556,6 @@ def _acls_of_flow(
         differences=tuple(rows),
         of_source=frozenset(judged),
         of_target=frozenset(explained),
-    )
-
-
-def _binding(acl: Acl) -> Binding:
-    return Binding(
-        topic=acl.name,
-        pattern=acl.pattern,
-        principal=acl.principal,
-        host=acl.host,
-        operation=acl.operation,
-        permission=acl.permission,
-    )
-
-
-def _acl(binding: Binding) -> Acl:
-    return Acl(
-        kind=TOPIC_ACL,
-        name=binding.topic,
-        pattern=binding.pattern,
-        principal=binding.principal,
-        host=binding.host,
-        operation=binding.operation,
-        permission=binding.permission,
     )
 
 

@@ -17,7 +17,7 @@ from confluent_kafka import Consumer, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient
 import pytest
 
-from mirror.clusters.admin import deletion, topic_admin
+from mirror.clusters.admin import topic_admin
 from mirror.clusters.cluster import Cluster
 from mirror.config.schema import MirrorConfig
 from mirror.errors import MirrorError
@@ -152,7 +152,9 @@ _POINTS: dict[str, tuple[Any, str, Callable[..., None]]] = {
     "paused": (Rebuilding, "_keep_groups", die),
     "before the deletion": (rebuilding.deletion, "delete", die),
     "after the deletion": (
-        rebuilding.deletion, "delete", _after(rebuilding.deletion.delete)
+        rebuilding.topic_admin,
+        "delete_topic",
+        _after(rebuilding.topic_admin.delete_topic),
     ),
     "before the first positions": (rebuilding.starting, "find", die),
     "while it is copied": (copied_again, "wait", die),
@@ -474,7 +476,7 @@ def test_acls_stay(
         ).clusters["B"]
     )
     with contextlib.closing(cluster.connect()):
-        why = deletion.obstacle(cluster, flow.copy)
+        why = topic_admin.deletion_obstacle(cluster, flow.copy)
     assert why.endswith("does not allow us to DELETE topic A.orders")
 
     with _begun(flow.config(), flow.name, "orders", lambda _: True) as (work, note):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from mirror.clusters.admin.acls import Acl
-from mirror.clusters.admin.disks import Disk, Replicas
+from mirror.clusters.admin.brokers import Disk, Replicas
 from mirror.clusters.admin.groups import Group, GroupKind
 from mirror.config.schema import MirrorConfig
 from mirror.errors import UnreachableError

@@ -16,7 +16,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from mirror.clusters import cpu_share
-from mirror.clusters.admin import disks
+from mirror.clusters.admin import brokers
 from mirror.clusters.at_once import at_once
 from mirror.errors import AuthorizationError, MirrorError
 from mirror.offsets import progress
@@ -37,7 +37,7 @@ from mirror.topics.sides import Live
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
-    from mirror.clusters.admin.disks import Disk, Replicas
+    from mirror.clusters.admin.brokers import Disk, Replicas
     from mirror.clusters.cluster import Cluster
     from mirror.config.pair_settings import PairConfig
     from mirror.config.schema import FlowConfig, MirrorConfig
@@ -426,9 +426,9 @@ _GB = 1e9
 def _disks(seen: Seen) -> Iterable[Finding]:
     source, target = seen.stage.source, seen.stage.target
 
-    def of(cluster: Cluster) -> tuple[disks.Disk, ...]:
+    def of(cluster: Cluster) -> tuple[brokers.Disk, ...]:
         try:
-            return disks.disks(cluster)
+            return brokers.disks(cluster)
         except AuthorizationError:
             seen.unseen.append(f"disks of {cluster.alias}: not permitted")
             return ()
@@ -436,8 +436,8 @@ def _disks(seen: Seen) -> Iterable[Finding]:
     return judge_capacity(
         seen.flow.target,
         seen.copies,
-        here=disks.replicas(target, seen.copies.values()),
-        there=disks.replicas(source, seen.copies),
+        here=brokers.replicas(target, seen.copies.values()),
+        there=brokers.replicas(source, seen.copies),
         disks_here=of(target),
         disks_there=of(source),
     )
