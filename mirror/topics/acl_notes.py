@@ -21,7 +21,7 @@ from collections import defaultdict
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 import json
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from mirror.clusters.admin.acls import Acl, Binding
 from mirror.config import own_topics
@@ -30,11 +30,13 @@ from mirror.records.reading import TopicReader
 from mirror.records.writing import TopicWriter, append, ensure_topic
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
     from mirror.clusters.cluster import Cluster
     from mirror.clusters.topics import Topic
 
+N = TypeVar("N", "AclNotes", "AclOwnership")
+T = TypeVar("T")
 TOPIC = own_topics.ACL_NOTES.named()
 FENCE = "fence"
 """How `AclPlan.by` begins, if it keeps producers out."""
@@ -129,14 +131,7 @@ class AclNotes:
         self._noted: defaultdict[str, dict[Acl, AclChange]] = defaultdict(dict)
         shown = cluster.topic(TOPIC) if visible is None else visible.get(TOPIC)
         if shown is not None:
-            reader = TopicReader(cluster, TOPIC, committed=False)
-            for _, key, value in reader.read(shown=shown):
-                try:
-                    by, acl, change = decode(key, value)
-                except ClusterError as error:
-                    raise ClusterError(
-                        f"cluster {cluster.alias}: topic {TOPIC}: {error}"
-                    ) from error
+            for by, acl, change in _read(cluster, shown, decode):
                 self._take(by, acl, change)
 
     @property
@@ -216,18 +211,6 @@ class AclNotes:
             self._noted[by][acl] = change
 
 
-class Notes(Protocol):
-    """What is read from a topic of notes."""
-
-    @property
-    def contents(self) -> object:
-        """Equal if the same is noted."""
-
-
-N = TypeVar("N", bound=Notes)
-T = TypeVar("T")
-
-
 def steady(read: Callable[[], N], look: Callable[[], T]) -> tuple[N, T]:
     """Notes, and what was seen of the ACLs while these did not change: else a fence
     that is lifted in between would look like ACLs of users.
@@ -247,17 +230,42 @@ def decode(key: bytes, value: bytes) -> tuple[str, Acl, AclChange]:
         ClusterError: it is damaged, or a newer mirror has written it.
     """
     try:
-        said = json.loads(value)
-        if said["version"] != _VERSION:
-            raise ClusterError(
-                f"a newer version of mirror wrote a record (format {said['version']}); "
-                "use that version"
-            )
-        fields = {str(name): str(text) for name, text in json.loads(key).items()}
+        fields, said = _decoded(key, value, _VERSION)
         by = fields.pop("by")
         return by, Acl(**fields), AclChange(said["change"])
     except MALFORMED as error:
         raise ClusterError(f"a record names no change of an ACL: {error!r}") from error
+
+
+def _read(
+    cluster: Cluster, shown: Topic, decoder: Callable[[bytes, bytes], T]
+) -> Iterator[T]:
+    """What the records of a topic say.
+
+    Raises:
+        ClusterError: as the decoder, or the topic cannot be read.
+    """
+    reader = TopicReader(cluster, shown.name, committed=False)
+    for _, key, value in reader.read(shown=shown):
+        try:
+            yield decoder(key, value)
+        except ClusterError as error:
+            where = f"cluster {cluster.alias}: topic {shown.name}"
+            raise ClusterError(f"{where}: {error}") from error
+
+
+def _decoded(
+    key: bytes, value: bytes, version: int
+) -> tuple[dict[str, str], dict[str, Any]]:
+    """The fields of a record's ACL, and what is said about it."""
+    said = json.loads(value)
+    if said["version"] != version:
+        raise ClusterError(
+            f"a newer version of mirror wrote a record (format {said['version']}); "
+            "use that version"
+        )
+    fields = {str(name): str(text) for name, text in json.loads(key).items()}
+    return fields, said
 
 
 def _record(by: str, acl: Acl, change: AclChange) -> tuple[bytes, bytes]:
@@ -300,7 +308,11 @@ class AclOwnership:
         self._cluster = cluster
         visible = cluster.topics()
         self._by_source = {
-            name.removeprefix(_START).removesuffix(_END): _read(cluster, shown)
+            name.removeprefix(_START).removesuffix(_END): {
+                binding: via
+                for binding, via in dict(_read(cluster, shown, decode_claim)).items()
+                if via is not None
+            }
             for name, shown in visible.items()
             if name.startswith(_START) and name.endswith(_END)
             if name != TOPIC
@@ -376,23 +388,6 @@ def topic_name(source_alias: str) -> str:
     return own_topics.ACL_CLAIMS.named(source_alias)
 
 
-def _read(cluster: Cluster, shown: Topic) -> dict[Binding, Via]:
-    owned: dict[Binding, Via] = {}
-    reader = TopicReader(cluster, shown.name, committed=False)
-    for _, key, value in reader.read(shown=shown):
-        try:
-            binding, via = decode_claim(key, value)
-        except ClusterError as error:
-            raise ClusterError(
-                f"cluster {cluster.alias}: topic {shown.name}: {error}"
-            ) from error
-        if via is None:
-            owned.pop(binding, None)
-        else:
-            owned[binding] = via
-    return owned
-
-
 def decode_claim(key: bytes, value: bytes) -> tuple[Binding, Via | None]:
     """The ACL of one record, and the clusters that it came through; None instead of
     clusters: it is owned no longer.
@@ -401,13 +396,7 @@ def decode_claim(key: bytes, value: bytes) -> tuple[Binding, Via | None]:
         ClusterError: it is damaged, or a newer mirror has written it.
     """
     try:
-        said = json.loads(value)
-        if said["version"] != _CLAIM_VERSION:
-            raise ClusterError(
-                f"a newer version of mirror wrote a record (format {said['version']}); "
-                "use that version"
-            )
-        fields = {str(name): str(text) for name, text in json.loads(key).items()}
+        fields, said = _decoded(key, value, _CLAIM_VERSION)
         via = tuple(map(str, said["via"])) if said["added"] else None
         return Binding(**fields), via
     except MALFORMED as error:

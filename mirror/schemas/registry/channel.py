@@ -8,6 +8,7 @@ What the registry refuses is a `RegistryError` with HTTP's status and Confluent'
 from __future__ import annotations
 
 import base64
+from contextlib import contextmanager
 from dataclasses import dataclass
 import hashlib
 from http import HTTPStatus
@@ -23,12 +24,12 @@ from urllib.request import getproxies, proxy_bypass
 
 from mirror.clusters.auth.security import Materials, context_of, secret_of
 from mirror.clusters.bounded import Bounds, collect, parsed
-from mirror.errors import BoundsError, RegistryError, system_error
+from mirror.errors import MALFORMED, BoundsError, RegistryError, system_error
 from mirror.patience import left
 from mirror.retry import Backoff
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Hashable, Mapping
+    from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 
     from mirror.clusters.auth.tokens import KeptToken
     from mirror.config.registry_settings import RegistryConfig
@@ -128,6 +129,19 @@ class Channel:
                 break
             self._first += 1
         raise failure
+
+    @contextmanager
+    def reading(self, what: str) -> Iterator[None]:
+        """For taking values out of an answer that is JSON.
+
+        Raises:
+            RegistryError: it is not what was asked for.
+        """
+        try:
+            yield
+        except MALFORMED as error:
+            text = f"{self.where} answers {what} in a form of its own"
+            raise RegistryError(text) from error
 
     def close(self) -> None:
         for line in self._lines.values():
@@ -263,11 +277,6 @@ def _encoded(body: Mapping[str, Any]) -> bytes:
         return json.dumps(body, ensure_ascii=False).encode()
     except UnicodeEncodeError:
         return json.dumps(body).encode()
-
-
-def malformed(channel: Channel, what: str) -> RegistryError:
-    """The error about an answer that is JSON, and not what was asked for."""
-    return RegistryError(f"{channel.where} answers {what} in a form of its own")
 
 
 # ---- one kept HTTP connection: a request, and its whole answer ----

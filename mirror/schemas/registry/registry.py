@@ -17,12 +17,12 @@ from dataclasses import dataclass, replace
 import itertools
 import json
 import time
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 from urllib.parse import quote
 
 from mirror.clusters.bounded import Bounds
-from mirror.errors import MALFORMED, RegistryError
-from mirror.schemas.registry.channel import NOT_THERE, Channel, malformed
+from mirror.errors import RegistryError
+from mirror.schemas.registry.channel import NOT_THERE, Channel
 from mirror.schemas.registry.values import (
     Key,
     Mode,
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from mirror.config.schema import FlowConfig
     from mirror.schemas.registry.channel import RegistryAnswer
 
+T = TypeVar("T")
 _DELETED = {"deleted": "true"}
 _NO_OTHERS = frozenset({"", ".", ".__GLOBAL"})
 """The default context, and one that has modes and levels only."""
@@ -103,8 +104,8 @@ class Registry:
             if error.status not in NOT_THERE:
                 raise
             return ("",)
-        if not isinstance(said, list) or not all(isinstance(n, str) for n in said):
-            raise malformed(self._channel, "the list of contexts")
+        with self._channel.reading("the list of contexts"):
+            said = _list_of(str, said)
         return ("", *sorted({name.strip(":") for name in said} - _NO_OTHERS))
 
     def versions(self, context: str = "") -> tuple[SchemaVersion, ...]:
@@ -121,10 +122,8 @@ class Registry:
         said = alive or self._channel.ask("GET", path, params=_DELETED).document
         if said is None:
             return None
-        try:
+        with self._channel.reading(f"version {version} of {subject}"):
             return read_version(said, subject.context, deleted=alive is None)
-        except MALFORMED as error:
-            raise malformed(self._channel, f"version {version} of {subject}") from error
 
     def of_subject(self, subject: Subject) -> tuple[SchemaVersion, ...]:
         """Its versions, softly deleted ones too; none if there is no such subject."""
@@ -138,13 +137,11 @@ class Registry:
             if error.status in NOT_THERE:
                 return ()  # it issues no GUIDs
             raise
-        try:
+        with self._channel.reading(f"the ids of GUID {guid}"):
             return tuple(
                 (str(each["context"]).strip(":").removesuffix("."), int(each["id"]))
                 for each in said or ()
             )
-        except MALFORMED as error:
-            raise malformed(self._channel, f"the ids of GUID {guid}") from error
 
     def numbers(self, subject: Subject) -> list[int]:
         """Which versions a subject has, deleted ones too."""
@@ -154,10 +151,8 @@ class Registry:
         """The schema with this id."""
         path = f"{of_context(context)}/schemas/ids/{number}"
         said = self._channel.ask("GET", path).document
-        try:
+        with self._channel.reading(f"the schema with id {number}"):
             return None if said is None else read_schema(said)
-        except MALFORMED as error:
-            raise malformed(self._channel, f"the schema with id {number}") from error
 
     def uses(self, context: str, number: int) -> tuple[Key, ...]:
         """Which versions have this id, deleted ones too."""
@@ -168,10 +163,8 @@ class Registry:
             params=_DELETED,
             bounds=LIST,  # all subjects may share an id
         ).document
-        try:
+        with self._channel.reading(f"the versions of id {number}"):
             return read_uses(said or (), context)
-        except MALFORMED as error:
-            raise malformed(self._channel, f"the versions of id {number}") from error
 
     def register(self, wanted: SchemaVersion, *, keeps: bool = True) -> int:
         """Register a version. `keeps`: with its id and number; its subject must be in
@@ -181,12 +174,12 @@ class Registry:
         said = self._channel.ask(
             "POST", path, body=registration(wanted, keeps=keeps)
         ).document
-        try:
-            if 0 <= (number := int(said["id"])) < 1 << 32:  # as records have it
-                return number
-        except MALFORMED as error:
-            raise malformed(self._channel, "a new version") from error
-        raise malformed(self._channel, "the id of a new version")
+        with self._channel.reading("a new version"):
+            number = int(said["id"])
+        with self._channel.reading("the id of a new version"):
+            if not 0 <= number < 1 << 32:  # as records have it
+                raise ValueError(number)
+        return number
 
     def delete(self, subject: Subject, version: int, *, for_good: bool = False) -> None:
         """Delete a version softly; `for_good`: one that is deleted softly. One that is
@@ -231,20 +224,19 @@ class Registry:
             params={"force": "true"} if force else {},
             body={"mode": mode.value},
         )
-        if self._mode_in(answer.document) is not mode:
-            raise malformed(self._channel, f"the new mode of {subject}")
+        with self._channel.reading(f"the new mode of {subject}"):
+            if self._mode_in(answer.document) is not mode:
+                raise ValueError(mode)
 
     def level(self, subject: Subject) -> str | None:
         """The subject's own compatibility level; None: that of its context."""
         answer = self._channel.ask("GET", of_setting("config", subject))
         if answer.missing:
             return None
-        try:
+        with self._channel.reading(f"the level of {subject}"):
             # A subject may have other settings, such as an alias, and no level.
             found = answer.document.get("compatibilityLevel")
             return None if found is None else str(found)
-        except MALFORMED as error:
-            raise malformed(self._channel, f"the level of {subject}") from error
 
     def tells_levels(self, nowhere: Subject) -> bool:
         """Whether it tells a subject without a level of its own from one with NONE. If
@@ -264,10 +256,8 @@ class Registry:
     def _mode_in(self, said: Any) -> Mode:
         if said is None:
             raise self._no_modes()
-        try:
+        with self._channel.reading("the mode"):
             return Mode(said["mode"])
-        except MALFORMED as error:
-            raise malformed(self._channel, "the mode") from error
 
     def _no_modes(self) -> RegistryError:
         where = self._channel.where
@@ -425,12 +415,9 @@ class Lists:
                 self._rows_each = self._rows_each // 16 or _ROWS
 
     def _read(self, context: str, document: Any) -> tuple[SchemaVersion, ...]:
-        if not isinstance(document, list):
-            raise malformed(self._channel, "the list of schemas")
-        try:
-            return tuple(read_version(row, context) for row in document)
-        except MALFORMED as error:
-            raise malformed(self._channel, "the list of schemas") from error
+        with self._channel.reading("the list of schemas"):
+            rows = _list_of(object, document)
+            return tuple(read_version(row, context) for row in rows)
 
     def _unique(
         self, pages: Iterable[tuple[SchemaVersion, ...]]
@@ -481,20 +468,18 @@ class Lists:
             answer = self._channel.ask("GET", f"{path}/{number}", params=_DELETED)
             if answer.document is None:
                 continue  # deleted with its subject: some show neither
-            try:
-                yield read_version(
+            with self._channel.reading("a schema"):
+                found = read_version(
                     answer.document, subject.context, deleted=number not in alive
                 )
-            except MALFORMED as error:
-                raise malformed(self._channel, "a schema") from error
+            yield found
 
     def _names(self, path: str) -> list[str]:
         names = (
             self._channel.ask("GET", path, params=_DELETED, bounds=LIST).document or []
         )
-        if not isinstance(names, list) or not all(isinstance(n, str) for n in names):
-            raise malformed(self._channel, "the list of subjects")
-        return names
+        with self._channel.reading("the list of subjects"):
+            return _list_of(str, names)
 
     def numbers(self, subject: Subject) -> list[int]:
         """The versions of a subject, deleted ones too. Raises as `versions`."""
@@ -503,11 +488,8 @@ class Lists:
     def _numbers(self, path: str, *, deleted: bool) -> list[int]:
         params = _DELETED if deleted else {}
         numbers = self._channel.ask("GET", path, params=params).document or []
-        if not isinstance(numbers, list) or not all(
-            isinstance(n, int) for n in numbers
-        ):
-            raise malformed(self._channel, "the versions of a subject")
-        return sorted(numbers)
+        with self._channel.reading("the versions of a subject"):
+            return sorted(_list_of(int, numbers))
 
 
 # ---- from the JSON of Confluent's API to values, and back ----
@@ -590,6 +572,12 @@ def _canonical(said: dict[str, Any]) -> str:
     """The same text for the same content; empty if there is none."""
     kept = {name: value for name, value in said.items() if value}
     return json.dumps(kept, sort_keys=True, separators=(",", ":")) if kept else ""
+
+
+def _list_of(kind: type[T], said: Any) -> list[T]:
+    if not isinstance(said, list) or not all(isinstance(each, kind) for each in said):
+        raise TypeError
+    return said
 
 
 def _text(value: Any) -> str:
