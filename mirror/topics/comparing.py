@@ -524,7 +524,7 @@ def _why(
 def _acls_of_flow(
     source: Portrait, target: Portrait, flow: FlowConfig, copied: Sequence[TopicDrift]
 ) -> OfFlow:
-    """The source's ACLs of topics, and what the target should have by `acl_rules`."""
+    """The source's ACLs of topics, and what the target should have by `acls`."""
     rows, judged, explained = [], set(), set()
     unseen = ACLS in source.unseen or ACLS in target.unseen
     names = {each.topic for each in copied}

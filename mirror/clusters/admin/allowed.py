@@ -3,7 +3,7 @@
 Functions over a connected `Cluster`; a result is a set of operations in Kafka's words.
 Brokers report them for the cluster, for topics (existing or not) and for groups,
 whichever way they are granted. For transactional ids they only report whether we may
-see them. `preflight.permissions` knows what is needed.
+see them. `checks.permissions` knows what is needed.
 """
 
 from __future__ import annotations
