@@ -150,7 +150,7 @@ def _dies_at_the_end(*words: Any, **named: Any) -> None:
 _POINTS: dict[str, tuple[Any, str, Callable[..., None]]] = {
     "before the pause": (Rebuilding, "_pause", die),
     "paused": (Rebuilding, "_keep_groups", die),
-    "before the deletion": (rebuilding.deletion, "delete", die),
+    "before the deletion": (rebuilding.topic_admin, "delete_topic", die),
     "after the deletion": (
         rebuilding.topic_admin,
         "delete_topic",
