@@ -51,8 +51,8 @@ from mirror.records import (
     scan,
     to_columns,
 )
-from mirror.schemas import schema_claims
-from mirror.topics import acl_notes, acl_ownership
+from mirror.schemas import claims
+from mirror.topics import acl_notes
 from tests.harness import hostile_batches as hostile
 from tests.harness.hostile_batches import (
     CONTROL,
@@ -324,7 +324,7 @@ def _own() -> list[tuple[Callable[[bytes, bytes], object], bytes, bytes]]:
         *((lambda k, v: control.decode_rebuild("A->B", k, v), *each) for each in notes),
         (proofs.decode, b"orders-3", _json(proofs.document(proof))),
         (
-            acl_ownership.decode,
+            acl_notes.decode_claim,
             _json(claim),
             _json({"version": 1, "added": True, "via": ["A", "B"]}),
         ),
@@ -335,7 +335,7 @@ def _own() -> list[tuple[Callable[[bytes, bytes], object], bytes, bytes]]:
             _json({"version": 1, "at": "2026-01-01T00:00:00Z", "ends": [5, 6]}),
         ),
         (
-            schema_claims.decode,
+            claims.decode,
             b"/orders-value/2",
             _json(
                 {

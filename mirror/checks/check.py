@@ -21,7 +21,7 @@ from mirror.clusters.admin.groups import list_groups
 from mirror.config import scopes
 from mirror.config.login_settings import ends
 from mirror.errors import ClusterError
-from mirror.topics.survey import compare, doubled, one_cluster
+from mirror.topics.topics import doubled, one_cluster, survey
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from mirror.checks.finding import Finding
     from mirror.checks.plan import RunPlan
     from mirror.config.schema import FlowConfig, MirrorConfig
-    from mirror.topics.survey import SurveyedFlow
+    from mirror.topics.topics import SurveyedFlow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +81,7 @@ class _Check:
                 continue
             with self._telling(f"flow {flow.name}"):
                 source, target = self._reached(flow.source), self._reached(flow.target)
-                surveyed.append(compare(source, target, flow))
+                surveyed.append(survey(source, target, flow))
         self._of_all(surveyed)
         self._of_pairs(surveyed)
         self._of_rights(surveyed)

@@ -19,7 +19,7 @@ from mirror.checks.finding import fail, ok, some, warn
 from mirror.checks.permissions.rights import commands, principal
 from mirror.checks.permissions.table import LITERAL, Extent, Operation, ResourceKind
 from mirror.clusters import codes
-from mirror.clusters.admin import abilities, acls, allowed
+from mirror.clusters.admin import acls, allowed, brokers
 from mirror.clusters.admin.acls import NoAuthorizerError
 from mirror.clusters.cluster import Cluster
 from mirror.clusters.reach import Reach
@@ -131,7 +131,7 @@ def broker_settings(cluster: Cluster) -> tuple[dict[str, str], str]:
         ClusterError: the cluster does not answer.
     """
     try:
-        return abilities.settings(cluster, _SETTINGS), ""
+        return brokers.settings(cluster, _SETTINGS), ""
     except AuthorizationError as error:
         return {}, str(error)
 
@@ -205,18 +205,18 @@ def security(config: ClusterConfig, where: str) -> Iterator[Finding]:
 
 
 def _version(cluster: Cluster, where: str) -> Iterator[Finding]:
-    found = abilities.version(cluster)
+    found = brokers.version(cluster)
     shown = ".".join(map(str, found))
-    oldest = ".".join(map(str, abilities.OLDEST))
-    if found < abilities.OLDEST:
+    oldest = ".".join(map(str, brokers.OLDEST))
+    if found < brokers.OLDEST:
         yield fail(
             where, "version", f"Kafka {shown}, judging by its API versions",
             f"mirror supports {oldest} and newer: upgrade the brokers",
         )  # fmt: skip
         return
     yield ok(where, "version", f"Kafka {shown} or newer; supported from {oldest}")
-    for text in abilities.missing(cluster):
-        if text == abilities.NO_TOPIC_IDS:
+    for text in brokers.missing(cluster):
+        if text == brokers.NO_TOPIC_IDS:
             yield warn(
                 where, "older brokers", text,
                 "upgrade the brokers, or pause flows before a topic is created again",
@@ -243,7 +243,7 @@ def _unoffered(
 ) -> Iterator[Finding]:
     """What a service does not offer that flows are to do on it."""
     for setting, what in _MANAGED.items():
-        lacks = abilities.lacking(cluster, setting)
+        lacks = brokers.lacking(cluster, setting)
         names = [each.name for each in flows if getattr(each, setting)]
         if lacks and names:
             yield warn(
@@ -261,7 +261,7 @@ def _transactions(
     exact = [flow for flow in flows if flow.exactly_once]
     if not exact:
         return ok(where, "transactions", "not used, since exactly_once is off")
-    if lacks := abilities.lacking(cluster, "exactly_once"):
+    if lacks := brokers.lacking(cluster, "exactly_once"):
         return fail(
             where, "transactions", f"the brokers do not offer {' or '.join(lacks)}",
             f"set exactly_once: false for {some([each.name for each in exact])}, which "
@@ -282,7 +282,7 @@ def _transactions(
         )  # fmt: skip
     kind = (
         "v2 (KIP-890)"
-        if abilities.has_transactions_v2(cluster)
+        if brokers.has_transactions_v2(cluster)
         else "v1; v2 comes with Kafka 4.0 and transaction.version 2"
     )
     return ok(where, "transactions", kind)

@@ -18,7 +18,7 @@ from mirror.checks.of_cluster import IN_SYNC, LARGEST, OWN_TOPICS, REPLICAS
 from mirror.checks.permissions.table import Operation
 from mirror.checks.plan import COPY
 from mirror.clusters import codes
-from mirror.clusters.admin import acls, allowed, configs, groups, racks, topic_admin
+from mirror.clusters.admin import acls, allowed, brokers, configs, groups, topic_admin
 from mirror.clusters.admin.acls import NoAuthorizerError
 from mirror.config import own_topics
 from mirror.config.own_topics import TUNING
@@ -27,10 +27,8 @@ from mirror.offsets import commit_records, mm2_records, progress, retention
 from mirror.policy.naming import SCHEMAS
 from mirror.policy.selection import GroupFilter
 from mirror.schemas.registry.registry import Registry
-from mirror.schemas.registry.values import Mode, Subject
-from mirror.schemas.schema_names import TRIAL
-from mirror.topics.survey import TO_BE_CREATED
-from mirror.topics.topics import SCHEMAS_LEFT_OUT
+from mirror.schemas.registry.values import TRIAL, Mode, Subject
+from mirror.topics.topics import SCHEMAS_LEFT_OUT, TO_BE_CREATED
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
@@ -42,7 +40,7 @@ if TYPE_CHECKING:
     from mirror.schemas.registry.values import SchemaVersion
     from mirror.topics.merging import Merging
     from mirror.topics.sides import Foreseen
-    from mirror.topics.survey import SurveyedFlow
+    from mirror.topics.topics import SurveyedFlow
 
 
 _AHEAD_MS = 5000
@@ -170,7 +168,7 @@ def _leaders(facts: FlowFacts) -> list[Finding]:
 def _rack(facts: FlowFacts) -> list[Finding]:
     if facts.flow.rack is None:
         return []
-    there = racks.racks(facts.source)
+    there = brokers.racks(facts.source)
     return [rack(facts.flow, facts.where, there)]
 
 
@@ -699,8 +697,7 @@ def _next(facts: FlowFacts, source: Registry) -> SchemaVersion | None:
     for each in facts.plan.schemas:
         if each.flow == flow.name and each.change == "register":
             place = Subject.parse(each.subject)
-            context = place.context.removeprefix(flow.schemas_context)
-            found = source.schema(Subject(context, place.name), each.version)
+            found = source.schema(place.from_below(flow.schemas_context), each.version)
             if found is not None and not found.references:
                 return found
     return None

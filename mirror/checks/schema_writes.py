@@ -1,8 +1,8 @@
 """What runs would write to schema registries, for the plan.
 
 Main function: `schema_writes`, over all flows that copy schemas, one after the other.
-It asks both registries by the service's rules (`schemas.schemas`) and changes nothing.
-`ends` opens what one flow is copied between, for commands too.
+It asks both registries by the service's rules (`schemas.sync`) and changes nothing.
+`planned_schemas` does so for one flow, for commands too.
 """
 
 from __future__ import annotations
@@ -12,19 +12,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mirror.errors import MirrorError
-from mirror.schemas import schemas
-from mirror.schemas.registry.pace import RequestPace
-from mirror.schemas.registry.registry import Registry
-from mirror.schemas.schema_claims import SchemaClaims
-from mirror.schemas.schema_ends import Ends
+from mirror.schemas.comparing import RegistryPair, copies_deletes
+from mirror.schemas.sync import look
 from mirror.status.states import SchemaState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from mirror.clusters.cluster import Cluster
     from mirror.config.schema import FlowConfig, MirrorConfig
-    from mirror.schemas.schemas import SchemasResult
+    from mirror.schemas.rules import SchemasResult
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
@@ -69,7 +66,7 @@ def schema_writes(
         if flow.schemas == "off":
             continue
         try:
-            found = look(config, flow, flows, reach)
+            found = planned_schemas(config, flow, flows, reach)
         except MirrorError as error:
             failures.append(f"flow {flow.name}: {error}")
             continue
@@ -85,7 +82,7 @@ def schema_writes(
     )
 
 
-def look(
+def planned_schemas(
     config: MirrorConfig,
     flow: FlowConfig,
     order: Sequence[FlowConfig],
@@ -96,43 +93,15 @@ def look(
     Raises:
         MirrorError: a registry or the target does not answer.
     """
-    with ends(config, flow, order, reach) as between:
-        return schemas.look(between)
-
-
-@contextlib.contextmanager
-def ends(
-    config: MirrorConfig,
-    flow: FlowConfig,
-    order: Sequence[FlowConfig],
-    reach: Callable[[str], Cluster],
-) -> Iterator[Ends]:
-    """What one flow is copied between. `order`: all flows by precedence."""
-    with registries(config, flow) as (source, target):
-        yield Ends(
-            flow=flow,
-            source=source,
-            target=target,
-            claims=SchemaClaims(
-                reach(flow.target),
-                flow.source,
-                replication_factor=flow.replication_factor,
-            ),
-            deletes=schemas.copies_deletes(flow, order),
+    with contextlib.closing(
+        RegistryPair.open(
+            flow,
+            config.clusters,
+            reach(flow.target),
+            deletes=copies_deletes(flow, order),
         )
-
-
-@contextlib.contextmanager
-def registries(
-    config: MirrorConfig, flow: FlowConfig
-) -> Iterator[tuple[Registry, Registry]]:
-    """The source's and the target's."""
-    rate = flow.schemas_requests_per_second
-    with (
-        Registry(config.clusters[flow.source], pace=RequestPace(rate)) as source,
-        Registry(config.clusters[flow.target], pace=RequestPace(rate)) as target,
-    ):
-        yield source, target
+    ) as registries:
+        return look(registries)
 
 
 def _writes(flow: FlowConfig, found: SchemasResult) -> list[SchemaToWrite]:

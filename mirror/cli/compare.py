@@ -22,14 +22,14 @@ from mirror.cli.output import (
 )
 from mirror.clusters.reach import Reach
 from mirror.errors import ConfigError
-from mirror.topics import comparing, portrait
+from mirror.topics import comparing
 from mirror.topics.sides import Live
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from mirror.config.schema import FlowConfig, MirrorConfig
-    from mirror.topics.differences import Difference
+    from mirror.topics.comparing import Difference
 
 FORMAT_VERSION = 1
 
@@ -71,10 +71,17 @@ def compare(
         roles = flow_roles(chosen, reach)
         complain(*roles.notes)
         flows = roles.applying
-        one, other = portrait.take(reach(a)), portrait.take(reach(b))
+        one, other = (
+            comparing.take_portrait(reach(a)),
+            comparing.take_portrait(reach(b)),
+        )
         found = comparing.compare(
-            portrait.complete(one, reach(a), comparing.partners(other, a, flows)),
-            portrait.complete(other, reach(b), comparing.partners(one, b, flows)),
+            comparing.complete_portrait(
+                one, reach(a), comparing.partners(other, a, flows)
+            ),
+            comparing.complete_portrait(
+                other, reach(b), comparing.partners(one, b, flows)
+            ),
             flows,
             lambda alias: Live(reach(alias)),
             resting=roles.resting,
@@ -109,12 +116,12 @@ def _of_schemas(
     reach: Reach,
 ) -> Iterator[Difference]:
     """Of these flows, those between the two clusters that copy schemas."""
-    from mirror.checks.schema_writes import look
-    from mirror.topics.schema_differences import of_schemas
+    from mirror.checks.schema_writes import planned_schemas
+    from mirror.topics.comparing import of_schemas
 
     for flow in flows:
         if {flow.source, flow.target} == set(ends) and flow.schemas != "off":
-            found = of_schemas(look(chosen, flow, flows, reach))
+            found = of_schemas(planned_schemas(chosen, flow, flows, reach))
             yield from (
                 each if flow.source == ends[0] else each.turned for each in found
             )

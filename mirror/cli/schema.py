@@ -6,11 +6,12 @@ is missing; `close` and `open` are the registries' side of a switch.
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mirror.checks.schema_writes import ends, look, registries
+from mirror.checks.schema_writes import planned_schemas
 from mirror.cli.flows import Flows, chosen_flows
 from mirror.cli.options import ConfigFile, DryRun, Yes, agreed, read_config
 from mirror.cli.output import (
@@ -27,11 +28,13 @@ from mirror.clusters.reach import Reach
 from mirror.config import schema_sync as settings
 from mirror.config.values import near
 from mirror.errors import ConfigError, MirrorError
-from mirror.schemas import schema_modes, schema_trace, schemas
-from mirror.schemas.registry.pace import RequestPace
-from mirror.schemas.registry.registry import Registry
+from mirror.schemas import modes
+from mirror.schemas.claims import SchemaClaims
+from mirror.schemas.comparing import RegistryPair, copies_deletes
+from mirror.schemas.ids import trace
+from mirror.schemas.registry.registry import Registry, RequestPace, open_registries
 from mirror.schemas.registry.values import Subject
-from mirror.schemas.schema_claims import SchemaClaims
+from mirror.schemas.sync import sync
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -39,15 +42,14 @@ if TYPE_CHECKING:
 
     from mirror.config.schema import FlowConfig, MirrorConfig
     from mirror.pairs.flow_roles import FlowRoles
-    from mirror.schemas.schema_modes import ModeChange
-    from mirror.schemas.schema_rules import SubjectPlan
-    from mirror.schemas.schema_trace import SchemaPlace
-    from mirror.schemas.schemas import SchemasResult
+    from mirror.schemas.ids import SchemaPlace
+    from mirror.schemas.modes import ModeChange
+    from mirror.schemas.rules import SchemasResult, SubjectPlan
 
 # ---- `mirror schema sync`: copies what the target's registry is missing, once ----
 #
 # It shows what would be written, in order, and asks; the service does the same at
-# intervals. `metadata.schemas` compares and writes.
+# intervals. `schemas.sync` compares and writes.
 
 
 CHANGE_COLUMNS = ("FLOW", "CHANGE", "SUBJECT", "VERSION", "ID", "NOTE")
@@ -85,8 +87,8 @@ def sync_schemas(
     chosen, flows = copying(config, flow)
     found, failures = looked(chosen, flows)
     only = _known(subjects or [], found)
-    planned = {name: schemas.narrowed(result, only) for name, result in found.items()}
-    rows = [row for name, result in planned.items() for row in _changes(name, result)]
+    to_write = {name: result.narrowed(only) for name, result in found.items()}
+    rows = [row for name, result in to_write.items() for row in _changes(name, result)]
     if output is Form.JSON:
         document(
             {
@@ -100,7 +102,7 @@ def sync_schemas(
         )
     elif rows:
         table(CHANGE_COLUMNS, rows)
-    problems = {name: result.problems for name, result in planned.items()}
+    problems = {name: result.problems for name, result in to_write.items()}
     if rows and not dry_run and agreed("Write these?", yes=yes):
         to_do = [each for each in flows if any(row[0] == each.name for row in rows)]
         with Reach(chosen.clusters, client_id=CLIENT) as reach:
@@ -110,13 +112,19 @@ def sync_schemas(
                     failures.append(f"flow {why}")
                     continue
                 try:
-                    with ends(chosen, each, order(standing), reach) as between:
-                        done = schemas.sync(between, only=only)
+                    registries = RegistryPair.open(
+                        each,
+                        chosen.clusters,
+                        reach(each.target),
+                        deletes=copies_deletes(each, order(standing)),
+                    )
+                    with closing(registries):
+                        done = sync(registries, only=only)
                 except MirrorError as error:
                     failures.append(f"flow {each.name}: {error}")
                     continue
                 complain(*(_done(each.name, done)))
-                problems[each.name] = schemas.narrowed(done, only).problems
+                problems[each.name] = done.narrowed(only).problems
     failures += [f"flow {name}: {text}" for name, some in problems.items()
                  for text in some]  # fmt: skip
     complain(*failures)
@@ -268,16 +276,16 @@ def trace_schema(
     with Reach(chosen.clusters, client_id=CLIENT) as reach:
         for each in flows:
             try:
-                with registries(chosen, each) as both:
-                    traced[each.name] = schema_trace.trace(
-                        both, each, context, number, reach=reach
-                    )
+                clusters = chosen.clusters
+                with open_registries(
+                    each, clusters[each.source], clusters[each.target]
+                ) as both:
+                    traced[each.name] = trace(both, each, context, number, reach=reach)
             except MirrorError as error:
                 failures.append(f"flow {each.name}: {error}")
     if output is Form.JSON:
         flows_shown = [
-            {"name": name, **schema_trace.to_json(found)}
-            for name, found in traced.items()
+            {"name": name, **found.document()} for name, found in traced.items()
         ]
         document(
             {
@@ -290,7 +298,7 @@ def trace_schema(
     else:
         for name, found in traced.items():
             table(TRACE_COLUMNS, map(_place, found.places))
-            complain(f"flow {name}: {found.said}")
+            complain(f"flow {name}: {found.summary}")
             for alias, text in found.texts.items():
                 typer.echo(f"\n{alias}:\n{text}")
     complain(*failures)
@@ -321,12 +329,13 @@ def _subject(each: SubjectPlan) -> dict[str, Any]:
 
 
 def _place(each: SchemaPlace) -> tuple[str, ...]:
+    version = each.version
     return (
         each.cluster,
-        each.subject.context or NOTHING,
-        each.subject.name,
-        str(each.version),
-        "yes" if each.deleted else "no",
+        version.context or NOTHING,
+        version.subject,
+        str(version.version),
+        "yes" if version.deleted else "no",
         each.role,
     )
 
@@ -386,7 +395,7 @@ def looked(
                 complain(f"flow {why}")
                 continue
             try:
-                found[each.name] = look(chosen, each, order(standing), reach)
+                found[each.name] = planned_schemas(chosen, each, order(standing), reach)
             except MirrorError as error:
                 failures.append(f"flow {each.name}: {error}")
     return found, failures
@@ -395,7 +404,7 @@ def looked(
 # ---- `close` and `open`: the registries' side of a switch ----
 #
 # Both work on one cluster's registry, for the flows that copy schemas between it and
-# others. `metadata.schema_modes` compares and changes; a switch does the same by
+# others. `schemas.modes` compares and changes; a switch does the same by
 # itself.
 
 
@@ -475,11 +484,9 @@ def _change(
             )
             claims.refresh()
             changes = (
-                schema_modes.to_open(registry, claims)
+                modes.to_open(registry, claims)
                 if opens
-                else schema_modes.to_close(
-                    registry, *schema_modes.selected(registry, flow)
-                )
+                else modes.to_close(registry, *modes.selected(registry, flow))
             )
             new = [each for each in changes if opens or each not in shown]
             planned.append((claims, new))
@@ -499,7 +506,7 @@ def _change(
             table(COLUMNS, rows)
         if rows and not dry_run and agreed("Set these modes?", yes=yes):
             for claims, changes in planned:
-                refused += schema_modes.apply(registry, claims, changes, opens=opens)
+                refused += modes.apply(registry, claims, changes, opens=opens)
             word = "open" if opens else "closed"
             complain(f"{alias}: {len(rows) - len(refused)} of {len(rows)} {word} now")
     complain(*refused)

@@ -1,6 +1,6 @@
 """Settings of a flow about the schemas of the source's registry.
 
-Main type: `SchemaSync`, a part of `FlowConfig`. `metadata.schemas` applies them;
+Main type: `SchemaSync`, a part of `FlowConfig`. `schemas.sync` applies them;
 `rules` checks that both clusters have a registry.
 """
 

@@ -23,11 +23,10 @@ from mirror.copying.suspicions import Verdict
 from mirror.errors import MirrorError
 from mirror.offsets.progress import ProgressReader, topic_name
 from mirror.records import merge_loop, schema_ids
-from mirror.schemas import schema_claims, schema_need
-from mirror.schemas.registry.pace import RequestPace
-from mirror.schemas.registry.registry import Registry
+from mirror.schemas import claims
+from mirror.schemas.ids import IdSettler, SettledId
+from mirror.schemas.registry.registry import Registry, RequestPace
 from mirror.schemas.registry.values import HIGHEST_ID
-from mirror.schemas.schema_need import SettledId
 from mirror.status.values import WAITS
 
 if TYPE_CHECKING:
@@ -40,7 +39,6 @@ if TYPE_CHECKING:
     from mirror.offsets.progress import Position
     from mirror.records.batch import Buffer, Rows
     from mirror.records.schema_id_map import IdMap
-    from mirror.schemas.schema_need import Sides
 
 
 _AT_ONCE = 64
@@ -264,9 +262,9 @@ def _guid(source: Buffer, at: int) -> bytes:
 # ---- asks the registries about ids of schemas while the slot keeps copying ----
 #
 # Main type: `SchemaInquiry`. It settles all ids that came up since it last asked
-# (`metadata.schema_need`). `schemas` interprets the answers. It writes to the
-# target's registry only for the run that the target names as the one that may
-# write: a switch that has fenced it may have opened that registry to applications.
+# (`schemas.ids`). It writes to the target's registry only for the run that the target
+# names as the one that may write: a switch that has fenced it may have opened that
+# registry to applications.
 
 
 class SchemaInquiry:
@@ -323,14 +321,18 @@ class SchemaInquiry:
             Registry(self._plan.source, pace=of_source) as source,
             Registry(self._plan.target, pace=of_target) as target,
         ):
-            sides = schema_need.Sides(
+            settler = IdSettler(
                 flow=flow, source=source, target=target, cluster=self._connected,
                 going_on=lambda: self._may_write(known),
             )  # fmt: skip
             for number, guid in waiting.items():
                 if self._beside.closing:
                     return
-                found = _settled(sides, number, guid)
+                found = (
+                    settler.settle_guid(str(uuid.UUID(bytes=guid)))
+                    if guid
+                    else settler.settle(number)
+                )
                 if found.unanswered and number in (noted := self._noted()):
                     found = SettledId(target_id=noted[number])
                 yield number, found
@@ -350,9 +352,9 @@ class SchemaInquiry:
             with contextlib.suppress(MirrorError):  # then they wait for the registries
                 notes = self._connected(), flow.source, flow.schemas_context
                 self._copied = (
-                    schema_claims.translations(*notes, below=True)
+                    claims.translations(*notes, below=True)
                     if flow.translates_ids
-                    else dict.fromkeys(schema_claims.copied_ids(*notes), -1)
+                    else dict.fromkeys(claims.copied_ids(*notes), -1)
                 )
         return self._copied
 
@@ -360,9 +362,3 @@ class SchemaInquiry:
         if not self._target.cluster_id:
             self._target.connect()
         return self._target
-
-
-def _settled(sides: Sides, number: int, guid: bytes) -> SettledId:
-    if guid:
-        return schema_need.settle_guid(sides, str(uuid.UUID(bytes=guid)))
-    return schema_need.settle_id(sides, number)

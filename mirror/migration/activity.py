@@ -13,7 +13,7 @@ import re
 import time
 from typing import TYPE_CHECKING
 
-from mirror.clusters.admin import groups, topic_admin, transactional_ids
+from mirror.clusters.admin import groups, topic_admin, transactions
 from mirror.clusters.admin.groups import Group, GroupKind
 from mirror.errors import AuthorizationError, MirrorError, UnsupportedBrokerError
 from mirror.records.reading import has_records
@@ -111,7 +111,7 @@ def producers(
     """The transactional ids of a connector's tasks; none if we may not ask."""
     owner = ".+" if group is None else re.escape(group)
     try:
-        return transactional_ids.find(target, rf"{owner}-{re.escape(connector)}-\d+")
+        return transactions.find_ids(target, rf"{owner}-{re.escape(connector)}-\d+")
     except UnsupportedBrokerError:
         tell(
             f"warning: the brokers of {target.alias}, before Kafka 3.0, do not list "
@@ -132,7 +132,7 @@ def shut_out(
     """
     for transactional_id in ids:
         try:
-            transactional_ids.fence(target, transactional_id)
+            transactions.fence(target, transactional_id)
         except AuthorizationError as error:
             tell(
                 f"warning: {transactional_id} is not fenced ({error}); its open "

@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from mirror.clusters.admin import access, writers
+from mirror.clusters.admin import acls, transactions
 from mirror.clusters.admin.acls import Acl, NoAuthorizerError
 from mirror.errors import MALFORMED, AuthorizationError, UnsupportedBrokerError
 from mirror.offsets import standby
@@ -69,13 +69,13 @@ def look(source: Cluster) -> dict[str, Seen]:
         QUOTAS: _seen(
             lambda: {
                 entity: {"limits": dict(limits)}
-                for entity, limits in access.quotas(source).items()
+                for entity, limits in acls.quotas(source).items()
             }
         ),
         USERS: _seen(
             lambda: {
                 name: {"mechanisms": sorted(iterations)}
-                for name, iterations in access.scram_users(source).items()
+                for name, iterations in acls.scram_users(source).items()
             }
         ),
         PRODUCERS: _seen(lambda: _producers(source)),
@@ -129,7 +129,8 @@ def _seen(ask: Callable[[], Mapping[str, Fields]]) -> Seen:
 
 def _acls(source: Cluster) -> dict[str, Fields]:
     notes, present = steady(
-        lambda: AclNotes(source, visible=source.topics()), lambda: access.acls(source)
+        lambda: AclNotes(source, visible=source.topics()),
+        lambda: acls.describe_all(source),
     )
     found: dict[str, Fields] = {}
     for acl in sorted(notes.without_fences(present)):
@@ -142,12 +143,12 @@ def _acls(source: Cluster) -> dict[str, Fields]:
 def _producers(source: Cluster) -> dict[str, Fields]:
     ids = {
         producer_id: name
-        for producer_id, name in writers.transactional_ids(source).items()
+        for producer_id, name in transactions.ids_by_producer(source).items()
         if not name.startswith(_OURS)
     }
     if not ids:
         return {}
-    wrote = writers.find(source, source.topics(), ids).topics
+    wrote = transactions.find_writers(source, source.topics(), ids).topics
     return {name: {"topics": sorted(topics)} for name, topics in wrote.items()}
 
 

@@ -20,7 +20,6 @@ from mirror.clusters import codes
 from mirror.clusters.admin import (
     allowed,
     configs,
-    deletion,
     group_offsets,
     groups,
     topic_admin,
@@ -243,7 +242,7 @@ class Rebuilding:
             raise MirrorError(
                 f"cluster {self.target.alias}: there is no copy {self.copy} to rebuild"
             )
-        if obstacle := deletion.obstacle(self.target, self.copy):
+        if obstacle := topic_admin.deletion_obstacle(self.target, self.copy):
             raise MirrorError(obstacle)
         if NO_ID in (copy.topic_id, uuid.UUID(self.topic.topic_id)):
             raise MirrorError(
@@ -772,7 +771,7 @@ def renew(target: Cluster, old: uuid.UUID, wanted: NewTopic) -> Topic:
                 "not show its successor"
             )
         if found is not None:  # under this name: a wrong id deletes no other topic
-            deletion.delete(target, old, wanted.name)
+            topic_admin.delete_topic(target, old, wanted.name)
         else:
             _, problems = topics.create(target, {wanted.name: wanted})
             if problems:

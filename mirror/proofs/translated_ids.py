@@ -19,10 +19,9 @@ from mirror.errors import MirrorError
 from mirror.records import alignment
 from mirror.records.schema_id_map import IdMap
 from mirror.records.schema_ids import ID_SIZE
-from mirror.schemas import schema_claims
-from mirror.schemas.registry.pace import RequestPace
-from mirror.schemas.registry.registry import Registry
-from mirror.schemas.schema_meanings import Meaning, meanings
+from mirror.schemas import claims
+from mirror.schemas.ids import Meaning, meanings
+from mirror.schemas.registry.registry import open_registries
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -70,7 +69,7 @@ class TranslatedIds:
         Raises:
             ClusterError: the notes cannot be read.
         """
-        found = schema_claims.translations(
+        found = claims.translations(
             target, flow.source, flow.schemas_context, below=True
         )
         return cls(flow=flow, registries=registries, ids=IdMap.of(found))
@@ -114,13 +113,9 @@ class TranslatedIds:
 
 @lru_cache(maxsize=1)
 def _asked(ids: TranslatedIds) -> TranslatedIds | MirrorError:
-    pace = RequestPace(ids.flow.schemas_requests_per_second)
     below = ids.flow.schemas_context
     try:
-        with (
-            Registry(ids.registries[0], pace=pace) as source,
-            Registry(ids.registries[1], pace=pace) as target,
-        ):
+        with open_registries(ids.flow, *ids.registries) as (source, target):
             contexts = source.contexts()
             here = meanings(source, contexts)
             there = meanings(target, [below + each for each in contexts])

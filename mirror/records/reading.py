@@ -16,7 +16,7 @@ import time
 from typing import TYPE_CHECKING
 
 from mirror.clusters import codes
-from mirror.clusters.admin import log_edges, topic_admin
+from mirror.clusters.admin import topic_admin
 from mirror.clusters.wire import fetch
 from mirror.errors import (
     BrokerError,
@@ -261,7 +261,7 @@ class TopicReader:
         offset. Raises NoLeaderError while one is being elected.
         """
         leader = self._leader(shown)
-        found = log_edges.edges(
+        found = topic_admin.edges(
             self._cluster, shown, self._partition, committed=committed
         )
         if found is None:

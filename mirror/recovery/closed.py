@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mirror.clusters.admin import group_offsets, groups, writers
+from mirror.clusters.admin import group_offsets, groups, transactions
 from mirror.config import scopes
 from mirror.pairs.journal import Kind
 from mirror.policy.naming import is_internal
@@ -57,7 +57,7 @@ def findings(stage: Stage, unseen: list[str]) -> Iterator[Finding]:
     ]
     pairs = stage.config.pairs_of(*stage.pair.members)
     names = [topic.topic for topic in select(source, whole[0]).topics]
-    wrote = writers.find(source, there)
+    wrote = transactions.find_writers(source, there)
     unseen += (
         f"who writes to {name} in transactions: {why}"
         for name, why in sorted(wrote.unseen.items())

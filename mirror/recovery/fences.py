@@ -13,7 +13,7 @@ import string
 import time
 from typing import TYPE_CHECKING, TypeVar
 
-from mirror.clusters.admin import abilities, access, acls, allowed
+from mirror.clusters.admin import acls, allowed, brokers
 from mirror.clusters.admin.acls import NoAuthorizerError
 from mirror.clusters.at_once import at_once
 from mirror.config.login_settings import principals
@@ -27,8 +27,7 @@ from mirror.patience import left
 from mirror.policy.naming import is_heartbeats, is_internal
 from mirror.recovery import fencing
 from mirror.recovery.fencing import KnownGrants
-from mirror.topics.acl_notes import AclNotes, AclPlan, steady
-from mirror.topics.acl_ownership import AclOwnership
+from mirror.topics.acl_notes import AclNotes, AclOwnership, AclPlan, steady
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -76,7 +75,7 @@ def look(
     own, *logins = (each for each in known.values() if each is not None)
     try:
         owned, present = steady(
-            lambda: AclOwnership(cluster), lambda: access.acls(cluster)
+            lambda: AclOwnership(cluster), lambda: acls.describe_all(cluster)
         )
     except NoAuthorizerError as error:
         raise FenceError(
@@ -266,7 +265,7 @@ def _late(
 ) -> list[str]:
     """The brokers that do not show it, each with the reason."""
     late = []
-    for node, there in access.acls_by_broker(cluster).items():
+    for node, there in acls.describe_by_broker(cluster).items():
         if isinstance(there, ClusterError):
             late.append(f"broker {node}: {there}")
             continue
@@ -286,7 +285,7 @@ def _stands(cluster: Cluster, plan: AclPlan) -> bool:
         ClusterError: a broker refuses to tell, so nothing could show that the fence is
             laid, nor lifted.
     """
-    answers = access.acls_by_broker(cluster).values()
+    answers = acls.describe_by_broker(cluster).values()
     for there in answers:
         if isinstance(there, ClusterError) and not isinstance(there, UnreachableError):
             raise there
@@ -302,7 +301,7 @@ def _stands(cluster: Cluster, plan: AclPlan) -> bool:
 
 def _on_any_broker(cluster: Cluster) -> set[Acl]:
     """`_late` waits for brokers that do not answer now."""
-    answers = access.acls_by_broker(cluster).values()
+    answers = acls.describe_by_broker(cluster).values()
     return {acl for there in answers if isinstance(there, frozenset) for acl in there}
 
 
@@ -325,7 +324,7 @@ def _may_everyone_write(
     if not all(may):
         return False  # not even mirror may
     try:
-        if not abilities.is_set(cluster, _ALLOW_EVERYONE):
+        if not brokers.is_set(cluster, _ALLOW_EVERYONE):
             return False
     except AuthorizationError:
         pass  # perhaps it is

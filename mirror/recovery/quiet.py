@@ -16,13 +16,14 @@ from enum import StrEnum
 import time
 from typing import TYPE_CHECKING
 
-from mirror.clusters.admin import open_transactions, topic_admin, transactional_ids
+from mirror.clusters.admin import topic_admin
+from mirror.clusters.admin.transactions import fence, find_open
 from mirror.errors import AuthorizationError, UnreachableError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from mirror.clusters.admin.open_transactions import OpenTransaction
+    from mirror.clusters.admin.transactions import OpenTransaction
     from mirror.clusters.cluster import Cluster
     from mirror.clusters.topics import Topic, TopicPartition
 
@@ -157,7 +158,7 @@ def abort(
             )
             continue
         try:
-            transactional_ids.fence(cluster, each.transactional_id)
+            fence(cluster, each.transactional_id)
         except AuthorizationError as error:
             refused[each.transactional_id] = str(error)
         else:
@@ -175,7 +176,7 @@ def _glance(cluster: Cluster, names: Collection[str]) -> Glance:
     at = time.monotonic()
     high = _offsets(cluster, keys, topics)
     stable = _offsets(cluster, keys, topics, committed=True)
-    found = open_transactions.find(cluster, topics)
+    found = find_open(cluster, topics)
     open_in = {key for each in found.open for key in each.partitions}
     quiet = {}
     for key in keys:

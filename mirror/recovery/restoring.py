@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mirror.clusters.admin import topic_admin
-from mirror.clusters.admin.deletion import delete_records
+from mirror.clusters.admin.topic_admin import delete_records
 from mirror.clusters.transactions import Producer
 from mirror.clusters.wire import fetch
 from mirror.clusters.wire.write import Write

@@ -8,7 +8,7 @@ the cluster that is gone, so its registry stays as it is.
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import closing
 from dataclasses import replace
 import math
 import time
@@ -20,12 +20,12 @@ from mirror.errors import FencedError, MirrorError, RegistryError
 from mirror.pairs.journal import Kind
 from mirror.recovery.findings import Finding, Level
 from mirror.recovery.stage import NOTHING
-from mirror.schemas import schema_modes, schemas
-from mirror.schemas.registry.pace import RequestPace
+from mirror.schemas import modes
+from mirror.schemas.claims import SchemaClaims
+from mirror.schemas.comparing import RegistryPair
+from mirror.schemas.registry.registry import Registry, RequestPace
 from mirror.schemas.registry.values import Mode
-from mirror.schemas.schema_claims import SchemaClaims
-from mirror.schemas.schema_ends import Ends
-from mirror.schemas.schema_names import topic_of
+from mirror.schemas.sync import look, sync
 from mirror.status.states import SchemaState
 from mirror.status.wording import some
 
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from mirror.clusters.cluster import Cluster
     from mirror.config.schema import FlowConfig
     from mirror.recovery.stage import Stage
-    from mirror.schemas.registry.registry import Registry
     from mirror.schemas.registry.values import Subject
 
 _MOST_NAMED = 5
@@ -51,8 +50,8 @@ def differences(stage: Stage) -> Iterator[Finding]:
     if not move(stage):
         return
     try:
-        with _ends(stage) as ends:
-            found = schemas.look(ends, levels=False).subjects
+        with closing(_registries(stage)) as registries:
+            found = look(registries, levels=False).subjects
     except RegistryError as error:
         yield Finding(
             level=Level.NOT_READY,
@@ -63,7 +62,7 @@ def differences(stage: Stage) -> Iterator[Finding]:
         )
         return
     for each in found:
-        if each.state not in {SchemaState.SYNCED, SchemaState.PENDING}:
+        if each.is_stopped:
             yield Finding(
                 level=Level.DEGRADED,
                 subject=f"schema {each.subject}",
@@ -87,20 +86,18 @@ def close(stage: Stage) -> tuple[str, tuple[str, ...]]:
         text = f"the registry of {left} is still open: `mirror schema close {left}`, "
         return "", (f"{text}once the cluster and its registry answer",)
     with _registry(stage, left) as registry:
-        subjects, contexts = schema_modes.selected(registry, stage.flow)
+        subjects, contexts = modes.selected(registry, stage.flow)
         if stage.pair.scope is not None:
             subjects, contexts = {s for s in subjects if _has(stage, s)}, set()
         claims = _claims(stage.source, stage.reverse)
         try:
-            changes = schema_modes.to_close(registry, subjects, contexts)
+            changes = modes.to_close(registry, subjects, contexts)
         except RegistryError as error:
             if error.retriable:
                 raise
             return "", (f"{error}: what is registered there from now on is lost",)
         stage.hold()
-        refused = schema_modes.apply(
-            registry, claims, changes, opens=False, run=stage.run
-        )
+        refused = modes.apply(registry, claims, changes, opens=False, run=stage.run)
     _require_place(stage)
     return f"the registry of {left} takes no new schemas; ", tuple(refused)
 
@@ -175,11 +172,11 @@ def drain(stage: Stage) -> str:
     if not move(stage):
         return ""
     copied = 0
-    with _ends(stage) as ends:
+    with closing(_registries(stage)) as registries:
 
         def left() -> str:
             nonlocal copied
-            found = schemas.sync(ends, levels_of=(), whole_levels=False)
+            found = sync(registries, levels_of=(), whole_levels=False)
             copied += len(found.writes)
             pending = found.states[SchemaState.PENDING]
             return f"{some(pending, 'subject')} to copy" if pending else ""
@@ -235,15 +232,16 @@ def _open(
         )
     }
     with _registry(stage, cluster.alias, until=until) as registry:
-        changes = schema_modes.to_open(registry, claims, wanted)
+        changes = modes.to_open(registry, claims, wanted)
         stage.hold()
-        return schema_modes.apply(registry, claims, changes, opens=True)
+        return modes.apply(registry, claims, changes, opens=True)
 
 
 def _has(stage: Stage, subject: Subject) -> bool:
     """Whether a subject belongs to the pair, by the topic after which it is named."""
-    topic = topic_of(subject.name)
-    return topic is not None and scopes.has_topic(stage.pair, topic, stage.flow)
+    return subject.topic is not None and scopes.has_topic(
+        stage.pair, subject.topic, stage.flow
+    )
 
 
 def _claims(cluster: Cluster, into: FlowConfig) -> SchemaClaims:
@@ -254,8 +252,6 @@ def _claims(cluster: Cluster, into: FlowConfig) -> SchemaClaims:
 
 def _registry(stage: Stage, alias: str, *, until: float = math.inf) -> Registry:
     """`until`: when it is asked nothing more, monotonic, also if it answers."""
-    from mirror.schemas.registry.registry import Registry  # noqa: PLC0415  HTTP client
-
     pace = RequestPace(stage.flow.schemas_requests_per_second)
 
     def pace_in_time() -> None:
@@ -269,16 +265,10 @@ def _registry(stage: Stage, alias: str, *, until: float = math.inf) -> Registry:
     return Registry(stage.config.clusters[alias], pace=pace_in_time)
 
 
-@contextmanager
-def _ends(stage: Stage) -> Iterator[Ends]:
-    with (
-        _registry(stage, stage.flow.source) as source,
-        _registry(stage, stage.flow.target) as target,
-    ):
-        yield Ends(
-            flow=stage.flow,
-            source=source,
-            target=target,
-            claims=_claims(stage.target, stage.flow),
-            going_on=lambda: time.monotonic() < stage.deadline,
-        )
+def _registries(stage: Stage) -> RegistryPair:
+    return RegistryPair.open(
+        stage.flow,
+        stage.config.clusters,
+        stage.target,
+        going_on=lambda: time.monotonic() < stage.deadline,
+    )

@@ -1,7 +1,7 @@
 """The job that keeps the target's schema registry in step with the source's.
 
 Main type: `SchemaJob`, for one flow and all of its runs, with what it shows in the
-store. `mirror.schemas` compares and writes.
+store. `schemas.sync` compares and writes.
 """
 
 from __future__ import annotations
@@ -12,11 +12,8 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from mirror.schemas import schemas
-from mirror.schemas.registry.pace import RequestPace
-from mirror.schemas.registry.registry import Registry
-from mirror.schemas.schema_claims import SchemaClaims
-from mirror.schemas.schema_ends import Ends
+from mirror.schemas.comparing import RegistryPair, copies_deletes, precedes
+from mirror.schemas.sync import sync
 from mirror.service.scheduler import Job
 from mirror.status.events import Event, EventKind
 from mirror.status.states import SchemaState
@@ -29,7 +26,7 @@ if TYPE_CHECKING:
     from mirror.clusters.cluster import Cluster
     from mirror.config.schema import FlowConfig, MirrorConfig
     from mirror.schemas.registry.values import Subject
-    from mirror.schemas.schemas import SchemasResult
+    from mirror.schemas.rules import SchemasResult
     from mirror.status.store import StatusStore
 
 SCHEMAS = "schemas"
@@ -58,7 +55,7 @@ class SchemaJob:
         self._store = store
         self._passive = passive
         self._status = SchemaStatus()
-        self._opened: tuple[Cluster, Ends] | None = None
+        self._opened: tuple[Cluster, RegistryPair] | None = None
         self._levels: Iterator[Subject] = iter(())
         self.adopt(flow, config)
 
@@ -104,45 +101,37 @@ class SchemaJob:
 
     def _look(self, target: Cluster) -> None:
         order = by_role(self._config.enabled_flows, self._passive())
-        ends = replace(
-            self._ends(target),
-            deletes=schemas.copies_deletes(self._flow, order),
-            reserves=schemas.precedes(self._flow, order),
-        )
-        before = ends.source.failed + ends.target.failed
+        registries = self._registries(target)
+        registries.deletes = copies_deletes(self._flow, order)
+        registries.reserves = precedes(self._flow, order)
+        before = registries.failed
         try:
-            found = schemas.sync(ends, levels_of=self._some_levels())
+            found = sync(registries, levels_of=self._some_levels())
         finally:
-            failed = ends.source.failed + ends.target.failed - before
+            failed = registries.failed - before
             self._status = replace(
                 self._status, request_failures=self._status.request_failures + failed
             )
             self._show()
         self._report(found)
 
-    def _ends(self, target: Cluster) -> Ends:
+    def _registries(self, target: Cluster) -> RegistryPair:
         """They are kept, with what was read, for as long as the job's connections."""
         if self._opened is None or self._opened[0] is not target:
             self._close()
-            flow, clusters = self._flow, self._config.clusters
-            rate = flow.schemas_requests_per_second
             stopping = self._stopping
-            ends = Ends(
-                flow=flow,
-                source=Registry(clusters[flow.source], pace=RequestPace(rate)),
-                target=Registry(clusters[flow.target], pace=RequestPace(rate)),
-                claims=SchemaClaims(
-                    target, flow.source, replication_factor=flow.replication_factor
-                ),
+            registries = RegistryPair.open(
+                self._flow,
+                self._config.clusters,
+                target,
                 going_on=lambda: not (stopping.is_set() or self._switching()),
             )
-            self._opened = (target, ends)
+            self._opened = (target, registries)
         return self._opened[1]
 
     def _close(self) -> None:
         if self._opened is not None:
-            self._opened[1].source.close()
-            self._opened[1].target.close()
+            self._opened[1].close()
             self._opened = None
 
     def _some_levels(self) -> set[Subject]:

@@ -1,5 +1,5 @@
 """Topics, configs and ACLs of copies: what they should be, and making them so.
 
 In: the topics of both clusters. Out: the copies, created and corrected, and a list of
-differences. Pure rules (`config_rules`, `acl_rules`, `merging`) decide.
+differences. Their rules are pure functions.
 """

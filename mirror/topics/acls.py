@@ -2,34 +2,75 @@
 
 Main functions: `look`, which changes nothing, and `sync`; both return a frozen
 `AclsResult`. A cluster without an authorizer, or one that does not let us see its ACLs,
-is a state, not an error. `acl_rules` has the rules, `acl_ownership` remembers what was
-added.
+is a state, not an error. `acl_notes` remembers what was added. The rules are
+MirrorMaker 2's, and what revocation adds: `translated`, what a source's ACLs mean on
+the target, and `changes`, what must change there; both are pure.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from mirror.clusters.admin import acls
-from mirror.clusters.admin.acls import NoAuthorizerError
+from mirror.clusters.admin.acls import ANY_TOPIC, Binding, NoAuthorizerError
 from mirror.errors import AuthorizationError
 from mirror.status.states import AclState
-from mirror.topics import acl_rules, topics
-from mirror.topics.acl_notes import steady
-from mirror.topics.acl_ownership import AclOwnership
-from mirror.topics.acl_rules import AclChanges, Granted
+from mirror.topics import topics
+from mirror.topics.acl_notes import AclOwnership, steady
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
-    from mirror.clusters.admin.acls import Binding
     from mirror.clusters.cluster import Cluster
     from mirror.config.schema import FlowConfig
-    from mirror.topics.acl_rules import Skipped
+    from mirror.errors import ClusterError
+    from mirror.policy.naming import ReplicationPolicy
 
+_LITERAL, _PREFIXED = "LITERAL", "PREFIXED"
 _MOST_PROBLEMS = 10
 """Without the right to change ACLs every single one is refused."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class Granted:
+    """An ACL on the source, and how it got there."""
+
+    binding: Binding
+    via: tuple[str, ...] = ()
+    """Ids of the clusters that mirrors brought it through; empty: created there."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class Skipped:
+    """An ACL on the source that copies do not get."""
+
+    binding: Binding
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WantedAcls:
+    """What a source's ACLs mean on the target."""
+
+    bindings: Mapping[Binding, tuple[str, ...]]
+    """What copies should have, each with the clusters it came through."""
+    justified: frozenset[Binding]
+    """What the source's ACLs justify, even on topics that are no longer copied."""
+    skipped: tuple[Skipped, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AclChanges:
+    """What must change on the target."""
+
+    create: Mapping[Binding, tuple[str, ...]] = field(default_factory=dict)
+    adopt: Mapping[Binding, tuple[str, ...]] = field(default_factory=dict)
+    """Already there, and added by another flow: now ours as well."""
+    delete: tuple[Binding, ...] = ()
+    """Added by us, and no longer justified by anything."""
+    release: tuple[Binding, ...] = ()
+    """No longer ours, but left alone: already gone, or also another flow's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,18 +91,6 @@ class AclsResult:
     """What a cluster refused, each with its reason."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _FoundAcls:
-    """Both clusters' ACLs, or why there is nothing to do."""
-
-    plan: AclChanges = field(default_factory=AclChanges)
-    wanted: tuple[Binding, ...] = ()
-    skipped: tuple[Skipped, ...] = ()
-    owned: AclOwnership | None = None
-    state: AclState = AclState.SYNCED
-    reason: str = ""
-
-
 def look(
     source: Cluster,
     target: Cluster,
@@ -74,15 +103,8 @@ def look(
     Raises:
         ClusterError: a cluster does not answer.
     """
-    found = _find(source, target, flow, rests)
-    return AclsResult(
-        state=found.state,
-        reason=found.reason,
-        wanted=found.wanted,
-        added=tuple(found.plan.create),
-        removed=found.plan.delete,
-        skipped=found.skipped,
-    )
+    found, _, _ = _find(source, target, flow, rests)
+    return found
 
 
 def sync(
@@ -99,10 +121,9 @@ def sync(
     Raises:
         ClusterError: a cluster does not answer.
     """
-    found = _find(source, target, flow, rests)
-    if found.owned is None:
-        return AclsResult(state=found.state, reason=found.reason)
-    owned, plan = found.owned, found.plan
+    found, plan, owned = _find(source, target, flow, rests)
+    if owned is None:
+        return found
     try:
         owned.add(
             flow.source,
@@ -120,12 +141,10 @@ def sync(
         flow.source,
         [*refused, *plan.release, *(b for b in plan.delete if b not in kept)],
     )
-    return AclsResult(
-        state=AclState.SYNCED,
-        wanted=found.wanted,
+    return replace(
+        found,
         added=tuple(b for b in plan.create if b not in refused),
         removed=tuple(b for b in plan.delete if b not in kept),
-        skipped=found.skipped,
         problems=_some(sorted(map(str, (refused | kept).values()))),
     )
 
@@ -142,7 +161,10 @@ def _find(
     target: Cluster,
     flow: FlowConfig,
     rests: Callable[[str], bool],
-) -> _FoundAcls:
+) -> tuple[AclsResult, AclChanges, AclOwnership | None]:
+    """What is to be done, and the notes about the target; None: why there is nothing to
+    do.
+    """
     try:
         ruled, granted = steady(
             lambda: AclOwnership(source), lambda: acls.describe(source)
@@ -151,11 +173,11 @@ def _find(
             lambda: AclOwnership(target), lambda: acls.describe(target)
         )
     except NoAuthorizerError as error:
-        return _FoundAcls(state=AclState.NO_AUTHORIZER, reason=str(error))
+        return _nothing(AclState.NO_AUTHORIZER, error)
     except AuthorizationError as error:
-        return _FoundAcls(state=AclState.NOT_PERMITTED, reason=str(error))
+        return _nothing(AclState.NOT_PERMITTED, error)
     brought = ruled.of_others("")
-    wish = acl_rules.wanted(
+    wanted = translated(
         # A fence is about its own cluster: its copies would fence the target as well.
         [
             Granted(binding=b, via=brought.get(b, ()))
@@ -166,14 +188,112 @@ def _find(
         source_id=source.cluster_id,
         target_id=target.cluster_id,
     )
-    return _FoundAcls(
-        plan=acl_rules.plan(
-            wish,
-            present=present,
-            ours=[b for b in owned.of(flow.source) if not rests(b.topic)],
-            others=owned.of_others(flow.source),
-        ),
-        wanted=tuple(wish.bindings),
-        skipped=wish.skipped,
-        owned=owned,
+    plan = changes(
+        wanted,
+        present=present,
+        ours=[b for b in owned.of(flow.source) if not rests(b.topic)],
+        others=owned.of_others(flow.source),
     )
+    found = AclsResult(
+        state=AclState.SYNCED,
+        wanted=tuple(wanted.bindings),
+        added=tuple(plan.create),
+        removed=plan.delete,
+        skipped=wanted.skipped,
+    )
+    return found, plan, owned
+
+
+def _nothing(
+    state: AclState, error: ClusterError
+) -> tuple[AclsResult, AclChanges, None]:
+    return AclsResult(state=state, reason=str(error)), AclChanges(), None
+
+
+# ---- the rules ----
+
+
+def translated(
+    granted: Iterable[Granted],
+    flow: FlowConfig,
+    topics: Collection[str],
+    *,
+    source_id: str,
+    target_id: str,
+) -> WantedAcls:
+    """Translate a source's ACLs; `topics` are those that the flow copies."""
+    bindings: dict[Binding, tuple[str, ...]] = {}
+    justified, skipped = set(), []
+    naming, wants = flow.replication_policy, flow.topic_filter
+    for each in sorted(granted):
+        binding = each.binding
+        if target_id in each.via:
+            # It would justify itself, and could never be revoked.
+            skipped.append(Skipped(binding=binding, reason="came from the target"))
+            continue
+        made = _translate(binding, flow, naming)
+        if isinstance(made, str):
+            skipped.append(Skipped(binding=binding, reason=made))
+            continue
+        justified.add(made)
+        if binding.pattern == _PREFIXED:
+            ours = any(topic.startswith(binding.topic) for topic in topics)
+        else:
+            # Including topics that do not exist yet, as in MirrorMaker 2.
+            ours = wants.matches(binding.topic) and not naming.is_cycle(
+                binding.topic, flow.target
+            )
+        if ours:
+            bindings.setdefault(made, (*each.via, source_id))
+    return WantedAcls(
+        bindings=bindings, justified=frozenset(justified), skipped=tuple(skipped)
+    )
+
+
+def changes(
+    wanted: WantedAcls,
+    *,
+    present: Collection[Binding],
+    ours: Collection[Binding],
+    others: Collection[Binding],
+) -> AclChanges:
+    """What to do, given what the target has, what of it this flow has added, and what
+    other flows have.
+
+    An ACL created by hand is never touched: it is not ours, even if it is the same as
+    one we would create.
+    """
+    there, mine, theirs = set(present), set(ours), set(others)
+    gone = mine - wanted.justified
+    return AclChanges(
+        create={b: via for b, via in wanted.bindings.items() if b not in there},
+        adopt={
+            b: via
+            for b, via in wanted.bindings.items()
+            if b in there and b in theirs and b not in mine
+        },
+        delete=tuple(sorted((gone & there) - theirs)),
+        release=tuple(sorted((gone - there) | (gone & theirs))),
+    )
+
+
+def _translate(
+    binding: Binding, flow: FlowConfig, naming: ReplicationPolicy
+) -> Binding | str:
+    """The ACL on the target; or why there is none."""
+    if (binding.permission, binding.operation) == ("ALLOW", "WRITE"):
+        return "copies are read-only"
+    operation = binding.operation
+    if (binding.permission, operation) == ("ALLOW", "ALL"):
+        operation = "READ"
+    made = replace(binding, operation=operation)
+    if binding.pattern == _LITERAL and binding.topic != ANY_TOPIC:
+        return replace(made, topic=naming.target_topic(binding.topic))
+    if binding.pattern == _PREFIXED and not flow.sync_prefixed_acls:
+        return "PREFIXED, and sync_prefixed_acls is off"
+    # Under a prefix, all topics of the source are those that have it on the target.
+    ranges = naming.target_names("" if binding.topic == ANY_TOPIC else binding.topic)
+    if len(ranges) > 1:
+        return f"policy {flow.policy} does not preserve topic name prefixes"
+    start = ranges[0].start
+    return replace(made, topic=start, pattern=_PREFIXED) if start else made

@@ -1,44 +1,173 @@
 """Where two clusters differ, and which differences the configuration explains.
 
-Main function: `compare`, over two `Portrait`s and all flows. A flow's names say which
-topics belong together (`differences`); topics and ACLs of no flow are compared with
-those of the same name, and so is everything that no flow copies.
+Main types and functions: `Portrait`, everything about a cluster that two can be
+compared by, which `take_portrait` takes, and `compare`, over two of them and all flows:
+it gives `Difference`s. A flow's names say which topics belong together; topics and ACLs
+of no flow are compared with those of the same name, and so is everything that no flow
+copies. `of_schemas` adds those of two registries.
+
+The rules for what a flow copies are in `configs` and `acls`; here it is said in words
+which of them explains a difference. What we may not see is left out and named with its
+reason: the rest is compared all the same.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+import re
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from mirror.clusters import codes
-from mirror.clusters.admin.configs import Origin
-from mirror.clusters.topics import NO_ID, Topic
-from mirror.policy.naming import is_internal
-from mirror.topics import configs
-from mirror.topics.differences import (
-    CONFIG,
-    NOT_PERMITTED,
-    NOTHING,
-    TOPIC,
-    Difference,
-    of_flow,
-    partitions,
+from mirror.clusters.admin import brokers, group_offsets, groups
+from mirror.clusters.admin.acls import (
+    Acl,
+    NoAuthorizerError,
+    describe_all,
+    quotas,
+    scram_users,
 )
+from mirror.clusters.admin.configs import Origin, describe
+from mirror.clusters.topics import NO_ID, Topic
+from mirror.errors import AuthorizationError, UnsupportedBrokerError
+from mirror.policy.naming import is_internal
+from mirror.policy.selection import GroupFilter
+from mirror.status.states import SchemaState
+from mirror.status.wording import some
+from mirror.topics import acls, configs
+from mirror.topics.acls import Granted
 from mirror.topics.merging import Merging
-from mirror.topics.portrait import ACLS, GROUPS, QUOTAS, TOPIC_ACL, USERS, Portrait
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from mirror.clusters.admin.acls import Acl
     from mirror.clusters.admin.configs import TopicConfigs
+    from mirror.clusters.cluster import Cluster
     from mirror.config.schema import FlowConfig
+    from mirror.schemas.rules import SchemasResult
+    from mirror.status.values import TopicDrift
     from mirror.topics.sides import Side
 
-VERSION = "version"
+TOPIC_ACL = "TOPIC"
+TOPIC, CONFIG, ACLS, GROUPS = "topic", "config", "acl", "group"
+QUOTAS, USERS, VERSION, SCHEMA = "quota", "user", "version", "schema"
 _ORDER = (TOPIC, CONFIG, ACLS, GROUPS, QUOTAS, USERS, VERSION)
 _NO_FLOW = "no flow copies it"
+NOTHING, NOT_PERMITTED = "-", "not permitted"
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Portrait:
+    """A cluster at one moment."""
+
+    alias: str
+    cluster_id: str
+    version: tuple[int, ...]
+    topics: Mapping[str, Topic]
+    configs: Mapping[str, TopicConfigs]
+    acls: frozenset[Acl] = frozenset()
+    groups: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """The topics for which each group has committed offsets."""
+    quotas: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    users: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """Iterations by SCRAM mechanism."""
+    unseen: Mapping[str, str] = field(default_factory=dict)
+    """Kinds that we may not see, or that the cluster does not have, with the reason."""
+
+
+def take_portrait(cluster: Cluster) -> Portrait:
+    """Look at a cluster; nothing is changed.
+
+    Raises:
+        ClusterError: it does not answer.
+    """
+    unseen: dict[str, str] = {}
+
+    def seen(kind: str, ask: Callable[[], _T], nothing: _T) -> _T:
+        try:
+            return ask()
+        except AuthorizationError:
+            unseen[kind] = "not permitted"
+        except NoAuthorizerError:
+            unseen[kind] = "no authorizer"
+        except UnsupportedBrokerError:
+            unseen[kind] = "unknown to these brokers"
+        return nothing
+
+    topics = cluster.topics()
+    return Portrait(
+        alias=cluster.alias,
+        cluster_id=cluster.cluster_id,
+        version=brokers.version(cluster),
+        topics=topics,
+        configs=describe(cluster, topics),
+        acls=seen(ACLS, lambda: describe_all(cluster), frozenset()),
+        groups=seen(GROUPS, lambda: _committed(cluster), {}),
+        quotas=seen(QUOTAS, lambda: quotas(cluster), {}),
+        users=seen(USERS, lambda: scram_users(cluster), {}),
+        unseen=unseen,
+    )
+
+
+def complete_portrait(
+    portrait: Portrait, cluster: Cluster, names: Iterable[str]
+) -> Portrait:
+    """Add topics that are there, but hidden from us: with their errors. Brokers list
+    only those that we may describe.
+
+    Raises:
+        ClusterError: the cluster does not answer.
+    """
+    hidden = {
+        name: topic
+        for name, topic in cluster.topics(set(names) - portrait.topics.keys()).items()
+        if topic.error == codes.TOPIC_AUTHORIZATION_FAILED
+    }
+    return replace(
+        portrait,
+        topics={**portrait.topics, **hidden},
+        configs={**portrait.configs, **describe(cluster, hidden)},
+    )
+
+
+def _committed(cluster: Cluster) -> dict[str, frozenset[str]]:
+    found = group_offsets.fetch(cluster, groups.list_groups(cluster))
+    return {
+        group: frozenset(topic for topic, _ in offsets)
+        for group, offsets in found.groups.items()
+    }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """One thing that is not the same on both clusters."""
+
+    what: str
+    """topic, config, acl, group, quota, user or version."""
+    name: str
+    a: str
+    b: str
+    expected: bool | None
+    """Whether the configuration explains it; None: one side cannot be seen."""
+    reason: str = ""
+
+    @property
+    def turned(self) -> Difference:
+        """As seen from the other cluster."""
+        return replace(self, a=self.b, b=self.a)
+
+    def excused(self, reason: str) -> Difference:
+        """Expected for this reason, if there is one."""
+        return replace(self, expected=True, reason=reason) if reason else self
+
+
+def partitions(count: int) -> str:
+    """As people read it."""
+    return some(count, "partition") if count else NOTHING
+
+
+# ---- both clusters, and all flows ----
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +188,13 @@ class _Seen:
 
     def configs(self, names: Iterable[str]) -> Mapping[str, TopicConfigs]:
         return {name: self.portrait.configs[name] for name in names}
+
+
+def _absent(name: str) -> Topic:
+    return Topic(
+        name=name, topic_id=NO_ID, leaders={}, replication_factor=0,
+        error=codes.UNKNOWN_TOPIC_OR_PARTITION,
+    )  # fmt: skip
 
 
 def compare(
@@ -137,6 +273,9 @@ def partners(side: Portrait, alias: str, flows: Sequence[FlowConfig]) -> set[str
                     found.add(model)
                     in_flows.add(name)
     return found | (names - in_flows)
+
+
+# ---- what no flow copies ----
 
 
 def _row(what: str, name: str, sides: Sequence[str], reason: str) -> Difference:
@@ -283,8 +422,195 @@ def _unseen(a: Portrait, b: Portrait) -> Iterator[Difference]:
         )  # fmt: skip
 
 
-def _absent(name: str) -> Topic:
-    return Topic(
-        name=name, topic_id=NO_ID, leaders={}, replication_factor=0,
-        error=codes.UNKNOWN_TOPIC_OR_PARTITION,
-    )  # fmt: skip
+# ---- what a flow copies ----
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OfFlow:
+    """What one flow's copies have to do with."""
+
+    differences: tuple[Difference, ...]
+    of_source: frozenset[Acl]
+    """The source's ACLs that the flow's rules judge."""
+    of_target: frozenset[Acl]
+    """The target's ACLs that follow from them."""
+
+
+def of_flow(
+    source: Portrait, target: Portrait, flow: FlowConfig, copied: Sequence[TopicDrift]
+) -> OfFlow:
+    """Compare all that a flow copies; `copied` is what `configs.plan` found."""
+    rows: list[Difference] = []
+    for each in copied:
+        rows += _partitions(each)
+        rows += _configs_of_flow(source, target, flow, each)
+    found = _acls_of_flow(source, target, flow, copied)
+    rows += [*found.differences, *_groups_of_flow(source, target, flow, copied)]
+    return replace(found, differences=tuple(rows))
+
+
+def _name(each: TopicDrift) -> str:
+    if each.topic == each.target_topic:
+        return each.topic
+    return f"{each.topic} ({each.target_topic})"
+
+
+def _partitions(each: TopicDrift) -> Iterator[Difference]:
+    if each.problem and not each.target_partitions:
+        yield Difference(
+            what=TOPIC,
+            name=_name(each),
+            a=partitions(each.partitions),
+            b=NOT_PERMITTED,
+            expected=None,
+            reason=each.problem,
+        )
+    elif each.partitions != each.target_partitions:
+        shared = each.merged and each.target_partitions > each.partitions
+        yield Difference(
+            what=TOPIC,
+            name=_name(each),
+            a=partitions(each.partitions),
+            b=partitions(each.target_partitions),
+            expected=shared,
+            reason="another flow writes this copy too" if shared else "",
+        )
+
+
+def _configs_of_flow(
+    source: Portrait, target: Portrait, flow: FlowConfig, each: TopicDrift
+) -> Iterator[Difference]:
+    if not each.target_partitions:
+        return
+    if each.problem and not each.configs:
+        yield Difference(
+            what=CONFIG, name=_name(each), a=NOTHING, b=NOTHING, expected=None,
+            reason=each.problem,
+        )  # fmt: skip
+        return
+    ours, theirs = source.configs[each.topic], target.configs[each.target_topic]
+    wrong = {drift.name for drift in each.configs}
+    off = "" if flow.sync_topic_configs else "not excluded, sync_topic_configs is off"
+    for key in sorted(ours.configs.keys() | theirs.configs.keys()):
+        one, other = ours.configs.get(key), theirs.configs.get(key)
+        if (one and one.value) == (other and other.value) and key not in wrong:
+            continue
+        yield Difference(
+            what=CONFIG,
+            name=_name(each),
+            a=NOTHING if one is None else f"{key}={one.value}",
+            b=NOTHING if other is None else f"{key}={other.value}",
+            expected=key not in wrong,
+            reason=(off or "not corrected yet")
+            if key in wrong
+            else _why(flow, each, key, source, target),
+        )
+
+
+def _why(
+    flow: FlowConfig, each: TopicDrift, key: str, source: Portrait, target: Portrait
+) -> str:
+    """What explains that a config differs."""
+    sides = (source.configs[each.topic], target.configs[each.target_topic])
+    if any(re.fullmatch(p, key) for p in flow.config_properties_exclude):
+        return "config_properties_exclude"
+    if any(key not in side.configs for side in sides):
+        return "only one cluster's brokers know it"
+    if all(side.configs[key].origin is not Origin.TOPIC for side in sides):
+        return "a default of the brokers"
+    return "another flow decides it"
+
+
+def _acls_of_flow(
+    source: Portrait, target: Portrait, flow: FlowConfig, copied: Sequence[TopicDrift]
+) -> OfFlow:
+    """The source's ACLs of topics, and what the target should have by `acls`."""
+    rows, judged, explained = [], set(), set()
+    unseen = ACLS in source.unseen or ACLS in target.unseen
+    names = {each.topic for each in copied}
+    off = "" if flow.sync_topic_acls else "sync_topic_acls is off"
+    for acl in sorted(source.acls):
+        if acl.kind != TOPIC_ACL:
+            continue
+        wish = acls.translated(
+            [Granted(binding=acl.binding)], flow, names,
+            source_id=source.cluster_id, target_id=target.cluster_id,
+        )  # fmt: skip
+        made = {binding.acl for binding in wish.bindings}
+        skipped = wish.skipped[0].reason if wish.skipped else ""
+        explained |= made
+        if made or skipped:
+            judged.add(acl)
+        if not unseen and (made - target.acls or skipped):
+            rows.append(
+                Difference(
+                    what=ACLS,
+                    name=acl.name,
+                    a=acl.text,
+                    b=NOTHING,
+                    expected=bool(skipped),
+                    reason=skipped or off or "not added yet",
+                )
+            )
+    return OfFlow(
+        differences=tuple(rows),
+        of_source=frozenset(judged),
+        of_target=frozenset(explained),
+    )
+
+
+def _groups_of_flow(
+    source: Portrait, target: Portrait, flow: FlowConfig, copied: Sequence[TopicDrift]
+) -> Iterator[Difference]:
+    """Groups of the source that have committed offsets."""
+    if GROUPS in source.unseen or GROUPS in target.unseen:
+        return
+    wants = GroupFilter(include=flow.groups, exclude=flow.groups_exclude)
+    names = {each.topic for each in copied}
+    for group, read in sorted(source.groups.items()):
+        if group in target.groups or not read:
+            continue
+        if not wants.matches(group):
+            why = "not in groups"
+        elif not read & names:
+            why = "it reads no topic of the flow"
+        elif not flow.sync_group_offsets:
+            why = "sync_group_offsets is off; checkpoints have its offsets"
+        else:
+            why = ""
+        yield Difference(
+            what=GROUPS,
+            name=group,
+            a=f"offsets in {len(read)} topics",
+            b=NOTHING,
+            expected=bool(why),
+            reason=why or "not synced yet",
+        )
+
+
+# ---- schemas ----
+
+
+def of_schemas(found: SchemasResult) -> Iterator[Difference]:
+    """A row for each subject that is not the same; of a remark, one that is expected.
+    Seen from the source.
+    """
+    for each in found.subjects:
+        if each.state is not SchemaState.SYNCED or each.reason:
+            yield Difference(
+                what=SCHEMA,
+                name=str(each.subject),
+                a=some(each.versions, "version"),
+                b=f"{each.there} of {each.versions}",
+                expected=each.state is SchemaState.SYNCED,
+                reason=each.reason or "not copied yet",
+            )
+    for level in found.levels:
+        yield Difference(
+            what=SCHEMA,
+            name=str(level.subject) or "(level)",
+            a=f"level {level.then or 'not set'}",
+            b=f"level {level.now or 'not set'}",
+            expected=False,
+            reason="not copied yet",
+        )

@@ -2,22 +2,25 @@
 
 Main functions: `look`, which changes nothing, and `sync`; both return a frozen
 `ConfigsResult` with every topic of the flow in it. A topic whose configs may not be
-read or changed is a problem of that topic alone. `config_rules` has the rules; `topics`
-creates and grows topics.
+read or changed is a problem of that topic alone. `topics` creates and grows topics.
+
+The rules are MirrorMaker 2's, and what merging adds: `merged_goal`, the configs that
+the sources ask for, and `differing`, where a copy differs from that; both are pure. Two
+things are better than in MirrorMaker 2: brokers' settings do not become overrides of
+the copy, and an override removed from the topic is removed from the copy.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from mirror.clusters import codes
 from mirror.clusters.admin import configs
-from mirror.clusters.admin.configs import TopicConfigs
+from mirror.clusters.admin.configs import Config, Origin, TopicConfigs
 from mirror.errors import BrokerError, ClusterError, MirrorError
-from mirror.status.values import TopicDrift
-from mirror.topics import config_rules, topics
-from mirror.topics.config_rules import SourceConfigs
+from mirror.status.values import ConfigDrift, TopicDrift
+from mirror.topics import topics
 from mirror.topics.merging import Contributor
 from mirror.topics.sides import Live
 
@@ -204,21 +207,21 @@ class _Look:
         if self._merging.leads_back(flow, topic.topic):
             return drift, {}
         try:
-            goal = config_rules.goal(self._parts(writers))
+            goal = merged_goal(self._parts(writers))
         except _UndecidedError as error:
             return replace(drift, problem=str(error)), {}
-        differing = config_rules.drift(goal, copy.configs)
-        unknown = [each.name for each in differing if each.name not in copy.configs]
+        wrong = differing(goal, copy.configs)
+        unknown = [each.name for each in wrong if each.name not in copy.configs]
         problem = (
             f"cluster {flow.target}: topic {topic.target_topic}: brokers do not know "
             f"the configs {', '.join(unknown)}"
         )
         return replace(
             drift,
-            configs=differing,
+            configs=wrong,
             conflicts=goal.conflicts,
             problem=problem if unknown else "",
-        ), config_rules.changes(differing, copy.configs)
+        ), corrections(wrong, copy.configs)
 
     def _writers(self, topic: MirroredTopic) -> tuple[Contributor, ...]:
         found = self._merging.contributors(self._flow.target, topic.target_topic)
@@ -272,3 +275,94 @@ class _Look:
 
 class _UndecidedError(MirrorError):
     """It is not known which configs a copy should have."""
+
+
+# ---- the rules ----
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceConfigs:
+    """The configs of one of a copy's sources, and the flow whose settings apply."""
+
+    flow: FlowConfig
+    configs: Mapping[str, Config]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Goal:
+    """The configs that a copy should have."""
+
+    flow: FlowConfig
+    """The flow whose settings count."""
+    values: Mapping[str, str] = field(default_factory=dict)
+    left_alone: frozenset[str] = frozenset()
+    """Configs that stay as they are on the target."""
+    all_left_alone: bool = False
+    conflicts: tuple[str, ...] = ()
+    """Configs on which the sources disagree, each with its values."""
+
+
+def merged_goal(parts: Sequence[SourceConfigs]) -> Goal:
+    """What the sources ask for together; the first of them decides how."""
+    flow = parts[0].flow
+    each = [topics.copied_configs(part.configs, flow) for part in parts]
+    names = sorted(set().union(*each))
+    disputed = [name for name in names if len({one.get(name) for one in each}) > 1]
+    conflicts = tuple(
+        f"{name}: "
+        + ", ".join(
+            f"{part.flow.source} {one.get(name, 'not set')}"
+            for part, one in zip(parts, each, strict=True)
+        )
+        for name in disputed
+    )
+    if len(parts) > 1 and flow.config_strategy == "target":
+        return Goal(flow=flow, all_left_alone=True, conflicts=conflicts)
+    if flow.config_strategy == "intersection":
+        agreed = {n: v for n, v in each[0].items() if n not in disputed}
+        return Goal(
+            flow=flow,
+            values=agreed,
+            left_alone=frozenset(disputed),
+            conflicts=conflicts,
+        )
+    return Goal(flow=flow, values=each[0], conflicts=conflicts)
+
+
+def differing(goal: Goal, copy: Mapping[str, Config]) -> tuple[ConfigDrift, ...]:
+    """Where a copy differs from what it should be, sorted by name."""
+    if goal.all_left_alone:
+        return ()
+    excluded = topics.excluded_configs(goal.flow.config_properties_exclude)
+    overrides = {
+        name: config.value
+        for name, config in copy.items()
+        if config.origin is Origin.TOPIC
+        and config.settable
+        and not excluded.fullmatch(name)
+    }
+    if goal.flow.use_defaults_from == "source":
+        # The effective value counts, not whether it is set on the topic itself.
+        present = {name: config.value for name, config in copy.items()}
+        names = set(goal.values)
+    else:
+        present = overrides
+        names = goal.values.keys() | overrides.keys()
+    return tuple(
+        ConfigDrift(name=name, wanted=goal.values.get(name), found=present.get(name))
+        for name in sorted(names - goal.left_alone)
+        if goal.values.get(name) != present.get(name)
+    )
+
+
+def corrections(
+    found: Sequence[ConfigDrift], copy: Mapping[str, Config]
+) -> dict[str, str | None]:
+    """The correction; configs that the target's brokers do not know cannot be
+    corrected.
+    """
+    return {
+        each.name: each.wanted
+        for each in found
+        if each.wanted is None or each.name in copy
+    }

@@ -2,34 +2,41 @@
 
 `sync` looks once and returns a frozen `TopicsResult`; its caller owns interval and
 retries. `plan` says what it would do, and does nothing. Topics and partitions are only
-ever added on the target. A new copy gets its topic's configs; `configs` keeps them in
-sync.
+ever added on the target. A new copy gets its topic's configs (`copied_configs`);
+`configs` keeps them in sync. `survey` finds out for checks what a flow would mirror.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+import functools
+from itertools import combinations
+import re
 from typing import TYPE_CHECKING, Protocol
 
 from mirror.clusters import codes
 from mirror.clusters.admin import configs, topic_admin
+from mirror.clusters.admin.configs import Config, Origin
 from mirror.clusters.admin.topic_admin import NewTopic
 from mirror.errors import AuthorizationError, BrokerError
 from mirror.policy.naming import SCHEMAS
 from mirror.policy.selection import nearest, select_topics, unmatched
-from mirror.topics import config_rules
 from mirror.topics.sides import Live
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from mirror.clusters.admin.configs import TopicConfigs
     from mirror.clusters.cluster import Cluster
     from mirror.clusters.topics import Topic
-    from mirror.config.schema import FlowConfig
+    from mirror.config.cluster_settings import ClusterConfig
+    from mirror.config.schema import FlowConfig, MirrorConfig
     from mirror.policy.selection import TopicMapping
     from mirror.topics.sides import Side
 
+_OF_THE_LOG = frozenset({"message.format.version", "message.downconversion.enable"})
+"""How old brokers store and serve a log. A copy is of format v2 whatever its source is,
+and Kafka 4 no longer knows these."""
 SCHEMAS_LEFT_OUT = (
     f"source topic {SCHEMAS} is left out: a schema registry keeps everything there, "
     "and with a copy two registries could write to one log; set schemas: copy, list "
@@ -235,7 +242,7 @@ def _new(topic: MirroredTopic, model: TopicConfigs, flow: FlowConfig) -> NewTopi
         name=topic.target_topic,
         partitions=max(topic.partitions, least),
         replication_factor=flow.replication_factor,
-        configs={**config_rules.wanted(model.configs, flow), **_insync(flow)},
+        configs={**copied_configs(model.configs, flow), **_insync(flow)},
     )
 
 
@@ -270,4 +277,134 @@ def _mirrored(mapping: TopicMapping, topic: Topic) -> MirroredTopic:
         target_topic=mapping.target_topic,
         partitions=topic.partitions,
         topic_id=topic.topic_id.hex,
+    )
+
+
+def copied_configs(configs: Mapping[str, Config], flow: FlowConfig) -> dict[str, str]:
+    """What one source alone would set on its copy."""
+    excluded = excluded_configs(flow.config_properties_exclude)
+    return {
+        name: config.value
+        for name, config in configs.items()
+        if config.value is not None
+        and config.settable
+        and (config.origin is Origin.TOPIC or flow.use_defaults_from == "source")
+        and name not in _OF_THE_LOG
+        and not excluded.fullmatch(name)
+    }
+
+
+@functools.lru_cache(maxsize=64)
+def excluded_configs(patterns: tuple[str, ...]) -> re.Pattern[str]:
+    return re.compile("|".join(f"(?:{each})" for each in patterns) or "(?!)")
+
+
+# ---- what a flow would mirror, for checks ----
+
+
+EXISTS = "exists"
+TO_BE_CREATED = "to be created"
+TO_BE_GROWN = "to be grown"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SurveyedTopic:
+    """A topic, its copy, and what a flow would do for the copy first."""
+
+    topic: str
+    partitions: int
+    target_topic: str
+    target_partitions: int
+    """Zero while there is no copy."""
+    copy: str
+    """EXISTS, TO_BE_CREATED or TO_BE_GROWN."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SurveyedFlow:
+    """A flow whose clusters both answered."""
+
+    name: str
+    source: str
+    """Alias."""
+    source_id: str
+    target_id: str
+    topics: tuple[SurveyedTopic, ...]
+    problems: tuple[str, ...] = ()
+    """Topics that match and cannot be mirrored, each with its reason."""
+    came_from_target: tuple[str, ...] = ()
+    """Topics that match, but whose names say that they came from the target."""
+    unmatched: tuple[str, ...] = ()
+    """Entries of `topics` that match nothing, in words."""
+
+
+def _setting(config: ClusterConfig) -> str:
+    servers = ",".join(config.bootstrap_servers)
+    return f"clusters.{config.alias}.bootstrap_servers: {servers}"
+
+
+def one_cluster(config: MirrorConfig, flow: FlowConfig, cluster_id: str) -> str:
+    source, target = config.clusters[flow.source], config.clusters[flow.target]
+    return (
+        f"flow {flow.name}: {_setting(source)} and {_setting(target)} are the same "
+        f"cluster ({cluster_id}), so it would copy its own copies; source and "
+        "target must be two clusters"
+    )
+
+
+def doubled(flows: Sequence[SurveyedFlow]) -> list[str]:
+    """One cluster under two aliases, whose topics go to the same copies."""
+    found = []
+    for one, other in combinations(flows, 2):
+        if (one.source_id, one.target_id) != (other.source_id, other.target_id):
+            continue
+        ours, theirs = (
+            {(topic.topic, topic.target_topic) for topic in flow.topics}
+            for flow in (one, other)
+        )
+        if common := ours & theirs:
+            topic, copy = min(common)
+            found.append(
+                f"flows {one.name} and {other.name} go from the same cluster "
+                f"({one.source_id}) to another, and both would copy {topic} to {copy}, "
+                "so every record would be doubled; remove one of them"
+            )
+    return found
+
+
+def survey(source: Cluster, target: Cluster, flow: FlowConfig) -> SurveyedFlow:
+    selected = select(source, flow)
+    copies = target.topics({topic.target_topic for topic in selected.topics})
+    problems = [
+        f"target topic {copy.name}: {codes.name_of(copy.error)}"
+        for copy in copies.values()
+        if copy.error not in (codes.NONE, codes.UNKNOWN_TOPIC_OR_PARTITION)
+    ]
+    return SurveyedFlow(
+        name=flow.name,
+        source=flow.source,
+        source_id=source.cluster_id,
+        target_id=target.cluster_id,
+        topics=tuple(
+            _surveyed(topic, copies[topic.target_topic]) for topic in selected.topics
+        ),
+        problems=(*selected.problems, *problems),
+        came_from_target=selected.came_from_target,
+        unmatched=tuple(
+            about_unmatched(each, flow, source.topics()) for each in selected.unmatched
+        ),
+    )
+
+
+def _surveyed(topic: MirroredTopic, copy: Topic) -> SurveyedTopic:
+    if copy.error == codes.UNKNOWN_TOPIC_OR_PARTITION:
+        what = TO_BE_CREATED
+    else:
+        what = EXISTS if copy.partitions >= topic.partitions else TO_BE_GROWN
+    return SurveyedTopic(
+        topic=topic.topic,
+        partitions=topic.partitions,
+        target_topic=topic.target_topic,
+        target_partitions=copy.partitions,
+        copy=what,
     )

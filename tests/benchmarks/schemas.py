@@ -30,8 +30,8 @@ from mirror.playground.brokers import playground
 from mirror.playground.registry.axonops import PROGRAM, axonops
 from mirror.records.schema_id_map import IdMap
 from mirror.records.schema_ids import Numbers
-from mirror.schemas import schemas
-from mirror.schemas.registry.pace import RequestPace
+from mirror.schemas.registry.registry import RequestPace
+from mirror.schemas.sync import sync
 from mirror.status.states import SchemaState
 from tests import tools
 from tests.harness.admin import create_topic
@@ -141,7 +141,7 @@ def main() -> None:
         with sides.ends(pace=RequestPace(rate)) as flow:
             began, used = time.monotonic(), time.process_time()
             before = _used(a), _used(b)
-            found = schemas.sync(flow, levels_of=())
+            found = sync(flow, levels_of=())
             seconds = time.monotonic() - began
             assert set(found.states) - {
                 s for s, n in found.states.items() if not n
@@ -155,7 +155,7 @@ def main() -> None:
                   f"{_used(a) - before[0]:.1f} and {_used(b) - before[1]:.1f}"
                   )  # fmt: skip
             # This one reads what the copy wrote, which is news.
-            assert not schemas.sync(flow, levels_of=()).writes
+            assert not sync(flow, levels_of=()).writes
             subjects = [each.subject for each in found.subjects]
             walls, cpus, requests = [], [], flow.source.asked + flow.target.asked
             for look in range(_LOOKS):
@@ -163,7 +163,7 @@ def main() -> None:
                     time.sleep(max(0.0, began + _SECONDS - time.monotonic()))
                 some = set(subjects[look * 50 : (look + 1) * 50])
                 began, used = time.monotonic(), time.process_time()
-                assert not schemas.sync(flow, levels_of=some).writes
+                assert not sync(flow, levels_of=some).writes
                 walls.append(time.monotonic() - began)
                 cpus.append(time.process_time() - used)
             requests = flow.source.asked + flow.target.asked - requests

@@ -16,17 +16,17 @@ import httpx
 
 from mirror.clusters.reach import Reach
 from mirror.config.schema import MirrorConfig
-from mirror.schemas import schemas
+from mirror.schemas.claims import SchemaClaims
+from mirror.schemas.comparing import RegistryPair, copies_deletes, precedes
 from mirror.schemas.registry.registry import Registry
-from mirror.schemas.schema_claims import SchemaClaims
-from mirror.schemas.schema_ends import Ends
+from mirror.schemas.sync import look, sync
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from mirror.clusters.cluster import Cluster
     from mirror.config.schema import FlowConfig
-    from mirror.schemas.schemas import SchemasResult
+    from mirror.schemas.rules import SchemasResult
 
 RESERVED = "mirror-reserved-ids"
 JSON = {"Content-Type": "application/vnd.schemaregistry.v1+json"}
@@ -218,14 +218,14 @@ class SchemaSides:
     @contextlib.contextmanager
     def ends(
         self, name: str = "A->B", *, pace: Callable[[], None] = lambda: None
-    ) -> Iterator[Ends]:
+    ) -> Iterator[RegistryPair]:
         """`pace` is called before each request to the target's registry."""
         with ends_of(self.config, self.flow(name), self.reach, pace=pace) as ends:
             yield ends
 
     def sync(self, name: str = "A->B", **options: Any) -> SchemasResult:
         with self.ends(name, **options) as ends:
-            return schemas.sync(ends)
+            return sync(ends)
 
     def is_cut_off(self, requests: int) -> bool:
         """Sync, until that many requests were sent to the target's registry: nothing
@@ -245,7 +245,7 @@ class SchemaSides:
 
     def look(self, name: str = "A->B") -> SchemasResult:
         with self.ends(name) as ends:
-            return schemas.look(ends)
+            return look(ends)
 
 
 @contextlib.contextmanager
@@ -255,19 +255,19 @@ def ends_of(
     reach: Callable[[str], Cluster],
     *,
     pace: Callable[[], None] = lambda: None,
-) -> Iterator[Ends]:
+) -> Iterator[RegistryPair]:
     """What the service's job works with."""
     with (
         Registry(config.clusters[flow.source]) as source,
         Registry(config.clusters[flow.target], pace=pace) as target,
     ):
-        yield Ends(
+        yield RegistryPair(
             flow=flow,
             source=source,
             target=target,
             claims=SchemaClaims(reach(flow.target), flow.source, replication_factor=1),
-            deletes=schemas.copies_deletes(flow, config.enabled_flows),
-            reserves=schemas.precedes(flow, config.enabled_flows),
+            deletes=copies_deletes(flow, config.enabled_flows),
+            reserves=precedes(flow, config.enabled_flows),
         )
 
 

@@ -14,7 +14,6 @@ from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import ResourceType
 import pytest
 
-from mirror.clusters.admin import access as admin_access
 from mirror.clusters.admin import acls
 from mirror.clusters.cluster import Cluster
 from mirror.config.cluster_settings import ClusterConfig
@@ -143,7 +142,7 @@ def test_what_stands_is_not_laid_again(
     fences.lay(own, plan(own, config, [topic_name], topic_name))
     assert added == []
     acls.delete(own, made.adds)
-    wait_for(lambda: not admin_access.acls(own) & {*made.adds})
+    wait_for(lambda: not acls.describe_all(own) & {*made.adds})
     fences.lay(own, plan(own, config, [topic_name], topic_name))
     assert added == list(made.adds)
     fences.lift(own, made.by)
@@ -485,13 +484,13 @@ def test_a_broker_that_does_not_answer(
     """
     create_topic(cluster.admin_bootstrap, topic_name)
     made = plan(own, config, [topic_name], topic_name)
-    shown = fences.access.acls_by_broker
+    shown = fences.acls.describe_by_broker
 
     def late(cluster: Cluster) -> Any:
         return {**shown(cluster), 2: frozenset()}
 
     with monkeypatch.context() as patch:
-        patch.setattr(fences.access, "acls_by_broker", late)
+        patch.setattr(fences.acls, "describe_by_broker", late)
         with pytest.raises(FenceError, match="broker 2 does not show"):
             fences.lay(own, made, seconds=0.5)
     fences.lift(own, made.by)
@@ -659,8 +658,8 @@ def test_what_others_do_between_a_look_and_a_change(
         name = f"{alias}->B"
         for room, read, look in (
             (acls, "describe", lambda: flows.sync_acls(name)),
-            (admin_access, "acls", lambda: access.look(flows.reach(alias))),
-            (admin_access, "acls", lambda: fences.look(own, whole, [topic_name])),
+            (acls, "describe_all", lambda: access.look(flows.reach(alias))),
+            (acls, "describe_all", lambda: fences.look(own, whole, [topic_name])),
         ):
             fences.lay(own, made)
             with monkeypatch.context() as patch:

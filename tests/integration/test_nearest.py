@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from confluent_kafka.admin import AdminClient, NewTopic
 import pytest
 
-from mirror.clusters.admin import racks
+from mirror.clusters.admin import brokers
 from mirror.clusters.cluster import Cluster
 from tests.harness.load import NumberedLoad, producer
 from tests.harness.request_log import LOGGED, sent_bytes
@@ -66,7 +66,7 @@ def test_a_follower_in_the_rack_serves_until_it_dies(
         return sent_bytes(cluster, node, topic_name, f"mirror.{flow.name}.")
 
     with closing(Cluster(flow.plan.source).connect()) as source:
-        assert racks.racks(source) == {"rack-1", "rack-2", "rack-3"}
+        assert brokers.racks(source) == {"rack-1", "rack-2", "rack-3"}
     load.send(_ENOUGH)
     _abort(cluster.bootstrap, topic_name)
     load.send(_ENOUGH)

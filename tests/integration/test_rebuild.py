@@ -17,7 +17,7 @@ from confluent_kafka import Consumer, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient
 import pytest
 
-from mirror.clusters.admin import deletion, topic_admin
+from mirror.clusters.admin import topic_admin
 from mirror.clusters.cluster import Cluster
 from mirror.config.schema import MirrorConfig
 from mirror.errors import MirrorError
@@ -150,9 +150,11 @@ def _dies_at_the_end(*words: Any, **named: Any) -> None:
 _POINTS: dict[str, tuple[Any, str, Callable[..., None]]] = {
     "before the pause": (Rebuilding, "_pause", die),
     "paused": (Rebuilding, "_keep_groups", die),
-    "before the deletion": (repair_rebuilding.deletion, "delete", die),
+    "before the deletion": (repair_rebuilding.topic_admin, "delete_topic", die),
     "after the deletion": (
-        repair_rebuilding.deletion, "delete", _after(repair_rebuilding.deletion.delete)
+        repair_rebuilding.topic_admin,
+        "delete_topic",
+        _after(repair_rebuilding.topic_admin.delete_topic),
     ),
     "before the first positions": (repair_rebuilding.starting, "find", die),
     "while it is copied": (repair_rebuilding, "wait_until_copied", die),
@@ -478,7 +480,7 @@ def test_acls_stay(
         ).clusters["B"]
     )
     with contextlib.closing(cluster.connect()):
-        why = deletion.obstacle(cluster, flow.copy)
+        why = topic_admin.deletion_obstacle(cluster, flow.copy)
     assert why.endswith("does not allow us to DELETE topic A.orders")
 
     with _begun(flow.config(), flow.name, "orders", lambda _: True) as (work, note):

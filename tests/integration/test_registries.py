@@ -17,11 +17,11 @@ import pytest
 from mirror.errors import RegistryError
 from mirror.schemas.registry import registry as lists
 from mirror.schemas.registry.values import (
+    Key,
     Mode,
     Reference,
     SchemaVersion,
     Subject,
-    Use,
 )
 from tests.harness.registries import (
     KEEPING_IDS,
@@ -146,7 +146,7 @@ def test_the_list_has_all_that_producers_registered(
     by_id = client.by_id("", proto)
     assert by_id is not None
     assert (by_id.kind, by_id.text) == ("PROTOBUF", PROTO)
-    assert client.uses("", ids[0]) == (Use(Subject("", f"{name}-value"), 1),)
+    assert client.uses("", ids[0]) == (Key(Subject("", f"{name}-value"), 1),)
 
 
 def test_what_is_not_there_is_none(client: Registry, name: str) -> None:
@@ -290,7 +290,7 @@ def test_an_id_with_another_text_is_refused(
     with pytest.raises(RegistryError):
         keeper.register(wanted(name, 2, number, text=record("X", ("y", "string"))))
     keeper.set_mode(subject, None)
-    assert keeper.uses("", number) == (Use(subject, 1),)
+    assert keeper.uses("", number) == (Key(subject, 1),)
 
 
 def test_contexts_keep_ids_apart(keeping: str, keeper: Registry, name: str) -> None:
@@ -315,7 +315,7 @@ def test_contexts_keep_ids_apart(keeping: str, keeper: Registry, name: str) -> N
     assert ['"a"' in text for text in texts] == [True, False]
     [only] = keeper.versions(one.context)
     assert only.full_subject == one
-    assert keeper.uses(other.context, 7) == (Use(other, 1),)
+    assert keeper.uses(other.context, 7) == (Key(other, 1),)
     raw = Witness(keeping).get(f"/subjects/:{one.context}:orders/versions/1")
     assert raw["schema"] == texts[0]
     keeper.set_level(one, "FULL")

@@ -25,7 +25,7 @@ import pytest
 from typer.testing import CliRunner
 
 from mirror.cli.main import app
-from mirror.clusters.admin import abilities
+from mirror.clusters.admin import brokers
 from tests.harness.admin import (
     alter_topic,
     commit_offsets,
@@ -193,7 +193,7 @@ def test_a_topic_without_an_id(
         for each in json.loads(checked.stdout)["checks"]
         if each["check"] == "older brokers"
     }
-    assert said[abilities.NO_TOPIC_IDS] == "warn", said
+    assert said[brokers.NO_TOPIC_IDS] == "warn", said
     assert len(said) >= 4, said
 
     with standing.hosting(config) as mirror:

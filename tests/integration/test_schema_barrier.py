@@ -17,10 +17,7 @@ import uuid
 import pytest
 
 from mirror.copying.schemas import STRANGE_SECONDS, SchemaInquiry
-from mirror.schemas import schema_need, schemas
-from mirror.schemas.registry.registry import Registry
-from mirror.schemas.registry.values import Mode, Subject
-from mirror.schemas.schema_claims import (
+from mirror.schemas.claims import (
     Before,
     Claim,
     ClaimOf,
@@ -29,8 +26,11 @@ from mirror.schemas.schema_claims import (
     SchemaClaims,
     copied_ids,
 )
-from mirror.schemas.schema_ends import Ends
-from mirror.schemas.schema_names import RESERVED
+from mirror.schemas.comparing import RegistryPair
+from mirror.schemas.ids import IdSettler
+from mirror.schemas.registry.registry import Registry
+from mirror.schemas.registry.values import RESERVED, Mode, Subject
+from mirror.schemas.sync import sync
 from mirror.status.states import PartitionState
 from mirror.status.values import WAITS
 from tests.harness import registries
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from mirror.copying.report import PartitionReport
     from mirror.copying.slot import Slot
     from mirror.playground.cluster import PlaygroundCluster
-    from mirror.schemas.schema_need import SettledId
+    from mirror.schemas.ids import SettledId
 
     Clusters = dict[str, PlaygroundCluster]
 
@@ -459,16 +459,14 @@ def _slot_copies(
 ) -> None:
     config = flow.config()
     with ExitStack() as stack:
-        sides = schema_need.Sides(
+        settler = IdSettler(
             flow=flow.plan.flow,
             source=stack.enter_context(Registry(config.clusters[flow.alias])),
             target=stack.enter_context(Registry(config.clusters[flow.into])),
             cluster=lambda: stack.enter_context(flow.connected())[1],
         )
         start.wait()
-        failed += filter(
-            None, (schema_need.settle_id(sides, n).reason for n in numbers)
-        )
+        failed += filter(None, (settler.settle(n).reason for n in numbers))
 
 
 def _job_copies(
@@ -480,11 +478,11 @@ def _job_copies(
         Registry(config.clusters[flow.alias]) as one,
         Registry(config.clusters[flow.into]) as other,
     ):
-        ends = Ends(
+        registries = RegistryPair(
             flow=flow.plan.flow,
             source=one,
             target=other,
             claims=SchemaClaims(target, flow.alias, replication_factor=1),
         )
         start.wait()
-        failed += schemas.sync(ends).problems
+        failed += sync(registries).problems

@@ -16,11 +16,11 @@ import pytest
 from mirror.errors import RegistryError
 from mirror.playground.registry.apicurio import apicurio
 from mirror.playground.registry.axonops import PROGRAM, axonops
-from mirror.schemas import schemas
+from mirror.schemas.claims import Before, ClaimOf
 from mirror.schemas.registry.values import Subject
-from mirror.schemas.schema_claims import Before, ClaimOf
-from mirror.schemas.schema_order import RegistryWrite
-from mirror.schemas.schema_writing import SchemaWriter
+from mirror.schemas.rules import RegistryWrite
+from mirror.schemas.sync import look, sync
+from mirror.schemas.writing import SchemaWriter
 from mirror.status.states import SchemaState
 from tests import tools
 from tests.harness.registry_proxy import RegistryProxy
@@ -414,9 +414,9 @@ def test_only_what_is_asked_for(clusters: Clusters, a: Raw, b: Raw) -> None:
     """Some subjects bring along what they refer to, and nothing else."""
     evolve(a, subjects=2)
     with sides(clusters, a, b) as made, made.ends() as ends:
-        [wanted] = [e.subject for e in schemas.look(ends).subjects
+        [wanted] = [e.subject for e in look(ends).subjects
                     if str(e.subject) == "t1-price"]  # fmt: skip
-        schemas.sync(ends, only={wanted})
+        sync(ends, only={wanted})
         assert set(b.subjects()) == {"t1-price", "money"}
 
 

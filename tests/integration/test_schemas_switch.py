@@ -20,10 +20,11 @@ from mirror.pairs import roles
 from mirror.pairs.journal import Kind
 from mirror.recovery.findings import Level
 from mirror.recovery.owed import settle_fence
-from mirror.schemas import schema_modes, schemas
+from mirror.schemas import modes
+from mirror.schemas import sync as schemas
+from mirror.schemas.claims import Before, ClaimOf, SchemaClaims
 from mirror.schemas.registry.registry import Registry
 from mirror.schemas.registry.values import Mode, Subject
-from mirror.schemas.schema_claims import Before, ClaimOf, SchemaClaims
 from tests.harness.admin import create_topic
 from tests.harness.application import Application
 from tests.harness.drilling import Drilled
@@ -113,8 +114,8 @@ def close_by_hand(rehearsal: Rehearsal, raw: Raw, subject: str, run: str = "") -
     given = rehearsal.config.clusters[flow.target]
     subjects, contexts = ({Subject("", subject)}, ()) if subject else ((), {""})
     with Registry(given) as registry:
-        changes = schema_modes.to_close(registry, subjects, contexts)
-        assert not schema_modes.apply(registry, claims, changes, opens=False, run=run)
+        changes = modes.to_close(registry, subjects, contexts)
+        assert not modes.apply(registry, claims, changes, opens=False, run=run)
     assert raw.mode(subject) == "READONLY"
 
 

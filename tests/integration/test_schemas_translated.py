@@ -19,9 +19,11 @@ from typer.testing import CliRunner
 
 from mirror.cli.main import app
 from mirror.playground.registry.apicurio import apicurio
-from mirror.schemas import schema_modes, schema_need, schemas
+from mirror.schemas import modes
+from mirror.schemas.claims import topic_name, translations
+from mirror.schemas.ids import IdSettler
 from mirror.schemas.registry.values import Subject
-from mirror.schemas.schema_claims import topic_name, translations
+from mirror.schemas.sync import look, sync
 from mirror.status.states import SchemaState
 from tests.harness.registries import axonops_here
 from tests.harness.registry_proxy import RegistryProxy
@@ -36,7 +38,7 @@ if TYPE_CHECKING:
 
     from mirror.playground.cluster import PlaygroundCluster
     from mirror.playground.registry.process import RegistryProcess
-    from mirror.schemas.schema_need import SettledId
+    from mirror.schemas.ids import SettledId
 
     Clusters = dict[str, PlaygroundCluster]
 
@@ -263,13 +265,13 @@ def test_others_are_left_alone(clusters: Clusters, a: Raw, b: Raw) -> None:
 def settled(made: SchemaSides, *numbers: int) -> list[SettledId]:
     """As one round of a slot's inquiry."""
     with made.ends() as ends:
-        found = schema_need.Sides(
+        found = IdSettler(
             flow=ends.flow,
             source=ends.source,
             target=ends.target,
             cluster=lambda: made.reach(made.alias["B"]),
         )
-        return [schema_need.settle_id(found, number) for number in numbers]
+        return [found.settle(number) for number in numbers]
 
 
 def test_what_a_slot_gets(clusters: Clusters, a: Raw, b: Raw) -> None:
@@ -382,15 +384,15 @@ def test_after_ids_were_kept(
     with sides(clusters, a, b) as made, made.ends() as ends:
         keep = {"schemas": "copy", "schemas_ids": "keep", "schemas_id_gap": 100}
         flow = ends.flow.model_copy(update=keep)
-        schemas.sync(replace(ends, flow=flow))
+        sync(replace(ends, flow=flow))
         assert b.versions() == a.versions()
-        assert schemas.look(ends).writes == ()
+        assert look(ends).writes == ()
         number = a.register("o", avro("O", "a", "b"))
-        refused = schemas.sync(ends)
+        refused = sync(ends)
         assert states(refused)["o"] == SchemaState.REFUSED
-        back = schema_modes.to_open(ends.target, ends.claims)
-        schema_modes.apply(ends.target, ends.claims, back, opens=True)
-        found = schemas.sync(ends)
+        back = modes.to_open(ends.target, ends.claims)
+        modes.apply(ends.target, ends.claims, back, opens=True)
+        found = sync(ends)
         assert states(found)["o"] == SchemaState.SYNCED
         [settled_id] = settled(made, number)
         assert settled_id.target_id > 100
@@ -476,7 +478,7 @@ def test_a_level_is_given_back_although_the_version_is_refused(
                 proxy.fault(method="POST", path=post, status=409,
                             body=b'{"error_code": 409, "message": "no"}'),
             ):  # fmt: skip
-                found = schemas.sync(ends, only={Subject("", "o")}, levels_of=())
+                found = sync(ends, only={Subject("", "o")}, levels_of=())
             assert states(found) == {"o": SchemaState.REFUSED}
             assert "PUT /config/o" in proxy.asked
             assert b.level("o") == "FULL"

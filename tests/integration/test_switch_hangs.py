@@ -17,7 +17,7 @@ from mirror.cli import switch
 from mirror.cli.main import app
 from mirror.cli.output import Form
 from mirror.cli.switch import Home
-from mirror.clusters.admin.access import ANSWER_SECONDS
+from mirror.clusters.admin.acls import ANSWER_SECONDS
 from mirror.clusters.cluster import Cluster
 from mirror.config.cluster_settings import ClusterConfig
 from mirror.errors import MirrorError, UnreachableError

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka.admin import ResourceType
 import pytest
 
-from mirror.clusters.admin import access, acls
+from mirror.clusters.admin import acls
 from mirror.clusters.cluster import Cluster
 from mirror.config.cluster_settings import ClusterConfig
 from mirror.errors import MirrorError, UnreachableError
@@ -118,14 +118,14 @@ def test_brokers_are_asked_side_by_side(make_clusters: Any) -> None:
     with closing(Cluster(config).connect()) as cluster:
         awake, *hung = cluster.nodes
         assert all(
-            isinstance(f, frozenset) for f in access.acls_by_broker(cluster).values()
+            isinstance(f, frozenset) for f in acls.describe_by_broker(cluster).values()
         )
         timers = [stop(made.pids()[node], 60.0) for node in hung]
         try:
             for node in hung:
                 cluster.doubt(node)  # or the question for brokers may go there
             began = time.monotonic()
-            found = access.acls_by_broker(cluster)
+            found = acls.describe_by_broker(cluster)
             took = time.monotonic() - began
         finally:
             for node, timer in zip(hung, timers, strict=True):
@@ -133,7 +133,7 @@ def test_brokers_are_asked_side_by_side(make_clusters: Any) -> None:
                 os.kill(made.pids()[node], signal.SIGCONT)
         assert isinstance(found[awake], frozenset)
         assert all(isinstance(found[node], UnreachableError) for node in hung)
-        assert took < access.ANSWER_SECONDS * 1.8
+        assert took < acls.ANSWER_SECONDS * 1.8
 
 
 def test_one_broker_answers_otherwise_about_acls(
@@ -209,7 +209,7 @@ def test_one_broker_answers_otherwise_about_acls(
         rehearsal.abort()
         assert all_acls(one) == before
 
-        ask = access.acls_by_broker
+        ask = acls.describe_by_broker
         earlier = ask(rehearsal.cluster("OA"))[hit]
         shows = iter([earlier] * 5)
 
@@ -222,7 +222,7 @@ def test_one_broker_answers_otherwise_about_acls(
             assert write(alice, topic_name) == "TOPIC_AUTHORIZATION_FAILED"
 
         rehearsal.copy(two, f"OA.{topic_name}", 11)
-        monkeypatch.setattr(access, "acls_by_broker", late)
+        monkeypatch.setattr(acls, "describe_by_broker", late)
         rehearsal.carry_out({"drain": require_all_shown})
         assert rehearsal.run is not None
         assert rehearsal.run.state(roles.ROLE) == "DONE"

@@ -11,7 +11,7 @@ import pytest
 from mirror.playground.secured import USER
 from mirror.status.states import AclState
 from mirror.topics import acls
-from mirror.topics.acl_ownership import AclOwnership
+from mirror.topics.acl_notes import AclOwnership
 from tests.harness.admin import alter_topic, create_topic, topic_exists
 from tests.harness.metadata import Sides, acls_of, allow, of, overrides, revoke, sides
 from tests.harness.waiting import deadline_in

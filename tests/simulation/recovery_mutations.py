@@ -39,8 +39,8 @@ from mirror.recovery.steps import (
     opening,
     positions,
 )
-from mirror.schemas.schema_compared import ComparedRegistries
-from mirror.schemas.schema_names import RESERVED, key_of
+from mirror.schemas.comparing import ComparedRegistries
+from mirror.schemas.registry.values import RESERVED
 from mirror.service import beginning, ownership
 from mirror.service.flow import FlowJobs
 from mirror.service.pairs import PairFollower
@@ -354,7 +354,7 @@ def reserved_ids_stay() -> AbstractContextManager[Any]:
         there = tuple(
             each
             for each in compared.there
-            if each.subject != RESERVED or key_of(each) in compared.ours
+            if each.subject != RESERVED or each.key in compared.ours
         )
         return gaps(replace(compared, there=there))
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from mirror.clusters.auth import tokens
-from mirror.clusters.auth.token import Token
+from mirror.clusters.auth.tokens import Token
 from mirror.errors import AuthenticationError
 from mirror.status import events as events_module
 from mirror.status import store as store_module

@@ -15,8 +15,7 @@ from mirror.clusters.admin.configs import TopicConfigs
 from mirror.clusters.topics import NO_ID, Leader, Topic
 from mirror.config.schema import MirrorConfig
 from mirror.errors import AuthorizationError
-from mirror.topics.comparing import compare, partners
-from mirror.topics.portrait import Portrait
+from mirror.topics.comparing import Portrait, compare, partners
 
 if TYPE_CHECKING:
     from mirror.topics.sides import Side

@@ -14,7 +14,7 @@ from mirror.offsets import standby
 from mirror.pairs import control, proofs
 from mirror.pairs.control import Pauses
 from mirror.pairs.losses import Loss
-from mirror.topics import acl_notes, acl_ownership
+from mirror.topics import acl_notes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,7 +27,7 @@ _DECODERS: dict[str, Callable[[bytes], Any]] = {
     "proofs": partial(proofs.decode, b"t-0"),
     "standby": partial(standby.decode, "mirror-standby.A.internal", b"ends/t"),
     "repairs": partial(control.decode_repair, "A->B"),
-    "acls": partial(acl_ownership.decode, b"{}"),
+    "acls": partial(acl_notes.decode_claim, b"{}"),
     "notes of ACLs": partial(acl_notes.decode, b"{}"),
     "plans of ACLs": lambda value: acl_notes.AclPlan.of(_json(value)),
     "Connect's offsets": connect_offsets.parse_value,

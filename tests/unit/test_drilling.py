@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from mirror.clusters.admin.acls import Acl
-from mirror.clusters.admin.disks import Disk, Replicas
+from mirror.clusters.admin.brokers import Disk, Replicas
 from mirror.clusters.admin.groups import Group, GroupKind
 from mirror.config.schema import MirrorConfig
 from mirror.errors import UnreachableError
@@ -29,8 +29,7 @@ from mirror.recovery.stage import Stage
 from mirror.recovery.steps import checks
 from mirror.recovery.steps.checks import Check, Seen
 from mirror.status.values import PartitionRisk, RiskStatus
-from mirror.topics.differences import CONFIG, TOPIC, Difference
-from mirror.topics.portrait import QUOTAS, USERS
+from mirror.topics.comparing import CONFIG, QUOTAS, TOPIC, USERS, Difference
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -57,10 +57,10 @@ def versions():
         client.versions()
 
 def token():
-    from mirror.clusters.auth import token_endpoint
+    from mirror.clusters.auth import tokens
     from mirror.config.cluster_settings import ClusterConfig
     name = "sasl_oauthbearer_client_credentials_client"
-    token_endpoint.ask(ClusterConfig.model_validate({
+    tokens.ask_endpoint(ClusterConfig.model_validate({
         "alias": "A", "bootstrap_servers": "a:1",
         "security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "OAUTHBEARER",
         "sasl_oauthbearer_token_endpoint_url": url, f"{name}_id": "i",

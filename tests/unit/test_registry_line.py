@@ -17,7 +17,7 @@ from mirror.errors import BoundsError, RegistryError
 from mirror.retry import Backoff
 from mirror.schemas.registry import channel
 from mirror.schemas.registry.channel import BROKEN, HttpAnswer, HttpLine
-from mirror.schemas.registry.pace import RequestPace
+from mirror.schemas.registry.registry import RequestPace
 from tests.harness.registries import registry
 from tests.harness.waiting import PATIENCE_SECONDS
 

@@ -9,8 +9,8 @@ import pytest
 from mirror.config.load import load, read
 from mirror.config.origins import HIDDEN, origins
 from mirror.errors import ConfigError
-from mirror.schemas.registry import answers
-from mirror.schemas.registry.answers import of_setting, of_subject
+from mirror.schemas.registry import registry
+from mirror.schemas.registry.registry import of_setting, of_subject
 from mirror.schemas.registry.values import Subject
 
 if TYPE_CHECKING:
@@ -196,10 +196,10 @@ def test_what_registries_add_is_no_difference() -> None:
     """
     bare = {"schema": '"\ud800"', "id": 3_000_000_000, "subject": "s", "version": 1}
     added = {"properties": {"confluent:version": "1"}, "tags": None}
-    made = answers.version({**bare, "metadata": added, "ruleSet": {}}, "")
-    assert made == answers.version(bare, "")
+    made = registry.read_version({**bare, "metadata": added, "ruleSet": {}}, "")
+    assert made == registry.read_version(bare, "")
     assert len(made.sha256) == 64
     tagged = {"properties": {"owner": "x", "confluent:version": "1"}}
-    assert answers.version({**bare, "metadata": tagged}, "").metadata == (
+    assert registry.read_version({**bare, "metadata": tagged}, "").metadata == (
         '{"properties":{"owner":"x"}}'
     )

@@ -12,8 +12,7 @@ import pytest
 from mirror.config import rules
 from mirror.config.schema import FlowConfig, MirrorConfig
 from mirror.errors import ClusterError
-from mirror.schemas.registry.values import Subject
-from mirror.schemas.schema_claims import (
+from mirror.schemas.claims import (
     Before,
     Claim,
     ClaimOf,
@@ -22,6 +21,7 @@ from mirror.schemas.schema_claims import (
     by_id,
     decode,
 )
+from mirror.schemas.registry.values import Subject
 
 pytestmark = pytest.mark.unit
 

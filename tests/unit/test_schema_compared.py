@@ -10,16 +10,15 @@ from typing import TYPE_CHECKING
 import pytest
 
 from mirror.config.schema import FlowConfig
-from mirror.schemas import schema_rules
-from mirror.schemas.registry.values import SchemaVersion, Subject
-from mirror.schemas.schema_claims import Claim, ClaimState
-from mirror.schemas.schema_compared import ComparedRegistries, ShortGap
-from mirror.schemas.schema_names import RESERVED, key_of
+from mirror.schemas import rules
+from mirror.schemas.claims import Claim, ClaimState
+from mirror.schemas.comparing import ComparedRegistries, ShortGap
+from mirror.schemas.registry.values import RESERVED, SchemaVersion, Subject
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from mirror.schemas.schema_names import Key
+    from mirror.schemas.registry.values import Key
 
 pytestmark = pytest.mark.unit
 
@@ -35,7 +34,7 @@ def version(subject: str, ident: int, *, context: str = "") -> SchemaVersion:
 
 def claims(*versions: SchemaVersion) -> dict[Key, Claim]:
     return {
-        key_of(each): Claim(
+        each.key: Claim(
             id=each.id, target_id=each.id, sha256=each.sha256, state=ClaimState.COPIED
         )
         for each in versions
@@ -48,10 +47,10 @@ def compared(
     ours: dict[Key, Claim],
 ) -> ComparedRegistries:
     flow = FlowConfig(source="A", target="B", schemas="copy")
-    chosen, there = schema_rules.chosen(source, flow), tuple(there)
-    plan = schema_rules.plan(
-        chosen, there, ours=ours, owners={}, flow=flow, deletes=True
-    )
+    chosen, there = rules.chosen(source, flow), tuple(there)
+    plan = rules.SchemaPlanner(
+        chosen, there, ours, flow, owners={}, deletes=True
+    ).plan()
     return ComparedRegistries(chosen=chosen, there=there, ours=ours, plan=plan, gap=GAP)
 
 

@@ -17,7 +17,7 @@ from mirror.copying.transform import Transform
 from mirror.copying.transforming import TransformingRewriter
 from mirror.errors import CorruptBatchError
 from mirror.records import batch, listing
-from mirror.schemas.schema_need import SettledId, Sides, settle_id
+from mirror.schemas.ids import IdSettler, SettledId
 from tests.harness import hostile_batches
 from tests.harness.hostile_batches import (
     GZIP,
@@ -197,8 +197,8 @@ def test_an_id_that_no_registry_issues():
     """
     nothing = cast("Any", None)
     flow = FlowConfig(source="A", target="B", schemas="require")
-    sides = Sides(flow=flow, source=nothing, target=nothing, cluster=nothing)
-    assert settle_id(sides, 2**31) == SettledId(strange=True)
+    settler = IdSettler(flow=flow, source=nothing, target=nothing, cluster=nothing)
+    assert settler.settle(2**31) == SettledId(strange=True)
 
 
 def test_what_is_left_out_waits_for_nothing():

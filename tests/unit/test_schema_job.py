@@ -8,8 +8,7 @@ import pytest
 
 from mirror.config.schema import MirrorConfig
 from mirror.schemas.registry.values import Subject
-from mirror.schemas.schema_rules import SubjectPlan
-from mirror.schemas.schemas import SchemasResult
+from mirror.schemas.rules import SchemasResult, SubjectPlan
 from mirror.service.schemas import SchemaJob
 from mirror.status.states import SchemaState
 from mirror.status.store import StatusStore

@@ -15,18 +15,17 @@ from hypothesis import strategies as st
 import pytest
 
 from mirror.config.schema import FlowConfig
-from mirror.schemas import schema_order, schema_rules
+from mirror.schemas import rules
+from mirror.schemas.claims import Claim, ClaimState
+from mirror.schemas.comparing import copies_deletes
 from mirror.schemas.registry.values import Reference, SchemaVersion, Subject
-from mirror.schemas.schema_claims import Claim, ClaimState
-from mirror.schemas.schema_names import key_of, place, references_of
-from mirror.schemas.schemas import copies_deletes
 from mirror.status.states import SchemaState
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from mirror.schemas.schema_names import Key
-    from mirror.schemas.schema_rules import SchemaPlan, SubjectPlan
+    from mirror.schemas.registry.values import Key
+    from mirror.schemas.rules import SchemasResult, SubjectPlan
 
 pytestmark = pytest.mark.unit
 
@@ -53,7 +52,7 @@ def version(subject: str, number: int, ident: int, **more: Any) -> SchemaVersion
 
 def claims(*versions: SchemaVersion) -> dict[Key, Claim]:
     return {
-        key_of(each): Claim(
+        each.key: Claim(
             id=each.id,
             target_id=each.id,
             sha256=each.sha256,
@@ -71,19 +70,19 @@ def plan(
     owners: Mapping[Key, str] | None = None,
     deletes: bool = True,
     **settings: Any,
-) -> SchemaPlan:
+) -> SchemasResult:
     chosen = flow(**settings)
-    return schema_rules.plan(
-        schema_rules.chosen(source, chosen),
+    return rules.SchemaPlanner(
+        rules.chosen(source, chosen),
         list(target),
-        ours=ours or {},
+        ours or {},
+        chosen,
         owners=owners or {},
-        flow=chosen,
         deletes=deletes,
-    )
+    ).plan()
 
 
-def steps(found: SchemaPlan) -> list[str]:
+def steps(found: SchemasResult) -> list[str]:
     return [
         f"{'-' if each.delete else '+'}{each.version.full_subject}/"
         f"{each.version.version}"
@@ -91,7 +90,7 @@ def steps(found: SchemaPlan) -> list[str]:
     ]
 
 
-def of(found: SchemaPlan, subject: str) -> SubjectPlan:
+def of(found: SchemasResult, subject: str) -> SubjectPlan:
     return next(e for e in found.subjects if str(e.subject) == subject)
 
 
@@ -230,7 +229,7 @@ def test_what_is_of_others_is_a_conflict_of_one_subject(
 def test_a_copy_of_another_source_is_named() -> None:
     """Two sources with the same subject: the second one learns whose it is."""
     theirs = version("o", 2, 6)
-    found = plan([version("o", 1, 5)], [theirs], owners={key_of(theirs): "C"})
+    found = plan([version("o", 1, 5)], [theirs], owners={theirs.key: "C"})
     assert "a copy from C" in of(found, "o").reason
 
 
@@ -316,11 +315,11 @@ def test_contexts() -> None:
             Reference(name="m", subject=":.x:o", version=1),
         ),
     )
-    assert references_of(place(refers, ".a")) == (
+    assert refers.below(".a").refers_to == (
         (Subject(".a", "o"), 1),
         (Subject(".a.x", "o"), 1),
     )
-    assert place(refers, "") == refers
+    assert refers.below("") == refers
 
 
 def test_a_claim_holds_only_for_what_was_written() -> None:
@@ -345,7 +344,7 @@ def test_sync_of_some_subjects_takes_along_what_they_refer_to() -> None:
     found = plan(
         [version("a", 1, 1, refs=[("b", 1)]), version("b", 1, 2), version("c", 1, 3)]
     )
-    some = schema_order.narrowed(found.writes, {Subject("", "a")})
+    some = rules.narrowed(found.writes, {Subject("", "a")})
     assert [str(each.version.full_subject) for each in some] == ["b", "a"]
 
 
@@ -386,14 +385,12 @@ def test_any_order_of_events_ends_the_same(
         for write in plan(source, there.values(), ours=ours).writes[:stop]:
             if write.delete:
                 assert all(
-                    key_of(each) in there
-                    for each in source
-                    if write.key in references_of(each)
+                    each.key in there for each in source if write.key in each.refers_to
                 )
                 there[write.key] = write.version
             else:
-                for ref in references_of(write.version):
+                for ref in write.version.refers_to:
                     assert not there[ref].deleted
                 there[write.key] = replace(write.version, deleted=False)
-    assert there == {key_of(each): each for each in source}
+    assert there == {each.key: each for each in source}
     assert plan(source, there.values(), ours=ours).writes == ()

@@ -13,9 +13,9 @@ from mirror.clusters.admin.acls import Binding
 from mirror.clusters.admin.configs import Config, Origin
 from mirror.config.schema import FlowConfig, MirrorConfig
 from mirror.status.values import ConfigDrift, TopicDrift
-from mirror.topics import acl_rules, config_rules
-from mirror.topics.acl_rules import AclChanges, Granted, WantedAcls
-from mirror.topics.config_rules import SourceConfigs
+from mirror.topics import acls, configs, topics
+from mirror.topics.acls import AclChanges, Granted, WantedAcls
+from mirror.topics.configs import SourceConfigs
 from mirror.topics.merging import Merging, by_role
 
 pytestmark = pytest.mark.unit
@@ -49,9 +49,9 @@ def test_only_what_is_set_on_the_topic_is_wanted() -> None:
         "message.timestamp.after.max.ms": one("7"),
         "no.value": one(None),
     }
-    assert config_rules.wanted(configs, FLOW) == {"retention.ms": "1"}
+    assert topics.copied_configs(configs, FLOW) == {"retention.ms": "1"}
     source = FLOW.model_copy(update={"use_defaults_from": "source"})
-    assert config_rules.wanted(configs, source).keys() == {
+    assert topics.copied_configs(configs, source).keys() == {
         "retention.ms",
         "segment.ms",
         "segment.bytes",
@@ -63,7 +63,7 @@ def test_an_empty_exclude_list_excludes_nothing() -> None:
     """No pattern is not a pattern that matches everything."""
     flow = FLOW.model_copy(update={"config_properties_exclude": ()})
     configs = {"min.insync.replicas": one("2")}
-    assert config_rules.wanted(configs, flow) == {"min.insync.replicas": "2"}
+    assert topics.copied_configs(configs, flow) == {"min.insync.replicas": "2"}
 
 
 _NAMES = st.sampled_from(["a", "b", "c", "min.insync.replicas"])
@@ -97,11 +97,11 @@ def test_correcting_leaves_nothing_to_correct(
     flow = FLOW.model_copy(
         update={"config_strategy": strategy, "use_defaults_from": defaults}
     )
-    goal = config_rules.goal(
+    goal = configs.merged_goal(
         [SourceConfigs(flow=flow, configs=each) for each in sources]
     )
-    found = config_rules.drift(goal, copy)
-    changes = config_rules.changes(found, copy)
+    found = configs.differing(goal, copy)
+    changes = configs.corrections(found, copy)
     assert "min.insync.replicas" not in changes
     assert changes.keys() <= copy.keys()
     if strategy == "target" and len(sources) > 1:
@@ -112,7 +112,7 @@ def test_correcting_leaves_nothing_to_correct(
             after[name] = replace(copy[name], value="default", origin=Origin.DEFAULT)
         else:
             after[name] = replace(copy[name], value=value, origin=Origin.TOPIC)
-    left = config_rules.drift(goal, after)
+    left = configs.differing(goal, after)
     assert {
         each.name for each in left if each.name in copy and copy[each.name].settable
     } == set()
@@ -133,14 +133,14 @@ def test_strategies() -> None:
     }
     for strategy, wanted in expected.items():
         first, second = flows("A->K", "C->K", config_strategy=strategy)
-        goal = config_rules.goal(
+        goal = configs.merged_goal(
             [
                 SourceConfigs(flow=first, configs=here),
                 SourceConfigs(flow=second, configs=there),
             ]
         )
         assert goal.conflicts == told
-        found = config_rules.drift(goal, copy)
+        found = configs.differing(goal, copy)
         assert {each.name: each.wanted for each in found} == wanted
 
 
@@ -250,7 +250,7 @@ def acl(
 
 def translated(*bindings: Binding, **settings: Any) -> WantedAcls:
     (flow,) = flows("A->B", **settings)
-    return acl_rules.wanted(
+    return acls.translated(
         [Granted(binding=each) for each in bindings],
         flow,
         ["orders"],
@@ -306,7 +306,7 @@ def test_acls_are_translated(
 def test_what_came_from_the_target_gives_nothing_back() -> None:
     """However many clusters it came through: else it would allow for itself."""
     (flow,) = flows("C->A", policy="identity")
-    wish = acl_rules.wanted(
+    wish = acls.translated(
         [Granted(binding=acl("READ"), via=("a", "b"))],
         flow,
         ["orders"],
@@ -342,11 +342,11 @@ def test_only_our_own_acls_are_ever_deleted(
     wish = WantedAcls(
         bindings=dict.fromkeys(wanted, ("a",)), justified=frozenset(wanted | more)
     )
-    plan = acl_rules.plan(wish, present=present, ours=ours, others=others)
+    plan = acls.changes(wish, present=present, ours=ours, others=others)
     assert set(plan.delete) <= ours - others - wish.justified
     after = (present | plan.create.keys()) - set(plan.delete)
     assert wanted <= after
     claims = ours | plan.create.keys() | plan.adopt.keys()
     claims -= {*plan.delete, *plan.release}
-    again = acl_rules.plan(wish, present=after, ours=claims, others=others)
+    again = acls.changes(wish, present=after, ours=claims, others=others)
     assert again == AclChanges()

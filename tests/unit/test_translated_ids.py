@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 import pytest
 
 from mirror.proofs.translated_ids import compared_as
+from mirror.schemas.ids import Meaning, meanings
 from mirror.schemas.registry.values import Reference, SchemaVersion
-from mirror.schemas.schema_meanings import Meaning, meanings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -23,8 +23,8 @@ from mirror.offsets import commit_records, progress, runs, standby
 from mirror.offsets.mm2_records import checkpoints_topic, offset_syncs_topic
 from mirror.pairs import control, journal, losses, proofs
 from mirror.policy.naming import HEARTBEATS
-from mirror.schemas import schema_claims
-from mirror.topics import acl_notes, acl_ownership
+from mirror.schemas import claims
+from mirror.topics import acl_notes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -307,7 +307,7 @@ def transactional_ids(flow: FlowConfig) -> str:
 
 def acl_topics(_flow: FlowConfig, _config: MirrorConfig) -> tuple[Extent, ...]:
     """The topics that say which ACLs of a cluster are mirror's, for every source."""
-    return (beginning(acl_ownership.topic_name("").partition(".")[0] + "."),)
+    return (beginning(acl_notes.topic_name("").partition(".")[0] + "."),)
 
 
 CALLED_ACL_TOPICS = "`mirror-acls.` as a prefix"
@@ -765,8 +765,8 @@ _OF_SERVICE: tuple[Need, ...] = (
         side=FlowSide.TARGET,
         kind=ResourceKind.TOPIC,
         operations=(_CREATE, _WRITE),
-        names=lambda flow, _: named(acl_ownership.topic_name(flow.source)),
-        called=f"`{acl_ownership.topic_name('<source>')}`",
+        names=lambda flow, _: named(acl_notes.topic_name(flow.source)),
+        called=f"`{acl_notes.topic_name('<source>')}`",
         when=lambda flow, _: flow.sync_topic_acls,
         setting="`sync_topic_acls`",
     ),
@@ -924,7 +924,7 @@ _OF_TASKS: tuple[Need, ...] = (
 # ---- topics of flows with schemas; the registries have rights of their own ----
 
 
-_ALL_CLAIMS = schema_claims.topic_name("").partition(".")[0] + "."
+_ALL_CLAIMS = claims.topic_name("").partition(".")[0] + "."
 
 
 def _copies_schemas(flow: FlowConfig, _config: MirrorConfig) -> bool:
@@ -945,8 +945,8 @@ _OF_SCHEMAS: tuple[Need, ...] = (
         side=FlowSide.TARGET,
         kind=ResourceKind.TOPIC,
         operations=(_CREATE, _WRITE),
-        names=lambda flow, _: named(schema_claims.topic_name(flow.source)),
-        called=f"`{schema_claims.topic_name('<source>')}`",
+        names=lambda flow, _: named(claims.topic_name(flow.source)),
+        called=f"`{claims.topic_name('<source>')}`",
         when=_copies_schemas,
         setting="`schemas`",
     ),
@@ -975,8 +975,8 @@ _OF_SCHEMAS: tuple[Need, ...] = (
         for operations, which, called in (
             (
                 (_CREATE, _WRITE),
-                lambda flow, _: named(schema_claims.topic_name(flow.source)),
-                f"`{schema_claims.topic_name('<source>')}`",
+                lambda flow, _: named(claims.topic_name(flow.source)),
+                f"`{claims.topic_name('<source>')}`",
             ),
             ((_READ,), _every_source, f"`{_ALL_CLAIMS}` as a prefix"),
         )
@@ -996,8 +996,8 @@ _OF_SCHEMAS: tuple[Need, ...] = (
         for operations, which, called in (
             (
                 (_CREATE, _WRITE),
-                lambda flow, _: named(schema_claims.topic_name(flow.target)),
-                f"`{schema_claims.topic_name('<target>')}`",
+                lambda flow, _: named(claims.topic_name(flow.target)),
+                f"`{claims.topic_name('<target>')}`",
             ),
             ((_READ,), _every_source, f"`{_ALL_CLAIMS}` as a prefix"),
         )

@@ -1,12 +1,14 @@
-"""ACLs of a cluster: list those of topics, create and delete any.
+"""Who may do what on a cluster, and how much of it: ACLs, quotas and SCRAM users.
 
 Functions over a connected `Cluster`; main types: `Acl`, in Kafka's own words, and
-`Binding`, the same of topics only. A cluster without an authorizer has no
-ACLs: `NoAuthorizerError`. `metadata` decides which ACLs there should be.
+`Binding`, the same of topics only. ACLs are listed, created and deleted; client quotas
+are read, and SCRAM users without their secrets. A cluster without an authorizer has no
+ACLs: `NoAuthorizerError`. `topics` decides which ACLs there should be.
 """
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
@@ -18,13 +20,15 @@ from kafka.protocol.admin import (
     CreateAclsRequest,
     DeleteAclsRequest,
     DescribeAclsRequest,
+    DescribeClientQuotasRequest,
+    DescribeUserScramCredentialsRequest,
 )
 
 from mirror.clusters import codes
-from mirror.errors import ClusterError, UnsupportedBrokerError
+from mirror.errors import ClusterError, UnreachableError, UnsupportedBrokerError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from mirror.clusters.cluster import Cluster
 
@@ -37,6 +41,13 @@ _RESOURCES = frozenset(ACLResourceType) - {
 }
 _ANY = 1
 _BINDINGS_PER_REQUEST = 500
+_MECHANISMS = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
+_PURPOSE = "acls"
+_AT_ONCE = 16
+ANSWER_SECONDS = 5.0
+"""How long one broker of several may take before it counts as one that is silent."""
+_RESOURCE_NOT_FOUND = 91
+"""The answer where no user has SCRAM credentials."""
 
 
 class NoAuthorizerError(ClusterError):
@@ -63,6 +74,18 @@ class Acl:
         if self.pattern == "PREFIXED":
             return name.startswith(self.name)
         return self.name in (name, ANY_TOPIC)
+
+    @property
+    def binding(self) -> Binding:
+        """The same of a topic."""
+        return Binding(
+            topic=self.name,
+            pattern=self.pattern,
+            principal=self.principal,
+            host=self.host,
+            operation=self.operation,
+            permission=self.permission,
+        )
 
     def __str__(self) -> str:
         return f"{self.text} on {self.kind.lower().replace('_', ' ')} {self.name}"
@@ -96,6 +119,19 @@ class Binding:
         """As `Acl` calls it."""
         return self.topic
 
+    @property
+    def acl(self) -> Acl:
+        """The same as one of any kind."""
+        return Acl(
+            kind=self.kind,
+            name=self.topic,
+            pattern=self.pattern,
+            principal=self.principal,
+            host=self.host,
+            operation=self.operation,
+            permission=self.permission,
+        )
+
     def __str__(self) -> str:
         star = "*" if self.pattern == "PREFIXED" else ""
         host = "" if self.host == "*" else f" from {self.host}"
@@ -113,18 +149,56 @@ def describe(cluster: Cluster) -> tuple[Binding, ...]:
         AuthorizationError: we may not see them.
         ClusterError: the cluster does not answer.
     """
-    return tuple(
-        sorted(
-            Binding(
-                topic=resource.resource_name,
-                pattern=ACLResourcePatternType(resource.pattern_type).name,
-                principal=acl.principal,
-                host=acl.host,
-                operation=ACLOperation(acl.operation).name,
-                permission=ACLPermissionType(acl.permission_type).name,
-            )
-            for resource, acl in listed(cluster, ACLResourceType.TOPIC)
+    described = _made(listed(cluster, ACLResourceType.TOPIC))
+    return tuple(sorted(each.binding for each in described))
+
+
+def describe_all(cluster: Cluster) -> frozenset[Acl]:
+    """ACLs of all kinds that we know. Raises as `acls.describe` does."""
+    return _made(listed(cluster, ACLResourceType.ANY))
+
+
+def describe_by_broker(cluster: Cluster) -> dict[int, frozenset[Acl] | ClusterError]:
+    """The same as each broker knows them, or why it does not answer or refuses. Brokers
+    are asked side by side, and silent ones given up after some seconds; then other
+    questions go to the others first.
+
+    Raises:
+        ClusterError: no broker answers.
+    """
+    cluster.refresh()
+
+    def ask(node: int) -> frozenset[Acl] | ClusterError:
+        # Each thread has a connection of its own.
+        try:
+            line = cluster.connection(node, _PURPOSE, seconds=ANSWER_SECONDS)
+            return _made(told(cluster, line.call(question(ACLResourceType.ANY))))
+        except ClusterError as error:
+            return error
+
+    nodes = cluster.nodes
+    pool = ThreadPoolExecutor(min(len(nodes), _AT_ONCE))
+    answers = pool.map(ask, nodes)
+    pool.shutdown(wait=False)  # an interrupt waits for no silent broker
+    found = dict(zip(nodes, answers, strict=True))
+    for node, answer in found.items():
+        if isinstance(answer, UnreachableError):
+            cluster.doubt(node)
+    return found
+
+
+def _made(described: Iterable[tuple[Any, Any]]) -> frozenset[Acl]:
+    return frozenset(
+        Acl(
+            kind=ACLResourceType(resource.resource_type).name,
+            name=resource.resource_name,
+            pattern=ACLResourcePatternType(resource.pattern_type).name,
+            principal=acl.principal,
+            host=acl.host,
+            operation=ACLOperation(acl.operation).name,
+            permission=ACLPermissionType(acl.permission_type).name,
         )
+        for resource, acl in described
     )
 
 
@@ -248,3 +322,51 @@ def _is_known(resource: Any, acl: Any) -> bool:
 def _refusal(cluster: Cluster, verb: str, binding: object, result: Any) -> ClusterError:
     what = f"cluster {cluster.alias}: {verb} ACL {binding}"
     return codes.error_of(result, what)
+
+
+# ---- quotas and users ----
+
+
+def quotas(cluster: Cluster) -> dict[str, Mapping[str, float]]:
+    """Client quotas by entity, such as `user alice, client-id default`.
+
+    Raises:
+        AuthorizationError: we may not see them.
+        ClusterError: the cluster does not answer.
+    """
+    answer = cluster.call(DescribeClientQuotasRequest(components=[], strict=False))
+    if answer.error_code != codes.NONE:
+        raise codes.error_of(answer, f"cluster {cluster.alias}: listing quotas")
+    return {
+        ", ".join(
+            f"{part.entity_type} {_name(part.entity_name)}"
+            for part in sorted(entry.entity, key=lambda each: each.entity_type)
+        ): {each.key: each.value for each in entry.values}
+        for entry in answer.entries or ()
+    }
+
+
+def scram_users(cluster: Cluster) -> dict[str, Mapping[str, int]]:
+    """Iterations by user and SCRAM mechanism.
+
+    Raises:
+        AuthorizationError: we may not see them.
+        ClusterError: the cluster does not answer.
+    """
+    # Null means all, too, but brokers 4.3 never answer that to users without the right.
+    answer = cluster.call(DescribeUserScramCredentialsRequest(users=[]))
+    if answer.error_code not in (codes.NONE, _RESOURCE_NOT_FOUND):
+        raise codes.error_of(answer, f"cluster {cluster.alias}: listing SCRAM users")
+    return {
+        result.user: {
+            _MECHANISMS.get(each.mechanism, f"mechanism {each.mechanism}"):
+                each.iterations
+            for each in result.credential_infos
+        }
+        for result in answer.results
+        if result.error_code == codes.NONE
+    }  # fmt: skip
+
+
+def _name(entity: str | None) -> str:
+    return "(default)" if entity is None else entity

@@ -2,7 +2,7 @@
 
 Functions over a connected `Cluster`; main type: `TopicConfigs`, one topic's configs and
 where each value comes from. A refused topic is part of the result, so that it does not
-hold up the others. `metadata` decides which configs there should be.
+hold up the others. `topics` decides which configs there should be.
 """
 
 from __future__ import annotations

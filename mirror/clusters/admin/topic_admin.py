@@ -1,22 +1,28 @@
-"""Topics and offsets of a cluster: create, grow, describe, list.
+"""Topics and offsets of a cluster: create, grow, describe, list, delete.
 
 Functions over a connected `Cluster`; each returns values or raises one of our errors.
-`metadata` decides which topics there should be.
+`topics` decides which topics there should be. A topic is deleted by its id, so that a
+late repetition cannot delete its successor (DeleteTopics since version 6, KIP-516);
+`deletion_obstacle` says beforehand why that would be refused.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+import uuid
 
 from kafka.protocol.admin import (
     CreatePartitionsRequest,
     CreateTopicsRequest,
+    DeleteRecordsRequest,
+    DeleteTopicsRequest,
     DescribeConfigsRequest,
 )
 from kafka.protocol.consumer import ListOffsetsRequest, OffsetForLeaderEpochRequest
 
 from mirror.clusters import codes
+from mirror.clusters.admin import allowed
 from mirror.errors import NoLeaderError, UnreachableError
 from mirror.retry import patiently
 
@@ -42,6 +48,8 @@ _PARTITIONS_PER_REQUEST = 2_000
 _TOO_MUCH = frozenset({codes.INVALID_REQUEST, codes.POLICY_VIOLATION})
 """How brokers refuse what is too much for one request."""
 _TOO_LARGE = 1 << 30
+_BY_ID = 6
+"""The version of DeleteTopics that takes ids."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -255,6 +263,45 @@ def offsets_of_all(
     return patiently(ask)
 
 
+def edges(
+    cluster: Cluster, shown: Topic, partition: int, *, committed: bool
+) -> tuple[int, int] | None:
+    """The log's start and its latest offset, as `list_offsets` finds them, in one round
+    trip: who reads a small topic to its end asks for both each time. None if the leader
+    that is `shown` does not tell.
+
+    Raises:
+        ClusterError: it does not answer.
+    """
+    leader = shown.leaders[partition]
+    topic = ListOffsetsRequest.ListOffsetsTopic
+    requests = [
+        ListOffsetsRequest(
+            replica_id=CONSUMER,
+            isolation_level=int(committed),
+            topics=[
+                topic(
+                    name=shown.name,
+                    partitions=[
+                        topic.ListOffsetsPartition(
+                            partition_index=partition,
+                            current_leader_epoch=leader.epoch,
+                            timestamp=timestamp,
+                        )
+                    ],
+                )
+            ],
+            timeout_ms=TIMEOUT_MS,
+        )
+        for timestamp in (EARLIEST, LATEST)
+    ]
+    answers = cluster.calls(requests, node=leader.node)
+    first, last = (answer.topics[0].partitions[0] for answer in answers)
+    if first.error_code != codes.NONE or last.error_code != codes.NONE:
+        return None
+    return first.offset, last.offset
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpochEnd:
     """The end of a log's newest leader epoch that is not after the requested one."""
@@ -404,3 +451,76 @@ def on_controller(cluster: Cluster, request: Any) -> Any:
 def _check(result: Any, what: str) -> None:
     if result.error_code != codes.NONE:
         raise codes.error_of(result, what)
+
+
+# ---- deletion ----
+
+
+def deletion_obstacle(cluster: Cluster, name: str) -> str:
+    """Why `delete_topic` would be refused for this topic; empty if nothing speaks
+    against it.
+
+    Raises:
+        ClusterError: the cluster does not answer.
+    """
+    if not cluster.speaks(DeleteTopicsRequest.API_KEY, _BY_ID):
+        return f"cluster {cluster.alias} cannot delete topics by id, as since Kafka 2.8"
+    rights = allowed.of_topics(cluster, [name])[name]
+    if rights is not None and "DELETE" not in rights:
+        return f"cluster {cluster.alias} does not allow us to DELETE topic {name}"
+    # No topic has a random id: a broker only says whether it deletes topics at all.
+    if _deletion(cluster, uuid.uuid4()).error_code == codes.TOPIC_DELETION_DISABLED:
+        return (
+            f"cluster {cluster.alias} does not delete topics: delete.topic.enable is "
+            "false on its brokers"
+        )
+    return ""
+
+
+def delete_topic(cluster: Cluster, topic_id: uuid.UUID, name: str) -> None:
+    """Delete the topic with this id; nothing happens if there is none any more. `name`
+    is for messages.
+
+    Raises:
+        ClusterError: the cluster refuses, in its own words, or does not answer: then
+            it may be deleted or not.
+    """
+    result = _deletion(cluster, topic_id)
+    if result.error_code not in (codes.NONE, codes.UNKNOWN_TOPIC_ID):
+        raise codes.error_of(result, f"cluster {cluster.alias}: deleting topic {name}")
+
+
+def delete_records(cluster: Cluster, topic: str, before: Mapping[int, int]) -> None:
+    """Delete the records below an offset, by partition.
+
+    Raises:
+        ClusterError: the cluster refuses, or a partition has no leader.
+    """
+    leaders = cluster.topics([topic])[topic].leaders
+    entry = DeleteRecordsRequest.DeleteRecordsTopic
+    for number, offset in before.items():
+        leader = leaders.get(number)
+        if leader is None or leader.node < 0:
+            raise NoLeaderError(f"{topic}-{number} has no leader")
+        partition = entry.DeleteRecordsPartition(partition_index=number, offset=offset)
+        answer = cluster.call(
+            DeleteRecordsRequest(
+                topics=[entry(name=topic, partitions=[partition])],
+                timeout_ms=TIMEOUT_MS,
+            ),
+            node=leader.node,
+        )
+        for found in answer.topics[0].partitions:
+            if found.error_code != codes.NONE:
+                raise codes.error_of(found, f"deleting records of {topic}-{number}")
+
+
+def _deletion(cluster: Cluster, topic_id: uuid.UUID) -> Any:
+    entry = DeleteTopicsRequest.DeleteTopicState
+    answer = on_controller(
+        cluster,
+        DeleteTopicsRequest(
+            topics=[entry(name=None, topic_id=topic_id)], timeout_ms=TIMEOUT_MS
+        ),
+    )
+    return answer.responses[0]

@@ -3,7 +3,8 @@
 Functions: `certificates`, the certificates of a trust store, and `identity`, the key
 and chain of a key store. The first bytes tell the format. We parse JKS ourselves, since
 an executor may have no keytool, and a password must not become a process's argument.
-Python's own TLS reads PEM.
+Python's own TLS reads PEM. `cryptography` is imported only when there is a store: plain
+clusters do without.
 """
 
 from __future__ import annotations
@@ -14,24 +15,26 @@ import hmac
 import struct
 from typing import TYPE_CHECKING
 
-from cryptography import x509
-from cryptography.hazmat.primitives.serialization import (
-    BestAvailableEncryption,
-    Encoding,
-    PrivateFormat,
-    load_der_private_key,
-    pkcs12,
-)
-
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
+    from cryptography.hazmat.primitives.serialization.pkcs12 import (
+        PKCS12KeyAndCertificates,
+    )
+    from cryptography.x509 import Certificate
 
-
+JKS = b"\xfe\xed\xfe\xed"
+JCEKS = b"\xce\xce\xce\xce"
+PKCS12 = b"\x30"
+"""Every ASN.1 sequence starts with this byte; PEM never does."""
 _WHITENER = b"Mighty Aphrodite"
 _PROTECTED_BY_SUN = bytes.fromhex("060a2b060104012a02110101")
 _SHA1 = 20
+
+
+class StoreError(Exception):
+    """A store that cannot be read; the message contains no secret."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +51,11 @@ class _Entry:
     protected_key: bytes | None = None
 
 
+def is_store(raw: bytes) -> bool:
+    """Whether these bytes are a Java store, not PEM."""
+    return raw.startswith((JKS, JCEKS, PKCS12))
+
+
 def certificates(raw: bytes, password: str | None) -> str:
     """The trusted certificates as PEM.
 
@@ -60,11 +68,9 @@ def certificates(raw: bytes, password: str | None) -> str:
         if key_and_more.cert is not None:
             found.append(key_and_more.cert.certificate)
     else:
-        found = [
-            x509.load_der_x509_certificate(each)
-            for entry in _jks(raw, password)
-            for each in entry.certificates
-        ]
+        found = _certificates(
+            each for entry in _jks(raw, password) for each in entry.certificates
+        )
     if not found:
         raise StoreError("contains no certificate")
     return _pem(found).decode("ascii")
@@ -89,18 +95,25 @@ def identity(
         return _identity(read.key, chain, seal)
     for entry in _jks(raw, password):
         if entry.protected_key is not None:
-            opened = _unprotected(entry.protected_key, key_password or password or "")
-            return _identity(
-                load_der_private_key(opened, None),
-                [x509.load_der_x509_certificate(each) for each in entry.certificates],
-                seal,
+            from cryptography.hazmat.primitives import (  # noqa: PLC0415  rarely needed
+                serialization,
             )
+
+            opened = _unprotected(entry.protected_key, key_password or password or "")
+            key = serialization.load_der_private_key(opened, None)
+            return _identity(key, _certificates(entry.certificates), seal)
     raise StoreError("contains no key for its certificate")
 
 
 def _identity(
-    key: PrivateKeyTypes, chain: Sequence[x509.Certificate], seal: str
+    key: PrivateKeyTypes, chain: Sequence[Certificate], seal: str
 ) -> Identity:
+    from cryptography.hazmat.primitives.serialization import (  # noqa: PLC0415  as above
+        BestAvailableEncryption,
+        Encoding,
+        PrivateFormat,
+    )
+
     return Identity(
         key=key.private_bytes(
             Encoding.PEM,
@@ -111,11 +124,25 @@ def _identity(
     )
 
 
-def _pem(found: Sequence[x509.Certificate]) -> bytes:
+def _certificates(found: Iterable[bytes]) -> list[Certificate]:
+    from cryptography import x509  # noqa: PLC0415  as above
+
+    return [x509.load_der_x509_certificate(each) for each in found]
+
+
+def _pem(found: Sequence[Certificate]) -> bytes:
+    from cryptography.hazmat.primitives.serialization import (  # noqa: PLC0415  as above
+        Encoding,
+    )
+
     return b"".join(each.public_bytes(Encoding.PEM) for each in found)
 
 
-def _pkcs12(raw: bytes, password: str | None) -> pkcs12.PKCS12KeyAndCertificates:
+def _pkcs12(raw: bytes, password: str | None) -> PKCS12KeyAndCertificates:
+    from cryptography.hazmat.primitives.serialization import (  # noqa: PLC0415  as above
+        pkcs12,
+    )
+
     try:
         return pkcs12.load_pkcs12(raw, None if password is None else password.encode())
     except ValueError as error:
@@ -220,24 +247,3 @@ def _utf16(password: str) -> bytes:
 def _sha1(data: bytes) -> bytes:
     # The format has no other digest; TLS does not depend on it.
     return hashlib.sha1(data, usedforsecurity=False).digest()
-
-
-# ---- tells a Java store from a PEM file by its first bytes ----
-#
-# Main names: `is_store` and `StoreError`. `stores` opens stores; it is imported
-# only when there is one, since it needs a library that plain clusters do without.
-
-
-JKS = b"\xfe\xed\xfe\xed"
-JCEKS = b"\xce\xce\xce\xce"
-PKCS12 = b"\x30"
-"""Every ASN.1 sequence starts with this byte; PEM never does."""
-
-
-class StoreError(Exception):
-    """A store that cannot be read; the message contains no secret."""
-
-
-def is_store(raw: bytes) -> bool:
-    """Whether these bytes are a Java store, not PEM."""
-    return raw.startswith((JKS, JCEKS, PKCS12))

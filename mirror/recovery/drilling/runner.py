@@ -16,7 +16,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from mirror.clusters import cpu_share
-from mirror.clusters.admin import disks
+from mirror.clusters.admin import brokers
 from mirror.clusters.at_once import at_once
 from mirror.errors import AuthorizationError, MirrorError
 from mirror.offsets import progress
@@ -30,20 +30,18 @@ from mirror.recovery.steps import assess, checks
 from mirror.recovery.steps.checks import Seen
 from mirror.service import ownership
 from mirror.status.wording import duration, some
-from mirror.topics import comparing, portrait
-from mirror.topics.differences import CONFIG, NOTHING, TOPIC
-from mirror.topics.portrait import ACLS, GROUPS, QUOTAS, USERS
+from mirror.topics import comparing
+from mirror.topics.comparing import ACLS, CONFIG, GROUPS, NOTHING, QUOTAS, TOPIC, USERS
 from mirror.topics.sides import Live
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
-    from mirror.clusters.admin.disks import Disk, Replicas
+    from mirror.clusters.admin.brokers import Disk, Replicas
     from mirror.clusters.cluster import Cluster
     from mirror.config.pair_settings import PairConfig
     from mirror.config.schema import FlowConfig, MirrorConfig
-    from mirror.topics.differences import Difference
-    from mirror.topics.portrait import Portrait
+    from mirror.topics.comparing import Difference, Portrait
 
 
 RECORDS = 100
@@ -292,13 +290,15 @@ def _portraits(seen: Seen) -> tuple[Portrait, Portrait]:
     flows = stage.config.enabled_flows
     clusters = (stage.source, stage.target)
     gentle = cpu_share.gently(cpu_share.current() / len(clusters))
-    one, other = _both(partial(gentle(portrait.take), each) for each in clusters)
+    one, other = _both(
+        partial(gentle(comparing.take_portrait), each) for each in clusters
+    )
     partners = (
         comparing.partners(other, flow.source, flows),
         comparing.partners(one, flow.target, flows),
     )
     one, other = _both(
-        partial(gentle(portrait.complete), *each)
+        partial(gentle(comparing.complete_portrait), *each)
         for each in zip((one, other), clusters, partners, strict=True)
     )
     return one, other
@@ -428,9 +428,9 @@ _GB = 1e9
 def _disks(seen: Seen) -> Iterable[Finding]:
     source, target = seen.stage.source, seen.stage.target
 
-    def of(cluster: Cluster) -> tuple[disks.Disk, ...]:
+    def of(cluster: Cluster) -> tuple[brokers.Disk, ...]:
         try:
-            return disks.disks(cluster)
+            return brokers.disks(cluster)
         except AuthorizationError:
             seen.unseen.append(f"disks of {cluster.alias}: not permitted")
             return ()
@@ -438,8 +438,8 @@ def _disks(seen: Seen) -> Iterable[Finding]:
     return judge_capacity(
         seen.flow.target,
         seen.copies,
-        here=disks.replicas(target, seen.copies.values()),
-        there=disks.replicas(source, seen.copies),
+        here=brokers.replicas(target, seen.copies.values()),
+        there=brokers.replicas(source, seen.copies),
         disks_here=of(target),
         disks_there=of(source),
     )

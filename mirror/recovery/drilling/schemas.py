@@ -18,19 +18,17 @@ from mirror.records.listing import headers_of, listed
 from mirror.records.reading import TopicReader
 from mirror.records.schema_ids import ID_SIZE, KEY_HEADER, VALUE_HEADER
 from mirror.recovery.findings import Finding, Level
-from mirror.schemas import schema_claims
-from mirror.schemas.registry.pace import RequestPace
-from mirror.schemas.registry.registry import Registry
+from mirror.schemas import claims
+from mirror.schemas.registry.registry import open_registries
 from mirror.schemas.registry.values import HIGHEST_ID
-from mirror.schemas.schema_names import references_of, referred
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from mirror.records.listing import Listed
     from mirror.recovery.steps.checks import Seen
-    from mirror.schemas.registry.values import Schema, SchemaVersion
-    from mirror.schemas.schema_names import Key
+    from mirror.schemas.registry.registry import Registry
+    from mirror.schemas.registry.values import Key, Schema, SchemaVersion
 
 
 _MOST_PARTITIONS = 1000
@@ -53,12 +51,11 @@ def judge(seen: Seen, *, records: int) -> Iterator[Finding]:
     if flow.schemas == "off":
         return
     seen.unseen.append("contents of records: a drill does not decode them")
-    pace = RequestPace(flow.schemas_requests_per_second)
     clusters = seen.stage.config.clusters
     meant = _meant(seen)
-    with (
-        Registry(clusters[flow.source], pace=pace) as source,
-        Registry(clusters[flow.target], pace=pace) as target,
+    with open_registries(flow, clusters[flow.source], clusters[flow.target]) as (
+        source,
+        target,
     ):
         for number, topic in sorted(_in_use(seen, records).items()):
             asked = meant.get(number, number)
@@ -96,21 +93,19 @@ def _meant(seen: Seen) -> dict[int, int]:
     flow = seen.flow
     if not flow.translates_ids:
         return {}
-    found = schema_claims.translations(
-        seen.stage.target, flow.source, flow.schemas_context
-    )
+    found = claims.translations(seen.stage.target, flow.source, flow.schemas_context)
     return {copy: number for number, copy in found.items()}
 
 
 def _needs(source: Registry, wanted: Schema) -> dict[Key, SchemaVersion]:
     """What a schema refers to, and what that refers to."""
     found: dict[Key, SchemaVersion] = {}
-    left = [referred(each, "") for each in wanted.references]
+    left = [each.key("") for each in wanted.references]
     while left:
         place = left.pop()
         if place not in found and (version := source.schema(*place)) is not None:
             found[place] = version
-            left += references_of(version)
+            left += version.refers_to
     return found
 
 
@@ -127,27 +122,23 @@ def _differs(
     held = target.by_id(context, number)
     if held is None:
         return "does not have"
-    if not _is_alike(wanted, held):
+    if not held.has_text_of(wanted):
         return "has another schema for"
     pairs: list[tuple[Schema, str, Schema, str]] = [(wanted, "", held, context)]
     while pairs:
         one, of_one, other, of_other = pairs.pop()
         copies = {each.name: each for each in other.references}
         for each in one.references:
-            place = referred(each, of_one)
+            place = each.key(of_one)
             if (here := needs.pop(place, None)) is None:
                 continue  # compared, or not on the source either
             copy = copies.get(each.name)
-            there = target.schema(*referred(copy, of_other)) if copy else None
-            if there is None or not _is_alike(here, there):
+            there = target.schema(*copy.key(of_other)) if copy else None
+            if there is None or not there.has_text_of(here):
                 what = f"{place[0]} version {each.version}"
                 return f"has, but not {what}, which it needs"
             pairs.append((here, here.context, there, there.context))
     return ""
-
-
-def _is_alike(one: Schema, other: Schema) -> bool:
-    return (one.kind, one.text) == (other.kind, other.text)
 
 
 def _in_use(seen: Seen, records: int) -> dict[int, str]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mirror.clusters import codes
-from mirror.clusters.admin import access, group_offsets
+from mirror.clusters.admin import acls, group_offsets
 from mirror.errors import MirrorError
 from mirror.offsets import runs
 from mirror.offsets.joint import again, again_born
@@ -204,7 +204,7 @@ def _again(stage: Stage, found: GroupPlaces) -> dict[tuple[str, str, int], int]:
 
 def _acls(cluster: Cluster, plan: AclPlan) -> Iterator[Change]:
     """What is missing of the plan."""
-    present = access.acls(cluster)
+    present = acls.describe_all(cluster)
     wanted = [("add", acl) for acl in plan.adds if acl not in present]
     unwanted = [("remove", acl) for acl in plan.removes if acl in present]
     for action, acl in (*wanted, *unwanted):

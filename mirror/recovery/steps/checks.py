@@ -16,14 +16,13 @@ from typing import TYPE_CHECKING
 
 from mirror import patience
 from mirror.clusters.admin import (
-    abilities,
+    acls,
+    brokers,
     configs,
-    disks,
     group_offsets,
     groups,
     topic_admin,
 )
-from mirror.clusters.admin import access as granted_there
 from mirror.clusters.admin.acls import NoAuthorizerError
 from mirror.clusters.admin.groups import GroupKind
 from mirror.clusters.at_once import at_once
@@ -56,7 +55,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from mirror.clusters.admin.acls import Acl
-    from mirror.clusters.admin.disks import Replicas
+    from mirror.clusters.admin.brokers import Replicas
     from mirror.clusters.admin.groups import Group
     from mirror.clusters.topics import Topic, TopicPartition
     from mirror.config.schema import FlowConfig
@@ -185,7 +184,7 @@ class Seen:
     def setting(self, name: str) -> str | None:
         """Of the target's brokers; None if mirror may not see it."""
         try:
-            return abilities.settings(self.stage.target, [name]).get(name)
+            return brokers.settings(self.stage.target, [name]).get(name)
         except AuthorizationError:
             self.unseen.append(f"{name} of {self.flow.target}: not permitted")
             return None
@@ -373,10 +372,10 @@ def _known_acls(seen: Seen) -> tuple[frozenset[Acl], KnownGrants] | None:
             return None
         return seen.told.acls if one is None else one.acls, here
     try:
-        here = KnownGrants(own="", acls=granted_there.acls(stage.target))
+        here = KnownGrants(own="", acls=acls.describe_all(stage.target))
         if stage.source_or_none is None:
             return seen.told.acls, here
-        return granted_there.acls(stage.source), here
+        return acls.describe_all(stage.source), here
     except NoAuthorizerError:
         return None
 
@@ -842,8 +841,8 @@ def replicas(seen: Seen) -> Iterator[Finding]:
             fix="start the brokers, or lower replication_factor",
         )
     source = seen.stage.source_or_none
-    here = disks.replicas(target, seen.copies.values())
-    there = {} if source is None else disks.replicas(source, seen.copies)
+    here = brokers.replicas(target, seen.copies.values())
+    there = {} if source is None else brokers.replicas(source, seen.copies)
     described = configs.describe(target, here, keys=[_IN_SYNC])
     for topic, copy in sorted(seen.copies.items()):
         if copy not in here:

@@ -8,6 +8,7 @@ What the registry refuses is a `RegistryError` with HTTP's status and Confluent'
 from __future__ import annotations
 
 import base64
+from contextlib import contextmanager
 from dataclasses import dataclass
 import hashlib
 from http import HTTPStatus
@@ -21,18 +22,16 @@ from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import SplitResult, quote, unquote, urlencode, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
-from mirror.clusters.auth import tokens
-from mirror.clusters.auth.secret_files import secret_of
-from mirror.clusters.auth.tls import Materials, context_of
-from mirror.clusters.auth.token_endpoint import Endpoint, Names
+from mirror.clusters.auth.security import Materials, context_of, secret_of
 from mirror.clusters.bounded import Bounds, collect, parsed
-from mirror.errors import BoundsError, RegistryError, system_error
+from mirror.errors import MALFORMED, BoundsError, RegistryError, system_error
 from mirror.patience import left
 from mirror.retry import Backoff
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Hashable, Mapping
+    from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 
+    from mirror.clusters.auth.tokens import KeptToken
     from mirror.config.registry_settings import RegistryConfig
 
 Method = Literal["GET", "PUT", "POST", "DELETE"]
@@ -130,6 +129,19 @@ class Channel:
                 break
             self._first += 1
         raise failure
+
+    @contextmanager
+    def reading(self, what: str) -> Iterator[None]:
+        """For taking values out of an answer that is JSON.
+
+        Raises:
+            RegistryError: it is not what was asked for.
+        """
+        try:
+            yield
+        except MALFORMED as error:
+            text = f"{self.where} answers {what} in a form of its own"
+            raise RegistryError(text) from error
 
     def close(self) -> None:
         for line in self._lines.values():
@@ -265,11 +277,6 @@ def _encoded(body: Mapping[str, Any]) -> bytes:
         return json.dumps(body, ensure_ascii=False).encode()
     except UnicodeEncodeError:
         return json.dumps(body).encode()
-
-
-def malformed(channel: Channel, what: str) -> RegistryError:
-    """The error about an answer that is JSON, and not what was asked for."""
-    return RegistryError(f"{channel.where} answers {what} in a form of its own")
 
 
 # ---- one kept HTTP connection: a request, and its whole answer ----
@@ -441,13 +448,6 @@ def _login(proxy: SplitResult) -> dict[str, str]:
 
 
 PLACE = "schema_registry"
-_NAMES = Names(
-    url=f"{PLACE}.oauth_token_endpoint_url",
-    client=f"{PLACE}.oauth_client_id",
-    secret_file=f"{PLACE}.oauth_client_secret_file",
-    scope=f"{PLACE}.oauth_scope",
-    ca_file=f"{PLACE}.oauth_ca_file",
-)
 
 
 def authorization_of(config: RegistryConfig, alias: str) -> str:
@@ -464,7 +464,7 @@ def authorization_of(config: RegistryConfig, alias: str) -> str:
         pair = f"{config.username}:{password}".encode()
         return f"Basic {base64.b64encode(pair).decode()}"
     if config.oauth_token_endpoint_url is not None:
-        return f"Bearer {tokens.of_endpoint(_endpoint(config, alias)).get()}"
+        return f"Bearer {_kept_token(config, alias).get()}"
     token = secret_of(f"{where}.token_file", config.token_file, config.token)
     return f"Bearer {token}" if token else ""
 
@@ -475,7 +475,7 @@ def forget_token(config: RegistryConfig, alias: str) -> bool:
     """
     if config.oauth_token_endpoint_url is None:
         return False
-    tokens.of_endpoint(_endpoint(config, alias)).forget()
+    _kept_token(config, alias).forget()
     return True
 
 
@@ -515,25 +515,35 @@ def login_advice(config: RegistryConfig) -> str:
         return f"{PLACE}.username and its password must be those of a user there"
     if config.oauth_token_endpoint_url is not None:
         return (
-            f"{_NAMES.client} must be a client that the registry accepts: check its "
-            "scope and audience"
+            f"{PLACE}.oauth_client_id must be a client that the registry accepts: "
+            "check its scope and audience"
         )
     if config.token is not None or config.token_file is not None:
         return f"{PLACE}.token_file must hold a token that the registry accepts"
     return f"it asks for a login; set {PLACE}.username, token_file or another one"
 
 
-def _endpoint(config: RegistryConfig, alias: str) -> Endpoint:
-    return Endpoint(
-        alias=alias,
-        url=config.oauth_token_endpoint_url or "",
-        client=config.oauth_client_id or "",
-        secret=config.oauth_client_secret,
-        secret_file=config.oauth_client_secret_file,
-        scope=config.oauth_scope,
-        parameters=tuple(config.oauth_parameters.items()),
-        ca_file=config.oauth_ca_file,
-        ca_password=config.oauth_ca_password,
-        timeout=config.timeout_seconds,
-        names=_NAMES,
+def _kept_token(config: RegistryConfig, alias: str) -> KeptToken:
+    from mirror.clusters.auth import tokens  # noqa: PLC0415  rarely needed
+
+    return tokens.of_endpoint(
+        tokens.Endpoint(
+            alias=alias,
+            url=config.oauth_token_endpoint_url or "",
+            client=config.oauth_client_id or "",
+            secret=config.oauth_client_secret,
+            secret_file=config.oauth_client_secret_file,
+            scope=config.oauth_scope,
+            parameters=tuple(config.oauth_parameters.items()),
+            ca_file=config.oauth_ca_file,
+            ca_password=config.oauth_ca_password,
+            timeout=config.timeout_seconds,
+            names=tokens.Names(
+                url=f"{PLACE}.oauth_token_endpoint_url",
+                client=f"{PLACE}.oauth_client_id",
+                secret_file=f"{PLACE}.oauth_client_secret_file",
+                scope=f"{PLACE}.oauth_scope",
+                ca_file=f"{PLACE}.oauth_ca_file",
+            ),
+        )
     )

@@ -4,34 +4,63 @@ Main type: `Registry`. Each call asks. What is not there is None; every other re
 a `RegistryError`, or an `AuthenticationError` where our own secrets cannot be used.
 Writes are not checked here: a registry may keep another text, id or version than it was
 given, which is only seen by reading it back.
+
+`open_registries` opens both of a flow, each below its own rate (`RequestPace`); `Lists`
+keeps what contexts had the last time. The last parts read and write the JSON of
+Confluent's API, texts byte for byte, and know where things are in it.
 """
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 import itertools
+import json
 import time
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
+from urllib.parse import quote
 
 from mirror.clusters.bounded import Bounds
-from mirror.errors import MALFORMED, RegistryError
-from mirror.schemas.registry import answers
-from mirror.schemas.registry.answers import of_context, of_setting, of_subject
-from mirror.schemas.registry.channel import NOT_THERE, Channel, malformed
-from mirror.schemas.registry.values import Mode, Subject
+from mirror.errors import RegistryError
+from mirror.schemas.registry.channel import NOT_THERE, Channel
+from mirror.schemas.registry.values import (
+    Key,
+    Mode,
+    Reference,
+    Schema,
+    SchemaVersion,
+    Subject,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator
 
     from mirror.config.cluster_settings import ClusterConfig
+    from mirror.config.schema import FlowConfig
     from mirror.schemas.registry.channel import RegistryAnswer
-    from mirror.schemas.registry.values import Schema, SchemaVersion, Use
 
+T = TypeVar("T")
 _DELETED = {"deleted": "true"}
 _NO_OTHERS = frozenset({"", ".", ".__GLOBAL"})
 """The default context, and one that has modes and levels only."""
 _NO_SUBJECT = 40401
 """Confluent's code."""
+
+
+class RequestPace:
+    """A limit of requests per second. Not thread-safe."""
+
+    def __init__(self, per_second: float) -> None:
+        self._seconds = 1.0 / per_second
+        self._next = time.monotonic() - 1.0
+        """When the next one would be due without the second's worth."""
+
+    def __call__(self) -> None:
+        """Wait until another request may be sent."""
+        now = time.monotonic()
+        self._next = max(self._next, now - 1.0) + self._seconds
+        if self._next > now:
+            time.sleep(self._next - now)
 
 
 def _unpaced() -> None:
@@ -75,8 +104,8 @@ class Registry:
             if error.status not in NOT_THERE:
                 raise
             return ("",)
-        if not isinstance(said, list) or not all(isinstance(n, str) for n in said):
-            raise malformed(self._channel, "the list of contexts")
+        with self._channel.reading("the list of contexts"):
+            said = _list_of(str, said)
         return ("", *sorted({name.strip(":") for name in said} - _NO_OTHERS))
 
     def versions(self, context: str = "") -> tuple[SchemaVersion, ...]:
@@ -93,10 +122,8 @@ class Registry:
         said = alive or self._channel.ask("GET", path, params=_DELETED).document
         if said is None:
             return None
-        try:
-            return answers.version(said, subject.context, deleted=alive is None)
-        except MALFORMED as error:
-            raise malformed(self._channel, f"version {version} of {subject}") from error
+        with self._channel.reading(f"version {version} of {subject}"):
+            return read_version(said, subject.context, deleted=alive is None)
 
     def of_subject(self, subject: Subject) -> tuple[SchemaVersion, ...]:
         """Its versions, softly deleted ones too; none if there is no such subject."""
@@ -110,13 +137,11 @@ class Registry:
             if error.status in NOT_THERE:
                 return ()  # it issues no GUIDs
             raise
-        try:
+        with self._channel.reading(f"the ids of GUID {guid}"):
             return tuple(
                 (str(each["context"]).strip(":").removesuffix("."), int(each["id"]))
                 for each in said or ()
             )
-        except MALFORMED as error:
-            raise malformed(self._channel, f"the ids of GUID {guid}") from error
 
     def numbers(self, subject: Subject) -> list[int]:
         """Which versions a subject has, deleted ones too."""
@@ -126,12 +151,10 @@ class Registry:
         """The schema with this id."""
         path = f"{of_context(context)}/schemas/ids/{number}"
         said = self._channel.ask("GET", path).document
-        try:
-            return None if said is None else answers.schema(said)
-        except MALFORMED as error:
-            raise malformed(self._channel, f"the schema with id {number}") from error
+        with self._channel.reading(f"the schema with id {number}"):
+            return None if said is None else read_schema(said)
 
-    def uses(self, context: str, number: int) -> tuple[Use, ...]:
+    def uses(self, context: str, number: int) -> tuple[Key, ...]:
         """Which versions have this id, deleted ones too."""
         path = f"{of_context(context)}/schemas/ids/{number}/versions"
         said = self._channel.ask(
@@ -140,10 +163,8 @@ class Registry:
             params=_DELETED,
             bounds=LIST,  # all subjects may share an id
         ).document
-        try:
-            return answers.uses(said or (), context)
-        except MALFORMED as error:
-            raise malformed(self._channel, f"the versions of id {number}") from error
+        with self._channel.reading(f"the versions of id {number}"):
+            return read_uses(said or (), context)
 
     def register(self, wanted: SchemaVersion, *, keeps: bool = True) -> int:
         """Register a version. `keeps`: with its id and number; its subject must be in
@@ -151,14 +172,14 @@ class Registry:
         """
         path = f"{of_subject(wanted.full_subject)}/versions"
         said = self._channel.ask(
-            "POST", path, body=answers.body(wanted, keeps=keeps)
+            "POST", path, body=registration(wanted, keeps=keeps)
         ).document
-        try:
-            if 0 <= (number := int(said["id"])) < 1 << 32:  # as records have it
-                return number
-        except MALFORMED as error:
-            raise malformed(self._channel, "a new version") from error
-        raise malformed(self._channel, "the id of a new version")
+        with self._channel.reading("a new version"):
+            number = int(said["id"])
+        with self._channel.reading("the id of a new version"):
+            if not 0 <= number < 1 << 32:  # as records have it
+                raise ValueError(number)
+        return number
 
     def delete(self, subject: Subject, version: int, *, for_good: bool = False) -> None:
         """Delete a version softly; `for_good`: one that is deleted softly. One that is
@@ -203,20 +224,19 @@ class Registry:
             params={"force": "true"} if force else {},
             body={"mode": mode.value},
         )
-        if self._mode_in(answer.document) is not mode:
-            raise malformed(self._channel, f"the new mode of {subject}")
+        with self._channel.reading(f"the new mode of {subject}"):
+            if self._mode_in(answer.document) is not mode:
+                raise ValueError(mode)
 
     def level(self, subject: Subject) -> str | None:
         """The subject's own compatibility level; None: that of its context."""
         answer = self._channel.ask("GET", of_setting("config", subject))
         if answer.missing:
             return None
-        try:
+        with self._channel.reading(f"the level of {subject}"):
             # A subject may have other settings, such as an alias, and no level.
             found = answer.document.get("compatibilityLevel")
             return None if found is None else str(found)
-        except MALFORMED as error:
-            raise malformed(self._channel, f"the level of {subject}") from error
 
     def tells_levels(self, nowhere: Subject) -> bool:
         """Whether it tells a subject without a level of its own from one with NONE. If
@@ -236,10 +256,8 @@ class Registry:
     def _mode_in(self, said: Any) -> Mode:
         if said is None:
             raise self._no_modes()
-        try:
+        with self._channel.reading("the mode"):
             return Mode(said["mode"])
-        except MALFORMED as error:
-            raise malformed(self._channel, "the mode") from error
 
     def _no_modes(self) -> RegistryError:
         where = self._channel.where
@@ -255,6 +273,19 @@ class Registry:
         self.close()
 
 
+@contextmanager
+def open_registries(
+    flow: FlowConfig, source: ClusterConfig, target: ClusterConfig
+) -> Iterator[tuple[Registry, Registry]]:
+    """The source's and the target's, each asked no more often than the flow may."""
+    rate = flow.schemas_requests_per_second
+    with (
+        Registry(source, pace=RequestPace(rate)) as of_source,
+        Registry(target, pace=RequestPace(rate)) as of_target,
+    ):
+        yield of_source, of_target
+
+
 # ---- all versions in a context of a registry, softly deleted ones too ----
 #
 # Main type: `Lists`. It asks for two lists, with and without what is deleted, and
@@ -265,7 +296,6 @@ class Registry:
 # version, or one less, moves it.
 
 
-_Key = tuple[Subject, int]
 LIST = Bounds(size=32 << 20, values=500_000)
 """A page of a thousand versions, which is what a registry sends at most by default, of
 32 KB each, or a whole list of 16,000 of 2 KB.
@@ -287,7 +317,7 @@ class _Kept:
 
     pages: dict[bytes, tuple[SchemaVersion, ...]]
     """By digest."""
-    versions: dict[_Key, SchemaVersion]
+    versions: dict[Key, SchemaVersion]
 
 
 class Lists:
@@ -385,18 +415,15 @@ class Lists:
                 self._rows_each = self._rows_each // 16 or _ROWS
 
     def _read(self, context: str, document: Any) -> tuple[SchemaVersion, ...]:
-        if not isinstance(document, list):
-            raise malformed(self._channel, "the list of schemas")
-        try:
-            return tuple(answers.version(row, context) for row in document)
-        except MALFORMED as error:
-            raise malformed(self._channel, "the list of schemas") from error
+        with self._channel.reading("the list of schemas"):
+            rows = _list_of(object, document)
+            return tuple(read_version(row, context) for row in rows)
 
     def _unique(
         self, pages: Iterable[tuple[SchemaVersion, ...]]
-    ) -> dict[_Key, SchemaVersion]:
+    ) -> dict[Key, SchemaVersion]:
         rows = list(itertools.chain.from_iterable(pages))
-        found = {(row.full_subject, row.version): row for row in rows}
+        found = {row.key: row for row in rows}
         if len(found) < len(rows):
             # A row that stands in two pages took the place of another one.
             raise RegistryError(
@@ -416,7 +443,7 @@ class Lists:
                 found.append(each)
                 size += len(each.text)
                 self._require_room(context, len(found), size)
-        return tuple(sorted(found, key=lambda each: (each.full_subject, each.version)))
+        return tuple(sorted(found, key=lambda each: each.key))
 
     def _require_room(self, context: str, count: int, size: int) -> None:
         """Raise if a context has more than this process can hold."""
@@ -441,20 +468,18 @@ class Lists:
             answer = self._channel.ask("GET", f"{path}/{number}", params=_DELETED)
             if answer.document is None:
                 continue  # deleted with its subject: some show neither
-            try:
-                yield answers.version(
+            with self._channel.reading("a schema"):
+                found = read_version(
                     answer.document, subject.context, deleted=number not in alive
                 )
-            except MALFORMED as error:
-                raise malformed(self._channel, "a schema") from error
+            yield found
 
     def _names(self, path: str) -> list[str]:
         names = (
             self._channel.ask("GET", path, params=_DELETED, bounds=LIST).document or []
         )
-        if not isinstance(names, list) or not all(isinstance(n, str) for n in names):
-            raise malformed(self._channel, "the list of subjects")
-        return names
+        with self._channel.reading("the list of subjects"):
+            return _list_of(str, names)
 
     def numbers(self, subject: Subject) -> list[int]:
         """The versions of a subject, deleted ones too. Raises as `versions`."""
@@ -463,8 +488,136 @@ class Lists:
     def _numbers(self, path: str, *, deleted: bool) -> list[int]:
         params = _DELETED if deleted else {}
         numbers = self._channel.ask("GET", path, params=params).document or []
-        if not isinstance(numbers, list) or not all(
-            isinstance(n, int) for n in numbers
-        ):
-            raise malformed(self._channel, "the versions of a subject")
-        return sorted(numbers)
+        with self._channel.reading("the versions of a subject"):
+            return sorted(_list_of(int, numbers))
+
+
+# ---- from the JSON of Confluent's API to values, and back ----
+#
+# Reading raises what taking values out of JSON raises (`MALFORMED`) if it has another
+# form. What registries add to metadata by themselves is left out.
+
+
+_AVRO = "AVRO"
+"""The kind of a schema that does not say its kind."""
+_ADDED = "confluent:version"
+"""A property of metadata that says again which version it is."""
+
+
+def read_schema(said: Any) -> Schema:
+    """A schema that was asked for by its id."""
+    return Schema(**_content(said))
+
+
+def read_version(said: Any, context: str, *, deleted: bool = False) -> SchemaVersion:
+    """A version of a subject. Its own context wins over the one that was asked."""
+    subject = Subject.parse(_text(said["subject"]))
+    return SchemaVersion(
+        **_content(said),
+        context=subject.context or context,
+        subject=subject.name,
+        version=_whole(said["version"]),
+        id=_whole(said["id"]),
+        deleted=deleted,
+    )
+
+
+def read_uses(said: Any, context: str) -> tuple[Key, ...]:
+    """The versions that have an id."""
+    found = []
+    for each in said:
+        subject = Subject.parse(_text(each["subject"]))
+        place = Subject(subject.context or context, subject.name)
+        found.append(Key(place, _whole(each["version"])))
+    return tuple(sorted(found))
+
+
+def registration(wanted: SchemaVersion, *, keeps: bool) -> dict[str, Any]:
+    """What registers a version; `keeps`: with its id and number."""
+    return {
+        "schema": wanted.text,
+        "schemaType": wanted.kind,
+        "references": [
+            {"name": each.name, "subject": each.subject, "version": each.version}
+            for each in wanted.references
+        ],
+        **({"id": wanted.id, "version": wanted.version} if keeps else {}),
+        **({"metadata": json.loads(wanted.metadata)} if wanted.metadata else {}),
+        **({"ruleSet": json.loads(wanted.rule_set)} if wanted.rule_set else {}),
+    }
+
+
+def _content(said: Any) -> dict[str, Any]:
+    metadata = dict(said.get("metadata") or {})
+    properties = {
+        name: value
+        for name, value in (metadata.pop("properties", None) or {}).items()
+        if name != _ADDED
+    }
+    return {
+        "kind": _text(said.get("schemaType") or _AVRO),
+        "text": _text(said["schema"]),
+        "references": tuple(
+            Reference(
+                _text(each["name"]), _text(each["subject"]), _whole(each["version"])
+            )
+            for each in said.get("references") or ()
+        ),
+        "metadata": _canonical({**metadata, "properties": properties}),
+        "rule_set": _canonical(said.get("ruleSet") or {}),
+    }
+
+
+def _canonical(said: dict[str, Any]) -> str:
+    """The same text for the same content; empty if there is none."""
+    kept = {name: value for name, value in said.items() if value}
+    return json.dumps(kept, sort_keys=True, separators=(",", ":")) if kept else ""
+
+
+def _list_of(kind: type[T], said: Any) -> list[T]:
+    if not isinstance(said, list) or not all(isinstance(each, kind) for each in said):
+        raise TypeError
+    return said
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError
+    return value
+
+
+def _whole(value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise TypeError
+    return value
+
+
+# ---- where things are in Confluent's API ----
+#
+# Functions: `of_context`, `of_subject`, and `of_setting` for what subjects and
+# contexts have, a mode and a level. Names may have any character, so they are
+# quoted, but only where an address must: some registries take a quoted name for
+# another one.
+
+
+_PLAIN = ":+@,!$'()*~"
+"""What a path may have as it is, and no server takes for something else."""
+
+
+def of_context(context: str) -> str:
+    """What the paths of a context begin with."""
+    return f"/contexts/{_quoted(context)}" if context else ""
+
+
+def of_subject(subject: Subject) -> str:
+    return f"{of_context(subject.context)}/subjects/{_quoted(subject.name)}"
+
+
+def of_setting(what: Literal["mode", "config"], subject: Subject) -> str:
+    """The setting of a subject; of a context, if it has no name."""
+    path = f"{of_context(subject.context)}/{what}"
+    return f"{path}/{_quoted(subject.name)}" if subject.name else path
+
+
+def _quoted(name: str) -> str:
+    return quote(name, safe=_PLAIN)

@@ -24,15 +24,13 @@ from mirror.config import own_topics
 from mirror.errors import MALFORMED, ClusterError
 from mirror.records.reading import TopicReader
 from mirror.records.writing import append, ensure_topic
-from mirror.schemas.registry.values import Mode, Subject
-from mirror.schemas.schema_names import RESERVED
+from mirror.schemas.registry.values import RESERVED, Key, Mode, Subject
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
     from mirror.clusters.cluster import Cluster
     from mirror.schemas.registry.values import SchemaVersion
-    from mirror.schemas.schema_names import Key
 
 _VERSION = 1
 _START, _END = "mirror-schemas.", ".internal"
@@ -225,10 +223,10 @@ class SchemaClaims:
         before = self._before.setdefault(source, {})
         for place, found in _entries(records, self._cluster, topic):
             self.counted += 1
-            if isinstance(found, Claim) and not isinstance(place[1], ClaimOf):
-                claims[place[0], place[1]] = found
-            elif isinstance(found, Before) and isinstance(place[1], ClaimOf):
-                before[place[0], place[1]] = found
+            if isinstance(found, Claim) and isinstance(place, Key):
+                claims[place] = found
+            elif isinstance(found, Before) and not isinstance(place, Key):
+                before[place] = found
 
 
 class ClaimRecords:
@@ -273,12 +271,13 @@ def translations(
     topic = topic_name(source)
     if topic not in cluster.topics():
         return {}
-    claims: dict[Key, Claim] = {}
     reader = TopicReader(cluster, topic, committed=False)
     records = (record[1:] for record in reader.read())
-    for place, claim in _entries(records, cluster, topic):
-        if isinstance(claim, Claim) and not isinstance(place[1], ClaimOf):
-            claims[place[0], place[1]] = claim
+    claims = {
+        place: claim
+        for place, claim in _entries(records, cluster, topic)
+        if isinstance(claim, Claim) and isinstance(place, Key)
+    }
     contexts = {context}
     if below:
         known = {subject.context for subject, _ in claims}
@@ -340,7 +339,7 @@ def decode(key: bytes, value: bytes) -> tuple[Key | Note, Claim | Before]:
             return (subject, ClaimOf(last)), Before(
                 before=before, set=made, run=str(said.get("run", ""))
             )
-        return (subject, int(last)), Claim(
+        return Key(subject, int(last)), Claim(
             id=int(said["id"]),
             target_id=int(said["target_id"]),
             sha256=str(said["sha256"]),

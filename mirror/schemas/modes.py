@@ -13,17 +13,16 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from mirror.errors import RegistryError
-from mirror.schemas import schema_rules
+from mirror.schemas import rules
+from mirror.schemas.claims import Before, ClaimOf
 from mirror.schemas.registry.values import Mode, Subject
-from mirror.schemas.schema_claims import Before, ClaimOf
-from mirror.schemas.schema_names import has_address
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from mirror.config.schema import FlowConfig
+    from mirror.schemas.claims import SchemaClaims
     from mirror.schemas.registry.registry import Registry
-    from mirror.schemas.schema_claims import SchemaClaims
 
 _CLOSED = frozenset({Mode.READONLY, Mode.READONLY_OVERRIDE, Mode.IMPORT})
 _OURS = frozenset({Mode.READONLY, Mode.IMPORT})
@@ -49,14 +48,11 @@ def selected(source: Registry, flow: FlowConfig) -> tuple[set[Subject], set[str]
         RegistryError: the registry does not answer.
     """
     contexts = source.contexts()
-    found = schema_rules.chosen(chain(*map(source.versions, contexts)), flow)
-    subjects = {
-        Subject(each.context.removeprefix(flow.schemas_context), each.name)
-        for each, _ in found.versions
-    }
+    found = rules.chosen(chain(*map(source.versions, contexts)), flow)
+    subjects = {key.subject.from_below(flow.schemas_context) for key in found.versions}
     return (
-        set(filter(has_address, subjects)),
-        set(contexts) if schema_rules.copies_all(flow) else set(),
+        {each for each in subjects if each.has_address},
+        set(contexts) if rules.copies_all(flow) else set(),
     )
 
 

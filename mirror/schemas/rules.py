@@ -1,42 +1,37 @@
 """Which schemas a target's registry should get, and what stands in the way.
 
 Main functions: `chosen`, what a flow copies of its source's schemas, in the target's
-contexts, and `plan`, what to write. Each version keeps its number, id and text; what
-would change something of others is a conflict of its subject alone. `schema_order` has
-the order. Pure: the inputs are lists of both registries, and what `schema_claims`
-keeps.
+contexts, and `SchemaPlanner.plan`, what to write, in order. Each version keeps its
+number, id and text; what would change something of others is a conflict of its subject
+alone. `TranslationPlanner` plans for a registry that chooses ids itself. The inputs are
+lists of both registries, and what `claims` keeps.
+
+A version comes after those before it in its subject and after all that it refers to; it
+is deleted once nothing needs it any more. What refers to itself in a circle has no
+order and is stopped.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
+import contextlib
 from dataclasses import dataclass
 from functools import cached_property
+from graphlib import CycleError, TopologicalSorter
 import re
 from typing import TYPE_CHECKING
 
-from mirror.schemas import schema_order
-from mirror.schemas.schema_claims import ClaimState
-from mirror.schemas.schema_names import (
-    RESERVED,
-    TRIAL,
-    Key,
-    has_address,
-    is_same,
-    key_of,
-    place,
-    references_of,
-    shown,
-)
-from mirror.schemas.schema_order import RegistryWrite
+from mirror.schemas.claims import ClaimState
+from mirror.schemas.registry.values import RESERVED, TRIAL, Key
 from mirror.status.states import SchemaState
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from mirror.config.schema import FlowConfig
-    from mirror.schemas.registry.values import SchemaVersion, Subject
-    from mirror.schemas.schema_claims import Claim
+    from mirror.schemas.claims import Claim
+    from mirror.schemas.registry.registry import Registry
+    from mirror.schemas.registry.values import Schema, SchemaVersion, Subject
 
 _NO_ADDRESS = (
     "its name cannot stand in an address: requests would be about the whole registry; "
@@ -58,7 +53,43 @@ class Chosen:
     @cached_property
     def contexts(self) -> frozenset[str]:
         """Those of what the flow copies."""
-        return frozenset(key[0].context for key in self.versions)
+        return frozenset(key.subject.context for key in self.versions)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegistryWrite:
+    """One thing to do in the target's registry."""
+
+    version: SchemaVersion
+    """As it should be there."""
+    delete: bool = False
+    """Delete it softly; else register it."""
+    force: bool = False
+    """Its subject exists already, and others may use it."""
+    target_id: int = -1
+    """The id that the target has given it; -1: it is not written yet."""
+
+    @property
+    def shown_id(self) -> str:
+        """The id, and what the target has given instead."""
+        if self.target_id in {-1, self.version.id}:
+            return str(self.version.id)
+        return f"{self.version.id}, as {self.target_id}"
+
+    @property
+    def key(self) -> Key:
+        return self.version.key
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LevelChange:
+    """A compatibility level that differs."""
+
+    subject: Subject
+    """On the target; without a name, the level of its context."""
+    now: str | None
+    """None: that of its context."""
+    then: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,14 +108,51 @@ class SubjectPlan:
     first_id: int
     last_id: int
 
+    @property
+    def is_stopped(self) -> bool:
+        """Whether something is in the way."""
+        return self.state not in {SchemaState.SYNCED, SchemaState.PENDING}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SchemaPlan:
-    """What to do in the target's registry."""
+class SchemasResult:
+    """What one look found, and what was done about it."""
 
     subjects: tuple[SubjectPlan, ...] = ()
+    """Every subject that the flow copies, in order."""
     writes: tuple[RegistryWrite, ...] = ()
-    """In this order."""
+    """Versions written or deleted; of a plan, still to be, in this order."""
+    levels: tuple[LevelChange, ...] = ()
+    """Levels set; of a plan, still to be."""
+
+    @property
+    def states(self) -> Mapping[SchemaState, int]:
+        """How many subjects are in each state."""
+        counts = Counter(each.state for each in self.subjects)
+        return {state: counts[state] for state in SchemaState}
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """Subjects that are not copied, each with its reason."""
+        return tuple(
+            f"schema {each.subject}: {each.reason}"
+            for each in self.subjects
+            if each.is_stopped
+        )
+
+    def narrowed(self, subjects: Collection[Subject]) -> SchemasResult:
+        """What is about these subjects, and what they refer to; all of it, if none is
+        given.
+        """
+        if not subjects:
+            return self
+        writes = narrowed(self.writes, subjects)
+        asked = {*subjects, *(each.version.full_subject for each in writes)}
+        return SchemasResult(
+            subjects=tuple(each for each in self.subjects if each.subject in asked),
+            writes=tuple(writes),
+            levels=tuple(each for each in self.levels if each.subject in subjects),
+        )
 
 
 def chosen(versions: Iterable[SchemaVersion], flow: FlowConfig) -> Chosen:
@@ -95,8 +163,8 @@ def chosen(versions: Iterable[SchemaVersion], flow: FlowConfig) -> Chosen:
     ahead: list[Key] = []
     excluded: set[Key] = set()
     for each in versions:
-        moved = place(each, flow.schemas_context)
-        key = key_of(moved)
+        moved = each.below(flow.schemas_context)
+        key = moved.key
         named[key] = moved
         own = each.subject == RESERVED or each.subject.startswith(TRIAL)
         if own or _matches(each, flow.schemas_exclude):
@@ -109,7 +177,7 @@ def chosen(versions: Iterable[SchemaVersion], flow: FlowConfig) -> Chosen:
         if key in picked or key not in named:
             continue
         picked[key] = named[key]
-        ahead += [ref for ref in references_of(named[key]) if ref not in excluded]
+        ahead += [ref for ref in named[key].refers_to if ref not in excluded]
     return Chosen(
         versions=dict(sorted(picked.items())),
         others={key: each for key, each in named.items() if key not in picked},
@@ -127,40 +195,28 @@ def _matches(version: SchemaVersion, patterns: Iterable[str]) -> bool:
     return any(re.fullmatch(pattern, name) for pattern in patterns for name in names)
 
 
-def plan(
-    found: Chosen,
-    there: Iterable[SchemaVersion],
-    *,
-    ours: Mapping[Key, Claim],
-    owners: Mapping[Key, str],
-    flow: FlowConfig,
-    deletes: bool,
-) -> SchemaPlan:
-    """What to write. `there`: all that the target has; `ours`: what this flow claims,
-    `owners`: the sources of flows that claim something else. `deletes`: whether soft
-    deletes are copied.
-    """
-    return SchemaPlanner(found, there, ours, owners, flow, deletes=deletes).plan()
-
-
 class SchemaPlanner:
-    """One plan; `_stopped` grows while it is made. `schema_translation` has another."""
+    """One plan; `_stopped` grows while it is made."""
 
     def __init__(
         self,
         found: Chosen,
         there: Iterable[SchemaVersion],
         ours: Mapping[Key, Claim],
-        owners: Mapping[Key, str],
         flow: FlowConfig,
         *,
+        owners: Mapping[Key, str],
         deletes: bool,
     ) -> None:
+        """`there`: all that the target has; `ours`: what this flow claims, `owners`:
+        the sources of flows that claim something else. `deletes`: whether soft deletes
+        are copied.
+        """
         self._found = found
         self._ours, self._owners = ours, owners
         self._source, self._target = flow.source, flow.target
         self._deletes = deletes
-        self._there = {key_of(each): each for each in there}
+        self._there = {each.key: each for each in there}
         self._by_id: dict[tuple[str, int], SchemaVersion] = {}
         self._numbers: dict[Subject, list[int]] = defaultdict(list)
         for (subject, number), each in sorted(self._there.items()):
@@ -169,12 +225,13 @@ class SchemaPlanner:
         self._stopped: dict[Subject, tuple[SchemaState, str]] = {}
         self._remarks: dict[Subject, list[str]] = defaultdict(list)
 
-    def plan(self) -> SchemaPlan:
+    def plan(self) -> SchemasResult:
+        """What to write."""
         subjects: dict[Subject, list[Key]] = defaultdict(list)
         for key in self._found.versions:
-            subjects[key[0]].append(key)
+            subjects[key.subject].append(key)
         for subject, keys in subjects.items():
-            if not has_address(subject):
+            if not subject.has_address:
                 self._stopped[subject] = (SchemaState.UNSUPPORTED, _NO_ADDRESS)
             elif why := self._conflict(subject, keys):
                 self._stopped[subject] = (SchemaState.CONFLICT, why)
@@ -182,7 +239,7 @@ class SchemaPlanner:
         self._stop_on_references(writes)
         writes = self._without_circles(self._going_on(writes))
         changing = {each.version.full_subject for each in writes}
-        return SchemaPlan(
+        return SchemasResult(
             writes=tuple(writes),
             subjects=tuple(
                 self._subject(subject, keys, changing)
@@ -196,7 +253,7 @@ class SchemaPlanner:
     def _without_circles(self, writes: list[RegistryWrite]) -> list[RegistryWrite]:
         """In order; what is in a circle of references, or behind one, is stopped."""
         while True:
-            ordered = schema_order.in_order(writes, self._found.versions)
+            ordered = in_order(writes, self._found.versions)
             if left := set(writes) - set(ordered):
                 for each in left:
                     why = (
@@ -227,8 +284,8 @@ class SchemaPlanner:
         )
 
     def _has(self, wanted: SchemaVersion) -> bool:
-        copy = self._there.get(key_of(wanted))
-        return copy is not None and copy.id == wanted.id and is_same(copy, wanted)
+        copy = self._there.get(wanted.key)
+        return copy is not None and copy.id == wanted.id and copy.is_same(wanted)
 
     def _conflict(self, subject: Subject, keys: Sequence[Key]) -> str:
         """What the target has in the way of a subject; empty: nothing."""
@@ -238,17 +295,17 @@ class SchemaPlanner:
             where = f"version {wanted.version} has id {wanted.id} on {source}"
             if copy is None:
                 held = self._by_id.get((wanted.context, wanted.id))
-                if held is not None and not is_same(held, wanted):
-                    return f"{where}, which is {shown(key_of(held))} on {target}; " + (
+                if held is not None and not held.is_same(wanted):
+                    return f"{where}, which is {held.key} on {target}; " + (
                         _ID_WAYS_OUT
                     )
             elif copy.id != wanted.id:
                 return f"{where} and {copy.id} on {target}; {_ID_WAYS_OUT}"
-            elif not is_same(copy, wanted):
+            elif not copy.is_same(wanted):
                 return f"{where} and {target}, with different texts; {WAYS_OUT}"
         versions, others = self._found.versions, self._found.others
         for number in self._numbers.get(subject, ()):
-            key = (subject, number)
+            key = Key(subject, number)
             if not (key in versions or key in others or self._is_ours(key)):
                 owner = self._owners.get(key)
                 whose = f"a copy from {owner}" if owner else f"not on {source}"
@@ -297,7 +354,7 @@ class SchemaPlanner:
             coming = [w for w in self._going_on(writes) if not w.delete]
             gets = {each.key for each in coming}
             for each in coming:
-                for ref in references_of(each.version):
+                for ref in each.version.refers_to:
                     if ref not in gets and not self._has_reference(ref):
                         self._stopped[each.version.full_subject] = self._missing(
                             each.version, ref
@@ -309,9 +366,9 @@ class SchemaPlanner:
         return wanted is not None and self._has(wanted)
 
     def _missing(self, version: SchemaVersion, ref: Key) -> tuple[SchemaState, str]:
-        what = f"version {version.version} refers to {shown(ref)}"
-        if ref[0] in self._stopped:
-            state = self._stopped[ref[0]][0]
+        what = f"version {version.version} refers to {ref}"
+        if ref.subject in self._stopped:
+            state = self._stopped[ref.subject][0]
             return state, f"{what}, which is not copied: its subject is in {state}"
         if ref in self._found.others:
             left_out = (
@@ -319,3 +376,132 @@ class SchemaPlanner:
             )
             return SchemaState.CONFLICT, f"{what}, {left_out}"
         return SchemaState.UNSUPPORTED, f"{what}, which {self._source} does not have"
+
+
+class TranslationPlanner(SchemaPlanner):
+    """For a registry that chooses ids and version numbers itself, and is asked for ids
+    that its lists lack. A version is copied once its claim says so and the target still
+    has the same text under the target's id. Versions that are softly deleted on the
+    source are copied too, since records may have their ids, and are not deleted on the
+    target.
+    """
+
+    def __init__(
+        self,
+        found: Chosen,
+        there: Iterable[SchemaVersion],
+        ours: Mapping[Key, Claim],
+        flow: FlowConfig,
+        target: Registry,
+    ) -> None:
+        super().__init__(found, there, ours, flow, owners={}, deletes=False)
+        self._registry = target
+        self._asked: dict[tuple[str, int], Schema | None] = {}
+        self._texts: dict[Subject, set[str]] = defaultdict(set)
+        """Digests of what each subject has on the source, and of what we wrote."""
+        for key, version in (*found.versions.items(), *found.others.items()):
+            self._texts[key.subject].add(version.sha256)
+        for key, claim in ours.items():
+            self._texts[key.subject].add(claim.sha256)
+
+    def _has(self, wanted: SchemaVersion) -> bool:
+        claim = self._ours.get(wanted.key)
+        if claim is None or not claim.is_there or claim.id != wanted.id:
+            return False
+        place = (wanted.context, claim.target_id)
+        held: Schema | None = self._by_id.get(place)
+        if held is None:
+            if place not in self._asked:
+                self._asked[place] = self._registry.by_id(*place)
+            held = self._asked[place]
+        return held is not None and held.has_text_of(wanted)
+
+    def _conflict(self, subject: Subject, keys: Sequence[Key]) -> str:
+        """A version of others would be the latest, or decide what is compatible."""
+        del keys  # the target's numbers are its own
+        for number in self._numbers.get(subject, ()):
+            copy = self._there[Key(subject, number)]
+            if not copy.deleted and copy.sha256 not in self._texts[subject]:
+                where = f"version {number} on {self._target} is not on {self._source}"
+                return f"{where}; {WAYS_OUT}"
+        return ""
+
+    def _needed(self, subjects: Mapping[Subject, Sequence[Key]]) -> list[RegistryWrite]:
+        writes = []
+        for key in (
+            k for s, some in subjects.items() for k in some if s not in self._stopped
+        ):
+            wanted, claim = self._found.versions[key], self._ours.get(key)
+            if not self._has(wanted):
+                writes.append(RegistryWrite(version=wanted))
+            elif claim and claim.state is ClaimState.STRIPPED:
+                self._remark(wanted, f"has no metadata or rules on {self._target}")
+        return writes
+
+
+_Node = tuple[Key, bool]
+"""A version, and whether it is its deletion."""
+
+
+def in_order(
+    writes: Iterable[RegistryWrite], versions: Mapping[Key, SchemaVersion]
+) -> list[RegistryWrite]:
+    """Those that have an order. `versions`: all that the flow copies."""
+    by_node: dict[_Node, RegistryWrite] = {
+        (each.key, each.delete): each for each in writes
+    }
+    after: dict[_Node, set[_Node]] = {node: set() for node in by_node}
+    previous: dict[Subject, Key] = {}
+    for key, deleting in sorted(by_node):
+        if deleting:
+            after[key, True].add((key, False))
+            continue
+        after[key, False] |= {(ref, False) for ref in versions[key].refers_to}
+        before = previous.get(key.subject)
+        if before is not None:
+            after[key, False].add((before, False))
+            if versions[before].is_same(versions[key]):
+                # While that one is not deleted, registries answer with it.
+                after[key, False].add((before, True))
+        previous[key.subject] = key
+    for key, version in versions.items():
+        for ref in version.refers_to:
+            if (ref, True) in after and ref.subject != key.subject:
+                # Registries do not delete what something refers to.
+                after[ref, True] |= {(key, False), (key, True)}
+    return [by_node[node] for node in _sorted(after)]
+
+
+def narrowed(
+    writes: Sequence[RegistryWrite], subjects: Collection[Subject]
+) -> list[RegistryWrite]:
+    """Those of these subjects and what they refer to, in the same order; of all, if
+    none is given.
+    """
+    if not subjects:
+        return list(writes)
+    by_key = {each.key: each for each in writes}
+    ahead = [key for key in by_key if key.subject in subjects]
+    wanted: set[Key] = set()
+    while ahead:
+        key = ahead.pop()
+        if key not in wanted and key in by_key:
+            wanted.add(key)
+            ahead += by_key[key].version.refers_to
+    return [each for each in writes if each.key in wanted]
+
+
+def _sorted(after: Mapping[_Node, set[_Node]]) -> list[_Node]:
+    """Each after those that it comes after, as far as these are among them; without
+    circles and what is behind one.
+    """
+    sorter = TopologicalSorter(
+        {node: befores & after.keys() for node, befores in after.items()}
+    )
+    with contextlib.suppress(CycleError):  # the rest can still be sorted
+        sorter.prepare()
+    found: list[_Node] = []
+    while ready := sorted(sorter.get_ready()):
+        found += ready
+        sorter.done(*ready)
+    return found

@@ -1,9 +1,10 @@
-"""Writes versions into a target's schema registry, each with its id and number.
+"""Writes versions into a target's schema registry, with their ids or the target's.
 
 Main type: `SchemaWriter`. It notes what it is about to write, puts the subject into
 IMPORT, makes sure that id and number are free, registers, and reads back. What goes
 wrong with one version stops its subject and what refers to it; a registry that does not
-answer stops everything.
+answer stops everything. `SchemaTranslator` takes the ids that the registry chooses: the
+claims have both.
 """
 
 from __future__ import annotations
@@ -12,19 +13,27 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from mirror.errors import RegistryError
-from mirror.schemas.registry.values import Mode, Subject
-from mirror.schemas.schema_claims import Before, Claim, ClaimOf, ClaimState
-from mirror.schemas.schema_names import is_same, place, references_of, shown
+from mirror.schemas.claims import Before, Claim, ClaimOf, ClaimState
+from mirror.schemas.registry.values import Mode
 from mirror.status.states import SchemaState
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
-    from mirror.schemas.registry.values import Schema, SchemaVersion
-    from mirror.schemas.schema_ends import Ends
-    from mirror.schemas.schema_names import Key
-    from mirror.schemas.schema_order import RegistryWrite
+    from mirror.schemas.comparing import RegistryPair
+    from mirror.schemas.registry.values import (
+        Key,
+        Reference,
+        Schema,
+        SchemaVersion,
+        Subject,
+    )
+    from mirror.schemas.rules import RegistryWrite
 
+NONE = "NONE"
+"""The level that takes any version."""
+_INCOMPATIBLE = 409
+"""A registry's answer to a version that the subject's level forbids."""
 _ABOUT_ONE = frozenset({401, 403, 409, 422})
 """What registries answer to a request that they understand and refuse."""
 _TOGETHER = 500
@@ -33,17 +42,28 @@ _MOST_FAILURES = 20
 """In a row: then a registry that can be read, as without a leader, takes no writes."""
 
 
+class SubjectStoppedError(Exception):
+    """One subject cannot go on."""
+
+    def __init__(self, state: SchemaState, reason: str) -> None:
+        self.state = state
+        self.reason = reason
+        super().__init__(reason)
+
+
 class SchemaWriter:
     """One run over one flow's writes."""
 
-    def __init__(self, ends: Ends) -> None:
+    def __init__(self, registries: RegistryPair) -> None:
         self.done: list[RegistryWrite] = []
         """What the target has now, in the order of writing."""
         self.stopped: dict[Subject, tuple[SchemaState, str]] = {}
         """Subjects that went wrong."""
         self.opened: set[Subject] = set()
         """Subjects that take any version until their levels are set."""
-        self._ends = ends
+        self._flow, self._going_on = registries.flow, registries.going_on
+        self._source, self._target = registries.source, registries.target
+        self._claims = registries.claims
         self._importing: set[Subject] = set()
         self._numbers: dict[Subject, frozenset[int]] = {}
         """What subjects had before we wrote to them."""
@@ -60,22 +80,22 @@ class SchemaWriter:
             MirrorError: a registry or the target's cluster does not answer.
         """
         for first in range(0, len(writes), _TOGETHER):
-            if not self._ends.going_on():
+            if not self._going_on():
                 return  # and note nothing: someone else may have opened the registry
             some = writes[first : first + _TOGETHER]
             self._prepare(some)
             done: dict[Key, Claim] = {}
             try:
                 for each in some:
-                    if not self._ends.going_on():
+                    if not self._going_on():
                         return
                     self._try(each, done)
             finally:
-                self._ends.claims.note(done)
+                self._claims.note(done)
 
     def _prepare(self, writes: Sequence[RegistryWrite]) -> None:
         """Note the claims and the modes, then change the modes."""
-        claims, known = self._ends.claims, self._ends.claims.ours
+        claims, known = self._claims, self._claims.ours
         changed = claims.modes
         modes: dict[Subject, Mode | None] = {}
         for each in writes:
@@ -100,7 +120,7 @@ class SchemaWriter:
         )
         force = {each.version.full_subject: each.force for each in writes}
         for subject, mode in modes.items():
-            if not self._ends.going_on():
+            if not self._going_on():
                 return
             if mode is not Mode.IMPORT:
                 self._mode(subject, force=force[subject])
@@ -112,7 +132,7 @@ class SchemaWriter:
         that fails it is stopped; so are all others, without being asked for, if the
         registry has no modes.
         """
-        target, found = self._ends.target, None
+        target, found = self._target, None
         try:
             if not self._no_modes and force is not None:
                 target.set_mode(subject, Mode.IMPORT, force=force)
@@ -169,32 +189,30 @@ class SchemaWriter:
             self._failures += 1
             if self._failures >= _MOST_FAILURES:
                 raise error
-            self._ends.source.contexts()
-            self._ends.target.contexts()
+            self._source.contexts()
+            self._target.contexts()
 
     def _check_references(self, write: RegistryWrite) -> None:
-        for ref in references_of(write.version):
+        for ref in write.version.refers_to:
             if ref in self._failed and not write.delete:
                 state = self.stopped[ref[0]][0]
                 raise SubjectStoppedError(
                     state,
-                    f"version {write.version.version} refers to {shown(ref)}, which "
+                    f"version {write.version.version} refers to {ref}, which "
                     f"is not copied: its subject is in {state}",
                 )
 
     def _delete(self, write: RegistryWrite) -> Claim:
-        target, subject = self._ends.target, write.version.full_subject
+        target, subject = self._target, write.version.full_subject
         if not self._now(write.version).deleted:
             # A list that changes while it is read may lack what is there.
             raise SubjectStoppedError(
                 SchemaState.PENDING,
                 f"version {write.version.version} is not deleted on "
-                f"{self._ends.source.alias}",
+                f"{self._source.alias}",
             )
         there = target.schema(subject, write.version.version)
-        if there and (
-            there.id != write.version.id or not is_same(there, write.version)
-        ):
+        if there and (there.id != write.version.id or not there.is_same(write.version)):
             raise SubjectStoppedError(
                 SchemaState.CONFLICT,
                 f"version {write.version.version} is another one on {target.alias} now",
@@ -209,7 +227,7 @@ class SchemaWriter:
         return _claim(write.version, ClaimState.DELETED)
 
     def _register(self, write: RegistryWrite) -> Claim:
-        target, subject = self._ends.target, write.version.full_subject
+        target, subject = self._target, write.version.full_subject
         wanted = self._now(write.version)
         if subject not in self._numbers:  # in IMPORT, so no application adds any
             self._numbers[subject] = frozenset(target.numbers(subject))
@@ -225,26 +243,25 @@ class SchemaWriter:
                 if target.schema(subject, wanted.version) is None:
                     raise
             there = target.schema(subject, wanted.version)
-        if there is None or there.id != wanted.id or not is_same(there, wanted):
+        if there is None or there.id != wanted.id or not there.is_same(wanted):
             raise SubjectStoppedError(
                 SchemaState.UNSUPPORTED, self._differs(wanted, there)
             )
-        kept = (there.metadata, there.rule_set) == (wanted.metadata, wanted.rule_set)
-        return _claim(wanted, ClaimState.COPIED if kept else ClaimState.STRIPPED)
+        return _claim(wanted, _kept(wanted, there))
 
     def _now(self, listed: SchemaVersion) -> SchemaVersion:
         """The version as the source has it now, with what lists leave out."""
-        context = self._ends.flow.schemas_context
-        subject = Subject(listed.context.removeprefix(context), listed.subject)
-        found = self._ends.source.schema(subject, listed.version)
-        alias = self._ends.source.alias
+        context = self._flow.schemas_context
+        subject = listed.full_subject.from_below(context)
+        found = self._source.schema(subject, listed.version)
+        alias = self._source.alias
         if found is None:
             raise SubjectStoppedError(
                 SchemaState.PENDING,
                 f"version {listed.version} is no longer on {alias}",
             )
-        moved = place(found, context)
-        if moved.id != listed.id or not is_same(moved, listed):
+        moved = found.below(context)
+        if moved.id != listed.id or not moved.is_same(listed):
             raise SubjectStoppedError(
                 SchemaState.PENDING,
                 f"version {listed.version} has changed on {alias}",
@@ -253,20 +270,20 @@ class SchemaWriter:
 
     def _check_id(self, wanted: SchemaVersion) -> None:
         """Some registries would give the id to the new text."""
-        held = self._ends.target.by_id(wanted.context, wanted.id)
-        if held is None or _is_text(held, wanted):
+        held = self._target.by_id(wanted.context, wanted.id)
+        if held is None or held.has_text_of(wanted):
             return
-        uses = self._ends.target.uses(wanted.context, wanted.id)
-        where = ", ".join(f"{use.subject} version {use.version}" for use in uses[:3])
+        uses = self._target.uses(wanted.context, wanted.id)
+        where = ", ".join(map(str, uses[:3]))
         raise SubjectStoppedError(
             SchemaState.CONFLICT,
             f"version {wanted.version} has id {wanted.id} on "
-            f"{self._ends.source.alias}, which is {where or 'another schema'} on "
-            f"{self._ends.target.alias}",
+            f"{self._source.alias}, which is {where or 'another schema'} on "
+            f"{self._target.alias}",
         )
 
     def _differs(self, wanted: SchemaVersion, there: SchemaVersion | None) -> str:
-        alias = self._ends.target.alias
+        alias = self._target.alias
         if there is None:
             return (
                 f"version {wanted.version} is not on {alias} after it was written: "
@@ -283,20 +300,102 @@ class SchemaWriter:
         )
 
 
-class SubjectStoppedError(Exception):
-    """One subject cannot go on."""
+class SchemaTranslator(SchemaWriter):
+    """A `SchemaWriter` that takes the ids that the target's registry answers."""
 
-    def __init__(self, state: SchemaState, reason: str) -> None:
-        self.state = state
-        self.reason = reason
-        super().__init__(reason)
+    def __init__(self, registries: RegistryPair) -> None:
+        super().__init__(registries)
+        self._given: dict[Key, int] = {}
+        """The target's ids of what this run wrote."""
+
+    def _prepare(self, writes: Sequence[RegistryWrite]) -> None:
+        """Note the claims; modes stay as they are."""
+        known = self._claims.ours
+        claims = {
+            each.key: _claim(each.version, ClaimState.CLAIMED, -1)
+            for each in writes
+            if each.version.full_subject not in self.stopped
+        }
+        self._claims.note(
+            {key: claim for key, claim in claims.items() if known.get(key) != claim}
+        )
+
+    def _register(self, write: RegistryWrite) -> Claim:
+        target, wanted = self._target, self._now(write.version)
+        sent = replace(wanted, references=tuple(self._references(wanted)))
+        try:
+            number = target.register(sent, keeps=False)
+        except RegistryError as error:
+            if error.status != _INCOMPATIBLE:
+                raise
+            self._open(sent, error)
+            number = target.register(sent, keeps=False)
+        back = target.by_id(sent.context, number)
+        if back is None or not _with(sent, back).is_same(sent):
+            what = "nothing" if back is None else "another text"
+            raise SubjectStoppedError(
+                SchemaState.UNSUPPORTED,
+                f"version {wanted.version} got id {number} on {target.alias}, which is "
+                f"{what} there: the registry does not keep texts byte for byte, or "
+                "takes this one for another schema",
+            )
+        self._given[write.key] = number
+        return _claim(wanted, _kept(wanted, back), number)
+
+    def _references(self, wanted: SchemaVersion) -> Iterable[Reference]:
+        """What it refers to, by the target's version numbers."""
+        target, ours = self._target, self._claims.ours
+        for each, key in zip(wanted.references, wanted.refers_to, strict=True):
+            number = self._given[key] if key in self._given else ours[key].target_id
+            uses = target.uses(key.subject.context, number)
+            versions = [use.number for use in uses if use.subject == key.subject]
+            if not versions:
+                raise SubjectStoppedError(
+                    SchemaState.PENDING,
+                    f"version {wanted.version} refers to {key}, which is no "
+                    f"longer on {target.alias}",
+                )
+            yield replace(each, version=max(versions))
+
+    def _open(self, wanted: SchemaVersion, error: RegistryError) -> None:
+        """Have the subject take any version until its level is set again: on the
+        source it may have had another one when this version came.
+        """
+        claims, target = self._claims, self._target
+        subject = wanted.full_subject
+        level = target.level(subject)
+        noted = claims.before(subject, ClaimOf.LEVEL)
+        if level not in {None, NONE} and (
+            noted is None or level not in {noted.set, noted.before}
+        ):
+            raise SubjectStoppedError(
+                SchemaState.REFUSED,
+                f"version {wanted.version} does not fit the level {level} of the "
+                f"subject on {target.alias}, which this flow has not set: {error}",
+            )
+        claims.note({}, {(subject, ClaimOf.LEVEL): Before(before=level, set=NONE)})
+        target.set_level(subject, NONE)
+        self.opened.add(subject)
 
 
-def _is_text(held: Schema, wanted: SchemaVersion) -> bool:
-    return (held.kind, held.text) == (wanted.kind, wanted.text)
+def _with(sent: SchemaVersion, back: Schema) -> SchemaVersion:
+    """What the registry has, at the place where it was sent."""
+    return replace(sent, kind=back.kind, text=back.text, references=back.references)
 
 
-def _claim(version: SchemaVersion, state: ClaimState) -> Claim:
+def _claim(
+    version: SchemaVersion, state: ClaimState, target_id: int | None = None
+) -> Claim:
+    """`target_id`: None: the same."""
     return Claim(
-        id=version.id, target_id=version.id, sha256=version.sha256, state=state
+        id=version.id,
+        target_id=version.id if target_id is None else target_id,
+        sha256=version.sha256,
+        state=state,
     )
+
+
+def _kept(wanted: Schema, there: Schema) -> ClaimState:
+    """How much of a version the registry has kept, besides its text."""
+    kept = (there.metadata, there.rule_set) == (wanted.metadata, wanted.rule_set)
+    return ClaimState.COPIED if kept else ClaimState.STRIPPED
