@@ -19,7 +19,8 @@ from mirror.clusters.admin import acls, allowed, configs, groups, racks, topic_a
 from mirror.clusters.admin.acls import NoAuthorizerError
 from mirror.config.own_topics import TUNING
 from mirror.errors import AuthorizationError, ClusterError
-from mirror.offsets import commit_records, mm2_records, progress
+from mirror.offsets import offset_syncs, progress
+from mirror.offsets.groups import COMMITS_TOPIC
 from mirror.policy.selection import GroupFilter
 from mirror.topics.survey import TO_BE_CREATED
 from mirror.topics.topics import SCHEMAS_LEFT_OUT
@@ -286,7 +287,7 @@ _STAMP_BYTES = 100
 
 def foreign(ground: Ground) -> list[Finding]:
     """Whether somebody else has made copies, and this flow has not adopted them."""
-    theirs = mm2_records.offsets_topic(ground.flow.source)
+    theirs = offset_syncs.offsets_topic(ground.flow.source)
     begins = progress.topic_name(ground.flow.source) in {e.topic for e in ground.made}
     copies = [
         topic.target_topic
@@ -493,7 +494,7 @@ def groups_of(ground: Ground) -> list[Finding]:
 
 def _checkpoints(ground: Ground) -> Finding:
     """How old they get; `held_rights` names a right that is missing for `on`."""
-    flow, topic = ground.flow, commit_records.TOPIC
+    flow, topic = ground.flow, COMMITS_TOPIC
     told = allowed.of_topics(ground.source, [topic])[topic]
     why = ""
     if flow.follow_commits == "off":

@@ -15,10 +15,10 @@ import uuid
 import numpy as np
 
 from mirror.errors import ClusterError, MirrorError, NothingChosenError
-from mirror.offsets import progress, record_places, runs
-from mirror.offsets.late import LateRuns
+from mirror.offsets import progress, runs
+from mirror.offsets.index import LateRuns
 from mirror.offsets.progress import NO_ID
-from mirror.offsets.runs import COUNT, DOWNSTREAM, UPSTREAM
+from mirror.offsets.runs import COUNT, DOWNSTREAM, UPSTREAM, gather
 from mirror.proofs import excuses
 from mirror.proofs.logs import PATIENCE_SECONDS, Logs, settled_ends
 from mirror.records.reading import TopicReader
@@ -221,7 +221,7 @@ def _read_map(
     late = LateRuns()
     firsts: dict[TopicPartition, int] = {}
     reader = TopicReader(target, name)
-    for block, is_late in record_places.blocks(reader, only=topics.__contains__):
+    for _, block, is_late in gather(reader.answers(), only=topics.__contains__):
         if is_late:
             late.add(block)
             continue

@@ -13,8 +13,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from mirror.errors import ClusterError, FencedError
-from mirror.offsets.covers import find_starts
 from mirror.offsets.progress import NO_ID, Position
+from mirror.offsets.reverse_start import find_starts
 from mirror.service.ownership import rewrite_progress, take_ownership
 from mirror.service.rewriting import Rewriting
 from mirror.topics.merging import Merging

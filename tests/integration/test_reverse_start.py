@@ -14,8 +14,7 @@ from mirror.clusters.cluster import Cluster
 from mirror.config.cluster_settings import ClusterConfig
 from mirror.config.schema import FlowConfig
 from mirror.offsets import holes
-from mirror.offsets.covers import find_starts
-from mirror.offsets.reverse_start import Start
+from mirror.offsets.reverse_start import Start, find_starts
 from mirror.offsets.runs import Block, encode, topic_name
 from tests.harness.admin import create_topic, end_offsets
 from tests.harness.connections import connected
@@ -217,9 +216,9 @@ def test_ten_million_copies(
             assert took < 10 * crowd()
             looked.clear()
         # The most there is to do: if no marker could be counted.
-        from mirror.offsets import explained
+        from mirror.offsets import reverse_start
 
-        monkeypatch.setattr(explained, "_MOST_ROWS", 0)
+        monkeypatch.setattr(reverse_start, "_MOST_ROWS", 0)
         begun = time.monotonic()
         assert flow.start() == Start(hidden, sure=True)
         took = time.monotonic() - begun

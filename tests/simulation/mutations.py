@@ -23,10 +23,10 @@ from mirror.copying.endings import Endings
 from mirror.copying.intake import Intake
 from mirror.copying.slot import Found, Slot
 from mirror.copying.target import PathStage, TransactionPath
-from mirror.offsets import group_sync, groups, markers, progress
+from mirror.offsets import checkpoints, groups, markers, progress
+from mirror.offsets.index import Track
 from mirror.offsets.markers import MarkerSearch
 from mirror.offsets.progress import NO_ID
-from mirror.offsets.track import Track
 from mirror.pairs.losses import Loss
 from mirror.records import batch, scan
 from mirror.service import ownership
@@ -50,7 +50,7 @@ _real: dict[str, Any] = {
     "give_up": target.TargetWriter._give_up,
     "take_over": target.TargetWriter.take_over,
     "read": write._Channel._read,
-    "forward": group_sync.forward,
+    "forward": checkpoints.forward,
     "translated": groups.translated,
 }
 
@@ -379,7 +379,7 @@ def groups_skip_a_record() -> AbstractContextManager[Any]:
         found = _real["forward"](*arguments).items()
         return {key: each._replace(offset=each.offset + 1) for key, each in found}
 
-    return _patched(group_sync, "forward", forward)
+    return _patched(checkpoints, "forward", forward)
 
 
 def groups_go_back() -> AbstractContextManager[Any]:
@@ -388,7 +388,7 @@ def groups_go_back() -> AbstractContextManager[Any]:
     def forward(wanted: Any, _present: Any, *_: Any) -> Any:
         return _real["forward"](wanted, {})
 
-    return _patched(group_sync, "forward", forward)
+    return _patched(checkpoints, "forward", forward)
 
 
 def groups_keep_their_numbers() -> AbstractContextManager[Any]:

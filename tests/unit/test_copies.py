@@ -10,7 +10,7 @@ import pytest
 from mirror.clusters.topics import Topic
 from mirror.config.schema import MirrorConfig
 from mirror.offsets.progress import Position
-from mirror.offsets.record_places import Pair, Pairs
+from mirror.offsets.runs import Pair, Pairs
 from mirror.proofs.traces import hops
 from mirror.proofs.traces.at_offset import Held, OffsetHolds
 from mirror.proofs.traces.hops import Hop, Hops

@@ -14,14 +14,12 @@ import numpy as np
 import pytest
 
 from mirror.errors import CorruptBatchError
-from mirror.offsets import gathering, index, kept_index, offset_map, places, runs
-from mirror.offsets.kept_index import MapIndex
-from mirror.offsets.logs import Log
-from mirror.offsets.offset_map import OffsetMap
+from mirror.offsets import index, offset_map, runs
+from mirror.offsets.index import MapIndex, Track
+from mirror.offsets.offset_map import Log, OffsetMap
 from mirror.offsets.progress import Position, Progress
 from mirror.offsets.retention import longest
 from mirror.offsets.runs import Block
-from mirror.offsets.track import Track
 from mirror.offsets.translation import Exactness
 
 if TYPE_CHECKING:
@@ -152,8 +150,8 @@ class Simulation:
 
         monkeypatch.setattr(offset_map, "logs", Logs)
         monkeypatch.setattr(offset_map, "TopicReader", Reader)
-        monkeypatch.setattr(kept_index, "read", lambda *_, **_terms: self.kept)
-        monkeypatch.setattr(places, "TopicReader", Reader)
+        monkeypatch.setattr(index, "read", lambda *_, **_terms: self.kept)
+        monkeypatch.setattr(offset_map, "TopicReader", Reader)
         monkeypatch.setattr(offset_map.progress, "ProgressReader", Positions)
         return OffsetMap(None, "A", **terms)
 
@@ -177,12 +175,12 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     small that it keeps evicting places.
     """
     monkeypatch.setattr(index, "_MOST_STARTS", 4)
-    monkeypatch.setattr(gathering, "_AT_ONCE", 3)
+    monkeypatch.setattr(runs, "_AT_ONCE", 3)
     monkeypatch.setattr(offset_map, "_LEAST_TAIL", 1)
     monkeypatch.setattr(offset_map, "_LARGEST_TAIL", 1)
-    monkeypatch.setattr(kept_index, "_LARGEST_ROWS", 2)
-    monkeypatch.setattr(kept_index, "_PART_ROWS", 1)
-    monkeypatch.setattr(places, "_CACHED_RUNS", 12)
+    monkeypatch.setattr(index, "_LARGEST_ROWS", 2)
+    monkeypatch.setattr(index, "_PART_ROWS", 1)
+    monkeypatch.setattr(offset_map, "_CACHED_RUNS", 12)
 
 
 @given(TRANSACTIONS)

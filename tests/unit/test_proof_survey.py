@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from mirror.clusters.topics import Topic
-from mirror.offsets import record_places
+from mirror.offsets import runs
 from mirror.offsets.runs import Block
 from mirror.proofs import survey
 from mirror.proofs.logs import Logs
@@ -39,7 +39,7 @@ def test_runs_of_deleted_topics_are_kept_as_far_as_the_copy_reaches(
             yield _block(DELETED, run), False
         yield _block(NOW, (0, 22, 70)), False
 
-    monkeypatch.setattr(record_places, "blocks", blocks)
+    monkeypatch.setattr(runs, "blocks", blocks)
     monkeypatch.setattr(survey, "settled_ends", lambda *_: ({}, set()))
     monkeypatch.setattr(survey, "TopicReader", lambda *_: SimpleNamespace(start=0))
     topic = MirroredTopic(topic="t", target_topic="A.t", partitions=1, topic_id=NOW.hex)

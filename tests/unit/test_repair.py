@@ -10,7 +10,7 @@ import pytest
 
 from mirror.config.schema import MirrorConfig
 from mirror.errors import ClusterError, MirrorError
-from mirror.offsets.late import LateRuns
+from mirror.offsets.index import LateRuns
 from mirror.offsets.runs import Block
 from mirror.pairs import repairs
 from mirror.pairs.repairs import Repair

@@ -16,7 +16,7 @@ import numpy as np
 
 from mirror.copying.provenance import HEADER
 from mirror.errors import ClusterError
-from mirror.offsets import progress, record_places
+from mirror.offsets import progress, runs
 from mirror.offsets.progress import NO_ID
 from mirror.pairs import losses
 from mirror.pairs.pauses import PausesReader
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from mirror.clusters.topics import Topic
     from mirror.config.schema import FlowConfig, MirrorConfig
     from mirror.offsets.progress import Position
-    from mirror.offsets.record_places import Pair, Pairs
+    from mirror.offsets.runs import Pair, Pairs
     from mirror.proofs.comparing import Compared
     from mirror.proofs.sides import ProofTerms
 
@@ -185,7 +185,7 @@ class Hops:
         if copy is None:
             return
         self._tell(f"reading the offset map of {flow.name}")
-        known = record_places.read(flow, target, copy, place.partition, place.offset)
+        known = runs.find_pairs(flow, target, copy, place.partition, place.offset)
         for pair in known.pairs:
             row = replace(blank, topic=pair.topic, partition=place.partition)
             if self._is_gone(flow, pair):
@@ -232,7 +232,7 @@ class Hops:
             held = self.held(place)
         hop = meet(self._config, self._reach, flow, row, place=place, held=held)
         self._tell(f"reading the offset map of {flow.name}")
-        known = record_places.read(
+        known = runs.find_pairs(
             flow, hop.target, hop.copy, place.partition, place.offset,
             topic=place.topic, topic_id=hop.topic_id,
         )  # fmt: skip
