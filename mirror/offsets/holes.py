@@ -6,6 +6,7 @@ broker sends: one batch, or a few. What `reverse_start` asks for.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 import time
 from typing import TYPE_CHECKING
@@ -16,7 +17,6 @@ from mirror.clusters import codes, error_counts
 from mirror.clusters.wire import fetch
 from mirror.errors import ClusterError, CorruptBatchError, NoLeaderError, RecreatedError
 from mirror.offsets.progress import NO_ID
-from mirror.offsets.reverse_start import HoleLook
 from mirror.records import batch, former, scan
 from mirror.retry import patiently
 
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     from mirror.clusters.cluster import Cluster
     from mirror.clusters.topics import Leader
-    from mirror.offsets.reverse_start import Hole
     from mirror.records.batch import Buffer, Rows
 
 _PURPOSE = "holes"
@@ -36,6 +35,19 @@ _LARGE_BYTES = 1 << 20
 _FEW = 8
 _AT_ONCE = 16
 _PATIENCE_SECONDS = 10.0
+
+Hole = tuple[int, int]
+"""From an offset up to another."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HoleLook:
+    """What there is in a hole."""
+
+    born: int = -1
+    """The first record that readers of committed records see; -1 if there is none."""
+    markers: int = 0
+    """How many of its offsets may be markers of committed transactions."""
 
 
 def look(

@@ -529,7 +529,7 @@ class LateRuns:
         """All of them; those of a partition in the map's order."""
         return [block for blocks in self._blocks.values() for block in blocks]
 
-    def heed(self, block: Block) -> None:
+    def truncate_from(self, block: Block) -> None:
         """Runs of other records that the map names after these: what stood there, and
         behind it, the copy has lost.
         """

@@ -165,7 +165,7 @@ class MapFollower:
             track = self.tracks[key] = Track(block.target_topic)
         track.target_topic = block.target_topic
         if self._fenced:
-            self.late.heed(block)
+            self.late.truncate_from(block)
         track.add(block, at, keep=keep, fenced=self._fenced)
 
 

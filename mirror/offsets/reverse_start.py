@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from mirror.clusters.cluster import Cluster
     from mirror.clusters.topics import TopicPartition
     from mirror.config.schema import FlowConfig
+    from mirror.offsets.holes import Hole, HoleLook
     from mirror.offsets.runs import Block
 
 _BEFORE = 4
@@ -49,19 +50,6 @@ still to come, a record takes their place in the count. Slots have three transac
 under way at once."""
 _MOST_SUSPECTS = 2_000
 _AT_ONCE = 64
-
-Hole = tuple[int, int]
-"""From an offset up to another."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HoleLook:
-    """What there is in a hole."""
-
-    born: int = -1
-    """The first record that readers of committed records see; -1 if there is none."""
-    markers: int = 0
-    """How many of its offsets may be markers of committed transactions."""
 
 
 class Start(NamedTuple):

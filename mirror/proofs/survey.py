@@ -226,7 +226,7 @@ def _read_map(
             late.add(block)
             continue
         if flow.exactly_once:
-            late.heed(block)
+            late.truncate_from(block)
         topic = topics[block.topic]
         key = (block.topic, block.partition)
         same = uuid.UUID(topic.topic_id) in (NO_ID, block.topic_id)

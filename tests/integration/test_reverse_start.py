@@ -216,7 +216,6 @@ def test_ten_million_copies(
             assert took < 10 * crowd()
             looked.clear()
         # The most there is to do: if no marker could be counted.
-        from mirror.offsets import reverse_start
 
         monkeypatch.setattr(reverse_start, "_MOST_ROWS", 0)
         begun = time.monotonic()

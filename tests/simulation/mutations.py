@@ -18,11 +18,10 @@ from mirror.clusters import hanging
 from mirror.clusters.hanging import HangingLook
 from mirror.clusters.topics import Views
 from mirror.clusters.wire import fetch, fetch_by_id, write
-from mirror.copying import gaps, slot, target, transaction_records
-from mirror.copying.endings import Endings
+from mirror.copying import gaps, slot, target, transaction
 from mirror.copying.intake import Intake
 from mirror.copying.slot import Found, Slot
-from mirror.copying.target import PathStage, TransactionPath
+from mirror.copying.target import Endings, PathStage, TransactionPath
 from mirror.offsets import checkpoints, groups, markers, progress
 from mirror.offsets.index import Track
 from mirror.offsets.markers import MarkerSearch
@@ -44,7 +43,7 @@ _real: dict[str, Any] = {
     "decode_by_id": fetch_by_id.decode,
     "judge": gaps.judge,
     "encode": progress.encode,
-    "blocks": transaction_records._blocks,
+    "blocks": transaction._blocks,
     "standing": Found.standing,
     "jump": Intake._jump,
     "give_up": target.TargetWriter._give_up,
@@ -162,14 +161,14 @@ def aborted_one_too_late() -> Iterator[None]:
 
 def positions_come_from_memory() -> AbstractContextManager[Any]:
     """A slot that takes over again goes on from where it thinks that it was."""
-    real = Slot._stand
+    real = Slot._resume_from
 
     def stand(self: Slot, found: Any) -> None:
         known = found.progress
         kept = {**known.positions, **self._positions}
         real(self, replace(found, progress=replace(known, positions=kept)))
 
-    return _patched(Slot, "_stand", stand)
+    return _patched(Slot, "_resume_from", stand)
 
 
 def commits_before_the_records() -> AbstractContextManager[Any]:
@@ -255,7 +254,7 @@ def runs_are_shifted() -> AbstractContextManager[Any]:
         for block in _real["blocks"](*arguments):
             yield replace(block, runs=block.runs + np.array([1, 0, 0]))
 
-    return _patched(transaction_records, "_blocks", blocks)
+    return _patched(transaction, "_blocks", blocks)
 
 
 def sequences_start_again() -> AbstractContextManager[Any]:

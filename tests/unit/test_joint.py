@@ -18,12 +18,13 @@ import numpy as np
 import pytest
 
 from mirror.config.schema import MirrorConfig
-from mirror.offsets import holes, index, joint, offset_map, reverse_start
+from mirror.offsets import holes, joint, offset_map
 from mirror.offsets.groups import Copy
+from mirror.offsets.holes import HoleLook
 from mirror.offsets.joint import JointMap, again, merged
 from mirror.offsets.offset_map import Log, OffsetMap
 from mirror.offsets.progress import Position, Progress
-from mirror.offsets.reverse_start import Edges, HoleLook
+from mirror.offsets.reverse_start import Edges
 from mirror.offsets.runs import COUNT, DOWNSTREAM, Block, decode, encode, joined
 from mirror.offsets.translation import Exactness, Translated
 from mirror.recovery.steps import changes
@@ -158,22 +159,19 @@ class Pair:
         """The answers for groups of a side, from maps as the service reads them."""
         target = self.other(source)
         with pytest.MonkeyPatch.context() as patch:
-            for module in (offset_map, offset_map, reverse_start, changes):
+            for module in (offset_map, reverse_start, changes):
                 patch.setattr(module, "TopicReader", _Reader)
             patch.setattr(offset_map.progress, "ProgressReader", _Positions)
-            patch.setattr(index, "read", lambda *_, **_terms: None)
+            patch.setattr(offset_map, "read_index", lambda *_, **_terms: None)
             patch.setattr(
                 offset_map,
-                "logs",
-                SimpleNamespace(
-                    Log=Log,
-                    look=lambda side, asked: {
-                        key: Log(
-                            topic_id=side.topic_id, start=side.start, end=len(side.log)
-                        )
-                        for key in asked
-                    },
-                ),
+                "read_logs",
+                lambda side, asked: {
+                    key: Log(
+                        topic_id=side.topic_id, start=side.start, end=len(side.log)
+                    )
+                    for key in asked
+                },
             )
             patch.setattr(
                 joint, "edges", lambda side, keys: {k: side.edges() for k in keys}

@@ -143,14 +143,13 @@ class Simulation:
                 )
                 return Progress(positions={(TOPIC, 0): position})
 
-        class Logs:
-            @staticmethod
-            def look(_: Any, asked: set[tuple[str, int]]) -> dict[tuple[str, int], Log]:
-                return dict.fromkeys(asked, simulation.log())
+        def read_logs(
+            _: Any, asked: set[tuple[str, int]]
+        ) -> dict[tuple[str, int], Log]:
+            return dict.fromkeys(asked, simulation.log())
 
-        monkeypatch.setattr(offset_map, "logs", Logs)
-        monkeypatch.setattr(offset_map, "TopicReader", Reader)
-        monkeypatch.setattr(index, "read", lambda *_, **_terms: self.kept)
+        monkeypatch.setattr(offset_map, "read_logs", read_logs)
+        monkeypatch.setattr(offset_map, "read_index", lambda *_, **_terms: self.kept)
         monkeypatch.setattr(offset_map, "TopicReader", Reader)
         monkeypatch.setattr(offset_map.progress, "ProgressReader", Positions)
         return OffsetMap(None, "A", **terms)

@@ -19,7 +19,7 @@ from mirror.clusters.admin.group_offsets import CommittedOffset
 from mirror.clusters.topics import Leader, Topic
 from mirror.clusters.wire.produce import EncodedBatch
 from mirror.clusters.wire.write import Placed
-from mirror.copying.copies import Copies
+from mirror.copying.target import Copies
 from mirror.errors import ClusterError
 from mirror.offsets import index, runs
 from mirror.offsets.checkpoints import Checkpoint, Highest, decide, forward
