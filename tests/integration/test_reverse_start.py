@@ -13,7 +13,7 @@ import pytest
 from mirror.clusters.cluster import Cluster
 from mirror.config.cluster_settings import ClusterConfig
 from mirror.config.schema import FlowConfig
-from mirror.offsets import holes
+from mirror.offsets import holes, reverse_start
 from mirror.offsets.reverse_start import Start, find_starts
 from mirror.offsets.runs import Block, encode, topic_name
 from tests.harness.admin import create_topic, end_offsets
@@ -216,7 +216,6 @@ def test_ten_million_copies(
             assert took < 10 * crowd()
             looked.clear()
         # The most there is to do: if no marker could be counted.
-
         monkeypatch.setattr(reverse_start, "_MOST_ROWS", 0)
         begun = time.monotonic()
         assert flow.start() == Start(hidden, sure=True)

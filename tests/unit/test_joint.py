@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from mirror.config.schema import MirrorConfig
-from mirror.offsets import holes, joint, offset_map
+from mirror.offsets import holes, joint, offset_map, reverse_start
 from mirror.offsets.groups import Copy
 from mirror.offsets.holes import HoleLook
 from mirror.offsets.joint import JointMap, again, merged
