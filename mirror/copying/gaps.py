@@ -26,7 +26,7 @@ from mirror.clusters.admin import topic_admin
 from mirror.copying.background import BackgroundQuery
 from mirror.errors import MirrorError, UnreachableError
 from mirror.offsets import starting
-from mirror.offsets.progress import NO_ID, Position
+from mirror.offsets.progress import NO_ID, Position, same_topic
 from mirror.pairs.losses import Cause, Loss
 
 if TYPE_CHECKING:
@@ -229,7 +229,7 @@ def judge(
 
 def remade(topic_id: uuid.UUID, position: Position) -> bool:
     """Whether the position belongs to another topic of the same name."""
-    return topic_id != position.topic_id and NO_ID not in (topic_id, position.topic_id)
+    return not same_topic(topic_id, position.topic_id)
 
 
 def _gap(

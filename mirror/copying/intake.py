@@ -2,7 +2,7 @@
 
 Main type: `Intake`. For each partition's answer it reads and rewrites the batches and
 adds them to the transaction, or sets the partition aside with a reason. An offset that
-its leader does not have raises a suspicion (`suspicions`); the `Jump` over missing
+its leader does not have raises a suspicion (`gaps`); the `Jump` over missing
 offsets comes back as a verdict, and the transaction records the loss. It sends nothing
 to the target and does not know when a transaction ends.
 """

@@ -264,7 +264,7 @@ def _guid(source: Buffer, at: int) -> bytes:
 # ---- asks the registries about ids of schemas while the slot keeps copying ----
 #
 # Main type: `SchemaInquiry`. It settles all ids that came up since it last asked
-# (`metadata.schema_need`). `schemas` interprets the answers. It writes to the
+# (`schemas.schema_need`). `schemas` interprets the answers. It writes to the
 # target's registry only for the run that the target names as the one that may
 # write: a switch that has fenced it may have opened that registry to applications.
 

@@ -442,8 +442,8 @@ class Slot:
             place=starting.start_point(self._plan.flow.start),
         )
         self._target_topics = found.target_topics
-        standing = found.standing(wanted, self._positions)
-        self._reader.assign(standing.read, found.source_topics)
+        resumption = found.resumption(wanted, self._positions)
+        self._reader.assign(resumption.read, found.source_topics)
         self._suspicions.begin(self._wanted, found.ids)
         if self._schemas is not None:
             self._schemas.begin(found.progress.generation)
@@ -451,17 +451,17 @@ class Slot:
             self._wanted,
             found.limits,
             found.ids,
-            {key: position.left_id for key, position in standing.read.items()},
+            {key: position.left_id for key, position in resumption.read.items()},
             dead_letter_partitions=found.dead_letter_partitions,
         )
-        for key, reason in standing.obstacles.items():
+        for key, reason in resumption.obstacles.items():
             self._intake.set_aside(key, reason)
             self._await_leaders(self._wanted[key], found)
-        for key, position in standing.first.items():
+        for key, position in resumption.first.items():
             self._intake.commit_first(key, position)
-        for key, position in standing.doubtful.items():
+        for key, position in resumption.doubtful.items():
             self._suspicions.look_into(key, position)
-        for key, position in standing.unchecked.items():
+        for key, position in resumption.unchecked.items():
             self._suspicions.look_into(key, position, refused=False)
         self._tally.slot_works(found.progress.running, self._wanted)
 
@@ -748,12 +748,12 @@ def _still(target: Cluster, found: Open) -> Open:
 #
 # Main type: `TakeOverSurvey`, which asks both clusters, ends transactions that
 # brokers left open (`clusters.hanging`), and rejects a slot of a superseded run.
-# `Found` is what the clusters say and `Standing` what follows for each partition:
+# `Found` is what the clusters say and `Resumption` what follows for each partition:
 # frozen values that the slot passes to its reader, intake and writer.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class Resumption:
     """What a take-over means for the partitions that the slot is to copy."""
 
     read: Mapping[TopicPartition, Position]
@@ -799,11 +799,11 @@ class Found:
         """The ids of the source topics."""
         return {name: topic.topic_id for name, topic in self.source_topics.items()}
 
-    def standing(
+    def resumption(
         self,
         wanted: Mapping[TopicPartition, Assignment],
         positions: Mapping[TopicPartition, Position],
-    ) -> Standing:
+    ) -> Resumption:
         """What follows for the wanted partitions; some may have no position."""
         reasons = {
             key: self._obstacle(assignment, positions.get(key))
@@ -811,7 +811,7 @@ class Found:
         }
         read = {key: positions[key] for key, reason in reasons.items() if not reason}
         known, unsettled = self.progress.positions, self.progress.unsettled
-        return Standing(
+        return Resumption(
             read=read,
             obstacles={key: reason for key, reason in reasons.items() if reason},
             first={

@@ -55,13 +55,13 @@ class Copy:
     """Other flows write it too, or copy it back: this flow's map alone does not know
     what a group has still to read in it."""
     back: FlowConfig | None = None
-    """The only other flow, which copies it back: `joint_map` reads both maps."""
+    """The only other flow, which copies it back: `JointMap` reads both maps."""
     beside: tuple[tuple[FlowConfig, str], ...] = ()
     """The other flows that write it, and their topics, if nothing leads back."""
 
 
 class CopyWriters(Protocol):
-    """Who writes copies; `metadata.merging` knows."""
+    """Who writes copies; `topics.merging` knows."""
 
     def is_alone(self, flow: FlowConfig, topic: str) -> bool:
         """Whether no other flow writes the topic's copy, or copies it back."""

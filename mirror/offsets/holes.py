@@ -16,7 +16,7 @@ import numpy as np
 from mirror.clusters import codes, error_counts
 from mirror.clusters.wire import fetch
 from mirror.errors import ClusterError, CorruptBatchError, NoLeaderError, RecreatedError
-from mirror.offsets.progress import NO_ID
+from mirror.offsets.progress import same_topic
 from mirror.records import batch, former, scan
 from mirror.retry import patiently
 
@@ -227,9 +227,7 @@ class _Looking:
         shown = self._cluster.topics([self._key[0]])[self._key[0]]
         if shown.error != codes.NONE:
             raise codes.error_for(shown.error, self._where)
-        if NO_ID not in (self._topic_id, shown.topic_id) and (
-            self._topic_id != shown.topic_id
-        ):
+        if not same_topic(self._topic_id, shown.topic_id):
             raise RecreatedError(f"{self._where} was re-created")
         leader = shown.leaders.get(self._key[1])
         if leader is None or leader.node < 0:

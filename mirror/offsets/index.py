@@ -29,7 +29,7 @@ import numpy.typing as npt
 
 from mirror.errors import MALFORMED, ClusterError, CorruptBatchError
 from mirror.offsets import runs, standby
-from mirror.offsets.progress import NO_ID
+from mirror.offsets.progress import NO_ID, same_topic
 from mirror.offsets.runs import COUNT, DOWNSTREAM, UPSTREAM, RunArray, cut_at, falls
 from mirror.offsets.standby import StandbyWriter
 
@@ -455,9 +455,7 @@ class Track:
         if topic_id is None:
             return True
         return (
-            NO_ID not in (topic_id, self.copy_id)
-            and topic_id != self.copy_id
-            and topic_id not in self.earlier_ids
+            not same_topic(topic_id, self.copy_id) and topic_id not in self.earlier_ids
         )
 
     def forgotten(self, topic_id: UUID, column: int, log_start: int) -> int:
@@ -553,8 +551,8 @@ class LateRuns:
                 *(
                     each.runs
                     for each in self._blocks.get(key, ())
-                    if NO_ID in (topic_id, each.topic_id) or each.topic_id == topic_id
-                    if NO_ID in (copy_id, each.copy_id) or each.copy_id == copy_id
+                    if same_topic(topic_id, each.topic_id)
+                    and same_topic(copy_id, each.copy_id)
                 ),
             ]
         )

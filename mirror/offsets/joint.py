@@ -29,7 +29,7 @@ from mirror.clusters import codes
 from mirror.offsets import checkpoints, runs
 from mirror.offsets.checkpoints import checkpoints_topic
 from mirror.offsets.offset_map import OffsetMap
-from mirror.offsets.progress import NO_ID, topic_name
+from mirror.offsets.progress import same_topic, topic_name
 from mirror.offsets.reverse_start import Covers, Start, edges
 from mirror.offsets.runs import COUNT, DOWNSTREAM, UPSTREAM
 from mirror.offsets.translation import UNKNOWN, Exactness, Translated
@@ -342,8 +342,7 @@ class JointMap:
         if self._back is None:
             return None
         source_id = self._back.source_id(*copy)
-        gone = NO_ID not in (source_id, known.topic_id) and source_id != known.topic_id
-        return None if gone else self._back
+        return self._back if same_topic(source_id, known.topic_id) else None
 
     def _start(
         self, key: TopicPartition, copy: TopicPartition, known: Edges, position: int

@@ -313,7 +313,7 @@ class OffsetMap:
             return Translated(offset=late.source, exactness=Exactness.EARLIER)
 
     def late(self, topic: str, partition: int) -> RunArray:
-        """The late records (see `late`) of a partition's present copy.
+        """The late records (see `LateRuns`) of a partition's present copy.
 
         Raises:
             ClusterError: the target does not answer.
@@ -454,8 +454,8 @@ class OffsetMap:
         if track is None:
             if position is None:
                 return UNKNOWN
-            if column == UPSTREAM:
-                return before_any(offset, position)
+            if column == UPSTREAM:  # nothing is copied: there was nothing to copy yet
+                return Translated(offset=0, exactness=at_the_end(offset, position))
             return Translated(offset=position.offset, exactness=Exactness.TIP)
         if track.is_another(self._logs[key].topic_id):
             return of_another(track, position, self._logs[key], offset, column)
@@ -633,11 +633,6 @@ def within_copy(answer: Translated, log: Log, *, renewed: bool) -> Translated:
 
 def of_newest_topic(epochs: list[Epoch]) -> list[Epoch]:
     return [epoch for epoch in epochs if epoch.topic_id == epochs[-1].topic_id]
-
-
-def before_any(offset: int, position: Position) -> Translated:
-    """Nothing is copied, because there was nothing to copy yet."""
-    return Translated(offset=0, exactness=at_the_end(offset, position))
 
 
 def at_the_end(offset: int, position: Position | None) -> Exactness:

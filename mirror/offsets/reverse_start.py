@@ -30,7 +30,7 @@ from mirror.clusters import codes
 from mirror.clusters.admin import topic_admin
 from mirror.errors import RecreatedError
 from mirror.offsets import runs
-from mirror.offsets.progress import NO_ID
+from mirror.offsets.progress import NO_ID, same_topic
 from mirror.offsets.runs import COUNT, DOWNSTREAM, UPSTREAM
 from mirror.records.reading import TopicReader
 
@@ -272,11 +272,6 @@ def end_of_copies(cover: Cover, offset: int) -> int:
     return max(offset, int(holes.firsts[index]))
 
 
-def is_same(cover: Cover, topic_id: uuid.UUID | None) -> bool:
-    """Whether a topic may be the copy whose log it describes."""
-    return NO_ID in (cover.topic_id, topic_id) or cover.topic_id == topic_id
-
-
 # ---- the starts of copies, kept up to date ----
 
 
@@ -371,7 +366,7 @@ class Covers:
             ClusterError: the target does not answer.
         """
         cover = self._cover(key)
-        if not is_same(cover, edges.topic_id):  # the map does not know this log yet
+        if not same_topic(cover.topic_id, edges.topic_id):  # not known to the map yet
             return Start(max(position, edges.start), sure=False)
         if edges.cut < max(position, cover.begin):  # its end is lost, or not shown yet
             return Start(max(min(position, edges.cut), edges.start), sure=False)

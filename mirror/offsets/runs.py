@@ -36,7 +36,7 @@ import numpy.typing as npt
 
 from mirror.config import own_topics
 from mirror.errors import CorruptBatchError
-from mirror.offsets.progress import NO_ID
+from mirror.offsets.progress import NO_ID, same_topic
 from mirror.records import records
 from mirror.records.reading import TopicReader
 
@@ -79,8 +79,8 @@ class Block:
 
     def is_of(self, copy: Topic) -> bool:
         """Whether they are of the copy that is there now."""
-        return self.target_topic == copy.name and (
-            NO_ID in (self.copy_id, copy.topic_id) or self.copy_id == copy.topic_id
+        return self.target_topic == copy.name and same_topic(
+            self.copy_id, copy.topic_id
         )
 
 
@@ -542,7 +542,7 @@ def find_pairs(
             # Where the copy lost its end, earlier runs are void.
             lost = int(block.runs[0, DOWNSTREAM])
             found = [each for each in found if each.target < lost]
-        if not _is_same_topic(topic_id, block.topic_id):
+        if not same_topic(topic_id, block.topic_id):
             continue
         lowest = int(begins[0])
         if not late:
@@ -576,7 +576,3 @@ def _pair(block: Block, row: int, into: int, *, late: bool = False) -> Pair:
         topic_id=block.topic_id,
         late=late,
     )
-
-
-def _is_same_topic(topic_id: uuid.UUID, other: uuid.UUID) -> bool:
-    return NO_ID in (topic_id, other) or topic_id == other

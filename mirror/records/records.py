@@ -2,7 +2,7 @@
 
 For topics whose records mirror itself writes (such as progress) and for tests; also the
 only place that lays out a batch header. Bulk data never passes through here (see
-`relay.rewrite`). Writing takes no compiled kernels, so a command that reads nothing
+`copying.rewrite`). Writing takes no compiled kernels, so a command that reads nothing
 large does not wait for them. Format: Kafka's message format v2.
 """
 

@@ -44,7 +44,7 @@ _real: dict[str, Any] = {
     "judge": gaps.judge,
     "encode": progress.encode,
     "blocks": transaction._blocks,
-    "standing": Found.standing,
+    "resumption": Found.resumption,
     "jump": Intake._jump,
     "give_up": target.TargetWriter._give_up,
     "take_over": target.TargetWriter.take_over,
@@ -236,10 +236,10 @@ def losses_forget_the_epoch() -> AbstractContextManager[Any]:
 def old_leaders_are_trusted() -> AbstractContextManager[Any]:
     """Positions on old brokers are not checked at new leaders."""
 
-    def standing(self: Found, wanted: Any, positions: Any) -> Any:
-        return replace(_real["standing"](self, wanted, positions), unchecked={})
+    def resumption(self: Found, wanted: Any, positions: Any) -> Any:
+        return replace(_real["resumption"](self, wanted, positions), unchecked={})
 
-    return _patched(Found, "standing", standing)
+    return _patched(Found, "resumption", resumption)
 
 
 def topic_ids_do_not_matter() -> AbstractContextManager[Any]:
