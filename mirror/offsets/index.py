@@ -64,7 +64,7 @@ class MapPlace:
     below: int | None = None
     """The copy lost everything from this target offset on; None: nothing."""
 
-    def of(self, found: RunArray) -> RunArray:
+    def runs_among(self, found: RunArray) -> RunArray:
         """Those of the runs found there that belong to it. Where a copy was re-created
         in the middle of a transaction, one record of the map has runs of both.
         """
@@ -259,7 +259,7 @@ class Epoch:
         }
 
     @classmethod
-    def of(cls, document: Mapping[str, Any]) -> Epoch:
+    def from_document(cls, document: Mapping[str, Any]) -> Epoch:
         """The reverse. Raises one of `errors.MALFORMED` if it is damaged."""
         made = cls(UUID(document["topic_id"]), UUID(document["copy_id"]))
         made._starts, made._tail = (
@@ -483,11 +483,11 @@ class Track:
         }
 
     @classmethod
-    def of(cls, document: Mapping[str, Any]) -> Track:
+    def from_document(cls, document: Mapping[str, Any]) -> Track:
         """The reverse. Raises one of `errors.MALFORMED` if it is damaged."""
         return cls(
             target_topic=str(document["target_topic"]),
-            epochs=[Epoch.of(each) for each in document["epochs"]],
+            epochs=[Epoch.from_document(each) for each in document["epochs"]],
             copy_id=UUID(document["copy_id"]),
             earlier_ids={UUID(each) for each in document["earlier_ids"]},
             cut=bool(document["cut"]),
@@ -642,7 +642,7 @@ class MapIndex:
             yield {"tracks": tracks, "late": late}
 
     @classmethod
-    def of(cls, look: Fields, parts: Sequence[Fields]) -> MapIndex:
+    def from_fields(cls, look: Fields, parts: Sequence[Fields]) -> MapIndex:
         """The reverse of `fields`, with the parts in order. Raises one of
         `errors.MALFORMED`, or CorruptBatchError, if anything is damaged.
         """
@@ -651,7 +651,9 @@ class MapIndex:
         for part in parts:
             found = _unpacked(part["index"])
             for each in found["tracks"]:
-                tracks[str(each["topic"]), int(each["partition"])] = Track.of(each)
+                tracks[str(each["topic"]), int(each["partition"])] = (
+                    Track.from_document(each)
+                )
             for value in found["late"]:
                 for block in runs.decode(base64.b64decode(value, validate=True)):
                     late.add(block)
@@ -682,7 +684,7 @@ def read_index(
         parts = [entries[name].fields for name in names if name in entries]
         if len(parts) < len(names) or {p["until"] for p in parts} != {told["until"]}:
             return None  # the next one is being written
-        index = MapIndex.of(told, parts)
+        index = MapIndex.from_fields(told, parts)
     except (ClusterError, CorruptBatchError, zlib.error, *MALFORMED) as error:
         import structlog  # noqa: PLC0415  takes a command a twentieth of a second
 

@@ -752,7 +752,7 @@ class PlaceReader:
         self, wanted: PlaceQuery, parts: list[RunArray]
     ) -> tuple[PlaceQuery, RunArray]:
         found = np.concatenate(parts) if parts else np.empty((0, 3), np.int64)
-        part = wanted.place.of(found)
+        part = wanted.place.runs_among(found)
         if wanted.place.until is not None:  # else it grows
             self._cache[wanted] = part
             self._cached += len(part)

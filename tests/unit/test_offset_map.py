@@ -55,7 +55,9 @@ class Simulation:
         """Have readers begin where this one is: by what the target keeps of it."""
         fields = known._map.index().fields()
         parts, look = json.loads(json.dumps(fields))
-        self.kept = MapIndex.of(look, [parts[str(n)] for n in range(look["parts"])])
+        self.kept = MapIndex.from_fields(
+            look, [parts[str(n)] for n in range(look["parts"])]
+        )
 
     def transaction(self, parts: list[tuple[int, int]]) -> None:
         """Parts are (source offsets without a copy, records copied after them)."""
