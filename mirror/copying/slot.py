@@ -58,8 +58,7 @@ if TYPE_CHECKING:
     from mirror.clusters.hanging import OutcomeSearch
     from mirror.clusters.topics import Topic
     from mirror.clusters.wire.connection import Connection
-    from mirror.copying.lease import Assignment, Lease, LeasePlan
-    from mirror.copying.report import PartitionReport
+    from mirror.copying.lease import Assignment, Lease, LeasePlan, PartitionReport
     from mirror.copying.schemas import SchemaBarrier
     from mirror.offsets.progress import Position, Progress
 

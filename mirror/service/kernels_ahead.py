@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from mirror.copying.report import PartitionReport
+    from mirror.copying.lease import PartitionReport
 
 _MANY = 5_000
 """Records of progress, some 800 kB. Without kernels these take 40 ms to read."""

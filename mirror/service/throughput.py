@@ -16,7 +16,7 @@ from mirror.status.states import PartitionState
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from mirror.copying.report import PartitionReport
+    from mirror.copying.lease import PartitionReport
 
 _AT_REST = frozenset({PartitionState.FAULTED, PartitionState.PAUSED})
 _SMOOTHED_SECONDS = 30.0

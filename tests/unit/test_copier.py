@@ -16,8 +16,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from mirror.copying import task as task_module
-from mirror.copying.lease import Assignment, Lease
-from mirror.copying.report import PartitionReport
+from mirror.copying.lease import Assignment, Lease, PartitionReport
 from mirror.copying.task import Copier
 from mirror.errors import TransformError
 

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from mirror.copying.report import PartitionReport
+from mirror.copying.lease import PartitionReport
 from mirror.service import kernels_ahead
 from mirror.service.kernels_ahead import KernelsAhead
 
