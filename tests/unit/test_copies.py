@@ -59,7 +59,7 @@ def rows_of(
         lambda _hop, at: (How.EXACT if at in there else How.MISSING, "", ""),
     )  # fmt: skip
     monkeypatch.setattr(hops, "meet", lambda *_, **__: hop)
-    monkeypatch.setattr(hops.record_places, "read", lambda *_, **__: known)
+    monkeypatch.setattr(hops.runs, "find_pairs", lambda *_, **__: known)
     monkeypatch.setattr(hops.losses, "read", lambda *_: ())
     nothing: Any = None
     looking = Hops(config, nothing, fault=fault, tell=lambda _: None)
