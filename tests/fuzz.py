@@ -34,7 +34,9 @@ from mirror.copying.rewrite import Rewriter
 from mirror.copying.transforming import TransformingRewriter
 from mirror.errors import ClusterError, CorruptBatchError
 from mirror.offsets import progress, runs, standby
-from mirror.offsets.mm2_records import Checkpoint, Heartbeat, OffsetSync
+from mirror.offsets.checkpoints import Checkpoint
+from mirror.offsets.heartbeats import Heartbeat
+from mirror.offsets.offset_syncs import OffsetSync
 from mirror.pairs import control, journal, proofs
 from mirror.pairs.audit import AuditReader
 from mirror.pairs.control import KeptGroup, Pauses, Rebuild, RebuildStep

@@ -23,7 +23,8 @@ from mirror.clusters.admin.acls import NoAuthorizerError
 from mirror.config import own_topics
 from mirror.config.own_topics import TUNING
 from mirror.errors import AuthorizationError, ClusterError, MirrorError, RegistryError
-from mirror.offsets import commit_records, mm2_records, progress, retention
+from mirror.offsets import offset_syncs, progress, retention
+from mirror.offsets.groups import COMMITS_TOPIC
 from mirror.policy.naming import SCHEMAS
 from mirror.policy.selection import GroupFilter
 from mirror.schemas.registry.registry import Registry
@@ -323,7 +324,7 @@ def _clock(facts: FlowFacts) -> Finding:
 
 def foreign(facts: FlowFacts) -> list[Finding]:
     """Whether somebody else has made copies, and this flow has not adopted them."""
-    theirs = mm2_records.offsets_topic(facts.flow.source)
+    theirs = offset_syncs.offsets_topic(facts.flow.source)
     begins = progress.topic_name(facts.flow.source) in {e.topic for e in facts.made}
     copies = [
         topic.target_topic
@@ -546,7 +547,7 @@ def groups_of(facts: FlowFacts) -> list[Finding]:
 
 def _checkpoints(facts: FlowFacts) -> Finding:
     """How old they get; `of_cluster` names a right that is missing for `on`."""
-    flow, topic = facts.flow, commit_records.TOPIC
+    flow, topic = facts.flow, COMMITS_TOPIC
     told = allowed.of_topics(facts.source, [topic])[topic]
     why = ""
     if flow.follow_commits == "off":

@@ -20,12 +20,11 @@ from mirror.clusters.admin.topic_admin import NewTopic
 from mirror.clusters.reach import Reach
 from mirror.config import own_topics, scopes
 from mirror.errors import ClusterError
-from mirror.offsets import checkpoints, group_sync
+from mirror.offsets import checkpoints
+from mirror.offsets.checkpoints import checkpoints_topic
 from mirror.offsets.group_survey import copies, known_of
 from mirror.offsets.groups import look
-from mirror.offsets.joint_map import JointMap
-from mirror.offsets.merged_groups import MergedGroups, problems
-from mirror.offsets.mm2_records import checkpoints_topic
+from mirror.offsets.joint import JointMap, MergedGroups, problems
 from mirror.offsets.runs import topic_name
 from mirror.pairs.flow_roles import flow_roles
 from mirror.policy.selection import GroupFilter
@@ -474,9 +473,9 @@ def group_moves(
     wanted = settable.known
     # Brokers create the topic for groups when they are first asked for one.
     if target.topics([_GROUPS])[_GROUPS].error == codes.UNKNOWN_TOPIC_OR_PARTITION:
-        steps = group_sync.first_steps(wanted)
+        steps = checkpoints.first_steps(wanted)
     else:
-        steps = group_sync.look(target, {g: p for g, p in wanted.items() if p})
+        steps = checkpoints.steps_due(target, {g: p for g, p in wanted.items() if p})
     moves = [
         GroupMove(
             cluster=flow.target,

@@ -19,7 +19,7 @@ from mirror.cli.output import Form, Output, complain, document, table
 from mirror.clusters.cluster import Cluster
 from mirror.errors import MirrorError
 from mirror.migration import activity, back, connect_offsets, plan
-from mirror.offsets import mm2_records
+from mirror.offsets import offset_syncs
 from mirror.pairs import selection
 from mirror.service.positions import matching
 from mirror.topics import topics
@@ -387,7 +387,7 @@ class AdoptOptions:
 
     def terms(self, flow: FlowConfig) -> plan.AdoptionTerms:
         return plan.AdoptionTerms(
-            offsets_topic=self.offsets_topic or mm2_records.offsets_topic(flow.source),
+            offsets_topic=self.offsets_topic or offset_syncs.offsets_topic(flow.source),
             connector=self.connector,
             most_records=self.most_records,
         )

@@ -29,9 +29,8 @@ from mirror.errors import ClusterError, MirrorError
 
 if TYPE_CHECKING:
     from mirror.config.schema import FlowConfig
-    from mirror.offsets.answers import OffsetAnswer
-    from mirror.offsets.group_survey import GroupSurvey, SurveyedGroup
-    from mirror.offsets.joint_map import JointMap
+    from mirror.offsets.group_survey import GroupSurvey, OffsetAnswer, SurveyedGroup
+    from mirror.offsets.joint import JointMap
     from mirror.offsets.offset_map import OffsetMap
     from mirror.topics.merging import Merging
 
@@ -362,11 +361,13 @@ def translate(
         for each in flows:
             writers = flow_roles.writers(chosen, rests, each.name)
             try:
-                answers = _ask(each, reach, writers, group, single, reverse=reverse)
+                group_survey = _ask(
+                    each, reach, writers, group, single, reverse=reverse
+                )
             except ClusterError as error:
                 failures.append(f"flow {each.name}: {error}")
                 continue
-            found += [(each.name, answer) for answer in answers]
+            found += [(each.name, answer) for answer in group_survey]
     if output is OffsetsForm.JSON:
         document(
             {
@@ -402,7 +403,7 @@ def _ask(
     *,
     reverse: bool,
 ) -> list[OffsetAnswer]:
-    from mirror.offsets import answers
+    from mirror.offsets import group_survey
     from mirror.offsets.group_survey import known_of
 
     target = reach(flow.target)
@@ -416,14 +417,14 @@ def _ask(
                 f"warning: group {group} still has members on {cluster.alias}: stop "
                 "them, then translate again"
             )
-        return answers.of_group(
+        return group_survey.of_group(
             flow, known, cluster, group, reverse=reverse, joint=joint
         )
     topic, partition, offset = single
     assert topic is not None
     assert partition is not None
     assert offset is not None
-    answer = answers.of_offset(
+    answer = group_survey.of_offset(
         known, topic, partition, offset, reverse=reverse, joint=joint
     )
     return [answer] if answer.other_topic else []
@@ -441,7 +442,7 @@ def _joint(
     so a flow without such topics does not ask for the other one.
     """
     from mirror.offsets.group_survey import copies, known_of
-    from mirror.offsets.joint_map import JointMap
+    from mirror.offsets.joint import JointMap
     from mirror.offsets.runs import topic_name
 
     back = {writers.back(flow, topic) for topic, _ in known.followed()} - {None}

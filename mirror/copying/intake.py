@@ -2,7 +2,7 @@
 
 Main type: `Intake`. For each partition's answer it reads and rewrites the batches and
 adds them to the transaction, or sets the partition aside with a reason. An offset that
-its leader does not have raises a suspicion (`suspicions`); the `Jump` over missing
+its leader does not have raises a suspicion (`gaps`); the `Jump` over missing
 offsets comes back as a verdict, and the transaction records the loss. It sends nothing
 to the target and does not know when a transaction ends.
 """
@@ -29,15 +29,13 @@ if TYPE_CHECKING:
     from mirror.clusters.wire.fetch import Fetched
     from mirror.config.schema import FlowConfig
     from mirror.copying.faults import Faults
-    from mirror.copying.fetch_channel import FetchAnswer
-    from mirror.copying.jumps import Jump
+    from mirror.copying.gaps import Jump, Suspicions, Verdict
     from mirror.copying.lease import Assignment
-    from mirror.copying.pending_transaction import PendingTransaction
     from mirror.copying.rewrite import Rewritten
     from mirror.copying.schemas import SchemaBarrier
-    from mirror.copying.source import SourceReader
-    from mirror.copying.suspicions import Suspicions, Verdict
+    from mirror.copying.source import FetchAnswer, SourceReader
     from mirror.copying.tally import Tally
+    from mirror.copying.transaction import PendingTransaction
     from mirror.records.batch import Batches, Buffer
 
 
@@ -221,7 +219,7 @@ class Intake:
         if next_offset == position:
             self._hold(key, done)
             return
-        if done.dead_batches and not self._bury(key, done, transaction):
+        if done.dead_batches and not self._dead_letter(key, done, transaction):
             return
         if done.oldest >= 0:
             self._tally.waits(key, done.oldest)
@@ -312,7 +310,7 @@ class Intake:
         topics = (assignment.target_topic, self._flow.dead_letter_topic)
         return min(self._limits[topic] for topic in topics if topic)
 
-    def _bury(
+    def _dead_letter(
         self, key: TopicPartition, done: Rewritten, transaction: PendingTransaction
     ) -> bool:
         """Add dead letters to the transaction; False if their topic does not exist."""
@@ -387,7 +385,7 @@ class Intake:
         """Whether `open` has something to put into a transaction."""
         return bool(self._jumps or self._settled)
 
-    def heed(self, verdicts: Iterable[Verdict]) -> None:
+    def apply_verdicts(self, verdicts: Iterable[Verdict]) -> None:
         """Carry out verdicts: jump, go on, or set the partition aside."""
         for verdict in verdicts:
             if (jump := verdict.jump) is not None:

@@ -18,8 +18,8 @@ import uuid
 import numpy as np
 
 from mirror.clusters.cluster import Cluster
-from mirror.copying.beside import Beside
-from mirror.copying.suspicions import Verdict
+from mirror.copying.background import BackgroundQuery
+from mirror.copying.gaps import Verdict
 from mirror.errors import MirrorError
 from mirror.offsets.progress import ProgressReader, topic_name
 from mirror.records import merge_loop, schema_ids
@@ -275,7 +275,7 @@ class SchemaInquiry:
         self._target = Cluster(plan.target, client_id=client, cluster_id=plan.target_id)
         self._waiting: dict[int, bytes] = {}
         self._asked: set[int] = set()
-        self._beside = Beside("schemas", self._ask, self._target.close)
+        self._background = BackgroundQuery("schemas", self._ask, self._target.close)
         self._generation = ""
         rate = plan.flow.schemas_requests_per_second
         self._paces = (RequestPace(rate), RequestPace(rate))
@@ -296,21 +296,21 @@ class SchemaInquiry:
         queued.
         """
         try:
-            found = dict(self._beside.answers())
+            found = dict(self._background.answers())
         except Exception:
             self._asked.clear()
             raise
         self._asked -= found.keys()
-        if self._waiting and not self._beside.asks:
+        if self._waiting and not self._background.asks:
             waiting, self._waiting = self._waiting, {}
             self._asked = set(waiting)
-            self._beside.start(waiting)
+            self._background.start(waiting)
         return found
 
     def close(self) -> None:
         """Close the connections, at once or when the last round ends."""
         self._waiting.clear()
-        self._beside.close()
+        self._background.close()
 
     def _ask(self, waiting: dict[int, bytes]) -> Iterator[tuple[int, SettledId]]:
         flow = self._plan.flow
@@ -326,7 +326,7 @@ class SchemaInquiry:
                 going_on=lambda: self._may_write(known),
             )  # fmt: skip
             for number, guid in waiting.items():
-                if self._beside.closing:
+                if self._background.closing:
                     return
                 found = (
                     settler.settle_guid(str(uuid.UUID(bytes=guid)))
@@ -338,7 +338,7 @@ class SchemaInquiry:
                 yield number, found
 
     def _may_write(self, known: ProgressReader) -> bool:
-        if self._beside.closing:
+        if self._background.closing:
             return False
         self._connected()
         return known.read(wait=False).generation == self._generation

@@ -26,20 +26,15 @@ from mirror.clusters.hanging import Hanging
 from mirror.clusters.topics import TopicPartition
 from mirror.clusters.wire import fetch, fetch_by_id
 from mirror.copying import provenance
-from mirror.copying.beside import Beside
+from mirror.copying.background import BackgroundQuery
 from mirror.copying.faults import Faults, blamed, obstacle
-from mirror.copying.fetch_channel import LINGER_BYTES, longest_linger_ms
-from mirror.copying.gaps import remade
-from mirror.copying.inquiry import Inquiry
+from mirror.copying.gaps import Inquiry, Suspicions, first_positions, remade
 from mirror.copying.intake import Intake
-from mirror.copying.jumps import first_positions
-from mirror.copying.pending_transaction import PendingTransaction
 from mirror.copying.rewrite import Rewriter
-from mirror.copying.source import SourceReader
-from mirror.copying.suspicions import Suspicions
+from mirror.copying.source import LINGER_BYTES, SourceReader, longest_linger_ms
 from mirror.copying.tally import Tally, latency_bounds
 from mirror.copying.target import MAX_IN_FLIGHT, TargetWriter
-from mirror.copying.transaction_records import TransactionRecords
+from mirror.copying.transaction import PendingTransaction, TransactionRecords
 from mirror.copying.waiting import wait
 from mirror.errors import (
     ClusterError,
@@ -63,8 +58,7 @@ if TYPE_CHECKING:
     from mirror.clusters.hanging import OutcomeSearch
     from mirror.clusters.topics import Topic
     from mirror.clusters.wire.connection import Connection
-    from mirror.copying.lease import Assignment, Lease, LeasePlan
-    from mirror.copying.report import PartitionReport
+    from mirror.copying.lease import Assignment, Lease, LeasePlan, PartitionReport
     from mirror.copying.schemas import SchemaBarrier
     from mirror.offsets.progress import Position, Progress
 
@@ -92,7 +86,7 @@ class Elections:
         self._cluster = cluster
         self._lost: dict[TopicPartition, _Lost] = {}
         self._ask_at = 0.0
-        self._beside = Beside("elections", self._ask, cluster.close)
+        self._background = BackgroundQuery("elections", self._ask, cluster.close)
 
     @property
     def again_in(self) -> float:
@@ -108,26 +102,26 @@ class Elections:
     def keep_only(self, keys: Collection[TopicPartition]) -> None:
         """No other partition waits any longer."""
         self._lost = {key: self._lost[key] for key in self._lost.keys() & keys}
-        if not (self._lost or self._beside.asks):
+        if not (self._lost or self._background.asks):
             self._cluster.close()
 
     def held(self) -> list[TopicPartition]:
         """The partitions that have another leader now, each once; never waits."""
         found = []
-        for key, lost in self._beside.answers():
+        for key, lost in self._background.answers():
             if self._lost.get(key) == lost:
                 del self._lost[key]
                 found.append(key)
         now = time.monotonic()
-        if self._lost and now >= self._ask_at and not self._beside.asks:
+        if self._lost and now >= self._ask_at and not self._background.asks:
             self._ask_at = now + _AGAIN_SECONDS
-            self._beside.start(self._lost.copy())
+            self._background.start(self._lost.copy())
         return found
 
     def close(self) -> None:
         """Close the connections, at once or when the last question ends."""
         self._lost.clear()
-        self._beside.close()
+        self._background.close()
 
     def _ask(
         self, lost: Mapping[TopicPartition, _Lost]
@@ -144,7 +138,7 @@ class Elections:
                 yield key, (led, epoch)
 
 
-_HEAR_SECONDS = 0.05
+_VERDICT_POLL_SECONDS = 0.05
 """How soon the end of an inquiry is noticed when nothing else happens."""
 _FINISH_SECONDS = 7.0
 """Less than what makes a lease overdue, so that one slow slot does not end the flow."""
@@ -320,7 +314,7 @@ class Slot:
     def _step(self, deadline: float, wakeup: int | None) -> bool:
         """One round: read, fill, write. True if woken."""
         for each in self._inquiring:
-            self._intake.heed(each.verdicts())
+            self._intake.apply_verdicts(each.verdicts())
         for elections in (self._elections, self._target_elections):
             self._faults.hasten(elections.held())
         self._filling.ask()
@@ -333,7 +327,7 @@ class Slot:
         longest = min(longest, self._target_elections.again_in)
         longest = min(longest, self._reader.again_in or longest)
         if any(each.pending for each in self._inquiring):
-            longest = min(longest, _HEAR_SECONDS)
+            longest = min(longest, _VERDICT_POLL_SECONDS)
         if room and self._intake.jumps_wait:
             longest = 0.0
         ready, woken = wait(
@@ -377,7 +371,7 @@ class Slot:
             self._end_writing(unless)
         if not self._owner:
             with contextlib.suppress(MirrorError):  # the next take-over does it
-                self._writer.let_go(unless)
+                self._writer.abort_failed(unless)
 
     def _end_writing(self, unless: Callable[[], bool] = lambda: False) -> None:
         ended = partial(self._writer.finish, _FINISH_SECONDS, unless=unless)
@@ -419,10 +413,10 @@ class Slot:
         self._writer.take_over()
         self._alone = True
         self._tally.aborted(self._filling.drop_all())
-        self._stand(self._survey.find(lease, self._wanted.values()))
+        self._resume_from(self._survey.find(lease, self._wanted.values()))
         self._owner = True
 
-    def _stand(self, found: Found) -> None:
+    def _resume_from(self, found: Found) -> None:
         """Continue from the progress with the partitions that can be copied now."""
         aside = self._faults.start_retry(after_error=self._after_error)
         self._after_error = True
@@ -447,8 +441,8 @@ class Slot:
             place=starting.start_point(self._plan.flow.start),
         )
         self._target_topics = found.target_topics
-        standing = found.standing(wanted, self._positions)
-        self._reader.assign(standing.read, found.source_topics)
+        resumption = found.resumption(wanted, self._positions)
+        self._reader.assign(resumption.read, found.source_topics)
         self._suspicions.begin(self._wanted, found.ids)
         if self._schemas is not None:
             self._schemas.begin(found.progress.generation)
@@ -456,17 +450,17 @@ class Slot:
             self._wanted,
             found.limits,
             found.ids,
-            {key: position.left_id for key, position in standing.read.items()},
+            {key: position.left_id for key, position in resumption.read.items()},
             dead_letter_partitions=found.dead_letter_partitions,
         )
-        for key, reason in standing.obstacles.items():
+        for key, reason in resumption.obstacles.items():
             self._intake.set_aside(key, reason)
             self._await_leaders(self._wanted[key], found)
-        for key, position in standing.first.items():
+        for key, position in resumption.first.items():
             self._intake.commit_first(key, position)
-        for key, position in standing.doubtful.items():
+        for key, position in resumption.doubtful.items():
             self._suspicions.look_into(key, position)
-        for key, position in standing.unchecked.items():
+        for key, position in resumption.unchecked.items():
             self._suspicions.look_into(key, position, refused=False)
         self._tally.slot_works(found.progress.running, self._wanted)
 
@@ -753,12 +747,12 @@ def _still(target: Cluster, found: Open) -> Open:
 #
 # Main type: `TakeOverSurvey`, which asks both clusters, ends transactions that
 # brokers left open (`clusters.hanging`), and rejects a slot of a superseded run.
-# `Found` is what the clusters say and `Standing` what follows for each partition:
+# `Found` is what the clusters say and `Resumption` what follows for each partition:
 # frozen values that the slot passes to its reader, intake and writer.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class Resumption:
     """What a take-over means for the partitions that the slot is to copy."""
 
     read: Mapping[TopicPartition, Position]
@@ -804,11 +798,11 @@ class Found:
         """The ids of the source topics."""
         return {name: topic.topic_id for name, topic in self.source_topics.items()}
 
-    def standing(
+    def resumption(
         self,
         wanted: Mapping[TopicPartition, Assignment],
         positions: Mapping[TopicPartition, Position],
-    ) -> Standing:
+    ) -> Resumption:
         """What follows for the wanted partitions; some may have no position."""
         reasons = {
             key: self._obstacle(assignment, positions.get(key))
@@ -816,7 +810,7 @@ class Found:
         }
         read = {key: positions[key] for key, reason in reasons.items() if not reason}
         known, unsettled = self.progress.positions, self.progress.unsettled
-        return Standing(
+        return Resumption(
             read=read,
             obstacles={key: reason for key, reason in reasons.items() if reason},
             first={

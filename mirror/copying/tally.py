@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
-from mirror.copying.report import PartitionReport
+from mirror.copying.lease import PartitionReport
 from mirror.offsets.progress import RunningCount
 from mirror.status.states import PartitionState
 from mirror.status.values import NOTHING, Counts

@@ -2,7 +2,7 @@
 
 Main type: `TargetWriter`. Several transactional ids take turns, so that one transaction
 is filled while another is written and a third commits; each follows its own
-`TransactionPath`, and is used again once that one has ended everywhere (`endings`). An
+`TransactionPath`, and is used again once that one has ended everywhere (`Endings`). An
 event (`take_events`) reports each commit. Without exactly-once there is one idempotent
 producer. This module repairs nothing: after an error the slot takes over again.
 """
@@ -10,7 +10,7 @@ producer. This module repairs nothing: after an error the slot takes over again.
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 from itertools import cycle
 import math
@@ -23,9 +23,6 @@ from mirror.clusters.hanging import HangingLook
 from mirror.clusters.transactions import Producer
 from mirror.clusters.wire import write
 from mirror.clusters.wire.write import Write
-from mirror.copying.copies import Copies
-from mirror.copying.endings import Endings
-from mirror.copying.quota import Quota
 from mirror.copying.waiting import wait
 from mirror.errors import ClusterError, MirrorError, UnreachableError
 
@@ -37,16 +34,20 @@ if TYPE_CHECKING:
     from mirror.clusters.topics import Topic, TopicPartition
     from mirror.clusters.wire.connection import Connection
     from mirror.clusters.wire.pending_response import Pending
+    from mirror.clusters.wire.write import Placed
     from mirror.config.schema import FlowConfig
-    from mirror.copying.pending_transaction import PendingTransaction
-    from mirror.copying.transaction_records import Batches, TransactionRecords
+    from mirror.copying.transaction import (
+        Batches,
+        PendingTransaction,
+        TransactionRecords,
+    )
 
 MAX_IN_FLIGHT = 3
 """The most transactions in flight, not counting the one being filled: one opening, one
 writing, one committing."""
 _HELD_SECONDS = 1.0
 _ASK_SECONDS = 0.1
-"""How soon `finish` and `let_go` notice that they need not wait."""
+"""How soon `finish` and `abort_failed` notice that they need not wait."""
 _WORTH_OVERLAPPING = 256 << 10
 """From this size on, fill the next transaction while this one is in flight."""
 
@@ -114,7 +115,7 @@ class TargetWriter:
             producer.take_over()
         self._left_open.clear()
 
-    def let_go(self, unless: Callable[[], bool]) -> None:
+    def abort_failed(self, unless: Callable[[], bool]) -> None:
         """Abort what failed, until the slot may take over instead, which `unless` says:
         those who read progress would wait for it. It fences no other owner.
 
@@ -532,3 +533,245 @@ class TransactionPath:
         self._commit = None
         self._commit_at = time.monotonic() + _ASK_AGAIN_SECONDS
         self.stage = PathStage.RECORDED
+
+
+# ---- whether transactions have ended in every partition that they wrote to ----
+#
+# Brokers 4.x skip a partition that has no leader when a transaction is committed
+# (`clusters.hanging`), and a slot need not notice. If the same id wrote there again and
+# then had to abort, the abort would take the committed records with it. So a slot uses
+# an id again only when the leaders say that nothing of it is open. Small transactions
+# are asked about together, once the next one needs the id of one of them. If that takes
+# too long, the slot takes over, which gets the missing markers written.
+
+
+_FIRST_SECONDS = 0.001
+"""On a near cluster, markers usually arrive within this time."""
+_COMPANY_SECONDS = 0.05
+"""How long the ending of an id that is not needed yet waits to be asked with others."""
+_LONGEST_SECONDS = 0.1
+_ENDING_SECONDS = 5.0
+"""A take-over before all markers are written waits for them, so this may be short."""
+
+
+@dataclass(slots=True, kw_only=True)
+class _Ending:
+    """A transaction, and where it may be open."""
+
+    producer_id: int
+    partitions: tuple[TopicPartition, ...]
+    at: float
+    """From when on to ask, monotonic; while `pending` is empty."""
+    patience: float
+    pause: float = _FIRST_SECONDS
+    pending: list[Pending] = field(default_factory=list)
+
+
+class Endings:
+    """The transactions of a slot that may still be open in some partition."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._endings: dict[str, _Ending] = {}
+        self._topics: Mapping[str, Topic] = {}
+
+    def begin(self) -> None:
+        """Forget them all: the slot is taking over."""
+        self._endings.clear()
+
+    def expect(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        partitions: Iterable[TopicPartition],
+        topics: Mapping[str, Topic],
+    ) -> None:
+        """Find out when this id's transaction has ended in these partitions. `topics`
+        are those that the last take-over found.
+        """
+        now = time.monotonic()
+        self._topics = topics
+        self._endings[transactional_id] = _Ending(
+            producer_id=producer_id,
+            partitions=tuple(partitions),
+            at=now + _FIRST_SECONDS,
+            patience=now + _ENDING_SECONDS,
+        )
+
+    def awaits(self, transactional_id: str | None) -> bool:
+        """Whether a transaction of this id may still be open somewhere."""
+        return transactional_id in self._endings
+
+    def connections(self) -> list[Connection]:
+        """Connections with outstanding answers."""
+        return [
+            pending.connection
+            for ending in self._endings.values()
+            for pending in ending.pending
+            if not pending.answered
+        ]
+
+    def again_in(self, next_id: str | None) -> float | None:
+        """Seconds until `advance` has something to do even without an answer."""
+        due = [
+            each.at + (0 if name == next_id else _COMPANY_SECONDS)
+            for name, each in self._endings.items()
+            if not each.pending
+        ]
+        return max(0.0, min(due) - time.monotonic()) if due else None
+
+    def advance(self, next_id: str | None) -> None:
+        """Ask leaders, and read what they answered, without waiting. `next_id`: the id
+        of the next transaction, which does not wait to be asked about with others.
+
+        Raises:
+            ClusterError: a leader cannot be asked or refuses, or a transaction stays
+                open: take over.
+        """
+        for transactional_id, ending in tuple(self._endings.items()):
+            if ending.pending and all(each.answered for each in ending.pending):
+                self._read(transactional_id, ending)
+        if self.again_in(next_id) == 0:
+            self._ask()
+
+    def finish(self) -> None:
+        """Wait until all have ended. Raises as `advance` does."""
+        while self._endings:
+            first = next(iter(self._endings))
+            time.sleep(self.again_in(first) or 0.0)
+            self.advance(first)
+            for ending in self._endings.values():
+                for pending in ending.pending:
+                    pending.result()
+
+    def _ask(self) -> None:
+        """Ask about all that may have ended, together."""
+        now = time.monotonic()
+        due = {
+            name: each
+            for name, each in self._endings.items()
+            if not each.pending and now >= each.at
+        }
+        where = dict.fromkeys(key for each in due.values() for key in each.partitions)
+        sent = [
+            hanging.ask(self._cluster, leader, names)
+            for leader, names in hanging.by_leader(self._topics, where).items()
+        ]
+        for name, ending in due.items():
+            ending.pending = [each for each in sent if each is not None]
+            if not ending.pending:
+                del self._endings[name]
+
+    def _read(self, transactional_id: str, ending: _Ending) -> None:
+        left = []
+        for pending in ending.pending:
+            found, errors = hanging.read(pending.result())
+            for (topic, partition), error in errors.items():
+                raise codes.error_for(error, f"transactions in {topic}-{partition}")
+            for (producer_id, _), where in found.items():
+                left += where if producer_id == ending.producer_id else []
+        if not left:
+            del self._endings[transactional_id]
+            return
+        if time.monotonic() > ending.patience:
+            topic, partition = left[0]
+            raise ClusterError(
+                f"cluster {self._cluster.alias}: a transaction of {transactional_id} "
+                f"has ended, but not in {topic}-{partition}"
+            )
+        ending.pending = []
+        ending.at = time.monotonic() + ending.pause
+        ending.pause = min(2 * ending.pause, _LONGEST_SECONDS)
+
+
+# ---- whether target topics are still those that the take-over found ----
+#
+# Produce requests name topics, so a re-created copy accepts records meant for the
+# deleted one, and the offset map would attribute them to the old topic. A log that
+# continues at a lower offset reveals this. The first write to a partition gives no such
+# sign, so `Copies` then asks its leader which topic it wrote to: a leader knows a
+# topic's id before it takes records for it. In both cases it fails the transaction, and
+# the slot takes over.
+
+
+class Copies:
+    """What a slot knows about the logs it writes to."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._ends: dict[TopicPartition, int] = {}
+
+    def begin(self) -> None:
+        """Start over: the slot is taking over and asks for metadata itself."""
+        self._ends.clear()
+
+    def check(self, placed: Sequence[Placed], topics: Mapping[str, Topic]) -> None:
+        """Check where batches were written; `topics` are those the take-over found.
+
+        Raises:
+            ClusterError: a topic was deleted or re-created, a log continued below an
+                offset that was already in use, or a leader does not answer.
+        """
+        new = {each.where for each in placed if each.where not in self._ends}
+        if new:
+            self._check_ids(new, topics)
+        for each in placed:
+            if each.offset < 0:  # a duplicate: the broker does not name its offset
+                continue
+            end = self._ends.get(each.where, 0)
+            if each.offset < end:
+                topic, partition = each.where
+                raise ClusterError(
+                    f"target {topic}-{partition}: records were written at offset "
+                    f"{each.offset}, although offsets up to {end - 1} were in use: the "
+                    "topic was re-created or lost its end"
+                )
+            self._ends[each.where] = each.offset + each.batch.count
+
+    def _check_ids(
+        self, partitions: Iterable[TopicPartition], topics: Mapping[str, Topic]
+    ) -> None:
+        names: dict[int, set[str]] = {}
+        for name, partition in partitions:
+            leader = topics[name].leaders[partition].node
+            names.setdefault(leader, set()).add(name)
+        for leader, theirs in names.items():
+            for name, topic in self._cluster.topics(theirs, node=leader).items():
+                if topic.error:
+                    raise codes.error_for(topic.error, f"target topic {name}")
+                if topic.topic_id != topics[name].topic_id:
+                    raise ClusterError(
+                        f"target topic {name} was deleted or re-created: its id was "
+                        f"{topics[name].topic_id} and is {topic.topic_id}"
+                    )
+
+
+# ---- how much to write at a time when the target's brokers throttle us ----
+#
+# A broker that receives more than a quota allows says for how long it will not read
+# from that connection: the more at once, the longer. So `Quota` keeps a transaction to
+# about one second of what the quota allows, and lets it grow again when no broker
+# throttles. It is pure: the writer passes in what brokers said.
+
+_LEAST_BYTES = 64 << 10
+_MOST_BYTES = 16 << 20
+_LONG_SECONDS = 1.0
+"""After a longer throttle time, write less at a time."""
+_SHORT_SECONDS = 0.2
+"""After a shorter one, write more."""
+_GROWTH = 1.25
+
+
+class Quota:
+    """What one slot has learned about the quotas on its target."""
+
+    def __init__(self) -> None:
+        self.most_bytes = _MOST_BYTES
+
+    def learn(self, size: int, rest_seconds: float) -> None:
+        """Adjust to how long a broker throttled a write of this size."""
+        if rest_seconds > _LONG_SECONDS:
+            fitting = int(min(size, self.most_bytes) / rest_seconds)
+            self.most_bytes = max(fitting, _LEAST_BYTES)
+        elif rest_seconds < _SHORT_SECONDS:
+            self.most_bytes = min(int(self.most_bytes * _GROWTH), _MOST_BYTES)

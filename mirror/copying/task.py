@@ -26,8 +26,7 @@ import structlog
 
 from mirror import log
 from mirror.clusters import error_counts
-from mirror.copying import report
-from mirror.copying.lease import Assignment, Lease, LeasePlan
+from mirror.copying.lease import Assignment, Lease, LeasePlan, to_arrow
 from mirror.host import process_use
 
 if TYPE_CHECKING:
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from mirror.copying.report import PartitionReport
+    from mirror.copying.lease import PartitionReport
     from mirror.copying.slot import Slot
 
 _slots: dict[tuple[str, int], tuple[tuple[LeasePlan, log.Settings], Copier]] = {}
@@ -70,9 +69,9 @@ class RelayTask:
             lease = _lease_from(row, _term())
             if lease.number <= _SETTLING_LEASES:
                 gc.freeze()
-            yield report.to_arrow(self._run(lease))
+            yield to_arrow(self._run(lease))
 
-    def _run(self, lease: Lease) -> list[report.PartitionReport]:
+    def _run(self, lease: Lease) -> list[PartitionReport]:
         slot = _slot(self.plan, lease.slot, self.log_settings)
         wakeup = None
         # If the wakeup cannot be reached, leases end on time instead of early.

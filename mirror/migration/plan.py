@@ -22,8 +22,8 @@ from mirror.copying import provenance
 from mirror.errors import CorruptBatchError, FencedError, MirrorError
 from mirror.migration import connect_offsets
 from mirror.offsets import progress, runs, starting
-from mirror.offsets.mm2_records import OffsetSync, offset_syncs_topic
 from mirror.offsets.offset_map import OffsetMap
+from mirror.offsets.offset_syncs import OffsetSync, offset_syncs_topic
 from mirror.offsets.progress import Position
 from mirror.offsets.runs import COUNT, DOWNSTREAM, UPSTREAM, Block
 from mirror.records import listing, marks, scan, to_columns

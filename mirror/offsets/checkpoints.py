@@ -1,30 +1,41 @@
 """Checkpoints: the groups' offsets on both sides, kept on the target for any client.
 
-Main type: `Checkpoints`, which decides what is due since its last round, writes it, and
-remembers what it wrote; after a restart it reads that from the topic. A group that is
-gone from the source is not written again. Its records stay: a tombstone would break
-Java's client. Outside the data's transactions, since Java reads uncommitted records.
-`group_sync` sets the groups' offsets on the target.
+Main types: `Checkpoint`, one record in MirrorMaker 2's format, and `Checkpoints`, which
+decides what is due since its last round, writes it, and remembers what it wrote; after
+a restart it reads that from the topic. A group that is gone from the source is not
+written again. Its records stay: a tombstone would break Java's client. Outside the
+data's transactions, since Java reads uncommitted records.
+
+`set_offsets` then sets the groups' offsets on the target: only of idle groups, and only
+forward unless the copy that they read is gone. It leaves groups with members on the
+target alone; a coordinator would refuse to set their offsets. It reads offsets right
+before it sets them, for few groups at a time, so that a group that became active
+meanwhile is not rewound (KAFKA-19794).
+
+Layout, big-endian, STRING = INT16 length + UTF-8: key group STRING, target topic
+STRING, partition INT32; value version INT16 = 0, upstream INT64, downstream INT64,
+metadata STRING. Java's clients read these, so every byte must match.
 """
 
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+import struct
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
-from mirror.clusters.admin import topic_admin
+from mirror.clusters import codes
+from mirror.clusters.admin import group_offsets, groups, topic_admin
+from mirror.clusters.admin.group_offsets import CommittedOffset
+from mirror.clusters.admin.groups import GroupKind
 from mirror.clusters.topics import TopicPartition
 from mirror.config import own_topics
 from mirror.errors import CorruptBatchError
-from mirror.offsets.mm2_records import (
-    Checkpoint,
-    checkpoints_topic,
-    group_of,
-)
 from mirror.offsets.translation import Exactness
 from mirror.records import records
 from mirror.records.reading import TopicReader
+from mirror.records.records import encode_string, read_string
 from mirror.records.writing import TopicWriter, ensure_topic
 
 if TYPE_CHECKING:
@@ -33,16 +44,73 @@ if TYPE_CHECKING:
 
     from mirror.clusters.cluster import Cluster
     from mirror.offsets.groups import GroupPosition, GroupsStanding
-    from mirror.offsets.translation import ManyTranslator, Translated
+    from mirror.offsets.translation import Translated, Translator
+
+_INT32 = struct.Struct(">i")
+_VERSIONED_OFFSETS = struct.Struct(">hqq")
 
 
-# ---- checkpoints that are withdrawn: their copy was re-created or lost its end ----
+def checkpoints_topic(source_alias: str, separator: str = ".") -> str:
+    """On the target."""
+    return own_topics.CHECKPOINTS.named(source_alias, separator)
+
+
+class Checkpoint(NamedTuple):
+    """A group's offsets on both sides, as of a look at the source."""
+
+    group: str
+    topic: str
+    """On the target."""
+    partition: int
+    upstream: int
+    downstream: int
+    metadata: str = ""
+
+    @property
+    def key(self) -> tuple[str, str, int]:
+        """Group, topic and partition."""
+        return self.group, self.topic, self.partition
+
+    def encode(self) -> tuple[bytes, bytes]:
+        """Key and value."""
+        return (
+            encode_string(self.group)
+            + encode_string(self.topic)
+            + _INT32.pack(self.partition),
+            _VERSIONED_OFFSETS.pack(0, self.upstream, self.downstream)
+            + encode_string(self.metadata),
+        )
+
+    @classmethod
+    def decode(cls, key: bytes, value: bytes) -> Checkpoint:
+        """Raises CorruptBatchError if it is none."""
+        try:
+            group, at = read_string(key, 0)
+            topic, at = read_string(key, at)
+            (partition,) = _INT32.unpack_from(key, at)
+            _, upstream, downstream = _VERSIONED_OFFSETS.unpack_from(value)
+            metadata, _ = read_string(value, _VERSIONED_OFFSETS.size)
+            # By position: a survey reads 100,000 of them.
+            return cls(group, topic, partition, upstream, downstream, metadata)
+        except (struct.error, UnicodeDecodeError) as error:
+            raise CorruptBatchError(f"not a checkpoint: {error}") from error
+
+
+def _group_of(key: bytes) -> str:
+    """The group that a checkpoint is of, by its key. Raises CorruptBatchError."""
+    try:
+        return read_string(key, 0)[0]
+    except (struct.error, UnicodeDecodeError) as error:
+        raise CorruptBatchError(f"not a checkpoint: {error}") from error
+
+
+# ---- withdrawn checkpoints: their copy was re-created or lost its end ----
 #
 # Main type: `Highest`, the highest target offset that was written for each group
 # and partition: we may have moved a group up to there. It is built from the
 # checkpoints in the order of their topic, so it survives a restart, as far as
 # compaction allows. Groups go back *before* the lower checkpoint is written (see
-# `jobs.groups`): so a checkpoint that went back shows that its group did.
+# `service.groups`): so a checkpoint that went back shows that its group did.
 
 
 Withdrawn = dict[str, dict[TopicPartition, int]]
@@ -77,7 +145,7 @@ class Highest:
         self,
         known: Mapping[str, Mapping[TopicPartition, Checkpoint]],
         standing: GroupsStanding,
-        translator: ManyTranslator,
+        translator: Translator,
     ) -> Withdrawn:
         """Offsets of groups that may be in the lost part. `known`: current checkpoints.
 
@@ -163,7 +231,7 @@ class Checkpoints:
         self,
         target: Cluster,
         standing: GroupsStanding,
-        translator: ManyTranslator,
+        translator: Translator,
         *,
         partly: bool = False,
     ) -> Due:
@@ -330,7 +398,7 @@ def times(target: Cluster, topic: str) -> dict[str, float]:
         for number, at in enumerate(rows[:, scan.BASE_TIME].tolist()):
             for _, key, _ in records.decode(buffer, rows[number : number + 1]):
                 with contextlib.suppress(CorruptBatchError):  # `_read` has said so
-                    group = group_of(key)
+                    group = _group_of(key)
                     found[group] = max(at / 1000, found.get(group, 0.0))
     return found
 
@@ -364,3 +432,151 @@ def _checkpoint(group: str, place: GroupPosition) -> Checkpoint:
         downstream=place.downstream,
         metadata=place.metadata,
     )
+
+
+# ---- setting group offsets on the target ----
+
+
+_GROUPS_AT_ONCE = 32
+"""Few, since a group may become active between reading and setting its offsets."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupSyncResult:
+    """What one round did."""
+
+    moved: Mapping[str, int] = field(default_factory=dict)
+    """Groups whose offsets were set, with the number of partitions."""
+    active: frozenset[str] = frozenset()
+    """Groups left alone because they have members on the target."""
+    refused: Mapping[str, str] = field(default_factory=dict)
+    """Groups whose offsets could not be read or set, with the reason."""
+    waiting: frozenset[str] = frozenset()
+    """Those of them that were refused for a temporary reason."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupSteps:
+    """The groups' offsets on the target, as they are and as they should be."""
+
+    wanted: Mapping[str, Mapping[TopicPartition, CommittedOffset]]
+    """Offsets to set, of groups that are behind."""
+    present: Mapping[str, Mapping[TopicPartition, CommittedOffset]]
+    """What idle groups have now."""
+    active: frozenset[str]
+
+
+def set_offsets(
+    target: Cluster,
+    known: Mapping[str, Mapping[TopicPartition, Checkpoint]],
+    withdrawn: Mapping[str, Mapping[TopicPartition, int]] = MappingProxyType({}),
+) -> GroupSyncResult:
+    """Move groups on the target to their translated source offsets. `withdrawn` are
+    offsets of withdrawn checkpoints: groups at those go back.
+
+    Raises:
+        ClusterError: the target does not answer.
+    """
+    idle, active, refused = _sort(target, known)
+    waiting: set[str] = set()
+    moved: dict[str, int] = {}
+    for first in range(0, len(idle), _GROUPS_AT_ONCE):
+        read = group_offsets.fetch(target, idle[first : first + _GROUPS_AT_ONCE])
+        refused.update(read.refused)
+        waiting |= read.waiting
+        wanted = _behind(known, read.groups, withdrawn)
+        answers = group_offsets.commit(target, wanted)
+        for name, steps in wanted.items():
+            wrong = answers.get(name, {})
+            if codes.GROUP_IS_ACTIVE & set(wrong.values()):
+                active.add(name)
+                continue
+            if wrong:
+                key, code = next(iter(wrong.items()))
+                refused[name] = f"{key[0]}-{key[1]}: {codes.name_of(code)}"
+            if codes.WAIT_AND_ASK_AGAIN & set(wrong.values()):
+                waiting.add(name)
+            if len(steps) > len(wrong):
+                moved[name] = len(steps) - len(wrong)
+    return GroupSyncResult(
+        moved=moved,
+        active=frozenset(active),
+        refused=refused,
+        waiting=frozenset(waiting),
+    )
+
+
+def steps_due(
+    target: Cluster, known: Mapping[str, Mapping[TopicPartition, Checkpoint]]
+) -> GroupSteps:
+    """What `set_offsets` would set now.
+
+    Raises:
+        ClusterError: the target does not answer.
+    """
+    idle, active, _ = _sort(target, known)
+    present = group_offsets.fetch(target, idle).groups
+    return GroupSteps(
+        wanted=_behind(known, present), present=present, active=frozenset(active)
+    )
+
+
+def first_steps(
+    known: Mapping[str, Mapping[TopicPartition, Checkpoint]],
+) -> GroupSteps:
+    """The same for a target without any groups."""
+    present: dict[str, dict[TopicPartition, CommittedOffset]] = {
+        name: {} for name in known
+    }
+    return GroupSteps(
+        wanted=_behind(known, present), present=present, active=frozenset()
+    )
+
+
+def _sort(
+    target: Cluster, known: Iterable[str]
+) -> tuple[list[str], set[str], dict[str, str]]:
+    """Groups that are idle on the target, or not there yet; those that are active; and
+    why others cannot be set.
+    """
+    listed = groups.list_groups(target)
+    idle, active, refused = [], set(), {}
+    for name in known:
+        group = listed.get(name)
+        if group is not None and group.kind is GroupKind.SHARE:
+            refused[name] = "is a share group on the target, which has no offsets"
+        elif group is None or group.idle:
+            idle.append(name)
+        else:
+            active.add(name)
+    return idle, active, refused
+
+
+def _behind(
+    known: Mapping[str, Mapping[TopicPartition, Checkpoint]],
+    present: Mapping[str, Mapping[TopicPartition, CommittedOffset]],
+    withdrawn: Mapping[str, Mapping[TopicPartition, int]] = MappingProxyType({}),
+) -> dict[str, dict[TopicPartition, CommittedOffset]]:
+    """What to set, of those groups that are behind."""
+    return {
+        name: steps
+        for name, places in present.items()
+        if (steps := forward(known[name], places, withdrawn.get(name, {})))
+    }
+
+
+def forward(
+    wanted: Mapping[TopicPartition, Checkpoint],
+    present: Mapping[TopicPartition, CommittedOffset],
+    withdrawn: Mapping[TopicPartition, int] = MappingProxyType({}),
+) -> dict[TopicPartition, CommittedOffset]:
+    """The offsets to set so that a group is nowhere behind its checkpoints, nor at
+    withdrawn ones.
+    """
+    return {
+        key: CommittedOffset(checkpoint.downstream, checkpoint.metadata)
+        for key, checkpoint in wanted.items()
+        if key not in present
+        or present[key].offset < checkpoint.downstream
+        or checkpoint.downstream < present[key].offset <= withdrawn.get(key, -1)
+    }

@@ -3,7 +3,7 @@
 Main type: `CommitLog`, which takes a partition's batches in order and keeps the newest
 commit of each key until it is taken. A transaction's commits count with its commit
 marker, unless the group has committed again behind them. It is Kafka's own rule: see
-`OffsetMetadataManager.replay` and `replayEndTransactionMarker`. `commit_records`
+`OffsetMetadataManager.replay` and `replayEndTransactionMarker`. `groups`
 decodes keys and values.
 """
 

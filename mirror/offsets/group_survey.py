@@ -1,100 +1,42 @@
-"""The offsets of a flow's groups on both sides, read once.
+"""The offsets of a flow's groups on both sides, and answers about single offsets.
 
-Main function: `survey`. If the source answers it shows the current offsets; from the
-target alone it shows those of the last checkpoints, just as exact for what was copied.
-For the command line, and for a failover without the source.
+Main function: `survey`, for the command line, and for a failover without the source. If
+the source answers it shows the current offsets; from the target alone it shows those of
+the last checkpoints, just as exact for what was copied.
+
+Without groups of the flow, `of_offset` answers for one offset, `of_group` for all that
+a group committed, and `of_groups` for many groups, from the offset map alone. Nothing
+is changed.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from mirror.clusters import cpu_share
-from mirror.clusters.admin import groups
+from mirror.clusters.admin import group_offsets, groups, topic_admin
 from mirror.clusters.admin.groups import ABSENT
 from mirror.errors import ClusterError
 from mirror.offsets import checkpoints, runs
-from mirror.offsets.covers import Covers, edges
+from mirror.offsets.checkpoints import checkpoints_topic
 from mirror.offsets.groups import GroupPosition, copy_of, look
-from mirror.offsets.joint import OtherLog, both_ways
-from mirror.offsets.joint_map import JointMap
-from mirror.offsets.mm2_records import checkpoints_topic
+from mirror.offsets.joint import JointMap, both_ways
 from mirror.offsets.offset_map import OffsetMap
+from mirror.offsets.reverse_start import Covers, edges
 from mirror.offsets.translation import UNKNOWN, Exactness, Translated
 from mirror.policy.selection import GroupFilter, select_topics
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from mirror.clusters.admin.group_offsets import CommittedOffset
     from mirror.clusters.admin.groups import Group
     from mirror.clusters.cluster import Cluster
     from mirror.clusters.topics import TopicPartition
     from mirror.config.schema import FlowConfig
+    from mirror.offsets.checkpoints import Checkpoint
     from mirror.offsets.groups import Copy, CopyWriters, GroupsStanding
-    from mirror.offsets.mm2_records import Checkpoint
-
-
-# ---- checkpoints in copies that another flow copies back ----
-#
-# Main function: `recall`. The map of the flow back is on the source, which may be
-# gone. But when a checkpoint was written, the group had read all that the target
-# had below its offset, copied or not. From there on the flow's own map and the
-# target's log say what was copied since that the group has read on the source.
-
-
-class RecalledCheckpoint(NamedTuple):
-    """What a checkpoint says of one of the source's partitions."""
-
-    topic: str
-    partition: int
-    upstream: int
-    downstream: int
-
-    @property
-    def key(self) -> TopicPartition:
-        return self.topic, self.partition
-
-
-def recall(
-    flow: FlowConfig,
-    target: Cluster,
-    offset_map: OffsetMap,
-    known: Iterable[RecalledCheckpoint],
-    copies: Mapping[str, str],
-) -> dict[RecalledCheckpoint, Translated]:
-    """Where groups go on now. `copies`: the target's topic of each of the source's. It
-    refreshes the map. Where a copy's leader does not answer, the checkpoint counts.
-
-    Raises:
-        ClusterError: the target does not answer.
-    """
-    # Smaller offsets first: a cover forgets what is behind.
-    asked = sorted(set(known))
-    if not asked:
-        return {}
-    begins: dict[TopicPartition, int] = {}
-    for each in sorted(asked, key=lambda each: -each.downstream):
-        begins[each.key] = each.downstream
-    places = {key: (copies[key[0]], key[1]) for key in begins}
-    found = edges(target, set(places.values()))
-    offset_map.refresh()
-    covers = Covers(flow, target, {topic for topic, _ in begins}, begins)
-    covers.follow()
-    answers = {}
-    for each in sorted(asked, key=lambda each: (each.key, each.downstream)):
-        copy = places[each.key]
-        if (log := found.get(copy)) is None:
-            offset = each.downstream
-            answers[each] = Translated(offset=offset, exactness=Exactness.EARLIER)
-            continue
-        there = offset_map.translate(*each.key, each.upstream)
-        born = covers.start(each.key, copy, log, each.downstream)
-        read = Translated(offset=each.downstream, exactness=Exactness.TIP)
-        answers[each] = both_ways(
-            there, read, OtherLog(start=log.start, end=log.cut, born=born)
-        )
-    return answers
 
 
 KnownMaps = dict[tuple[str, "Cluster"], OffsetMap]
@@ -343,4 +285,228 @@ def _recalled(
         now,
         upstream - position if behind else 0,
         checkpoint.metadata,
+    )
+
+
+# ---- checkpoints in copies that another flow copies back ----
+#
+# Main function: `recall`. The map of the flow back is on the source, which may be
+# gone. But when a checkpoint was written, the group had read all that the target
+# had below its offset, copied or not. From there on the flow's own map and the
+# target's log say what was copied since that the group has read on the source.
+
+
+class RecalledCheckpoint(NamedTuple):
+    """What a checkpoint says of one of the source's partitions."""
+
+    topic: str
+    partition: int
+    upstream: int
+    downstream: int
+
+    @property
+    def key(self) -> TopicPartition:
+        return self.topic, self.partition
+
+
+def recall(
+    flow: FlowConfig,
+    target: Cluster,
+    offset_map: OffsetMap,
+    known: Iterable[RecalledCheckpoint],
+    copies: Mapping[str, str],
+) -> dict[RecalledCheckpoint, Translated]:
+    """Where groups go on now. `copies`: the target's topic of each of the source's. It
+    refreshes the map. Where a copy's leader does not answer, the checkpoint counts.
+
+    Raises:
+        ClusterError: the target does not answer.
+    """
+    # Smaller offsets first: a cover forgets what is behind.
+    asked = sorted(set(known))
+    if not asked:
+        return {}
+    begins: dict[TopicPartition, int] = {}
+    for each in sorted(asked, key=lambda each: -each.downstream):
+        begins[each.key] = each.downstream
+    places = {key: (copies[key[0]], key[1]) for key in begins}
+    found = edges(target, set(places.values()))
+    offset_map.refresh()
+    covers = Covers(flow, target, {topic for topic, _ in begins}, begins)
+    covers.follow()
+    answers = {}
+    for each in sorted(asked, key=lambda each: (each.key, each.downstream)):
+        copy = places[each.key]
+        if (log := found.get(copy)) is None:
+            offset = each.downstream
+            answers[each] = Translated(offset=offset, exactness=Exactness.EARLIER)
+            continue
+        there = offset_map.translate(*each.key, each.upstream)
+        born = covers.start(each.key, copy, log, each.downstream)
+        read = Translated(offset=each.downstream, exactness=Exactness.TIP)
+        answers[each] = both_ways(there, read, log, born)
+    return answers
+
+
+# ---- answers about single offsets ----
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetAnswer:
+    """One offset, and its translation to the other side."""
+
+    topic: str
+    """The partition that the offset belongs to."""
+    partition: int
+    offset: int
+    other_topic: str
+    """The copy; with `reverse` the source's topic. Empty if nothing was copied."""
+    translated: Translated
+
+
+def of_offset(
+    known: OffsetMap,
+    topic: str,
+    partition: int,
+    offset: int,
+    *,
+    reverse: bool,
+    joint: JointMap | None = None,
+) -> OffsetAnswer:
+    """`topic` is the source's; with `reverse` the target's, and so is the offset.
+    `joint` answers for the topics that it joins; with `reverse` it is that of the flow
+    back.
+    """
+    other = _others(known, reverse=reverse).get((topic, partition), "")
+    return _answer(
+        known, (topic, partition), offset, other, reverse=reverse, joint=joint
+    )
+
+
+def of_group(
+    flow: FlowConfig,
+    known: OffsetMap,
+    cluster: Cluster,
+    group: str,
+    *,
+    reverse: bool,
+    joint: JointMap | None = None,
+) -> list[OffsetAnswer]:
+    """Where a group on one cluster (the source, or with `reverse` the target) continues
+    on the other: its committed offsets in partitions that the flow copies, and the
+    empty partitions of the same topics, where there was nothing to commit. `joint` as
+    for `of_offset`.
+
+    Raises:
+        ClusterError: the cluster does not answer, or refuses to tell.
+    """
+    found = group_offsets.fetch(cluster, [group])
+    if group in found.refused:
+        raise ClusterError(
+            f"cluster {cluster.alias}: group {group}: {found.refused[group]}"
+        )
+    answers = of_groups(
+        flow, known, cluster, found.groups, reverse=reverse, joint=joint
+    )
+    return answers[group]
+
+
+def of_groups(
+    flow: FlowConfig,
+    known: OffsetMap,
+    cluster: Cluster,
+    committed: Mapping[str, Mapping[TopicPartition, CommittedOffset]],
+    *,
+    reverse: bool,
+    joint: JointMap | None = None,
+) -> dict[str, list[OffsetAnswer]]:
+    """As `of_group`, for what many groups have committed: the cluster is asked once for
+    all of them, and groups that stand at one offset share its answer.
+
+    Raises:
+        ClusterError: the cluster does not answer.
+    """
+    names = _names(flow, known, reverse=reverse)
+    offsets = {
+        group: {key: each.offset for key, each in found.items() if key[0] in names}
+        for group, found in committed.items()
+    }
+    topics = {group: {topic for topic, _ in own} for group, own in offsets.items()}
+    there = _partitions(cluster, set().union(*topics.values()))
+    silent = {
+        group: set().union(*(there[topic] for topic in topics[group])) - own.keys()
+        for group, own in offsets.items()
+    }
+    empty = topic_admin.empty(cluster, set().union(*silent.values()))
+    shared: dict[tuple[TopicPartition, int, bool], OffsetAnswer] = {}
+
+    def answer(key: TopicPartition, offset: int, *, is_silent: bool) -> OffsetAnswer:
+        place = (key, offset, is_silent)
+        if place not in shared:
+            other = names[key[0]]
+            found = _answer(known, key, offset, other, reverse=reverse, joint=joint)
+            if found.translated.exactness is Exactness.UNKNOWN and (
+                offset == 0 or is_silent
+            ):
+                # Nothing was copied and nothing read: it reads from the start.
+                first = Translated(offset=0, exactness=Exactness.TIP)
+                found = replace(found, translated=first)
+            shared[place] = found
+        return shared[place]
+
+    answers = {}
+    for group, own in offsets.items():
+        filled = {key: empty[key] for key in silent[group] & empty.keys()}
+        answers[group] = [
+            answer(key, offset, is_silent=key in filled)
+            for key, offset in sorted((own | filled).items())
+        ]
+    return answers
+
+
+def _names(flow: FlowConfig, known: OffsetMap, *, reverse: bool) -> dict[str, str]:
+    """The other side's name of every topic that the flow copies, even empty ones."""
+    copies = {
+        topic: flow.replication_policy.target_topic(topic)
+        for topic, _ in known.followed()
+    }
+    copies |= {topic: copy for (topic, _), copy in known.partitions().items()}
+    return {copy: topic for topic, copy in copies.items()} if reverse else copies
+
+
+def _partitions(cluster: Cluster, topics: set[str]) -> dict[str, set[TopicPartition]]:
+    shown = cluster.topics(topics)
+    return {
+        name: {(name, partition) for partition in topic.leaders}
+        for name, topic in shown.items()
+    }
+
+
+def _others(known: OffsetMap, *, reverse: bool) -> dict[TopicPartition, str]:
+    """The topic on the other side of every partition on this one."""
+    return known.origins() if reverse else known.partitions()
+
+
+def _answer(
+    known: OffsetMap,
+    key: TopicPartition,
+    offset: int,
+    other: str,
+    *,
+    reverse: bool,
+    joint: JointMap | None,
+) -> OffsetAnswer:
+    topic, partition = key
+    if joint is not None and joint.joins(topic):
+        translated = joint.translate(topic, partition, offset)
+    elif reverse:
+        translated = known.reverse(other, partition, offset)
+    else:
+        translated = known.translate(topic, partition, offset)
+    return OffsetAnswer(
+        topic=topic,
+        partition=partition,
+        offset=offset,
+        other_topic=other,
+        translated=translated,
     )

@@ -2,19 +2,31 @@
 
 Main types: `GroupPosition`, one partition of one group on both sides, and
 `GroupsStanding`, what one look at the source's groups found. The service and the
-command line both use `look`. What is written because of it, `checkpoints` and
-`group_sync` know.
+command line both use `look`. What is written because of it, `checkpoints` knows.
+
+Groups also commit in records of `__consumer_offsets`, which `decode_commit_key` and
+`decode_commit` read. Coordinators write many other types of records there, told apart
+by the key's first INT16; their keys are None here. `commits` knows which records count.
+
+Source: Kafka's `CoordinatorRecordType`, `OffsetCommitKey`, `LegacyOffsetCommitKey` and
+`OffsetCommitValue` (group-coordinator/src/main/resources/common/message). Layout,
+big-endian: key type INT16 = 0 or 1, group STRING, topic STRING, partition INT32; value
+version INT16 = 0 to 4, offset INT64, from version 3 on leader epoch INT32, metadata
+STRING, from version 4 on COMPACT_STRING, then times and tagged fields.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol
+import struct
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from mirror.clusters.admin import group_offsets, groups, topic_admin
 from mirror.clusters.admin.group_offsets import CommittedOffset
 from mirror.clusters.admin.groups import GroupKind
-from mirror.offsets.translation import Exactness, ManyTranslator, Translated
+from mirror.errors import CorruptBatchError
+from mirror.offsets.translation import Exactness, Translated
+from mirror.records.records import read_string
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -23,18 +35,12 @@ if TYPE_CHECKING:
     from mirror.clusters.cluster import Cluster
     from mirror.clusters.topics import TopicPartition
     from mirror.config.schema import FlowConfig
+    from mirror.offsets.translation import Translator
     from mirror.policy.selection import GroupFilter
 
 
 _WITHOUT_OFFSETS = frozenset({GroupKind.SHARE})
 _NOTHING_TO_COMMIT = CommittedOffset(0)
-
-
-class Knowing(ManyTranslator, Protocol):
-    """A translator that also knows how far each partition is copied."""
-
-    def position(self, topic: str, partition: int) -> int:
-        """The next source offset to copy, -1 while not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,13 +55,13 @@ class Copy:
     """Other flows write it too, or copy it back: this flow's map alone does not know
     what a group has still to read in it."""
     back: FlowConfig | None = None
-    """The only other flow, which copies it back: `joint_map` reads both maps."""
+    """The only other flow, which copies it back: `JointMap` reads both maps."""
     beside: tuple[tuple[FlowConfig, str], ...] = ()
     """The other flows that write it, and their topics, if nothing leads back."""
 
 
 class CopyWriters(Protocol):
-    """Who writes copies; `metadata.merging` knows."""
+    """Who writes copies; `topics.merging` knows."""
 
     def is_alone(self, flow: FlowConfig, topic: str) -> bool:
         """Whether no other flow writes the topic's copy, or copies it back."""
@@ -127,7 +133,7 @@ def look(
     source: Cluster,
     group_filter: GroupFilter,
     copies: Mapping[str, Copy],
-    knowing: Knowing,
+    translator: Translator,
 ) -> GroupsStanding:
     """Read the groups of the source that match, and translate their offsets.
 
@@ -149,12 +155,12 @@ def look(
         name: {key: value for key, value in offsets.items() if key[0] in copies}
         for name, offsets in read.groups.items()
     }
-    edges = _edges(source, _open_questions(committed, copies, knowing))
+    edges = _edges(source, _open_questions(committed, copies, translator))
     return GroupsStanding(
         groups=covered,
         places={
             name: tuple(places)
-            for name, places in translated(committed, copies, knowing, edges).items()
+            for name, places in translated(committed, copies, translator, edges).items()
             if places
         },
         not_covered=tuple(sorted(listed.keys() - covered.keys())),
@@ -165,7 +171,7 @@ def look(
 def translated(
     committed: Mapping[str, Mapping[TopicPartition, CommittedOffset]],
     copies: Mapping[str, Copy],
-    knowing: Knowing,
+    translator: Translator,
     edges: Mapping[TopicPartition, tuple[int, int]],
 ) -> dict[str, list[GroupPosition]]:
     """Where groups stand, given their offsets on the source.
@@ -186,11 +192,11 @@ def translated(
     for offsets in standing.values():
         for key, (offset, _) in offsets.items():
             questions.setdefault(key, set()).add(offset)
-    answers = knowing.translate_all(questions)
+    answers = translator.translate_all(questions)
     places = {}
     for key, asked in questions.items():
         first = edges.get(key, (-1, -1))[0]
-        position, target_topic = knowing.position(*key), copies[key[0]].topic
+        position, target_topic = translator.position(*key), copies[key[0]].topic
         for offset in asked:
             answer = answers[key][offset]
             if answer.exactness is Exactness.UNKNOWN and offset <= first:
@@ -231,12 +237,12 @@ def missing(
 def _open_questions(
     committed: Mapping[str, Mapping[TopicPartition, CommittedOffset]],
     copies: Mapping[str, Copy],
-    knowing: Knowing,
+    translator: Translator,
 ) -> set[TopicPartition]:
     """Partitions whose edges on the source must be known."""
     asked = set().union(*(missing(offsets, copies) for offsets in committed.values()))
     for key in set().union(*committed.values()):
-        if knowing.position(*key) < 0:
+        if translator.position(*key) < 0:
             asked.add(key)
     return asked
 
@@ -253,3 +259,79 @@ def _edges(
         for timestamp in (topic_admin.EARLIEST, topic_admin.LATEST)
     )
     return {key: (firsts[key], ends[key]) for key in firsts.keys() & ends.keys()}
+
+
+# ---- records of `__consumer_offsets` ----
+
+COMMITS_TOPIC = "__consumer_offsets"
+
+_INT16 = struct.Struct(">h")
+_INT32 = struct.Struct(">i")
+_VALUE = struct.Struct(">hq")
+_OFFSET_COMMITS = frozenset({0, 1})
+_WITH_EPOCH, _FLEXIBLE, _NEWEST = 3, 4, 4
+_LARGEST_VARINT = 35
+"""In bits: five bytes of seven."""
+
+
+class CommitKey(NamedTuple):
+    """What an offset was committed for."""
+
+    group: str
+    topic: str
+    partition: int
+
+
+def decode_commit_key(key: bytes) -> CommitKey | None:
+    """None: a record of another type.
+
+    Raises:
+        CorruptBatchError: it has no type, or is no key of its type.
+    """
+    try:
+        if _INT16.unpack_from(key)[0] not in _OFFSET_COMMITS:
+            return None
+        group, at = read_string(key, _INT16.size)
+        topic, at = read_string(key, at)
+        partition = _INT32.unpack_from(key, at)[0]
+    except (struct.error, UnicodeDecodeError) as error:
+        raise CorruptBatchError(f"not the key of a commit: {error}") from error
+    if partition < 0:
+        raise CorruptBatchError(f"a commit for partition {partition}")
+    return CommitKey(group, topic, partition)
+
+
+def decode_commit(value: bytes) -> CommittedOffset:
+    """The offset and its metadata.
+
+    Raises:
+        CorruptBatchError: it is no commit, or of a newer version.
+    """
+    try:
+        version, offset = _VALUE.unpack_from(value)
+        if not 0 <= version <= _NEWEST:
+            raise CorruptBatchError(f"a commit of version {version}")
+        at = _VALUE.size + (_INT32.size if version >= _WITH_EPOCH else 0)
+        read = _compact_string if version >= _FLEXIBLE else read_string
+        metadata, _ = read(value, at)
+    except (struct.error, UnicodeDecodeError) as error:
+        raise CorruptBatchError(f"not a commit: {error}") from error
+    if offset < 0:
+        raise CorruptBatchError(f"a commit of offset {offset}")
+    return CommittedOffset(offset, metadata)
+
+
+def _compact_string(data: bytes, at: int) -> tuple[str, int]:
+    """Its length plus 1 is an unsigned varint."""
+    length = shift = 0
+    more = True
+    while more:
+        if at >= len(data) or shift >= _LARGEST_VARINT:
+            raise struct.error("a length does not end")
+        length |= (data[at] & 0x7F) << shift
+        more = data[at] >= 0x80
+        at, shift = at + 1, shift + 7
+    end = at + length - 1
+    if length == 0 or end > len(data):
+        raise struct.error("a string runs past the end")
+    return data[at:end].decode(), end

@@ -4,11 +4,16 @@ Main type: `Heartbeats`, of one flow. It writes to `heartbeats` on the flow's ta
 MirrorMaker 2 does, and on request also on its source. It watches the copy of the
 source's heartbeats on the target, which shows that copying works even without other
 records. `policy` lets them be copied.
+
+`Heartbeat` has the format, big-endian, STRING = INT16 length + UTF-8: key source alias
+STRING, target alias STRING; value version INT16 = 0, epoch milliseconds INT64. Java's
+clients read these, so every byte must match.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+import struct
 import time
 from typing import TYPE_CHECKING
 
@@ -16,19 +21,49 @@ from mirror.clusters import codes
 from mirror.clusters.admin import topic_admin
 from mirror.config import own_topics
 from mirror.errors import ClusterError, CorruptBatchError, MirrorError
-from mirror.offsets.mm2_records import Heartbeat
 from mirror.policy.naming import HEARTBEATS
 from mirror.records.reading import TopicReader
+from mirror.records.records import encode_string, read_string
 from mirror.records.writing import TopicWriter, ensure_topic
 
 if TYPE_CHECKING:
     from mirror.clusters.cluster import Cluster
 
+_TIME = struct.Struct(">hq")
 _LOOK_SECONDS = 5.0
 _PAUSE_SECONDS = 30.0
 """Pause before retrying a source that rejects heartbeats."""
 _LAST_RECORDS = 20
 """Of the last this many offsets, markers included, one is surely a heartbeat."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heartbeat:
+    """A sign of life of the flow from source to target, on the target."""
+
+    source: str
+    target: str
+    timestamp: int
+    """Epoch milliseconds."""
+
+    def encode(self) -> tuple[bytes, bytes]:
+        """Key and value."""
+        return (
+            encode_string(self.source) + encode_string(self.target),
+            _TIME.pack(0, self.timestamp),
+        )
+
+    @classmethod
+    def decode(cls, key: bytes, value: bytes) -> Heartbeat:
+        """Raises CorruptBatchError if it is none."""
+        try:
+            source, at = read_string(key, 0)
+            target, _ = read_string(key, at)
+            return cls(
+                source=source, target=target, timestamp=_TIME.unpack_from(value)[1]
+            )
+        except (struct.error, UnicodeDecodeError) as error:
+            raise CorruptBatchError(f"not a heartbeat: {error}") from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

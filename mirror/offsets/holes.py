@@ -6,6 +6,7 @@ broker sends: one batch, or a few. What `reverse_start` asks for.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 import time
 from typing import TYPE_CHECKING
@@ -15,8 +16,7 @@ import numpy as np
 from mirror.clusters import codes, error_counts
 from mirror.clusters.wire import fetch
 from mirror.errors import ClusterError, CorruptBatchError, NoLeaderError, RecreatedError
-from mirror.offsets.progress import NO_ID
-from mirror.offsets.reverse_start import HoleLook
+from mirror.offsets.progress import same_topic
 from mirror.records import batch, former, scan
 from mirror.retry import patiently
 
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     from mirror.clusters.cluster import Cluster
     from mirror.clusters.topics import Leader
-    from mirror.offsets.reverse_start import Hole
     from mirror.records.batch import Buffer, Rows
 
 _PURPOSE = "holes"
@@ -36,6 +35,19 @@ _LARGE_BYTES = 1 << 20
 _FEW = 8
 _AT_ONCE = 16
 _PATIENCE_SECONDS = 10.0
+
+Hole = tuple[int, int]
+"""From an offset up to another."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HoleLook:
+    """What there is in a hole."""
+
+    born: int = -1
+    """The first record that readers of committed records see; -1 if there is none."""
+    markers: int = 0
+    """How many of its offsets may be markers of committed transactions."""
 
 
 def look(
@@ -215,9 +227,7 @@ class _Looking:
         shown = self._cluster.topics([self._key[0]])[self._key[0]]
         if shown.error != codes.NONE:
             raise codes.error_for(shown.error, self._where)
-        if NO_ID not in (self._topic_id, shown.topic_id) and (
-            self._topic_id != shown.topic_id
-        ):
+        if not same_topic(self._topic_id, shown.topic_id):
             raise RecreatedError(f"{self._where} was re-created")
         leader = shown.leaders.get(self._key[1])
         if leader is None or leader.node < 0:

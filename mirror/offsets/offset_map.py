@@ -1,52 +1,60 @@
 """The offset map of a flow: exact translation both ways, as of the last `refresh`.
 
 Main type: `OffsetMap`. It follows the map's topic on the target (`MapFollower`), and
-looks up old offsets by seeking. Answers apply to the current copies: it checks them
-(`logs`) before the first answer after each `refresh`. It needs neither the source nor
-a running service. `relay` writes the runs; `checkpoints` uses the answers.
+looks up old offsets by seeking (`PlaceReader`). Answers apply to the current copies: it
+asks for their logs (`read_logs`) before the first answer after each `refresh`. It needs
+neither the source nor a running service. `copying` writes the runs; `checkpoints` uses
+the answers.
 """
 
 from __future__ import annotations
 
+from collections import OrderedDict
+from dataclasses import dataclass
 from itertools import repeat
 import threading
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from mirror.clusters import codes
+from mirror.clusters.admin import topic_admin
 from mirror.errors import CorruptBatchError, RecreatedError
-from mirror.offsets import kept_index, logs, progress, runs
-from mirror.offsets.gathering import gather
-from mirror.offsets.index import FoundOffset, MapPlace, locate, locate_all
-from mirror.offsets.kept_index import MapIndex
-from mirror.offsets.late import LateRuns, next_late
-from mirror.offsets.places import PlaceQuery, PlaceReader
+from mirror.offsets import progress, runs
+from mirror.offsets.index import (
+    FoundOffset,
+    LateRuns,
+    MapIndex,
+    MapPlace,
+    Track,
+    locate,
+    locate_all,
+    next_late,
+    read_index,
+)
 from mirror.offsets.progress import NO_ID
-from mirror.offsets.runs import DOWNSTREAM, UPSTREAM
-from mirror.offsets.track import Track
+from mirror.offsets.runs import DOWNSTREAM, UPSTREAM, gather
 from mirror.offsets.translation import UNKNOWN, Exactness, Translated
 from mirror.records.reading import TopicReader
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
     from collections.abc import Set as AbstractSet
     import uuid
 
     from mirror.clusters.cluster import Cluster
-    from mirror.clusters.topics import TopicPartition
+    from mirror.clusters.topics import Topic, TopicPartition
     from mirror.config.schema import FlowConfig
-    from mirror.offsets.index import Epoch
-    from mirror.offsets.kept_index import IndexKeeper
-    from mirror.offsets.logs import Log
+    from mirror.offsets.index import Epoch, IndexKeeper
     from mirror.offsets.progress import Position
     from mirror.offsets.runs import Block, RunArray
 
 
-# ---- follows the map's topic, in a form that stays small ----
+# ---- following the map's topic ----
 #
-# Main type: `MapFollower`, with a `Track` per partition of the source. It begins
-# where the index on the target ends (`kept_index`). If there is none, and once the
-# map was re-created or lost its end, it begins at the map's start.
+# `MapFollower` has a `Track` per partition of the source. It begins where the index on
+# the target ends. If there is none, and once the map was re-created or lost its end, it
+# begins at the map's start.
 
 
 _TAIL_RUNS = 2_000_000
@@ -131,7 +139,7 @@ class MapFollower:
         return {key: np.concatenate(parts) for key, parts in found.items()}
 
     def _recall(self) -> None:
-        index = kept_index.read(
+        index = read_index(
             self._target, self._source_alias, self.topic, exactly_once=self._fenced
         )
         if index is None:
@@ -157,11 +165,8 @@ class MapFollower:
             track = self.tracks[key] = Track(block.target_topic)
         track.target_topic = block.target_topic
         if self._fenced:
-            self.late.heed(block)
+            self.late.truncate_from(block)
         track.add(block, at, keep=keep, fenced=self._fenced)
-
-
-_NOT_LOOKED_AT = logs.Log()
 
 
 class OffsetMap:
@@ -308,7 +313,7 @@ class OffsetMap:
             return Translated(offset=late.source, exactness=Exactness.EARLIER)
 
     def late(self, topic: str, partition: int) -> RunArray:
-        """The late records (see `late`) of a partition's present copy.
+        """The late records (see `LateRuns`) of a partition's present copy.
 
         Raises:
             ClusterError: the target does not answer.
@@ -398,9 +403,9 @@ class OffsetMap:
             if key in self._map.tracks and key not in self._logs
         }
         if copies:
-            found = logs.look(self._target, set(copies.values()))
+            found = read_logs(self._target, set(copies.values()))
             for key, copy in copies.items():
-                self._logs[key] = found.get(copy, _NOT_LOOKED_AT)
+                self._logs[key] = found.get(copy, Log())
 
     def _among_kept(
         self, key: TopicPartition, offsets: AbstractSet[int]
@@ -449,8 +454,8 @@ class OffsetMap:
         if track is None:
             if position is None:
                 return UNKNOWN
-            if column == UPSTREAM:
-                return before_any(offset, position)
+            if column == UPSTREAM:  # nothing is copied: there was nothing to copy yet
+                return Translated(offset=0, exactness=at_the_end(offset, position))
             return Translated(offset=position.offset, exactness=Exactness.TIP)
         if track.is_another(self._logs[key].topic_id):
             return of_another(track, position, self._logs[key], offset, column)
@@ -518,12 +523,11 @@ class OffsetMap:
         )
 
 
-# ---- finds an answer of the offset map among the epochs of one partition ----
+# ---- answers among the epochs of one partition ----
 #
-# Main functions: `last_of` and `lowest_of`, which differ in which copy wins where
-# records were copied more than once, and `of_another`, where nothing is known of the
-# copy. No I/O: what is not in memory comes back as an `Older`, whose place `places`
-# reads.
+# `last_of` and `lowest_of` differ in which copy wins where records were copied more
+# than once; `of_another` answers where nothing is known of the copy. No I/O: what is
+# not in memory comes back as an `Older`, whose place `PlaceReader` reads.
 
 
 class Older(NamedTuple):
@@ -631,11 +635,6 @@ def of_newest_topic(epochs: list[Epoch]) -> list[Epoch]:
     return [epoch for epoch in epochs if epoch.topic_id == epochs[-1].topic_id]
 
 
-def before_any(offset: int, position: Position) -> Translated:
-    """Nothing is copied, because there was nothing to copy yet."""
-    return Translated(offset=0, exactness=at_the_end(offset, position))
-
-
 def at_the_end(offset: int, position: Position | None) -> Exactness:
     behind = position is not None and offset > position.offset
     return Exactness.BEHIND if behind else Exactness.TIP
@@ -661,3 +660,193 @@ def of_another(
         exactness = Exactness.BEFORE
     known = log.topic_id is not None
     return Translated(offset=log.start, exactness=exactness, renewed=known)
+
+
+# ---- runs at places of the map's topic ----
+
+
+_CACHED_RUNS = 1_000_000
+_FETCH_BYTES = 256 << 10
+"""Most places are a few records; a long one takes several fetches."""
+_NEAR = 256
+"""A place no more offsets than this after the last one is reached by reading on."""
+
+
+class PlaceQuery(NamedTuple):
+    """The runs of one partition at one place."""
+
+    key: TopicPartition
+    """Topic and partition on the source."""
+    topic_id: uuid.UUID
+    place: MapPlace
+
+
+class PlaceReader:
+    """Reads places of one map: many at once, in one pass over the topic, however many
+    partitions and groups they belong to. It caches what it read last. Not thread-safe,
+    like its cluster.
+    """
+
+    def __init__(self, cluster: Cluster, topic: str) -> None:
+        self._cluster = cluster
+        self._topic = topic
+        self._cache: OrderedDict[PlaceQuery, RunArray] = OrderedDict()
+        self._cached = 0
+
+    def read(
+        self, wanted: Iterable[PlaceQuery], follower: TopicReader
+    ) -> Iterator[tuple[PlaceQuery, RunArray]]:
+        """The runs at each place, as they are found; `follower` has read the map.
+
+        Raises:
+            ClusterError: the map cannot be read, or was re-created.
+        """
+        end = follower.position
+        missing = []
+        for each in dict.fromkeys(wanted):
+            if (known := self._cache.get(each)) is None:
+                missing.append(each)
+            else:
+                self._cache.move_to_end(each)
+                yield each, known
+        missing.sort(key=lambda each: each.place.at)
+        for stretch in _stretches(missing, end):
+            yield from self._sweep(stretch, end, follower.topic_id)
+
+    def _sweep(
+        self, stretch: list[PlaceQuery], end: int, topic_id: uuid.UUID | None
+    ) -> Iterator[tuple[PlaceQuery, RunArray]]:
+        """One reading from the first place to the end of the last."""
+        by_key: dict[TopicPartition, list[PlaceQuery]] = {}
+        for each in reversed(stretch):
+            by_key.setdefault(each.key, []).append(each)
+        parts: dict[TopicPartition, list[RunArray]] = {key: [] for key in by_key}
+        topics = {topic for topic, _ in by_key}
+        until = max(_until(each, end) for each in stretch)
+        reader = TopicReader(
+            self._cluster,
+            self._topic,
+            position=stretch[0].place.at,
+            fetch_bytes=_FETCH_BYTES,
+            topic_id=topic_id,
+        )
+        for at, _, value in reader.read(end=until):
+            for block in runs.decode(value, only=topics.__contains__):
+                key = (block.topic, block.partition)
+                waiting = by_key.get(key)
+                while waiting and at >= _until(waiting[-1], end):
+                    yield self._keep(waiting.pop(), parts[key])
+                    parts[key] = []
+                if (
+                    waiting
+                    and at >= waiting[-1].place.at
+                    and block.topic_id == waiting[-1].topic_id
+                ):
+                    parts[key].append(block.runs)
+        for key, waiting in by_key.items():
+            while waiting:
+                yield self._keep(waiting.pop(), parts[key])
+                parts[key] = []
+
+    def _keep(
+        self, wanted: PlaceQuery, parts: list[RunArray]
+    ) -> tuple[PlaceQuery, RunArray]:
+        found = np.concatenate(parts) if parts else np.empty((0, 3), np.int64)
+        part = wanted.place.runs_among(found)
+        if wanted.place.until is not None:  # else it grows
+            self._cache[wanted] = part
+            self._cached += len(part)
+            while self._cached > _CACHED_RUNS:
+                self._cached -= len(self._cache.popitem(last=False)[1])
+        return wanted, part
+
+
+def _until(wanted: PlaceQuery, end: int) -> int:
+    return end if wanted.place.until is None else wanted.place.until
+
+
+def _stretches(wanted: list[PlaceQuery], end: int) -> Iterator[list[PlaceQuery]]:
+    """Places that are read in one pass, given in order."""
+    stretch: list[PlaceQuery] = []
+    until = 0
+    for each in wanted:
+        if stretch and each.place.at > until + _NEAR:
+            yield stretch
+            stretch = []
+        stretch.append(each)
+        until = max(until, _until(each, end))
+    if stretch:
+        yield stretch
+
+
+# ---- the logs of copies on the target ----
+#
+# What the map knows about a deleted copy does not apply to a new one of that name.
+
+
+_LOOKS = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Log:
+    """One partition of a copy."""
+
+    topic_id: uuid.UUID | None = NO_ID
+    """None: there is no such partition. NO_ID: brokers have no ids (before 2.8)."""
+    start: int = 0
+    """Its first offset."""
+    end: int | None = None
+    """After its last record; None while it has no leader to ask."""
+
+    def within(self, offset: int) -> int:
+        """The offset, or the nearest one that a reader can start at."""
+        return max(self.below_end(offset), self.start)
+
+    def below_end(self, offset: int) -> int:
+        """The offset, or the log's end if that is lower."""
+        return offset if self.end is None else min(offset, self.end)
+
+
+def read_logs(
+    target: Cluster, partitions: Collection[TopicPartition]
+) -> dict[TopicPartition, Log]:
+    """The logs of these partitions; without those that we may not ask about.
+
+    Raises:
+        ClusterError: the target does not answer.
+    """
+    names = {topic for topic, _ in partitions}
+    topics = target.topics(names)
+    for _ in range(_LOOKS):
+        there = [key for key in partitions if key[1] in topics[key[0]].leaders]
+        starts, ends = (
+            topic_admin.list_offsets(
+                target, there, timestamp=timestamp, committed=False, topics=topics
+            )
+            for timestamp in (topic_admin.EARLIEST, topic_admin.LATEST)
+        )
+        before, topics = topics, target.topics(names)
+        if _ids(before) == _ids(topics):
+            break
+    else:  # re-created at every look: unclear which topic the offsets belong to
+        starts, ends = {}, {}
+    return {
+        key: _log(topics[key[0]], key, starts, ends)
+        for key in partitions
+        if topics[key[0]].error in (codes.NONE, codes.UNKNOWN_TOPIC_OR_PARTITION)
+    }
+
+
+def _ids(topics: dict[str, Topic]) -> dict[str, uuid.UUID]:
+    return {name: topic.topic_id for name, topic in topics.items()}
+
+
+def _log(
+    topic: Topic,
+    key: TopicPartition,
+    starts: dict[TopicPartition, int],
+    ends: dict[TopicPartition, int],
+) -> Log:
+    if key[1] not in topic.leaders:
+        return Log(topic_id=None)
+    return Log(topic_id=topic.topic_id, start=starts.get(key, 0), end=ends.get(key))

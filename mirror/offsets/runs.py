@@ -3,7 +3,7 @@
 A run says that the copies of `count` consecutive source offsets are at consecutive
 target offsets. Runs of a partition are one int64 array with the columns UPSTREAM,
 DOWNSTREAM and COUNT; main type: `Block`, such an array with its partition and topics.
-This module encodes, decodes and searches them; `offset_map` keeps them.
+This module encodes and decodes them; `offset_map` keeps them and answers.
 
 Layout of a record's value, big-endian: version INT16 = 0, then for each topic: source
 topic STRING, target topic STRING (INT16 length + UTF-8), source topic id 16 bytes,
@@ -17,12 +17,16 @@ next one: which copy the offsets are of. Readers that do not know it see no runs
 
 Runs of *late* records, which a repair appended behind records that follow them on the
 source, stand in the key of a record whose value has none: they replace no other run.
+
+`gather` takes runs out of many records of the map at once, and `find_pairs` goes
+through the map for every place where it says that one record stands.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 import itertools
+from operator import itemgetter
 import struct
 from typing import TYPE_CHECKING, NamedTuple
 import uuid
@@ -32,13 +36,17 @@ import numpy.typing as npt
 
 from mirror.config import own_topics
 from mirror.errors import CorruptBatchError
-from mirror.offsets.progress import NO_ID
+from mirror.offsets.progress import NO_ID, same_topic
 from mirror.records import records
+from mirror.records.reading import TopicReader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    from mirror.clusters.cluster import Cluster
     from mirror.clusters.topics import Topic
+    from mirror.config.schema import FlowConfig
+    from mirror.records.reading import Record
 
 RunArray = npt.NDArray[np.int64]
 UPSTREAM, DOWNSTREAM, COUNT = range(3)
@@ -71,8 +79,8 @@ class Block:
 
     def is_of(self, copy: Topic) -> bool:
         """Whether they are of the copy that is there now."""
-        return self.target_topic == copy.name and (
-            NO_ID in (self.copy_id, copy.topic_id) or self.copy_id == copy.topic_id
+        return self.target_topic == copy.name and same_topic(
+            self.copy_id, copy.topic_id
         )
 
 
@@ -339,3 +347,232 @@ def _by_partition(rows: npt.NDArray[np.void]) -> Iterator[tuple[int, RunArray]]:
     for first, last in itertools.pairwise([0, *cuts, len(rows)]):
         if first < last:
             yield int(partitions[first]), runs[first:last]
+
+
+# ---- many records of the map at once ----
+#
+# A flow of small transactions writes some runs per partition and record, and to take
+# each record by itself costs more than all else that a reader does. What stands
+# together gets one place in the map, the first: a place begins there, and ends where
+# the next one begins. So whatever could begin another epoch (`index.Track`) is taken
+# record by record: ids that change, runs that fall.
+
+_AT_ONCE = 256
+_MOST_RUNS = 4096
+"""Batches of the map, and their runs without the last batch's. A question about an old
+offset reads as many at least."""
+
+_EntriesByTopic = dict[str, list[tuple[int, "MapEntry"]]]
+"""By topic on the source, with the places in the map."""
+
+
+def gather(
+    answers: Iterable[Iterable[Record]], *, only: Callable[[str], bool] | None = None
+) -> Iterator[tuple[int, Block, bool]]:
+    """The blocks of these records of the map, with their places, and whether they are
+    of late records. Those of a partition are in order. `only` as for `runs.decode`.
+
+    Raises:
+        CorruptBatchError: as `runs.decode`; it says where. What follows may be
+            skipped: begin again.
+    """
+    # A reader that breaks off goes on behind the last answer: so none waits here.
+    for answer in answers:
+        yield from _of_answer(answer, only)
+
+
+def _of_answer(
+    found: Iterable[Record], only: Callable[[str], bool] | None
+) -> Iterator[tuple[int, Block, bool]]:
+    parts: _EntriesByTopic = {}
+    batches = count = 0
+    values = _Values()
+    for at, batch in itertools.groupby(found, key=itemgetter(0)):
+        some = list(batch)
+        try:
+            entries = [
+                each
+                for _, _, value in some
+                for each in values.entries(value)
+                if only is None or only(each.topic)
+            ]
+        except CorruptBatchError as error:
+            raise _damaged(error, at) from error
+        topics = {each.topic: each.identity for each in entries}
+        alone = len(topics) < len(entries) or any(key for _, key, _ in some)
+        if batches and (
+            alone
+            or batches == _AT_ONCE
+            or count >= _MOST_RUNS
+            or any(
+                topic in parts and parts[topic][0][1].identity != identity
+                for topic, identity in topics.items()
+            )
+        ):
+            yield from _taken_together(parts)
+            parts, batches, count = {}, 0, 0
+        if alone:
+            yield from _one_by_one(at, some, only)
+            continue
+        batches += 1
+        for each in entries:
+            count += each.row_count
+            parts.setdefault(each.topic, []).append((at, each))
+    yield from _taken_together(parts)
+
+
+class _Values:
+    """Takes values apart. One that differs from the value before in its rows alone, as
+    from one small transaction to the next, is not looked through again.
+    """
+
+    def __init__(self) -> None:
+        self._before: tuple[MapEntry, bytes] | None = None
+
+    def entries(self, value: bytes) -> list[MapEntry]:
+        """As `runs.entries`."""
+        if self._before is not None:
+            entry, before = self._before
+            if (following := entry.following(before, value)) is not None:
+                return [following]
+        found = list(entries(value))
+        self._before = (found[0], value) if len(found) == 1 else None
+        return found
+
+
+def _one_by_one(
+    at: int, some: Iterable[Record], only: Callable[[str], bool] | None
+) -> Iterator[tuple[int, Block, bool]]:
+    try:
+        for _, key, value in some:
+            for block in decode(value, only=only):
+                yield at, block, False
+            for block in decode(key, only=only) if key else ():
+                yield at, block, True
+    except CorruptBatchError as error:
+        raise _damaged(error, at) from error
+
+
+def _damaged(error: CorruptBatchError, at: int) -> CorruptBatchError:
+    return CorruptBatchError(f"{error} (offset {at})")
+
+
+def _taken_together(parts: _EntriesByTopic) -> Iterator[tuple[int, Block, bool]]:
+    for each in parts.values():
+        found = list(blocks(together([entry for _, entry in each])))
+        if len({block.partition for block in found}) == len(found):
+            for block in found:
+                yield each[0][0], replace(block, runs=joined(block.runs)), False
+            continue
+        for at, entry in each:
+            for block in blocks(entry):
+                yield at, block, False
+
+
+# ---- every place of one record ----
+#
+# `offset_map` answers with the one place at which a group continues; here, copies that
+# were made again count as well, and offsets beside a copy do not.
+
+
+class Pair(NamedTuple):
+    """A record and a copy of it."""
+
+    target: int
+    source: int
+    topic: str
+    """On the source."""
+    topic_id: uuid.UUID
+    """The source topic's id when it was copied; NO_ID if brokers have none."""
+    late: bool = False
+    """A repair appended it, behind records that follow it on the source."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pairs:
+    """What the map says about one offset."""
+
+    pairs: tuple[Pair, ...] = ()
+    """By target offset."""
+    floor: Pair | None = None
+    """MirrorMaker 2 copied it: it is at these offsets or after them."""
+    first: int = -1
+    """The first offset of the partition that the map knows; -1 if it knows none."""
+    whole: bool = True
+    """Off: the oldest part of the map is gone."""
+    deleted: bool = False
+    """The record was in a copy that was deleted, or is under another name."""
+
+
+def find_pairs(
+    flow: FlowConfig,
+    target: Cluster,
+    copy: Topic | None,
+    partition: int,
+    offset: int,
+    *,
+    topic: str = "",
+    topic_id: uuid.UUID = NO_ID,
+) -> Pairs:
+    """What the map says about a source offset of a `topic` with this id, or without a
+    `topic` about an offset of the copy. Runs of deleted topics with the same names are
+    no places; with a `topic`, those of deleted copies say where the flow began, and
+    that they had the record. `copy`: None if there is none. NO_ID is any id.
+
+    Raises:
+        ClusterError: the target does not answer, or the map cannot be read.
+    """
+    name = topic_name(flow.source, flow.separator)
+    if target.topic(name) is None:
+        return Pairs()
+    column = UPSTREAM if topic else DOWNSTREAM
+    found: list[Pair] = []
+    floor: Pair | None = None
+    first = reached = -1
+    deleted = False
+    reader = TopicReader(target, name)
+    for _, block, late in gather(
+        reader.answers(), only=topic.__eq__ if topic else None
+    ):
+        is_there = copy is not None and block.is_of(copy)
+        if block.partition != partition or not (is_there or topic):
+            continue
+        begins = block.runs[:, column]
+        if flow.exactly_once and is_there and not late:
+            # Where the copy lost its end, earlier runs are void.
+            lost = int(block.runs[0, DOWNSTREAM])
+            found = [each for each in found if each.target < lost]
+        if not same_topic(topic_id, block.topic_id):
+            continue
+        lowest = int(begins[0])
+        if not late:
+            first = lowest if first < 0 else min(first, lowest)
+        row = int(np.searchsorted(begins, offset, "right")) - 1
+        into = offset - int(begins[row])
+        has_it = row >= 0 and into < block.runs[row, COUNT]
+        if not is_there:
+            deleted |= bool(has_it)
+        elif has_it:
+            found.append(_pair(block, row, into, late=late))
+        if is_there and row >= 0 and begins[row] >= reached and not late:
+            reached = int(begins[row])
+            floor = _pair(block, row, 0) if not block.runs[row, COUNT] else None
+    return Pairs(
+        pairs=tuple(sorted(set(found))),
+        floor=floor,
+        first=first,
+        whole=reader.start == 0,
+        deleted=deleted,
+    )
+
+
+def _pair(block: Block, row: int, into: int, *, late: bool = False) -> Pair:
+    """The record that stands so far into a run."""
+    run = block.runs[row]
+    return Pair(
+        target=int(run[DOWNSTREAM]) + into,
+        source=int(run[UPSTREAM]) + into,
+        topic=block.topic,
+        topic_id=block.topic_id,
+        late=late,
+    )

@@ -65,11 +65,10 @@ class Translator(Protocol):
         from the source.
         """
 
-
-class ManyTranslator(Translator, Protocol):
-    """A translator of many offsets at once."""
-
     def translate_all(
         self, questions: Mapping[TopicPartition, AbstractSet[int]]
     ) -> Mapping[TopicPartition, Mapping[int, Translated]]:
         """As `translate`, for many offsets of each partition."""
+
+    def position(self, topic: str, partition: int) -> int:
+        """The next source offset to copy, -1 while not known."""

@@ -23,7 +23,7 @@ from mirror.config import own_topics, scopes
 from mirror.errors import MALFORMED, MirrorError
 from mirror.host import process_name
 from mirror.offsets import checkpoints, progress, standby
-from mirror.offsets.mm2_records import checkpoints_topic
+from mirror.offsets.checkpoints import checkpoints_topic
 from mirror.offsets.standby import StandbyEntry
 from mirror.pairs import risk
 from mirror.policy.rename_rule import Rule

@@ -19,7 +19,7 @@ from mirror.clusters.admin import configs, topic_admin
 from mirror.clusters.wire import fetch
 from mirror.copying.provenance import HEADER
 from mirror.errors import ClusterError, CorruptBatchError, NoLeaderError
-from mirror.offsets import progress, record_places
+from mirror.offsets import progress, runs
 from mirror.offsets.progress import NO_ID
 from mirror.pairs import losses
 from mirror.pairs.control import PausesReader
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from mirror.clusters.topics import Topic
     from mirror.config.schema import FlowConfig, MirrorConfig
     from mirror.offsets.progress import Position
-    from mirror.offsets.record_places import Pair, Pairs
+    from mirror.offsets.runs import Pair, Pairs
     from mirror.proofs.comparing import Compared
     from mirror.proofs.sides import ProofTerms
     from mirror.records.batch import Rows
@@ -361,7 +361,7 @@ class Hops:
         if copy is None:
             return
         self._tell(f"reading the offset map of {flow.name}")
-        known = record_places.read(flow, target, copy, place.partition, place.offset)
+        known = runs.find_pairs(flow, target, copy, place.partition, place.offset)
         for pair in known.pairs:
             row = replace(blank, topic=pair.topic, partition=place.partition)
             if self._is_gone(flow, pair):
@@ -408,7 +408,7 @@ class Hops:
             content = self.content(place)
         hop = hop_of(self._config, self._reach, flow, row, place=place, content=content)
         self._tell(f"reading the offset map of {flow.name}")
-        known = record_places.read(
+        known = runs.find_pairs(
             flow, hop.target, hop.copy, place.partition, place.offset,
             topic=place.topic, topic_id=hop.topic_id,
         )  # fmt: skip

@@ -29,10 +29,10 @@ from mirror.errors import (
     NothingChosenError,
     UnreachableError,
 )
-from mirror.offsets import progress, record_places, runs
-from mirror.offsets.late import LateRuns
+from mirror.offsets import progress, runs
+from mirror.offsets.index import LateRuns
 from mirror.offsets.progress import NO_ID
-from mirror.offsets.runs import COUNT, DOWNSTREAM, UPSTREAM
+from mirror.offsets.runs import COUNT, DOWNSTREAM, UPSTREAM, gather
 from mirror.pairs import losses
 from mirror.proofs.account import CopiedPartition
 from mirror.proofs.explaining import NotCopied
@@ -259,12 +259,12 @@ def _read_map(
     late = LateRuns()
     firsts: dict[TopicPartition, int] = {}
     reader = TopicReader(target, name)
-    for block, is_late in record_places.blocks(reader, only=topics.__contains__):
+    for _, block, is_late in gather(reader.answers(), only=topics.__contains__):
         if is_late:
             late.add(block)
             continue
         if flow.exactly_once:
-            late.heed(block)
+            late.truncate_from(block)
         topic = topics[block.topic]
         key = (block.topic, block.partition)
         same = uuid.UUID(topic.topic_id) in (NO_ID, block.topic_id)

@@ -2,7 +2,7 @@
 
 Main types: `Decoder`, which reads unpacked records into `Chunk`s of bounded size, and
 `Columns`, the values to write, in the order of `from_columns.put`. No array shares its
-buffers, so a function may keep them. `relay.transform` decides what a function may
+buffers, so a function may keep them. `copying.transform` decides what a function may
 return.
 """
 

@@ -2,7 +2,7 @@
 
 Main type: `Batches`, rows over the connection's buffer in log order. This module leaves
 out aborted and control batches by Kafka's rule for read_committed consumers, and does
-not change what is inside the others (see `relay.rewrite`).
+not change what is inside the others (see `copying.rewrite`).
 """
 
 from __future__ import annotations

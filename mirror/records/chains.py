@@ -1,8 +1,8 @@
 """Compiled loops that align two sequences of marks.
 
 `chain` finds the longest ascending subsequence, `between` what lies between records
-that belong together. Numbers in, numbers out: no allocation, no I/O.
-`proofs.by_content` says what is aligned and when.
+that belong together. Numbers in, numbers out: no allocation, no I/O. `proofs` says what
+is aligned and when.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A compiled loop from columns of values to the records of a batch.
 
 `put` writes records from the buffers of Arrow arrays, the reverse of `to_columns`.
-Bytes in, bytes out: no allocation, no Python object, no I/O. `relay.rewrite` adds the
+Bytes in, bytes out: no allocation, no Python object, no I/O. `copying.rewrite` adds the
 batch's header and compression.
 """
 

@@ -3,7 +3,7 @@
 `find_loop` says whether a record already came through the target, by its headers, and
 `first_of` whether it was written away from its key's home, by its key. Both are inlined
 into the loops that drop such records: `merge_loop.merge` and `to_columns.find`; `away`
-applies the second one to listed records. `relay.provenance` makes what they look for.
+applies the second one to listed records. `copying.provenance` makes what they look for.
 """
 
 from __future__ import annotations

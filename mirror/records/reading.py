@@ -4,7 +4,7 @@ Main type: `TopicReader`, over the single partition of a topic such as progress 
 offset map. It keeps its position, so that the next call returns what is new. If the
 topic was re-created meanwhile, or a new leader does not have all that was read, it
 raises, since what was read is no longer valid. User topics are never copied this way
-(see `relay.source`), but migration from MirrorMaker 2 reads their last batches with
+(see `copying.source`), but migration from MirrorMaker 2 reads their last batches with
 `batches`. A process without compiled kernels loads them only for what is large or not
 usual (see `plain`).
 """

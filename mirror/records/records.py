@@ -2,7 +2,7 @@
 
 For topics whose records mirror itself writes (such as progress) and for tests; also the
 only place that lays out a batch header. Bulk data never passes through here (see
-`relay.rewrite`). Writing takes no compiled kernels, so a command that reads nothing
+`copying.rewrite`). Writing takes no compiled kernels, so a command that reads nothing
 large does not wait for them. Format: Kafka's message format v2.
 """
 
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 BATCH_BYTES = 256 << 10
 """The size of one of our batches: well below any sensible `max.message.bytes`."""
 
+_INT16 = struct.Struct(">h")
+_LONGEST = 0x7FFF
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 _FORMAT = 2
 _NO_ATTRIBUTES_NO_TIME_DELTA = b"\0\0"
@@ -185,3 +187,23 @@ def varint(value: int) -> bytes:
         rest >>= 7
     out.append(rest)
     return bytes(out)
+
+
+def encode_string(text: str) -> bytes:
+    """A STRING: INT16 length + UTF-8, as Kafka and MirrorMaker 2 have it in keys and
+    values of their own topics.
+    """
+    encoded = text.encode()
+    if len(encoded) > _LONGEST:
+        # Commit metadata may be as long as a broker allows; Java reads no more.
+        encoded = encoded[:_LONGEST].decode(errors="ignore").encode()
+    return _INT16.pack(len(encoded)) + encoded
+
+
+def read_string(data: bytes, at: int) -> tuple[str, int]:
+    """A STRING, and where it ends. Raises struct.error or UnicodeDecodeError."""
+    size = _INT16.unpack_from(data, at)[0]
+    begin, end = at + _INT16.size, at + _INT16.size + size
+    if size < 0 or end > len(data):
+        raise struct.error("a string runs past the end")
+    return data[begin:end].decode(), end

@@ -2,8 +2,8 @@
 
 Main type: `TopicWriter`, over partition 0 of one topic. It keeps its producer, since
 brokers remember each one for a day. `append` writes once, outside transactions; `write`
-can also write inside a transaction that the caller commits. `relay` writes what belongs
-to the data's transactions.
+can also write inside a transaction that the caller commits. `copying` writes what
+belongs to the data's transactions.
 """
 
 from __future__ import annotations

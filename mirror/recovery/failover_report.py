@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from mirror.clusters.admin import group_offsets, topic_admin
 from mirror.config import scopes
 from mirror.offsets import checkpoints, progress
-from mirror.offsets.mm2_records import checkpoints_topic
+from mirror.offsets.checkpoints import checkpoints_topic
 from mirror.pairs import roles
 from mirror.policy.selection import GroupFilter
 from mirror.recovery.stage import Done

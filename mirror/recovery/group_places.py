@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from mirror.clusters.admin import group_offsets, groups, topic_admin
 from mirror.config import scopes
-from mirror.offsets import answers, group_survey, runs
+from mirror.offsets import group_survey, runs
 from mirror.policy.selection import GroupFilter
 from mirror.status.wording import some
 from mirror.topics.merging import Merging
@@ -213,7 +213,7 @@ def back(
         for group, offsets in group_offsets.fetch(source, listed).groups.items()
         if any(topic in copies for topic, _ in offsets)
     }
-    found = answers.of_groups(reverse, known, source, committed, reverse=True)
+    found = group_survey.of_groups(reverse, known, source, committed, reverse=True)
     first = _unread(
         known,
         target,

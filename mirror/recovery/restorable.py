@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from mirror.clusters.wire import fetch
 from mirror.errors import NoLeaderError
 from mirror.offsets import runs
-from mirror.offsets.covers import edges, find_starts
+from mirror.offsets.reverse_start import edges, find_starts
 from mirror.proofs.log_stream import LogStream, OffsetRange
 from mirror.recovery.stage import StepError
 from mirror.retry import patiently
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from mirror.clusters.cluster import Cluster
     from mirror.clusters.topics import TopicPartition
-    from mirror.offsets.covers import Edges
+    from mirror.offsets.reverse_start import Edges
     from mirror.recovery.stage import Stage
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from mirror.clusters.topics import TopicPartition
-    from mirror.copying.report import PartitionReport
+    from mirror.copying.lease import PartitionReport
     from mirror.pairs.control import Pauses
     from mirror.topics.topics import MirroredTopic, TopicsResult
 

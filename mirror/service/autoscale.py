@@ -19,7 +19,7 @@ from mirror.status.states import PartitionState
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from mirror.copying.report import PartitionReport
+    from mirror.copying.lease import PartitionReport
 
 
 _PARTITIONS_PER_SLOT = 4

@@ -16,12 +16,10 @@ import structlog
 from mirror.clusters.reach import Reach
 from mirror.errors import ClusterError, FencedError, FlowError, OutdatedRoleError
 from mirror.offsets import group_survey, progress, runs
-from mirror.offsets.covers import edges, find_starts
-from mirror.offsets.joint import OtherLog, both_ways
-from mirror.offsets.joint_map import JointMap
+from mirror.offsets.joint import JointMap, both_ways
 from mirror.offsets.offset_map import OffsetMap
 from mirror.offsets.progress import NO_ID, Position, Progress, ProgressReader
-from mirror.offsets.reverse_start import Start
+from mirror.offsets.reverse_start import Start, edges, find_starts
 from mirror.offsets.runs import Block
 from mirror.offsets.translation import Exactness, Translated
 from mirror.pairs import roles
@@ -43,8 +41,8 @@ if TYPE_CHECKING:
     from mirror.clusters.topics import TopicPartition
     from mirror.config.pair_settings import PairConfig
     from mirror.config.schema import FlowConfig, MirrorConfig
-    from mirror.offsets.covers import Edges
     from mirror.offsets.groups import CopyWriters
+    from mirror.offsets.reverse_start import Edges
     from mirror.service.ownership import Instance, Owned
     from mirror.service.pairs import PairFollower
     from mirror.topics.topics import TopicsResult
@@ -487,6 +485,4 @@ def _behind_own(answer: Translated, log: Edges, born: Start | None) -> Translate
     if born is None:
         born = Start(log.start, sure=False)
     all_back = Translated(offset=0, exactness=Exactness.TIP)
-    return both_ways(
-        answer, all_back, OtherLog(start=log.start, end=log.cut, born=born)
-    )
+    return both_ways(answer, all_back, log, born)

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from mirror.clusters.topics import TopicPartition
     from mirror.config.schema import FlowConfig
-    from mirror.copying.report import PartitionReport
+    from mirror.copying.lease import PartitionReport
     from mirror.service.autoscale import Sample, Throughput
     from mirror.service.leases import LeaseResult
     from mirror.status.store import StatusStore

@@ -23,15 +23,20 @@ from mirror.clusters.wire import fetch
 from mirror.config import own_topics
 from mirror.errors import ClusterError, CorruptBatchError, MirrorError, UnreachableError
 from mirror.log import LogThrottle
-from mirror.offsets import group_sync, retention
-from mirror.offsets.checkpoints import Checkpoints
-from mirror.offsets.commit_records import TOPIC, CommitKey, decode_key, decode_value
-from mirror.offsets.group_sync import GroupSyncResult
-from mirror.offsets.groups import GroupsStanding, look, translated
+from mirror.offsets import checkpoints, retention
+from mirror.offsets.checkpoints import Checkpoints, GroupSyncResult
+from mirror.offsets.groups import (
+    COMMITS_TOPIC,
+    CommitKey,
+    GroupsStanding,
+    decode_commit,
+    decode_commit_key,
+    look,
+    translated,
+)
 from mirror.offsets.heartbeats import Heartbeats
-from mirror.offsets.joint_map import JointMap
-from mirror.offsets.kept_index import IndexKeeper
-from mirror.offsets.merged_groups import MergedGroups, problems
+from mirror.offsets.index import IndexKeeper
+from mirror.offsets.joint import JointMap, MergedGroups, problems
 from mirror.offsets.offset_map import OffsetMap
 from mirror.offsets.offset_syncs import OffsetSyncs
 from mirror.offsets.translation import Exactness
@@ -52,11 +57,10 @@ if TYPE_CHECKING:
     from mirror.clusters.topics import Topic, TopicPartition
     from mirror.clusters.wire.fetch import Fetched
     from mirror.config.schema import FlowConfig
-    from mirror.offsets.checkpoints import CheckpointsResult, Due
+    from mirror.offsets.checkpoints import Checkpoint, CheckpointsResult, Due
     from mirror.offsets.commits import CommitLog
     from mirror.offsets.groups import Copy, GroupPosition
-    from mirror.offsets.merged_groups import Settable
-    from mirror.offsets.mm2_records import Checkpoint
+    from mirror.offsets.joint import Settable
     from mirror.records.batch import Buffer, Rows
     from mirror.status.store import StatusStore
     from mirror.status.values import FlowStatus
@@ -326,7 +330,9 @@ class GroupJobs:
             group: {key: due.known[group][key] for key in found}
             for group, found in due.withdrawn.items()
         }
-        back = group_sync.sync(target, _of_one_writer(known, copies), due.withdrawn)
+        back = checkpoints.set_offsets(
+            target, _of_one_writer(known, copies), due.withdrawn
+        )
         self._report_moved(back.moved)
         return back
 
@@ -334,7 +340,7 @@ class GroupJobs:
         self, target: Cluster, settable: Settable, back: GroupSyncResult
     ) -> None:
         """Set the offsets of all groups but those that could not move `back`."""
-        done = group_sync.sync(target, settable.known)
+        done = checkpoints.set_offsets(target, settable.known)
         self._group_sync = replace(done, refused={**done.refused, **back.refused})
         self._synced_at = time.monotonic()
         self._report_moved(done.moved)
@@ -504,10 +510,10 @@ class DueCommits:
         """Changed records by key; `topics` are those that are copied."""
         for key, value in changes.items():
             try:
-                if (found := decode_key(key)) is None:
+                if (found := decode_commit_key(key)) is None:
                     self.of_other_types += 1
                 elif found.topic in topics and self._matches(found.group):
-                    self._take(found, None if value is None else decode_value(value))
+                    self._take(found, None if value is None else decode_commit(value))
             except CorruptBatchError as error:
                 self.undecodable += 1
                 self.error = str(error)
@@ -573,7 +579,7 @@ _READ_SECONDS = 2.0
 _FETCH_BYTES, _PARTITION_BYTES = 4 << 20, 1 << 20
 _OFFSET_OUT_OF_RANGE = 1
 _NOT_STARTED = "not read yet"
-NO_COMMITS = f"there is no {TOPIC} yet"
+NO_COMMITS = f"there is no {COMMITS_TOPIC} yet"
 """A reason that is no problem: the cluster makes its topic with the first commit."""
 
 
@@ -606,16 +612,18 @@ class CommitReader:
         if self.reason:
             if time.monotonic() < self._ask_at:
                 return
-            told = allowed.of_topics(source, [TOPIC])[TOPIC]
+            told = allowed.of_topics(source, [COMMITS_TOPIC])[COMMITS_TOPIC]
             if told is not None and "READ" not in told:
                 self._ask_at = time.monotonic() + _ASK_AGAIN_SECONDS
-                self.reason = f"no READ on topic {TOPIC}"
+                self.reason = f"no READ on topic {COMMITS_TOPIC}"
                 return
-            if source.topic(TOPIC) is None:
+            if source.topic(COMMITS_TOPIC) is None:
                 self.reason = NO_COMMITS
                 return
         topic = self._look(source)
-        missing = [(TOPIC, p) for p in topic.leaders if p not in self._positions]
+        missing = [
+            (COMMITS_TOPIC, p) for p in topic.leaders if p not in self._positions
+        ]
         ends = topic_admin.list_offsets(
             source, missing, timestamp=topic_admin.LATEST, committed=False
         )
@@ -658,9 +666,9 @@ class CommitReader:
     def _look(self, source: Cluster) -> Topic:
         """The leaders; another topic of the name is followed from its end."""
         if self._topic is None:
-            topic = source.topics([TOPIC])[TOPIC]
+            topic = source.topics([COMMITS_TOPIC])[COMMITS_TOPIC]
             if topic.error != codes.NONE:
-                what = f"cluster {source.alias}: reading {TOPIC}"
+                what = f"cluster {source.alias}: reading {COMMITS_TOPIC}"
                 raise codes.error_for(topic.error, what)
             if topic.topic_id != self._topic_id:
                 self._topic_id = topic.topic_id
@@ -681,7 +689,7 @@ class CommitReader:
         for partition in partitions:
             leader = topic.leaders[partition]
             wanted = fetch.Wanted(
-                topic=TOPIC,
+                topic=COMMITS_TOPIC,
                 partition=partition,
                 offset=self._positions[partition],
                 leader_epoch=leader.epoch,
@@ -723,7 +731,7 @@ class CommitReader:
         """Whether it is read to its end; None if it cannot be read now."""
         partition = fetched.partition
         if fetched.error == codes.TOPIC_AUTHORIZATION_FAILED:
-            raise codes.error_for(fetched.error, f"reading {TOPIC}")
+            raise codes.error_for(fetched.error, f"reading {COMMITS_TOPIC}")
         if fetched.error != codes.NONE:
             self._topic = None
             if fetched.error == _OFFSET_OUT_OF_RANGE:

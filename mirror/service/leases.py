@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from mirror.clusters.admin import topic_admin
-from mirror.copying.report import SCHEMA, PartitionReport, from_row
+from mirror.copying.lease import REPORT_SCHEMA, PartitionReport, from_row
 from mirror.copying.task import TERM, RelayTask, to_row, to_term
 from mirror.errors import FlowError
 from mirror.service.assignment import LONGEST_SECONDS, Assignments, lease_length
@@ -353,7 +353,7 @@ class Leases:
             {slot: to_row(slot, self._owned.run, p) for slot, p in spread.items()},
             places,
             work=task,
-            schema=SCHEMA,
+            schema=REPORT_SCHEMA,
         )
         self._planned = _Planned(task=task, spread=spread, places=places, frame=union)
         return union

@@ -27,9 +27,8 @@ from mirror.clusters.admin import groups
 from mirror.clusters.admin.groups import Group, GroupKind
 from mirror.clusters.transactions import Producer
 from mirror.config import own_topics
-from mirror.copying.endings import Endings
-from mirror.copying.target import owner_id, transactional_ids
-from mirror.copying.transaction_records import TransactionRecords
+from mirror.copying.target import Endings, owner_id, transactional_ids
+from mirror.copying.transaction import TransactionRecords
 from mirror.errors import (
     MALFORMED,
     ClusterChangedError,

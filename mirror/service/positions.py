@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 
 from mirror.copying.gaps import remade
 from mirror.offsets import progress, starting
-from mirror.offsets.covers import find_starts
 from mirror.offsets.progress import NO_ID, Position
+from mirror.offsets.reverse_start import find_starts
 from mirror.pairs.losses import Cause, Loss
 from mirror.service.ownership import (
     PositionUpdate,

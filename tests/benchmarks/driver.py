@@ -20,8 +20,7 @@ from rich.table import Table
 import typer
 
 from mirror.config.schema import FlowConfig
-from mirror.copying import report
-from mirror.copying.report import PartitionReport, from_row
+from mirror.copying.lease import PartitionReport, from_row, to_arrow
 from mirror.copying.tally import latency_bounds
 from mirror.copying.task import to_row
 from mirror.observing.exposition import exposition
@@ -118,7 +117,7 @@ class _Driver:
         self._assignments = self._of_topics()
         self._slots = _SLOTS
         self._number = 0
-        self._batch = report.to_arrow(_reports(self._assignments))
+        self._batch = to_arrow(_reports(self._assignments))
         self._rows = [Row(**each) for each in self._batch.to_pylist()]
         self._reports = [from_row(row) for row in self._rows]
         self._by_partition = exposition(self._store, per_partition=True)

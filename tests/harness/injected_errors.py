@@ -26,7 +26,7 @@ from tests.harness.witness import Witness
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from mirror.copying.report import PartitionReport
+    from mirror.copying.lease import PartitionReport
 
 PARTITIONS = 2
 EACH = 500

@@ -28,7 +28,7 @@ from tests.harness.waiting import PATIENCE_SECONDS, crowd
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
-    from mirror.copying.report import PartitionReport
+    from mirror.copying.lease import PartitionReport
     from tests.harness.witness import Witness
 
 TARGET = "B"

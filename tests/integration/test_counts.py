@@ -23,7 +23,7 @@ from tests.harness.waiting import PATIENCE_SECONDS, wait_for
 from tests.harness.witness import Witness
 
 if TYPE_CHECKING:
-    from mirror.copying.report import PartitionReport
+    from mirror.copying.lease import PartitionReport
     from mirror.playground.cluster import PlaygroundCluster
 
 pytestmark = pytest.mark.integration

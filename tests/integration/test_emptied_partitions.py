@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from mirror.copying.report import PartitionReport
+    from mirror.copying.lease import PartitionReport
     from mirror.playground.cluster import PlaygroundCluster
 
 pytestmark = pytest.mark.integration

@@ -16,8 +16,8 @@ import pytest
 
 from mirror.clusters.cluster import Cluster
 from mirror.offsets import checkpoints
+from mirror.offsets.checkpoints import Checkpoint, checkpoints_topic
 from mirror.offsets.groups import Copy
-from mirror.offsets.mm2_records import Checkpoint, checkpoints_topic
 from mirror.service.groups import CHECKPOINTS, GroupJobs
 from mirror.service.scheduler import Jobs
 from mirror.status.store import StatusStore

@@ -14,9 +14,8 @@ import pytest
 from mirror.clusters.admin import group_offsets
 from mirror.clusters.admin.group_offsets import CommittedOffset
 from mirror.config.schema import FlowConfig
-from mirror.offsets.checkpoints import read
+from mirror.offsets.checkpoints import checkpoints_topic, read
 from mirror.offsets.groups import Copy
-from mirror.offsets.mm2_records import checkpoints_topic
 from mirror.offsets.offset_map import OffsetMap
 from mirror.offsets.translation import Exactness, Translated
 from mirror.records.writing import TopicWriter

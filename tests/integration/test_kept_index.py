@@ -8,8 +8,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from mirror.config.schema import FlowConfig
-from mirror.offsets import kept_index, offset_map, progress, runs, standby
-from mirror.offsets.kept_index import KIND, IndexKeeper
+from mirror.offsets import index, offset_map, progress, runs, standby
+from mirror.offsets.index import KIND, IndexKeeper
 from mirror.offsets.offset_map import OffsetMap
 from mirror.offsets.standby import StandbyEntry
 from mirror.records import reading, writing
@@ -80,9 +80,9 @@ def right_answers(rows: int) -> list[int]:
 @pytest.fixture
 def begins(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     """Where readers of the map begin; every index is kept."""
-    monkeypatch.setattr(kept_index, "_LEAST_GROWTH", 1)
-    monkeypatch.setattr(kept_index, "_GROWTH_OF_PARTITION", 0)
-    monkeypatch.setattr(kept_index, "_SECONDS", 0.0)
+    monkeypatch.setattr(index, "_LEAST_GROWTH", 1)
+    monkeypatch.setattr(index, "_GROWTH_OF_PARTITION", 0)
+    monkeypatch.setattr(index, "_SECONDS", 0.0)
     found: list[int] = []
 
     class Noted(reading.TopicReader):

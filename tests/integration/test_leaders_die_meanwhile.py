@@ -23,8 +23,7 @@ from tests.harness.witness import Witness
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from mirror.copying.gaps import GapFinding, Suspect
-    from mirror.copying.suspicions import Verdict
+    from mirror.copying.gaps import GapFinding, Suspect, Verdict
     from mirror.playground.cluster import PlaygroundCluster
 
 pytestmark = pytest.mark.integration
@@ -60,13 +59,13 @@ def overdue(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     had to be.
     """
     rounds: list[bool] = []
-    heed = Intake.heed
+    apply_verdicts = Intake.apply_verdicts
 
     def noted(intake: Intake, verdicts: Iterable[Verdict]) -> None:
         rounds.append(intake._faults.due())
-        heed(intake, verdicts)
+        apply_verdicts(intake, verdicts)
 
-    monkeypatch.setattr(Intake, "heed", noted)
+    monkeypatch.setattr(Intake, "apply_verdicts", noted)
     return rounds
 
 

@@ -13,9 +13,8 @@ import pytest
 from mirror.clusters.cluster import Cluster
 from mirror.config.cluster_settings import ClusterConfig
 from mirror.config.schema import FlowConfig
-from mirror.offsets import holes
-from mirror.offsets.covers import find_starts
-from mirror.offsets.reverse_start import Start
+from mirror.offsets import holes, reverse_start
+from mirror.offsets.reverse_start import Start, find_starts
 from mirror.offsets.runs import Block, encode, topic_name
 from tests.harness.admin import create_topic, end_offsets
 from tests.harness.connections import connected
@@ -217,9 +216,7 @@ def test_ten_million_copies(
             assert took < 10 * crowd()
             looked.clear()
         # The most there is to do: if no marker could be counted.
-        from mirror.offsets import explained
-
-        monkeypatch.setattr(explained, "_MOST_ROWS", 0)
+        monkeypatch.setattr(reverse_start, "_MOST_ROWS", 0)
         begun = time.monotonic()
         assert flow.start() == Start(hidden, sure=True)
         took = time.monotonic() - begun

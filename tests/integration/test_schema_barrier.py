@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from mirror.copying.report import PartitionReport
+    from mirror.copying.lease import PartitionReport
     from mirror.copying.slot import Slot
     from mirror.playground.cluster import PlaygroundCluster
     from mirror.schemas.ids import SettledId

@@ -16,9 +16,8 @@ from mirror.clusters.admin import group_offsets
 from mirror.clusters.admin.group_offsets import CommittedOffset
 from mirror.clusters.cluster import Cluster
 from mirror.config.schema import MirrorConfig
-from mirror.copying.pending_transaction import PendingTransaction
 from mirror.copying.target import TargetWriter
-from mirror.copying.transaction_records import TransactionRecords
+from mirror.copying.transaction import PendingTransaction, TransactionRecords
 from mirror.offsets import progress, runs
 from mirror.offsets.progress import Position
 from mirror.offsets.runs import Block

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from confluent_kafka import Message
 
-    from mirror.copying.report import PartitionReport
+    from mirror.copying.lease import PartitionReport
     from mirror.copying.slot import Slot
     from mirror.playground.cluster import PlaygroundCluster
     from tests.harness.standing import StandingMirror

@@ -31,7 +31,7 @@ from tests.simulation.world import Process, World
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from mirror.copying.report import PartitionReport
+    from mirror.copying.lease import PartitionReport
     from tests.simulation.model import ModelCluster
 
 SOURCE, TARGET = "A", "B"

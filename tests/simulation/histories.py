@@ -17,8 +17,8 @@ import structlog
 
 from mirror.clusters.cluster import Cluster
 from mirror.errors import BrokerError, MirrorError
-from mirror.offsets import kept_index, runs
-from mirror.offsets.kept_index import IndexKeeper
+from mirror.offsets import index, runs
+from mirror.offsets.index import IndexKeeper
 from mirror.offsets.offset_map import OffsetMap
 from tests.simulation import mapping, switches
 from tests.simulation.applications import Applications
@@ -73,9 +73,9 @@ def run(seed: int, *, kind: str = COPYING, faults: bool = True) -> Verdict:
     structlog.configure(processors=[lambda _, level, event: _log(world, level, event)])
     with (
         simulated(network),
-        mock.patch.object(kept_index, "_SECONDS", 0.0),
-        mock.patch.object(kept_index, "_LEAST_GROWTH", 1),
-        mock.patch.object(kept_index, "_GROWTH_OF_PARTITION", 0),
+        mock.patch.object(index, "_SECONDS", 0.0),
+        mock.patch.object(index, "_LEAST_GROWTH", 1),
+        mock.patch.object(index, "_GROWTH_OF_PARTITION", 0),
     ):
         try:
             if kind == SWITCHES:

@@ -18,15 +18,14 @@ from mirror.clusters import hanging
 from mirror.clusters.hanging import HangingLook
 from mirror.clusters.topics import Views
 from mirror.clusters.wire import fetch, fetch_by_id, write
-from mirror.copying import gaps, slot, target, transaction_records
-from mirror.copying.endings import Endings
+from mirror.copying import gaps, slot, target, transaction
 from mirror.copying.intake import Intake
 from mirror.copying.slot import Found, Slot
-from mirror.copying.target import PathStage, TransactionPath
-from mirror.offsets import group_sync, groups, markers, progress
+from mirror.copying.target import Endings, PathStage, TransactionPath
+from mirror.offsets import checkpoints, groups, markers, progress
+from mirror.offsets.index import Track
 from mirror.offsets.markers import MarkerSearch
 from mirror.offsets.progress import NO_ID
-from mirror.offsets.track import Track
 from mirror.pairs.losses import Loss
 from mirror.records import batch, scan
 from mirror.service import ownership
@@ -44,13 +43,13 @@ _real: dict[str, Any] = {
     "decode_by_id": fetch_by_id.decode,
     "judge": gaps.judge,
     "encode": progress.encode,
-    "blocks": transaction_records._blocks,
-    "standing": Found.standing,
+    "blocks": transaction._blocks,
+    "resumption": Found.resumption,
     "jump": Intake._jump,
     "give_up": target.TargetWriter._give_up,
     "take_over": target.TargetWriter.take_over,
     "read": write._Channel._read,
-    "forward": group_sync.forward,
+    "forward": checkpoints.forward,
     "translated": groups.translated,
 }
 
@@ -162,14 +161,14 @@ def aborted_one_too_late() -> Iterator[None]:
 
 def positions_come_from_memory() -> AbstractContextManager[Any]:
     """A slot that takes over again goes on from where it thinks that it was."""
-    real = Slot._stand
+    real = Slot._resume_from
 
     def stand(self: Slot, found: Any) -> None:
         known = found.progress
         kept = {**known.positions, **self._positions}
         real(self, replace(found, progress=replace(known, positions=kept)))
 
-    return _patched(Slot, "_stand", stand)
+    return _patched(Slot, "_resume_from", stand)
 
 
 def commits_before_the_records() -> AbstractContextManager[Any]:
@@ -237,10 +236,10 @@ def losses_forget_the_epoch() -> AbstractContextManager[Any]:
 def old_leaders_are_trusted() -> AbstractContextManager[Any]:
     """Positions on old brokers are not checked at new leaders."""
 
-    def standing(self: Found, wanted: Any, positions: Any) -> Any:
-        return replace(_real["standing"](self, wanted, positions), unchecked={})
+    def resumption(self: Found, wanted: Any, positions: Any) -> Any:
+        return replace(_real["resumption"](self, wanted, positions), unchecked={})
 
-    return _patched(Found, "standing", standing)
+    return _patched(Found, "resumption", resumption)
 
 
 def topic_ids_do_not_matter() -> AbstractContextManager[Any]:
@@ -255,7 +254,7 @@ def runs_are_shifted() -> AbstractContextManager[Any]:
         for block in _real["blocks"](*arguments):
             yield replace(block, runs=block.runs + np.array([1, 0, 0]))
 
-    return _patched(transaction_records, "_blocks", blocks)
+    return _patched(transaction, "_blocks", blocks)
 
 
 def sequences_start_again() -> AbstractContextManager[Any]:
@@ -379,7 +378,7 @@ def groups_skip_a_record() -> AbstractContextManager[Any]:
         found = _real["forward"](*arguments).items()
         return {key: each._replace(offset=each.offset + 1) for key, each in found}
 
-    return _patched(group_sync, "forward", forward)
+    return _patched(checkpoints, "forward", forward)
 
 
 def groups_go_back() -> AbstractContextManager[Any]:
@@ -388,7 +387,7 @@ def groups_go_back() -> AbstractContextManager[Any]:
     def forward(wanted: Any, _present: Any, *_: Any) -> Any:
         return _real["forward"](wanted, {})
 
-    return _patched(group_sync, "forward", forward)
+    return _patched(checkpoints, "forward", forward)
 
 
 def groups_keep_their_numbers() -> AbstractContextManager[Any]:

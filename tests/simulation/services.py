@@ -31,8 +31,7 @@ from tests.simulation.world import Killed, Process, World
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from mirror.copying.lease import Lease, LeasePlan
-    from mirror.copying.report import PartitionReport
+    from mirror.copying.lease import Lease, LeasePlan, PartitionReport
     from mirror.copying.task import RelayTask
 
 _BATCH_SECONDS = (0.01, 0.1, 0.1, 1.0)

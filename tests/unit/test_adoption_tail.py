@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 
 from mirror.migration.plan import CopyTail, Window, compare
-from mirror.offsets.index import FoundOffset, locate, locate_all
+from mirror.offsets.index import FoundOffset, Track, locate, locate_all
 from mirror.offsets.runs import DOWNSTREAM, UPSTREAM, Block
-from mirror.offsets.track import Track
 
 pytestmark = pytest.mark.unit
 

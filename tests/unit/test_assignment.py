@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 import pytest
 
-from mirror.copying.lease import Assignment
-from mirror.copying.report import PartitionReport
+from mirror.copying.lease import Assignment, PartitionReport
 from mirror.pairs.control import Pauses
 from mirror.service.assignment import (
     IDLE_WEIGHT,

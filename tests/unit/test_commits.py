@@ -15,9 +15,14 @@ import pytest
 
 from mirror.clusters.admin.group_offsets import CommittedOffset
 from mirror.errors import CorruptBatchError
-from mirror.offsets.commit_records import CommitKey, decode_key, decode_value
 from mirror.offsets.commits import CommitLog
-from mirror.offsets.groups import GroupPosition, GroupsStanding
+from mirror.offsets.groups import (
+    CommitKey,
+    GroupPosition,
+    GroupsStanding,
+    decode_commit,
+    decode_commit_key,
+)
 from mirror.offsets.translation import Exactness, Translated
 from mirror.policy.selection import GroupFilter
 from mirror.records import batch, scan
@@ -69,8 +74,8 @@ def changes(log: bytes = LOG, parts: Sequence[int] = ()) -> dict[CommitKey, int 
         position = end
     decoded = {}
     for key, value in found.items():
-        if (known := decode_key(key)) is not None:
-            decoded[known] = None if value is None else decode_value(value).offset
+        if (known := decode_commit_key(key)) is not None:
+            decoded[known] = None if value is None else decode_commit(value).offset
     return decoded
 
 
@@ -115,20 +120,20 @@ VALUES = {
 @pytest.mark.parametrize("version", VALUES)
 def test_every_version_of_a_commit(version: int):
     """All versions of Kafka's schema have the offset and its metadata."""
-    assert decode_value(VALUES[version]) == CommittedOffset(42, "note")
+    assert decode_commit(VALUES[version]) == CommittedOffset(42, "note")
 
 
 @pytest.mark.parametrize("kind", [0, 1])
 def test_both_types_of_keys(kind: int):
     """The type that old brokers wrote has the same fields."""
     key = struct.pack(">h", kind) + KEY[2:]
-    assert decode_key(key) == CommitKey("app", "t", 3)
+    assert decode_commit_key(key) == CommitKey("app", "t", 3)
 
 
 @pytest.mark.parametrize("kind", [2, 3, 8, 16, 999, -1])
 def test_other_types_are_no_commits(kind: int):
     """Whatever coordinators write beside commits, now or later, is not an error."""
-    assert decode_key(struct.pack(">h", kind) + b"whatever") is None
+    assert decode_commit_key(struct.pack(">h", kind) + b"whatever") is None
 
 
 @pytest.mark.parametrize(
@@ -146,7 +151,7 @@ def test_other_types_are_no_commits(kind: int):
 def test_damaged_keys(key: bytes):
     """Truncated keys, lengths past the end and other nonsense are one kind of error."""
     with pytest.raises(CorruptBatchError):
-        decode_key(key)
+        decode_commit_key(key)
 
 
 @pytest.mark.parametrize(
@@ -167,13 +172,13 @@ def test_damaged_keys(key: bytes):
 def test_damaged_commits(value: bytes):
     """The same for values, and for versions that are not known."""
     with pytest.raises(CorruptBatchError):
-        decode_value(value)
+        decode_commit(value)
 
 
 @given(st.binary(max_size=60))
 def test_any_bytes(data: bytes):
     """Hostile bytes are decoded, or one kind of error; nothing else happens."""
-    for decode in (decode_key, decode_value):
+    for decode in (decode_commit_key, decode_commit):
         with contextlib.suppress(CorruptBatchError):
             decode(data)
 

@@ -16,8 +16,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from mirror.copying import task as task_module
-from mirror.copying.lease import Assignment, Lease
-from mirror.copying.report import PartitionReport
+from mirror.copying.lease import Assignment, Lease, PartitionReport
 from mirror.copying.task import Copier
 from mirror.errors import TransformError
 
@@ -199,7 +198,7 @@ def test_first_leases_leave_little_to_collect(monkeypatch: pytest.MonkeyPatch):
     leases leave all to the collector, or what ends in circles would never be freed.
     """
     monkeypatch.setattr(task_module, "_term", lambda: "")
-    monkeypatch.setattr(task_module.report, "to_arrow", lambda reports: reports)
+    monkeypatch.setattr(task_module, "to_arrow", lambda reports: reports)
     monkeypatch.setattr(task_module.RelayTask, "_run", lambda _task, lease: lease)
     made = [replace(_LEASE, number=number) for number in (1, 5, 6)]
     monkeypatch.setattr(task_module, "_lease_from", lambda *_: made.pop(0))

@@ -10,7 +10,7 @@ import pytest
 from mirror.clusters.topics import Topic
 from mirror.config.schema import MirrorConfig
 from mirror.offsets.progress import Position
-from mirror.offsets.record_places import Pair, Pairs
+from mirror.offsets.runs import Pair, Pairs
 from mirror.proofs import hops
 from mirror.proofs.hops import Hop, Hops, OffsetContent, OffsetKind
 from mirror.proofs.tracing import How, RecordPlace, Row
@@ -59,7 +59,7 @@ def rows_of(
         lambda _hop, at: (How.EXACT if at in there else How.MISSING, "", ""),
     )  # fmt: skip
     monkeypatch.setattr(hops, "hop_of", lambda *_, **__: hop)
-    monkeypatch.setattr(hops.record_places, "read", lambda *_, **__: known)
+    monkeypatch.setattr(hops.runs, "find_pairs", lambda *_, **__: known)
     monkeypatch.setattr(hops.losses, "read", lambda *_: ())
     nothing: Any = None
     looking = Hops(config, nothing, fault=fault, tell=lambda _: None)

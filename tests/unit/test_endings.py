@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from mirror.clusters.topics import NO_ID, Leader, Topic
-from mirror.copying import endings
-from mirror.copying.endings import Endings
+from mirror.copying import target
+from mirror.copying.target import Endings
 from mirror.errors import BrokerError, ClusterError, NoLeaderError
 
 _PID = 1000
@@ -43,9 +43,9 @@ class Leaders:
 @pytest.fixture
 def leaders(monkeypatch: pytest.MonkeyPatch) -> Leaders:
     made = Leaders()
-    monkeypatch.setattr(endings.time, "monotonic", lambda: made.now)
-    monkeypatch.setattr(endings.hanging, "ask", made.ask)
-    monkeypatch.setattr(endings.hanging, "read", made.read)
+    monkeypatch.setattr(target.time, "monotonic", lambda: made.now)
+    monkeypatch.setattr(target.hanging, "ask", made.ask)
+    monkeypatch.setattr(target.hanging, "read", made.read)
     return made
 
 
@@ -116,7 +116,7 @@ def test_brokers_that_cannot_be_asked_skip_no_marker(
     leaders: Leaders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Brokers before 2.8 know no such request, and retry until there is a leader."""
-    monkeypatch.setattr(endings.hanging, "ask", lambda *_: None)
+    monkeypatch.setattr(target.hanging, "ask", lambda *_: None)
     made = _expecting(1)
     _pass(leaders, made)
     assert not made.awaits("id")

@@ -11,9 +11,9 @@ import pytest
 
 from mirror.config.schema import FlowConfig
 from mirror.copying import slot
-from mirror.copying.fetch_channel import LINGER_BYTES
-from mirror.copying.pending_transaction import PendingTransaction
 from mirror.copying.slot import Filling
+from mirror.copying.source import LINGER_BYTES
+from mirror.copying.transaction import PendingTransaction
 
 pytestmark = pytest.mark.unit
 

@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 from mirror.offsets import runs
-from mirror.offsets.gathering import gather
-from mirror.offsets.runs import Block
+from mirror.offsets.runs import Block, gather
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from mirror.offsets import checkpoints, group_survey
-from mirror.offsets.mm2_records import Checkpoint
+from mirror.offsets.checkpoints import Checkpoint
 from mirror.offsets.translation import Exactness, Translated
 
 if TYPE_CHECKING:

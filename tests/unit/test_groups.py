@@ -11,11 +11,9 @@ import pytest
 
 from mirror.clusters.admin.group_offsets import CommittedOffset
 from mirror.config.schema import FlowConfig
-from mirror.offsets.checkpoints import due
-from mirror.offsets.group_sync import forward
+from mirror.offsets.checkpoints import Checkpoint, due, forward
 from mirror.offsets.groups import Copy, GroupPosition, missing, translated
-from mirror.offsets.mm2_records import Checkpoint, OffsetSync
-from mirror.offsets.offset_syncs import last_copied
+from mirror.offsets.offset_syncs import OffsetSync, last_copied
 from mirror.offsets.translation import UNKNOWN, Exactness, Translated
 from mirror.policy.selection import GroupFilter
 from mirror.topics.merging import Merging

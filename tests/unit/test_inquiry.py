@@ -10,8 +10,7 @@ import pytest
 
 from mirror.clusters.cluster import Cluster
 from mirror.config.cluster_settings import ClusterConfig
-from mirror.copying.gaps import Suspect
-from mirror.copying.inquiry import Inquiry
+from mirror.copying.gaps import Inquiry, Suspect
 from mirror.offsets.progress import Position
 from mirror.pairs.losses import Cause
 from tests.harness.fake_broker import Broker

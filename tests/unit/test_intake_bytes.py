@@ -16,10 +16,10 @@ from mirror.copying import provenance
 from mirror.copying.faults import Faults
 from mirror.copying.intake import Intake
 from mirror.copying.lease import Assignment
-from mirror.copying.pending_transaction import PendingTransaction
 from mirror.copying.rewrite import Rewriter
 from mirror.copying.source import FetchAnswer, Pace
 from mirror.copying.tally import Tally, latency_bounds
+from mirror.copying.transaction import PendingTransaction
 from mirror.records import codecs
 from tests.harness import hostile_batches as hostile
 from tests.harness.hostile_batches import DELETE_HORIZON, ZSTD, packed, record, stored

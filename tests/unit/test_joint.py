@@ -18,15 +18,13 @@ import numpy as np
 import pytest
 
 from mirror.config.schema import MirrorConfig
-from mirror.offsets import covers, holes, joint_map, kept_index, offset_map, places
-from mirror.offsets.covers import Edges
+from mirror.offsets import holes, joint, offset_map, reverse_start
 from mirror.offsets.groups import Copy
-from mirror.offsets.joint import again, merged
-from mirror.offsets.joint_map import JointMap
-from mirror.offsets.logs import Log
-from mirror.offsets.offset_map import OffsetMap
+from mirror.offsets.holes import HoleLook
+from mirror.offsets.joint import JointMap, again, merged
+from mirror.offsets.offset_map import Log, OffsetMap
 from mirror.offsets.progress import Position, Progress
-from mirror.offsets.reverse_start import HoleLook
+from mirror.offsets.reverse_start import Edges
 from mirror.offsets.runs import COUNT, DOWNSTREAM, Block, decode, encode, joined
 from mirror.offsets.translation import Exactness, Translated
 from mirror.recovery.steps import changes
@@ -161,25 +159,22 @@ class Pair:
         """The answers for groups of a side, from maps as the service reads them."""
         target = self.other(source)
         with pytest.MonkeyPatch.context() as patch:
-            for module in (offset_map, places, covers, changes):
+            for module in (offset_map, reverse_start, changes):
                 patch.setattr(module, "TopicReader", _Reader)
             patch.setattr(offset_map.progress, "ProgressReader", _Positions)
-            patch.setattr(kept_index, "read", lambda *_, **_terms: None)
+            patch.setattr(offset_map, "read_index", lambda *_, **_terms: None)
             patch.setattr(
                 offset_map,
-                "logs",
-                SimpleNamespace(
-                    Log=Log,
-                    look=lambda side, asked: {
-                        key: Log(
-                            topic_id=side.topic_id, start=side.start, end=len(side.log)
-                        )
-                        for key in asked
-                    },
-                ),
+                "read_logs",
+                lambda side, asked: {
+                    key: Log(
+                        topic_id=side.topic_id, start=side.start, end=len(side.log)
+                    )
+                    for key in asked
+                },
             )
             patch.setattr(
-                joint_map, "edges", lambda side, keys: {k: side.edges() for k in keys}
+                joint, "edges", lambda side, keys: {k: side.edges() for k in keys}
             )
             patch.setattr(
                 holes,

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from mirror.copying.report import PartitionReport
+from mirror.copying.lease import PartitionReport
 from mirror.service import flow_status
 from mirror.service.flow_status import KernelsAhead
 

@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 
-from mirror.copying.report import PartitionReport, from_row, to_arrow
+from mirror.copying.lease import PartitionReport, from_row, to_arrow
 from mirror.service.flow_status import LeaseTotals, common_reason, slot_loads
 from mirror.status.values import Counts, SlotStatus, TransactionStatus
 from tests.harness.statuses import counted
@@ -44,7 +44,7 @@ def test_reports_survive_the_way_through_spark():
 def test_a_report_loads_no_pandas():
     """A slot's process reports without pandas, which takes 50 MB of each."""
     code = (
-        "import sys; from mirror.copying.report import PartitionReport, to_arrow\n"
+        "import sys; from mirror.copying.lease import PartitionReport, to_arrow\n"
         "to_arrow([PartitionReport(slot=0, topic='t', partition=0, target_topic='t',"
         " state='RUNNING')]); print(*sys.modules)"
     )

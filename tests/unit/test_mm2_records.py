@@ -7,13 +7,9 @@ from hypothesis import strategies as st
 import pytest
 
 from mirror.errors import CorruptBatchError
-from mirror.offsets.mm2_records import (
-    Checkpoint,
-    Heartbeat,
-    OffsetSync,
-    checkpoints_topic,
-    offset_syncs_topic,
-)
+from mirror.offsets.checkpoints import Checkpoint, checkpoints_topic
+from mirror.offsets.heartbeats import Heartbeat
+from mirror.offsets.offset_syncs import OffsetSync, offset_syncs_topic
 
 pytestmark = pytest.mark.unit
 

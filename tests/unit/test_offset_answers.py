@@ -9,7 +9,7 @@ import pytest
 
 from mirror.clusters.admin.group_offsets import CommittedOffset
 from mirror.config.schema import FlowConfig
-from mirror.offsets import answers
+from mirror.offsets import group_survey
 from mirror.offsets.translation import UNKNOWN, Exactness, Translated
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class Asked:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.of_cluster = self.of_ends = self.of_map = 0
-        monkeypatch.setattr(answers.topic_admin, "empty", self._empty)
+        monkeypatch.setattr(group_survey.topic_admin, "empty", self._empty)
 
     def topics(self, names: Iterable[str]) -> dict[str, Any]:
         self.of_cluster += 1
@@ -60,7 +60,7 @@ def answered(
     asked: Any, committed: Mapping[str, Mapping[int, int]]
 ) -> dict[str, dict[int, int]]:
     """By group and partition, the offset on the source."""
-    found = answers.of_groups(
+    found = group_survey.of_groups(
         FlowConfig(source="A", target="B"),
         asked,
         asked,

@@ -14,14 +14,12 @@ import numpy as np
 import pytest
 
 from mirror.errors import CorruptBatchError
-from mirror.offsets import gathering, index, kept_index, offset_map, places, runs
-from mirror.offsets.kept_index import MapIndex
-from mirror.offsets.logs import Log
-from mirror.offsets.offset_map import OffsetMap
+from mirror.offsets import index, offset_map, runs
+from mirror.offsets.index import MapIndex, Track
+from mirror.offsets.offset_map import Log, OffsetMap
 from mirror.offsets.progress import Position, Progress
 from mirror.offsets.retention import longest
 from mirror.offsets.runs import Block
-from mirror.offsets.track import Track
 from mirror.offsets.translation import Exactness
 
 if TYPE_CHECKING:
@@ -57,7 +55,9 @@ class Simulation:
         """Have readers begin where this one is: by what the target keeps of it."""
         fields = known._map.index().fields()
         parts, look = json.loads(json.dumps(fields))
-        self.kept = MapIndex.of(look, [parts[str(n)] for n in range(look["parts"])])
+        self.kept = MapIndex.from_fields(
+            look, [parts[str(n)] for n in range(look["parts"])]
+        )
 
     def transaction(self, parts: list[tuple[int, int]]) -> None:
         """Parts are (source offsets without a copy, records copied after them)."""
@@ -145,15 +145,14 @@ class Simulation:
                 )
                 return Progress(positions={(TOPIC, 0): position})
 
-        class Logs:
-            @staticmethod
-            def look(_: Any, asked: set[tuple[str, int]]) -> dict[tuple[str, int], Log]:
-                return dict.fromkeys(asked, simulation.log())
+        def read_logs(
+            _: Any, asked: set[tuple[str, int]]
+        ) -> dict[tuple[str, int], Log]:
+            return dict.fromkeys(asked, simulation.log())
 
-        monkeypatch.setattr(offset_map, "logs", Logs)
+        monkeypatch.setattr(offset_map, "read_logs", read_logs)
+        monkeypatch.setattr(offset_map, "read_index", lambda *_, **_terms: self.kept)
         monkeypatch.setattr(offset_map, "TopicReader", Reader)
-        monkeypatch.setattr(kept_index, "read", lambda *_, **_terms: self.kept)
-        monkeypatch.setattr(places, "TopicReader", Reader)
         monkeypatch.setattr(offset_map.progress, "ProgressReader", Positions)
         return OffsetMap(None, "A", **terms)
 
@@ -177,12 +176,12 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     small that it keeps evicting places.
     """
     monkeypatch.setattr(index, "_MOST_STARTS", 4)
-    monkeypatch.setattr(gathering, "_AT_ONCE", 3)
+    monkeypatch.setattr(runs, "_AT_ONCE", 3)
     monkeypatch.setattr(offset_map, "_LEAST_TAIL", 1)
     monkeypatch.setattr(offset_map, "_LARGEST_TAIL", 1)
-    monkeypatch.setattr(kept_index, "_LARGEST_ROWS", 2)
-    monkeypatch.setattr(kept_index, "_PART_ROWS", 1)
-    monkeypatch.setattr(places, "_CACHED_RUNS", 12)
+    monkeypatch.setattr(index, "_LARGEST_ROWS", 2)
+    monkeypatch.setattr(index, "_PART_ROWS", 1)
+    monkeypatch.setattr(offset_map, "_CACHED_RUNS", 12)
 
 
 @given(TRANSACTIONS)

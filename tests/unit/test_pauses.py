@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 import pytest
 
-from mirror.copying.quota import Quota
+from mirror.copying.target import Quota
 from mirror.errors import ClusterError
 from mirror.pairs.control import EVERY_TOPIC, Pauses
 from mirror.pairs.losses import Cause, Loss

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from mirror.clusters.topics import Topic
-from mirror.offsets import record_places
 from mirror.offsets.runs import Block
 from mirror.proofs import survey
 from mirror.proofs.ranges import RunFiles
@@ -34,14 +33,16 @@ def test_runs_of_deleted_topics_are_kept_as_far_as_the_copy_reaches(
     """
     deleted = [(0, 0, 10), (20, 11, 10), (40, 95, 10)]
 
-    def blocks(*_: Any, **__: Any) -> Iterator[tuple[Block, bool]]:
+    def gather(*_: Any, **__: Any) -> Iterator[tuple[int, Block, bool]]:
         for run in deleted:
-            yield _block(DELETED, run), False
-        yield _block(NOW, (0, 22, 70)), False
+            yield 0, _block(DELETED, run), False
+        yield 0, _block(NOW, (0, 22, 70)), False
 
-    monkeypatch.setattr(record_places, "blocks", blocks)
+    monkeypatch.setattr(survey, "gather", gather)
     monkeypatch.setattr(survey, "settled_ends", lambda *_: ({}, set()))
-    monkeypatch.setattr(survey, "TopicReader", lambda *_: SimpleNamespace(start=0))
+    monkeypatch.setattr(
+        survey, "TopicReader", lambda *_: SimpleNamespace(start=0, answers=list)
+    )
     topic = MirroredTopic(topic="t", target_topic="A.t", partitions=1, topic_id=NOW.hex)
     copy = Topic(name="A.t", topic_id=COPY, leaders={}, error=0, replication_factor=1)
     logs = Logs.__new__(Logs)

@@ -10,14 +10,14 @@ import pytest
 
 from mirror.clusters.topics import Topic
 from mirror.config.schema import MirrorConfig
-from mirror.offsets import record_places, runs
+from mirror.offsets import runs
 from mirror.offsets.progress import NO_ID
 from mirror.offsets.runs import Block
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from mirror.offsets.record_places import Pairs
+    from mirror.offsets.runs import Pairs
 
 pytestmark = pytest.mark.unit
 
@@ -66,11 +66,9 @@ def read(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Pairs]:
         ends = {alias: {"bootstrap_servers": "h:1"} for alias in "AB"}
         flows = {"A->B": {"exactly_once": exactly_once}}
         config = MirrorConfig.model_validate({"clusters": ends, "flows": flows})
-        monkeypatch.setattr(record_places, "TopicReader", Reader)
+        monkeypatch.setattr(runs, "TopicReader", Reader)
         target: Any = Target()
-        return record_places.read(
-            config.flows["A->B"], target, copy, 0, offset, **about
-        )
+        return runs.find_pairs(config.flows["A->B"], target, copy, 0, offset, **about)
 
     return known
 

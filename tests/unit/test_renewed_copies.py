@@ -19,14 +19,12 @@ from mirror.clusters.admin.group_offsets import CommittedOffset
 from mirror.clusters.topics import Leader, Topic
 from mirror.clusters.wire.produce import EncodedBatch
 from mirror.clusters.wire.write import Placed
-from mirror.copying.copies import Copies
+from mirror.copying.target import Copies
 from mirror.errors import ClusterError
-from mirror.offsets import runs, track
-from mirror.offsets.checkpoints import Highest, decide
-from mirror.offsets.group_sync import forward
+from mirror.offsets import index, runs
+from mirror.offsets.checkpoints import Checkpoint, Highest, decide, forward
 from mirror.offsets.groups import GroupPosition, GroupsStanding
-from mirror.offsets.logs import Log
-from mirror.offsets.mm2_records import Checkpoint
+from mirror.offsets.offset_map import Log
 from mirror.offsets.progress import NO_ID
 from mirror.offsets.runs import Block
 from mirror.offsets.translation import Exactness, Translated
@@ -276,7 +274,7 @@ def test_records_of_the_map_that_come_late_hide_nothing(
     with pytest.MonkeyPatch.context() as monkeypatch:
         if small:
             _small(monkeypatch)
-        monkeypatch.setattr(track, "_MOST_EPOCHS", epochs)
+        monkeypatch.setattr(index, "_MOST_EPOCHS", epochs)
         fate = Unfenced(tagged=tagged)
         _live(fate, steps[:kept])
         earlier = fate.map(monkeypatch, exactly_once=False)
@@ -444,7 +442,7 @@ def test_breaks_that_are_forgotten_hide_nothing(
     answer goes too far, since the only copy left may be a forgotten one.
     """
     with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.setattr(track, "_MOST_EPOCHS", epochs)
+        monkeypatch.setattr(index, "_MOST_EPOCHS", epochs)
         fate = Fate(tagged=tagged)
         _live(fate, steps)
         known = fate.map(monkeypatch, exactly_once=exactly_once)

@@ -10,7 +10,7 @@ import pytest
 
 from mirror.config.schema import MirrorConfig
 from mirror.errors import ClusterError, MirrorError
-from mirror.offsets.late import LateRuns
+from mirror.offsets.index import LateRuns
 from mirror.offsets.runs import Block
 from mirror.pairs import control
 from mirror.pairs.control import Repair
@@ -44,13 +44,13 @@ def test_a_log_that_fell_behind_takes_late_records_with_it() -> None:
     """
     late = LateRuns()
     late.add(BLOCK)
-    late.heed(replace(BLOCK, runs=_runs((30, 104, 5))))
-    late.heed(replace(BLOCK, copy_id=uuid.UUID(int=9), runs=_runs((0, 0, 5))))
+    late.truncate_from(replace(BLOCK, runs=_runs((30, 104, 5))))
+    late.truncate_from(replace(BLOCK, copy_id=uuid.UUID(int=9), runs=_runs((0, 0, 5))))
     assert late.of(KEY, ID, COPY_ID).tolist() == BLOCK.runs.tolist()
     assert not len(late.of(KEY, ID, uuid.UUID(int=9)))
     assert not len(late.of(KEY, uuid.UUID(int=9), COPY_ID))
 
-    late.heed(replace(BLOCK, runs=_runs((30, 101, 5))))
+    late.truncate_from(replace(BLOCK, runs=_runs((30, 101, 5))))
     assert late.of(KEY, ID, COPY_ID).tolist() == [[3, 100, 1]]
 
 

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 import numpy as np
 import pytest
 
-from mirror.offsets.explained import Cover, end_of_copies
-from mirror.offsets.reverse_start import HoleLook, Start, search
+from mirror.offsets.holes import HoleLook
+from mirror.offsets.reverse_start import Cover, Start, end_of_copies, search
 from mirror.offsets.runs import Block, decode, encode
 
 if TYPE_CHECKING:
-    from mirror.offsets.reverse_start import Hole
+    from mirror.offsets.holes import Hole
 
 pytestmark = pytest.mark.unit
 

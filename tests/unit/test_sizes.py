@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 import numpy as np
 import pytest
 
-from mirror.copying.pending_transaction import PendingTransaction
-from mirror.copying.transaction_records import TransactionRecords
+from mirror.copying.transaction import PendingTransaction, TransactionRecords
 from mirror.migration import connect_offsets
 from mirror.offsets import progress, runs
 from mirror.offsets.progress import Position

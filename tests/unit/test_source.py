@@ -17,8 +17,7 @@ import pytest
 from mirror.clusters.topics import Leader, Topic
 from mirror.clusters.wire import fetch
 from mirror.clusters.wire.pending_response import Pending
-from mirror.copying.fetch_channel import FetchChannel
-from mirror.copying.source import SourceReader
+from mirror.copying.source import FetchChannel, SourceReader
 from mirror.errors import (
     AuthenticationError,
     ClusterError,

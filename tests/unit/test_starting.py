@@ -11,7 +11,7 @@ import pytest
 from mirror.clusters.admin import topic_admin
 from mirror.clusters.admin.topic_admin import EpochEnd
 from mirror.clusters.topics import Leader, Topic
-from mirror.copying import jumps
+from mirror.copying import gaps
 from mirror.offsets import progress, starting
 from mirror.offsets.progress import UNSETTLED, Position
 from mirror.offsets.starting import StartPoint
@@ -176,7 +176,7 @@ def test_only_partitions_of_the_same_topic_wait(
     """
     source: Any = Source(*(Log(epoch=1, begins={1: 80}, end=90) for _ in range(3)))
     monkeypatch.setattr(
-        jumps.topic_admin, "list_offsets", starting.topic_admin.list_offsets
+        gaps.topic_admin, "list_offsets", starting.topic_admin.list_offsets
     )
     known = progress.Progress(
         unsettled={
@@ -186,7 +186,7 @@ def test_only_partitions_of_the_same_topic_wait(
             ),
         }
     )
-    found = jumps.first_positions(
+    found = gaps.first_positions(
         source, list(source.logs), known, source.topics([TOPIC]), place=LATEST
     )
     assert {key[1]: each.offset for key, each in found.items()} == {0: 80, 1: 0, 2: 0}

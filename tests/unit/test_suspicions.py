@@ -9,9 +9,8 @@ import uuid
 import pytest
 
 from mirror.clusters.topics import Leader
-from mirror.copying.gaps import Gap, GapFinding, Suspect
+from mirror.copying.gaps import Gap, GapFinding, Suspect, Suspicions
 from mirror.copying.lease import Assignment
-from mirror.copying.suspicions import Suspicions
 from mirror.copying.tally import Tally, latency_bounds
 from mirror.errors import UnreachableError
 from mirror.offsets.progress import Position

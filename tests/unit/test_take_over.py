@@ -14,7 +14,7 @@ from mirror.copying.slot import Found
 from mirror.offsets.progress import UNSETTLED, Position, Progress
 
 if TYPE_CHECKING:
-    from mirror.copying.slot import Standing
+    from mirror.copying.slot import Resumption
 
 pytestmark = pytest.mark.unit
 
@@ -48,9 +48,9 @@ _FOUND = Found(
 )
 
 
-def _standing(position: Position | None = _AT, **changes: Any) -> Standing:
+def _standing(position: Position | None = _AT, **changes: Any) -> Resumption:
     positions = {} if position is None else {_KEY: position}
-    return replace(_FOUND, **changes).standing(_WANTED, positions)
+    return replace(_FOUND, **changes).resumption(_WANTED, positions)
 
 
 def test_a_partition_that_can_be_copied_is_read() -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from mirror.copying.report import PartitionReport
+from mirror.copying.lease import PartitionReport
 from mirror.service.autoscale import Sample, Throughput, measured, recent, sample
 from tests.harness.statuses import counted
 

@@ -11,9 +11,8 @@ import pytest
 
 from mirror.config.schema import FlowConfig
 from mirror.copying import target
-from mirror.copying.pending_transaction import PendingTransaction
 from mirror.copying.target import PathStage, TargetWriter
-from mirror.copying.transaction_records import TransactionRecords
+from mirror.copying.transaction import PendingTransaction, TransactionRecords
 from mirror.errors import UnreachableError
 from mirror.offsets import progress
 from mirror.offsets.progress import Position, RunningCount

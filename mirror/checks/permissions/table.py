@@ -19,8 +19,10 @@ from mirror.config import own_topics
 from mirror.config.own_topics import Guard
 from mirror.config.pair_settings import pair_name
 from mirror.copying import target
-from mirror.offsets import commit_records, progress, runs, standby
-from mirror.offsets.mm2_records import checkpoints_topic, offset_syncs_topic
+from mirror.offsets import progress, runs, standby
+from mirror.offsets.checkpoints import checkpoints_topic
+from mirror.offsets.groups import COMMITS_TOPIC
+from mirror.offsets.offset_syncs import offset_syncs_topic
 from mirror.pairs import control, journal, losses, proofs
 from mirror.policy.naming import HEARTBEATS
 from mirror.schemas import claims
@@ -461,8 +463,8 @@ _OF_SERVICE: tuple[Need, ...] = (
         side=FlowSide.SOURCE,
         kind=ResourceKind.TOPIC,
         operations=(_READ,),
-        names=lambda *_: named(commit_records.TOPIC),
-        called=f"`{commit_records.TOPIC}`",
+        names=lambda *_: named(COMMITS_TOPIC),
+        called=f"`{COMMITS_TOPIC}`",
         when=lambda flow, _: flow.emit_checkpoints and flow.follow_commits == "on",
         setting="`follow_commits: on`; optional with `auto`",
     ),

@@ -15,7 +15,7 @@ from mirror.clusters.admin import group_offsets
 from mirror.clusters.admin.groups import GroupKind
 from mirror.clusters.topics import TopicPartition
 from mirror.offsets import checkpoints
-from mirror.offsets.mm2_records import checkpoints_topic
+from mirror.offsets.checkpoints import checkpoints_topic
 from mirror.offsets.translation import Exactness
 from mirror.policy.selection import GroupFilter
 from mirror.proofs.ranges import RunFiles

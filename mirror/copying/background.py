@@ -1,8 +1,9 @@
 """Asks questions in a thread while the slot keeps copying.
 
-Main type: `Beside`. It asks in rounds, whatever has come up since the last one, so that
-a broker or a registry that does not answer holds up no partition but those that wait
-for it. What it asks has connections of its own, which close when the last round ends.
+Main type: `BackgroundQuery`. It asks in rounds, whatever has come up since the last
+one, so that a broker or a registry that does not answer holds up no partition but those
+that wait for it. What it asks has connections of its own, which close when the last
+round ends.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ Questions = TypeVar("Questions")
 Answer = TypeVar("Answer")
 
 
-class Beside(Generic[Questions, Answer]):
+class BackgroundQuery(Generic[Questions, Answer]):
     """The questions of one kind that one slot has."""
 
     def __init__(
