@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from mirror.clusters.reach import Reach
     from mirror.config.pair_settings import PairConfig
     from mirror.config.schema import FlowConfig, MirrorConfig
-    from mirror.recovery.findings import Finding
+    from mirror.recovery.stage import Finding
 
 FORMAT_VERSION = 1
 COLUMNS = ("LEVEL", "SUBJECT", "REASON", "FIX", "COMMAND")
@@ -67,7 +67,7 @@ def drill(
         _require_direction(chosen, pair, found, reach)
         with cpu_share.throughout():
             from mirror.recovery.drilling.runner import rehearse
-            from mirror.recovery.findings import Level
+            from mirror.recovery.stage import Level
 
             done, not_kept = rehearse(
                 chosen, pair, found, reach, by=operator_name(), records=records
@@ -97,7 +97,7 @@ def _require_direction(
     """
     from mirror.pairs import selection
     from mirror.pairs.journal import JournalReader
-    from mirror.recovery import answers
+    from mirror.recovery import procedure
     from mirror.recovery.stage import both_flows
     from mirror.service import role_notes
 
@@ -105,9 +105,9 @@ def _require_direction(
     for each in both_flows(config, pair, flow.source, flow.target):
         complain(*selection.require(config, each.name, pair, clusters))
     journals = {each.alias: JournalReader(each).read(wait=False) for each in clusters}
-    known = answers.known(pair, journals)
+    known = procedure.known(pair, journals)
     role_notes.require(pair, known.entries, clusters)
-    answers.answer(answers.Asks.DRILL, flow.source, flow.target, known)
+    procedure.answer(procedure.Asks.DRILL, flow.source, flow.target, known)
 
 
 def _row(each: Finding) -> tuple[str, ...]:

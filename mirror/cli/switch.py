@@ -52,8 +52,8 @@ if TYPE_CHECKING:
     from mirror.config.pair_settings import PairConfig
     from mirror.config.schema import FlowConfig, MirrorConfig
     from mirror.pairs.journal import Entry
-    from mirror.recovery.answers import Known
     from mirror.recovery.failback import Returned
+    from mirror.recovery.procedure import Known
     from mirror.recovery.runner import Operator, Terms
     from mirror.recovery.stage import Stage, Step
 
@@ -330,8 +330,8 @@ class _Work:
         asked, known = self.asked, met.known
         lost = asked.force and stage.target_or_none is None
         if known.run is not None:
-            answers = lost or stage.target_or_none is not None
-            procedure.require_undoable(known.run, known.role, answers=answers)
+            procedure = lost or stage.target_or_none is not None
+            procedure.require_undoable(known.run, known.role, answers=procedure)
         if asked.dry_run:
             runs = reversed(roles.to_undo(known.entries, self.pair))
             names = dict.fromkeys(step for run in runs for step in run.left)
@@ -440,7 +440,7 @@ class _Work:
 
     def interrupted(self) -> list[str]:
         """Which run is open, how to go on and how to undo it; by line."""
-        from mirror.recovery import answers
+        from mirror.recovery import procedure
 
         operator = self.operator
         forward = [word for word in interrupts.typed() if word != "--abort"]
@@ -451,7 +451,7 @@ class _Work:
                 f"interrupted: {self.prepares}, and no run has begun",
                 f"go on: {shlex.join(forward)}",
             ]
-        return answers.interrupted(
+        return procedure.interrupted(
             run,
             self.pair,
             began=began,
@@ -558,7 +558,7 @@ def _meet(
     Raises:
         MirrorError: the command is refused, or too few clusters answer.
     """
-    from mirror.recovery import answers
+    from mirror.recovery import procedure
     from mirror.service import role_notes
 
     clusters: dict[str, Cluster] = {}
@@ -583,7 +583,7 @@ def _meet(
         if asked.kind is not Kind.FAILOVER or alias == flow.target:
             with patience.until(time.monotonic() + asked.step_timeout):
                 journals[alias] = JournalReader(clusters[alias]).read(wait=False)
-    known = answers.known(pair, journals)
+    known = procedure.known(pair, journals)
     if not asked.role_only:
         with patience.until(time.monotonic() + asked.step_timeout):
             role_notes.require(pair, known.entries, clusters.values())
@@ -598,11 +598,11 @@ def _decided(
     journals: Mapping[str, Sequence[Entry]],
 ) -> bool:
     """Whether there is nothing to do, whatever further journals say."""
-    from mirror.recovery import answers
+    from mirror.recovery import procedure
 
     if asked.abort or asked.role_only:
         return False
-    known = answers.known(pair, journals)
+    known = procedure.known(pair, journals)
     return known.decides and known.role.active == flow.target
 
 
@@ -614,19 +614,23 @@ def _answer(
     why: Mapping[str, str],
 ) -> str:
     """Why there is nothing to do; empty if there is. Raises as `_meet`."""
-    from mirror.recovery import answers
+    from mirror.recovery import procedure
 
     source, target = flow.source, flow.target
     if asked.role_only:
         complain(*why.values())
         return ""
-    asks = answers.Asks.FAILBACK if asked.failback else answers.Asks(asked.kind.lower())
+    asks = (
+        procedure.Asks.FAILBACK
+        if asked.failback
+        else procedure.Asks(asked.kind.lower())
+    )
     try:
         if asked.abort:
-            nothing = answers.undo_answer(asked.kind, source, target, known)
+            nothing = procedure.undo_answer(asked.kind, source, target, known)
         else:
             restores = asked.restore
-            nothing = answers.answer(asks, source, target, known, restores=restores)
+            nothing = procedure.answer(asks, source, target, known, restores=restores)
     except MirrorError:
         complain(*why.values())
         raise
@@ -640,7 +644,7 @@ def _answer(
             f"{why[source]}. If {source} is gone, use `mirror failover '{asked.flow}'`"
         )
     if asked.kind is Kind.FAILOVER and source in clusters:
-        raise answers.source_answers(source, known, asked.flow)
+        raise procedure.source_answers(source, known, asked.flow)
     if asked.spares_source:
         complain(
             f"--force: {source} was not asked. If it answers, stop its producers: what "

@@ -18,9 +18,8 @@ from mirror.status.wording import some
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from mirror.recovery.findings import Finding
     from mirror.recovery.runner import Operator
-    from mirror.recovery.stage import Done, Stage
+    from mirror.recovery.stage import Done, Finding, Stage
 
 LOST_COLUMNS = ("TOPIC", "PARTITION", "NOT-COPIED", "BYTES", "SECONDS", "REASON")
 STANDING_COLUMNS = ("GROUP", "POSITION-AGE", "READS-AGAIN-AT-MOST", "UNKNOWN")
@@ -100,8 +99,7 @@ def show_plan(stage: Stage, output: Form) -> None:
     Raises:
         MirrorError: it cannot be made now.
     """
-    from mirror.recovery.findings import verdict
-    from mirror.recovery.stage import StepError
+    from mirror.recovery.stage import StepError, verdict
     from mirror.recovery.steps.assess import assessed, left_open
     from mirror.recovery.steps.changes import changes
 

@@ -41,7 +41,7 @@ from mirror.config.section_names import scoped_flow
 from mirror.errors import FencedError
 from mirror.pairs import selection
 from mirror.pairs.journal import JournalReader
-from mirror.recovery import answers
+from mirror.recovery import procedure
 from mirror.recovery.stage import both_flows
 from mirror.recovery.tails.order import Choice, Order, Way
 from mirror.recovery.tails.tail import Tail
@@ -274,11 +274,11 @@ def _opened(path: Path, name: str) -> Iterator[_Opened]:
     flow, _ = both_flows(config, pair, given.source, given.target)
     with Reach(config.clusters, client_id="mirror.tail") as reach:
         source, target = reach(flow.source), reach(flow.target)
-        known = answers.known(
+        known = procedure.known(
             pair, {each.alias: JournalReader(each).read() for each in (source, target)}
         )
         role_notes.require(pair, known.entries, (source, target))
-        answers.answer(answers.Asks.TAIL, flow.source, flow.target, known)
+        procedure.answer(procedure.Asks.TAIL, flow.source, flow.target, known)
         complain(*selection.require(config, flow.name, pair, (source, target)))
         made = _Opened(
             config=config, flow=flow, source=source, target=target, role=known.role,

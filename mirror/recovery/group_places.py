@@ -1,6 +1,6 @@
 """Where the groups of a cluster go on when the pair's other cluster becomes active.
 
-Main function: `survey`. A group's offsets in topics that the flow copies lead to the
+Main function: `places_of`. A group's offsets in topics that the flow copies lead to the
 copies; those in copies that the reverse flow made lead back to the originals. Where
 both flows write one topic the smaller answer counts: nothing is skipped. What further
 flows write to it is taken for what producers write there, if the source answers. What
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from mirror.clusters.admin.groups import Group
     from mirror.clusters.cluster import Cluster
     from mirror.clusters.topics import TopicPartition
-    from mirror.config.pair_settings import PairConfig
-    from mirror.config.schema import FlowConfig, MirrorConfig
+    from mirror.config.schema import FlowConfig
     from mirror.offsets.group_survey import KnownMaps
     from mirror.offsets.groups import GroupPosition
     from mirror.offsets.offset_map import OffsetMap
     from mirror.offsets.translation import Exactness
+    from mirror.recovery.stage import Stage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,39 +85,31 @@ class GroupPlaces:
         ]
 
 
-def survey(  # noqa: PLR0913  all that places depend on
-    config: MirrorConfig,
-    flow: FlowConfig,
-    reverse: FlowConfig,
-    target: Cluster,
-    source: Cluster | None,
-    *,
-    pair: PairConfig,
-    maps: KnownMaps,
-    wait: bool = True,
-) -> GroupPlaces:
-    """Look at both clusters, or without `source` at the target alone: then what groups
-    read in copies there is not known. `maps`: those that earlier looks have read;
-    `wait` as for `OffsetMap.refresh`.
+def places_of(stage: Stage, *, wait: bool = True) -> GroupPlaces:
+    """Look at both clusters, or in a failover at the target alone: then what groups
+    read in copies there is not known. Without `wait`, as far as that can be told while
+    the flow writes: names are right, places are about so.
 
     Raises:
         ClusterError: a cluster does not answer, or the flow has never run.
     """
+    flow, reverse, maps = stage.flow, stage.reverse, stage.maps
+    target, source = stage.target, stage.source if stage.planned else None
     # Without the source, checkpoints answer, which other flows are not part of.
     ends = () if source is None else (flow.name, reverse.name)
-    writers = Merging(config.enabled_flows, pair=ends)
+    writers = Merging(stage.config.enabled_flows, pair=ends)
     found = group_survey.survey(flow, target, source, writers, maps=maps, wait=wait)
     moving = {
         each.group: each.places
         for each in found.groups
-        if scopes.has_group(pair, each.group)  # checkpoints are of all groups
+        if scopes.has_group(stage.pair, each.group)  # checkpoints are of all groups
     }
     # Groups that stand at one place share it: 1,000 groups have 100,000 places.
     along = {id(place): place for places in moving.values() for place in places}
     shared = {
         number: _along(place)
         for number, place in along.items()
-        if scopes.has_topic(pair, place.topic, reverse)
+        if scopes.has_topic(stage.pair, place.topic, reverse)
     }
     places: dict[str, dict[TopicPartition, GroupPlace]] = {
         group: {
@@ -200,7 +192,7 @@ def back(
     wait: bool,
 ) -> dict[str, dict[TopicPartition, GroupPlace]]:
     """Groups of `source` that read what the reverse flow copied there, by partition of
-    its original, which is on `target`. Raises as `survey`.
+    its original, which is on `target`. Raises as `places_of`.
     """
     if source.topic(runs.topic_name(reverse.source, reverse.separator)) is None:
         return {}  # it never ran

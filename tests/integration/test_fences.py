@@ -25,7 +25,7 @@ from mirror.offsets.standby import topic_name as topic_name_of
 from mirror.pairs import access
 from mirror.playground.brokers import playground
 from mirror.playground.secured import PASSWORDS, USER
-from mirror.recovery import fences, fencing, quiet, rights
+from mirror.recovery import fences, quiet, rights
 from mirror.recovery.quiet import Noise
 from mirror.service.standby import AccessJob
 from mirror.topics.acl_notes import AclNotes, AclPlan
@@ -106,7 +106,7 @@ def only(config: ClusterConfig) -> MirrorConfig:
 
 def plan(own: Cluster, config: ClusterConfig, topics: list[str], pair: str) -> AclPlan:
     """What a step of a switch would lay, as it comes back from a journal."""
-    made = fencing.plan(fences.look(own, only(config), topics), topics, pair=pair)
+    made = fences.plan_fence(fences.look(own, only(config), topics), topics, pair=pair)
     return AclPlan.of(made.document())
 
 
@@ -245,7 +245,7 @@ def test_no_user_of_mirror_is_fenced(
         clusters={"A": config, "A-writer": writer}, flows={flow.name: flow}
     )
     known = fences.look(own, whole, [named, bare])
-    made = fencing.plan(known, [named, bare], pair=topic_name)
+    made = fences.plan_fence(known, [named, bare], pair=topic_name)
     fences.lay(own, made)
     try:
         assert {write(alice, topic) for topic in (named, bare)} == {_DENIED}
@@ -437,7 +437,7 @@ def test_what_is_refused(
         assert f"{topic_name}-other, which must not be fenced" in refusal(config)
         copies = [f"{topic_name}-other"]
         known = fences.look(own, only(config), [topic_name], copies=copies)
-        assert fencing.plan(known, [topic_name], pair="p").removes
+        assert fences.plan_fence(known, [topic_name], pair="p").removes
     finally:
         revoke(admin, "*", "WRITE", topic_name, pattern="PREFIXED")
     assert all_acls(admin) == before

@@ -19,7 +19,6 @@ from mirror.policy.selection import Selection
 from mirror.recovery import (
     failover_report,
     fences,
-    fencing,
     group_places,
     hooks,
     owed,
@@ -62,7 +61,7 @@ _real: dict[str, Any] = {
     "rewrite": feeding.rewrite_progress,
 }
 _patched: Any = mock.patch.object
-_FENCE, _RIGHTS = fencing.name(""), rights.name("")
+_FENCE, _RIGHTS = fences.fence_name(""), rights.name("")
 """How the names of their changes begin."""
 
 

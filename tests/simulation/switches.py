@@ -32,8 +32,8 @@ from mirror.config.schema import MirrorConfig
 from mirror.errors import MirrorError
 from mirror.pairs import journal, roles
 from mirror.pairs.journal import Kind, StepState, missing
-from mirror.recovery import failover_report, hook_calls, hooks
-from mirror.recovery.hook_calls import HookAnswer, Said
+from mirror.recovery import failover_report, hooks
+from mirror.recovery.hooks import HookAnswer, HookReply
 from tests.simulation import administration, faults
 from tests.simulation.clients import PARTITIONS, PRINCIPAL, Consumer, Producer
 from tests.simulation.faults import Faults
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     import uuid
 
     from mirror.pairs.journal import Entry
-    from mirror.recovery.hook_calls import Call
+    from mirror.recovery.hooks import Call
     from tests.simulation.model import Topic
     from tests.simulation.network import Network, Wire
     from tests.simulation.partition import PartitionLog
@@ -346,7 +346,7 @@ class _Switches:
         self.world.after(_PERSON_SECONDS, self._look_after)
 
     def call(self, _command: object, asked: Call, *, seconds: float) -> HookAnswer:
-        """In place of `hook_calls.run`: somebody does it, at once, late, or never."""
+        """In place of `hooks.run_command`: somebody does it, at once, late, or never."""
         world = self.world
         self.newest_run = asked.run
         dice = world.random.random()
@@ -360,14 +360,16 @@ class _Switches:
             world.kill(driver)
         if asked.hook in self.lost and self.trouble:
             world.note(f"hook {asked.hook}: nothing is done")
-            return HookAnswer(said=world.random.choice((Said.FAILED, Said.DONE)))
+            return HookAnswer(
+                said=world.random.choice((HookReply.FAILED, HookReply.DONE))
+            )
         if dice < 0.2 and self.trouble:
             world.sleep(min(seconds, world.random.choice((0.5, 5.0, 30.0))))
-            return HookAnswer(said=Said.LATER)
+            return HookAnswer(said=HookReply.LATER)
         world.sleep(world.random.choice((0.0, 0.3, 2.0)))
         if asked.run != self.newest_run:
             world.note(f"hook {asked.hook}: another run has called meanwhile")
-            return HookAnswer(said=Said.DONE)
+            return HookAnswer(said=HookReply.DONE)
         if asked.hook == hooks.STOP_PRODUCERS:
             self.producer.stop()
         elif asked.hook == hooks.STOP_CONSUMERS:
@@ -377,7 +379,7 @@ class _Switches:
         else:
             self.consumer.start(asked.target)
         world.note(f"hook {asked.hook} for {asked.target}: done")
-        return HookAnswer(said=Said.DONE)
+        return HookAnswer(said=HookReply.DONE)
 
     trouble = True
     newest_run = ""
@@ -1309,7 +1311,7 @@ def _commands_of(switches: _Switches) -> Iterator[None]:
             (pause, "read_config", read_config),
             (flow, "read_config", read_config),
             (commands, "quicken", lambda: None),
-            (hook_calls, "run", switches.call),
+            (hooks, "run_command", switches.call),
             (sys, "stdout", said),
             (sys, "stderr", said),
         ):

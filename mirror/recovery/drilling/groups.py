@@ -22,10 +22,9 @@ from mirror.proofs.continuous.step import ProofStep
 from mirror.proofs.run_files import RunFiles
 from mirror.proofs.runner import InProcess
 from mirror.proofs.sides import keeping
-from mirror.recovery.findings import Finding, Level
-from mirror.recovery.group_places import GroupPlace
+from mirror.recovery.group_places import GroupPlace, places_of
+from mirror.recovery.stage import Finding, Level
 from mirror.recovery.steps import checks
-from mirror.recovery.steps.assess import places_of
 from mirror.recovery.steps.checks import EXACT
 from mirror.status.wording import duration, some
 

@@ -20,9 +20,18 @@ from mirror.offsets import progress, standby
 from mirror.pairs import ends, roles
 from mirror.pairs.journal import JournalReader
 from mirror.pairs.looking import Looking, from_standby
-from mirror.recovery import failover_report, findings, group_places, whole
-from mirror.recovery.findings import Finding, Level
-from mirror.recovery.stage import Done, Stage, Step, StepError, nothing_to_undo
+from mirror.recovery import failover_report, whole
+from mirror.recovery.group_places import places_of
+from mirror.recovery.stage import (
+    Done,
+    Finding,
+    Level,
+    Stage,
+    Step,
+    StepError,
+    in_order,
+    nothing_to_undo,
+)
 from mirror.recovery.steps import checks
 from mirror.recovery.steps.checks import Seen
 from mirror.service.ownership import make_topics, take_over
@@ -151,7 +160,7 @@ def assessed(stage: Stage, *, waits: bool = True) -> tuple[Done, GroupPlaces]:
     # A plan shows places; while the flow copies, a transaction takes up to a second.
     seen.places = places_of(stage, wait=not (waits and stage.planned))
     found += checks.find(seen, checks.OF_COPIES)
-    stage.show(findings.in_order(found), [*dict.fromkeys(seen.unseen)])
+    stage.show(in_order(found), [*dict.fromkeys(seen.unseen)])
     if why := checks.refusal(found, stage.kind):
         raise StepError(why)
     topics, groups, lag = len(risk.topics), len(seen.places.places), risk.seconds
@@ -211,23 +220,6 @@ def look(stage: Stage, *, waits: bool = True, at: float | None = None) -> RiskSt
         with suppress(StepError):
             replace(stage, deadline=time.monotonic() + _PLAN_SECONDS).wait(unknown)
     return found
-
-
-def places_of(stage: Stage, *, wait: bool = True) -> GroupPlaces:
-    """Where groups go on. Raises as `group_places.survey`. Without `wait`, as far as
-    that can be told while the flow writes: names are right, places are about so.
-    """
-    source = stage.source if stage.planned else None
-    return group_places.survey(
-        stage.config,
-        stage.flow,
-        stage.reverse,
-        stage.target,
-        source,
-        pair=stage.pair,
-        maps=stage.maps,
-        wait=wait,
-    )
 
 
 STEP = Step(do=_assess, undo=nothing_to_undo)

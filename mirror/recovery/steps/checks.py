@@ -43,9 +43,9 @@ from mirror.pairs.pauses import PausesReader
 from mirror.pairs.risk import position
 from mirror.policy.selection import GroupFilter
 from mirror.recovery import closed, fences, group_places, hooks, rights, schemas, whole
-from mirror.recovery.fencing import KnownGrants, without_acls
-from mirror.recovery.findings import Finding, Level
+from mirror.recovery.fences import KnownGrants, without_acls
 from mirror.recovery.group_places import GroupPlaces
+from mirror.recovery.stage import Finding, Level
 from mirror.recovery.steps import fence as fence_step
 from mirror.status.values import RiskStatus
 from mirror.status.wording import duration, moment, named, some

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from mirror.clusters.admin import group_offsets, groups
 from mirror.policy.selection import GroupFilter
 from mirror.recovery import hooks
+from mirror.recovery.group_places import places_of
 from mirror.recovery.stage import Done, Stage, Step, nothing_to_undo
-from mirror.recovery.steps.assess import places_of
 from mirror.status.wording import named, some
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from mirror.config import scopes
 from mirror.pairs import roles, selection
-from mirror.recovery import fences, fencing, hooks, last_records, quiet
+from mirror.recovery import fences, hooks, last_records, quiet
 from mirror.recovery.quiet import Quiet
 from mirror.recovery.stage import NOTHING, Done, Stage, Step, StepError
 from mirror.status.wording import some
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from mirror.clusters.cluster import Cluster
     from mirror.clusters.topics import TopicPartition
     from mirror.config.schema import FlowConfig
-    from mirror.recovery.fencing import KnownGrants
+    from mirror.recovery.fences import KnownGrants
     from mirror.topics.acl_notes import AclPlan
     from mirror.topics.topics import MirroredTopic
 
@@ -126,7 +126,7 @@ def lay(
     """
     topics = {*topics_of(cluster, flow), *more}
     known = known_of(stage, cluster, flow, topics)
-    plan = fencing.plan(known, topics, pair=stage.pair.name)
+    plan = fences.plan_fence(known, topics, pair=stage.pair.name)
     stage.note({})
     fences.lay(cluster, plan, hold=stage.hold)
     return plan
@@ -217,7 +217,7 @@ def _lift(stage: Stage) -> str:
         return NOTHING
     if stage.pair.fence == "acl":
         stage.note({})
-        fences.lift(stage.source, fencing.name(stage.pair.name), hold=stage.hold)
+        fences.lift(stage.source, fences.fence_name(stage.pair.name), hold=stage.hold)
     return f"producers may write to {stage.flow.source}"
 
 

@@ -18,7 +18,7 @@ from mirror.errors import MirrorError
 from mirror.offsets import progress, standby, starting
 from mirror.pairs import access, ends, roles
 from mirror.pairs.beginnings import BEGINS, noted
-from mirror.recovery import arrivals, fences, fencing, rights, whole
+from mirror.recovery import arrivals, fences, rights, whole
 from mirror.recovery.stage import Done, Stage, Step, StepError
 from mirror.recovery.steps import drain, fence, positions
 from mirror.service.generation import has_begun
@@ -87,7 +87,7 @@ def _fenced(stage: Stage) -> Iterator[tuple[str, Any]]:
     """The topics of the target's fence, if there is one: who undoes the step may have a
     configuration that selects less.
     """
-    laid = AclNotes(stage.target).noted(fencing.name(stage.pair.name)).changes
+    laid = AclNotes(stage.target).noted(fences.fence_name(stage.pair.name)).changes
     if laid:
         yield _FENCED, sorted({a.name for a in laid if a.pattern == "LITERAL"})
 
@@ -138,7 +138,7 @@ def _grant(stage: Stage) -> tuple[str, tuple[str, ...]]:
     target = stage.target
     if not stage.planned and (fenced := dict(_fenced(stage))):
         stage.note(fenced)
-    fences.lift(target, fencing.name(stage.pair.name), hold=stage.hold)
+    fences.lift(target, fences.fence_name(stage.pair.name), hold=stage.hold)
     plan = rights_plan(stage, stage.notes["positions"][arrivals.SUMS])
     stage.note({})
     fences.lay(target, plan, hold=stage.hold)

@@ -14,9 +14,9 @@ from mirror.clusters import codes
 from mirror.clusters.admin import group_offsets
 from mirror.clusters.admin.group_offsets import CommittedOffset
 from mirror.recovery import arrivals, failover_report
+from mirror.recovery.group_places import places_of
 from mirror.recovery.stage import Done, Stage, Step, StepError, nothing_to_undo
 from mirror.recovery.steps import consumers
-from mirror.recovery.steps.assess import places_of
 from mirror.status.wording import named, some
 
 if TYPE_CHECKING:
