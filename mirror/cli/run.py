@@ -167,7 +167,7 @@ def _rehearse(*arguments: Any, **named: Any) -> Any:
 
 
 def _settle_fence(*arguments: Any, **named: Any) -> Any:
-    from mirror.recovery.owed import settle_fence
+    from mirror.recovery.pending import settle_fence
 
     return settle_fence(*arguments, **named)
 

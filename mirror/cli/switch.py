@@ -510,10 +510,10 @@ def _settle(
     Raises:
         MirrorError: that cannot be done.
     """
-    from mirror.recovery import owed
+    from mirror.recovery import pending
 
     for cluster in clusters:
-        if owed.settle_fence(config, pair, cluster, entries, by=operator_name()):
+        if pending.settle_fence(config, pair, cluster, entries, by=operator_name()):
             complain(f"producers are fenced on {cluster.alias} now: that was pending")
 
 
@@ -720,12 +720,12 @@ class Home:
         and give topics their partitions. Raises as `plan`.
         """
         if self.wanted and operator.run is None:
-            from mirror.recovery import failback, restoring
+            from mirror.recovery import failback
 
             found = self._found()
             if self.restores and found.restorable:
                 failback.require_ready(self.stage, found, restores=True)
-                restoring.restore(self.stage, found.restorable, show=complain)
+                failback.restore(self.stage, found.restorable, show=complain)
                 found = self._found()
             failback.require_ready(self.stage, found)
             with patience.until(time.monotonic() + self.seconds):

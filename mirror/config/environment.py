@@ -45,7 +45,7 @@ _NOT_SETTINGS = (
 )
 # Kubernetes sets these for a Service that is called "mirror".
 _SERVICE_LINK = re.compile(r"(.*_)?(SERVICE_HOST|SERVICE_PORT(_.*)?|PORT(_\d+_.*)?)")
-# A hook gets these, and may run mirror itself (`switching.hook_calls`).
+# A hook gets these, and may run mirror itself (`recovery.hooks`).
 _OF_HOOKS = frozenset({"HOOK", "RUN", "STEP", "CALL", "FROM", "TO", "PLANNED"})
 _NAMED = ("clusters", "flows")
 _SETTINGS = {

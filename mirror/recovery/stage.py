@@ -189,18 +189,18 @@ def both_flows(
     return scopes.within(flow, pair), scopes.within(reverse, pair)
 
 
+def nothing_to_undo(_stage: Stage) -> str:
+    """Of steps that change nothing, or nothing that matters once they are undone."""
+    return NOTHING
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
     """How a step is done and undone."""
 
     do: Callable[[Stage], Done]
-    undo: Callable[[Stage], str]
+    undo: Callable[[Stage], str] = nothing_to_undo
     """Returns what is so now; may be called when nothing was done yet, and again."""
-
-
-def nothing_to_undo(_stage: Stage) -> str:
-    """Of steps that change nothing, or nothing that matters once they are undone."""
-    return NOTHING
 
 
 # ---- what a check of a pair finds ----

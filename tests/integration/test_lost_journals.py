@@ -15,7 +15,7 @@ from mirror.pairs import journal, roles
 from mirror.pairs.journal import JournalReader, Kind
 from mirror.pairs.roles import Epochs
 from mirror.playground.brokers import playground
-from mirror.recovery.owed import settle_fence
+from mirror.recovery.pending import settle_fence
 from mirror.recovery.runner import Operator, Terms
 from mirror.service.generation import Generation
 from mirror.service.ownership import take_over, take_ownership

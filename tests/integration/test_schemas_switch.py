@@ -18,7 +18,7 @@ from mirror.cli.main import app
 from mirror.errors import MirrorError
 from mirror.pairs import roles
 from mirror.pairs.journal import Kind
-from mirror.recovery.owed import settle_fence
+from mirror.recovery.pending import settle_fence
 from mirror.recovery.stage import Level
 from mirror.schemas import schema_modes, schemas
 from mirror.schemas.registry.registry import Registry

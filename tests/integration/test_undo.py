@@ -16,7 +16,7 @@ import pytest
 from mirror.errors import MirrorError
 from mirror.pairs import journal, roles
 from mirror.pairs.journal import JournalReader, Kind
-from mirror.recovery import hooks, owed
+from mirror.recovery import hooks, pending
 from mirror.recovery.stage import NOTHING, Done, Stage, Step
 from mirror.recovery.steps import fence
 from mirror.service.standby import AccessJob
@@ -302,7 +302,7 @@ class Secured:
     def service(self) -> None:
         """What a service does every ten seconds once A answers."""
         cluster = self.there.cluster(self.alias)
-        owed.settle_fence(
+        pending.settle_fence(
             self.there.config, self.pair, cluster, self.entries, by="service"
         )
 

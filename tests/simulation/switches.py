@@ -32,8 +32,9 @@ from mirror.config.schema import MirrorConfig
 from mirror.errors import MirrorError
 from mirror.pairs import journal, roles
 from mirror.pairs.journal import Kind, StepState, missing
-from mirror.recovery import failover_report, hooks
+from mirror.recovery import hooks
 from mirror.recovery.hooks import HookAnswer, HookReply
+from mirror.recovery.steps import positions
 from tests.simulation import administration, faults
 from tests.simulation.clients import PARTITIONS, PRINCIPAL, Consumer, Producer
 from tests.simulation.faults import Faults
@@ -346,7 +347,7 @@ class _Switches:
         self.world.after(_PERSON_SECONDS, self._look_after)
 
     def call(self, _command: object, asked: Call, *, seconds: float) -> HookAnswer:
-        """In place of `hooks.run_command`: somebody does it, at once, late, or never."""
+        """In place of `run_command`: somebody does it, at once, late, or never."""
         world = self.world
         self.newest_run = asked.run
         dice = world.random.random()
@@ -879,9 +880,9 @@ class _Switches:
         do not know it, of a partition or of a group.
         """
         told = [
-            each.details[failover_report.STANDING]
+            each.details[positions.STANDING]
             for each in self.entries()
-            if each.kind is Kind.FAILOVER and failover_report.STANDING in each.details
+            if each.kind is Kind.FAILOVER and positions.STANDING in each.details
         ]
         rows = [row for each in told for row in each]
         unnamed = sum(not each for each in told)

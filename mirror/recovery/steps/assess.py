@@ -20,20 +20,18 @@ from mirror.offsets import progress, standby
 from mirror.pairs import ends, roles
 from mirror.pairs.journal import JournalReader
 from mirror.pairs.looking import Looking, from_standby
-from mirror.recovery import failover_report, whole
-from mirror.recovery.group_places import places_of
+from mirror.recovery import outcome
 from mirror.recovery.stage import (
     Done,
     Finding,
     Level,
     Stage,
-    Step,
     StepError,
     in_order,
-    nothing_to_undo,
 )
 from mirror.recovery.steps import checks
 from mirror.recovery.steps.checks import Seen
+from mirror.recovery.steps.positions import places_of
 from mirror.service.ownership import make_topics, take_over
 from mirror.status.values import RiskStatus
 from mirror.status.wording import duration, some
@@ -44,7 +42,7 @@ if TYPE_CHECKING:
 
     from mirror.clusters.cluster import Cluster
     from mirror.config.schema import FlowConfig
-    from mirror.recovery.group_places import GroupPlaces
+    from mirror.recovery.steps.positions import GroupPlaces
 
 _WATCH_SECONDS = 2.0
 """Longer than a service that copies leaves a transaction open."""
@@ -52,7 +50,7 @@ _PLAN_SECONDS = 2.0
 """How long a plan waits until the lag is known."""
 
 
-def _assess(stage: Stage) -> Done:
+def assess(stage: Stage) -> Done:
     if not stage.planned and not _has_begun(stage) and _was_active(stage):
         # The cluster that is gone was active too briefly for a flow back to begin: this
         # one has what it had then.
@@ -155,7 +153,7 @@ def assessed(stage: Stage, *, waits: bool = True) -> tuple[Done, GroupPlaces]:
     found = checks.find(seen, checks.OF_PAIR)
     waits = waits and not checks.refusal(found, stage.kind)
     if stage.planned and waits:
-        stage.wait(lambda: whole.unmade(stage), every=0.5)
+        stage.wait(lambda: checks.unmade(stage), every=0.5)
     seen.risk = risk = look(stage, waits=waits)
     # A plan shows places; while the flow copies, a transaction takes up to a second.
     seen.places = places_of(stage, wait=not (waits and stage.planned))
@@ -168,7 +166,7 @@ def assessed(stage: Stage, *, waits: bool = True) -> tuple[Done, GroupPlaces]:
     if stage.planned:
         text += "lag not known" if lag < 0 else f"lag {duration(lag)}"
     else:
-        text += failover_report.lost(risk)
+        text += outcome.lost(risk)
     done = Done(
         text=text,
         notes={
@@ -220,6 +218,3 @@ def look(stage: Stage, *, waits: bool = True, at: float | None = None) -> RiskSt
         with suppress(StepError):
             replace(stage, deadline=time.monotonic() + _PLAN_SECONDS).wait(unknown)
     return found
-
-
-STEP = Step(do=_assess, undo=nothing_to_undo)

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from mirror.clusters.topics import TopicPartition
     from mirror.config.schema import FlowConfig
     from mirror.offsets.runs import Block, RunArray
-    from mirror.recovery.group_places import GroupPlaces
     from mirror.recovery.stage import Stage
+    from mirror.recovery.steps.positions import GroupPlaces
     from mirror.topics.acl_notes import AclPlan
 
 ACL, GROUP_OFFSET, FLOW_START, HOOK = "acl", "group_offset", "flow_start", "hook"
