@@ -173,7 +173,7 @@ def _settle_fence(*arguments: Any, **named: Any) -> Any:
 
 
 def _new_count() -> Any:
-    from mirror.recovery.tails.unsettled import Unsettled
+    from mirror.recovery.tails.survey import Unsettled
 
     return Unsettled()
 

@@ -330,8 +330,8 @@ class _Work:
         asked, known = self.asked, met.known
         lost = asked.force and stage.target_or_none is None
         if known.run is not None:
-            procedure = lost or stage.target_or_none is not None
-            procedure.require_undoable(known.run, known.role, answers=procedure)
+            answers = lost or stage.target_or_none is not None
+            procedure.require_undoable(known.run, known.role, answers=answers)
         if asked.dry_run:
             runs = reversed(roles.to_undo(known.entries, self.pair))
             names = dict.fromkeys(step for run in runs for step in run.left)

@@ -43,8 +43,7 @@ from mirror.pairs import selection
 from mirror.pairs.journal import JournalReader
 from mirror.recovery import procedure
 from mirror.recovery.stage import both_flows
-from mirror.recovery.tails.order import Choice, Order, Way
-from mirror.recovery.tails.tail import Tail
+from mirror.recovery.tails.tail import Choice, Order, Tail, Way
 from mirror.service import role_notes
 from mirror.status.wording import some
 
@@ -55,8 +54,8 @@ if TYPE_CHECKING:
     from mirror.config.pair_settings import PairConfig
     from mirror.config.schema import FlowConfig, MirrorConfig
     from mirror.pairs.roles import Role
-    from mirror.recovery.tails.readers import Conflicts
     from mirror.recovery.tails.settling import TailSettling
+    from mirror.recovery.tails.survey import KeysWrittenSince
     from mirror.recovery.tails.tail import TailPartition
 
 
@@ -115,9 +114,8 @@ def list_(
       mirror tail list A/B -c mirror.yaml -o json | jq '.partitions[]'
     """
     with _opened(config, flow) as made:
-        from mirror.recovery.tails import readers
-        from mirror.recovery.tails.choosing import chosen
-        from mirror.recovery.tails.survey import survey
+        from mirror.recovery.tails.settling import chosen
+        from mirror.recovery.tails.survey import groups_that_read, survey, written_since
 
         found = survey(made.flow, made.source, made.target)
         tail = Tail(
@@ -127,10 +125,10 @@ def list_(
                 if chosen(each, Choice(topic=topic)).any() or each.open or each.unmoved
             )
         )
-        conflicts = readers.conflicts(
+        conflicts = written_since(
             made.source, made.target, made.flow, tail, since=made.role.since
         )
-        groups = readers.groups(made.source, made.flow, tail)
+        groups = groups_that_read(made.source, made.flow, tail)
     show_tail(made.flow, tail, conflicts, groups, output)
 
 
@@ -302,9 +300,7 @@ def _settle(
 ) -> None:
     from mirror.proofs.of_flow import terms_of
     from mirror.proofs.scope import Scope
-    from mirror.recovery.tails.choosing import chosen
-    from mirror.recovery.tails.fed import clusters_fed
-    from mirror.recovery.tails.settling import TailSettling
+    from mirror.recovery.tails.settling import TailSettling, chosen, clusters_fed
     from mirror.recovery.tails.survey import survey
 
     flow = made.flow
@@ -408,7 +404,7 @@ COLUMNS = ("TOPIC", "RECORDS", "BYTES", "FIRST", "LAST", "CONFLICTS", "SETTLED")
 def show_tail(
     flow: FlowConfig,
     tail: Tail,
-    conflicts: Mapping[str, Conflicts],
+    conflicts: Mapping[str, KeysWrittenSince],
     groups: Mapping[str, Mapping[tuple[str, int], int]],
     output: Form,
 ) -> None:
@@ -444,7 +440,7 @@ def show_tail(
         complain(f"{flow.name}: nothing is left to settle")
 
 
-def _show(tail: Tail, conflicts: Mapping[str, Conflicts]) -> None:
+def _show(tail: Tail, conflicts: Mapping[str, KeysWrittenSince]) -> None:
     by_topic: dict[str, list[TailPartition]] = {}
     for each in tail.partitions:
         by_topic.setdefault(each.topic, []).append(each)

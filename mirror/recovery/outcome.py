@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, replace
+from importlib import import_module
 from itertools import islice
 import threading
 import time
@@ -191,7 +192,7 @@ def compare_last_records(stage: Stage) -> LastRecords:
 
 
 def _load() -> None:
-    pass  # noqa: PLC0415  compiled kernels
+    import_module("mirror.proofs.continuous.step")  # and compiled kernels
 
 
 def _compare(stage: Stage) -> LastRecords:

@@ -33,11 +33,9 @@ from mirror.recovery.stage import StepError
 from mirror.recovery.steps import STEPS
 from mirror.recovery.tails import settling
 from mirror.recovery.tails.exporting import TailFile
-from mirror.recovery.tails.fed import Fed
-from mirror.recovery.tails.order import Choice, Order, Way
-from mirror.recovery.tails.settling import TailSettling, settle
-from mirror.recovery.tails.survey import survey
-from mirror.recovery.tails.unsettled import Unsettled
+from mirror.recovery.tails.settling import Fed, TailSettling, settle
+from mirror.recovery.tails.survey import Unsettled, survey
+from mirror.recovery.tails.tail import Choice, Order, Way
 from mirror.service.ownership import rewrite_progress
 from mirror.service.pairs import PairFollower
 from mirror.service.passive import PassiveClusters
@@ -467,7 +465,7 @@ def test_the_count_goes_on(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
     """
     monkeypatch.setattr("mirror.service.passive._LOOK_SECONDS", 0.5)
     monkeypatch.setattr("mirror.service.passive._TAIL_SECONDS", 1.0)
-    monkeypatch.setattr("mirror.recovery.tails.unsettled._MOST_READ", 50)
+    monkeypatch.setattr("mirror.recovery.tails.survey._MOST_READ", 50)
     store = StatusStore((play.flow.name,))
     config = play.rehearsal.config
     follower = PairFollower(config, store)

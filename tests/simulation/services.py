@@ -20,7 +20,7 @@ from mirror.copying.task import TERM, Copier, _lease_from
 from mirror.errors import MirrorError
 from mirror.recovery import pending
 from mirror.recovery.drilling import runner as drilling
-from mirror.recovery.tails.unsettled import Unsettled
+from mirror.recovery.tails.survey import Unsettled
 from mirror.service import flow as flows
 from mirror.service import leadership, leases, query, reload, service, supervisor
 from mirror.service.reload import Watch

@@ -520,7 +520,7 @@ def settled_tail(seen: Seen) -> Iterator[Finding]:
     stage, reverse = seen.stage, seen.stage.reverse
     if not roles.leaves_tail(seen.entries, reverse.source):
         return
-    from mirror.recovery.tails.unsettled import unsettled  # noqa: PLC0415  loads kernels
+    from mirror.recovery.tails.survey import unsettled  # noqa: PLC0415  with kernels
 
     known = stage.tails.get(reverse.name)
     tail = unsettled(reverse, stage.target, stage.source, seen.entries, seen=known)
@@ -747,8 +747,8 @@ def other_writers(seen: Seen) -> Iterator[Finding]:
         yield Finding(
             level=Level.READY,
             subject=f"flow {name}",
-            reason=f"it copies into {named(written)} on {source}, which gets quiet only "
-            "while it copies nothing",
+            reason=f"it copies into {named(written)} on {source}, which gets quiet "
+            "only while it copies nothing",
             fix="pause these topics there for a switch",
         )
 
