@@ -34,7 +34,6 @@ class StepLines:
     """Prints a line for each step."""
 
     form: Form
-    numbers: dict[str, int]
     waiting: str = ""
     last: Done | None = None
 
@@ -70,19 +69,25 @@ class StepLines:
             sys.stdout.write(json.dumps(told, ensure_ascii=False) + "\n")
             sys.stdout.flush()
             return
-        line = f"{self.numbers[step]:2} {step:10} {done.text:78} {seconds:6.1f} s"
+        line = f"{_number(step):2} {step:10} {done.text:78} {seconds:6.1f} s"
         sys.stdout.write(line.rstrip() + "\n")
         sys.stdout.flush()
         complain(*(f"   warning: {each}" for each in done.warnings))
 
 
-def show_undo(steps: Sequence[str], lines: StepLines) -> None:
+def _number(step: str) -> int:
+    from mirror.pairs import roles
+
+    return roles.STEPS.index(step) + 1
+
+
+def show_undo(steps: Sequence[str], output: Form) -> None:
     """What --abort would undo, in its order; changes nothing."""
     for step in steps:
-        if lines.form is Form.JSON:
+        if output is Form.JSON:
             sys.stdout.write(json.dumps({"step": step, "state": "PLANNED UNDO"}) + "\n")
         else:
-            sys.stdout.write(f"{lines.numbers[step]:2} {step:10} would be undone\n")
+            sys.stdout.write(f"{_number(step):2} {step:10} would be undone\n")
 
 
 def warn(found: Sequence[Finding], unseen: Sequence[str]) -> None:

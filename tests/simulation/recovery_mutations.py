@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
 _real: dict[str, Any] = {
-    "heed": Operator._heed,
+    "heed": Operator._read_state,
     "left": Run.left.fget,
     "missing": PairFollower._missing,
     "lay": fences.lay,
@@ -63,7 +63,7 @@ def epochs_are_not_counted() -> AbstractContextManager[Any]:
         _real["heed"](self, *journals)
         self._epoch -= 1
 
-    return _patched(Operator, "_heed", heed)
+    return _patched(Operator, "_read_state", heed)
 
 
 def undo_forgets_the_fence() -> AbstractContextManager[Any]:
