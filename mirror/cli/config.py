@@ -30,7 +30,6 @@ from mirror.config.values import near
 if TYPE_CHECKING:
     from mirror.config.schema import MirrorConfig
 
-FORMAT_VERSION = 1
 COLUMNS = ("SETTING", "VALUE")
 ORIGIN_COLUMNS = (*COLUMNS, "ORIGIN", "WRITTEN")
 
@@ -69,7 +68,6 @@ def show(
     if output is Form.JSON:
         document(
             {
-                "format_version": FORMAT_VERSION,
                 "settings": [asdict(each) for each in found],
             }
         )
@@ -249,7 +247,7 @@ def acls(
         for each in needed
     ]
     if output is AclForm.JSON:
-        document({"format_version": FORMAT_VERSION, "acls": found})
+        document({"acls": found})
         return
     table(
         ACL_COLUMNS,

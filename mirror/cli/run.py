@@ -19,9 +19,8 @@ import structlog
 import typer
 
 from mirror import log
-from mirror.cli.options import ConfigFile
+from mirror.cli.options import ConfigFile, unusable
 from mirror.cli.output import EXIT_FAILED, EXIT_OK, EXIT_USAGE
-from mirror.cli.transforms import unusable
 from mirror.config.load import load
 from mirror.errors import ConfigError, MirrorError
 from mirror.service.reload import Watch

@@ -11,8 +11,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mirror.checks.schema_writes import ends, look, registries
-from mirror.cli.flows import Flows, chosen_flows
-from mirror.cli.options import ConfigFile, DryRun, Yes, agreed, read_config
+from mirror.cli.options import (
+    ConfigFile,
+    DryRun,
+    Flows,
+    Yes,
+    agreed,
+    chosen_flows,
+    read_config,
+)
 from mirror.cli.output import (
     EXIT_FAILED,
     EXIT_OK,
@@ -90,7 +97,6 @@ def sync_schemas(
     if output is Form.JSON:
         document(
             {
-                "format_version": FORMAT_VERSION,
                 "changes": [
                     dict(zip(map(str.lower, CHANGE_COLUMNS), row, strict=True))
                     for row in rows
@@ -161,7 +167,6 @@ def _done(flow: str, result: SchemasResult) -> Iterator[str]:
         yield f"flow {flow}: set the level of {level.subject or 'the registry'}"
 
 
-FORMAT_VERSION = 1
 LIST_COLUMNS = ("FLOW", "SUBJECT", "VERSIONS", "IDS", "STATE", "REASON")
 TRACE_COLUMNS = ("CLUSTER", "CONTEXT", "SUBJECT", "VERSION", "DELETED", "ROLE")
 
@@ -206,7 +211,6 @@ def list_schemas(
     if output is Form.JSON:
         document(
             {
-                "format_version": FORMAT_VERSION,
                 "flows": [
                     {
                         "name": name,
@@ -281,7 +285,6 @@ def trace_schema(
         ]
         document(
             {
-                "format_version": FORMAT_VERSION,
                 "id": number,
                 "flows": flows_shown,
                 "failures": failures,
@@ -488,7 +491,6 @@ def _change(
         if output is Form.JSON:
             document(
                 {
-                    "format_version": FORMAT_VERSION,
                     "changes": [
                         dict(zip(map(str.lower, COLUMNS), row, strict=True))
                         for row in rows

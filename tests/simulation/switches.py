@@ -25,7 +25,7 @@ from unittest import mock
 
 import typer
 
-from mirror.cli import flow, pause, tail
+from mirror.cli import flow, tail
 from mirror.cli import switch as commands
 from mirror.cli.output import Form
 from mirror.config.schema import MirrorConfig
@@ -752,7 +752,7 @@ class _Switches:
             raise WrongError(wrong)
 
     def _pause(self, flow: str, *, paused: bool) -> None:
-        verb = pause.pause if paused else pause.resume
+        verb = flow.pause if paused else flow.resume
         text = f"{verb.__name__} {flow} --topic t1"
         self._done(
             self._type(text, lambda: verb(flow, config=_FILE, topic="t1", yes=True))
@@ -1309,7 +1309,7 @@ def _commands_of(switches: _Switches) -> Iterator[None]:
         for target, name, value in (
             (commands, "read_config", read_config),
             (tail, "read_config", read_config),
-            (pause, "read_config", read_config),
+            (flow, "read_config", read_config),
             (flow, "read_config", read_config),
             (commands, "quicken", lambda: None),
             (hooks, "run_command", switches.call),

@@ -12,8 +12,7 @@ import typer
 from typer.testing import CliRunner
 
 from mirror.cli import audit
-from mirror.cli.commands import Later
-from mirror.cli.main import app
+from mirror.cli.main import Later, app
 from mirror.cli.options import read_config
 from mirror.config.load import load
 from mirror.config.origins import HIDDEN
