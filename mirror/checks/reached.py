@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Self
 
 from mirror.clusters.cluster import Cluster
 from mirror.clusters.wire.connection import Connection
-from mirror.config.login_settings import ends
+from mirror.config.schema import login_ends
 from mirror.errors import ClusterError
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class Reached:
             alias
             for flow in config.flows.values()
             if flow.enabled
-            for alias in chain(*ends(flow))
+            for alias in chain(*login_ends(flow))
             if alias is not None
         )
         self._configs = {alias: config.clusters[alias] for alias in wanted}

@@ -22,9 +22,9 @@ from mirror.cli.options import ConfigFile, read_config
 from mirror.cli.output import Form, Output, document, table
 from mirror.config import environment, settings
 from mirror.config.load import read
-from mirror.config.mm2 import chart
+from mirror.config.mm2 import strimzi
 from mirror.config.mm2.convert import convert as as_yaml
-from mirror.config.origins import origins
+from mirror.config.settings import origins
 from mirror.config.values import near
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ def convert(
     """
     converted = as_yaml(read(file, os.environ))
     if values:
-        converted = chart.values(file.read_text(encoding="utf-8"))
+        converted = strimzi.values(file.read_text(encoding="utf-8"))
     sys.stdout.write(converted)
 
 

@@ -31,7 +31,7 @@ from mirror.cli.output import (
     table,
 )
 from mirror.clusters.reach import Reach
-from mirror.config import schema_sync as settings
+from mirror.config import schema_settings
 from mirror.config.values import near
 from mirror.errors import ConfigError, MirrorError
 from mirror.schemas import schema_modes, schema_trace, schemas
@@ -173,7 +173,7 @@ TRACE_COLUMNS = ("CLUSTER", "CONTEXT", "SUBJECT", "VERSION", "DELETED", "ROLE")
 
 def _context(text: str) -> str:
     try:
-        return settings.context(text)
+        return schema_settings.context(text)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
 

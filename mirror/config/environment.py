@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from mirror.config.document import Document, Path
 from mirror.config.schema import SECTIONS
-from mirror.config.section_names import flow_ends
-from mirror.config.traits import (
+from mirror.config.section import (
     is_list,
     is_list_of_texts,
     is_mapping,
@@ -30,6 +29,7 @@ from mirror.config.traits import (
     traits,
     with_inner,
 )
+from mirror.config.section_names import flow_ends
 from mirror.config.values import near
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from mirror.clusters.cluster import Cluster
-from mirror.config.login_settings import for_tasks
+from mirror.config.schema import for_tasks
 from mirror.errors import MirrorError, UnreachableError
 from mirror.offsets import progress
 from mirror.pairs import proofs

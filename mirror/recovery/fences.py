@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, TypeVar
 from mirror.clusters.admin import abilities, access, acls, allowed
 from mirror.clusters.admin.acls import Acl, NoAuthorizerError
 from mirror.clusters.at_once import at_once
-from mirror.config.login_settings import principals
+from mirror.config.schema import principals
 from mirror.errors import (
     AuthorizationError,
     ClusterError,

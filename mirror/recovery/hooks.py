@@ -31,7 +31,7 @@ from pydantic import SecretStr
 
 from mirror.clusters.bounded import UNPACKED
 from mirror.config import environment
-from mirror.config.traits import HIDDEN, is_file, may_hide_secrets, settings, traits
+from mirror.config.section import HIDDEN, is_file, may_hide_secrets, settings, traits
 from mirror.errors import MirrorError, UnreachableError, system_error
 from mirror.pairs.journal import Kind
 from mirror.recovery.stage import Finding, Level, StepError
@@ -40,8 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
     from pathlib import Path
 
-    from mirror.config.hook_settings import HookConfig
-    from mirror.config.pair_settings import PairConfig
+    from mirror.config.pair_settings import HookConfig, PairConfig
     from mirror.config.schema import MirrorConfig
     from mirror.recovery.stage import Notes, Stage
 

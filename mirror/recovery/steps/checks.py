@@ -30,7 +30,7 @@ from mirror.clusters.admin import access as granted_there
 from mirror.clusters.admin.acls import NoAuthorizerError
 from mirror.clusters.admin.groups import GroupKind
 from mirror.clusters.at_once import at_once
-from mirror.config.login_settings import principals
+from mirror.config.schema import principals
 from mirror.errors import (
     AuthorizationError,
     FenceError,

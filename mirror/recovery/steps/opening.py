@@ -13,7 +13,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from mirror.config import scopes
-from mirror.config.login_settings import principals
+from mirror.config.schema import principals
 from mirror.errors import MirrorError
 from mirror.offsets import progress, standby, starting
 from mirror.pairs import access, ends, roles

@@ -33,7 +33,7 @@ from mirror.retry import Backoff
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Hashable, Mapping
 
-    from mirror.config.registry_settings import RegistryConfig
+    from mirror.config.schema_settings import RegistryConfig
 
 Method = Literal["GET", "PUT", "POST", "DELETE"]
 
