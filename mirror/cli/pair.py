@@ -19,13 +19,13 @@ from mirror.cli.output import (
     moment,
     table,
 )
-from mirror.clusters.reach import Reach
 from mirror.config import feeding
 from mirror.config.section_names import scoped_flow
 from mirror.errors import ClusterError, ConfigError
 from mirror.host import operator_name
 
 if TYPE_CHECKING:
+    from mirror.clusters.reach import Reach
     from mirror.config.pair_settings import PairConfig
     from mirror.config.schema import FlowConfig, MirrorConfig
     from mirror.pairs.drills import KeptDrill
@@ -56,6 +56,8 @@ def pair(config: ConfigFile, *, output: Output = Form.TABLE) -> None:
     chosen = read_config(config)
     if not chosen.recovery:
         raise ConfigError(['recovery: there are no pairs; add "A<->B": {active: A}'])
+    from mirror.clusters.reach import Reach
+
     found, owing, failures = [], [], []
     with Reach(chosen.clusters, client_id="mirror.pair") as reach:
         for each in chosen.recovery.values():

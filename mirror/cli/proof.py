@@ -77,7 +77,6 @@ from mirror.errors import (
 from mirror.host import usable_cores
 from mirror.pairs import proofs
 from mirror.proofs import evidence
-from mirror.proofs.of_flow import keep, prove
 from mirror.proofs.scope import Scope
 from mirror.proofs.traces import tracing
 from mirror.proofs.traces.tracing import How, RecordPlace
@@ -240,8 +239,10 @@ def verify(
     else:
         _show(found)
     if scope.is_kept:
+        from mirror.proofs import of_flow
+
         for proven in found:
-            keep(chosen, chosen.flows[proven.flow], proven)
+            of_flow.keep(chosen, chosen.flows[proven.flow], proven)
     if any(proven.findings for proven in found):
         raise typer.Exit(EXIT_FAILED)
 
@@ -295,6 +296,8 @@ def proof_of(
     after: Proven | None = None,
 ) -> Proven:
     """Prove one flow, with a progress bar; `after`: only what came since this proof."""
+    from mirror.proofs import of_flow
+
     console = Console(stderr=True)
     with Progress(
         TextColumn(f"verify {flow.name}"),
@@ -307,7 +310,7 @@ def proof_of(
         disable=not console.is_terminal,
     ) as progress:
         task = progress.add_task("", total=None)
-        return prove(
+        return of_flow.prove(
             config,
             flow,
             runner,
