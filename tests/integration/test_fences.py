@@ -26,7 +26,7 @@ from mirror.pairs import access
 from mirror.playground.brokers import playground
 from mirror.playground.secured import PASSWORDS, USER
 from mirror.recovery import fences, quiet, rights
-from mirror.recovery.quiet import Noise
+from mirror.recovery.quiet import ActivityReason
 from mirror.service.standby import AccessJob
 from mirror.topics.acl_notes import AclNotes, AclPlan
 from tests.harness.admin import create_topic
@@ -332,7 +332,7 @@ def test_a_super_user_is_found(
 
     def is_writing() -> bool:
         found = quiet.look(own, [topic_name], pause=0.3)
-        writes = found.noise == {(topic_name, 0): Noise.WRITES}
+        writes = found.active == {(topic_name, 0): ActivityReason.WRITES}
         return writes and "super user" in found.text and not found.cuts
 
     try:
@@ -342,7 +342,7 @@ def test_a_super_user_is_found(
             wait_for(is_writing)
         found = quiet.wait(own, [topic_name], seconds=60, pause=0.2)
         assert found.cuts == {(topic_name, 0): producer.done}
-        assert (found.noise, found.text) == ({}, "")
+        assert (found.active, found.text) == ({}, "")
     finally:
         fences.lift(own, made.by)
 
@@ -377,7 +377,7 @@ def test_an_open_transaction(
     fences.lay(own, made)
     try:
         found = quiet.look(own, [topic_name], pause=0.1)
-        assert found.noise == {(topic_name, 0): Noise.TRANSACTION}
+        assert found.active == {(topic_name, 0): ActivityReason.TRANSACTION}
         (left_open,) = found.open
         assert left_open.transactional_id == topic_name
         assert left_open.timeout_seconds == _LONG_SECONDS
@@ -394,7 +394,7 @@ def test_an_open_transaction(
     try:
         found = quiet.look(own, [topic_name], pause=0.1)
         assert quiet.abort(own, found.open) == ((topic_name,), {})
-        assert quiet.wait(own, [topic_name], seconds=60, pause=0.1).noise == {}
+        assert quiet.wait(own, [topic_name], seconds=60, pause=0.1).active == {}
         with pytest.raises(KafkaException, match=r"FENCED|fenced"):
             client.commit_transaction(30)
     finally:
@@ -806,7 +806,7 @@ def test_a_dead_broker(
         fences.lay(own, wanted, seconds=60)
         assert write(alice, topic_name) == _DENIED
         found = quiet.wait(own, [topic_name], seconds=60, pause=0.1)
-        assert found.noise == {}
+        assert found.active == {}
         assert sum(found.cuts.values()) == 1
         fences.lift(own, wanted.by, seconds=60)
         assert write(alice, topic_name) == ""

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from mirror.config import scopes
 from mirror.pairs import roles, selection
 from mirror.recovery import fences, hooks, outcome, quiet, schemas
-from mirror.recovery.quiet import Quiet
+from mirror.recovery.quiet import QuiesceCheck
 from mirror.recovery.stage import NOTHING, Done, Stage, StepError
 from mirror.status.wording import some
 from mirror.topics.topics import select
@@ -69,7 +69,7 @@ def stop_producers(stage: Stage) -> Done:
         fenced = "; ".join(filter(None, (called, laid)))
     moving = _moving(stage.source, stage.flow)
     topics = {each.topic: each.partitions for each in moving}
-    found = Quiet(cuts={})
+    found = QuiesceCheck(cuts={})
     # Transactions first get time to end by themselves.
     patience = time.monotonic() + (stage.deadline - time.monotonic()) / 2
     aborted: set[str] = set()
@@ -112,7 +112,7 @@ def _owed(stage: Stage) -> dict[str, Any]:
     return {roles.OWED_SELECTION: noted, roles.OWED_TOPICS: topics}
 
 
-def _abort(stage: Stage, found: Quiet, aborted: set[str]) -> list[str]:
+def _abort(stage: Stage, found: QuiesceCheck, aborted: set[str]) -> list[str]:
     """Abort what is open; `aborted` gets the names. Returns why some are not."""
     names = {each.transactional_id for each in found.open if each.transactional_id}
     if names - aborted:
