@@ -10,7 +10,7 @@ run again whenever it was stopped.
 from __future__ import annotations
 
 import contextlib
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from itertools import islice
 from pathlib import Path
 import re
@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from mirror.config.schema import FlowConfig, MirrorConfig
     from mirror.pairs.roles import Role
     from mirror.recovery.tails.conflicts import Away, Conflict, Written
+    from mirror.recovery.tails.exporting import TailFile
     from mirror.recovery.tails.settling import TailSettling
     from mirror.recovery.tails.survey import KeysWrittenSince
     from mirror.recovery.tails.tail import TailPartition
@@ -216,12 +217,12 @@ def export(
     filters = _choice(topic, partition, key, since, until)
     order = Order(way=Way.EXPORT, choice=filters, topic=to_topic or "")
     with _opened(config, flow) as made, contextlib.ExitStack() as stack:
+        file: TailFile | None = None
         if to_file is not None and not dry_run:
             from mirror.recovery.tails.exporting import TailFile
 
             file = stack.enter_context(TailFile(to_file, made.flow))
-            order = replace(order, file=file)
-        _settle(made, order, dry_run, yes, output)
+        _settle(made, order, dry_run, yes, output, file=file)
 
 
 @app.command("skip", short_help="Leave it out, and note that.")
@@ -305,7 +306,13 @@ def _interrupted(made: _Opened) -> list[str]:
 
 
 def _settle(
-    made: _Opened, order: Order, dry_run: bool, yes: bool, output: Form
+    made: _Opened,
+    order: Order,
+    dry_run: bool,
+    yes: bool,
+    output: Form,
+    *,
+    file: TailFile | None = None,
 ) -> None:
     from mirror.proofs.of_flow import terms_of
     from mirror.proofs.scope import Scope
@@ -334,6 +341,7 @@ def _settle(
             fed=clusters_fed(made.pair, flow, made.role.epoch, made.reach)
             if order.way is Way.REPLAY
             else (),
+            file=file,
             seen=tail,
         )
         done = _again(settling)

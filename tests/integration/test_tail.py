@@ -109,14 +109,16 @@ class Play:
             seen=seen,
         )
 
-    def settle(self, way: Way, choice: Choice | None = None, **order: Any) -> int:
+    def settle(
+        self, way: Way, choice: Choice | None = None, file: Any = None, **order: Any
+    ) -> int:
         """How many records."""
         source, target = map(self.rehearsal.cluster, (self.one, self.other))
         terms = terms_of(self.rehearsal.config, self.flow, source, target, Scope())
         done = settle(
             TailSettling(
                 flow=self.flow, terms=terms, source=source, target=target,
-                order=Order(way=way, choice=choice or Choice(), **order),
+                order=Order(way=way, choice=choice or Choice(), **order), file=file,
             )
         )  # fmt: skip
         return sum(done.values())

@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from mirror.proofs.log_stream import Lister
     from mirror.proofs.sides import ProofTerms
     from mirror.records.batch import Buffer, Rows
+    from mirror.recovery.tails.exporting import TailFile
     from mirror.recovery.tails.tail import Offsets, Tail, TailPartition
 
 
@@ -125,6 +126,8 @@ class TailSettling:
     order: Order
     fed: Sequence[Fed] = ()
     """Clusters that may have records of the tail already."""
+    file: TailFile | None = None
+    """Where to export to; else the order's topic."""
     seen: Tail | None = None
     """What a survey has just found: only what is behind that is read."""
 
@@ -273,8 +276,8 @@ def _export(
     flow, target, order = settling.flow, settling.target, settling.order
     found = exporting.read(flow, settling.source, part, piece)
     _require_all(part, piece, len(found))
-    if order.file is not None:
-        order.file.add(part, found)
+    if settling.file is not None:
+        settling.file.add(part, found)
         return []
     topic = target.topics([order.topic])[order.topic]
     if not topic.partitions:

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from mirror.clusters.topics import TopicPartition
     from mirror.config.schema import FlowConfig
-    from mirror.recovery.tails.exporting import TailFile
 
 Offsets = npt.NDArray[np.int64]
 
@@ -149,6 +148,5 @@ class Order:
 
     way: Way
     choice: Choice
-    file: TailFile | None = None
-    """Where to export to; else `topic`."""
     topic: str = ""
+    """Where to export to, if there is no file."""
