@@ -751,11 +751,11 @@ class _Switches:
         if wrong := self.writable():
             raise WrongError(wrong)
 
-    def _pause(self, flow: str, *, paused: bool) -> None:
+    def _pause(self, name: str, *, paused: bool) -> None:
         verb = flow.pause if paused else flow.resume
-        text = f"{verb.__name__} {flow} --topic t1"
+        text = f"{verb.__name__} {name} --topic t1"
         self._done(
-            self._type(text, lambda: verb(flow, config=_FILE, topic="t1", yes=True))
+            self._type(text, lambda: verb(name, config=_FILE, topic="t1", yes=True))
         )
 
     def _done(self, process: Process) -> Process:
