@@ -106,7 +106,7 @@ settings: install ## regenerate the JSON schema, the annotated file and the refe
 	$(BIN)/python -c 'from mirror.checks.permissions.rights import reference; print(reference(), end="")' > docs/reference/permissions.md
 	$(BIN)/python -m mirror.cli.reference > docs/reference/cli.md
 	$(BIN)/python -m mirror.status.reference > docs/reference/status.md
-	$(BIN)/python -c 'from mirror.config.chart_lists import for_chart; print(for_chart(), end="")' > deploy/helm/mirror/settings.yaml
+	$(BIN)/python -c 'from mirror.config.settings import for_chart; print(for_chart(), end="")' > deploy/helm/mirror/settings.yaml
 
 .PHONY: kafka-keys
 kafka-keys: install ## list the keys of Kafka's classes for the tests, after an update

@@ -19,7 +19,7 @@ from mirror.checks.permissions.rights import rights
 from mirror.checks.plan import Planner
 from mirror.clusters.admin.groups import list_groups
 from mirror.config import scopes
-from mirror.config.login_settings import ends
+from mirror.config.schema import login_ends
 from mirror.errors import ClusterError
 from mirror.topics.topics import doubled, one_cluster, survey
 
@@ -153,7 +153,7 @@ class _Check:
     def _other_clusters(self, flow: FlowConfig) -> Iterator[Finding]:
         """Logins that lead to another cluster than the one that they are a login of."""
         known = self._reached.clusters
-        for alias, login in ends(flow):
+        for alias, login in login_ends(flow):
             if login in known and alias in known:
                 own, other = known[alias].cluster_id, known[login].cluster_id
                 if own != other:
@@ -184,7 +184,7 @@ class _Check:
                     for topic in each.topics
                 ]
                 for each in surveyed
-                for source in [ends(self._config.flows[each.name])[0]]
+                for source in [login_ends(self._config.flows[each.name])[0]]
             }
             own = [right for right in needed if right.login == alias]
             with self._telling(f"cluster {alias}"):

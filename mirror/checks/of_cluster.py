@@ -25,7 +25,7 @@ from mirror.clusters.cluster import Cluster
 from mirror.clusters.reach import Reach
 from mirror.clusters.wire.connection import Connection
 from mirror.config import own_topics
-from mirror.config.login_settings import ends
+from mirror.config.schema import login_ends
 from mirror.errors import (
     AuthenticationError,
     AuthorizationError,
@@ -62,7 +62,7 @@ class Reached(Reach):
             alias
             for flow in config.flows.values()
             if flow.enabled
-            for alias in chain(*ends(flow))
+            for alias in chain(*login_ends(flow))
             if alias is not None
         )
         configs = {alias: config.clusters[alias] for alias in wanted}

@@ -13,8 +13,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mirror.cli.flows import Flows, chosen_flows
-from mirror.cli.options import ConfigFile, DryRun, TopicPattern, Yes, agreed
+from mirror.cli.options import (
+    ConfigFile,
+    DryRun,
+    Flows,
+    TopicPattern,
+    Yes,
+    agreed,
+    chosen_flows,
+)
 from mirror.cli.output import Form, Output, complain, document, table
 from mirror.clusters.cluster import Cluster
 from mirror.errors import MirrorError
@@ -30,7 +37,6 @@ if TYPE_CHECKING:
     from mirror.migration.plan import Adoption
     from mirror.topics.topics import MirroredTopic
 
-FORMAT_VERSION = 1
 COLUMNS = (
     *("FLOW", "TOPIC", "PARTITION", "MM2-POSITION", "SOURCE-END", "GOES-ON-AT"),
     *("COPIED", "MAY-REPEAT", "LOST", "ACTION"),
@@ -130,7 +136,6 @@ def adopt(
     if output is Form.JSON:
         document(
             {
-                "format_version": FORMAT_VERSION,
                 "dry_run": dry_run,
                 "back": give_back,
                 "flows": documents,

@@ -71,8 +71,7 @@ def _write(
     config: MirrorConfig, context: Any, result: str, reason: str, began: float
 ) -> None:
     from mirror.pairs.audit import AuditWriter
-    from mirror.recovery.hook_calls import masked
-    from mirror.recovery.hooks import secrets_of
+    from mirror.recovery.hooks import masked, secrets_of
     from mirror.status.events import Event, EventKind
 
     given = (pair.hooks for pair in config.recovery.values() if pair.hooks)

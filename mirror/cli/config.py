@@ -22,15 +22,14 @@ from mirror.cli.options import ConfigFile, read_config
 from mirror.cli.output import Form, Output, document, table
 from mirror.config import environment, settings
 from mirror.config.load import read
-from mirror.config.mm2 import chart
+from mirror.config.mm2 import strimzi
 from mirror.config.mm2.convert import convert as as_yaml
-from mirror.config.origins import origins
+from mirror.config.settings import origins
 from mirror.config.values import near
 
 if TYPE_CHECKING:
     from mirror.config.schema import MirrorConfig
 
-FORMAT_VERSION = 1
 COLUMNS = ("SETTING", "VALUE")
 ORIGIN_COLUMNS = (*COLUMNS, "ORIGIN", "WRITTEN")
 
@@ -69,7 +68,6 @@ def show(
     if output is Form.JSON:
         document(
             {
-                "format_version": FORMAT_VERSION,
                 "settings": [asdict(each) for each in found],
             }
         )
@@ -119,7 +117,7 @@ def convert(
     """
     converted = as_yaml(read(file, os.environ))
     if values:
-        converted = chart.values(file.read_text(encoding="utf-8"))
+        converted = strimzi.values(file.read_text(encoding="utf-8"))
     sys.stdout.write(converted)
 
 
@@ -249,7 +247,7 @@ def acls(
         for each in needed
     ]
     if output is AclForm.JSON:
-        document({"format_version": FORMAT_VERSION, "acls": found})
+        document({"acls": found})
         return
     table(
         ACL_COLUMNS,

@@ -2,17 +2,23 @@
 
 It works without a service, and with `--target-only` without the source. It changes
 nothing on any cluster. `offsets` says how exact a translated offset is.
+
+With -o csv they print offsets as `kafka-consumer-groups --reset-offsets --from-file`
+reads them (`write`): `topic,partition,offset` for one group on one cluster. If several
+flows have an offset for a partition, it is the smallest, since the tool would pick any
+of them: nothing is skipped, and a message says that records may be read again.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+import csv
+from enum import StrEnum
+import sys
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from mirror.cli import reset_file
-from mirror.cli.flows import Flows, chosen_flows
-from mirror.cli.options import ConfigFile
+from mirror.cli.options import ConfigFile, Flows, chosen_flows
 from mirror.cli.output import (
     EXIT_FAILED,
     NOTHING,
@@ -22,19 +28,91 @@ from mirror.cli.output import (
     document,
     table,
 )
-from mirror.cli.reset_file import OffsetsForm, OffsetsOutput
 from mirror.clusters.admin import groups
 from mirror.clusters.reach import Reach
 from mirror.errors import ClusterError, MirrorError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from mirror.config.schema import FlowConfig
     from mirror.offsets.group_survey import GroupSurvey, OffsetAnswer, SurveyedGroup
     from mirror.offsets.joint import JointMap
     from mirror.offsets.offset_map import OffsetMap
     from mirror.topics.merging import Merging
 
-FORMAT_VERSION = 1
+
+class OffsetsForm(StrEnum):
+    """The output format for a group's offsets."""
+
+    TABLE = "table"
+    JSON = "json"
+    CSV = "csv"
+
+
+OffsetsOutput = Annotated[
+    OffsetsForm,
+    typer.Option(
+        "--output",
+        "-o",
+        help="A table, JSON for programs, or the CSV that "
+        "kafka-consumer-groups --reset-offsets --from-file reads.",
+    ),
+]
+
+
+class ResetLine(NamedTuple):
+    """Where a group continues in one partition."""
+
+    cluster: str
+    """Its alias."""
+    topic: str
+    partition: int
+    offset: int
+    """-1 if not known."""
+    name: str
+    """The partition on the other side, for messages."""
+
+
+def write(lines: Iterable[ResetLine]) -> None:
+    """Print them, and on stderr those without an answer or with several.
+
+    Raises:
+        BadParameter: they are of several clusters, whose topics may have one name.
+    """
+    lines = list(lines)
+    clusters = sorted({line.cluster for line in lines})
+    if len(clusters) > 1:
+        raise typer.BadParameter(
+            f"-o csv is for one cluster; these flows lead to {', '.join(clusters)}: "
+            "choose with --flow"
+        )
+    found: dict[tuple[str, int], int] = {}
+    several = set()
+    unknown = []
+    for line in lines:
+        key = (line.topic, line.partition)
+        if line.offset < 0:
+            unknown.append(line)
+            continue
+        if key in found and found[key] != line.offset:
+            several.add(key)
+        found[key] = min(line.offset, found.get(key, line.offset))
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer.writerows((*key, offset) for key, offset in found.items())
+    complain(
+        *(f"left out: {line.name} has no answer yet" for line in unknown),
+        *(
+            f"{topic}-{partition}: several flows have an offset, this is the smallest; "
+            "records that other flows copied after it may be read again"
+            for topic, partition in sorted(several)
+        ),
+    )
+
+
+# ---- what groups have on both sides ----
+
+
 LIST_COLUMNS = (
     *("FLOW", "GROUP", "TYPE", "STATE", "TARGET-STATE", "PARTITIONS", "BEHIND"),
     "EXACTNESS",
@@ -86,7 +164,6 @@ def list_groups(
     if output is Form.JSON:
         document(
             {
-                "format_version": FORMAT_VERSION,
                 "flows": [_flow_document(each) for each in surveys],
                 "failures": failures,
             }
@@ -156,7 +233,6 @@ def describe_group(
     if output is OffsetsForm.JSON:
         document(
             {
-                "format_version": FORMAT_VERSION,
                 "group": group,
                 "flows": [
                     {
@@ -170,8 +246,8 @@ def describe_group(
             }
         )
     elif output is OffsetsForm.CSV:
-        reset_file.write(
-            reset_file.ResetLine(
+        write(
+            ResetLine(
                 targets[each.flow],
                 place.target_topic,
                 place.partition,
@@ -371,7 +447,6 @@ def translate(
     if output is OffsetsForm.JSON:
         document(
             {
-                "format_version": FORMAT_VERSION,
                 "reverse": reverse,
                 "answers": [_document(name, answer) for name, answer in found],
                 "failures": failures,
@@ -379,7 +454,7 @@ def translate(
         )
     elif output is OffsetsForm.CSV:
         ends = {each.name: each.source if reverse else each.target for each in flows}
-        reset_file.write(_line(ends[name], answer) for name, answer in found)
+        write(_line(ends[name], answer) for name, answer in found)
     elif found:
         table(COLUMNS, (_row(name, answer) for name, answer in found))
     if not found and not failures:
@@ -473,8 +548,8 @@ def _row(flow: str, answer: OffsetAnswer) -> tuple[object, ...]:
     )
 
 
-def _line(cluster: str, answer: OffsetAnswer) -> reset_file.ResetLine:
-    return reset_file.ResetLine(
+def _line(cluster: str, answer: OffsetAnswer) -> ResetLine:
+    return ResetLine(
         cluster,
         answer.other_topic,
         answer.partition,

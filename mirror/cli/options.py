@@ -2,8 +2,11 @@
 
 `ConfigFile` is the path of the configuration, from -c or MIRROR_CONFIG; `read_config`
 reads it and prints its warnings. `flow_of` finds a flow by name and `pair_of` the pair
-of its clusters; `place_of` reads a place in a log; `agreed` asks before anything is
-changed.
+of its clusters; `chosen_flows` applies the option `Flows`, and `require_selected`
+refuses a configuration that selects less than the service does. `read_usable` also
+checks that functions named by flows can be used; only a configuration that names one
+pays for importing it. `place_of` reads a place in a log; `agreed` asks before anything
+is changed.
 """
 
 from __future__ import annotations
@@ -27,9 +30,12 @@ from mirror.errors import ConfigError, MirrorError
 from mirror.status.wording import named
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from mirror.config.pair_settings import PairConfig
     from mirror.config.schema import FlowConfig, MirrorConfig
     from mirror.offsets.starting import StartPoint
+
 
 CONFIG_VARIABLE = "MIRROR_CONFIG"
 LAST_READ: ContextVar[MirrorConfig | None] = ContextVar("LAST_READ", default=None)
@@ -207,3 +213,78 @@ def place_of(text: str, *, option: str = "--to") -> StartPoint:
     if moment.timestamp() < 0:
         raise typer.BadParameter(f"{option}: {text} is before 1970")
     return StartPoint(timestamp=int(moment.timestamp() * 1000))
+
+
+# ---- flows of a configuration ----
+
+
+Flows = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--flow",
+        "-f",
+        metavar="A->B",
+        help="Only this flow, A->B or A/B. Repeatable.",
+    ),
+]
+
+
+def chosen_flows(
+    path: Path, wanted: Sequence[str] | None
+) -> tuple[MirrorConfig, list[FlowConfig]]:
+    """The configuration, and the enabled flows selected by `--flow`."""
+    chosen = read_config(path)
+    flows = [flow for flow in chosen.flows.values() if flow.enabled]
+    if not wanted:
+        return chosen, flows
+    known = {flow.name: flow for flow in flows}
+    names = ["->".join(flow_ends(each) or (each,)) for each in wanted]
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise ConfigError(
+            [
+                f'--flow: there is no enabled flow "{name}"{near(name, known)}'
+                for name in unknown
+            ]
+        )
+    return chosen, [flow for flow in flows if flow.name in names]
+
+
+def require_selected(config: MirrorConfig, *flows: FlowConfig) -> None:
+    """Compare these flows with what their services have noted.
+
+    Raises:
+        MirrorError: one selects less, or a cluster does not answer.
+    """
+    from mirror.clusters.reach import Reach
+    from mirror.pairs import selection
+
+    with Reach(config.clusters, client_id="mirror.selection") as reach:
+        for each in flows:
+            ends = (reach(each.source), reach(each.target))
+            complain(*selection.require(config, each.name, None, ends))
+
+
+# ---- functions that flows name ----
+
+
+def read_usable(path: Path) -> MirrorConfig:
+    """The configuration, with all its functions usable; warnings go to stderr.
+
+    Raises:
+        ConfigError: the configuration, or a function, cannot be used.
+    """
+    config = read_config(path)
+    if mistakes := unusable(config):
+        raise ConfigError(mistakes)
+    return config
+
+
+def unusable(config: MirrorConfig) -> list[str]:
+    """What is wrong with them, a line each."""
+    if not any(flow.transform for flow in config.flows.values() if flow.enabled):
+        return []
+
+    from mirror.copying import transform
+
+    return transform.problems(config)

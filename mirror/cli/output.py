@@ -37,6 +37,7 @@ remaining = wording.remaining
 duration = wording.duration
 rate = wording.rate
 _UNLIMITED = 10_000
+_FORMAT_VERSION = 1
 _STATE_STYLES: dict[str, str] = {
     PartitionState.RUNNING: "green",
     PartitionState.PAUSED: "yellow",
@@ -111,8 +112,13 @@ def blank_line() -> None:
     sys.stdout.write("\n")
 
 
-def document(values: Any) -> None:
-    """Print one JSON document."""
+def document(values: dict[str, Any]) -> None:
+    """Print one JSON document of ours."""
+    print_json({"format_version": _FORMAT_VERSION, **values})
+
+
+def print_json(values: Any) -> None:
+    """Print one JSON document, which says itself in what format it is."""
     sys.stdout.write(json.dumps(values, indent=2, ensure_ascii=False) + "\n")
 
 

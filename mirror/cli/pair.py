@@ -1,13 +1,14 @@
-"""`mirror pair`: the pairs of a configuration, and which cluster of each is active."""
+"""`mirror pair`, which cluster of a pair is active, and `mirror drill`, a rehearsal."""
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mirror.cli.options import ConfigFile, read_config
+from mirror.cli import interrupts
+from mirror.cli.options import ConfigFile, FlowName, flow_of, pair_of, read_config
 from mirror.cli.output import (
     EXIT_FAILED,
     Form,
@@ -18,19 +19,22 @@ from mirror.cli.output import (
     moment,
     table,
 )
-from mirror.clusters.reach import Reach
 from mirror.config import feeding
+from mirror.config.section_names import scoped_flow
 from mirror.errors import ClusterError, ConfigError
+from mirror.host import operator_name
 
 if TYPE_CHECKING:
+    from mirror.clusters.reach import Reach
     from mirror.config.pair_settings import PairConfig
+    from mirror.config.schema import FlowConfig, MirrorConfig
     from mirror.pairs.roles import KeptDrill, Role, Run
+    from mirror.recovery.stage import Finding
 
-FORMAT_VERSION = 1
 COLUMNS = ("PAIR", "ACTIVE", "EPOCH", "SINCE", "RUN")
 FEED_COLUMNS = ("PAIR", "FEEDS", "COPIES", "RESTS")
 RUN_COLUMNS = ("PAIR", "RUN", "KIND", "FROM", "TO", "STEP", "STATE", "BEGUN", "BY")
-DRILL_COLUMNS = ("PAIR", "FROM", "TO", "DRILL", "AT", "BY", "FOUND")
+KEPT_DRILL_COLUMNS = ("PAIR", "FROM", "TO", "DRILL", "AT", "BY", "FOUND")
 _MOST_RUNS = 10
 
 
@@ -50,6 +54,8 @@ def pair(config: ConfigFile, *, output: Output = Form.TABLE) -> None:
     chosen = read_config(config)
     if not chosen.recovery:
         raise ConfigError(['recovery: there are no pairs; add "A<->B": {active: A}'])
+    from mirror.clusters.reach import Reach
+
     found, owing, failures = [], [], []
     with Reach(chosen.clusters, client_id="mirror.pair") as reach:
         for each in chosen.recovery.values():
@@ -60,7 +66,6 @@ def pair(config: ConfigFile, *, output: Output = Form.TABLE) -> None:
     if output is Form.JSON:
         document(
             {
-                "format_version": FORMAT_VERSION,
                 "pairs": [_document(each) for each in found],
                 "failures": failures,
             }
@@ -93,13 +98,13 @@ def pair(config: ConfigFile, *, output: Output = Form.TABLE) -> None:
             blank_line()
             table(RUN_COLUMNS, rows)
         drills = [
-            _drill_row(each.pair, drill)
+            _kept_drill_row(each.pair, drill)
             for each in found
             for drill in each.drilled[-_MOST_RUNS:]
         ]
         if drills:
             blank_line()
-            table(DRILL_COLUMNS, drills)
+            table(KEPT_DRILL_COLUMNS, drills)
     complain(*owing, *failures)
     if failures:
         raise typer.Exit(EXIT_FAILED)
@@ -166,7 +171,7 @@ def _row(run: Run) -> tuple[object, ...]:
     )
 
 
-def _drill_row(pair: PairConfig, drill: KeptDrill) -> tuple[object, ...]:
+def _kept_drill_row(pair: PairConfig, drill: KeptDrill) -> tuple[object, ...]:
     return (
         *(pair.name, drill.source, drill.target, drill.verdict, moment(drill.at)),
         *(drill.by, drill.text.partition(": ")[2]),
@@ -200,3 +205,101 @@ def _document(look: _PairLook) -> dict[str, Any]:
         ],
         "drills": [asdict(drill) for drill in look.drilled],
     }
+
+
+# ---- `mirror drill`: whether a failover now would go well, without one ----
+
+
+DRILL_COLUMNS = ("LEVEL", "SUBJECT", "REASON", "FIX", "COMMAND")
+
+
+def drill(
+    flow: FlowName,
+    *,
+    config: ConfigFile,
+    records: Annotated[
+        int,
+        typer.Option(
+            "--records", min=1, help="Compare this many records from each position on."
+        ),
+    ] = 100,
+    output: Output = Form.TABLE,
+) -> None:
+    """Rehearse a failover of the pair A<->B to B, and change nothing that applications
+    see.
+
+    It finds the position of every group as a failover does, reads the records that the
+    group would read next on both sides, and compares them. Then it makes the checks of
+    a failover and of a switch: topics, rights, replicas, proofs, hooks; and it compares
+    configs, users, quotas and disks, and the schemas of the last records. It does not
+    decode records. The first line has the verdict, which is the worst finding: READY,
+    DEGRADED (a failover would go through, at a cost) or NOT READY. The journal of B
+    keeps it: `mirror pair`.
+
+    Exit status 0 if the pair is READY, else 1.
+
+    \b
+    Examples:
+      mirror drill 'A->B' -c mirror.yaml
+      mirror drill A/B -c mirror.yaml --records 1000
+      mirror drill A/B -c mirror.yaml -o json | jq '.findings[] | .subject'
+    """
+    chosen = read_config(config)
+    ends, scope = scoped_flow(flow)
+    found = flow_of(chosen, ends)
+    pair = pair_of(chosen, found, scope)
+    from mirror.clusters import cpu_share
+    from mirror.clusters.reach import Reach
+
+    with (
+        interrupts.telling(lambda: ["interrupted: nothing was changed"]),
+        Reach(chosen.clusters, client_id="mirror.drill") as reach,
+    ):
+        _require_direction(chosen, pair, found, reach)
+        with cpu_share.throughout():
+            from mirror.recovery.drilling.runner import rehearse
+            from mirror.recovery.stage import Level
+
+            done, not_kept = rehearse(
+                chosen, pair, found, reach, by=operator_name(), records=records
+            )
+    if output is Form.JSON:
+        document(done.document())
+    else:
+        typer.echo(done.text)
+        if done.findings:
+            table(DRILL_COLUMNS, map(_drill_row, done.findings))
+    complain(*(f"not looked at: {each}" for each in done.unseen))
+    if not_kept:
+        complain(f"the journal does not keep this drill: {not_kept}")
+    if done.verdict is not Level.READY:
+        raise typer.Exit(EXIT_FAILED)
+
+
+def _require_direction(
+    config: MirrorConfig, pair: PairConfig, flow: FlowConfig, reach: Reach
+) -> None:
+    """A configuration that selects less than the services do, and a wrong direction,
+    are answered before all that a rehearsal needs is loaded.
+
+    Raises:
+        MirrorError: it selects less, the flow's source is not the active cluster,
+            journals have lost entries, or a cluster does not answer.
+    """
+    from mirror.pairs import selection
+    from mirror.pairs.journal import JournalReader
+    from mirror.recovery import procedure
+    from mirror.recovery.stage import both_flows
+    from mirror.service import ownership
+
+    clusters = [reach(alias) for alias in (flow.source, flow.target)]
+    for each in both_flows(config, pair, flow.source, flow.target):
+        complain(*selection.require(config, each.name, pair, clusters))
+    journals = {each.alias: JournalReader(each).read(wait=False) for each in clusters}
+    known = procedure.known(pair, journals)
+    ownership.require_whole_journals(pair, known.entries, clusters)
+    procedure.answer(procedure.Asks.DRILL, flow.source, flow.target, known)
+
+
+def _drill_row(each: Finding) -> tuple[str, ...]:
+    return str(each.level), each.subject, each.reason, each.fix, each.command

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from mirror.cli.commands import Later
-from mirror.cli.main import app
+from mirror.cli.main import Later, app
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

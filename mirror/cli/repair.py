@@ -16,7 +16,6 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 import typer
 
-from mirror.cli.flows import require_selected
 from mirror.cli.options import (
     ConfigFile,
     DryRun,
@@ -26,6 +25,7 @@ from mirror.cli.options import (
     agreed,
     flow_of,
     read_config,
+    require_selected,
 )
 from mirror.cli.output import (
     EXIT_FAILED,
@@ -37,7 +37,7 @@ from mirror.cli.output import (
     moment,
     table,
 )
-from mirror.cli.verify import proof_of, proof_runner, record_at
+from mirror.cli.proof import proof_of, proof_runner, record_at
 from mirror.clusters.admin import topic_admin
 from mirror.errors import FencedError
 from mirror.pairs.control import RebuildStep
@@ -64,7 +64,6 @@ app = typer.Typer(
     no_args_is_help=True, rich_markup_mode=None, help="Repair copies of a flow."
 )
 
-FORMAT_VERSION = 1
 COLUMNS = ("KIND", "SOURCE", "TARGET", "COUNT", "REPAIR", "WHY")
 _ATTEMPTS = 3
 _MOST_SHOWN = 1_000
@@ -144,7 +143,6 @@ def append(
     if output is Form.JSON:
         document(
             {
-                "format_version": FORMAT_VERSION,
                 "flow": repaired.name,
                 "dry_run": dry_run,
                 "appended": done,
@@ -271,7 +269,6 @@ def rebuild(
     if output is Form.JSON:
         document(
             {
-                "format_version": FORMAT_VERSION,
                 "flow": steered.name,
                 "topic": topic,
                 "dry_run": dry_run,

@@ -1,11 +1,14 @@
-"""`mirror risk`: what a failover now would lose.
+"""`mirror risk`, what a failover now would lose, and `mirror loss list`, what is lost.
 
-It asks the source where its partitions end, or reads what the service last wrote about
-that on the target. It needs no running service and changes nothing.
+`mirror risk` asks the source where its partitions end, or reads what the service last
+wrote about that on the target. `mirror loss list` reads the flows' loss ledgers on
+their targets: what the source lost, and what was skipped on purpose. Both need no
+running service and change nothing.
 """
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import asdict, dataclass
 import time
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,9 +16,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 from rich.filesize import decimal
 import typer
 
-from mirror.cli.flows import Flows, chosen_flows
 from mirror.cli.group import TargetOnly
-from mirror.cli.options import ConfigFile
+from mirror.cli.options import ConfigFile, Flows, chosen_flows, flow_of, read_config
 from mirror.cli.output import (
     EXIT_FAILED,
     NOTHING,
@@ -29,21 +31,22 @@ from mirror.cli.output import (
     table,
 )
 from mirror.clusters import codes
+from mirror.clusters.cluster import Cluster
 from mirror.clusters.reach import Reach
 from mirror.errors import BrokerError, ClusterError, UnreachableError
 from mirror.offsets import progress
+from mirror.pairs import losses
 from mirror.status.wording import some
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from mirror.clusters.cluster import Cluster
     from mirror.config.schema import FlowConfig
     from mirror.offsets.progress import Progress
     from mirror.status.values import PartitionRisk, RiskStatus, TopicRisk
     from mirror.topics.merging import Merging
 
-FORMAT_VERSION = 1
+
 TOPIC_COLUMNS = ("FLOW", "TOPIC", "RECORDS", "BYTES", "SECONDS", "UNKNOWN", "AS-OF")
 PARTITION_COLUMNS = (
     *("FLOW", "TOPIC", "PARTITION", "RECORDS", "OPEN", "BYTES", "SECONDS", "AS-OF"),
@@ -113,7 +116,6 @@ def risk(
     if output is Form.JSON:
         document(
             {
-                "format_version": FORMAT_VERSION,
                 "flows": list(map(_document, found)),
                 "failures": failures,
             }
@@ -323,3 +325,81 @@ def _document(found: _FlowRisk) -> dict[str, Any]:
             for name, count in sorted(found.groups.items())
         ],
     }
+
+
+# ---- `mirror loss list` ----
+
+
+app = typer.Typer(
+    no_args_is_help=True, rich_markup_mode=None, help="Show what could not be copied."
+)
+
+COLUMNS = (
+    *("TIME", "FLOW", "CAUSE", "TOPIC", "PARTITION", "FIRST", "LAST", "COUNT"),
+    "TARGET-TOPIC",
+)
+
+
+@app.callback()
+def _group() -> None: ...
+
+
+@app.command("list", short_help="List the offsets that will not be copied.")
+def list_(
+    *,
+    config: ConfigFile,
+    flow: Annotated[
+        str | None,
+        typer.Option("--flow", metavar="FLOW", help="Only this flow, as in A->B."),
+    ] = None,
+    output: Output = Form.TABLE,
+) -> None:
+    """List the ranges of source offsets that will not be copied, oldest first.
+
+    CAUSE is DELETED if retention or a person deleted them before they were copied;
+    TRUNCATED if the source lost them in an unclean election (what had been copied stays
+    in the copy); RECREATED if the topic was deleted and re-created (LAST is the end
+    that was seen last, empty if none was: records written after it are lost as well);
+    SKIPPED by `mirror flow reset`; FAILOVER if `mirror tail` exported or skipped them
+    after a failover. COUNT is in offsets, some of which may have been transaction
+    markers or aborted records.
+
+    \b
+    Examples:
+      mirror loss list -c mirror.yaml
+      mirror loss list -c mirror.yaml -o json | jq '.losses[] | select(.count > 0)'
+    """
+    chosen = read_config(config)
+    flows = [each for each in chosen.flows.values() if each.enabled]
+    if flow is not None:
+        flows = [flow_of(chosen, flow)]
+    found: list[losses.Loss] = []
+    for each in flows:
+        with contextlib.closing(Cluster(chosen.clusters[each.target])) as target:
+            ledger = losses.read(target.connect(), each.source)
+        found += [loss for loss in ledger if loss.flow == each.name]
+    found.sort(key=lambda loss: loss.at)
+    if output is Form.JSON:
+        document(
+            {
+                "losses": [loss.document() for loss in found],
+            }
+        )
+        return
+    table(
+        COLUMNS,
+        (
+            (
+                moment(loss.at),
+                loss.flow,
+                loss.cause.value,
+                loss.topic,
+                loss.partition,
+                loss.first,
+                "" if loss.last is None else loss.last,
+                "" if loss.count is None else loss.count,
+                loss.target_topic,
+            )
+            for loss in found
+        ),
+    )

@@ -19,9 +19,8 @@ import structlog
 import typer
 
 from mirror import log
-from mirror.cli.options import ConfigFile
+from mirror.cli.options import ConfigFile, unusable
 from mirror.cli.output import EXIT_FAILED, EXIT_OK, EXIT_USAGE
-from mirror.cli.transforms import unusable
 from mirror.config.load import load
 from mirror.errors import ConfigError, MirrorError
 from mirror.service.reload import Watch
@@ -167,13 +166,13 @@ def _rehearse(*arguments: Any, **named: Any) -> Any:
 
 
 def _settle_fence(*arguments: Any, **named: Any) -> Any:
-    from mirror.recovery.owed import settle_fence
+    from mirror.recovery.pending import settle_fence
 
     return settle_fence(*arguments, **named)
 
 
 def _new_count() -> Any:
-    from mirror.recovery.tails.unsettled import Unsettled
+    from mirror.recovery.tails.survey import Unsettled
 
     return Unsettled()
 

@@ -12,8 +12,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mirror.checks.schema_writes import planned_schemas
-from mirror.cli.flows import Flows, chosen_flows
-from mirror.cli.options import ConfigFile, DryRun, Yes, agreed, read_config
+from mirror.cli.options import (
+    ConfigFile,
+    DryRun,
+    Flows,
+    Yes,
+    agreed,
+    chosen_flows,
+    read_config,
+)
 from mirror.cli.output import (
     EXIT_FAILED,
     EXIT_OK,
@@ -25,7 +32,7 @@ from mirror.cli.output import (
     table,
 )
 from mirror.clusters.reach import Reach
-from mirror.config import schema_sync as settings
+from mirror.config import schema_settings
 from mirror.config.values import near
 from mirror.errors import ConfigError, MirrorError
 from mirror.schemas import modes
@@ -92,7 +99,6 @@ def sync_schemas(
     if output is Form.JSON:
         document(
             {
-                "format_version": FORMAT_VERSION,
                 "changes": [
                     dict(zip(map(str.lower, CHANGE_COLUMNS), row, strict=True))
                     for row in rows
@@ -169,14 +175,13 @@ def _done(flow: str, result: SchemasResult) -> Iterator[str]:
         yield f"flow {flow}: set the level of {level.subject or 'the registry'}"
 
 
-FORMAT_VERSION = 1
 LIST_COLUMNS = ("FLOW", "SUBJECT", "VERSIONS", "IDS", "STATE", "REASON")
 TRACE_COLUMNS = ("CLUSTER", "CONTEXT", "SUBJECT", "VERSION", "DELETED", "ROLE")
 
 
 def _context(text: str) -> str:
     try:
-        return settings.context(text)
+        return schema_settings.context(text)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
 
@@ -214,7 +219,6 @@ def list_schemas(
     if output is Form.JSON:
         document(
             {
-                "format_version": FORMAT_VERSION,
                 "flows": [
                     {
                         "name": name,
@@ -289,7 +293,6 @@ def trace_schema(
         ]
         document(
             {
-                "format_version": FORMAT_VERSION,
                 "id": number,
                 "flows": flows_shown,
                 "failures": failures,
@@ -495,7 +498,6 @@ def _change(
         if output is Form.JSON:
             document(
                 {
-                    "format_version": FORMAT_VERSION,
                     "changes": [
                         dict(zip(map(str.lower, COLUMNS), row, strict=True))
                         for row in rows

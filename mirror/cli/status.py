@@ -2,26 +2,57 @@
 
 It shows the service's answer at `/status` and judges nothing: the command succeeds even
 if a flow has failed.
+
+`mirror lag` shows how far behind each partition is, the furthest first, once or as a
+live table; `mirror topology` draws the clusters and the flows between them; `mirror
+events` shows what happened, once or as it happens.
 """
 
 from __future__ import annotations
 
-from typing import Any
+import contextlib
+from datetime import UTC, datetime
+from enum import StrEnum
+from functools import partial
+import json
+import sys
+import time
+from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import urlencode
 
-from mirror.cli.asking import CaFile, OfConfig, TokenFile, Url, ask
+from rich.console import Console
+from rich.live import Live
+import typer
+
 from mirror.cli.output import (
     Form,
     Output,
     blank_line,
     complain,
     document,
+    duration,
+    grid,
     milliseconds,
     moment,
+    print_json,
     rate,
     remaining,
+    shown,
     table,
 )
+from mirror.cli.service import CaFile, OfConfig, TokenFile, Url, ask
+from mirror.config.section_names import flow_ends
+from mirror.config.values import near
 from mirror.status.drift import differences
+from mirror.status.events import FORMAT_VERSION, EventKind
+from mirror.status.topology import Edge, dot, mermaid, terminal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from mirror.pairs.audit import AuditReader
+
 
 FLOW_COLUMNS = (
     *("FLOW", "STATE", "SINCE", "LAG", "REMAINING", "RECORDS", "RATE"),
@@ -71,7 +102,7 @@ def status(
     """
     answer = ask(url, config, token_file=token_file, ca_file=ca_file)
     if output is Form.JSON:
-        document(answer)
+        print_json(answer)
     else:
         _show(answer)
 
@@ -242,3 +273,382 @@ def _partition_row(flow: str, partition: dict[str, Any]) -> tuple[object, ...]:
         moment(partition["since"]),
         partition["reason"],
     )
+
+
+# ---- `mirror lag` ----
+
+
+COLUMNS = (
+    *("FLOW", "TOPIC", "PARTITION", "STATE", "LAG", "BEHIND", "SLA", "RECORDS"),
+    "REASON",
+)
+
+
+def lag(
+    *,
+    watch: Annotated[
+        bool, typer.Option("--watch", "-w", help="Refresh until Ctrl-C.")
+    ] = False,
+    seconds: Annotated[
+        float, typer.Option(min=0.2, help="Seconds between refreshes, with --watch.")
+    ] = 2.0,
+    most: Annotated[
+        int, typer.Option("--limit", "-n", min=0, help="Number of rows; 0 shows all.")
+    ] = 20,
+    url: Url = None,
+    config: OfConfig = None,
+    token_file: TokenFile = None,
+    ca_file: CaFile = None,
+    output: Output = Form.TABLE,
+) -> None:
+    """Show how far behind each partition is, the furthest behind first.
+
+    LAG counts source offsets that are not copied yet; BEHIND is the age of the oldest
+    of these records, SLA the limit from the flow's sla_seconds. LAG and BEHIND are as
+    of the last lease; BEHIND grows while the next report is overdue.
+
+    \b
+    Examples:
+      mirror lag
+      mirror lag --watch -n 0
+      mirror lag -o json | jq '.partitions[] | select(.lag_seconds > 60)'
+    """
+    if watch and output is Form.JSON:
+        raise typer.BadParameter("--watch and -o json cannot be used together")
+    look = partial(ask, url, config, token_file=token_file, ca_file=ca_file)
+    if not watch:
+        rows = _rows(look())
+        if output is Form.JSON:
+            document({"partitions": rows})
+        else:
+            table(COLUMNS, map(_cells, _first(rows, most)))
+        return
+    with (
+        contextlib.suppress(KeyboardInterrupt),
+        Live(console=Console(highlight=False), auto_refresh=False) as live,
+    ):
+        while True:
+            rows = _first(_rows(look()), most)
+            live.update(grid(COLUMNS, map(_cells, rows)), refresh=True)
+            time.sleep(seconds)
+
+
+def _first(rows: list[dict[str, Any]], most: int) -> list[dict[str, Any]]:
+    return rows[:most] if most else rows
+
+
+def _rows(answer: dict[str, Any]) -> list[dict[str, Any]]:
+    found = [
+        {
+            "flow": flow["name"],
+            "topic": partition["topic"],
+            "partition": partition["partition"],
+            "state": partition["state"],
+            "lag": partition["lag"],
+            "lag_seconds": partition.get("lag_seconds", -1.0),
+            "sla_seconds": flow.get("sla_seconds", -1.0),
+            "records": partition["records"],
+            "reason": partition["reason"],
+        }
+        for flow in answer["flows"]
+        for partition in flow["partitions"]
+    ]
+    return sorted(
+        found,
+        key=lambda row: (
+            -row["lag_seconds"],
+            -row["lag"],
+            row["flow"],
+            row["topic"],
+            row["partition"],
+        ),
+    )
+
+
+def _cells(row: dict[str, Any]) -> tuple[object, ...]:
+    return (
+        row["flow"],
+        row["topic"],
+        row["partition"],
+        row["state"],
+        row["lag"],
+        duration(row["lag_seconds"]),
+        duration(row["sla_seconds"]),
+        row["records"],
+        row["reason"],
+    )
+
+
+# ---- `mirror topology` ----
+
+
+class PictureForm(StrEnum):
+    """The output format."""
+
+    TEXT = "text"
+    MERMAID = "mermaid"
+    DOT = "dot"
+    JSON = "json"
+
+
+_DRAWN = {
+    PictureForm.TEXT: terminal,
+    PictureForm.MERMAID: mermaid,
+    PictureForm.DOT: dot,
+}
+
+
+def topology(
+    *,
+    url: Url = None,
+    config: OfConfig = None,
+    token_file: TokenFile = None,
+    ca_file: CaFile = None,
+    output: Annotated[
+        PictureForm,
+        typer.Option(
+            "--output", "-o", help="For a terminal, Mermaid, Graphviz, or programs."
+        ),
+    ] = PictureForm.TEXT,
+) -> None:
+    """Draw the clusters and the flows between them, with state, lag and throughput.
+
+    \b
+    Examples:
+      mirror topology
+      mirror topology -u http://mirror.example.com:8083
+      mirror topology -o mermaid >> README.md
+      mirror topology -o dot | dot -Tsvg > topology.svg
+    """
+    answer = ask(url, config, token_file=token_file, ca_file=ca_file)
+    flows, clusters = answer["flows"], answer["clusters"]
+    if output is PictureForm.JSON:
+        ids = {each["alias"]: each["cluster_id"] for each in clusters}
+        values = [_values(flow, ids) for flow in flows]
+        document({"flows": values})
+        return
+    silent = {each["alias"]: each for each in clusters if not each["answers"]}
+    lines = _DRAWN[output]([_edge(flow, silent) for flow in flows])
+    if output is PictureForm.TEXT:
+        lines += [
+            f"cluster {name} does not answer, since {moment(each['since'])}: "
+            f"{each['reason']}"
+            for name, each in silent.items()
+        ]
+    for line in lines:
+        sys.stdout.write(shown(line) + "\n")
+
+
+def _edge(flow: dict[str, Any], silent: Mapping[str, Any]) -> Edge:
+    notes = [rate(flow["bytes_per_second"])]
+    if flow["lag_seconds"] >= 0:
+        notes.append(f"{duration(flow['lag_seconds'])} behind")
+    if flow["faulted"]:
+        notes.append(f"{flow['faulted']} partitions FAULTED")
+    source, target = (
+        f"{flow[end]} (does not answer)" if flow[end] in silent else flow[end]
+        for end in ("source", "target")
+    )
+    return Edge(
+        source=source, target=target, state=flow["state"], note=", ".join(notes)
+    )
+
+
+def _values(flow: dict[str, Any], ids: Mapping[str, str]) -> dict[str, Any]:
+    return {
+        "source": flow["source"],
+        "target": flow["target"],
+        "source_id": ids.get(flow["source"], ""),
+        "target_id": ids.get(flow["target"], ""),
+        "state": flow["state"],
+        "lag": flow["lag"],
+        "lag_seconds": flow["lag_seconds"],
+        "bytes_per_second": flow["bytes_per_second"],
+        "faulted": flow["faulted"],
+    }
+
+
+# ---- `mirror events` ----
+
+
+EVENTS_COLUMNS = ("TIME", "LEVEL", "KIND", "FLOW", "CLUSTER", "TIMES", "TEXT")
+_POLL_SECONDS = 1.0
+
+
+def _kind(text: str | None) -> str | None:
+    kinds = [kind.value for kind in EventKind]
+    if text is not None and text not in kinds:
+        raise typer.BadParameter(
+            f"no such kind: {text}{near(text, kinds)}; kinds: {', '.join(kinds)}"
+        )
+    return text
+
+
+def _flow(text: str | None) -> str | None:
+    ends = flow_ends(text) if text else None
+    if text and ends is None:
+        raise typer.BadParameter(f'"{text}" is not a flow such as A->B or A/B')
+    return "->".join(ends) if ends else None
+
+
+def _moment(text: str | None) -> str | None:
+    if text is None or text.isdecimal():
+        return text
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise typer.BadParameter(
+            f"{text} is neither an event's id nor a time such as 2030-01-31T09:00:00Z"
+        ) from error
+    found = found if found.tzinfo else found.replace(tzinfo=UTC)
+    return str(round(found.timestamp() * 1000))
+
+
+def events(
+    *,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Keep printing until Ctrl-C.")
+    ] = False,
+    flow: Annotated[
+        str | None,
+        typer.Option(
+            "--flow", metavar="FLOW", callback=_flow, help="Only events of this flow."
+        ),
+    ] = None,
+    kind: Annotated[
+        str | None,
+        typer.Option(
+            "--kind", "-k", metavar="KIND", callback=_kind, help="Only this kind."
+        ),
+    ] = None,
+    since: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME|ID",
+            callback=_moment,
+            help="Only events after this time (ISO 8601; UTC unless it names a zone), "
+            "or after the event with this id.",
+        ),
+    ] = None,
+    most: Annotated[
+        int, typer.Option("--limit", "-n", min=0, help="Only the newest N; 0: all.")
+    ] = 50,
+    url: Url = None,
+    config: OfConfig = None,
+    token_file: TokenFile = None,
+    ca_file: CaFile = None,
+    output: Output = Form.TABLE,
+) -> None:
+    """Show what happened to flows and clusters, oldest first.
+
+    Events are what the service changed (topics, configs, ACLs, group offsets) and what
+    happened to flows, partitions, groups and the configuration. TIME is in UTC; a
+    repeated event is one line with its number of TIMES. The service keeps the newest
+    events of each kind while it runs; its log has all of them. If the file of --config
+    sets service.audit_topic, events come from that topic: those of all instances, and
+    who changed what with which command, as long as the topic keeps them. With --follow,
+    -o json prints one document per line.
+
+    \b
+    Examples:
+      mirror events
+      mirror events --follow --flow 'A->B'
+      mirror events --kind topic-created -n 0
+      mirror events --since 2030-01-31T09:00:00Z -o json | jq '.events[].text'
+      mirror events -c mirror.yaml --kind command --since 2030-01-01
+    """
+
+    def asked(since: str | None) -> dict[str, Any]:
+        query = {"flow": flow, "kind": kind, "since": since}
+        given = urlencode({k: v for k, v in query.items() if v is not None})
+        path = f"/events?{given}" if given else "/events"
+        return ask(url, config, token_file=token_file, ca_file=ca_file, path=path)
+
+    with contextlib.ExitStack() as stack:
+        kept = None if config is None or url else _kept(stack, config, since)
+        look = asked if kept is None else lambda _since: _of_topic(kept, flow, kind)
+        _events_show(look, since, output, most, follow=follow)
+
+
+def _kept(
+    stack: contextlib.ExitStack, config: Path, since: str | None
+) -> AuditReader | None:
+    """What reads the audit topic; None: the configuration has none."""
+    from mirror.config.load import load
+
+    chosen = load(config)[0]
+    if chosen.service.audit is None:
+        return None
+    from mirror.clusters.cluster import Cluster
+    from mirror.pairs.audit import AuditReader
+
+    alias, topic = chosen.service.audit
+    cluster = Cluster(chosen.clusters[alias], client_id="mirror.events")
+    stack.enter_context(contextlib.closing(cluster.connect()))
+    return AuditReader(cluster, topic, since=int(since or 0))
+
+
+def _of_topic(kept: AuditReader, flow: str | None, kind: str | None) -> dict[str, Any]:
+    """The service's answer, from the audit topic."""
+    found = [
+        event
+        for event in kept.read()
+        if flow in (None, event["flow"]) and kind in (None, event["kind"])
+    ]
+    last = max((event["id"] for event in found), default=0)
+    return {"format_version": FORMAT_VERSION, "last": last, "events": found}
+
+
+def _events_show(
+    look: Callable[[str | None], dict[str, Any]],
+    since: str | None,
+    output: Form,
+    most: int,
+    *,
+    follow: bool,
+) -> None:
+    answer = look(since)
+    if not follow:
+        if output is Form.JSON:
+            print_json({**answer, "events": _newest(answer["events"], most)})
+        else:
+            table(EVENTS_COLUMNS, map(_events_cells, _newest(answer["events"], most)))
+        return
+    shown = _newest(answer["events"], most)
+    with contextlib.suppress(KeyboardInterrupt):
+        while True:
+            for event in shown:
+                sys.stdout.write(_line(event, output) + "\n")
+            sys.stdout.flush()
+            time.sleep(_POLL_SECONDS)
+            answer = look(str(answer["last"]))
+            shown = answer["events"]
+
+
+def _newest(found: list[dict[str, Any]], most: int) -> list[dict[str, Any]]:
+    return found[-most:] if most else found
+
+
+def _events_cells(event: dict[str, Any]) -> tuple[object, ...]:
+    return (
+        moment(event["time"]),
+        event["level"],
+        event["kind"],
+        event["flow"],
+        event["cluster"],
+        event["times"],
+        event["text"],
+    )
+
+
+def _line(event: dict[str, Any], output: Form) -> str:
+    """One event while following: column widths cannot depend on later events."""
+    if output is Form.JSON:
+        return json.dumps(event)
+    when, level, kind, flow, _, times, text = map(str, _events_cells(event))
+    repeated = f" ({times} times)" if times != "1" else ""
+    parts = (when, f"{level:7}", kind, flow, text + repeated)
+    line = "  ".join(part for part in parts if part)
+    # Group names may contain anything, even sequences that move the cursor.
+    return "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}"
+                   for each in line)  # fmt: skip

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from concurrent.futures import FIRST_COMPLETED, wait
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 import gc
+from importlib import import_module
 import json
 import shlex
 import sys
@@ -44,18 +45,19 @@ from mirror.pairs.journal import JournalReader, Kind
 from mirror.status.wording import some
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from concurrent.futures import Future
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from mirror.clusters.cluster import Cluster
     from mirror.config.pair_settings import PairConfig
     from mirror.config.schema import FlowConfig, MirrorConfig
     from mirror.pairs.journal import Entry
-    from mirror.recovery.answers import Known
     from mirror.recovery.failback import Returned
-    from mirror.recovery.runner import Operator, Terms
-    from mirror.recovery.stage import Stage, Step
+    from mirror.recovery.procedure import Known
+    from mirror.recovery.runner import Operator
+    from mirror.recovery.stage import Stage
 
     _Answered = tuple[Cluster, tuple[Entry, ...] | None]
 
@@ -251,13 +253,22 @@ def _run(asked: _Asked) -> None:
     _require_together(asked)
     chosen = read_config(asked.config)
     ends, scope = scoped_flow(asked.flow)
-    given = flow_of(chosen, ends)
-    pair = pair_of(chosen, given, scope)
-    asked = replace(asked, flow=pair.way(given.source, given.target))
+    flow = flow_of(chosen, ends)
+    pair = pair_of(chosen, flow, scope)
+    asked = replace(asked, flow=pair.way(flow.source, flow.target))
     with Reach(chosen.clusters, client_id="mirror.switch") as reach:
-        work = _Work(asked, chosen, pair, given)
+        work = _Work(asked, chosen, pair, flow, reach)
         with interrupts.telling(work.interrupted):
-            work.do(reach)
+            work.do()
+
+
+def _require_together(asked: _Asked) -> None:
+    if asked.force and asked.kind is Kind.SWITCH and not asked.abort:
+        raise typer.BadParameter("a switch has it with --abort", param_hint="--force")
+    if asked.role_only and (asked.abort or asked.dry_run or asked.force):
+        raise typer.BadParameter(
+            "it goes without --abort, --dry-run and --force", param_hint="--role-only"
+        )
 
 
 @dataclass(slots=True)
@@ -267,45 +278,175 @@ class _Work:
     asked: _Asked
     config: MirrorConfig
     pair: PairConfig
-    given: FlowConfig
+    flow: FlowConfig
+    """As the configuration has it, also where the pair has only some of its topics."""
+    reach: Reach
+    clusters: dict[str, Cluster] = field(default_factory=dict)
+    """Those that answered."""
+    silent: dict[str, str] = field(default_factory=dict)
+    """Why others did not."""
+    lines: StepLines = field(init=False)
     operator: Operator | None = None
     prepares: str = ""
     """What it may have changed before it begins a run."""
 
-    def do(self, reach: Reach) -> None:
+    def __post_init__(self) -> None:
+        self.lines = StepLines(self.asked.output)
+
+    def do(self) -> None:
         """
         Raises:
             MirrorError: it is refused, or fails.
         """
-        asked = self.asked
-        asking = _asking(asked, self.given, self.config, reach)
-        # Brokers answer while Python loads these.
-        from mirror.pairs import roles
-        from mirror.recovery.steps import STEPS
-
-        met = _meet(asked, self.pair, self.given, asking)
-        if met.nothing:
-            self._settle_beside(met)
-            complain(met.nothing)
+        asking = self._ask_clusters()
+        # Brokers answer while Python loads what does the steps.
+        import_module("mirror.recovery.runner")
+        known = self._meet(asking)
+        if nothing := self._answer(known):
+            self._settle_beside(known)
+            complain(nothing)
             return
-        lines = StepLines(asked.output, {s: n for n, s in enumerate(roles.STEPS, 1)})
-        stage = self._stage(met, lines, reach)
-        if asked.role_only:
-            self._declare(met, lines)
-        elif asked.abort:
-            self._abort(met, stage, STEPS, lines)
+        stage = self._stage(self._copying())
+        if self.asked.role_only:
+            self._declare(stage)
+        elif self.asked.abort:
+            self._abort(known, stage)
         else:
-            self._forward(met, stage, STEPS, lines)
+            self._forward(known, stage)
 
-    def _stage(self, met: _Met, lines: StepLines, reach: Reach) -> Stage:
+    # ---- what the clusters answer at first ----
+
+    def _ask_clusters(self) -> dict[str, Future[_Answered]]:
+        """Both clusters by alias, or the one that is to be asked, as they answer; each
+        with its journal, if that could be read at once.
+        """
+
+        def connected(alias: str) -> _Answered:
+            servers = len(self.config.clusters[alias].bootstrap_servers)
+            most = min(self.asked.step_timeout, _FIRST * servers)
+            with patience.until(time.monotonic() + most):
+                made = self.reach(alias)
+            with patience.until(0.0), suppress(ClusterError):  # `_meet` reads it again
+                return made, JournalReader(made).read(wait=False, seconds=0.0)
+            return made, None
+
+        source, target = self.flow.source, self.flow.target
+        aliases = [target] if self.asked.spares_source else [target, source]
+        return {alias: begun([partial(connected, alias)])[0] for alias in aliases}
+
+    def _meet(self, asking: Mapping[str, Future[_Answered]]) -> Known:
+        """What is so before anything waits.
+
+        Raises:
+            MirrorError: too few clusters answer, or journals have lost entries.
+        """
+        from mirror.recovery import procedure
+        from mirror.service import ownership
+
+        asked = self.asked
+        journals: dict[str, tuple[Entry, ...]] = {}
+        waiting = {future: alias for alias, future in asking.items()}
+        while waiting and not self._is_decided(journals):
+            for each in wait(waiting, return_when=FIRST_COMPLETED).done:
+                alias = waiting.pop(each)
+                try:
+                    self.clusters[alias], read = each.result()
+                except ClusterError as error:
+                    self.silent[alias] = str(error)
+                    continue
+                if read is not None:
+                    journals[alias] = read
+        if waiting:
+            patience.end_at(time.monotonic())  # no one waits for a silent cluster
+        if not self.clusters:
+            raise MirrorError("; ".join(self.silent.values()))
+        for alias in self.clusters.keys() - journals.keys():
+            if asked.kind is not Kind.FAILOVER or alias == self.flow.target:
+                with self._in_time():
+                    journals[alias] = JournalReader(self.clusters[alias]).read(
+                        wait=False
+                    )
+        known = procedure.known(self.pair, journals)
+        if not asked.role_only:
+            with self._in_time():
+                ownership.require_whole_journals(
+                    self.pair, known.entries, self.clusters.values()
+                )
+        return known
+
+    def _is_decided(self, journals: Mapping[str, Sequence[Entry]]) -> bool:
+        """Whether there is nothing to do, whatever further journals say."""
+        from mirror.recovery import procedure
+
+        if self.asked.abort or self.asked.role_only:
+            return False
+        known = procedure.known(self.pair, journals)
+        return known.decides and known.role.active == self.flow.target
+
+    def _answer(self, known: Known) -> str:
+        """Why there is nothing to do; empty if there is.
+
+        Raises:
+            MirrorError: the command is refused, or a cluster that it needs is silent.
+        """
+        from mirror.recovery import procedure
+        from mirror.recovery.procedure import Asks
+
+        asked, source, target = self.asked, self.flow.source, self.flow.target
+        if asked.role_only:
+            complain(*self.silent.values())
+            return ""
+        asks = Asks.FAILBACK if asked.failback else Asks(asked.kind.lower())
+        try:
+            if asked.abort:
+                nothing = procedure.undo_answer(asked.kind, source, target, known)
+            else:
+                nothing = procedure.answer(
+                    asks, source, target, known, restores=asked.restore
+                )
+        except MirrorError:
+            complain(*self.silent.values())
+            raise
+        if asked.abort or nothing:
+            complain(*self.silent.values())
+            return nothing
+        why = self.silent
+        if target not in self.clusters:
+            raise MirrorError(why[target])
+        if asked.kind is Kind.SWITCH and source not in self.clusters:
+            raise MirrorError(
+                f"{why[source]}. If {source} is gone, use "
+                f"`mirror failover '{asked.flow}'`"
+            )
+        if asked.kind is Kind.FAILOVER and source in self.clusters:
+            raise procedure.source_answers(source, known, asked.flow)
+        if asked.spares_source:
+            complain(
+                f"--force: {source} was not asked. If it answers, stop its producers: "
+                "what they write from now on is not copied"
+            )
+        elif source in why:
+            complain(
+                f"{why[source]}: the failover goes on without it. If it is only slow, "
+                f"stop here, and use `mirror switch '{asked.flow}'`"
+            )
+        return ""
+
+    # ---- what the command is about ----
+
+    def _stage(self, config: MirrorConfig) -> Stage:
         from mirror.recovery.stage import Stage, both_flows
 
-        asked, ends = self.asked, (self.given.source, self.given.target)
-        flow, reverse = both_flows(self.config, self.pair, *ends)
-        source, target = map(met.clusters.get, ends)
+        asked, lines, ends = (
+            self.asked,
+            self.lines,
+            (self.flow.source, self.flow.target),
+        )
+        flow, reverse = both_flows(config, self.pair, *ends)
+        source, target = map(self.clusters.get, ends)
         return Stage(
             kind=asked.kind,
-            config=_as_it_is(self.config, flow, source, reach),
+            config=config,
             pair=self.pair,
             flow=flow,
             reverse=reverse,
@@ -321,13 +462,43 @@ class _Work:
             agree=lambda question: asked.yes or confirmed(question),
         )
 
-    def _abort(
-        self, met: _Met, stage: Stage, steps: Mapping[str, Step], lines: StepLines
-    ) -> None:
+    def _copying(self) -> MirrorConfig:
+        """The configuration without flows that rest now."""
+        from mirror.pairs import flow_roles
+
+        def answering(alias: str) -> Cluster:
+            if alias == self.flow.source and alias not in self.clusters:
+                # Also with --force.
+                raise UnreachableError(f"cluster {alias} does not answer")
+            return self.reach(alias)
+
+        return flow_roles.copying(self.config, answering, self.flow.name)
+
+    def _operate(self, stage: Stage, *, declares: bool = False) -> Operator:
+        from mirror.recovery.runner import Operator, Terms
+
+        seconds, lines = self.asked.step_timeout, self.lines
+        terms = Terms(step_seconds=seconds, tell=lines.tell, did=lines.did)
+        with self._in_time():
+            self.operator = Operator(stage, terms, declares=declares)
+        return self.operator
+
+    def _in_time(self) -> AbstractContextManager[None]:
+        return patience.until(time.monotonic() + self.asked.step_timeout)
+
+    def _agree(self, what: str) -> None:
+        kind = self.asked.kind.lower()
+        which = "its" if self.pair.scope else "all"
+        question = f"{what} the {kind} {self.asked.flow}, of {which} topics and groups?"
+        agreed(question, yes=self.asked.yes)
+
+    # ---- what it does ----
+
+    def _abort(self, known: Known, stage: Stage) -> None:
         from mirror.pairs import roles
         from mirror.recovery import procedure
 
-        asked, known = self.asked, met.known
+        asked = self.asked
         lost = asked.force and stage.target_or_none is None
         if known.run is not None:
             answers = lost or stage.target_or_none is not None
@@ -335,23 +506,23 @@ class _Work:
         if asked.dry_run:
             runs = reversed(roles.to_undo(known.entries, self.pair))
             names = dict.fromkeys(step for run in runs for step in run.left)
-            show_undo([*names], lines)
+            show_undo([*names], asked.output)
             return
-        operator = self._operate(met)
-        self._ask("Undo")
-        done = operator.abort(steps, stage, self._terms(lines), target_lost=lost)
+        operator = self._operate(stage)
+        self._agree("Undo")
+        done = operator.abort(target_lost=lost)
         complain(*(f"{step} {text}" for step, text in done))
         if operator.left:
             complain(operator.left)
 
-    def _declare(self, met: _Met, lines: StepLines) -> None:
+    def _declare(self, stage: Stage) -> None:
         """Note the role, and do what follows from it on clusters that answer.
 
         Raises:
             MirrorError: the journals lack nothing, or a cluster refuses.
         """
-        name, active = self.pair.name, self.given.target
-        operator = self._operate(met, declares=True)
+        name, active = self.pair.name, self.flow.target
+        operator = self._operate(stage, declares=True)
         if not operator.due:
             raise MirrorError(
                 f"the journals of {name} lack nothing: {operator.role.active} is the "
@@ -359,88 +530,83 @@ class _Work:
             )
         question = f"Note that {active} is the active cluster of {name}?"
         agreed(question, yes=self.asked.yes)
-        operator.declare(self._terms(lines))
+        operator.declare()
         complain(f"{active} is the active cluster of {name} now")
-        self._settle(operator, met)
+        self._settle(operator)
 
-    def _forward(
-        self, met: _Met, stage: Stage, steps: Mapping[str, Step], lines: StepLines
-    ) -> None:
+    def _forward(self, known: Known, stage: Stage) -> None:
         asked = self.asked
         _require_selection(stage)
-        home = Home(
-            stage, asked.output, seconds=asked.step_timeout, wanted=asked.failback,
-            restores=asked.restore,
-        )  # fmt: skip
+        home: Home | None = None
+        if asked.failback:
+            home = Home(
+                stage, asked.output, seconds=asked.step_timeout, restores=asked.restore
+            )
         if asked.dry_run:
-            if (run := met.known.run) is not None:
-                complain(f"{run.text}: without --dry-run it goes on from there")
-            home.plan()
+            self._plan(known, stage, home)
             return
-        operator = self._operate(met)
-        home.look(operator)
-        self._ask("Begin or go on with")
+        operator = self._operate(stage)
+        # Not if a switch home is under way.
+        if home is not None and operator.due and operator.run is None:
+            home.look()
+        self._agree("Begin or go on with")
         if asked.kind is Kind.SWITCH and operator.run is None:
-            self._settle(operator, met)
+            self._settle(operator)
         if operator.due:
-            if asked.failback:
-                self.prepares = "topics may have been filled, or been given partitions"
-            home.prepare(operator)
-            operator.carry_out(steps, stage, self._terms(lines))
+            self._carry_out(operator, home)
         if not operator.due:
             complain(f"{stage.flow.target} is the active cluster now: nothing to do")
         elif asked.output is Form.TABLE:
-            show_end(operator, lines)
+            show_end(operator, self.lines)
 
-    def _operate(self, met: _Met, *, declares: bool = False) -> Operator:
-        from mirror.recovery.runner import Operator
+    def _plan(self, known: Known, stage: Stage, home: Home | None) -> None:
+        if (run := known.run) is not None:
+            complain(f"{run.text}: without --dry-run it goes on from there")
+        planned = stage if home is None else home.plan()
+        if planned is not None:
+            show_plan(planned, self.asked.output)
 
-        source, target = self.given.source, self.given.target
-        with patience.until(time.monotonic() + self.asked.step_timeout):
-            self.operator = Operator(
-                self.pair,
-                self.asked.kind,
-                (source, met.clusters.get(source)),
-                (target, met.clusters.get(target)),
-                declares=declares,
-            )
-        return self.operator
+    def _carry_out(self, operator: Operator, home: Home | None) -> None:
+        if home is not None:
+            self.prepares = "topics may have been filled, or been given partitions"
+            if operator.run is None:
+                home.prepare()
+        operator.carry_out()
 
-    def _ask(self, what: str) -> None:
-        kind = self.asked.kind.lower()
-        which = "its" if self.pair.scope else "all"
-        question = f"{what} the {kind} {self.asked.flow}, of {which} topics and groups?"
-        agreed(question, yes=self.asked.yes)
-
-    def _terms(self, lines: StepLines) -> Terms:
-        from mirror.recovery.runner import Terms
-
-        seconds = self.asked.step_timeout
-        return Terms(step_seconds=seconds, tell=lines.tell, did=lines.did)
-
-    def _settle_beside(self, met: _Met) -> None:
+    def _settle_beside(self, known: Known) -> None:
         """A fence is pending also where there is nothing to switch."""
         from mirror.pairs import roles
 
         asked = self.asked
         changes = asked.kind is Kind.SWITCH and not (asked.abort or asked.dry_run)
         acl = self.pair.fence == "acl"
-        pending = roles.owed(met.known.entries) if acl else None
+        pending = roles.owed(known.entries) if acl else None
         if changes and (pending or asked.yes):
             if pending:
                 agreed(f"Fence producers on {pending.source} now?", yes=asked.yes)
-            self._settle(self._operate(met), met)
+            self._settle(self._operate(self._stage(self.config)))
 
-    def _settle(self, operator: Operator, met: _Met) -> None:
+    def _settle(self, operator: Operator) -> None:
+        """Lay the fence that an earlier failover owes, and undo what is pending.
+
+        Raises:
+            MirrorError: that cannot be done.
+        """
+        from mirror.recovery.pending import settle_fence
+
         if self.pair.fence == "acl":
             self.prepares = "fences may have been laid or lifted"
-        clusters = tuple(met.clusters.values())
-        with patience.until(time.monotonic() + self.asked.step_timeout):
-            _settle(self.config, self.pair, clusters, operator.entries)
+        with self._in_time():
+            for alias, cluster in self.clusters.items():
+                if settle_fence(
+                    self.config, self.pair, cluster, operator.entries,
+                    by=operator_name(),
+                ):  # fmt: skip
+                    complain(f"producers are fenced on {alias} now: that was pending")
 
     def interrupted(self) -> list[str]:
         """Which run is open, how to go on and how to undo it; by line."""
-        from mirror.recovery import answers
+        from mirror.recovery import procedure
 
         operator = self.operator
         forward = [word for word in interrupts.typed() if word != "--abort"]
@@ -451,7 +617,7 @@ class _Work:
                 f"interrupted: {self.prepares}, and no run has begun",
                 f"go on: {shlex.join(forward)}",
             ]
-        return answers.interrupted(
+        return procedure.interrupted(
             run,
             self.pair,
             began=began,
@@ -476,184 +642,6 @@ def _require_selection(stage: Stage) -> None:
             complain(*selection.require(stage.config, flow, stage.pair, ends))
 
 
-def _require_together(asked: _Asked) -> None:
-    if asked.force and asked.kind is Kind.SWITCH and not asked.abort:
-        raise typer.BadParameter("a switch has it with --abort", param_hint="--force")
-    if asked.role_only and (asked.abort or asked.dry_run or asked.force):
-        raise typer.BadParameter(
-            "it goes without --abort, --dry-run and --force", param_hint="--role-only"
-        )
-
-
-def _as_it_is(
-    config: MirrorConfig, flow: FlowConfig, source: Cluster | None, reach: Reach
-) -> MirrorConfig:
-    """The configuration without flows that rest now."""
-    from mirror.pairs import flow_roles
-
-    def answering(alias: str) -> Cluster:
-        if alias == flow.source and source is None:  # also with --force
-            raise UnreachableError(f"cluster {alias} does not answer")
-        return reach(alias)
-
-    return flow_roles.copying(config, answering, flow.name)
-
-
-def _settle(
-    config: MirrorConfig,
-    pair: PairConfig,
-    clusters: Sequence[Cluster],
-    entries: Callable[[], Sequence[Entry]],
-) -> None:
-    """Lay the fence that an earlier failover owes, and undo what is pending.
-
-    Raises:
-        MirrorError: that cannot be done.
-    """
-    from mirror.recovery import owed
-
-    for cluster in clusters:
-        if owed.settle_fence(config, pair, cluster, entries, by=operator_name()):
-            complain(f"producers are fenced on {cluster.alias} now: that was pending")
-
-
-def _asking(
-    asked: _Asked, flow: FlowConfig, config: MirrorConfig, reach: Reach
-) -> dict[str, Future[_Answered]]:
-    """Both clusters by alias, or the one that is to be asked, as they answer; each with
-    its journal, if that could be read at once.
-    """
-
-    def connected(alias: str) -> _Answered:
-        servers = len(config.clusters[alias].bootstrap_servers)
-        most = min(asked.step_timeout, _FIRST * servers)
-        with patience.until(time.monotonic() + most):
-            made = reach(alias)
-        with patience.until(0.0), suppress(ClusterError):  # `_meet` reads it again
-            return made, JournalReader(made).read(wait=False, seconds=0.0)
-        return made, None
-
-    aliases = [flow.target] if asked.spares_source else [flow.target, flow.source]
-    return {alias: begun([partial(connected, alias)])[0] for alias in aliases}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Met:
-    """What the clusters answered at first."""
-
-    clusters: Mapping[str, Cluster]
-    known: Known
-    nothing: str
-    """Why there is nothing to do; empty if there is."""
-
-
-def _meet(
-    asked: _Asked,
-    pair: PairConfig,
-    flow: FlowConfig,
-    asking: Mapping[str, Future[_Answered]],
-) -> _Met:
-    """What is so before anything waits.
-
-    Raises:
-        MirrorError: the command is refused, or too few clusters answer.
-    """
-    from mirror.recovery import answers
-    from mirror.service import ownership
-
-    clusters: dict[str, Cluster] = {}
-    journals: dict[str, tuple[Entry, ...]] = {}
-    why: dict[str, str] = {}
-    waiting = {future: alias for alias, future in asking.items()}
-    while waiting and not _decided(asked, pair, flow, journals):
-        for each in wait(waiting, return_when=FIRST_COMPLETED).done:
-            alias = waiting.pop(each)
-            try:
-                clusters[alias], read = each.result()
-            except ClusterError as error:
-                why[alias] = str(error)
-                continue
-            if read is not None:
-                journals[alias] = read
-    if waiting:
-        patience.end_at(time.monotonic())  # no one waits for a silent cluster
-    if not clusters:
-        raise MirrorError("; ".join(why.values()))
-    for alias in clusters.keys() - journals.keys():
-        if asked.kind is not Kind.FAILOVER or alias == flow.target:
-            with patience.until(time.monotonic() + asked.step_timeout):
-                journals[alias] = JournalReader(clusters[alias]).read(wait=False)
-    known = answers.known(pair, journals)
-    if not asked.role_only:
-        with patience.until(time.monotonic() + asked.step_timeout):
-            ownership.require_whole_journals(pair, known.entries, clusters.values())
-    nothing = _answer(asked, flow, known, clusters, why)
-    return _Met(clusters=clusters, known=known, nothing=nothing)
-
-
-def _decided(
-    asked: _Asked,
-    pair: PairConfig,
-    flow: FlowConfig,
-    journals: Mapping[str, Sequence[Entry]],
-) -> bool:
-    """Whether there is nothing to do, whatever further journals say."""
-    from mirror.recovery import answers
-
-    if asked.abort or asked.role_only:
-        return False
-    known = answers.known(pair, journals)
-    return known.decides and known.role.active == flow.target
-
-
-def _answer(
-    asked: _Asked,
-    flow: FlowConfig,
-    known: Known,
-    clusters: Mapping[str, Cluster],
-    why: Mapping[str, str],
-) -> str:
-    """Why there is nothing to do; empty if there is. Raises as `_meet`."""
-    from mirror.recovery import answers
-
-    source, target = flow.source, flow.target
-    if asked.role_only:
-        complain(*why.values())
-        return ""
-    asks = answers.Asks.FAILBACK if asked.failback else answers.Asks(asked.kind.lower())
-    try:
-        if asked.abort:
-            nothing = answers.undo_answer(asked.kind, source, target, known)
-        else:
-            restores = asked.restore
-            nothing = answers.answer(asks, source, target, known, restores=restores)
-    except MirrorError:
-        complain(*why.values())
-        raise
-    if asked.abort or nothing:
-        complain(*why.values())
-        return nothing
-    if target not in clusters:
-        raise MirrorError(why[target])
-    if asked.kind is Kind.SWITCH and source not in clusters:
-        raise MirrorError(
-            f"{why[source]}. If {source} is gone, use `mirror failover '{asked.flow}'`"
-        )
-    if asked.kind is Kind.FAILOVER and source in clusters:
-        raise answers.source_answers(source, known, asked.flow)
-    if asked.spares_source:
-        complain(
-            f"--force: {source} was not asked. If it answers, stop its producers: what "
-            "they write from now on is not copied"
-        )
-    elif source in why:
-        complain(
-            f"{why[source]}: the failover goes on without it. If it is only slow, stop "
-            f"here, and use `mirror switch '{asked.flow}'`"
-        )
-    return ""
-
-
 # ---- what `mirror failback` says and does before the switch home ----
 
 
@@ -668,64 +656,53 @@ class Home:
     form: Form
     seconds: float
     """How long a look may wait for a cluster that is silent."""
-    wanted: bool
-    """Off: this is no way home but a switch, which needs nothing of this."""
     restores: bool = False
     """Whether to fill topics that were re-created."""
 
-    def plan(self) -> None:
-        """Show what would be done.
+    def plan(self) -> Stage | None:
+        """Show what would be done first; returns what the switch would begin with, None
+        if it would be refused as it is now.
 
         Raises:
             MirrorError: it is refused.
         """
-        stage = self.stage
-        if self.wanted:
-            from mirror.recovery import failback
+        stage, found = self.stage, self.look()
+        for topic in found.restorable:
+            what = "created" if topic in found.missing else "emptied"
+            complain(
+                f"{topic} on {found.alias} would be {what} and filled from "
+                f"{stage.flow.source}"
+            )
+        for topic, count in sorted(found.larger.items()):
+            complain(
+                f"{topic} on {stage.flow.source} would get {count} partitions "
+                "first: keys are spread differently from then on"
+            )
+        return None if found.restorable else replace(stage, growing=found.larger)
 
-            found = self._look()
-            failback.require_ready(stage, found, restores=self.restores)
-            for topic in found.restorable:
-                what = "created" if topic in found.missing else "emptied"
-                complain(
-                    f"{topic} on {found.alias} would be {what} and filled from "
-                    f"{stage.flow.source}"
-                )
-            for topic, count in sorted(found.larger.items()):
-                complain(
-                    f"{topic} on {stage.flow.source} would get {count} partitions "
-                    "first: keys are spread differently from then on"
-                )
-            if found.restorable:
-                return  # as it is now, the switch would be refused
-            stage = replace(stage, growing=found.larger)
-        show_plan(stage, self.form)
+    def look(self) -> Returned:
+        """Say what the cluster is like, before anything changes. Raises as `plan`."""
+        from mirror.recovery import failback
 
-    def look(self, operator: Operator) -> None:
-        """Say what the cluster is like, before anything changes; not if a switch home
-        is under way. Raises as `plan`.
-        """
-        if self.wanted and operator.due and operator.run is None:
-            from mirror.recovery import failback
+        found = self._found()
+        self._show(found)
+        failback.require_ready(self.stage, found, restores=self.restores)
+        return found
 
-            found = self._look()
-            failback.require_ready(self.stage, found, restores=self.restores)
-
-    def prepare(self, operator: Operator) -> None:
+    def prepare(self) -> None:
         """Look again, now that producers are fenced, fill topics that were re-created,
         and give topics their partitions. Raises as `plan`.
         """
-        if self.wanted and operator.run is None:
-            from mirror.recovery import failback, restoring
+        from mirror.recovery import failback
 
+        found = self._found()
+        if self.restores and found.restorable:
+            failback.require_ready(self.stage, found, restores=True)
+            failback.restore(self.stage, found.restorable, show=complain)
             found = self._found()
-            if self.restores and found.restorable:
-                failback.require_ready(self.stage, found, restores=True)
-                restoring.restore(self.stage, found.restorable, show=complain)
-                found = self._found()
-            failback.require_ready(self.stage, found)
-            with patience.until(time.monotonic() + self.seconds):
-                complain(*failback.grow(self.stage, found))
+        failback.require_ready(self.stage, found)
+        with patience.until(time.monotonic() + self.seconds):
+            complain(*failback.grow(self.stage, found))
 
     def _found(self) -> Returned:
         from mirror.recovery import failback
@@ -733,8 +710,7 @@ class Home:
         with patience.until(time.monotonic() + self.seconds):
             return failback.look(self.stage)
 
-    def _look(self) -> Returned:
-        found = self._found()
+    def _show(self, found: Returned) -> None:
         if self.form is Form.JSON:
             told = {
                 "step": "survey",
@@ -744,7 +720,7 @@ class Home:
             }
             sys.stdout.write(json.dumps(told, ensure_ascii=False) + "\n")
             sys.stdout.flush()
-            return found
+            return
         tail = "is not known" if found.tail < 0 else f"has {some(found.tail, 'record')}"
         complain(found.text, f"its tail {tail}")
         if found.fence_owed:
@@ -753,7 +729,6 @@ class Home:
             COLUMNS,
             [(t.topic, str(t.kind), t.here, t.there) for t in found.topics],
         )
-        return found
 
 
 # ---- how Python spends its time in a command that producers wait for ----

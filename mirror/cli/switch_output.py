@@ -18,9 +18,8 @@ from mirror.status.wording import some
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from mirror.recovery.findings import Finding
     from mirror.recovery.runner import Operator
-    from mirror.recovery.stage import Done, Stage
+    from mirror.recovery.stage import Done, Finding, Stage
 
 LOST_COLUMNS = ("TOPIC", "PARTITION", "NOT-COPIED", "BYTES", "SECONDS", "REASON")
 STANDING_COLUMNS = ("GROUP", "POSITION-AGE", "READS-AGAIN-AT-MOST", "UNKNOWN")
@@ -35,7 +34,6 @@ class StepLines:
     """Prints a line for each step."""
 
     form: Form
-    numbers: dict[str, int]
     waiting: str = ""
     last: Done | None = None
 
@@ -71,19 +69,25 @@ class StepLines:
             sys.stdout.write(json.dumps(told, ensure_ascii=False) + "\n")
             sys.stdout.flush()
             return
-        line = f"{self.numbers[step]:2} {step:10} {done.text:78} {seconds:6.1f} s"
+        line = f"{_number(step):2} {step:10} {done.text:78} {seconds:6.1f} s"
         sys.stdout.write(line.rstrip() + "\n")
         sys.stdout.flush()
         complain(*(f"   warning: {each}" for each in done.warnings))
 
 
-def show_undo(steps: Sequence[str], lines: StepLines) -> None:
+def _number(step: str) -> int:
+    from mirror.pairs import roles
+
+    return roles.STEPS.index(step) + 1
+
+
+def show_undo(steps: Sequence[str], output: Form) -> None:
     """What --abort would undo, in its order; changes nothing."""
     for step in steps:
-        if lines.form is Form.JSON:
+        if output is Form.JSON:
             sys.stdout.write(json.dumps({"step": step, "state": "PLANNED UNDO"}) + "\n")
         else:
-            sys.stdout.write(f"{lines.numbers[step]:2} {step:10} would be undone\n")
+            sys.stdout.write(f"{_number(step):2} {step:10} would be undone\n")
 
 
 def warn(found: Sequence[Finding], unseen: Sequence[str]) -> None:
@@ -100,8 +104,7 @@ def show_plan(stage: Stage, output: Form) -> None:
     Raises:
         MirrorError: it cannot be made now.
     """
-    from mirror.recovery.findings import verdict
-    from mirror.recovery.stage import StepError
+    from mirror.recovery.stage import StepError, verdict
     from mirror.recovery.steps.assess import assessed, left_open
     from mirror.recovery.steps.changes import changes
 

@@ -3,13 +3,17 @@
 It needs both clusters but no running service. `tails` does the work, and is loaded once
 it is known that there is a tail; each command shows what it is about, asks, and can be
 run again whenever it was stopped.
+
+`mirror conflicts` shows keys that were written on both clusters, or not at home.
 """
 
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field
+from itertools import islice
 from pathlib import Path
+import re
 import shlex
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -27,8 +31,10 @@ from mirror.cli.options import (
     pair_of,
     place_of,
     read_config,
+    require_selected,
 )
 from mirror.cli.output import (
+    EXIT_FAILED,
     Form,
     Output,
     complain,
@@ -37,16 +43,17 @@ from mirror.cli.output import (
     table,
 )
 from mirror.clusters.reach import Reach
-from mirror.config.section_names import scoped_flow
-from mirror.errors import FencedError
+from mirror.config.section_names import flow_ends, pair_parts, scoped_flow
+from mirror.errors import FencedError, MirrorError
 from mirror.pairs import selection
 from mirror.pairs.journal import JournalReader
-from mirror.recovery import answers
+from mirror.policy.naming import HEARTBEATS
+from mirror.recovery import procedure
 from mirror.recovery.stage import both_flows
-from mirror.recovery.tails.order import Choice, Order, Way
-from mirror.recovery.tails.tail import Tail
+from mirror.recovery.tails.tail import Choice, Order, Tail, Way
 from mirror.service import ownership
 from mirror.status.wording import some
+from mirror.topics.topics import select
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -55,8 +62,10 @@ if TYPE_CHECKING:
     from mirror.config.pair_settings import PairConfig
     from mirror.config.schema import FlowConfig, MirrorConfig
     from mirror.pairs.roles import Role
-    from mirror.recovery.tails.readers import Conflicts
+    from mirror.recovery.tails.conflicts import Away, Conflict, Written
+    from mirror.recovery.tails.exporting import TailFile
     from mirror.recovery.tails.settling import TailSettling
+    from mirror.recovery.tails.survey import KeysWrittenSince
     from mirror.recovery.tails.tail import TailPartition
 
 
@@ -115,9 +124,8 @@ def list_(
       mirror tail list A/B -c mirror.yaml -o json | jq '.partitions[]'
     """
     with _opened(config, flow) as made:
-        from mirror.recovery.tails import readers
-        from mirror.recovery.tails.choosing import chosen
-        from mirror.recovery.tails.survey import survey
+        from mirror.recovery.tails.settling import chosen
+        from mirror.recovery.tails.survey import groups_that_read, survey, written_since
 
         found = survey(made.flow, made.source, made.target)
         tail = Tail(
@@ -127,10 +135,10 @@ def list_(
                 if chosen(each, Choice(topic=topic)).any() or each.open or each.unmoved
             )
         )
-        conflicts = readers.conflicts(
+        conflicts = written_since(
             made.source, made.target, made.flow, tail, since=made.role.since
         )
-        groups = readers.groups(made.source, made.flow, tail)
+        groups = groups_that_read(made.source, made.flow, tail)
     show_tail(made.flow, tail, conflicts, groups, output)
 
 
@@ -209,12 +217,12 @@ def export(
     filters = _choice(topic, partition, key, since, until)
     order = Order(way=Way.EXPORT, choice=filters, topic=to_topic or "")
     with _opened(config, flow) as made, contextlib.ExitStack() as stack:
+        file: TailFile | None = None
         if to_file is not None and not dry_run:
             from mirror.recovery.tails.exporting import TailFile
 
             file = stack.enter_context(TailFile(to_file, made.flow))
-            order = replace(order, file=file)
-        _settle(made, order, dry_run, yes, output)
+        _settle(made, order, dry_run, yes, output, file=file)
 
 
 @app.command("skip", short_help="Leave it out, and note that.")
@@ -274,11 +282,11 @@ def _opened(path: Path, name: str) -> Iterator[_Opened]:
     flow, _ = both_flows(config, pair, given.source, given.target)
     with Reach(config.clusters, client_id="mirror.tail") as reach:
         source, target = reach(flow.source), reach(flow.target)
-        known = answers.known(
+        known = procedure.known(
             pair, {each.alias: JournalReader(each).read() for each in (source, target)}
         )
         ownership.require_whole_journals(pair, known.entries, (source, target))
-        answers.answer(answers.Asks.TAIL, flow.source, flow.target, known)
+        procedure.answer(procedure.Asks.TAIL, flow.source, flow.target, known)
         complain(*selection.require(config, flow.name, pair, (source, target)))
         made = _Opened(
             config=config, flow=flow, source=source, target=target, role=known.role,
@@ -298,13 +306,17 @@ def _interrupted(made: _Opened) -> list[str]:
 
 
 def _settle(
-    made: _Opened, order: Order, dry_run: bool, yes: bool, output: Form
+    made: _Opened,
+    order: Order,
+    dry_run: bool,
+    yes: bool,
+    output: Form,
+    *,
+    file: TailFile | None = None,
 ) -> None:
     from mirror.proofs.account import Scope
     from mirror.proofs.verification import terms_of
-    from mirror.recovery.tails.choosing import chosen
-    from mirror.recovery.tails.fed import clusters_fed
-    from mirror.recovery.tails.settling import TailSettling
+    from mirror.recovery.tails.settling import TailSettling, chosen, clusters_fed
     from mirror.recovery.tails.survey import survey
 
     flow = made.flow
@@ -329,6 +341,7 @@ def _settle(
             fed=clusters_fed(made.pair, flow, made.role.epoch, made.reach)
             if order.way is Way.REPLAY
             else (),
+            file=file,
             seen=tail,
         )
         done = _again(settling)
@@ -337,7 +350,6 @@ def _settle(
     if output is Form.JSON:
         document(
             {
-                "format_version": FORMAT_VERSION,
                 "flow": flow.name,
                 "way": order.way.value,
                 "dry_run": dry_run,
@@ -401,14 +413,13 @@ def _time(text: str | None, option: str) -> int | None:
 # ---- how `mirror tail list` shows a tail ----
 
 
-FORMAT_VERSION = 1
 COLUMNS = ("TOPIC", "RECORDS", "BYTES", "FIRST", "LAST", "CONFLICTS", "SETTLED")
 
 
 def show_tail(
     flow: FlowConfig,
     tail: Tail,
-    conflicts: Mapping[str, Conflicts],
+    conflicts: Mapping[str, KeysWrittenSince],
     groups: Mapping[str, Mapping[tuple[str, int], int]],
     output: Form,
 ) -> None:
@@ -416,7 +427,6 @@ def show_tail(
     if output is Form.JSON:
         document(
             {
-                "format_version": FORMAT_VERSION,
                 "flow": flow.name,
                 "records": tail.records,
                 "bytes": tail.bytes,
@@ -444,7 +454,7 @@ def show_tail(
         complain(f"{flow.name}: nothing is left to settle")
 
 
-def _show(tail: Tail, conflicts: Mapping[str, Conflicts]) -> None:
+def _show(tail: Tail, conflicts: Mapping[str, KeysWrittenSince]) -> None:
     by_topic: dict[str, list[TailPartition]] = {}
     for each in tail.partitions:
         by_topic.setdefault(each.topic, []).append(each)
@@ -500,3 +510,181 @@ def _fields(part: TailPartition) -> dict[str, Any]:
         "written_off": part.written_off,
         "open_transaction": part.open,
     }
+
+
+# ---- `mirror conflicts` ----
+
+
+CONFLICTS_COLUMNS = ("TOPIC", "KEY", "FIRST", "AT", "THEN", "AT")
+AWAY_COLUMNS = ("TOPIC", "KEY", "HOME", "WRITTEN", "AT")
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)?")
+_MILLISECONDS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, None: 1000}
+
+
+def conflicts(
+    pair: Annotated[
+        str,
+        typer.Argument(
+            metavar="PAIR",
+            help="Two clusters with a flow each way, A<->B; A/B needs no quotes.",
+        ),
+    ],
+    *,
+    config: ConfigFile,
+    topic: TopicPattern = ".*",
+    window: Annotated[
+        str,
+        typer.Option(
+            "--window",
+            metavar="DURATION",
+            help="The most time between both records, such as 500ms, 60s or 5m.",
+        ),
+    ] = "60s",
+    since: Annotated[
+        str | None,
+        typer.Option(
+            "--since",
+            metavar="TIME",
+            help="Only records from this time on: 2026-01-31T08:00:00Z, or @ and epoch "
+            "milliseconds.",
+        ),
+    ] = None,
+    limit: Annotated[
+        int, typer.Option("--limit", min=1, help="Show at most this many.")
+    ] = 1000,
+    away: Annotated[
+        bool,
+        typer.Option(
+            "--away",
+            help="Instead, list records that were written on the cluster that is not "
+            "the home of their key, by the pair's setting homes.",
+        ),
+    ] = False,
+    output: Output = Form.TABLE,
+) -> None:
+    """Show keys that applications wrote on both clusters within a window.
+
+    It reads topics that both flows copy, on both clusters, without the records that
+    came from elsewhere: those have the header mirror.via. Where a key changes sides
+    within the window, both records are shown, FIRST and THEN as cluster, partition and
+    offset. Times are the records' own. Exits with 1 if there are any. It changes
+    nothing, and which record is right only the applications know.
+
+    With --away it shows each record that was written on the cluster that is not the
+    home of its key, whatever the window.
+
+    \b
+    Examples:
+      mirror conflicts A/B --topic orders --window 60s -c mirror.yaml
+      mirror conflicts A/B --since 2026-01-31T08:00:00Z -c mirror.yaml -o json
+      mirror conflicts A/B --away -c mirror.yaml
+    """
+    window_ms, since_ms = _milliseconds(window), _time(since, "--since")
+    chosen = read_config(config)
+    named = pair_parts(pair)
+    ends = flow_ends(pair) if named is None else named[:2]
+    if ends is None:
+        raise typer.BadParameter(f'"{pair}" names no two clusters', param_hint="PAIR")
+    scope = None if named is None else named[2]
+    homes = _with_homes(chosen, ends, scope) if away else None
+    both = [f for f in chosen.enabled_flows if {f.source, f.target} == set(ends)]
+    require_selected(chosen, *both)
+    found = _found(
+        chosen, ends, topic, window_ms=window_ms, since_ms=since_ms, homes=homes
+    )
+    shown = list(islice(found, limit + 1))
+    more, shown = len(shown) > limit, shown[:limit]
+    if output is Form.JSON:
+        document(
+            {
+                "away" if away else "conflicts": [
+                    _conflicts_fields(each) for each in shown
+                ],
+                "more": more,
+            }
+        )
+    elif shown:
+        table(
+            AWAY_COLUMNS if away else CONFLICTS_COLUMNS, (_row(each) for each in shown)
+        )
+    if more:
+        complain(f"there are more than {limit}: see --limit, --since and --topic")
+    if shown:
+        raise typer.Exit(EXIT_FAILED)
+
+
+def _found(
+    config: MirrorConfig,
+    ends: tuple[str, str],
+    topic: str,
+    *,
+    window_ms: int,
+    since_ms: int | None,
+    homes: PairConfig | None,
+) -> Iterator[Conflict | Away]:
+    from mirror.recovery.tails import conflicts
+
+    out, back = (flow_of(config, f"{one}->{two}") for one, two in (ends, ends[::-1]))
+    with Reach(config.clusters, client_id="mirror.conflicts") as reach:
+        clusters = reach(out.source), reach(back.source)
+        names = [
+            {each.topic for each in select(cluster, flow).topics}
+            for cluster, flow in zip(clusters, (out, back), strict=True)
+        ]
+        for name in sorted(names[0] & names[1]):
+            if name != HEARTBEATS and re.fullmatch(topic, name):
+                most = max(out.max_unpacked_bytes, back.max_unpacked_bytes)
+                if homes is None:
+                    yield from conflicts.conflicts(
+                        clusters, name, window_ms=window_ms, since_ms=since_ms,
+                        most_unpacked=most,
+                    )  # fmt: skip
+                else:
+                    yield from conflicts.away(
+                        clusters, name, pair=homes, since_ms=since_ms,
+                        most_unpacked=most,
+                    )  # fmt: skip
+
+
+def _with_homes(
+    config: MirrorConfig, ends: tuple[str, str], scope: str | None
+) -> PairConfig:
+    pair = pair_of(config, flow_of(config, "->".join(ends)), scope)
+    if not pair.homes:
+        raise MirrorError(f"recovery: {pair.name} has no homes: --away needs them")
+    return pair
+
+
+def _milliseconds(text: str) -> int:
+    if (match := _DURATION.fullmatch(text.strip())) is None:
+        raise typer.BadParameter(f"--window: {text} is no duration such as 60s")
+    return round(float(match[1]) * _MILLISECONDS[match[2]])
+
+
+def _row(found: Conflict | Away) -> tuple[object, ...]:
+    from mirror.recovery.tails.conflicts import Away
+
+    key = found.key.decode(errors="replace")
+    if isinstance(found, Away):
+        return found.topic, key, found.home, *_place(found.written)
+    return (
+        found.topic,
+        key,
+        *_place(found.first),
+        *_place(found.then),
+    )
+
+
+def _place(record: Written) -> tuple[str, str]:
+    where = f"{record.cluster}:{record.partition}@{record.offset}"
+    return where, moment(record.time / 1000)
+
+
+def _conflicts_fields(found: Conflict | Away) -> dict[str, Any]:
+    from mirror.recovery.tails.conflicts import Away
+    from mirror.recovery.tails.exporting import text_of
+
+    told = {"topic": found.topic, "key": text_of(found.key)}
+    if isinstance(found, Away):
+        return {**told, "home": found.home, "record": asdict(found.written)}
+    return {**told, "records": [asdict(each) for each in (found.first, found.then)]}

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mirror.cli.flows import Flows, chosen_flows
-from mirror.cli.options import ConfigFile, DryRun, Yes, agreed
+from mirror.cli.options import ConfigFile, DryRun, Flows, Yes, agreed, chosen_flows
 from mirror.cli.output import (
     EXIT_FAILED,
     EXIT_OK,
@@ -41,7 +40,6 @@ if TYPE_CHECKING:
     from mirror.topics.acls import AclsResult
     from mirror.topics.configs import ConfigsResult
 
-FORMAT_VERSION = 1
 PENDING = "PENDING"
 """A flow has ACLs to add or remove."""
 LIST_COLUMNS = (
@@ -92,7 +90,6 @@ def list_topics(
     if output is Form.JSON:
         document(
             {
-                "format_version": FORMAT_VERSION,
                 "flows": [
                     {"name": name, "topics": [_topic_document(t) for t in topics]}
                     for name, topics in rows.items()
@@ -149,7 +146,6 @@ def correct_configs(
     if output is Form.JSON:
         document(
             {
-                "format_version": FORMAT_VERSION,
                 "changes": [
                     {"flow": name, "target_topic": copy, **asdict(each)}
                     for name, copy, each in changes
@@ -214,7 +210,6 @@ def sync_acls(
     if output is Form.JSON:
         document(
             {
-                "format_version": FORMAT_VERSION,
                 "flows": [_acl_document(n, result) for n, result in found.items()],
                 "failures": failures,
             }

@@ -17,9 +17,9 @@ from mirror.config.cluster_settings import ClusterConfig
 from mirror.config.document import Document, Path, dotted
 from mirror.config.pair_settings import PairConfig
 from mirror.config.schema import SECTIONS, FlowConfig, MirrorConfig
+from mirror.config.section import is_secret, may_hide_secrets, section_of, settings
 from mirror.config.section_names import flow_ends, pair_parts
 from mirror.config.service_settings import ServiceConfig
-from mirror.config.traits import is_secret, may_hide_secrets, section_of, settings
 from mirror.config.values import near
 
 _Section = TypeVar("_Section", bound=BaseModel)

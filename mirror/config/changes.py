@@ -14,10 +14,10 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from mirror.config.document import Path, dotted
-from mirror.config.login_settings import ends
-from mirror.config.origins import hidden
 from mirror.config.pair_settings import PairConfig
-from mirror.config.traits import HIDDEN, Effect
+from mirror.config.schema import login_ends
+from mirror.config.section import HIDDEN, Effect
+from mirror.config.settings import hidden
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -125,7 +125,7 @@ def _of_clusters(
     for alias, cluster in new.clusters.items():
         if (known := old.clusters.get(alias)) is None:
             continue  # only flows that are new as well can use it
-        users = tuple(f.name for f in kept if alias in chain(*ends(f)))
+        users = tuple(f.name for f in kept if alias in chain(*login_ends(f)))
         for name, change in _differences(("clusters", alias), known, cluster):
             effect = cluster.effect(name) if users else Effect.NONE
             yield _FoundChange(change=change, flows=users, effect=effect)

@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from mirror.config.document import Document, Path
 from mirror.config.schema import SECTIONS
-from mirror.config.section_names import flow_ends
-from mirror.config.traits import (
+from mirror.config.section import (
     is_list,
     is_list_of_texts,
     is_mapping,
@@ -30,6 +29,7 @@ from mirror.config.traits import (
     traits,
     with_inner,
 )
+from mirror.config.section_names import flow_ends
 from mirror.config.values import near
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ _NOT_SETTINGS = (
 )
 # Kubernetes sets these for a Service that is called "mirror".
 _SERVICE_LINK = re.compile(r"(.*_)?(SERVICE_HOST|SERVICE_PORT(_.*)?|PORT(_\d+_.*)?)")
-# A hook gets these, and may run mirror itself (`switching.hook_calls`).
+# A hook gets these, and may run mirror itself (`recovery.hooks`).
 _OF_HOOKS = frozenset({"HOOK", "RUN", "STEP", "CALL", "FROM", "TO", "PLANNED"})
 _NAMED = ("clusters", "flows")
 _SETTINGS = {

@@ -12,8 +12,7 @@ from pydantic import BeforeValidator, model_validator
 
 from mirror.config import values
 from mirror.config.mm2 import readers
-from mirror.config.section import Number, Section, Whole
-from mirror.config.traits import Differs, Effect, keys, setting
+from mirror.config.section import Differs, Effect, Number, Section, Whole, keys, setting
 
 GroupPatterns = Annotated[tuple[str, ...], BeforeValidator(values.group_patterns)]
 

@@ -11,8 +11,7 @@ from __future__ import annotations
 from itertools import combinations
 from typing import TYPE_CHECKING
 
-from mirror.config import feeding, scopes
-from mirror.config import login_settings as logins
+from mirror.config import feeding, schema, scopes
 from mirror.config.document import Path, dotted
 from mirror.config.overlap import FlowPath, Ways, literal_topics
 from mirror.config.values import near
@@ -51,7 +50,7 @@ def problems(
     found += _onto_themselves(config, names)
     found += registry_problems(config, names)
     if complete:
-        found += [*logins.problems(config, names), *_pairs_without_flows(config)]
+        found += [*schema.login_problems(config, names), *_pairs_without_flows(config)]
     found += _pairs_that_share(config)
     unruled = _rules_and_policies_apart(config, names)
     if unruled:  # the names of such flows' copies are unknown

@@ -15,8 +15,18 @@ from pydantic import BeforeValidator, model_validator
 
 from mirror.config import values
 from mirror.config.mm2 import readers
-from mirror.config.section import File, Number, Secret, Section, Text, Whole
-from mirror.config.traits import Effect, Where, keys, setting
+from mirror.config.section import (
+    Effect,
+    File,
+    Number,
+    Secret,
+    Section,
+    Text,
+    Where,
+    Whole,
+    keys,
+    setting,
+)
 
 # ---- the settings of the service's HTTP port: address, TLS and access ----
 #

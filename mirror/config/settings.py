@@ -1,27 +1,50 @@
-"""Every setting, written from the model: for editors, for reading, for pasting.
+"""Every setting, written from the model, and where its value comes from.
 
-Functions: `json_schema`, `reference` (Markdown) and `example` (YAML, all settings with
-their defaults as comments). The files that hold these texts are made by `make
-settings`; a test sees that they are current.
+`json_schema`, `reference` (Markdown) and `example` (YAML, all settings with their
+defaults as comments) are for editors, for reading, for pasting. `for_chart` is what the
+Helm chart must know: it refuses secrets that would land in a ConfigMap, and restarts
+pods only for settings that a running service refuses to change. The files that hold
+these texts are made by `make settings`; a test sees that they are current.
+
+`origins` returns a `Setting` for each setting of each section of a configuration: its
+value comes from a variable, the file, or the schema. `shown` and `hidden` put stars in
+place of secrets.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 import json
 from typing import TYPE_CHECKING, Any
 
-from pydantic import SecretStr
+from pydantic import BaseModel, SecretStr
 from pydantic_core import PydanticUndefined
 
-from mirror.config.mm2.convert import as_text
+from mirror.config.document import Path, dotted
+from mirror.config.mm2.convert import as_text, plain
+from mirror.config.pair_settings import pair_name
 from mirror.config.schema import SECTIONS
-from mirror.config.traits import may_hide_secrets, section_of, settings
+from mirror.config.section import (
+    HIDDEN,
+    Effect,
+    Where,
+    is_mapping,
+    is_secret,
+    may_hide_secrets,
+    section_of,
+    settings,
+    traits,
+)
+from mirror.config.section_names import pair_parts
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Collection, Iterator, Mapping
 
-    from pydantic import BaseModel
     from pydantic.fields import FieldInfo
+
+    from mirror.config.document import Document
+    from mirror.config.schema import MirrorConfig
+
 
 _ABOUT = {
     "clusters": "Each cluster, under its alias.",
@@ -207,3 +230,202 @@ def _commented(
         yield f"{indent}#{name}: {_default(info)}"
         if (inner := _inner(model).get(name)) is not None:
             yield from _commented(inner, indent=f"{indent}#  ")
+
+
+# ---- where each value comes from ----
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    setting: str
+    value: Any
+    origin: str
+    """variable, file or default."""
+    written: str
+    """The variable, or the key in the file; empty for a default."""
+
+
+def origins(config: MirrorConfig, document: Document) -> tuple[Setting, ...]:
+    """Every setting of the configuration that was built from this document."""
+    raw = document.raw
+    under = raw.get("defaults") or {}
+    found: list[Setting] = []
+    for alias, cluster in config.clusters.items():
+        given = _entry(raw, "clusters", alias)
+        found += _settings(cluster, ("clusters", alias), given, document, {})
+    for name, flow in config.flows.items():
+        key = next(
+            (each for each in raw.get("flows", {}) if _named(each) == name), name
+        )
+        given = _entry(raw, "flows", key)
+        found += _settings(flow, ("flows", key), given, document, under)
+    for name, pair in config.recovery.items():
+        key = next((k for k in raw["recovery"] if _is_pair(k, name)), name)
+        given = _entry(raw, "recovery", key)
+        found += _settings(pair, ("recovery", key), given, document, {})
+    given = raw.get("service") or {}
+    found += _settings(config.service, ("service",), given, document, {})
+    return tuple(found)
+
+
+def shown(info: FieldInfo, value: Any) -> Any:
+    """A setting's value in plain types, with stars in place of what may be secret."""
+    pattern = traits(info).secret_keys
+    if pattern is not None:
+        return {k: HIDDEN if pattern.search(k) else each for k, each in value.items()}
+    return hidden(info, value)
+
+
+def hidden(info: FieldInfo, value: Any) -> Any:
+    """The same, with stars in place of a whole mapping that may hold secrets."""
+    # An empty secret is hidden, too; it counts as false.
+    if isinstance(value, SecretStr) or (may_hide_secrets(info) and value):
+        return HIDDEN
+    if isinstance(value, BaseModel):
+        inner = settings(type(value)).items()
+        return {name: shown(each, getattr(value, name)) for name, each in inner}
+    return plain(value)
+
+
+def _settings(
+    section: BaseModel,
+    place: Path,
+    given: Mapping[str, Any],
+    document: Document,
+    under: Mapping[str, Any],
+) -> Iterator[Setting]:
+    for name, info in settings(type(section)).items():
+        path: Path | None = None
+        if name in given:
+            path = (*place, name)
+        elif name in under:
+            path = ("defaults", name)
+        written = document.spelled.get(path, dotted(path)) if path else ""
+        origin = "file" if path else "default"
+        if written.startswith("MIRROR_"):
+            origin = "variable"
+        value = getattr(section, name)
+        if isinstance(value, BaseModel) and not may_hide_secrets(info):
+            inner = given.get(name) or {}
+            yield from _settings(value, (*place, name), inner, document, {})
+            continue
+        yield Setting(
+            setting=dotted((*place, name)),
+            value=shown(info, value),
+            origin=origin,
+            written=written,
+        )
+
+
+def _is_pair(key: str, name: str) -> bool:
+    parts = pair_parts(key)
+    return parts is not None and pair_name(*parts) == name
+
+
+def _entry(raw: Mapping[str, Any], section: str, name: str) -> Mapping[str, Any]:
+    return (raw.get(section) or {}).get(name) or {}
+
+
+def _named(key: str) -> str:
+    arrow = "->" if "->" in key else "/"
+    return "->".join(part.strip() for part in key.split(arrow, 1))
+
+
+# ---- what the Helm chart must know ----
+
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pydantic.fields import FieldInfo
+
+    from mirror.config.section import Key, Section
+
+    Asks = Callable[[type[Section], str, FieldInfo], bool]
+
+_SECRET_KEYS = "(?i)secret|password|token|credential|(access|api|private)[-_.]?key"  # noqa: S105  names only
+"""Entries of a mapping that are secrets, unless the setting itself says which."""
+_JAAS = "sasl.jaas.config"
+_SECTIONS = {name: each for name, each in SECTIONS.items() if name != "defaults"}
+"""Flows say what is true of `defaults`."""
+
+
+def for_chart() -> str:
+    """The whole file, in YAML."""
+    lists: dict[str, dict[str, Any]] = {
+        "secret": _names(lambda _section, _name, info: is_secret(info)),
+        "mappings": {
+            name: {
+                field: _pattern(info)
+                for field, info in _with_inner(section)
+                if is_mapping(info) and may_hide_secrets(info)
+            }
+            for name, section in _SECTIONS.items()
+        },
+        "restart": _names(
+            # A setting of a section within one has the effect of the latter.
+            lambda section, name, _info: (
+                Effect.RESTART in section.effect(name.partition(".")[0])
+                and "." not in name
+            )
+        ),
+        "properties": {
+            "secret": _keys(
+                lambda _section, _name, info: is_secret(info),
+                lambda key: Where.LOGIN not in key.where and key.name != _JAAS,
+            ),
+            "login": [
+                "password",
+                *_keys(
+                    lambda _section, _name, info: is_secret(info),
+                    lambda key: Where.LOGIN in key.where,
+                ),
+            ],
+            "restart": _keys(
+                lambda section, name, _info: Effect.RESTART in section.effect(name),
+                lambda _key: True,
+            ),
+        },
+    }
+    lines = ["# Made from the model by `make settings`; do not edit."]
+    for name, values in lists.items():
+        lines.append(f"{name}:")
+        lines += [f"  {key}: {json.dumps(value)}" for key, value in values.items()]
+    return "\n".join(lines) + "\n"
+
+
+def _names(asks: Asks) -> dict[str, list[str]]:
+    return {
+        name: [
+            field for field, info in _with_inner(section) if asks(section, field, info)
+        ]
+        for name, section in _SECTIONS.items()
+    }
+
+
+def _with_inner(
+    section: type[BaseModel], place: str = ""
+) -> Iterator[tuple[str, FieldInfo]]:
+    """The settings of a section, and those of sections in it with dots."""
+    for name, info in settings(section).items():
+        yield f"{place}{name}", info
+        if (inner := section_of(info)) is not None:
+            yield from _with_inner(inner, f"{place}{name}.")
+
+
+def _keys(asks: Asks, counts: Callable[[Key], bool]) -> list[str]:
+    """MirrorMaker 2's names of these settings."""
+    found = {
+        key.name
+        for section in _SECTIONS.values()
+        for field, info in settings(section).items()
+        if asks(section, field, info)
+        for key in traits(info).mm2
+        if counts(key)
+    }
+    return sorted(found)
+
+
+def _pattern(info: FieldInfo) -> str:
+    own = traits(info).secret_keys
+    return own.pattern if own else _SECRET_KEYS

@@ -21,7 +21,7 @@ import numpy as np
 import structlog
 
 from mirror.clusters.cluster import Cluster
-from mirror.config.login_settings import for_tasks
+from mirror.config.schema import for_tasks
 from mirror.errors import ClusterError, MirrorError, UnreachableError
 from mirror.offsets import progress
 from mirror.pairs import proofs

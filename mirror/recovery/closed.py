@@ -14,7 +14,7 @@ from mirror.config import scopes
 from mirror.pairs.journal import Kind
 from mirror.policy.naming import is_internal
 from mirror.policy.selection import GroupFilter
-from mirror.recovery.findings import Finding, Level
+from mirror.recovery.stage import Finding, Level
 from mirror.topics.topics import select
 
 if TYPE_CHECKING:

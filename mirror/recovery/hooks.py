@@ -4,32 +4,46 @@ Main functions: `call`, for a step; `attempt`, where the run goes on without it;
 `put_right`, what is left to people when a run is undone. A call is in the journal
 before it is made, with an id that stays the same: it may be made again, also by another
 machine. What a hook says is not believed: the steps look at its effect.
+
+One call is a command in a process of its own (`run_command`), or a POST (`post`): a
+`Call` is what the hook gets, a `HookAnswer` what it says. Neither takes longer than it
+may: a command that hangs is ended with all that it started. What goes wrong is in the
+answer. `masked` hides secrets.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+import contextlib
+from dataclasses import dataclass
+from enum import StrEnum
+import json
+import os
+import re
+import select
+import signal
+import ssl
+import subprocess
 import time
 from typing import TYPE_CHECKING
 
 from pydantic import SecretStr
 
-from mirror.config.traits import HIDDEN, is_file, may_hide_secrets, settings, traits
-from mirror.errors import MirrorError, UnreachableError
+from mirror.clusters.bounded import UNPACKED
+from mirror.config import environment
+from mirror.config.section import HIDDEN, is_file, may_hide_secrets, settings, traits
+from mirror.errors import MirrorError, UnreachableError, system_error
 from mirror.pairs.journal import Kind
-from mirror.recovery import hook_calls
-from mirror.recovery.findings import Finding, Level
-from mirror.recovery.hook_calls import Call, Said
-from mirror.recovery.stage import StepError
+from mirror.recovery.stage import Finding, Level, StepError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
+    from pathlib import Path
 
-    from mirror.config.hook_settings import HookConfig
-    from mirror.config.pair_settings import PairConfig
+    from mirror.config.pair_settings import HookConfig, PairConfig
     from mirror.config.schema import MirrorConfig
-    from mirror.recovery.hook_calls import HookAnswer
     from mirror.recovery.stage import Notes, Stage
+
 
 STOP_PRODUCERS = "stop_producers"
 STOP_CONSUMERS = "stop_consumers"
@@ -43,6 +57,20 @@ _STEPS = {
 }
 _PAUSE_SECONDS = 1.0
 _SECRET_FILES = ("password_file", "secret_file", "token_file")
+_OUTPUT_BYTES = 4096
+"""Of what a hook prints, the end is kept."""
+_READ_BYTES = 4 * _OUTPUT_BYTES
+"""More, since secrets are hidden before the rest is cut off."""
+_LARGEST_ANSWER = 1 << 20
+_LATER = 75
+"""EX_TEMPFAIL of sysexits.h."""
+_YES = {True: "true", False: "false"}
+_GRACE_SECONDS = 1.0
+_SHORTEST_SECRET = 4
+_NAMED_SECRET = re.compile(
+    r"(?i)((?:password|passwd|secret|token|api[-_]?key|authorization)['\"]?\s*[=:]\s*"
+    r"['\"]?(?:(?:bearer|basic)\s+)?|\bbearer\s+|://[^\s/:@]*:)[^\s'\",;&@]+"
+)
 
 
 def has(pair: PairConfig, hook: str) -> bool:
@@ -69,13 +97,13 @@ def shown(stage: Stage, hook: str) -> dict[str, object]:
         return {}
     secrets = secrets_of(stage.config, given)
     if given.command is None:
-        return {"url": hook_calls.masked(given.url or "", secrets)}
+        return {"url": masked(given.url or "", secrets)}
     words = []
     before = ""
     for word in given.command:
         # `--token 123` is a secret as much as `--token=123` is.
-        is_named = hook_calls.masked(f"{before}=1", ()) != f"{before}=1"
-        words.append(HIDDEN if is_named else hook_calls.masked(word, secrets))
+        is_named = masked(f"{before}=1", ()) != f"{before}=1"
+        words.append(HIDDEN if is_named else masked(word, secrets))
         before = "" if is_named or "=" in word else word
     return {"command": words}
 
@@ -93,7 +121,7 @@ def call(stage: Stage, hook: str) -> str:
         return ""
     step = _STEPS[hook]
     noted = dict(stage.notes.get(step, {}).get(hook, {}))
-    if noted.get("said") == Said.DONE:
+    if noted.get("said") == HookReply.DONE:
         return f"{hook} was called before"
     asked = Call(
         hook=hook,
@@ -106,12 +134,12 @@ def call(stage: Stage, hook: str) -> str:
     )
     stage.note({hook: {"call": asked.call, "at": round(time.time(), 3)}})
     answer = _until_done(stage, given, asked)
-    output = hook_calls.masked(answer.output, secrets_of(stage.config, given))
-    why = hook_calls.masked(answer.why, secrets_of(stage.config, given))
+    output = masked(answer.output, secrets_of(stage.config, given))
+    why = masked(answer.why, secrets_of(stage.config, given))
     stage.note({hook: {"call": asked.call, "said": answer.said, "output": output}})
-    if answer.said is not Said.DONE:
+    if answer.said is not HookReply.DONE:
         last = output.strip().splitlines()[-1:]
-        said = "failed" if answer.said is Said.FAILED else "still says: not yet"
+        said = "failed" if answer.said is HookReply.FAILED else "still says: not yet"
         raise StepError(": ".join(filter(None, [f"hook {hook} {said}", why, *last])))
     return f"{hook} called"
 
@@ -155,12 +183,10 @@ def _until_done(stage: Stage, given: HookConfig, asked: Call) -> HookAnswer:
         left = max(stage.deadline - time.monotonic(), 0.0)
         seconds = min(left, given.timeout_seconds or left)
         if given.command is not None:
-            answer = hook_calls.run(given.command, asked, seconds=seconds)
+            answer = run_command(given.command, asked, seconds=seconds)
         else:
-            answer = hook_calls.post(
-                given.url or "", given.token_file, asked, seconds=seconds
-            )
-        if answer.said is not Said.LATER:
+            answer = post(given.url or "", given.token_file, asked, seconds=seconds)
+        if answer.said is not HookReply.LATER:
             return answer
         stage.tell(f"{asked.hook} says: not yet")
         # Another call needs time as well, or it would be ended at once.
@@ -211,3 +237,183 @@ def secrets_of(config: MirrorConfig, *hooks: HookConfig) -> set[str]:
                 except MirrorError:  # then the hook could not read it, either
                     continue
     return found
+
+
+# ---- one call ----
+
+
+class HookReply(StrEnum):
+    """What a hook says."""
+
+    DONE = "done"
+    LATER = "not yet"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """What a hook gets, as a document and as variables."""
+
+    hook: str
+    run: str
+    step: str
+    call: str
+    """The same however often a run calls the hook."""
+    source: str
+    target: str
+    planned: bool
+
+    @property
+    def document(self) -> dict[str, str | bool]:
+        return {
+            "hook": self.hook,
+            "run": self.run,
+            "step": self.step,
+            "call": self.call,
+            "from": self.source,
+            "to": self.target,
+            "planned": self.planned,
+        }
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {
+            f"MIRROR_{name.upper()}": value if isinstance(value, str) else _YES[value]
+            for name, value in self.document.items()
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HookAnswer:
+    said: HookReply
+    why: str = ""
+    """How it failed."""
+    output: str = ""
+    """The end of what it printed, or of the answer's body."""
+
+
+def run_command(command: Collection[str], call: Call, *, seconds: float) -> HookAnswer:
+    """Run a command; its exit code is the answer."""
+    until = time.monotonic() + seconds
+    try:
+        process = subprocess.Popen(
+            list(command),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            bufsize=0,
+            start_new_session=True,  # so that all that it starts can be ended
+            env={**environment.without_secrets(os.environ), **call.environment},
+        )
+    except (OSError, ValueError) as error:
+        return HookAnswer(said=HookReply.FAILED, why=f"it cannot be run: {error}")
+    with process:
+        try:
+            code, output = _watch(process, call, until)
+        finally:
+            if process.poll() is None:
+                _end(process)
+    return _of_code(code, output.decode(errors="replace"), seconds)
+
+
+def _of_code(code: int | None, output: str, seconds: float) -> HookAnswer:
+    if code == 0:
+        return HookAnswer(said=HookReply.DONE, output=output)
+    if code == _LATER:
+        return HookAnswer(said=HookReply.LATER, output=output)
+    why = f"exit code {code}"
+    if code is None:
+        why = f"no answer within {seconds:.1f} s"
+    elif code < 0:
+        why = f"it was ended by {signal.Signals(-code).name}"
+    return HookAnswer(said=HookReply.FAILED, why=why, output=output)
+
+
+def post(
+    url: str, token_file: Path | None, call: Call, *, seconds: float
+) -> HookAnswer:
+    """Send a POST; the status of the answer is what the hook says."""
+    import httpx  # noqa: PLC0415  most hooks are commands
+
+    from mirror.observing.access import read_secret  # noqa: PLC0415
+
+    until = time.monotonic() + seconds
+    raw = b""
+    try:
+        token = read_secret(token_file, None)
+        # No redirects: the token goes where it was meant to go.
+        with httpx.stream(
+            "POST",
+            url,
+            json=call.document,
+            headers={
+                **UNPACKED,
+                **({"Authorization": f"Bearer {token}"} if token else {}),
+            },
+            verify=ssl.create_default_context() if url.startswith("https:") else False,
+            timeout=seconds,
+        ) as answer:
+            for part in answer.iter_raw(_READ_BYTES):  # as it comes: nothing unpacks
+                raw = (raw + part)[-_READ_BYTES:]
+                if answer.num_bytes_downloaded > _LARGEST_ANSWER:
+                    break
+                if time.monotonic() > until:
+                    raise httpx.ReadTimeout("")
+    except httpx.TimeoutException:
+        return HookAnswer(
+            said=HookReply.FAILED, why=f"no answer within {seconds:.1f} s"
+        )
+    except (MirrorError, httpx.HTTPError, httpx.InvalidURL, ImportError) as error:
+        return HookAnswer(said=HookReply.FAILED, why=str(system_error(error)))
+    except ValueError as error:  # a token that no header can carry, or a proxy
+        return HookAnswer(
+            said=HookReply.FAILED, why=f"it cannot be asked: {type(error)}"
+        )
+    said = HookReply.FAILED
+    if answer.status_code == httpx.codes.ACCEPTED:
+        said = HookReply.LATER
+    elif answer.is_success:
+        said = HookReply.DONE
+    why = f"status {answer.status_code} {answer.reason_phrase}".rstrip()
+    return HookAnswer(said=said, why=why, output=raw.decode(errors="replace"))
+
+
+def masked(text: str, secrets: Collection[str]) -> str:
+    """The end of a text, with stars in place of these secrets, and of what looks like
+    one.
+    """
+    for secret in sorted(secrets, key=len, reverse=True):
+        if len(secret) >= _SHORTEST_SECRET:
+            text = text.replace(secret, HIDDEN)
+    text = _NAMED_SECRET.sub(rf"\g<1>{HIDDEN}", text)
+    return text.encode()[-_OUTPUT_BYTES:].decode(errors="ignore")
+
+
+def _watch(
+    process: subprocess.Popen[bytes], call: Call, until: float
+) -> tuple[int | None, bytes]:
+    """The exit code, None if it runs too long; and the end of what it printed."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    with contextlib.suppress(BrokenPipeError), process.stdin:  # it need not read it
+        process.stdin.write(json.dumps(call.document).encode())
+    output, there = b"", True
+    while (left := until - time.monotonic()) > 0:
+        pause = min(left, 0.05)
+        if there and select.select([process.stdout], [], [], pause)[0]:
+            part = os.read(process.stdout.fileno(), _READ_BYTES)
+            output = (output + part)[-_READ_BYTES:]
+            there = bool(part)
+            continue
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return process.wait(0 if there else pause), output
+    return None, output
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End it and all that it started: first kindly."""
+    for sign in (signal.SIGTERM, signal.SIGKILL):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, sign)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(_GRACE_SECONDS)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _PAUSE_SECONDS = 1.0
 
 
-class Noise(StrEnum):
+class ActivityReason(StrEnum):
     """Why a partition is not quiet."""
 
     WRITES = "records are still being written: no fence stops a super user"
@@ -41,27 +41,27 @@ class Noise(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Quiet:
-    """What one look found: quiet, if there is no noise."""
+class QuiesceCheck:
+    """What one look found: quiet, if there is nothing active."""
 
     cuts: Mapping[TopicPartition, int]
     """By quiet partition, where its log ends: the offset of the next record."""
-    noise: Mapping[TopicPartition, Noise] = field(default_factory=dict)
+    active: Mapping[TopicPartition, ActivityReason] = field(default_factory=dict)
     """The partitions that are not quiet."""
     open: tuple[OpenTransaction, ...] = ()
     """The transactions that are open in them."""
-    last: Glance | None = None
-    """The second glance, if all was quiet at that moment: the next look goes on from
-    there."""
+    last: LogEnds | None = None
+    """What brokers said the second time, if all was quiet then: the next look goes on
+    from there."""
 
     @property
     def text(self) -> str:
         """For a person: what is not quiet, and why; empty if all is."""
         parts = []
-        for each in Noise:
+        for each in ActivityReason:
             where = [
                 f"{topic}-{number}" if number >= 0 else topic
-                for (topic, number), found in self.noise.items()
+                for (topic, number), found in self.active.items()
                 if found is each
             ]
             if where:
@@ -73,13 +73,13 @@ class Quiet:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Glance:
-    """One glance: where logs end, and what is not as it must be."""
+class LogEnds:
+    """One look at brokers: where logs end, and what is not as it must be."""
 
     at: float
     """When the brokers had said where they end, monotonic."""
     ends: Mapping[TopicPartition, int]
-    noise: Mapping[TopicPartition, Noise]
+    active: Mapping[TopicPartition, ActivityReason]
     open: tuple[OpenTransaction, ...]
 
 
@@ -88,29 +88,29 @@ def look(
     topics: Collection[str],
     *,
     pause: float = _PAUSE_SECONDS,
-    after: Quiet | None = None,
-) -> Quiet:
+    after: QuiesceCheck | None = None,
+) -> QuiesceCheck:
     """Look twice, with so many seconds between the ends of the logs. `after`: what an
-    earlier look at these topics found, whose last glance may be the first of this one.
+    earlier look at these topics found, whose last ends may be the first of this one.
 
     Raises:
         ClusterError: the cluster does not answer, or refuses.
     """
     first = after.last if after is not None else None
     if first is None:
-        first = _glance(cluster, topics)
+        first = _read_ends(cluster, topics)
     time.sleep(max(first.at + pause - time.monotonic(), 0.0))
-    last = _glance(cluster, topics)
-    noise = {**first.noise, **last.noise}
+    last = _read_ends(cluster, topics)
+    active = {**first.active, **last.active}
     for key in first.ends.keys() | last.ends.keys():
-        if key not in noise and first.ends.get(key) != last.ends.get(key):
-            noise[key] = Noise.WRITES
+        if key not in active and first.ends.get(key) != last.ends.get(key):
+            active[key] = ActivityReason.WRITES
     # One that ended in between moved the ends of its partitions.
-    return Quiet(
-        cuts={key: end for key, end in last.ends.items() if key not in noise},
-        noise=dict(sorted(noise.items())),
+    return QuiesceCheck(
+        cuts={key: end for key, end in last.ends.items() if key not in active},
+        active=dict(sorted(active.items())),
         open=last.open,
-        last=None if last.noise else last,
+        last=None if last.active else last,
     )
 
 
@@ -120,7 +120,7 @@ def wait(
     *,
     seconds: float,
     pause: float = _PAUSE_SECONDS,
-) -> Quiet:
+) -> QuiesceCheck:
     """Look until all is quiet, or time is up: open transactions may end by themselves,
     and brokers that died are known to be gone after some seconds. Raises as `look`.
     """
@@ -133,7 +133,7 @@ def wait(
                 raise
             time.sleep(pause)
             continue
-        if not found.noise or time.monotonic() > deadline:
+        if not found.active or time.monotonic() > deadline:
             return found
 
 
@@ -166,10 +166,10 @@ def abort(
     return tuple(sorted(fenced)), refused
 
 
-def _glance(cluster: Cluster, names: Collection[str]) -> Glance:
+def _read_ends(cluster: Cluster, names: Collection[str]) -> LogEnds:
     views = cluster.views(names)
     topics = {t: topic for t in names if (topic := views.agreed(t)) is not None}
-    noise = {(t, -1): Noise.UNKNOWN for t in names if t not in topics}
+    active = {(t, -1): ActivityReason.UNKNOWN for t in names if t not in topics}
     keys = [(t, n) for t, topic in topics.items() for n in topic.leaders]
     # The log's end first: who answers the others leads, and did so before.
     ends = _offsets(cluster, keys, topics, replica=topic_admin.DEBUGGING)
@@ -181,16 +181,16 @@ def _glance(cluster: Cluster, names: Collection[str]) -> Glance:
     quiet = {}
     for key in keys:
         if key in found.unseen or not (key in ends and key in high and key in stable):
-            noise[key] = Noise.UNKNOWN
+            active[key] = ActivityReason.UNKNOWN
         elif key in open_in or stable[key] < high[key]:
-            noise[key] = Noise.TRANSACTION
+            active[key] = ActivityReason.TRANSACTION
         elif high[key] > ends[key]:
-            noise[key] = Noise.WRITES  # between the two questions
+            active[key] = ActivityReason.WRITES  # between the two questions
         elif high[key] < ends[key]:
-            noise[key] = Noise.REPLICAS
+            active[key] = ActivityReason.REPLICAS
         else:
             quiet[key] = ends[key]
-    return Glance(at=at, ends=quiet, noise=noise, open=found.open)
+    return LogEnds(at=at, ends=quiet, active=active, open=found.open)
 
 
 def _offsets(

@@ -13,8 +13,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from mirror.recovery.fencing import EVERYONE, TOPIC
-from mirror.recovery.findings import Finding, Level
+from mirror.recovery.fences import EVERYONE, TOPIC
+from mirror.recovery.stage import Finding, Level
 from mirror.topics.acl_notes import AclPlan
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from mirror.clusters.admin.acls import Acl
     from mirror.config.schema import FlowConfig
-    from mirror.recovery.fencing import KnownGrants
+    from mirror.recovery.fences import KnownGrants
 
 _GROUP, _TRANSACTIONAL_ID, _CLUSTER = "GROUP", "TRANSACTIONAL_ID", "CLUSTER"
 _ALL = "ALL"

@@ -27,17 +27,17 @@ from mirror.pairs.journal import Entry, JournalReader, JournalWriter, Kind, Step
 from mirror.pairs.roles import Epochs
 from mirror.recovery import hooks, procedure
 from mirror.recovery.stage import NOTHING, Stage, StepError
+from mirror.recovery.steps import STEPS
 from mirror.service import ownership
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from mirror.clusters.cluster import Cluster
-    from mirror.config.pair_settings import PairConfig
     from mirror.pairs.roles import Role, Run
     from mirror.recovery.stage import Done, Notes, Step
 
-Said = tuple[str, StepState, "Notes"]
+NewEntry = tuple[str, StepState, "Notes"]
 """What an entry says: a step, its state, and what the step keeps."""
 
 _PAUSE_SECONDS = 0.2
@@ -64,24 +64,26 @@ class Operator:
 
     def __init__(
         self,
-        pair: PairConfig,
-        kind: Kind,
-        source: tuple[str, Cluster | None],
-        target: tuple[str, Cluster | None],
+        stage: Stage,
+        terms: Terms,
+        steps: Mapping[str, Step] = STEPS,
         *,
         declares: bool = False,
     ) -> None:
-        """Only looks. `source` and `target`: alias and cluster; no cluster if it does
-        not answer. `declares`: it is only to `declare` that the target is active.
+        """Only looks. `declares`: it is only to `declare` that the target is active.
 
         Raises:
             MirrorError: this cannot be done now, or a cluster refuses.
         """
-        self._pair = pair
-        self._kind = kind
-        self._ends = (source[0], target[0])
+        self._stage = stage
+        self._terms = terms
+        self._steps = steps
+        self._pair = stage.pair
+        self._kind = stage.kind
+        self._ends = (stage.flow.source, stage.flow.target)
         self._by = operator_name()
-        self._clusters = [each for each in (target[1], source[1]) if each is not None]
+        ends = (stage.target_or_none, stage.source_or_none)
+        self._clusters = [each for each in ends if each is not None]
         self._journals: list[JournalWriter] = []
         self._most_seconds = journal.PATIENCE_SECONDS  # for a note
         self.began = False
@@ -90,15 +92,15 @@ class Operator:
         self._undecided = False
         """Whether the target may be active: that was written, but not seen."""
         self._declares = declares
-        self._role_note = ownership.read_role_notes(pair, self._clusters)
+        self._role_note = ownership.read_role_notes(stage.pair, self._clusters)
         self._readers = [JournalReader(each) for each in self._clusters]
-        self._heed(*read_journals(self._readers))
+        self._read_state(*read_journals(self._readers))
 
     def entries(self) -> tuple[Entry, ...]:
         """What the journals say now about the pair. Raises as `JournalReader.read`."""
         return roles.merged(*read_journals(self._readers), pair=self._pair.name)
 
-    def _heed(self, *journals: tuple[Entry, ...]) -> None:
+    def _read_state(self, *journals: tuple[Entry, ...]) -> None:
         entries = roles.merged(*journals, pair=self._pair.name)
         self.role: Role = roles.role(entries, self._pair)
         self.run: Run | None = roles.open_run(entries)
@@ -126,33 +128,33 @@ class Operator:
         if self.due and self.run is None and beside is not None:
             raise procedure.is_open(beside)
 
-    def _begin(self, terms: Terms) -> None:
+    def _begin(self) -> None:
         """Fence earlier operators, and look again at what they did until then. What one
         journal does not have is brought to it.
 
         Raises:
             MirrorError: this cannot be done any more, or a cluster refuses.
         """
-        self._most_seconds = min(terms.step_seconds, journal.PATIENCE_SECONDS)
+        self._most_seconds = min(self._terms.step_seconds, journal.PATIENCE_SECONDS)
         pair = self._pair.name
         with patience.until(time.monotonic() + self._most_seconds):
             ends = self._clusters, self._readers
             self._journals = take_over_journals(pair, *ends)
             found = journal_entries(self._journals, seconds=self._most_seconds)
-            self._heed(*found)
+            self._read_state(*found)
             entries = roles.merged(*found, pair=pair)
             for cluster, there in zip(self._clusters, found, strict=True):
                 if lacks := journal.missing(entries, there):
                     journal.copy(cluster, lacks)
 
-    def carry_out(self, steps: Mapping[str, Step], stage: Stage, terms: Terms) -> None:
+    def carry_out(self) -> None:
         """Do all steps that are left; none if another operator has done them meanwhile.
 
         Raises:
             MirrorError: a step failed. Before the point of no return, everything was
                 undone, unless the text says otherwise.
         """
-        self._begin(terms)
+        self._begin()
         if not self.due:
             return
         if self.run is not None and procedure.overruled(self.run, self.role):
@@ -169,9 +171,9 @@ class Operator:
             try:
                 if name == left[0]:
                     self._note(_opening(name))
-                staged = self._staged(stage, name, terms)
+                staged = self._staged(name)
                 with patience.until(staged.deadline):
-                    done = steps[name].do(staged)
+                    done = self._steps[name].do(staged)
                 # At once: each note waits for brokers while producers are blocked.
                 self._note((name, StepState.DONE, done.notes), _opening(following))
             except FencedError:
@@ -179,8 +181,8 @@ class Operator:
             except MirrorError as error:
                 if self.run is None:  # nothing is noted, so nothing was done
                     raise
-                raise self._given_up(steps, stage, terms, name, error) from error
-            terms.did(name, done, time.monotonic() - began)
+                raise self._given_up(name, error) from error
+            self._terms.did(name, done, time.monotonic() - began)
 
     def _end_for_another(self, run: Run) -> None:
         """The open run ends, as this one takes its place. If it has moved it is
@@ -196,14 +198,7 @@ class Operator:
             self._older = (*self._older, self._require_run())
         self.run, self._ends = None, ends
 
-    def abort(
-        self,
-        steps: Mapping[str, Step],
-        stage: Stage,
-        terms: Terms,
-        *,
-        target_lost: bool = False,
-    ) -> list[tuple[str, str]]:
+    def abort(self, *, target_lost: bool = False) -> list[tuple[str, str]]:
         """Undo what an open run has done, and what it replaced, or what is pending
         since another one was given up; returns for each step what is so now.
 
@@ -212,16 +207,17 @@ class Operator:
         Raises:
             MirrorError: nothing can be undone, or a step could not be: try again.
         """
-        answers = target_lost or stage.target_or_none is not None
+        target = self._stage.target_or_none
+        answers = target_lost or target is not None
         self._require_undoable(answers=answers)
-        self._begin(terms)
+        self._begin()
         self._require_undoable(answers=answers)
         lost = False
-        if self.run is not None and stage.target_or_none is None:
+        if self.run is not None and target is None:
             lost = procedure.may_have_moved(self.run)
         if lost:
             self._take_role_back(self._require_run())
-        return self._undo(steps, stage, terms, target_lost=lost)
+        return self._undo(target_lost=lost)
 
     def _require_undoable(self, *, answers: bool) -> None:
         if self.run is not None:
@@ -229,7 +225,7 @@ class Operator:
         elif not any(each.left for each in self._older):
             raise MirrorError(f"no run of {self._pair.name} is open")
 
-    def declare(self, terms: Terms) -> None:
+    def declare(self) -> None:
         """Only note that the target is the active cluster, by a role above all others,
         where the journals have lost entries. A run that is open there ends with that:
         it left the one cluster or goes on from the other one, as `roles.to_undo` says.
@@ -237,7 +233,7 @@ class Operator:
         Raises:
             MirrorError: they have not, or a cluster refuses: call it again.
         """
-        self._begin(terms)
+        self._begin()
         if not self.due:
             raise MirrorError(f"the journals of {self._pair.name} lack nothing now")
         if self.run is not None:
@@ -261,27 +257,18 @@ class Operator:
         self._note((roles.ROLE, *instead), (roles.END, *instead))
         self.run, self._kind, self._ends = mine
 
-    def _undo(
-        self,
-        steps: Mapping[str, Step],
-        stage: Stage,
-        terms: Terms,
-        *,
-        target_lost: bool = False,
-    ) -> list[tuple[str, str]]:
+    def _undo(self, *, target_lost: bool = False) -> list[tuple[str, str]]:
         """The newest run first, each step with what its own run has noted."""
         undone: dict[str, str] = {}
         failures: list[str] = []
-        deadline = time.monotonic() + terms.step_seconds  # of all of them
+        deadline = time.monotonic() + self._terms.step_seconds  # of all of them
         given_up = self.run
         runs = self._older if given_up is None else (*self._older, given_up)
         for run in reversed(runs):
             self.run = run
             for name in run.left:
                 try:
-                    text = self._undo_step(
-                        steps[name], name, stage, terms, deadline, lost=target_lost
-                    )
+                    text = self._undo_step(name, deadline, lost=target_lost)
                 except FencedError:
                     raise
                 except MirrorError as error:  # the other steps matter all the more
@@ -298,24 +285,21 @@ class Operator:
             self._note_where_possible(roles.END, StepState.UNDONE)
         return [*undone.items()]
 
-    def _undo_step(
-        self, step: Step, name: str, stage: Stage, terms: Terms, deadline: float,
-        *, lost: bool,
-    ) -> str:  # fmt: skip
+    def _undo_step(self, name: str, deadline: float, *, lost: bool) -> str:
         """One step of `self.run`; returns what is so now. Where its source does not
         answer it stays pending: `owed` undoes it.
         """
         source, target = self._ends
         staged = replace(
-            self._staged(stage, name, terms), kind=self._require_run().first.kind,
+            self._staged(name), kind=self._require_run().first.kind,
             deadline=deadline,
             note=partial(self._note_where_possible, name, StepState.BEGUN),
         )  # fmt: skip
         try:
             with patience.until(deadline):
-                text = step.undo(staged)
+                text = self._steps[name].undo(staged)
         except UnreachableError:
-            if stage.source_or_none is None and name in procedure.ON_SOURCE:
+            if self._stage.source_or_none is None and name in procedure.ON_SOURCE:
                 return f"pending, as {source} does not answer"
             if not lost:
                 raise
@@ -323,14 +307,7 @@ class Operator:
         self._note_where_possible(name, StepState.UNDONE)
         return f"undone: {text}"
 
-    def _given_up(
-        self,
-        steps: Mapping[str, Step],
-        stage: Stage,
-        terms: Terms,
-        name: str,
-        error: MirrorError,
-    ) -> StepError:
+    def _given_up(self, name: str, error: MirrorError) -> StepError:
         """Undo everything, if that is still possible; returns what to tell."""
         failed = f"step {name} failed: {error}"
         if self._undecided:
@@ -354,7 +331,7 @@ class Operator:
                 "give up"
             )
         try:
-            self._undo(steps, stage, terms)
+            self._undo()
         except FencedError:
             raise
         except MirrorError as other:
@@ -374,9 +351,10 @@ class Operator:
     def _notes(run: Run) -> Mapping[str, Notes]:
         return {step: run.details(step) for step in roles.STEPS}
 
-    def _staged(self, stage: Stage, name: str, terms: Terms) -> Stage:
+    def _staged(self, name: str) -> Stage:
         """The stage for one step."""
         run = self._require_run()
+        terms = self._terms
         deadline = time.monotonic() + terms.step_seconds
         blocked = procedure.blocked_since(run)
         if self._kind is Kind.SWITCH and name != roles.BLOCKS[-1] and blocked:
@@ -384,7 +362,7 @@ class Operator:
             left = blocked + self._pair.block_seconds - time.time()
             deadline = min(deadline, time.monotonic() + left)
         return replace(
-            stage,
+            self._stage,
             run=run.first.run,
             epochs=Epochs(role=self.role.epoch, begun=run.first.epoch),
             hold=lambda: require_place(self._journals),
@@ -411,7 +389,7 @@ class Operator:
         assert self.run is not None, "a step has begun"
         return self.run
 
-    def _note(self, *said: Said) -> None:
+    def _note(self, *new: NewEntry) -> None:
         """Write to both journals side by side; the entries become a part of the run.
         What step 7 notes comes to the source's only once it is in the target's: where
         that is lost before, the source's alone is enough to undo the run.
@@ -420,7 +398,7 @@ class Operator:
             FencedError: a later operator took over.
             MirrorError: a journal cannot be written: run the command again.
         """
-        entries = self._entries(*said)
+        entries = self._entries(*new)
         for each in self._journals:
             each.require_room(*entries)
         states = {each.step: each.state for each in entries}
@@ -481,7 +459,7 @@ class Operator:
         if entries[0] not in self._noted:
             self.run = roles.Run(entries=(*self._noted, *entries))
 
-    def _entries(self, *said: Said) -> tuple[Entry, ...]:
+    def _entries(self, *new: NewEntry) -> tuple[Entry, ...]:
         self.began = True
         first = self.run and self.run.first
         run = first.run if first else uuid.uuid4().hex
@@ -501,12 +479,12 @@ class Operator:
                 details=notes,
             )
             for number, (step, state, notes) in enumerate(
-                said, procedure.number(self._noted)
+                new, procedure.number(self._noted)
             )
         )
 
 
-def _opening(step: str) -> Said:
+def _opening(step: str) -> NewEntry:
     """What is noted before a step, or once none is left."""
     return step, StepState.DONE if step == roles.END else StepState.BEGUN, {}
 

@@ -18,8 +18,7 @@ from mirror import patience
 from mirror.config import scopes
 from mirror.errors import FencedError, MirrorError, RegistryError
 from mirror.pairs.journal import Kind
-from mirror.recovery.findings import Finding, Level
-from mirror.recovery.stage import NOTHING
+from mirror.recovery.stage import NOTHING, Finding, Level
 from mirror.schemas import modes
 from mirror.schemas.claims import SchemaClaims
 from mirror.schemas.comparing import RegistryPair

@@ -1,15 +1,20 @@
-"""What a step gets to work with, and what it returns.
+"""What a step of a switch gets to work with, what it finds, and what it returns.
 
 Main types: `Stage`, `Done`, and `Step`, a module of `steps`. A step looks at the
 clusters, does what is missing, and ends with a look from outside; so it can be done
 again, by another machine, wherever the last one died. Before it changes what it could
 not find out afterwards, it notes that in the journal.
+
+A `Finding` is what a check of a pair finds: for a drill, a dry run and step 1 alike.
+Its level is the same for everyone who meets it; which runs step 1 refuses because of
+it, it says itself.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +25,7 @@ from mirror.pairs.journal import JournalReader, Kind
 from mirror.pairs.roles import Epochs
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
     from concurrent.futures import Future
 
     from mirror.clusters.cluster import Cluster
@@ -28,8 +33,8 @@ if TYPE_CHECKING:
     from mirror.config.schema import FlowConfig, MirrorConfig
     from mirror.offsets.group_survey import KnownMaps
     from mirror.pairs.journal import Entry
-    from mirror.recovery.findings import Finding
     from mirror.recovery.tails.tail import Tail
+
 
 Notes = Mapping[str, Any]
 """What a step keeps in the journal, as JSON has it."""
@@ -184,15 +189,63 @@ def both_flows(
     return scopes.within(flow, pair), scopes.within(reverse, pair)
 
 
+def nothing_to_undo(_stage: Stage) -> str:
+    """Of steps that change nothing, or nothing that matters once they are undone."""
+    return NOTHING
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
     """How a step is done and undone."""
 
     do: Callable[[Stage], Done]
-    undo: Callable[[Stage], str]
+    undo: Callable[[Stage], str] = nothing_to_undo
     """Returns what is so now; may be called when nothing was done yet, and again."""
 
 
-def nothing_to_undo(_stage: Stage) -> str:
-    """Of steps that change nothing, or nothing that matters once they are undone."""
-    return NOTHING
+# ---- what a check of a pair finds ----
+
+
+class Level(StrEnum):
+    """How serious it is, from the least on."""
+
+    READY = "READY"
+    """Worth knowing; there is nothing to fix."""
+    DEGRADED = "DEGRADED"
+    """A failover goes through, at a cost."""
+    NOT_READY = "NOT READY"
+    """Some applications do not go on, or not where they stopped."""
+
+
+_ORDER = tuple(Level)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One thing that a switch or failover meets."""
+
+    level: Level
+    subject: str
+    """Such as `group billing`."""
+    reason: str
+    fix: str
+    command: str = ""
+    """What to run for the fix; empty if no single command does it."""
+    refuses: tuple[Kind, ...] = ()
+    """The runs that step 1 refuses because of it."""
+
+    def __str__(self) -> str:
+        command = self.command and f": {self.command}"
+        return f"{self.subject}: {self.reason}; {self.fix}{command}"
+
+
+def verdict(found: Iterable[Finding]) -> Level:
+    """The worst level."""
+    return max((each.level for each in found), key=_ORDER.index, default=Level.READY)
+
+
+def in_order(found: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Each once, the most serious first, else as they came."""
+    return tuple(
+        sorted(dict.fromkeys(found), key=lambda each: -_ORDER.index(each.level))
+    )

@@ -18,8 +18,8 @@ import structlog
 
 from mirror import patience
 from mirror.clusters.cluster import Cluster
-from mirror.config.login_settings import for_tasks
-from mirror.config.traits import Effect
+from mirror.config.schema import for_tasks
+from mirror.config.section import Effect
 from mirror.copying import dead_letters
 from mirror.copying.lease import LeasePlan
 from mirror.errors import ClusterError, FlowError, MirrorError

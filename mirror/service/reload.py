@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from mirror.config.references import files_named
-from mirror.config.traits import Effect
+from mirror.config.mm2.text import files_named
+from mirror.config.section import Effect
 from mirror.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 from mirror.playground.brokers import playground
 from mirror.proofs.account import Scope
 from mirror.proofs.verification import terms_of
-from mirror.recovery.tails.order import Choice, Order, Way
 from mirror.recovery.tails.settling import TailSettling, settle
+from mirror.recovery.tails.tail import Choice, Order, Way
 from tests.benchmarks import load, payloads
 from tests.benchmarks.target import Target
 from tests.harness.admin import delete_topic

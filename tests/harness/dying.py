@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from mirror.recovery.runner import Said
+    from mirror.recovery.runner import NewEntry
 
 
 def dies(
@@ -60,7 +60,7 @@ def dies_after(folder: Path, *words: str, step: str, host: str) -> None:
     def run() -> None:
         note = Operator._note
 
-        def dying(operator: Operator, *said: Said) -> None:
+        def dying(operator: Operator, *said: NewEntry) -> None:
             note(operator, *said)
             done = [name for name, state, _ in said if state is StepState.DONE]
             if step in done:

@@ -21,7 +21,7 @@ from mirror.pairs.journal import Kind
 from mirror.proofs.account import Scope
 from mirror.proofs.runners import InProcess
 from mirror.proofs.verification import prove
-from mirror.recovery import failback, restoring
+from mirror.recovery import failback
 from mirror.recovery.stage import Stage
 from mirror.service import ownership
 from tests.harness.admin import create_topic
@@ -81,7 +81,7 @@ class Failed:
         stage = self.stage()
         found = failback.look(stage)
         failback.require_ready(stage, found, restores=True)
-        restoring.restore(stage, set(found.restorable), show=lambda _: None)
+        failback.restore(stage, set(found.restorable), show=lambda _: None)
         return failback.look(stage)
 
     def proven(
@@ -170,13 +170,13 @@ class Failed:
 
 
 _STEPS: Mapping[str, tuple[Any, str]] = {
-    "create": (restoring, "_make"),
-    "look at what is created": (restoring, "_ends"),
-    "fill": (restoring, "fill"),
+    "create": (failback, "_make"),
+    "look at what is created": (failback, "_ends"),
+    "fill": (failback, "fill"),
     "commit": (ownership, "commit"),
-    "resume": (restoring, "_resume"),
-    "pass": (restoring, "_pass"),
-    "move the flow out": (restoring, "rewrite_progress"),
+    "resume": (failback, "_resume"),
+    "pass": (failback, "_pass"),
+    "move the flow out": (failback, "rewrite_progress"),
 }
 KILLS = tuple(_STEPS)
 """Where a restore can be killed."""

@@ -158,7 +158,6 @@ class Rehearsal:
         soon gives up. Raises what that raises.
         """
         stage = self.stage(kind)
-        operator = _operator(stage)
         steps = {**STEPS}
         for name, act in (before or {}).items():
             steps[name] = _after(act, steps[name])
@@ -170,12 +169,12 @@ class Rehearsal:
         def did(step: str, done: Done, _seconds: float) -> None:
             self.said[step] = done
 
+        seconds = step_seconds or 30.0 * crowd()
+        operator = Operator(
+            stage, Terms(step_seconds=seconds, tell=tell, did=did), steps
+        )
         try:
-            operator.carry_out(
-                steps,
-                stage,
-                Terms(step_seconds=step_seconds or 30.0 * crowd(), tell=tell, did=did),
-            )
+            operator.carry_out()
         finally:
             self.run = operator.run
 
@@ -189,16 +188,7 @@ class Rehearsal:
         terms = Terms(
             step_seconds=30.0 * crowd(), tell=lambda *_: None, did=lambda *_: None
         )
-        return dict(_operator(stage).abort(STEPS, stage, terms))
-
-
-def _operator(stage: Stage) -> Operator:
-    return Operator(
-        stage.pair,
-        stage.kind,
-        (stage.flow.source, stage.source_or_none),
-        (stage.flow.target, stage.target_or_none),
-    )
+        return dict(Operator(stage, terms).abort())
 
 
 def _after(act: Callable[[], object], step: Step) -> Step:

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any, Self
 import uuid
 
 from mirror.clusters.cluster import Cluster
-from mirror.config.login_settings import for_tasks
-from mirror.config.schema import MirrorConfig
+from mirror.config.schema import MirrorConfig, for_tasks
 from mirror.copying import dead_letters
 from mirror.copying.lease import Assignment, Lease, LeasePlan
 from mirror.copying.slot import Slot

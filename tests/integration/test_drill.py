@@ -25,7 +25,7 @@ from mirror.pairs.proofs import Proof
 from mirror.playground.brokers import playground
 from mirror.proofs import sides
 from mirror.records.writing import append
-from mirror.recovery.findings import Level
+from mirror.recovery.stage import Level
 from tests.harness.admin import (
     add_partitions,
     alter_topic,

@@ -24,8 +24,8 @@ from mirror.offsets.standby import topic_name as topic_name_of
 from mirror.pairs import access
 from mirror.playground.brokers import playground
 from mirror.playground.secured import PASSWORDS, USER
-from mirror.recovery import fences, fencing, quiet, rights
-from mirror.recovery.quiet import Noise
+from mirror.recovery import fences, quiet, rights
+from mirror.recovery.quiet import ActivityReason
 from mirror.service.standby import AccessJob
 from mirror.topics.acl_notes import AclNotes, AclPlan
 from tests.harness.admin import create_topic
@@ -105,7 +105,7 @@ def only(config: ClusterConfig) -> MirrorConfig:
 
 def plan(own: Cluster, config: ClusterConfig, topics: list[str], pair: str) -> AclPlan:
     """What a step of a switch would lay, as it comes back from a journal."""
-    made = fencing.plan(fences.look(own, only(config), topics), topics, pair=pair)
+    made = fences.plan_fence(fences.look(own, only(config), topics), topics, pair=pair)
     return AclPlan.of(made.document())
 
 
@@ -244,7 +244,7 @@ def test_no_user_of_mirror_is_fenced(
         clusters={"A": config, "A-writer": writer}, flows={flow.name: flow}
     )
     known = fences.look(own, whole, [named, bare])
-    made = fencing.plan(known, [named, bare], pair=topic_name)
+    made = fences.plan_fence(known, [named, bare], pair=topic_name)
     fences.lay(own, made)
     try:
         assert {write(alice, topic) for topic in (named, bare)} == {_DENIED}
@@ -331,7 +331,7 @@ def test_a_super_user_is_found(
 
     def is_writing() -> bool:
         found = quiet.look(own, [topic_name], pause=0.3)
-        writes = found.noise == {(topic_name, 0): Noise.WRITES}
+        writes = found.active == {(topic_name, 0): ActivityReason.WRITES}
         return writes and "super user" in found.text and not found.cuts
 
     try:
@@ -341,7 +341,7 @@ def test_a_super_user_is_found(
             wait_for(is_writing)
         found = quiet.wait(own, [topic_name], seconds=60, pause=0.2)
         assert found.cuts == {(topic_name, 0): producer.done}
-        assert (found.noise, found.text) == ({}, "")
+        assert (found.active, found.text) == ({}, "")
     finally:
         fences.lift(own, made.by)
 
@@ -376,7 +376,7 @@ def test_an_open_transaction(
     fences.lay(own, made)
     try:
         found = quiet.look(own, [topic_name], pause=0.1)
-        assert found.noise == {(topic_name, 0): Noise.TRANSACTION}
+        assert found.active == {(topic_name, 0): ActivityReason.TRANSACTION}
         (left_open,) = found.open
         assert left_open.transactional_id == topic_name
         assert left_open.timeout_seconds == _LONG_SECONDS
@@ -393,7 +393,7 @@ def test_an_open_transaction(
     try:
         found = quiet.look(own, [topic_name], pause=0.1)
         assert quiet.abort(own, found.open) == ((topic_name,), {})
-        assert quiet.wait(own, [topic_name], seconds=60, pause=0.1).noise == {}
+        assert quiet.wait(own, [topic_name], seconds=60, pause=0.1).active == {}
         with pytest.raises(KafkaException, match=r"FENCED|fenced"):
             client.commit_transaction(30)
     finally:
@@ -436,7 +436,7 @@ def test_what_is_refused(
         assert f"{topic_name}-other, which must not be fenced" in refusal(config)
         copies = [f"{topic_name}-other"]
         known = fences.look(own, only(config), [topic_name], copies=copies)
-        assert fencing.plan(known, [topic_name], pair="p").removes
+        assert fences.plan_fence(known, [topic_name], pair="p").removes
     finally:
         revoke(admin, "*", "WRITE", topic_name, pattern="PREFIXED")
     assert all_acls(admin) == before
@@ -805,7 +805,7 @@ def test_a_dead_broker(
         fences.lay(own, wanted, seconds=60)
         assert write(alice, topic_name) == _DENIED
         found = quiet.wait(own, [topic_name], seconds=60, pause=0.1)
-        assert found.noise == {}
+        assert found.active == {}
         assert sum(found.cuts.values()) == 1
         fences.lift(own, wanted.by, seconds=60)
         assert write(alice, topic_name) == ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from dataclasses import replace
 import json
 from typing import TYPE_CHECKING, Any, Self
 
@@ -15,8 +16,9 @@ from mirror.pairs import journal, roles
 from mirror.pairs.journal import JournalReader, Kind
 from mirror.pairs.roles import Epochs
 from mirror.playground.brokers import playground
-from mirror.recovery.owed import settle_fence
+from mirror.recovery.pending import settle_fence
 from mirror.recovery.runner import Operator, Terms
+from mirror.recovery.stage import Stage, both_flows
 from mirror.service.ownership import Generation, take_over, take_ownership
 from mirror.service.pairs import PairFollower
 from mirror.status.store import StatusStore
@@ -206,10 +208,21 @@ class Lab:
         return Generation.parse(owned.run)
 
     def declare(self, source: str, target: str) -> None:
-        ends = [(name, self.there.cluster(name)) for name in (source, target)]
-        made = Operator(self.pair, Kind.FAILOVER, *ends, declares=True)
+        stage = self.stage(Kind.FAILOVER, source, target)
+        made = Operator(stage, TERMS, declares=True)
         assert made.due
-        made.declare(TERMS)
+        made.declare()
+
+    def stage(self, kind: Kind, source: str, target: str) -> Stage:
+        flow, reverse = both_flows(self.there.config, self.pair, source, target)
+        return replace(
+            self.there.stage(),
+            kind=kind,
+            flow=flow,
+            reverse=reverse,
+            source_or_none=self.there.cluster(source),
+            target_or_none=self.there.cluster(target),
+        )
 
 
 @pytest.fixture(scope="module")
@@ -277,11 +290,11 @@ def test_both_journals_are_deleted_after_a_switch(lab: Lab) -> None:
         wait_for(lambda: not store.pairs[0].problem)
         assert follower.may_copy(other, one) is True
         lab.own(follower)
-    ends = [(name, lab.there.cluster(name)) for name in (other, one)]
-    home = Operator(lab.pair, Kind.SWITCH, *ends)
+    home = Operator(lab.stage(Kind.SWITCH, other, one), TERMS)
     assert home.due
+    stage = lab.stage(Kind.FAILOVER, one, other)
     with pytest.raises(MirrorError, match="lack nothing"):
-        Operator(lab.pair, Kind.FAILOVER, *ends[::-1], declares=True).declare(TERMS)
+        Operator(stage, TERMS, declares=True).declare()
 
 
 class DiedError(Exception):

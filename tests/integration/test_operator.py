@@ -28,7 +28,7 @@ from tests.harness.proxy import BrokerProxy
 from tests.harness.waiting import crowd, deadline_in, wait_for
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from mirror.pairs.journal import Entry
     from mirror.playground.cluster import PlaygroundCluster
@@ -96,7 +96,8 @@ class Pair:
         kind: Kind = Kind.SWITCH,
         back: bool = False,
         without: int | None = None,
-    ) -> Iterator[tuple[Operator, Stage]]:
+        steps: Mapping[str, Step] | None = None,
+    ) -> Iterator[Operator]:
         """One for a run there or `back`, `without` one of the clusters."""
         config = self.config()
         (pair,) = config.recovery.values()
@@ -113,31 +114,28 @@ class Pair:
                 for number, alias in enumerate(self.names)
             ]
             source, target = reversed(ends) if back else ends
-            made = Operator(pair, kind, source, target)
-            yield (
-                made,
-                Stage(
-                    kind=kind,
-                    config=config,
-                    pair=pair,
-                    flow=config.flows[f"{source[0]}->{target[0]}"],
-                    reverse=config.flows[f"{target[0]}->{source[0]}"],
-                    source_or_none=source[1],
-                    target_or_none=target[1],
-                    notes={},
-                    note=lambda _notes: None,
-                    tell=lambda _text: None,
-                    deadline=deadline_in(10),
-                ),
+            here = Stage(
+                kind=kind,
+                config=config,
+                pair=pair,
+                flow=config.flows[f"{source[0]}->{target[0]}"],
+                reverse=config.flows[f"{target[0]}->{source[0]}"],
+                source_or_none=source[1],
+                target_or_none=target[1],
+                notes={},
+                note=lambda _notes: None,
+                tell=lambda _text: None,
+                deadline=deadline_in(10),
             )
+            yield Operator(here, TERMS, steps or self.steps)
 
     def carry_out(self, **which: Any) -> None:
-        with self.operator(**which) as (operator, stage):
-            operator.carry_out(self.steps, stage, TERMS)
+        with self.operator(**which) as operator:
+            operator.carry_out()
 
     def abort(self, *, target_lost: bool = False, **which: Any) -> None:
-        with self.operator(**which) as (operator, stage):
-            operator.abort(self.steps, stage, TERMS, target_lost=target_lost)
+        with self.operator(**which) as operator:
+            operator.abort(target_lost=target_lost)
 
     def fails(self, text: str, call: Callable[..., None], **arguments: Any) -> None:
         with pytest.raises(MirrorError, match=text):
@@ -246,16 +244,18 @@ def test_a_step_without_news_notes_nothing(pair: Pair) -> None:
         stage.note({})
         return Done(text="done")
 
-    with pair.operator() as (operator, stage):
-        step = Step(do=says, undo=pair.steps["fence"].undo)
-        operator.carry_out({**pair.steps, "fence": step}, stage, TERMS)
+    step = Step(do=says, undo=pair.steps["fence"].undo)
+    with pair.operator(steps={**pair.steps, "fence": step}) as operator:
+        operator.carry_out()
     for number in (0, 1):
         said = [e.details for e in pair.journal(number) if e.step == "fence"]
         assert said == [{}, {"kept": 1}, {}]
-    with pair.operator(back=True) as (operator, stage):
-        step = Step(do=is_late, undo=pair.steps["fence"].undo)
-        with pytest.raises(FencedError, match="took over"):
-            operator.carry_out({**pair.steps, "fence": step}, stage, TERMS)
+    steps = {**pair.steps, "fence": Step(do=is_late, undo=step.undo)}
+    with (
+        pair.operator(back=True, steps=steps) as operator,
+        pytest.raises(FencedError, match="took over"),
+    ):
+        operator.carry_out()
 
 
 def test_the_role_is_in_one_journal_alone(
@@ -399,7 +399,7 @@ def test_a_refused_command_fences_no_producer(pair: Pair) -> None:
     pair.happens = {"drain": others}
     pair.carry_out()
     assert pair.active(1) == two
-    with pair.operator() as (operator, _):
+    with pair.operator() as operator:
         assert not operator.due
     pair.happens = {"drain": late}
     with pytest.raises(FencedError):
@@ -430,10 +430,12 @@ def test_an_operator_that_slept_within_a_step(pair: Pair, lost_one: int | None) 
         return Done(text="done")
 
     silent = [Rule(api="DescribeTransactions", mishap=Mishap.LOST, times=None)]
-    with pair.operator() as (operator, stage):
-        steps = {**pair.steps, "fence": Step(do=sleeps, undo=pair.steps["fence"].undo)}
-        with pytest.raises(FencedError, match="took over"):
-            operator.carry_out(steps, stage, TERMS)
+    steps = {**pair.steps, "fence": Step(do=sleeps, undo=pair.steps["fence"].undo)}
+    with (
+        pair.operator(steps=steps) as operator,
+        pytest.raises(FencedError, match="took over"),
+    ):
+        operator.carry_out()
     assert held == ["alone"]
     assert pair.undone == []
     assert pair.same()

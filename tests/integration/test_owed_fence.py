@@ -19,7 +19,7 @@ from mirror.pairs import journal, roles
 from mirror.pairs.journal import Entry, JournalReader, Kind, StepState
 from mirror.playground.brokers import playground
 from mirror.playground.secured import PASSWORDS, USER
-from mirror.recovery import owed
+from mirror.recovery import pending
 from tests.harness.admin import create_topic
 from tests.harness.few_rights import grant
 from tests.harness.metadata import allow
@@ -272,7 +272,7 @@ class Owing:
                 meanwhile()
             return self.entries()
 
-        return owed.settle_fence(
+        return pending.settle_fence(
             self._config, self._pair, self.cluster, entries, by="test"
         )
 

@@ -28,7 +28,7 @@ from mirror.config.schema import MirrorConfig
 from mirror.offsets.groups import Copy
 from mirror.playground.brokers import playground
 from mirror.playground.secured import USER
-from mirror.recovery import fencing
+from mirror.recovery import fences
 from mirror.service.groups import GroupJobs
 from mirror.status.store import StatusStore
 from mirror.topics import guarding
@@ -345,7 +345,7 @@ def test_all_that_mirror_creates_outlives_a_broker(
             assert result.exit_code == 0, result.output
         written = MirrorConfig.model_validate(config)
         with Reach(written.clusters, client_id="test") as reach:
-            acl = fencing.literal("t", f"User:{USER}", "WRITE")
+            acl = fences.literal("t", f"User:{USER}", "WRITE")
             plan = AclPlan(by="test", adds=(acl,), topics=("t",))
             AclNotes(reach("B")).note(plan)
         expected = {

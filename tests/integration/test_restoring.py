@@ -22,7 +22,7 @@ from mirror.offsets import progress
 from mirror.offsets.progress import Position
 from mirror.pairs.control import PausesReader
 from mirror.pairs.journal import Kind
-from mirror.recovery import failback, restoring
+from mirror.recovery import failback
 from mirror.recovery.stage import StepError
 from mirror.service import ownership
 from mirror.service.ownership import PositionUpdate
@@ -249,7 +249,7 @@ def test_a_restore_killed_at_each_commit(
     a later commit, until one comes to its end: what an ordinary client then reads is
     what was there before, once.
     """
-    monkeypatch.setattr(restoring, "_PIECE_BYTES", 1)
+    monkeypatch.setattr(failback, "_PIECE_BYTES", 1)
     failed, topic = identical, identical.topic
     before = content(failed.a, topic)
     failed.rehearsal.copy(failed.a, topic, 60, back=True)
@@ -388,20 +388,20 @@ def test_two_restores(identical: Failed, monkeypatch: pytest.MonkeyPatch) -> Non
 
         def later(*arguments: Any, **named: Any) -> Any:
             monkeypatch.undo()
-            restoring.restore(late, {topic}, show=lambda _: None)
+            failback.restore(late, {topic}, show=lambda _: None)
             return does(*arguments, **named)
 
         monkeypatch.setattr(where, name, later)
         with pytest.raises(FencedError):
-            restoring.restore(stage, {topic}, show=lambda _: None)
+            failback.restore(stage, {topic}, show=lambda _: None)
         after = content(failed.a, topic)
         assert (len(after), after[:40]) == (60, before)
 
     with pytest.MonkeyPatch.context() as patch:
         # The flow out stays where it is, so there is something to fill each time.
-        patch.setattr(restoring, "_pass", lambda *_: None)
+        patch.setattr(failback, "_pass", lambda *_: None)
         stalls(Producer, "retake")
-        stalls(restoring, "_empty")
-        stalls(restoring.writing, "write")
-    stalls(restoring, "rewrite_progress")
+        stalls(failback, "_empty")
+        stalls(failback.writing, "write")
+    stalls(failback, "rewrite_progress")
     _require_home(failed, before)

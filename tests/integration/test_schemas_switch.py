@@ -18,8 +18,8 @@ from mirror.cli.main import app
 from mirror.errors import MirrorError
 from mirror.pairs import roles
 from mirror.pairs.journal import Kind
-from mirror.recovery.findings import Level
-from mirror.recovery.owed import settle_fence
+from mirror.recovery.pending import settle_fence
+from mirror.recovery.stage import Level
 from mirror.schemas import modes
 from mirror.schemas import sync as schemas
 from mirror.schemas.claims import Before, ClaimOf, SchemaClaims
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from mirror.playground.cluster import PlaygroundCluster
     from mirror.playground.registry.process import RegistryProcess
     from mirror.recovery.drilling.runner import Drill
-    from mirror.recovery.findings import Finding
+    from mirror.recovery.stage import Finding
 
     Clusters = dict[str, PlaygroundCluster]
 

@@ -15,10 +15,10 @@ from mirror.pairs import roles
 from mirror.pairs.journal import JournalWriter
 from mirror.playground.brokers import playground
 from mirror.playground.secured import PASSWORDS, USER
-from mirror.recovery.group_places import GroupPlaces
 from mirror.recovery.steps import STEPS, checks
 from mirror.recovery.steps.changes import changes
 from mirror.recovery.steps.checks import Seen
+from mirror.recovery.steps.positions import GroupPlaces
 from tests.harness.admin import commit_offsets, create_topic, end_offsets
 from tests.harness.application import Application
 from tests.harness.group_moves import commit_for, committed

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from functools import partial
 import json
 import socket
 import time
@@ -24,7 +23,6 @@ from mirror.errors import MirrorError, UnreachableError
 from mirror.pairs import roles
 from mirror.pairs.journal import Kind
 from mirror.recovery.runner import Operator, Terms
-from mirror.recovery.steps import STEPS
 from tests.harness.admin import create_topic
 from tests.harness.application import Application
 from tests.harness.failed_over import Failed
@@ -161,23 +159,18 @@ def test_a_failback_to_a_cluster_that_hangs(
     with failed.rehearsal:
         failed.fail()
         stage = failed.stage()
-        active, back = stage.flow.source, stage.flow.target
-        operator = Operator(
-            stage.pair, Kind.SWITCH, (active, stage.source), (back, stage.target)
-        )
-        home = Home(stage, Form.JSON, seconds=_STEP_SECONDS, wanted=True)
+        back = stage.flow.target
         terms = Terms(
             step_seconds=_STEP_SECONDS, tell=lambda *_: None, did=lambda *_: None
         )
-        home.look(operator)
-
-        def begin() -> None:
-            operator.carry_out(STEPS, stage, terms)
+        operator = Operator(stage, terms)
+        home = Home(stage, Form.JSON, seconds=_STEP_SECONDS)
+        home.look()
 
         for act in (
-            partial(home.look, operator),
-            partial(home.prepare, operator),
-            begin,
+            home.look,
+            home.prepare,
+            operator.carry_out,
         ):
             with (
                 frozen(made["a"]), granted() as waits,

@@ -18,8 +18,8 @@ from mirror.offsets import progress
 from mirror.pairs import journal, roles
 from mirror.pairs.journal import JournalReader, JournalWriter, Kind
 from mirror.records.reading import TopicReader
-from mirror.recovery.steps.assess import places_of
 from mirror.recovery.steps.changes import changes
+from mirror.recovery.steps.positions import places_of
 from tests.harness.admin import (
     add_partitions,
     closed_ends,

@@ -8,10 +8,10 @@ import pytest
 
 from mirror.offsets import progress
 from mirror.pairs.journal import Kind
-from mirror.recovery.findings import Level
+from mirror.recovery.stage import Level
 from mirror.recovery.steps import opening
-from mirror.recovery.steps.assess import places_of
 from mirror.recovery.steps.changes import changes
+from mirror.recovery.steps.positions import places_of
 from tests.harness.admin import create_topic
 from tests.harness.application import Application
 from tests.harness.cases import cases

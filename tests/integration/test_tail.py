@@ -33,11 +33,9 @@ from mirror.recovery.stage import StepError
 from mirror.recovery.steps import STEPS
 from mirror.recovery.tails import settling
 from mirror.recovery.tails.exporting import TailFile
-from mirror.recovery.tails.fed import Fed
-from mirror.recovery.tails.order import Choice, Order, Way
-from mirror.recovery.tails.settling import TailSettling, settle
-from mirror.recovery.tails.survey import survey
-from mirror.recovery.tails.unsettled import Unsettled
+from mirror.recovery.tails.settling import Fed, TailSettling, settle
+from mirror.recovery.tails.survey import Unsettled, survey
+from mirror.recovery.tails.tail import Choice, Order, Way
 from mirror.service.ownership import PositionUpdate, rewrite_progress
 from mirror.service.pair_jobs import PassiveClusters
 from mirror.service.pairs import PairFollower
@@ -110,14 +108,16 @@ class Play:
             seen=seen,
         )
 
-    def settle(self, way: Way, choice: Choice | None = None, **order: Any) -> int:
+    def settle(
+        self, way: Way, choice: Choice | None = None, file: Any = None, **order: Any
+    ) -> int:
         """How many records."""
         source, target = map(self.rehearsal.cluster, (self.one, self.other))
         terms = terms_of(self.rehearsal.config, self.flow, source, target, Scope())
         done = settle(
             TailSettling(
                 flow=self.flow, terms=terms, source=source, target=target,
-                order=Order(way=way, choice=choice or Choice(), **order),
+                order=Order(way=way, choice=choice or Choice(), **order), file=file,
             )
         )  # fmt: skip
         return sum(done.values())
@@ -466,7 +466,7 @@ def test_the_count_goes_on(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
     """
     monkeypatch.setattr("mirror.service.pair_jobs._LOOK_SECONDS", 0.5)
     monkeypatch.setattr("mirror.service.pair_jobs._TAIL_SECONDS", 1.0)
-    monkeypatch.setattr("mirror.recovery.tails.unsettled._MOST_READ", 50)
+    monkeypatch.setattr("mirror.recovery.tails.survey._MOST_READ", 50)
     store = StatusStore((play.flow.name,))
     config = play.rehearsal.config
     follower = PairFollower(config, store)

@@ -16,7 +16,7 @@ import pytest
 from mirror.errors import MirrorError
 from mirror.pairs import journal, roles
 from mirror.pairs.journal import JournalReader, Kind
-from mirror.recovery import hooks, owed
+from mirror.recovery import hooks, pending
 from mirror.recovery.stage import NOTHING, Done, Stage, Step
 from mirror.recovery.steps import fence
 from mirror.service.standby import AccessJob
@@ -26,7 +26,7 @@ from tests.harness.producers import all_acls, scram, write
 from tests.harness.switching import Switch
 from tests.harness.waiting import wait_for
 from tests.harness.witness import order_of
-from tests.integration.test_operator import TERMS, Pair, lost, pair
+from tests.integration.test_operator import Pair, lost, pair
 from tests.integration.test_switch_fences import rehearsal_of, secured
 
 if TYPE_CHECKING:
@@ -114,16 +114,16 @@ class Ended:
 def die(pair: Pair, world: World, kind: Kind, step: str) -> None:
     without = 0 if kind is Kind.FAILOVER else None
     with (
-        pair.operator(kind=kind, without=without) as (operator, stage),
+        pair.operator(kind=kind, without=without, steps=world.steps(step)) as operator,
         pytest.raises(DiedError),
     ):
-        operator.carry_out(world.steps(step), stage, TERMS)
+        operator.carry_out()
 
 
 def give_up(pair: Pair, world: World, kind: Kind, **how: Any) -> Ended:
     lost = how.pop("target_lost", False)
-    with pair.operator(kind=kind, **how) as (operator, stage):
-        lines = operator.abort(world.steps(), stage, TERMS, target_lost=lost)
+    with pair.operator(kind=kind, steps=world.steps(), **how) as operator:
+        lines = operator.abort(target_lost=lost)
         return Ended(lines=dict(lines), hooks=operator.left)
 
 
@@ -224,17 +224,22 @@ def test_the_target_comes_back_while_its_loss_is_noted(pair: Pair) -> None:
     def journal_lost() -> None:
         stack.enter_context(pair.proxies[one].rules(*lost()))
 
-    with contextlib.ExitStack() as stack, pair.operator() as (operator, stage):
-        steps = dict(world.steps())
-        steps[roles.ROLE] = _after(steps[roles.ROLE], journal_lost)
-        with pytest.raises(MirrorError, match="step open failed"):
-            operator.carry_out(steps, stage, TERMS)
+    steps = dict(world.steps())
+    steps[roles.ROLE] = _after(steps[roles.ROLE], journal_lost)
+    with (
+        contextlib.ExitStack() as stack,
+        pair.operator(steps=steps) as operator,
+        pytest.raises(MirrorError, match="step open failed"),
+    ):
+        operator.carry_out()
     assert (pair.active(0), pair.active(1)) == (one, two)
 
-    with pair.operator(without=1) as (operator, stage):
-        dying = {name: Step(do=step.do, undo=_dies) for name, step in steps.items()}
-        with pytest.raises(DiedError):
-            operator.abort(dying, stage, TERMS, target_lost=True)
+    dying = {name: Step(do=step.do, undo=_dies) for name, step in steps.items()}
+    with (
+        pair.operator(without=1, steps=dying) as operator,
+        pytest.raises(DiedError),
+    ):
+        operator.abort(target_lost=True)
     with pytest.raises(MirrorError, match=f"{one} has become active again.*--abort"):
         pair.carry_out()
     give_up(pair, world, Kind.SWITCH)
@@ -302,7 +307,7 @@ class Secured:
     def service(self) -> None:
         """What a service does every ten seconds once A answers."""
         cluster = self.there.cluster(self.alias)
-        owed.settle_fence(
+        pending.settle_fence(
             self.there.config, self.pair, cluster, self.entries, by="service"
         )
 

@@ -17,12 +17,10 @@ from mirror.pairs import journal, roles
 from mirror.pairs.roles import Run
 from mirror.policy.selection import Selection
 from mirror.recovery import (
-    failover_report,
     fences,
-    fencing,
-    group_places,
     hooks,
-    owed,
+    outcome,
+    pending,
     quiet,
     rights,
     runner,
@@ -30,15 +28,7 @@ from mirror.recovery import (
 )
 from mirror.recovery.runner import Operator
 from mirror.recovery.stage import Done, nothing_to_undo
-from mirror.recovery.steps import (
-    STEPS,
-    checks,
-    consumers,
-    drain,
-    fence,
-    opening,
-    positions,
-)
+from mirror.recovery.steps import STEPS, checks, drain, fence, opening, positions
 from mirror.schemas.comparing import ComparedRegistries
 from mirror.schemas.registry.values import RESERVED
 from mirror.service import beginning, ownership
@@ -50,7 +40,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
 _real: dict[str, Any] = {
-    "heed": Operator._heed,
+    "heed": Operator._read_state,
     "left": Run.left.fget,
     "missing": PairFollower._missing,
     "lay": fences.lay,
@@ -62,7 +52,7 @@ _real: dict[str, Any] = {
     "rewrite": beginning.rewrite_progress,
 }
 _patched: Any = mock.patch.object
-_FENCE, _RIGHTS = fencing.name(""), rights.name("")
+_FENCE, _RIGHTS = fences.fence_name(""), rights.name("")
 """How the names of their changes begin."""
 
 
@@ -73,7 +63,7 @@ def epochs_are_not_counted() -> AbstractContextManager[Any]:
         _real["heed"](self, *journals)
         self._epoch -= 1
 
-    return _patched(Operator, "_heed", heed)
+    return _patched(Operator, "_read_state", heed)
 
 
 def undo_forgets_the_fence() -> AbstractContextManager[Any]:
@@ -181,7 +171,7 @@ def places_are_of_before_the_drain() -> AbstractContextManager[Any]:
 
 def groups_are_not_awaited() -> AbstractContextManager[Any]:
     """Positions are set although members of the group still read."""
-    return _patched(consumers, "busy", lambda *_: "")
+    return _patched(positions, "busy", lambda *_: "")
 
 
 def late_commits_do_not_count() -> AbstractContextManager[Any]:
@@ -272,7 +262,7 @@ def rights_come_first() -> AbstractContextManager[Any]:
 
     def do(stage: Any) -> Done:
         with _patched(opening, "_begin_back", lambda _stage: None):
-            done = opening._open(stage)
+            done = opening.move_role(stage)
         late(stage)
         return done
 
@@ -291,12 +281,12 @@ def rights_are_granted_once() -> AbstractContextManager[Any]:
 
 def pending_fences_are_forgotten() -> AbstractContextManager[Any]:
     """Nobody fences a cluster that is back after a failover."""
-    return _patched(owed, "settle_fence", lambda *_, **__: False)
+    return _patched(pending, "settle_fence", lambda *_, **__: False)
 
 
 def fences_come_before_roles() -> AbstractContextManager[Any]:
     """A pending fence is laid where the journal does not know the role yet."""
-    return _patched(owed, "_bring_role", lambda *_: None)
+    return _patched(pending, "_bring_role", lambda *_: None)
 
 
 def notes_are_read_before_acls() -> AbstractContextManager[Any]:
@@ -333,7 +323,7 @@ def feeds_begin_late() -> AbstractContextManager[Any]:
 
 def topics_made_again_are_the_same() -> AbstractContextManager[Any]:
     """A group that comes home goes on at the offset that it had in a deleted topic."""
-    return _patched(group_places, "_unread", lambda *_: {})
+    return _patched(positions, "_unread", lambda *_: {})
 
 
 def registries_stay_closed() -> AbstractContextManager[Any]:
@@ -368,18 +358,18 @@ def records_come_before_schemas() -> AbstractContextManager[Any]:
 
 def nothing_is_ever_lost() -> AbstractContextManager[Any]:
     """A failover's report names no record that was not copied."""
-    told = failover_report.told
+    told = outcome.failover_report
 
     def less(stage: Any, risk: Any) -> Done:
         done = told(stage, risk)
         return replace(done, notes={**done.notes, "lost": []})
 
-    return _patched(failover_report, "told", less)
+    return _patched(outcome, "failover_report", less)
 
 
 def no_group_reads_again() -> AbstractContextManager[Any]:
     """A failover's report names no record that groups read again."""
-    standing = failover_report.standing
+    standing = positions.group_ages
 
     def less(stage: Any, found: Any) -> Any:
         return [
@@ -387,7 +377,7 @@ def no_group_reads_again() -> AbstractContextManager[Any]:
             for group, age, _, unknown in standing(stage, found)
         ]
 
-    return _patched(failover_report, "standing", less)
+    return _patched(positions, "group_ages", less)
 
 
 def late_operators_call_hooks() -> AbstractContextManager[Any]:

@@ -18,9 +18,9 @@ from mirror.config.schema import MirrorConfig
 from mirror.copying.slot import Slot
 from mirror.copying.task import TERM, Copier, _lease_from
 from mirror.errors import MirrorError
-from mirror.recovery import owed
+from mirror.recovery import pending
 from mirror.recovery.drilling import runner as drilling
-from mirror.recovery.tails.unsettled import Unsettled
+from mirror.recovery.tails.survey import Unsettled
 from mirror.service import flow as flows
 from mirror.service import leadership, leases, query, reload, service, supervisor
 from mirror.service.reload import Watch
@@ -420,7 +420,7 @@ class SimulatedService:
             self.service = Service(
                 self._read()[0],
                 watch=Watch(file, self._read),
-                settle_fence=owed.settle_fence,
+                settle_fence=pending.settle_fence,
                 rehearse=drilling.rehearse,
                 new_count=Unsettled,
             )

@@ -26,15 +26,16 @@ from unittest import mock
 
 import typer
 
-from mirror.cli import flow, pause, tail
+from mirror.cli import flow, tail
 from mirror.cli import switch as commands
 from mirror.cli.output import Form
 from mirror.config.schema import MirrorConfig
 from mirror.errors import MirrorError
 from mirror.pairs import journal, roles
 from mirror.pairs.journal import Kind, StepState, missing
-from mirror.recovery import failover_report, hook_calls, hooks
-from mirror.recovery.hook_calls import HookAnswer, Said
+from mirror.recovery import hooks
+from mirror.recovery.hooks import HookAnswer, HookReply
+from mirror.recovery.steps import positions
 from tests.simulation import administration, faults
 from tests.simulation.clients import PARTITIONS, PRINCIPAL, Consumer, Producer
 from tests.simulation.faults import Faults
@@ -50,7 +51,7 @@ if TYPE_CHECKING:
     import uuid
 
     from mirror.pairs.journal import Entry
-    from mirror.recovery.hook_calls import Call
+    from mirror.recovery.hooks import Call
     from tests.simulation.model import Topic
     from tests.simulation.network import Network, Wire
     from tests.simulation.partition import PartitionLog
@@ -368,7 +369,7 @@ class _Switches:
         self.world.after(_PERSON_SECONDS, self._look_after)
 
     def call(self, _command: object, asked: Call, *, seconds: float) -> HookAnswer:
-        """In place of `hook_calls.run`: somebody does it, at once, late, or never."""
+        """In place of `run_command`: somebody does it, at once, late, or never."""
         world = self.world
         self.newest_run = asked.run
         dice = world.random.random()
@@ -382,14 +383,16 @@ class _Switches:
             world.kill(driver)
         if asked.hook in self.lost and self.trouble:
             world.note(f"hook {asked.hook}: nothing is done")
-            return HookAnswer(said=world.random.choice((Said.FAILED, Said.DONE)))
+            return HookAnswer(
+                said=world.random.choice((HookReply.FAILED, HookReply.DONE))
+            )
         if dice < 0.2 and self.trouble:
             world.sleep(min(seconds, world.random.choice((0.5, 5.0, 30.0))))
-            return HookAnswer(said=Said.LATER)
+            return HookAnswer(said=HookReply.LATER)
         world.sleep(world.random.choice((0.0, 0.3, 2.0)))
         if asked.run != self.newest_run:
             world.note(f"hook {asked.hook}: another run has called meanwhile")
-            return HookAnswer(said=Said.DONE)
+            return HookAnswer(said=HookReply.DONE)
         if asked.hook == hooks.STOP_PRODUCERS:
             self.producer.stop()
         elif asked.hook == hooks.STOP_CONSUMERS:
@@ -399,7 +402,7 @@ class _Switches:
         else:
             self.consumer.start(asked.target)
         world.note(f"hook {asked.hook} for {asked.target}: done")
-        return HookAnswer(said=Said.DONE)
+        return HookAnswer(said=HookReply.DONE)
 
     trouble = True
     newest_run = ""
@@ -803,11 +806,11 @@ class _Switches:
         if wrong := self.writable():
             raise WrongError(wrong)
 
-    def _pause(self, flow: str, *, paused: bool) -> None:
-        verb = pause.pause if paused else pause.resume
-        text = f"{verb.__name__} {flow} --topic t1"
+    def _pause(self, name: str, *, paused: bool) -> None:
+        verb = flow.pause if paused else flow.resume
+        text = f"{verb.__name__} {name} --topic t1"
         self._done(
-            self._type(text, lambda: verb(flow, config=_FILE, topic="t1", yes=True))
+            self._type(text, lambda: verb(name, config=_FILE, topic="t1", yes=True))
         )
 
     def _done(self, process: Process) -> Process:
@@ -948,9 +951,9 @@ class _Switches:
         do not know it, of a partition or of a group.
         """
         told = [
-            each.details[failover_report.STANDING]
+            each.details[positions.STANDING]
             for each in self._failovers()
-            if failover_report.STANDING in each.details
+            if positions.STANDING in each.details
         ]
         rows = [row for each in told for row in each]
         unnamed = sum(not each for each in told)
@@ -1389,10 +1392,10 @@ def _commands_of(switches: _Switches) -> Iterator[None]:
         for target, name, value in (
             (commands, "read_config", read_config),
             (tail, "read_config", read_config),
-            (pause, "read_config", read_config),
+            (flow, "read_config", read_config),
             (flow, "read_config", read_config),
             (commands, "quicken", lambda: None),
-            (hook_calls, "run", switches.call),
+            (hooks, "run_command", switches.call),
             (sys, "stdout", said),
             (sys, "stderr", said),
         ):

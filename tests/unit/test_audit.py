@@ -12,12 +12,11 @@ import typer
 from typer.testing import CliRunner
 
 from mirror.cli import audit
-from mirror.cli.commands import Later
-from mirror.cli.main import app
+from mirror.cli.main import Later, app
 from mirror.cli.options import read_config
 from mirror.config.load import load
-from mirror.config.origins import HIDDEN
 from mirror.config.schema import MirrorConfig
+from mirror.config.settings import HIDDEN
 from mirror.errors import ConfigError, MirrorError
 from mirror.pairs.audit import MOST_WAITING, AuditWriter, record
 from mirror.status.events import Event, EventKind

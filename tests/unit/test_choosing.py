@@ -8,9 +8,8 @@ import uuid
 import numpy as np
 import pytest
 
-from mirror.recovery.tails.choosing import chosen, key_mark
-from mirror.recovery.tails.order import Choice
-from mirror.recovery.tails.tail import TailPartition
+from mirror.recovery.tails.settling import chosen, key_mark
+from mirror.recovery.tails.tail import Choice, TailPartition
 
 pytestmark = pytest.mark.unit
 

@@ -16,7 +16,7 @@ import structlog
 from typer.testing import CliRunner
 
 from mirror import __version__, log
-from mirror.cli import asking
+from mirror.cli import service
 from mirror.cli import status as status_command
 from mirror.cli.main import app
 from mirror.cli.output import remaining
@@ -564,7 +564,7 @@ def test_status_as_json_is_the_service_s_own(store: StatusStore, url: str) -> No
 
     assert json.loads(short.stdout)["flows"][0]["partitions"] == []
     assert json.loads(longer.stdout) == json.loads(json.dumps(store.read().to_json()))
-    assert asking.FORMAT_VERSION == FORMAT_VERSION
+    assert service.FORMAT_VERSION == FORMAT_VERSION
 
 
 def test_status_without_a_service() -> None:

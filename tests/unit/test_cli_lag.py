@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from typer.testing import CliRunner
 
-from mirror.cli import lag
+from mirror.cli import status
 from mirror.cli.main import app
 from mirror.observing.server import StatusServer
 from mirror.status.states import FlowState
@@ -63,7 +63,7 @@ def test_the_latest_come_first(url: str) -> None:
     """The partitions furthest behind are at the top; an unknown lag is not zero."""
     columns, *rows = mirror("lag", "-u", url).stdout.splitlines()
 
-    assert tuple(columns.split()) == lag.COLUMNS
+    assert tuple(columns.split()) == status.COLUMNS
     assert [row.split()[1] for row in rows] == ["late", "idle", "new"]
     assert rows[0].split()[4:9] == ["7", "5", "min", "60", "s"]
     assert rows[2].split()[5] == "-"

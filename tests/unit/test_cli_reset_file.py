@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import typer
 
-from mirror.cli.reset_file import ResetLine, write
+from mirror.cli.group import ResetLine, write
 
 pytestmark = pytest.mark.unit
 

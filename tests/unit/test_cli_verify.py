@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 import yaml
 
-from mirror.cli import verify
+from mirror.cli import proof
 from mirror.cli.main import app
 from mirror.config.schema import MirrorConfig
 from mirror.proofs import evidence
@@ -64,7 +64,7 @@ def test_the_table_ends_and_the_report_does_not(
             for offset in range(1_002)
         ),
     )  # fmt: skip
-    verify._show([proven])
+    proof._show([proven])
     shown = capsys.readouterr()
 
     assert shown.out.count("MISSING") == 1_000

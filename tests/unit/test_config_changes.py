@@ -10,11 +10,11 @@ import pytest
 
 from mirror.config.changes import compare, version
 from mirror.config.cluster_settings import ClusterConfig
-from mirror.config.origins import HIDDEN, hidden, shown
 from mirror.config.schema import FlowConfig, MirrorConfig
+from mirror.config.section import Effect, setting
+from mirror.config.section import settings as settings_of
 from mirror.config.service_settings import ServiceConfig
-from mirror.config.traits import Effect, setting
-from mirror.config.traits import settings as settings_of
+from mirror.config.settings import HIDDEN, hidden, shown
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

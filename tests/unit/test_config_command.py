@@ -12,7 +12,7 @@ import yaml
 
 from mirror.cli import reference as commands
 from mirror.cli.main import app
-from mirror.config import chart_lists, settings
+from mirror.config import settings
 from mirror.config.cluster_settings import ClusterConfig
 from mirror.config.load import load
 from mirror.config.schema import FlowConfig
@@ -313,7 +313,7 @@ flows:
         ("docs/reference/settings.md", settings.reference),
         ("docs/reference/cli.md", commands.reference),
         ("docs/reference/status.md", status.reference),
-        ("deploy/helm/mirror/settings.yaml", chart_lists.for_chart),
+        ("deploy/helm/mirror/settings.yaml", settings.for_chart),
     ],
 )
 def test_what_is_generated_is_current(path: str, made: Any) -> None:

@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Any, get_origin
 
 import pytest
 
-from mirror.config import yaml_file
 from mirror.config.cluster_settings import ClusterConfig
 from mirror.config.environment import lay_over
-from mirror.config.load import load
+from mirror.config.load import load, read_yaml
 from mirror.config.schema import FlowConfig
+from mirror.config.section import settings
 from mirror.config.service_settings import ServiceConfig
-from mirror.config.traits import settings
 from tests.harness.configurations import problems, read
 
 if TYPE_CHECKING:
@@ -172,7 +171,7 @@ def test_one_way_to_give_it_takes_the_place_of_the_other(
         path.write_text(GOOD.replace('"b:9092"', f'"b:9092", {theirs}: x'))
         variables = {f"MIRROR_CLUSTERS__eu__{mine}": "y"}
 
-        found = lay_over(yaml_file.read(path, path.read_text()), variables)
+        found = lay_over(read_yaml(path, path.read_text()), variables)
         cluster = found.raw["clusters"]["eu"]
 
         assert cluster == {"bootstrap_servers": "b:9092", mine: "y"}

@@ -15,7 +15,7 @@ from mirror.config.schema import (
     MirrorConfig,
     ServiceConfig,
 )
-from mirror.config.traits import Where, settings, traits
+from mirror.config.section import Where, settings, traits
 from mirror.errors import ConfigError
 
 if TYPE_CHECKING:

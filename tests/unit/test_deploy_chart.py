@@ -17,7 +17,7 @@ import yaml
 
 import mirror
 from mirror.cli.main import app
-from mirror.config import chart_lists
+from mirror.config import settings
 from mirror.config.load import load
 from tests import tools
 from tests.harness.cases import cases
@@ -95,7 +95,7 @@ def refusal(helm: str, folder: Path, values: dict[str, Any], *more: str) -> str:
 
 def secret_settings() -> list[str]:
     """A cluster's settings that are secret, by the model; dots lead into sections."""
-    known = yaml.safe_load(chart_lists.for_chart())
+    known = yaml.safe_load(settings.for_chart())
     return known["secret"]["clusters"]
 
 

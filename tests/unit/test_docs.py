@@ -16,8 +16,7 @@ import pytest
 import typer
 import yaml
 
-from mirror.cli.commands import Later
-from mirror.cli.main import app
+from mirror.cli.main import Later, app
 from mirror.config.load import load
 from tests.benchmarks import readme
 from tests.harness.pages import ROOT, Block, blocks, pages

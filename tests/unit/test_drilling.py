@@ -22,12 +22,11 @@ from mirror.recovery import hooks, rights
 from mirror.recovery.drilling import groups, runner
 from mirror.recovery.drilling.groups import ComparedNext, Judged, windows
 from mirror.recovery.drilling.runner import MOST_KEPT, Drill
-from mirror.recovery.fencing import KnownGrants as KnownAcls
-from mirror.recovery.findings import Finding, Level, in_order
-from mirror.recovery.group_places import GroupPlace, GroupPlaces
-from mirror.recovery.stage import Stage
+from mirror.recovery.fences import KnownGrants as KnownAcls
+from mirror.recovery.stage import Finding, Level, Stage, in_order
 from mirror.recovery.steps import checks
 from mirror.recovery.steps.checks import Check, Seen
+from mirror.recovery.steps.positions import GroupPlace, GroupPlaces
 from mirror.status.values import PartitionRisk, RiskStatus
 from mirror.topics.comparing import CONFIG, QUOTAS, TOPIC, USERS, Difference
 

@@ -17,7 +17,7 @@ import pytest
 from structlog.testing import capture_logs
 from typer.testing import CliRunner
 
-from mirror.cli import events as command
+from mirror.cli import status
 from mirror.cli.main import app
 from mirror.clusters.codes import NONE, UNKNOWN_TOPIC_OR_PARTITION
 from mirror.clusters.topics import Topic
@@ -284,7 +284,7 @@ def test_events_for_people(served: tuple[StatusStore, str]) -> None:
     newest = mirror("events", "-u", url, "-n", "1", "-o", "json").stdout
     of_flow = mirror("events", "-u", url, "--flow", "A/B").stdout.splitlines()
 
-    assert tuple(columns.split()) == command.COLUMNS
+    assert tuple(columns.split()) == status.EVENTS_COLUMNS
     assert [row.split()[2] for row in rows] == ["flow-started", "flow-failed"]
     assert rows[1].endswith("no broker")
     assert [e["level"] for e in json.loads(newest)["events"]] == ["error"]
@@ -324,7 +324,7 @@ def test_following(
             Event(kind=EventKind.GROUP_FOUND, text=f"group {turn}\x1b[2J\n")
         )
 
-    monkeypatch.setattr(command.time, "sleep", pause)
+    monkeypatch.setattr(status.time, "sleep", pause)
     with capture_logs():
         result = mirror("events", "-u", url, "--follow")
     lines = result.stdout.splitlines()

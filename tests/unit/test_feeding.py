@@ -16,8 +16,8 @@ from mirror.offsets.progress import NO_ID, Position
 from mirror.offsets.translation import UNKNOWN, Exactness, Translated
 from mirror.pairs import roles
 from mirror.pairs.journal import Entry, Kind, StepState
-from mirror.recovery.tails import fed
-from mirror.recovery.tails.fed import Fed
+from mirror.recovery.tails import settling
+from mirror.recovery.tails.settling import Fed
 from mirror.service.beginning import begins, furthest
 from mirror.service.ownership import Generation
 from mirror.service.pairs import KnownPair
@@ -114,8 +114,8 @@ def test_a_replay_names_who_has_the_record() -> None:
     part = cast("TailPartition", SimpleNamespace(key=KEY, topic_id=ID))
     offsets = np.array([101, 102, 106, 107])
 
-    assert fed.cuts(clusters, part, offsets) == (2,)
-    assert len(fed.headers(clusters, part, 102)) == 1
-    assert fed.headers(clusters, part, 106) == ()
+    assert settling.cuts_of(clusters, part, offsets) == (2,)
+    assert len(settling.headers_for(clusters, part, 102)) == 1
+    assert settling.headers_for(clusters, part, 106) == ()
     renewed = cast("TailPartition", SimpleNamespace(key=KEY, topic_id=OTHER_ID))
-    assert fed.cuts(clusters, renewed, offsets) == ()
+    assert settling.cuts_of(clusters, renewed, offsets) == ()

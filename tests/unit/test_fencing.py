@@ -11,8 +11,8 @@ import pytest
 
 from mirror.clusters.admin.acls import Acl
 from mirror.errors import FenceError
-from mirror.recovery import fencing
-from mirror.recovery.fencing import EVERYONE, KnownGrants
+from mirror.recovery import fences
+from mirror.recovery.fences import EVERYONE, KnownGrants
 from mirror.topics.acl_notes import AclPlan
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ def test_only_writing_is_taken_and_only_there(
         everyone=everyone,
     )  # fmt: skip
     try:
-        made = fencing.plan(known, fenced, pair="A<->B")
+        made = fences.plan_fence(known, fenced, pair="A<->B")
     except FenceError:
         event("refused")
         assert any(acl.principal == EVERYONE for acl in acls)
@@ -149,17 +149,17 @@ def test_what_may_go_is_not_relied_on() -> None:
     """A DENY that a flow copied goes when its topic's does: the fence has its own. One
     that a person made stays, and is not taken back with the fence.
     """
-    grant = fencing.literal("orders", "User:alice", "WRITE")
-    deny = fencing.literal("orders", "User:alice", "WRITE", "DENY")
+    grant = fences.literal("orders", "User:alice", "WRITE")
+    deny = fences.literal("orders", "User:alice", "WRITE", "DENY")
     known = KnownGrants(own=OWN, acls=frozenset({grant, deny}), made=frozenset({deny}))
-    assert fencing.plan(known, ["orders"], pair="p").adds == (deny,)
+    assert fences.plan_fence(known, ["orders"], pair="p").adds == (deny,)
     known = KnownGrants(own=OWN, acls=frozenset({grant, deny}))
-    assert fencing.plan(known, ["orders"], pair="p").changes == {}
+    assert fences.plan_fence(known, ["orders"], pair="p").changes == {}
 
 
 def test_what_is_not_known_is_not_guessed() -> None:
     """Topics without ACLs are fenced only if it is known who may write to them."""
     with pytest.raises(FenceError, match="no ACL is about orders, and the cluster"):
-        fencing.plan(KnownGrants(own=OWN, acls=frozenset()), ["orders"], pair="p")
+        fences.plan_fence(KnownGrants(own=OWN, acls=frozenset()), ["orders"], pair="p")
     closed = KnownGrants(own=OWN, acls=frozenset(), everyone=False)
-    assert fencing.plan(closed, ["orders"], pair="p").changes == {}
+    assert fences.plan_fence(closed, ["orders"], pair="p").changes == {}

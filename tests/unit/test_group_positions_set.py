@@ -9,9 +9,9 @@ import pytest
 
 from mirror.clusters.admin.group_offsets import CommittedOffset, GroupOffsets
 from mirror.offsets.translation import Exactness
-from mirror.recovery.group_places import GroupPlace, GroupPlaces
 from mirror.recovery.stage import StepError
 from mirror.recovery.steps import positions
+from mirror.recovery.steps.positions import GroupPlace, GroupPlaces
 
 pytestmark = pytest.mark.unit
 

@@ -10,7 +10,7 @@ import pytest
 
 from mirror.config.changes import compare
 from mirror.config.load import load
-from mirror.config.traits import Effect
+from mirror.config.section import Effect
 from mirror.copying.provenance import prefixes
 from mirror.errors import ConfigError
 from mirror.records import looped, to_columns

@@ -20,8 +20,8 @@ from mirror.config.load import load
 from mirror.config.schema import MirrorConfig
 from mirror.errors import ConfigError, FencedError, UnreachableError
 from mirror.pairs.journal import Kind
-from mirror.recovery import hook_calls, hooks
-from mirror.recovery.hook_calls import Call, Said
+from mirror.recovery import hooks
+from mirror.recovery.hooks import Call, HookReply
 from mirror.recovery.stage import Stage, StepError
 from mirror.recovery.steps import STEPS
 
@@ -230,8 +230,8 @@ def test_what_a_command_gets() -> None:
         "import json, os, sys; print(json.dumps([json.load(sys.stdin), sys.argv[1],"
         "{k: v for k, v in os.environ.items() if k.startswith('MIRROR_')}]))"
     )
-    answer = hook_calls.run(python(code, "$HOME; x"), CALL, seconds=20)
-    assert answer.said is Said.DONE
+    answer = hooks.run_command(python(code, "$HOME; x"), CALL, seconds=20)
+    assert answer.said is HookReply.DONE
     document, word, variables = json.loads(answer.output)
     assert document == {
         "run": "7a", "step": "fence", "hook": "stop_producers",
@@ -281,7 +281,10 @@ def test_a_command_gets_no_secrets(
         "import os, sys; file = open(sys.argv[1], 'wb');"
         "file.write(open('/proc/self/environ', 'rb').read())"
     )
-    assert hook_calls.run(python(code, str(out)), CALL, seconds=20).said is Said.DONE
+    assert (
+        hooks.run_command(python(code, str(out)), CALL, seconds=20).said
+        is HookReply.DONE
+    )
     found = dict(
         line.split("=", 1) for line in out.read_text().split("\0") if "=" in line
     )
@@ -300,19 +303,19 @@ def test_a_command_may_run_mirror(
     config.write_text(json.dumps(pair()))
     command = [sys.executable, "-m", "mirror", "config", "show", "-c", str(config)]
     without_table = ["sh", "-c", '"$@" 2>&1 >/dev/null', "-", *command]
-    answer = hook_calls.run(without_table, CALL, seconds=60)
-    assert (answer.said, answer.output) == (Said.DONE, "")
+    answer = hooks.run_command(without_table, CALL, seconds=60)
+    assert (answer.said, answer.output) == (HookReply.DONE, "")
 
 
 def test_a_command_that_fails() -> None:
     """Any other exit code, a signal, and no program: failed, each with the reason."""
-    failed = hook_calls.run(["sh", "-c", "echo no; exit 3"], CALL, seconds=20)
-    assert (failed.said, failed.why) == (Said.FAILED, "exit code 3")
+    failed = hooks.run_command(["sh", "-c", "echo no; exit 3"], CALL, seconds=20)
+    assert (failed.said, failed.why) == (HookReply.FAILED, "exit code 3")
     assert failed.output == "no\n"
-    killed = hook_calls.run(["sh", "-c", "kill -9 $$"], CALL, seconds=20)
-    assert (killed.said, killed.why) == (Said.FAILED, "it was ended by SIGKILL")
-    missing = hook_calls.run(["/no/such/hook"], CALL, seconds=20)
-    assert missing.said is Said.FAILED
+    killed = hooks.run_command(["sh", "-c", "kill -9 $$"], CALL, seconds=20)
+    assert (killed.said, killed.why) == (HookReply.FAILED, "it was ended by SIGKILL")
+    missing = hooks.run_command(["/no/such/hook"], CALL, seconds=20)
+    assert missing.said is HookReply.FAILED
     assert "No such file" in missing.why
 
 
@@ -321,8 +324,8 @@ def test_a_command_that_hangs(tmp_path: Path) -> None:
     pid = tmp_path / "pid"
     script = f"trap '' TERM; sleep 600 & echo $! > {pid}; echo begun; wait; sleep 600"
     began = time.monotonic()
-    answer = hook_calls.run(["sh", "-c", script], CALL, seconds=0.5)
-    assert answer.said is Said.FAILED
+    answer = hooks.run_command(["sh", "-c", script], CALL, seconds=0.5)
+    assert answer.said is HookReply.FAILED
     assert answer.why == "no answer within 0.5 s"
     assert answer.output == "begun\n"
     assert time.monotonic() - began < 10
@@ -342,15 +345,15 @@ def _require_gone(pid: int) -> None:
 def test_a_command_that_leaves_something_running() -> None:
     """It is done when it ends, though what it started holds its output open."""
     began = time.monotonic()
-    answer = hook_calls.run(["sh", "-c", "sleep 5 & echo done"], CALL, seconds=4)
-    assert (answer.said, answer.output) == (Said.DONE, "done\n")
+    answer = hooks.run_command(["sh", "-c", "sleep 5 & echo done"], CALL, seconds=4)
+    assert (answer.said, answer.output) == (HookReply.DONE, "done\n")
     assert time.monotonic() - began < 3
 
 
 def test_the_end_of_a_long_output() -> None:
     """4 KB are kept, and a secret is hidden also where it begins before them."""
     text = f"begin s3same-b{'x' * 4090}end\n"
-    kept = hook_calls.masked(text, ["s3same-b"])
+    kept = hooks.masked(text, ["s3same-b"])
     assert len(kept.encode()) == 4096
     assert "s3same" not in kept
     assert kept.endswith("xend\n")
@@ -368,7 +371,7 @@ def test_the_end_of_a_long_output() -> None:
 )
 def test_what_looks_like_a_secret(text: str, kept: str) -> None:
     """It is hidden although the configuration does not know it."""
-    assert hook_calls.masked(text, []) == kept
+    assert hooks.masked(text, []) == kept
 
 
 @contextmanager
@@ -409,9 +412,9 @@ def test_a_post(tmp_path: Path) -> None:
         found = []
         for number in range(4):
             token.write_text(f"t-{number}\n")
-            found.append(hook_calls.post(url, token, CALL, seconds=5))
+            found.append(hooks.post(url, token, CALL, seconds=5))
     assert [each.said for each in found] == [
-        Said.DONE, Said.LATER, Said.FAILED, Said.FAILED,
+        HookReply.DONE, HookReply.LATER, HookReply.FAILED, HookReply.FAILED,
     ]  # fmt: skip
     assert found[2].why == "status 307 Temporary Redirect"
     assert found[3].output == "x" * 100
@@ -421,13 +424,13 @@ def test_a_post(tmp_path: Path) -> None:
 def test_a_url_that_does_not_answer(tmp_path: Path) -> None:
     """One that hangs, one that nobody listens at, and a token that cannot be read."""
     with server((200, 1.0)) as (url, _):
-        slow = hook_calls.post(url, None, CALL, seconds=0.3)
-    assert (slow.said, slow.why) == (Said.FAILED, "no answer within 0.3 s")
-    gone = hook_calls.post(url, None, CALL, seconds=5)
-    assert gone.said is Said.FAILED
+        slow = hooks.post(url, None, CALL, seconds=0.3)
+    assert (slow.said, slow.why) == (HookReply.FAILED, "no answer within 0.3 s")
+    gone = hooks.post(url, None, CALL, seconds=5)
+    assert gone.said is HookReply.FAILED
     assert "refused" in gone.why
-    unread = hook_calls.post(url, tmp_path / "none", CALL, seconds=5)
-    assert unread.said is Said.FAILED
+    unread = hooks.post(url, tmp_path / "none", CALL, seconds=5)
+    assert unread.said is HookReply.FAILED
     assert "No such file" in unread.why
 
 

@@ -72,7 +72,7 @@ def service():
     asking.ask(url, None)
 
 def hook():
-    from mirror.recovery.hook_calls import Call, post
+    from mirror.recovery.hooks import Call, post
     answer = post(url, None, Call(
         hook="h", run="r", step="s", call="c", source="A", target="B", planned=True
     ), seconds=30)

@@ -10,7 +10,7 @@ import pytest
 
 from mirror.config.schema import MirrorConfig
 from mirror.pairs.journal import Kind
-from mirror.recovery import last_records
+from mirror.recovery import outcome
 from mirror.recovery.stage import Stage
 
 if TYPE_CHECKING:
@@ -24,12 +24,13 @@ def loaded(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
     """Until it is set, what compares is not loaded."""
     done = threading.Event()
 
-    def slowly() -> object:
+    def slowly(*_: object) -> outcome.LastRecords:
         assert done.wait(20)
-        return lambda _stage: ("equal in 1 of 1 partition", ())
+        return outcome.LastRecords(text="equal in 1 of 1 partition")
 
-    monkeypatch.setattr(last_records, "_loaded", slowly)
-    monkeypatch.setattr(last_records.Reach, "__call__", lambda *_: None)
+    monkeypatch.setattr(outcome, "_load", slowly)
+    monkeypatch.setattr(outcome, "_compare", slowly)
+    monkeypatch.setattr(outcome.Reach, "__call__", lambda *_: None)
     yield done
     done.set()
 
@@ -53,10 +54,10 @@ def stage() -> Stage:
 def test_what_compares_is_loaded_beside_the_steps(loaded: threading.Event) -> None:
     """The comparison begins without waiting for it; the last step has the outcome."""
     here = stage()
-    last_records.load()
-    last_records.begin(here)
+    outcome.load_comparing()
+    outcome.begin_comparing(here)
     (begun,) = here.beside.values()
     assert not begun.done()
     loaded.set()
-    assert last_records.compare(here).text == "equal in 1 of 1 partition"
+    assert outcome.compare_last_records(here).text == "equal in 1 of 1 partition"
     assert begun.done()

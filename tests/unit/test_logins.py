@@ -12,9 +12,8 @@ from mirror.checks.permissions.table import Who
 from mirror.config import rules
 from mirror.config.changes import compare
 from mirror.config.load import load
-from mirror.config.login_settings import for_tasks, principals
-from mirror.config.schema import MirrorConfig
-from mirror.config.traits import Effect
+from mirror.config.schema import MirrorConfig, for_tasks, principals
+from mirror.config.section import Effect
 
 if TYPE_CHECKING:
     from pathlib import Path

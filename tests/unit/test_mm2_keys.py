@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mirror.config.mm2 import answers as mm2_answers
+from mirror.config.mm2 import keys
 from mirror.config.mm2 import keys as mm2_keys
 from mirror.config.mm2 import properties as mm2_properties
 from tests.harness.kafka_keys import listed
@@ -123,5 +123,5 @@ def test_other_keys_are_unknown(key: str) -> None:
 def test_answers_are_about_keys_that_exist() -> None:
     """Each key with a reason is one of Kafka's, or of published guides."""
     known = {each.key for each in listed()} | GUIDES
-    assert {*mm2_answers.REASONS} - known == set()
-    assert {*mm2_answers.REASONS} & {*mm2_keys.FLOW, *mm2_keys.CLUSTER} == set()
+    assert {*keys.REASONS} - known == set()
+    assert {*keys.REASONS} & {*mm2_keys.FLOW, *mm2_keys.CLUSTER} == set()

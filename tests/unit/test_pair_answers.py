@@ -11,8 +11,8 @@ from mirror.errors import MirrorError
 from mirror.pairs import roles
 from mirror.pairs.journal import Entry, Kind, StepState
 from mirror.pairs.roles import Run
-from mirror.recovery import answers
-from mirror.recovery.answers import Asks
+from mirror.recovery import procedure
+from mirror.recovery.procedure import Asks
 
 pytestmark = pytest.mark.unit
 
@@ -107,16 +107,16 @@ def test_an_answer(
     refusal, with what is so and the command to type.
     """
     journals = {"A": entries, "B": entries}
-    known = answers.known(PAIR, journals)
+    known = procedure.known(PAIR, journals)
     if found == GO:
-        assert answers.answer(asks, *way, known) == ""
+        assert procedure.answer(asks, *way, known) == ""
         return
     if found == NOTHING:
-        text = answers.answer(asks, *way, known)
+        text = procedure.answer(asks, *way, known)
         assert "nothing to do" in text
     else:
         with pytest.raises(MirrorError) as refusal:
-            answers.answer(asks, *way, known)
+            procedure.answer(asks, *way, known)
         text = str(refusal.value)
     for each in words:
         assert each in text
@@ -125,7 +125,7 @@ def test_an_answer(
 def test_what_moved_is_not_undone() -> None:
     """Of a run that has made the other cluster active, no command to undo is named."""
     with pytest.raises(MirrorError) as refusal:
-        answers.answer(Asks.SWITCH, "B", "A", answers.known(PAIR, {"A": MOVED}))
+        procedure.answer(Asks.SWITCH, "B", "A", procedure.known(PAIR, {"A": MOVED}))
     assert "--abort" not in str(refusal.value)
 
 
@@ -150,7 +150,7 @@ def test_one_journal_decides(
     """One journal is enough if it names the other cluster, which is active by its own
     journal before any other says so; never while a run is open.
     """
-    known = answers.known(PAIR, dict.fromkeys(read, entries))
+    known = procedure.known(PAIR, dict.fromkeys(read, entries))
     assert known.decides is decides
 
 
@@ -159,10 +159,10 @@ def test_a_journal_is_missing() -> None:
     clusters, and says what is missing; a failover, which does without, has nothing to
     do.
     """
-    known = answers.known(PAIR, {"B": SWITCHED})
+    known = procedure.known(PAIR, {"B": SWITCHED})
     with pytest.raises(MirrorError, match="without the journal of A"):
-        answers.answer(Asks.SWITCH, "A", "B", known)
-    text = answers.answer(Asks.FAILOVER, "A", "B", known)
+        procedure.answer(Asks.SWITCH, "A", "B", known)
+    text = procedure.answer(Asks.FAILOVER, "A", "B", known)
     assert "without the journal of A: nothing to do" in text
 
 
@@ -171,11 +171,13 @@ def test_another_pair_is_switched() -> None:
     entries = run(("fence", StepState.BEGUN), pair=ORDERS)
     billing = ORDERS.model_copy(update={"scope": "billing"})
     with pytest.raises(MirrorError, match=r"`mirror switch 'A->B/orders' --abort`"):
-        answers.answer(
-            Asks.SWITCH, "A", "B", answers.known(billing, {"A": entries, "B": ()})
+        procedure.answer(
+            Asks.SWITCH, "A", "B", procedure.known(billing, {"A": entries, "B": ()})
         )
     with pytest.raises(MirrorError, match=r"`mirror drill 'A->B/billing'`"):
-        answers.answer(Asks.DRILL, "B", "A", answers.known(billing, {"A": (), "B": ()}))
+        procedure.answer(
+            Asks.DRILL, "B", "A", procedure.known(billing, {"A": (), "B": ()})
+        )
 
 
 @pytest.mark.parametrize(
@@ -196,33 +198,33 @@ def test_nothing_to_undo(
     """Without an open run --abort says which one was last and how it ended; it has
     nothing to do only where both journals say that this one was undone.
     """
-    known = answers.known(PAIR, dict.fromkeys(read, entries))
+    known = procedure.known(PAIR, dict.fromkeys(read, entries))
     if undone:
-        assert words in answers.undo_answer(Kind.SWITCH, "A", "B", known)
+        assert words in procedure.undo_answer(Kind.SWITCH, "A", "B", known)
         return
     with pytest.raises(MirrorError) as refusal:
-        answers.undo_answer(Kind.SWITCH, "A", "B", known)
+        procedure.undo_answer(Kind.SWITCH, "A", "B", known)
     assert words in str(refusal.value)
 
 
 def test_the_wrong_run_is_to_be_undone() -> None:
     """--abort of another direction names the run that is open."""
-    known = answers.known(PAIR, {"A": OPEN, "B": OPEN})
-    assert answers.undo_answer(Kind.SWITCH, "A", "B", known) == ""
+    known = procedure.known(PAIR, {"A": OPEN, "B": OPEN})
+    assert procedure.undo_answer(Kind.SWITCH, "A", "B", known) == ""
     with pytest.raises(MirrorError, match="is open, at step fence"):
-        answers.undo_answer(Kind.SWITCH, "B", "A", known)
+        procedure.undo_answer(Kind.SWITCH, "B", "A", known)
 
 
 def test_a_source_that_answers() -> None:
     """A failover is refused with the switch to make; of one that is open, the answer
     says how to finish and to undo it, as a switch is refused meanwhile.
     """
-    known = answers.known(PAIR, {"A": START, "B": START})
-    text = str(answers.source_answers("A", known, "A->B"))
+    known = procedure.known(PAIR, {"A": START, "B": START})
+    text = str(procedure.source_answers("A", known, "A->B"))
     assert "`mirror switch 'A->B'`; --force" in text
     begun = (*START, *run(("fence", StepState.BEGUN), kind=Kind.FAILOVER))
-    known = answers.known(PAIR, {"A": START, "B": begun})
-    text = str(answers.source_answers("A", known, "A->B"))
+    known = procedure.known(PAIR, {"A": START, "B": begun})
+    text = str(procedure.source_answers("A", known, "A->B"))
     assert "`mirror failover 'A->B' --force`" in text
     assert "`mirror failover 'A->B' --abort`" in text
 
@@ -319,7 +321,7 @@ def test_an_interrupted_run(
     meet, and how to go on and to undo it, if that is possible.
     """
     told = {"began": True, "undoes": False, "fence": "acl", **options}
-    lines = answers.interrupted(
+    lines = procedure.interrupted(
         Run(entries=entries) if entries else None,
         PAIR.model_copy(update={"fence": told.pop("fence")}),
         at=1101.0,
@@ -335,6 +337,6 @@ def test_the_configuration_names_the_active_cluster() -> None:
     was not read may have another one.
     """
     pair = PAIR.model_copy(update={"active": "B"})
-    known = answers.known(pair, {"B": ()})
+    known = procedure.known(pair, {"B": ()})
     with pytest.raises(MirrorError, match=r"by the configuration.*without the journal"):
-        answers.answer(Asks.SWITCH, "A", "B", known)
+        procedure.answer(Asks.SWITCH, "A", "B", known)

@@ -12,7 +12,7 @@ import uuid
 
 import pytest
 
-from mirror.cli import verify
+from mirror.cli import proof
 from mirror.config.schema import MirrorConfig
 from mirror.errors import MirrorError
 from mirror.recovery.tails.exporting import TailFile, TailRecord
@@ -48,7 +48,7 @@ def export(path: Path) -> None:
 
 
 def report(path: Path) -> None:
-    verify.write_report(path, {**test_evidence.report(), "note": SECRET.decode()})
+    proof.write_report(path, {**test_evidence.report(), "note": SECRET.decode()})
 
 
 WAYS = pytest.mark.parametrize("write", [export, report])

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from mirror.recovery import quiet
-from mirror.recovery.quiet import Glance, Noise
+from mirror.recovery.quiet import ActivityReason, LogEnds
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,29 +18,31 @@ KEY = ("orders", 0)
 class Log:
     """A log that is asked, and a clock that moves while one sleeps or asks."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, *ends: int | Noise) -> None:
+    def __init__(
+        self, monkeypatch: pytest.MonkeyPatch, *ends: int | ActivityReason
+    ) -> None:
         self.now = 100.0
         self._ends = iter(ends)
-        monkeypatch.setattr(quiet, "_glance", self._glance)
+        monkeypatch.setattr(quiet, "_read_ends", self._read_ends)
         monkeypatch.setattr("time.monotonic", lambda: self.now)
         monkeypatch.setattr("time.sleep", self._sleep)
 
-    def look(self, **given: Any) -> quiet.Quiet:
+    def look(self, **given: Any) -> quiet.QuiesceCheck:
         cluster: Any = None
         return quiet.look(cluster, [KEY[0]], pause=1.0, **given)
 
     def _sleep(self, seconds: float) -> None:
         self.now += seconds
 
-    def _glance(self, *_: object) -> Glance:
+    def _read_ends(self, *_: object) -> LogEnds:
         end, at = next(self._ends), self.now
         self.now += 0.25  # the other questions
-        noise: Mapping[tuple[str, int], Noise] = {}
-        if isinstance(end, Noise):
-            noise, ends = {KEY: end}, {}
+        active: Mapping[tuple[str, int], ActivityReason] = {}
+        if isinstance(end, ActivityReason):
+            active, ends = {KEY: end}, {}
         else:
             ends = {KEY: end}
-        return Glance(at=at, ends=ends, noise=noise, open=())
+        return LogEnds(at=at, ends=ends, active=active, open=())
 
 
 def test_a_second_counts_from_the_last_write(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -50,7 +52,7 @@ def test_a_second_counts_from_the_last_write(monkeypatch: pytest.MonkeyPatch) ->
     log = Log(monkeypatch, 10, 11, 11)
     first = log.look()
 
-    assert first.noise == {KEY: Noise.WRITES}
+    assert first.active == {KEY: ActivityReason.WRITES}
     assert log.now == pytest.approx(101.25)
     assert log.look(after=first).cuts == {KEY: 11}
     assert log.now == pytest.approx(102.25)
@@ -58,7 +60,7 @@ def test_a_second_counts_from_the_last_write(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_what_was_not_quiet_is_no_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
     """Behind a glance that met an open transaction a look begins again."""
-    log = Log(monkeypatch, 10, Noise.TRANSACTION, 12, 12)
+    log = Log(monkeypatch, 10, ActivityReason.TRANSACTION, 12, 12)
     first = log.look()
 
     assert log.look(after=first).cuts == {KEY: 12}

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
-from mirror.recovery import hook_calls
-from mirror.recovery.hook_calls import Call, HookAnswer, Said
+from mirror.recovery import hooks
+from mirror.recovery.hooks import Call, HookAnswer, HookReply
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,11 +29,11 @@ CALL = Call(
     source="A", target="B", planned=True,
 )  # fmt: skip
 STATUSES = [
-    (200, Said.DONE),
-    (204, Said.DONE),
-    (503, Said.LATER),
-    (401, Said.FAILED),
-    (302, Said.FAILED),
+    (200, HookReply.DONE),
+    (204, HookReply.DONE),
+    (503, HookReply.LATER),
+    (401, HookReply.FAILED),
+    (302, HookReply.FAILED),
 ]
 
 
@@ -106,7 +106,9 @@ def secret(tmp_path: Path) -> Path:
 
 
 def run(call: Call, *command: str) -> HookAnswer:
-    answer = hook_calls.run([str(HOOKS / command[0]), *command[1:]], call, seconds=30)
+    answer = hooks.run_command(
+        [str(HOOKS / command[0]), *command[1:]], call, seconds=30
+    )
     assert "s3same" not in answer.output
     return answer
 
@@ -130,13 +132,13 @@ def test_conduktor_gateway_is_switched(
     assert first.headers["Authorization"] == f"Basic {login}"
 
     api.status = 200
-    assert run(replace(CALL, source="B", target="A"), *command).said is Said.DONE
+    assert run(replace(CALL, source="B", target="A"), *command).said is HookReply.DONE
     assert api.asked[-1].path.endswith("/switch?to=main")
-    assert run(replace(CALL, target="C"), *command).said is Said.FAILED
+    assert run(replace(CALL, target="C"), *command).said is HookReply.FAILED
     monkeypatch.setenv("GATEWAYS", f"{nowhere} {api.url}")
-    assert run(CALL, *command).said is Said.LATER
+    assert run(CALL, *command).said is HookReply.LATER
     api.status = 401
-    assert run(CALL, *command).said is Said.FAILED
+    assert run(CALL, *command).said is HookReply.FAILED
 
 
 def test_dns_leads_to_the_other_cluster(
@@ -172,7 +174,7 @@ def test_dns_leads_to_the_other_cluster(
 
     for api.status, said in STATUSES:
         assert run(CALL, *command).said is said, api.status
-        left = [("a-1", True), ("a-2", True)] if said is Said.DONE else []
+        left = [("a-1", True), ("a-2", True)] if said is HookReply.DONE else []
         assert touched() == [("b-1", False), *left]
     asked = api.asked[0]
     assert (asked.method, asked.path) == (
@@ -185,15 +187,15 @@ def test_dns_leads_to_the_other_cluster(
     assert [each["content"] for each in rrset["records"]] == ["kafka-b.example.com."]
 
     api.status = 204
-    assert run(replace(CALL, planned=False), *command).said is Said.DONE
+    assert run(replace(CALL, planned=False), *command).said is HookReply.DONE
     assert touched() == [("b-1", False)]
     bare = ("dns.sh", "A=kafka-a.example.com.", "B=kafka-b.example.com.")
-    assert run(CALL, *bare).said is Said.DONE
+    assert run(CALL, *bare).said is HookReply.DONE
     assert not calls.exists()
-    for code, said in (("255", Said.LATER), ("1", Said.FAILED)):
+    for code, said in (("255", HookReply.LATER), ("1", HookReply.FAILED)):
         monkeypatch.setenv("SSH_CODE", code)
         assert run(CALL, *command).said is said
     monkeypatch.delenv("SSH_CODE")
-    assert run(replace(CALL, target="C"), *command).said is Said.FAILED
+    assert run(replace(CALL, target="C"), *command).said is HookReply.FAILED
     monkeypatch.setenv("DNS_API", nowhere)
-    assert run(CALL, *command).said is Said.LATER
+    assert run(CALL, *command).said is HookReply.LATER

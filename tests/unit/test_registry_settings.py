@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from mirror.config.load import load, read
-from mirror.config.origins import HIDDEN, origins
+from mirror.config.settings import HIDDEN, origins
 from mirror.errors import ConfigError
 from mirror.schemas.registry import registry
 from mirror.schemas.registry.registry import of_setting, of_subject

@@ -13,7 +13,7 @@ import pytest
 
 from mirror.config import environment
 from mirror.config.load import load, read
-from mirror.config.origins import HIDDEN, origins
+from mirror.config.settings import HIDDEN, origins
 from mirror.errors import ConfigError
 from mirror.service.session import _surroundings
 

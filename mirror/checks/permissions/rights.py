@@ -26,7 +26,7 @@ from mirror.checks.permissions.table import (
     ResourceKind,
     Who,
 )
-from mirror.config.login_settings import ends
+from mirror.config.schema import login_ends
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -116,7 +116,7 @@ def principal(cluster: ClusterConfig, chosen: str | None = None) -> str:
 
 
 def _of(need: Need, flow: FlowConfig, config: MirrorConfig) -> list[Right]:
-    source, target = ends(flow)
+    source, target = login_ends(flow)
     cluster, named = source if need.side is FlowSide.SOURCE else target
     return [
         Right(

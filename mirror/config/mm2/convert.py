@@ -16,7 +16,7 @@ import yaml
 from mirror.config.build import build
 from mirror.config.cluster_settings import ClusterConfig
 from mirror.config.schema import FlowConfig
-from mirror.config.traits import is_secret, settings, traits
+from mirror.config.section import is_secret, settings, traits
 from mirror.errors import ConfigError
 
 if TYPE_CHECKING:

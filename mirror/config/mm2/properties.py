@@ -15,15 +15,12 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from mirror.config.document import Document, Path
-from mirror.config.mm2 import answers as mm2_answers
 from mirror.config.mm2 import keys as mm2_keys
-from mirror.config.mm2 import naming as mm2_naming
 from mirror.config.mm2 import readers
 from mirror.config.mm2 import security as mm2_security
 from mirror.config.mm2 import text as mm2_text
-from mirror.config.mm2.answers import reason
-from mirror.config.mm2.keys import newest_name
-from mirror.config.traits import Where
+from mirror.config.mm2.keys import newest_name, reason
+from mirror.config.section import Where
 from mirror.config.values import near
 
 if TYPE_CHECKING:
@@ -72,7 +69,7 @@ def understand(lines: mm2_text.Lines, *, own_process: bool = False) -> Document:
         lines.settings, _aliases(lines.settings, draft)
     )
     draft.warnings += warnings
-    named = mm2_naming.settle(settings, aliases)
+    named = mm2_keys.settle(settings, aliases)
     settings, aliases = named.settings, named.aliases
     draft.warnings += named.warnings
     draft.problems += named.problems
@@ -85,9 +82,9 @@ def understand(lines: mm2_text.Lines, *, own_process: bool = False) -> Document:
     draft.warnings += warnings
     for owner, rest, key in by_owner:
         value = settings[key]
-        if refused := mm2_answers.refusal(key, rest, value):
+        if refused := mm2_keys.refusal(key, rest, value):
             draft.problems.append(refused)
-        elif mm2_answers.is_default(rest, value) or rest in RENAME_KEYS:
+        elif mm2_keys.is_default(rest, value) or rest in RENAME_KEYS:
             continue
         elif owner == "":
             _top_level(rest, value, draft)
@@ -213,7 +210,7 @@ def _top_level(key: str, value: str, draft: _Draft) -> None:
                 _set(("clusters", alias), mm2_keys.CLUSTER[key], key, value, draft)
     elif mm2_security.serves(key):
         return  # `_secure` reads it
-    elif key.endswith(".bootstrap.servers") and not mm2_answers.reason(key):
+    elif key.endswith(".bootstrap.servers") and not mm2_keys.reason(key):
         alias = key.removesuffix(".bootstrap.servers")
         suggested = near(alias, draft.raw["clusters"])
         draft.warnings.append(
@@ -260,8 +257,8 @@ def _flows(
             if (
                 owner == flow
                 and rest not in own | RENAME_KEYS
-                and not mm2_answers.is_default(rest, settings[key])
-                and not mm2_answers.refusal(key, rest, settings[key])
+                and not mm2_keys.is_default(rest, settings[key])
+                and not mm2_keys.refusal(key, rest, settings[key])
                 and not (credential(rest) or ("",))[0]
             ):
                 draft.warnings.append(mm2_keys.answer(key, rest))

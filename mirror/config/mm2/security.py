@@ -13,7 +13,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from mirror.config.mm2.keys import spelled, table
-from mirror.config.traits import Where
+from mirror.config.section import Where
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -22,11 +22,10 @@ from mirror.proofs.ranges import RunFiles
 from mirror.proofs.runners import InProcess
 from mirror.proofs.sides import keeping
 from mirror.proofs.steps import ProofStep
-from mirror.recovery.findings import Finding, Level
-from mirror.recovery.group_places import GroupPlace
+from mirror.recovery.stage import Finding, Level
 from mirror.recovery.steps import checks
-from mirror.recovery.steps.assess import places_of
 from mirror.recovery.steps.checks import EXACT
+from mirror.recovery.steps.positions import GroupPlace, places_of
 from mirror.status.wording import duration, some
 
 if TYPE_CHECKING:
@@ -36,8 +35,8 @@ if TYPE_CHECKING:
     from mirror.proofs.account import CopiedPartition
     from mirror.proofs.ranges import Range
     from mirror.proofs.survey import ProofSurvey
-    from mirror.recovery.group_places import GroupPlaces
     from mirror.recovery.steps.checks import Seen
+    from mirror.recovery.steps.positions import GroupPlaces
 
 
 _Committed = dict[str, dict[TopicPartition, int]]
@@ -324,7 +323,7 @@ def _checked(seen: Seen, group: str) -> dict[TopicPartition, tuple[int, GroupPla
 
 
 def _is_exact(seen: Seen, key: TopicPartition, place: GroupPlace) -> bool:
-    other = seen.places.unjoined.get(key[0])
+    other = seen.places.skip_risks.get(key[0])
     return place.exactness in EXACT and not (other is not None and other.both_ways)
 
 

@@ -22,10 +22,9 @@ from mirror.errors import AuthorizationError, MirrorError
 from mirror.offsets import progress
 from mirror.pairs import flow_roles, journal, roles
 from mirror.pairs.journal import JournalReader, Kind
-from mirror.recovery import answers, findings
+from mirror.recovery import procedure
 from mirror.recovery.drilling import groups, schemas
-from mirror.recovery.findings import Finding, Level, in_order
-from mirror.recovery.stage import Stage, both_flows
+from mirror.recovery.stage import Finding, Level, Stage, both_flows, in_order, verdict
 from mirror.recovery.steps import assess, checks
 from mirror.recovery.steps.checks import Seen
 from mirror.service import ownership
@@ -80,7 +79,7 @@ class Drill:
 
     @property
     def verdict(self) -> Level:
-        return findings.verdict(self.findings)
+        return verdict(self.findings)
 
     @property
     def ratio(self) -> float:
@@ -223,8 +222,8 @@ def drill(
     ownership.require_whole_journals(
         stage.pair, seen.entries, (stage.source, stage.target)
     )
-    known = answers.Known(pair=stage.pair, entries=tuple(seen.entries))
-    answers.answer(answers.Asks.DRILL, flow.source, flow.target, known)
+    known = procedure.Known(pair=stage.pair, entries=tuple(seen.entries))
+    procedure.answer(procedure.Asks.DRILL, flow.source, flow.target, known)
     opened = [*assess.left_open(stage)]
     found = [*opened, *assess.left_open(replace(stage, kind=Kind.SWITCH))]
     found += checks.find(seen, checks.OF_PAIR)

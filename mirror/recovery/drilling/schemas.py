@@ -17,7 +17,7 @@ from mirror.records import to_columns
 from mirror.records.listing import headers_of, listed
 from mirror.records.reading import TopicReader
 from mirror.records.schema_ids import ID_SIZE, KEY_HEADER, VALUE_HEADER
-from mirror.recovery.findings import Finding, Level
+from mirror.recovery.stage import Finding, Level
 from mirror.schemas import claims
 from mirror.schemas.registry.registry import open_registries
 from mirror.schemas.registry.values import HIGHEST_ID

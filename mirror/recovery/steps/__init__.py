@@ -9,31 +9,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mirror.pairs import roles
-from mirror.recovery.steps import (
-    assess,
-    consumers,
-    drain,
-    fence,
-    hold,
-    opening,
-    positions,
-    prove,
-    redirect,
-)
+from mirror.recovery import schemas
+from mirror.recovery.stage import Step
+from mirror.recovery.steps import assess, drain, fence, opening, positions, prove
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from mirror.recovery.stage import Step
 
 STEPS: Mapping[str, Step] = {
-    "assess": assess.STEP,
-    "hold": hold.STEP,
-    "fence": fence.STEP,
-    "drain": drain.STEP,
-    "consumers": consumers.STEP,
-    "positions": positions.STEP,
-    roles.ROLE: opening.STEP,
-    "redirect": redirect.STEP,
-    "prove": prove.STEP,
+    "assess": Step(do=assess.assess),
+    "hold": Step(do=fence.hold, undo=schemas.reopen),
+    "fence": Step(do=fence.stop_producers, undo=fence.let_producers_write),
+    "drain": Step(do=drain.drain),
+    "consumers": Step(do=positions.stop_consumers),
+    "positions": Step(do=positions.set_positions),
+    roles.ROLE: Step(do=opening.move_role, undo=opening.take_role_back),
+    "redirect": Step(do=opening.redirect),
+    "prove": Step(do=prove.prove),
 }

@@ -20,11 +20,18 @@ from mirror.offsets import progress, standby
 from mirror.pairs import risk, roles
 from mirror.pairs.journal import JournalReader
 from mirror.pairs.risk import RiskTracker, from_standby
-from mirror.recovery import failover_report, findings, group_places, whole
-from mirror.recovery.findings import Finding, Level
-from mirror.recovery.stage import Done, Stage, Step, StepError, nothing_to_undo
+from mirror.recovery import outcome
+from mirror.recovery.stage import (
+    Done,
+    Finding,
+    Level,
+    Stage,
+    StepError,
+    in_order,
+)
 from mirror.recovery.steps import checks
 from mirror.recovery.steps.checks import Seen
+from mirror.recovery.steps.positions import places_of
 from mirror.service.ownership import make_topics, take_over
 from mirror.status.values import RiskStatus
 from mirror.status.wording import duration, some
@@ -35,7 +42,7 @@ if TYPE_CHECKING:
 
     from mirror.clusters.cluster import Cluster
     from mirror.config.schema import FlowConfig
-    from mirror.recovery.group_places import GroupPlaces
+    from mirror.recovery.steps.positions import GroupPlaces
 
 _WATCH_SECONDS = 2.0
 """Longer than a service that copies leaves a transaction open."""
@@ -43,7 +50,7 @@ _PLAN_SECONDS = 2.0
 """How long a plan waits until the lag is known."""
 
 
-def _assess(stage: Stage) -> Done:
+def assess(stage: Stage) -> Done:
     if not stage.planned and not _has_begun(stage) and _was_active(stage):
         # The cluster that is gone was active too briefly for a flow back to begin: this
         # one has what it had then.
@@ -146,12 +153,12 @@ def assessed(stage: Stage, *, waits: bool = True) -> tuple[Done, GroupPlaces]:
     found = checks.find(seen, checks.OF_PAIR)
     waits = waits and not checks.refusal(found, stage.kind)
     if stage.planned and waits:
-        stage.wait(lambda: whole.unmade(stage), every=0.5)
+        stage.wait(lambda: checks.unmade(stage), every=0.5)
     seen.risk = risk = look(stage, waits=waits)
     # A plan shows places; while the flow copies, a transaction takes up to a second.
     seen.places = places_of(stage, wait=not (waits and stage.planned))
     found += checks.find(seen, checks.OF_COPIES)
-    stage.show(findings.in_order(found), [*dict.fromkeys(seen.unseen)])
+    stage.show(in_order(found), [*dict.fromkeys(seen.unseen)])
     if why := checks.refusal(found, stage.kind):
         raise StepError(why)
     topics, groups, lag = len(risk.topics), len(seen.places.places), risk.seconds
@@ -159,7 +166,7 @@ def assessed(stage: Stage, *, waits: bool = True) -> tuple[Done, GroupPlaces]:
     if stage.planned:
         text += "lag not known" if lag < 0 else f"lag {duration(lag)}"
     else:
-        text += failover_report.lost(risk)
+        text += outcome.lost(risk)
     done = Done(
         text=text,
         notes={
@@ -211,23 +218,3 @@ def look(stage: Stage, *, waits: bool = True, at: float | None = None) -> RiskSt
         with suppress(StepError):
             replace(stage, deadline=time.monotonic() + _PLAN_SECONDS).wait(unknown)
     return found
-
-
-def places_of(stage: Stage, *, wait: bool = True) -> GroupPlaces:
-    """Where groups go on. Raises as `group_places.survey`. Without `wait`, as far as
-    that can be told while the flow writes: names are right, places are about so.
-    """
-    source = stage.source if stage.planned else None
-    return group_places.survey(
-        stage.config,
-        stage.flow,
-        stage.reverse,
-        stage.target,
-        source,
-        pair=stage.pair,
-        maps=stage.maps,
-        wait=wait,
-    )
-
-
-STEP = Step(do=_assess, undo=nothing_to_undo)

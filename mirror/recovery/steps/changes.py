@@ -20,7 +20,7 @@ from mirror.offsets.runs import COUNT, DOWNSTREAM, UPSTREAM
 from mirror.offsets.translation import Exactness
 from mirror.pairs import roles
 from mirror.records.reading import TopicReader
-from mirror.recovery import fences, fencing, hooks, rights, schemas
+from mirror.recovery import fences, hooks, rights, schemas
 from mirror.recovery.steps import fence, opening
 from mirror.topics.merging import Merging
 
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from mirror.clusters.topics import TopicPartition
     from mirror.config.schema import FlowConfig
     from mirror.offsets.runs import Block, RunArray
-    from mirror.recovery.group_places import GroupPlaces
     from mirror.recovery.stage import Stage
+    from mirror.recovery.steps.positions import GroupPlaces
     from mirror.topics.acl_notes import AclPlan
 
 ACL, GROUP_OFFSET, FLOW_START, HOOK = "acl", "group_offset", "flow_start", "hook"
@@ -96,7 +96,7 @@ def _fence(stage: Stage) -> StepChanges:
     known = fence.known_of(stage, stage.source, stage.flow, topics, probe=False)
     # Where that is not known, only the step finds out, as `checks` says.
     known = replace(known, everyone=bool(known.everyone))
-    plan = fencing.plan(known, topics, pair=stage.pair.name)
+    plan = fences.plan_fence(known, topics, pair=stage.pair.name)
     return StepChanges(changes=(*called, *_acls(stage.source, plan)))
 
 
@@ -107,7 +107,7 @@ def _open(stage: Stage, found: GroupPlaces) -> StepChanges:
         try:
             plan = opening.rights_plan(stage, found.places)
             granted = (
-                *_taken_back(stage.target, stage, fencing.name),
+                *_taken_back(stage.target, stage, fences.fence_name),
                 *_acls(stage.target, plan),
             )
         except MirrorError:

@@ -3,6 +3,9 @@
 Main functions: `find`, over `OF_PAIR`, which needs no copy, and `OF_COPIES`; and
 `refusal`. A planned switch asks both clusters, a failover the target alone, and a drill
 makes the checks of both. What only a drill has time for is in `drilling.runner`.
+
+`lacking` has what copies lack of what moves with the pair: the flow stops copying as
+the role moves, so what it has not made by then, it never makes.
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ from mirror.clusters.admin import (
 from mirror.clusters.admin.acls import NoAuthorizerError
 from mirror.clusters.admin.groups import GroupKind
 from mirror.clusters.at_once import at_once
-from mirror.config.login_settings import principals
+from mirror.config.schema import principals
 from mirror.errors import (
     AuthorizationError,
     FenceError,
@@ -41,14 +44,17 @@ from mirror.pairs.control import PausesReader
 from mirror.pairs.journal import JournalReader, Kind
 from mirror.pairs.risk import next_to_copy
 from mirror.policy.selection import GroupFilter
-from mirror.recovery import closed, fences, group_places, hooks, rights, schemas, whole
-from mirror.recovery.fencing import KnownGrants, without_acls
-from mirror.recovery.findings import Finding, Level
-from mirror.recovery.group_places import GroupPlaces
+from mirror.recovery import closed, fences, hooks, rights, schemas
+from mirror.recovery.fences import KnownGrants, without_acls
+from mirror.recovery.stage import Finding, Level
 from mirror.recovery.steps import fence as fence_step
+from mirror.recovery.steps import positions
+from mirror.recovery.steps.positions import GroupPlaces
 from mirror.status.values import RiskStatus
 from mirror.status.wording import duration, moment, named, some
+from mirror.topics import topics
 from mirror.topics.merging import Merging
+from mirror.topics.sides import Live
 from mirror.topics.topics import select
 
 if TYPE_CHECKING:
@@ -61,8 +67,8 @@ if TYPE_CHECKING:
     from mirror.config.schema import FlowConfig
     from mirror.offsets.standby import Standby
     from mirror.pairs.journal import Entry
-    from mirror.recovery.group_places import GroupPlace
     from mirror.recovery.stage import Stage
+    from mirror.recovery.steps.positions import GroupPlace
     from mirror.topics.topics import MirroredTopic
 
 
@@ -391,7 +397,7 @@ def pair_is_closed(seen: Seen) -> Iterator[Finding]:
 def copies_are_made(seen: Seen) -> Iterator[Finding]:
     """Step 1 waits for them."""
     flow = seen.flow
-    for topic, lacks in whole.lacking(seen.stage).items():
+    for topic, lacks in lacking(seen.stage).items():
         yield Finding(
             level=Level.NOT_READY,
             subject=f"topic {topic}",
@@ -401,6 +407,38 @@ def copies_are_made(seen: Seen) -> Iterator[Finding]:
             "waits for that",
             command="mirror check",
         )
+
+
+def unmade(stage: Stage) -> str:
+    """What copies lack, in words. Empty: nothing. Raises as `lacking`."""
+    lacks = lacking(stage)
+    if not lacks:
+        return ""
+    more = f", and {some(len(lacks) - 1, 'topic')} more" if len(lacks) > 1 else ""
+    first = min(lacks)
+    return (
+        f"topic {first} {lacks[first]}{more}: a service of {stage.flow.name} adds "
+        f"them within {stage.flow.refresh_topics_seconds:g} s "
+        "(refresh_topics_seconds), if it runs and may"
+    )
+
+
+def lacking(stage: Stage) -> dict[str, str]:
+    """What copies lack, by topic, in words: partitions that their topics got on the
+    source, or copies of new topics.
+
+    Raises:
+        ClusterError: a cluster does not answer.
+    """
+    flow = stage.flow
+    plan = topics.plan(Live(stage.source), Live(stage.target), flow)
+    return {
+        each.topic: f"has {some(each.partitions, 'partition')} on {flow.source} and "
+        f"{'fewer' if each.target_topic in plan.grow else 'no copy'} on {flow.target}"
+        for each in sorted(plan.topics, key=lambda each: each.topic)
+        if each.target_topic in {*plan.grow, *plan.create}
+        if not flow.is_heartbeats(each.topic)
+    }
 
 
 def lag(seen: Seen) -> Iterator[Finding]:
@@ -481,7 +519,7 @@ def settled_tail(seen: Seen) -> Iterator[Finding]:
     stage, reverse = seen.stage, seen.stage.reverse
     if not roles.leaves_tail(seen.entries, reverse.source):
         return
-    from mirror.recovery.tails.unsettled import unsettled  # noqa: PLC0415  loads kernels
+    from mirror.recovery.tails.survey import unsettled  # noqa: PLC0415  with kernels
 
     known = stage.tails.get(reverse.name)
     tail = unsettled(reverse, stage.target, stage.source, seen.entries, seen=known)
@@ -587,7 +625,7 @@ def _of_group(
     for both_ways in (True, False):
         beside = {
             topic: each.why
-            for topic, each in found.unjoined.items()
+            for topic, each in found.skip_risks.items()
             if topic in read and each.both_ways is both_ways
         }
         if beside:
@@ -623,7 +661,7 @@ def positions_that_only_the_source_knows(seen: Seen) -> Iterator[Finding]:
         seen.unseen.append(f"positions in copies of {target}'s topics: only {source} "
                            "has them")  # fmt: skip
         return
-    back = group_places.back(
+    back = positions.back(
         *(stage.reverse, stage.source, stage.target), stage.maps, wait=True
     )
     there = group_offsets.fetch(stage.target, back).groups
@@ -704,12 +742,12 @@ def other_writers(seen: Seen) -> Iterator[Finding]:
         for each in writers.contributors(source, topic.topic):
             if each.flow.name != reverse:
                 into.setdefault(each.flow.name, []).append(topic.topic)
-    for name, topics in into.items():
+    for name, written in into.items():
         yield Finding(
             level=Level.READY,
             subject=f"flow {name}",
-            reason=f"it copies into {named(topics)} on {source}, which gets quiet only "
-            "while it copies nothing",
+            reason=f"it copies into {named(written)} on {source}, which gets quiet "
+            "only while it copies nothing",
             fix="pause these topics there for a switch",
         )
 

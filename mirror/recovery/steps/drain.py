@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from mirror.offsets import progress
 from mirror.offsets.progress import NO_ID, Progress
 from mirror.pairs import risk
-from mirror.recovery import last_records, schemas, whole
-from mirror.recovery.stage import Done, Stage, Step, StepError, nothing_to_undo
+from mirror.recovery import outcome, schemas
+from mirror.recovery.stage import Done, Stage, StepError
 from mirror.recovery.steps import checks
 from mirror.recovery.steps.checks import Seen
 from mirror.recovery.steps.fence import cut_of
@@ -30,7 +30,7 @@ _GENERATION = "generation"
 """Noted: who may write for the flow; another one means that a service came back."""
 
 
-def _drain(stage: Stage) -> Done:
+def drain(stage: Stage) -> Done:
     return _catch_up(stage) if stage.planned else _stop(stage)
 
 
@@ -48,7 +48,7 @@ def _catch_up(stage: Stage) -> Done:
             if (risk.next_to_copy(known, key, ids.get(key[0], NO_ID.hex)) or 0) < end
         ]
         if not left:
-            return whole.unmade(stage)
+            return checks.unmade(stage)
         first = f"{left[0][0]}-{left[0][1]}"
         return f"{some(len(left), 'partition')} not at the end, such as {first}"
 
@@ -57,11 +57,11 @@ def _catch_up(stage: Stage) -> Done:
     except StepError as error:
         # Not in each look, which takes long where there are many topics.
         paused = map(str, checks.paused_topics(Seen(stage=stage)))
-        lacks = whole.unmade(stage) or "; ".join(paused)
+        lacks = checks.unmade(stage) or "; ".join(paused)
         if not lacks or lacks in str(error):
             raise
         raise StepError(f"{error}; {lacks}") from error
-    last_records.begin(stage)
+    outcome.begin_comparing(stage)
     return Done(
         text=f"{len(cut)} of {some(len(cut), 'partition')} at their end"
         + schemas.drain(stage)
@@ -103,6 +103,3 @@ def _stop(stage: Stage) -> Done:
         text=f"{stage.flow.name} is stopped; what it had open is aborted",
         notes={_GENERATION: ours.generation},
     )
-
-
-STEP = Step(do=_drain, undo=nothing_to_undo)

@@ -1,8 +1,12 @@
-"""Step 3: producers stop on the cluster that was active, and its logs stand still.
+"""Steps 2 and 3: services hold still, producers stop, the logs of the source end.
 
-ACLs keep them from writing, or people stop them; whatever it is, its effect is what
-counts: no log grows and no transaction is open for a second. The cut, where each log
-ends then, is what the next steps work with.
+Step 2 is done by the open run in the journals: services read them every second, and
+their jobs for group offsets, configs, ACLs and schemas of both flows wait until it
+ends. The registry of the cluster that is left takes no new schemas from here on.
+
+In step 3 ACLs keep producers from writing, or people stop them; whatever it is, its
+effect is what counts: no log grows and no transaction is open for a second. The cut,
+where each log ends then, is what the next steps work with.
 """
 
 from __future__ import annotations
@@ -12,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 from mirror.config import scopes
 from mirror.pairs import roles, selection
-from mirror.recovery import fences, fencing, hooks, last_records, quiet
-from mirror.recovery.quiet import Quiet
-from mirror.recovery.stage import NOTHING, Done, Stage, Step, StepError
+from mirror.recovery import fences, hooks, outcome, quiet, schemas
+from mirror.recovery.quiet import QuiesceCheck
+from mirror.recovery.stage import NOTHING, Done, Stage, StepError
 from mirror.status.wording import some
 from mirror.topics.topics import select
 
@@ -24,12 +28,24 @@ if TYPE_CHECKING:
     from mirror.clusters.cluster import Cluster
     from mirror.clusters.topics import TopicPartition
     from mirror.config.schema import FlowConfig
-    from mirror.recovery.fencing import KnownGrants
+    from mirror.recovery.fences import KnownGrants
     from mirror.topics.acl_notes import AclPlan
     from mirror.topics.topics import MirroredTopic
 
 
-def _fence(stage: Stage) -> Done:
+def hold(stage: Stage) -> Done:
+    closed, warnings = schemas.close(stage)
+    return Done(
+        text=f"{closed}group offsets, configs and ACLs of {stage.flow.name} and "
+        f"{stage.reverse.name} are held",
+        warnings=warnings,
+    )
+
+
+# ---- step 3: producers stop ----
+
+
+def stop_producers(stage: Stage) -> Done:
     if not stage.planned:
         called, warnings = hooks.attempt(stage, hooks.STOP_PRODUCERS)
         left = "its fence is pending"
@@ -41,7 +57,7 @@ def _fence(stage: Stage) -> Done:
             notes={} if stage.pair.fence != "acl" else {roles.OWED: _owed(stage)},
             warnings=warnings,
         )
-    last_records.load()  # while hooks work, and logs must stand still for a second
+    outcome.load_comparing()  # while hooks work, and logs must stand still for a second
     called = hooks.call(stage, hooks.STOP_PRODUCERS)
     fenced = called or "producers stopped"
     if stage.pair.fence == "confirmed" and not called:
@@ -53,7 +69,7 @@ def _fence(stage: Stage) -> Done:
         fenced = "; ".join(filter(None, (called, laid)))
     moving = _moving(stage.source, stage.flow)
     topics = {each.topic: each.partitions for each in moving}
-    found = Quiet(cuts={})
+    found = QuiesceCheck(cuts={})
     # Transactions first get time to end by themselves.
     patience = time.monotonic() + (stage.deadline - time.monotonic()) / 2
     aborted: set[str] = set()
@@ -96,7 +112,7 @@ def _owed(stage: Stage) -> dict[str, Any]:
     return {roles.OWED_SELECTION: noted, roles.OWED_TOPICS: topics}
 
 
-def _abort(stage: Stage, found: Quiet, aborted: set[str]) -> list[str]:
+def _abort(stage: Stage, found: QuiesceCheck, aborted: set[str]) -> list[str]:
     """Abort what is open; `aborted` gets the names. Returns why some are not."""
     names = {each.transactional_id for each in found.open if each.transactional_id}
     if names - aborted:
@@ -126,7 +142,7 @@ def lay(
     """
     topics = {*topics_of(cluster, flow), *more}
     known = known_of(stage, cluster, flow, topics)
-    plan = fencing.plan(known, topics, pair=stage.pair.name)
+    plan = fences.plan_fence(known, topics, pair=stage.pair.name)
     stage.note({})
     fences.lay(cluster, plan, hold=stage.hold)
     return plan
@@ -212,13 +228,10 @@ def _back(stage: Stage, flow: FlowConfig) -> FlowConfig:
     return stage.reverse if flow.name == stage.flow.name else stage.flow
 
 
-def _lift(stage: Stage) -> str:
+def let_producers_write(stage: Stage) -> str:
     if not stage.planned:
         return NOTHING
     if stage.pair.fence == "acl":
         stage.note({})
-        fences.lift(stage.source, fencing.name(stage.pair.name), hold=stage.hold)
+        fences.lift(stage.source, fences.fence_name(stage.pair.name), hold=stage.hold)
     return f"producers may write to {stage.flow.source}"
-
-
-STEP = Step(do=_fence, undo=_lift)

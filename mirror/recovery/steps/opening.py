@@ -1,9 +1,9 @@
-"""Step 7, the point of no return: the other cluster becomes the active one.
+"""Steps 7 and 8: the other cluster becomes active, and applications move to it.
 
-Producers and consumers get there what rights they had, and the flow back begins behind
-what the flow there has copied, so it never reads that. That this step is done, in the
-target's journal, is what makes the cluster active: services read it within two seconds,
-let the flow rest and start the one back.
+Step 7 is the point of no return. Producers and consumers get there what rights they
+had, and the flow back begins behind what the flow there has copied, so it never reads
+that. That this step is done, in the target's journal, is what makes the cluster active:
+services read it within two seconds, let the flow rest and start the one back.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from mirror.config import scopes
-from mirror.config.login_settings import principals
+from mirror.config.schema import principals
 from mirror.errors import MirrorError
 from mirror.offsets import progress, standby, starting
 from mirror.pairs import access, risk, roles
 from mirror.pairs.roles import BEGINS, noted_begins
-from mirror.recovery import arrivals, fences, fencing, rights, whole
-from mirror.recovery.stage import Done, Stage, Step, StepError
-from mirror.recovery.steps import drain, fence, positions
+from mirror.recovery import fences, hooks, outcome, rights, schemas
+from mirror.recovery.stage import Done, Stage, StepError
+from mirror.recovery.steps import checks, drain, fence, positions
 from mirror.service.ownership import Generation, take_ownership
 from mirror.service.positions import behind_copies, both_write, pass_copies
 from mirror.status.wording import some
@@ -42,7 +42,7 @@ _UNGRANTED = "ungranted"
 """Noted by a failover that moved the role before it could grant rights."""
 
 
-def _open(stage: Stage) -> Done:
+def move_role(stage: Stage) -> Done:
     warnings: tuple[str, ...] = ()
     text = ""
     if notes := dict(_before(stage)):
@@ -75,9 +75,9 @@ def _open(stage: Stage) -> Done:
 
 def _before(stage: Stage) -> Iterator[tuple[str, Any]]:
     """What is not known any more once the step has changed something."""
-    if stage.planned and arrivals.ENDS not in stage.notes[roles.ROLE]:
+    if stage.planned and outcome.ENDS not in stage.notes[roles.ROLE]:
         topics = fence.topics_of(stage.source, stage.flow)
-        yield arrivals.ENDS, arrivals.ends(stage.target, topics)
+        yield outcome.ENDS, outcome.ends(stage.target, topics)
     if stage.planned and stage.pair.fence == "acl":
         yield from _fenced(stage)
 
@@ -86,7 +86,7 @@ def _fenced(stage: Stage) -> Iterator[tuple[str, Any]]:
     """The topics of the target's fence, if there is one: who undoes the step may have a
     configuration that selects less.
     """
-    laid = AclNotes(stage.target).noted(fencing.name(stage.pair.name)).changes
+    laid = AclNotes(stage.target).noted(fences.fence_name(stage.pair.name)).changes
     if laid:
         yield _FENCED, sorted({a.name for a in laid if a.pattern == "LITERAL"})
 
@@ -98,7 +98,7 @@ def _require_made(stage: Stage) -> None:
     began, _ = stage.times["fence"]
     left = began + stage.pair.block_seconds - time.time()
     deadline = min(stage.deadline, time.monotonic() + left)
-    replace(stage, deadline=deadline).wait(lambda: whole.unmade(stage), every=0.5)
+    replace(stage, deadline=deadline).wait(lambda: checks.unmade(stage), every=0.5)
 
 
 def _turned(stage: Stage) -> str:
@@ -137,8 +137,8 @@ def _grant(stage: Stage) -> tuple[str, tuple[str, ...]]:
     target = stage.target
     if not stage.planned and (fenced := dict(_fenced(stage))):
         stage.note(fenced)
-    fences.lift(target, fencing.name(stage.pair.name), hold=stage.hold)
-    plan = rights_plan(stage, stage.notes["positions"][arrivals.SUMS])
+    fences.lift(target, fences.fence_name(stage.pair.name), hold=stage.hold)
+    plan = rights_plan(stage, stage.notes["positions"][positions.SUMS])
     stage.note({})
     fences.lay(target, plan, hold=stage.hold)
     principals = {acl.principal for acl in plan.adds}
@@ -273,7 +273,7 @@ def starts_back(stage: Stage) -> dict[TopicPartition, tuple[int | None, int | No
     return {key: (offset(known.get(key)), offset(found.get(key))) for key in partitions}
 
 
-def _take_back(stage: Stage) -> str:
+def take_role_back(stage: Stage) -> str:
     if stage.pair.fence == "acl":
         stage.note({})
         fences.lift(stage.target, rights.name(stage.pair.name), hold=stage.hold)
@@ -285,4 +285,21 @@ def _take_back(stage: Stage) -> str:
     return f"{stage.flow.target} is passive, as before"
 
 
-STEP = Step(do=_open, undo=_take_back)
+# ---- step 8: applications move ----
+
+
+def redirect(stage: Stage) -> Done:
+    if stage.planned and stage.pair.fence == "acl":
+        stage.note({})
+        # What an earlier switch to this cluster granted there.
+        fences.lift(stage.source, rights.name(stage.pair.name), hold=stage.hold)
+    opened, warnings = schemas.open_target(stage, brief=True)
+    producers = hooks.call(stage, hooks.REDIRECT_PRODUCERS)
+    consumers = hooks.call(stage, hooks.START_CONSUMERS)
+    if warnings:  # such as thousands of subjects, which take longer
+        opened, warnings = schemas.open_target(stage, brief=False)
+    texts = (
+        producers or f"producers may write to {stage.flow.target}: point them at it",
+        consumers or f"consumers go on at {stage.flow.target}: start them there",
+    )
+    return Done(text=opened + "; ".join(texts), warnings=warnings)

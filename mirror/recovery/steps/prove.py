@@ -19,9 +19,9 @@ from mirror.errors import MirrorError
 from mirror.pairs import roles
 from mirror.pairs.risk import of_applications
 from mirror.pairs.roles import Epochs
-from mirror.recovery import arrivals, failover_report, hooks, last_records
-from mirror.recovery.stage import Done, Stage, Step, nothing_to_undo
-from mirror.recovery.steps import opening
+from mirror.recovery import hooks, outcome
+from mirror.recovery.stage import Done, Stage
+from mirror.recovery.steps import opening, positions
 from mirror.recovery.steps.assess import look
 from mirror.recovery.steps.fence import cut_of
 from mirror.service.ownership import take_over
@@ -35,14 +35,14 @@ _COMMIT_SECONDS = 10.0
 """Consumers commit every five seconds by default. One with nothing to read does not."""
 
 
-def _prove(stage: Stage) -> Done:
+def prove(stage: Stage) -> Done:
     if not stage.planned:
         granted = opening.grant_late(stage)
         noted = _note_role(stage)
-        done = failover_report.told(stage, look(stage))
+        done = outcome.failover_report(stage, look(stage))
         text, warnings = granted + done.text, (*done.warnings, *noted)
         return replace(done, text=text, warnings=warnings)
-    compared = last_records.compare(stage)  # applications arrive meanwhile
+    compared = outcome.compare_last_records(stage)  # applications arrive meanwhile
     wrote, producers_missing = _producers(stage)
     moved, groups_missing = _groups(stage)
     quiet, noise = _quiet(stage)
@@ -72,14 +72,14 @@ def _note_role(stage: Stage) -> list[str]:
 
 
 def _producers(stage: Stage) -> tuple[str, list[str]]:
-    before = stage.notes[roles.ROLE].get(arrivals.ENDS)
+    before = stage.notes[roles.ROLE].get(outcome.ENDS)
     if before is None:
         return "", []
     found: float | None = None
 
     def missing() -> str:
         nonlocal found
-        found = arrivals.first_write(stage.target, before)
+        found = outcome.first_write(stage.target, before)
         return f"no write on {stage.flow.target} yet" if found is None else ""
 
     waits = hooks.has(stage.pair, hooks.REDIRECT_PRODUCERS)
@@ -92,12 +92,12 @@ def _producers(stage: Stage) -> tuple[str, list[str]]:
 
 
 def _groups(stage: Stage) -> tuple[str, list[str]]:
-    before = stage.notes["positions"].get(arrivals.SUMS) or {}
+    before = stage.notes["positions"].get(positions.SUMS) or {}
     still: list[str] = []
 
     def missing() -> str:
         nonlocal still
-        still, absent = arrivals.standing(stage.target, before)
+        still, absent = outcome.not_arrived(stage.target, before)
         where = f"neither read on {stage.flow.target} nor have members there"
         return (
             f"{some(len(absent), 'group')} {where}: {named(absent)}" if absent else ""
@@ -148,6 +148,3 @@ def _quiet(stage: Stage) -> tuple[str, list[str]]:
         f"copied: point the producer at {stage.flow.target}"
     )
     return f"{stage.flow.source} is not quiet", [text]
-
-
-STEP = Step(do=_prove, undo=nothing_to_undo)

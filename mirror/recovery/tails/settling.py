@@ -1,17 +1,23 @@
 """Settles the tail of a flow: each record is replayed, exported or skipped, once.
 
-Main function: `settle`. It takes over the flow, surveys the tail while no one else can
-write, and works in transactions of the flow's owner: the records, and what says that
-they are settled (runs in the offset map, or entries of the loss ledger), are there
-together or not at all. The last transaction of a partition also moves the flow's
-position to the tail's end. Killed at any time and run again, it goes on behind the last
-transaction.
+Main function: `settle`, which carries out an `Order` for the records that a `Choice`
+has `chosen`. It takes over the flow, surveys the tail while no one else can write, and
+works in transactions of the flow's owner: the records, and what says that they are
+settled (runs in the offset map, or entries of the loss ledger), are there together or
+not at all. The last transaction of a partition also moves the flow's position to the
+tail's end. Killed at any time and run again, it goes on behind the last transaction.
+
+Clusters that the pair feeds may have records of a tail already (`clusters_fed`): before
+a failover the flow out of the cluster that died may have been ahead of the flow to the
+other one. A record that is replayed carries a header `mirror.via` for each cluster that
+has it, so that the flow there leaves it out.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
+import re
 import time
 from typing import TYPE_CHECKING
 
@@ -20,7 +26,7 @@ import numpy as np
 from mirror.clusters.admin import topic_admin
 from mirror.clusters.wire import fetch
 from mirror.clusters.wire.write import Write
-from mirror.copying import dead_letters
+from mirror.copying import dead_letters, provenance
 from mirror.errors import MirrorError
 from mirror.offsets import progress, runs
 from mirror.offsets.progress import Position
@@ -30,36 +36,83 @@ from mirror.pairs.losses import Cause, Loss
 from mirror.proofs import missing_records
 from mirror.proofs.function_results import Results
 from mirror.proofs.log_stream import LogStream, OffsetRange
-from mirror.records import codecs, records, to_columns
+from mirror.proofs.settling import NO_STAMP
+from mirror.records import alignment, codecs, records, to_columns
 from mirror.records.listing import listed
-from mirror.recovery.tails import exporting, fed
-from mirror.recovery.tails.choosing import chosen, consecutive
-from mirror.recovery.tails.order import Order, Way
+from mirror.recovery.tails import exporting
 from mirror.recovery.tails.packing import Packer, ahead
 from mirror.recovery.tails.survey import survey
+from mirror.recovery.tails.tail import Choice, Offsets, Order, Tail, TailPartition, Way
 from mirror.service import ownership
+from mirror.service.ownership import Generation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     import uuid
+
+    import numpy.typing as npt
 
     from mirror.clusters.cluster import Cluster
     from mirror.clusters.topics import Topic, TopicPartition
     from mirror.clusters.transactions import Producer
     from mirror.clusters.wire.produce import EncodedBatch
     from mirror.clusters.wire.write import Placed
+    from mirror.config.pair_settings import PairConfig
     from mirror.config.schema import FlowConfig
     from mirror.copying.provenance import Bytes
     from mirror.offsets.progress import Progress
     from mirror.proofs.log_stream import Lister
     from mirror.proofs.sides import ProofTerms
     from mirror.records.batch import Buffer, Rows
-    from mirror.recovery.tails.fed import Fed
+    from mirror.recovery.tails.exporting import TailFile
     from mirror.recovery.tails.tail import Offsets, Tail, TailPartition
 
 
 _PIECE_BYTES = 32 << 20
 _PIECE_RECORDS = 1 << 18
+_NOTHING = np.empty(0, np.uint8)
+_LETTER = np.frombuffer(bytearray(f"{dead_letters.PREFIX}offset".encode()), np.uint8)
+
+
+# ---- which records of a tail a command is about ----
+
+
+def chosen(part: TailPartition, choice: Choice) -> npt.NDArray[np.bool_]:
+    """Which of the partition's records are chosen."""
+    if not re.fullmatch(choice.topic, part.topic) or choice.partition not in (
+        None,
+        part.partition,
+    ):
+        return np.zeros(part.records, np.bool_)
+    taken = np.ones(part.records, np.bool_)
+    if choice.key is not None:
+        taken &= part.keys == key_mark(choice.key)
+    if choice.since_ms is not None:
+        taken &= part.times >= choice.since_ms
+    if choice.until_ms is not None:
+        taken &= part.times < choice.until_ms
+    return taken
+
+
+def key_mark(key: bytes) -> int:
+    """The mark of a key, as `TailPartition.keys` has it."""
+    place = np.zeros((1, to_columns.PLACE_COLUMNS), np.int64)
+    place[0, to_columns.KEY_SIZE] = place[0, to_columns.END] = len(key)
+    marks, keys = np.empty((2, 1), np.int64)
+    buffer = np.frombuffer(bytearray(key), np.uint8)
+    alignment.describe(buffer, place, NO_STAMP, 0, marks, keys)
+    return int(keys[0])
+
+
+def consecutive(offsets: Offsets) -> list[tuple[int, int]]:
+    """Ascending offsets as ranges, each from its first to its last one."""
+    cuts = np.flatnonzero(np.diff(offsets) != 1) + 1
+    return [
+        (int(part[0]), int(part[-1])) for part in np.split(offsets, cuts) if len(part)
+    ]
+
+
+# ---- each record is settled once ----
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +126,8 @@ class TailSettling:
     order: Order
     fed: Sequence[Fed] = ()
     """Clusters that may have records of the tail already."""
+    file: TailFile | None = None
+    """Where to export to; else the order's topic."""
     seen: Tail | None = None
     """What a survey has just found: only what is behind that is read."""
 
@@ -105,7 +160,7 @@ def settle(
         if not taken.any():
             continue
         offsets = part.offsets[taken]
-        cuts = fed.cuts(settling.fed, part, offsets)
+        cuts = cuts_of(settling.fed, part, offsets)
         pieces = list(_pieces(offsets, part.sizes[taken], cuts))
         copied_to = part.replayed_to
         packed = ahead(_packed(settling, part, offsets, pieces))
@@ -208,7 +263,7 @@ def _packed(
         settling.flow, settling.terms, settling.source, settling.target, part, offsets
     )
     for piece in pieces:
-        marked = fed.headers(settling.fed, part, int(piece[0]))
+        marked = headers_for(settling.fed, part, int(piece[0]))
         batches = replay.batches(piece, marked)
         _require_all(part, piece, sum(each.count for each in batches))
         yield piece, batches
@@ -221,8 +276,8 @@ def _export(
     flow, target, order = settling.flow, settling.target, settling.order
     found = exporting.read(flow, settling.source, part, piece)
     _require_all(part, piece, len(found))
-    if order.file is not None:
-        order.file.add(part, found)
+    if settling.file is not None:
+        settling.file.add(part, found)
         return []
     topic = target.topics([order.topic])[order.topic]
     if not topic.partitions:
@@ -334,10 +389,6 @@ def _loss(
 # `transform` they are what the flow's function makes of them.
 
 
-_NOTHING = np.empty(0, np.uint8)
-_LETTER = np.frombuffer(bytearray(f"{dead_letters.PREFIX}offset".encode()), np.uint8)
-
-
 class Replay:
     """Goes once over one partition, from the first to the last of some offsets."""
 
@@ -400,3 +451,67 @@ class Replay:
             if some is None:
                 return found
             self._buffer, self._rest = some.buffer, some.places
+
+
+# ---- clusters that a pair feeds ----
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fed:
+    """A cluster that the pair feeds."""
+
+    stamp: Bytes
+    """The header by which flows to it leave records out."""
+    read: Mapping[TopicPartition, Position]
+    """How far it has the logs of the tail."""
+
+    def end(self, part: TailPartition) -> int:
+        """The offset below which it has all records of a partition; 0: it has none."""
+        position = self.read.get(part.key)
+        if position is None or position.topic_id != part.topic_id:
+            return 0
+        return position.offset
+
+
+def clusters_fed(
+    pair: PairConfig, flow: FlowConfig, epoch: int, reach: Callable[[str], Cluster]
+) -> tuple[Fed, ...]:
+    """The clusters that the pair feeds; `flow` has the tail, `epoch` is of the role
+    that made its target active.
+
+    Raises:
+        MirrorError: one does not answer, or its flow may still write.
+    """
+    found = []
+    for alias in pair.feeds:
+        target = reach(alias)
+        name = progress.topic_name(flow.source)
+        if target.topic(name) is None:
+            continue
+        known = progress.read(target, name)
+        if Generation.parse(known.generation).epoch < epoch:
+            raise MirrorError(
+                f"{flow.target}->{alias} has not gone on for {flow.source}->{alias} "
+                f"yet, so it is not known which records {alias} has: let the service "
+                "run, and try again"
+            )
+        made = provenance.via(
+            source_alias=alias, source_id=target.cluster_id, target_id=""
+        )
+        found.append(Fed(stamp=made.stamp, read=known.positions))
+    return tuple(found)
+
+
+def cuts_of(
+    fed: Sequence[Fed], part: TailPartition, offsets: Offsets
+) -> tuple[int, ...]:
+    """Where, in ascending offsets, the clusters that have the records change."""
+    ends = {int(np.searchsorted(offsets, each.end(part))) for each in fed}
+    return tuple(sorted(ends - {0, len(offsets)}))
+
+
+def headers_for(
+    fed: Sequence[Fed], part: TailPartition, offset: int
+) -> tuple[Bytes, ...]:
+    """What a record gets in front of the flow's own header."""
+    return tuple(each.stamp for each in fed if offset < each.end(part))

@@ -1,13 +1,18 @@
 """What a flow's source has and its target does not, after a failover to the target.
 
 Main function: `survey`, which reads the source from the flow's positions to its ends,
-or behind an earlier look; main type: `Tail`. Left out is what came through the target,
-and what is settled: the offset map knows what was replayed, the loss ledger what was
-exported or skipped.
+or behind an earlier look. Left out is what came through the target, and what is
+settled: the offset map knows what was replayed, the loss ledger what was exported or
+skipped.
+
+`Unsettled` counts what is left, cheap enough to ask all the time, and `unsettled` looks
+only where a failover has left a tail. Whom a tail concerns: `groups_that_read` of it,
+and keys `written_since` on the target.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 import uuid
@@ -15,34 +20,45 @@ import uuid
 import numpy as np
 import numpy.typing as npt
 
-from mirror.clusters.admin import topic_admin
+from mirror.clusters.admin import group_offsets, topic_admin
+from mirror.clusters.admin.groups import list_groups
 from mirror.clusters.wire import fetch
 from mirror.copying import gaps, provenance
 from mirror.errors import NoLeaderError
 from mirror.offsets import progress, runs
 from mirror.offsets.progress import Position
 from mirror.offsets.runs import COUNT, DOWNSTREAM, UPSTREAM
-from mirror.pairs import losses, risk
+from mirror.pairs import losses, risk, roles
 from mirror.pairs.losses import Cause
+from mirror.policy.selection import GroupFilter
 from mirror.proofs.log_stream import LogStream, OffsetRange
 from mirror.proofs.settling import NO_STAMP
 from mirror.proofs.survey import settled_ends
 from mirror.records import alignment, to_columns
 from mirror.records.listing import Loops, listed
 from mirror.records.reading import TopicReader
-from mirror.recovery.tails.tail import NO_KEY, Tail, TailPartition
+from mirror.recovery.tails.tail import NO_KEY, Offsets, Tail, TailPartition
 from mirror.topics.topics import select
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from mirror.clusters.cluster import Cluster
     from mirror.clusters.topics import TopicPartition
     from mirror.config.schema import FlowConfig
     from mirror.offsets.runs import Block
+    from mirror.pairs.journal import Entry
     from mirror.proofs.log_stream import Lister
-    from mirror.recovery.tails.tail import Offsets
     from mirror.topics.topics import MirroredTopic
+
+
+_MOST_READ = 200_000
+"""Offsets that one look reads."""
+_MOST_KEPT = 1_000_000
+"""Records that are remembered, 32 bytes each, or 64 in partitions of which some are
+settled; behind them nothing is counted."""
+MOST_SHOWN = 10
+"""Keys of a topic that are shown."""
 
 
 # ---- what of an earlier look at a tail still holds ----
@@ -327,3 +343,178 @@ def _partition(  # noqa: PLR0913  what is known of one partition
         rows=rows,
         epoch=last.epoch if last is not None and stream.epoch < 0 else stream.epoch,
     )
+
+
+# ---- how many records are left ----
+
+
+class Unsettled:
+    """Counts the tail of one flow again and again."""
+
+    def __init__(self) -> None:
+        self._tail = Tail(partitions=())
+        self._ends: object = None
+
+    def look(self, flow: FlowConfig, source: Cluster, target: Cluster) -> int:
+        """How many records are known to be unsettled; both clusters are connected.
+
+        Raises:
+            ClusterError: a cluster does not answer, or not for all partitions.
+        """
+        ends = _ends_now(flow, source, target)
+        if ends != self._ends or any(each.open for each in self._tail.partitions):
+            room = _MOST_KEPT - self._tail.remembered
+            most = max(min(_MOST_READ, room), 0)
+            self._tail = survey(flow, source, target, seen=self._tail, most=most)
+            self._ends = ends
+        return self._tail.records
+
+
+def unsettled(
+    flow: FlowConfig,
+    source: Cluster,
+    target: Cluster,
+    entries: Sequence[Entry],
+    *,
+    seen: Tail | None = None,
+) -> Tail:
+    """What is not settled of the flow. Only a failover out of its source leaves a tail;
+    after anything else no log is read. `entries`: of both journals, about the pair;
+    `seen`: as `survey`.
+
+    Raises:
+        ClusterError: a cluster does not answer, or not for all partitions.
+    """
+    if not roles.leaves_tail(entries, flow.source):
+        return Tail(partitions=())
+    return survey(flow, source, target, seen=seen)
+
+
+def _ends_now(flow: FlowConfig, source: Cluster, target: Cluster) -> object:
+    """Where all ends that the count depends on: the source's logs, and what settles."""
+    keys = [
+        (each.topic, number)
+        for each in topics_of(flow, source).values()
+        for number in range(each.partitions)
+    ]
+    own = [
+        (progress.topic_name(flow.source), 0),
+        (runs.topic_name(flow.source, flow.separator), 0),
+        (losses.topic_name(flow.source), 0),
+    ]
+    return tuple(
+        topic_admin.list_offsets(cluster, where, timestamp=topic_admin.LATEST)
+        for cluster, where in ((source, keys), (target, own))
+    )
+
+
+# ---- groups that have read of a tail, and keys that were written again since ----
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeysWrittenSince:
+    """Keys of one topic's tail that were written on the target since."""
+
+    keys: int
+    shown: tuple[str, ...]
+    """The first few, in UTF-8."""
+
+
+def groups_that_read(
+    source: Cluster, flow: FlowConfig, tail: Tail
+) -> dict[str, dict[TopicPartition, int]]:
+    """By group and partition, how many records of the tail the group has read.
+
+    Raises:
+        ClusterError: the source does not answer.
+    """
+    wanted = GroupFilter(include=flow.groups, exclude=flow.groups_exclude)
+    names = [name for name in list_groups(source) if wanted.matches(name)]
+    committed = group_offsets.fetch(source, names).groups
+    found: dict[str, dict[TopicPartition, int]] = {}
+    for name, offsets in sorted(committed.items()):
+        for part in tail.partitions:
+            if part.key in offsets:
+                read = int(np.searchsorted(part.offsets, offsets[part.key].offset))
+                if read:
+                    found.setdefault(name, {})[part.key] = read
+    return found
+
+
+def written_since(
+    source: Cluster, target: Cluster, flow: FlowConfig, tail: Tail, *, since: float
+) -> dict[str, KeysWrittenSince]:
+    """By source topic, which keys of its tail were written on the target `since` this
+    time, epoch seconds, in the copy or in the topic of the same name.
+
+    Raises:
+        ClusterError: the target cannot be read.
+    """
+    found = {}
+    for topic, copies in _copies(tail).items():
+        parts = [each for each in tail.partitions if each.topic == topic]
+        marks = np.unique(np.concatenate([each.keys for each in parts]))
+        marks = marks[marks != NO_KEY]
+        keys: dict[int, str] = {}
+        if len(marks):
+            for name in copies:
+                keys |= _written_on_target(source, target, flow, name, marks, since)
+        shown = tuple(list(keys.values())[:MOST_SHOWN])
+        found[topic] = KeysWrittenSince(keys=len(keys), shown=shown)
+    return found
+
+
+def _copies(tail: Tail) -> Mapping[str, set[str]]:
+    return {
+        each.topic: {each.topic, each.target_topic}
+        for each in tail.partitions
+        if each.records
+    }
+
+
+def _written_on_target(  # noqa: PLR0917  both clusters, and what to look for
+    source: Cluster,
+    target: Cluster,
+    flow: FlowConfig,
+    name: str,
+    marks: np.ndarray,
+    since: float,
+) -> dict[int, str]:
+    """By mark, the keys among these that a topic of the target has of its own."""
+    topic = target.topics([name])[name]
+    if topic.error:
+        return {}
+    where = [(name, number) for number in topic.leaders]
+    firsts = topic_admin.list_offsets(target, where, timestamp=round(since * 1000))
+    ends = topic_admin.list_offsets(target, where, timestamp=topic_admin.LATEST)
+    through = provenance.via(
+        source_alias=flow.target, source_id=target.cluster_id,
+        target_id=source.cluster_id,
+    )  # fmt: skip
+    found: dict[int, str] = {}
+    for key, first in firsts.items():
+        if first < 0 or key not in ends:
+            continue
+        stream = LogStream(
+            target,
+            OffsetRange(
+                topic=name, partition=key[1], topic_id=topic.topic_id,
+                first=first, end=ends[key],
+            ),
+            isolation=fetch.READ_COMMITTED,
+            lister=partial(
+                listed, loops=Loops(through.key, through.target_suffix),
+                most_unpacked=flow.max_unpacked_bytes,
+            ),
+        )  # fmt: skip
+        for part in stream.listed():
+            places = np.ascontiguousarray(part.places)
+            made, keys = np.empty((2, len(places)), np.int64)
+            alignment.describe(part.buffer, places, NO_STAMP, 0, made, keys)
+            there = np.isin(keys, marks) & (places[:, to_columns.KEY_SIZE] >= 0)
+            for row in np.flatnonzero(there).tolist():
+                if int(keys[row]) not in found:
+                    at, size = places[row, [to_columns.KEY_AT, to_columns.KEY_SIZE]]
+                    text = part.buffer[at : at + size].tobytes()
+                    found[int(keys[row])] = text.decode(errors="replace")
+    return found

@@ -1,12 +1,14 @@
-"""What a survey of a tail found, as values.
+"""A tail, and what a command does with which records of it, as values.
 
 Main types: `TailPartition`, what is left of one source partition, and `Tail`, all of
-them. They also keep what the next survey need not read again.
+them, which also keep what the next survey need not read again; `Order`, with a `Choice`
+of records: `settling` carries it out.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -116,3 +118,35 @@ class Tail:
         if self.settled:
             return ""
         return f"the position of {flow.name} is not behind what was settled"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """Filters, all of which a record must pass."""
+
+    topic: str = ".*"
+    """Matches the whole name of the source topic."""
+    partition: int | None = None
+    key: bytes | None = None
+    since_ms: int | None = None
+    """Not older than this time."""
+    until_ms: int | None = None
+    """Older than this time."""
+
+
+class Way(StrEnum):
+    """What a command does with records."""
+
+    REPLAY = "replay"
+    EXPORT = "export"
+    SKIP = "skip"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """What to do with which records."""
+
+    way: Way
+    choice: Choice
+    topic: str = ""
+    """Where to export to, if there is no file."""

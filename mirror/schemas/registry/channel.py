@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 
     from mirror.clusters.auth.tokens import KeptToken
-    from mirror.config.registry_settings import RegistryConfig
+    from mirror.config.schema_settings import RegistryConfig
 
 Method = Literal["GET", "PUT", "POST", "DELETE"]
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from mirror.errors import MALFORMED, ClusterError, FencedError
 from mirror.pairs import journal, roles, selection
 from mirror.pairs.journal import Kind
-from mirror.recovery import fences, fencing
+from mirror.recovery import fences
 from mirror.recovery.stage import Stage, both_flows
 from mirror.recovery.steps import STEPS, fence
 from mirror.topics.acl_notes import AclNotes
@@ -73,7 +73,7 @@ def settle_fence(
     laid = fence.lay(stage, cluster, stage.flow, more=more)
     now = entries()
     if roles.leads_to(now, pair) == cluster.alias:  # it went home meanwhile
-        fences.lift(cluster, fencing.name(pair.name))
+        fences.lift(cluster, fences.fence_name(pair.name))
         return False
     if roles.owed(now) == made and roles.open_run(now) is None:
         noted = roles.fence_laid(made, now, laid.topics, at=time.time(), by=by)
@@ -114,7 +114,7 @@ def _lift_stray(
     pair: PairConfig, cluster: Cluster, entries: Callable[[], Sequence[Entry]]
 ) -> None:
     """Lift a fence on the active cluster; not while a run is open, which may lay it."""
-    name = fencing.name(pair.name)
+    name = fences.fence_name(pair.name)
     if not AclNotes(cluster).noted(name).changes:
         return
     now = entries()
