@@ -1,7 +1,7 @@
 """What a run would create and change on the clusters, without doing any of it.
 
 Main function: `plan`, which returns a frozen `RunPlan`. It follows the service's rules
-(`topics.topics`, `topics.configs`, `topics.acls`, `offsets.group_sync`) and goes
+(`topics.topics`, `topics.configs`, `topics.acls`, `offsets.checkpoints`) and goes
 on until nothing new comes of it: what one flow makes, the next one may copy.
 Records are not planned, nor what depends on them.
 """

@@ -1,7 +1,7 @@
 """`mirror adopt`: take flows over from MirrorMaker 2, or give them back to it.
 
 It checks that MirrorMaker 2 is stopped, shows where each partition will continue, asks
-for confirmation and lets `adoption` write the positions. Both clusters must be up, and
+for confirmation and lets `migration` write the positions. Both clusters must be up, and
 no service may be running the flow.
 """
 
@@ -300,7 +300,7 @@ def _document(adoption: Adoption) -> dict[str, Any]:
 # ---- `mirror adopt --back`: let MirrorMaker 2 continue where mirror stopped ----
 #
 # It shows both sides' positions, asks for confirmation, checks that mirror is stopped
-# and lets `adoption.back` write them.
+# and lets `migration.back` write them.
 
 
 _BACK_COLUMNS = ("FLOW", "TOPIC", "PARTITION", "POSITION", "MM2-POSITION")

@@ -1,8 +1,8 @@
 """What moves or stops the copying of a flow: `mirror flow reset`, `pause` and `resume`.
 
 `mirror flow reset` shows old and new positions, asks for confirmation and lets
-`service.reset` fence the current owner and write them. It needs both clusters but no
-running service; one that is running picks up the new positions by itself.
+`service.positions` fence the current owner and write them. It needs both clusters and
+no running service; one that is running picks up the new positions by itself.
 
 `mirror pause` and `mirror resume` write the request to the target, where a running
 service finds it within seconds and a service started later finds it too. They need no

@@ -1,6 +1,6 @@
 """`mirror switch` and `mirror failover`: make a pair's other cluster the active one.
 
-Both do the steps of `switching` and can be stopped and run again anywhere; the journal
+Both do the steps of `recovery` and can be stopped and run again anywhere; the journal
 on the clusters says where they go on.
 """
 

@@ -1,7 +1,7 @@
 """`mirror topic`: topics and their copies, read from the clusters themselves.
 
 It works without a service. `list` shows differences and changes nothing; `configs` and
-`acls` do once, after asking, what the service does at intervals. `metadata` compares
+`acls` do once, after asking, what the service does at intervals. `topics` compares
 and corrects.
 """
 

@@ -440,7 +440,7 @@ class KnownEnds:
         """From how a coordinator describes the transactional id. A v2 transaction
         raises the epoch when it ends. Committed v1 transactions share one epoch;
         aborting the last one raises it. Only that one can be open anywhere, since no id
-        is used again before (`relay.endings`).
+        is used again before (`copying.target`).
         """
         committed = COMMITTED.get(shown.transaction_state)
         if shown.error_code != codes.NONE or committed is None:

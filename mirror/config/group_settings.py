@@ -1,6 +1,6 @@
 """Settings of a flow about consumer groups: offsets, checkpoints, heartbeats.
 
-Main type: `GroupSettings`, a part of `FlowConfig`. `offsets` and `jobs.groups` apply
+Main type: `GroupSettings`, a part of `FlowConfig`. `offsets` and `service.groups` apply
 them.
 """
 

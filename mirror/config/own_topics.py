@@ -3,7 +3,7 @@
 The one declaration of them. Main types: `Kind`, what all topics of a kind have in
 common, and `OwnTopic`, one as a flow has it. `of_run` and `of_flow` list those of a
 flow; whatever creates, examines or plans such a topic goes by these. Pure;
-`metadata.guarding` examines and corrects.
+`topics.guarding` examines and corrects.
 """
 
 from __future__ import annotations

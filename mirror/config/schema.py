@@ -55,8 +55,8 @@ if TYPE_CHECKING:
 
 # ---- settings of a flow about where it reads, and how fast ----
 #
-# Main type: `TrafficSettings`, a part of `FlowConfig`. `relay.source`,
-# `relay.fetch_channel` and `driver.leases` apply them.
+# Main type: `TrafficSettings`, a part of `FlowConfig`. `copying.source` and
+# `service.leases` apply them.
 
 
 LINGER_MS = 6
@@ -101,7 +101,7 @@ class TrafficSettings(Section):
 
 # ---- settings of a flow about the copies' configs and ACLs ----
 #
-# Main type: `TopicSync`, a part of `FlowConfig`. `metadata` applies them.
+# Main type: `TopicSync`, a part of `FlowConfig`. `topics` applies them.
 
 
 CONFIG_PROPERTIES_EXCLUDE = (

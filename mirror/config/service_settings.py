@@ -30,8 +30,8 @@ from mirror.config.section import (
 
 # ---- the settings of the service's HTTP port: address, TLS and access ----
 #
-# Main type: `HttpSettings`, a part of `ServiceConfig`. `web.access` and `web.server`
-# apply them; no file is read here.
+# Main type: `HttpSettings`, a part of `ServiceConfig`. `observing` applies
+# them; no file is read here.
 
 
 class HttpSettings(Section):

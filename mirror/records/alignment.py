@@ -117,7 +117,7 @@ def _headers_differ(source, up, target, down, stamp):
         return HEADERS, count, count
     ours_size, ours_at, p = sized(stamp, np.int64(0), stamp.size)
     content_size, content_at, p = sized(stamp, p, stamp.size)
-    # A replay names the clusters that have the record already (`tails.fed`).
+    # A replay names the clusters that have the record already (`recovery.tails`).
     for _ in range(there - count - 1):
         name_size, name_at, to = sized(target, to, target.size)
         value_size, value_at, to = sized(target, to, target.size)

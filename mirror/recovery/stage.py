@@ -63,7 +63,7 @@ class Stage:
 
     kind: Kind
     config: MirrorConfig
-    """Without flows that rest, which write nothing now (`recovery.resting`)."""
+    """Without flows that rest, which write nothing now (`pairs.flow_roles`)."""
     pair: PairConfig
     flow: FlowConfig
     """From the cluster that was active to the one that is to be, with what belongs to

@@ -1,7 +1,7 @@
 """How a copy differs from its topic, in words.
 
 Main function: `differences`, over the JSON form of a topic's drift, which the status
-and `mirror topic list` share. `metadata` finds the differences.
+and `mirror topic list` share. `topics` finds the differences.
 """
 
 from __future__ import annotations

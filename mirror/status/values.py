@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 #
 # Main type: `Counts`. It is made where records are handled, travels with the
 # transaction, the progress and the report, and is part of the partition's status. A
-# further counter is a field here, at the end; `metrics.catalogue` gives it a name
+# further counter is a field here, at the end; `observing.catalogue` gives it a name
 # for Prometheus.
 
 
@@ -165,7 +165,7 @@ class SparkStatus:
 # ---- what a failover would lose, as values: a part of the status ----
 #
 # Main types: `PartitionRisk`, `TopicRisk`, and `RiskStatus` of a flow. -1 means not
-# known. `recovery.risk` computes them.
+# known. `pairs.risk` computes them.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

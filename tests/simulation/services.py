@@ -92,7 +92,7 @@ class _Connection:
 
 
 class Worker:
-    """A Python process of Spark with one slot, as `relay.task` makes them."""
+    """A Python process of Spark with one slot, as `copying.task` makes them."""
 
     def __init__(self, world: World, name: str, driver: Process) -> None:
         self.process = Process(name, site=driver.site)

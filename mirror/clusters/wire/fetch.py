@@ -3,7 +3,7 @@
 `encode` builds a Fetch v11 request (the newest that names topics and has no tagged
 fields; brokers 2.3 to 4.x speak it), `decode` walks the response and yields one
 `Fetched` per partition, whose records are a slice of the connection's buffer.
-`Session` is the fetch session (KIP-227) of a request. `batches.batch` looks inside
+`Session` is the fetch session (KIP-227) of a request. `records.batch` looks inside
 the batches.
 """
 
