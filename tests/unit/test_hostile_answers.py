@@ -68,8 +68,8 @@ def token():
     }))
 
 def service():
-    from mirror.cli import asking
-    asking.ask(url, None)
+    from mirror.cli import service
+    service.ask(url, None)
 
 def hook():
     from mirror.recovery.hooks import Call, post

@@ -191,7 +191,7 @@ def entries():
     return roles.merged(JournalReader(cluster).read(), pair=pair.name)
 
 acls.create = one_by_one
-owed.settle_fence(config, pair, cluster, entries, by="test")
+pending.settle_fence(config, pair, cluster, entries, by="test")
 """
 
 
