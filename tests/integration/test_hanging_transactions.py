@@ -569,6 +569,9 @@ class FlowLogs:
         """Id and epoch of a transaction with a record in each of these, which stays
         open.
         """
+        name = producer.transactional_id or ""
+        # Its last markers may be on their way: this transaction comes behind them.
+        wait_for(lambda: "PREPARE" not in _described(self.bootstrap, name).state.name)
         block = runs.Block(
             topic="t", partition=0, target_topic=self.copy[0], topic_id=NO_ID,
             runs=np.array([[0, end_offsets(self.bootstrap, self.copy[0])[0], 1]]),
@@ -578,7 +581,7 @@ class FlowLogs:
         if self.progress in where:
             batches[self.progress[0]] = encode({("t", 0): Position(offset=0)})
         write(self.cluster, batches, producer)
-        shown = _described(self.bootstrap, producer.transactional_id or "")
+        shown = _described(self.bootstrap, name)
         return shown.producer_id, shown.producer_epoch
 
 
