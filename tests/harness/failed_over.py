@@ -101,7 +101,7 @@ class Failed:
                 since=topic_admin.EARLIEST,
                 by_content=by_content,
             ),
-            show=lambda _: None,
+            show=lambda *_: None,
         )
         assert proof.findings == ()
         account = proof.partitions[0].account

@@ -162,7 +162,7 @@ from mirror.clusters.cluster import Cluster
 from mirror.config.load import load
 from mirror.pairs import roles
 from mirror.pairs.journal import JournalReader
-from mirror.recovery import owed
+from mirror.recovery import pending
 
 config, _ = load(pathlib.Path(sys.argv[1]))
 left = int(sys.argv[2])

@@ -182,7 +182,7 @@ def test_a_fence_without_an_authorizer(
     with rehearsal_of(clusters, topic_name, pair={"fence": "acl"}) as rehearsal:
         for alias in rehearsal.config.clusters:
             cluster = rehearsal.cluster(alias)
-            (found,) = of_cluster.findings(cluster, rehearsal.config, [], {})
+            (found,) = of_cluster.right_findings(cluster, rehearsal.config, [], {})
             assert found.state is State.FAIL
             assert "fence is acl" in found.detail
         with pytest.raises(MirrorError, match=r"step assess .* no authorizer"):
