@@ -101,7 +101,7 @@ def test_a_group_whose_records_have_expired(
     zero, and its other partition is right.
     """
     source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
-    copy, group = f"LATE.{topic_name}", f"g-{topic_name}"
+    copy, group = f"EXPIRED.{topic_name}", f"g-{topic_name}"
     create_topic(source, topic_name, partitions=2)
     send(producer(source), topic_name, keys(2, 100), b"v")
     _commit(source, group, topic_name, {0: 10, 1: 60})
@@ -109,7 +109,7 @@ def test_a_group_whose_records_have_expired(
     config = config_for(
         source,
         target,
-        alias="LATE",
+        alias="EXPIRED",
         tasks=1,
         topics=[topic_name],
         groups=[group],
