@@ -287,8 +287,8 @@ class _Switches:
         """The schema of each record that has one."""
         self.expired: set[bytes] = set()
         """What was handled and copied when retention removed it somewhere."""
-        self.failovers: dict[tuple[str, int], Entry] = {}
-        """What they noted, also in journals that are lost."""
+        self.known_before: tuple[Entry, ...] = ()
+        """What the journals ever said before one of them was lost."""
         self.remembered: tuple[Entry, ...] = ()
         """What the journals said before one of them lost it."""
         self.loses_journals = self.told_lost = False
@@ -823,18 +823,12 @@ class _Switches:
 
     def entries(self) -> tuple[Entry, ...]:
         """What both journals have, as any consumer would read them."""
-        found = roles.merged(self.remembered, self._written(), pair=PAIR)
-        self.failovers.update(
-            ((each.run, each.number), each)
-            for each in found
-            if each.kind is Kind.FAILOVER
-        )
-        return found
+        return roles.merged(self.remembered, self._written(), pair=PAIR)
 
-    def _failovers(self) -> Sequence[Entry]:
+    def _failovers(self) -> list[Entry]:
         """What they noted, also in journals that are lost."""
-        self.entries()
-        return [*self.failovers.values()]
+        known = roles.merged(self.known_before, self.entries(), pair=PAIR)
+        return [each for each in known if each.kind is Kind.FAILOVER]
 
     def _written(self) -> tuple[Entry, ...]:
         journals = map(journal_of, self.clusters.values())
@@ -873,6 +867,7 @@ class _Switches:
         if topic is None or not cluster.working():
             return
         self.remembered = self.entries()
+        self.known_before = roles.merged(self.known_before, self.remembered, pair=PAIR)
         if services_die:  # what runs would write it again
             for each in self.services:
                 self.world.kill(each.process)
