@@ -254,10 +254,10 @@ def _change(
             }
         )
     else:
-        _pause_show(flow.name, held)
+        _show_pauses(flow.name, held)
 
 
-def _pause_show(flow: str, held: Pauses) -> None:
+def _show_pauses(flow: str, held: Pauses) -> None:
     for topic in sorted(held.rebuilding):
         complain(f"flow {flow}: {topic} rests until its copy is rebuilt")
     if not held.rules:

@@ -26,6 +26,11 @@ NO_ID = uuid.UUID(int=0)
 _LEADER_USABLE = frozenset({codes.NONE, codes.REPLICA_NOT_AVAILABLE})
 
 
+def same_topic(one: uuid.UUID | None, other: uuid.UUID | None) -> bool:
+    """Whether these ids may be of one topic; NO_ID may be any."""
+    return NO_ID in (one, other) or one == other
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leader:
     """Which broker leads a partition; `node` is -1 while there is none."""

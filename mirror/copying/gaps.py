@@ -23,10 +23,11 @@ import time
 from typing import TYPE_CHECKING
 
 from mirror.clusters.admin import topic_admin
+from mirror.clusters.topics import same_topic
 from mirror.copying.background import BackgroundQuery
 from mirror.errors import MirrorError, UnreachableError
 from mirror.offsets import starting
-from mirror.offsets.progress import NO_ID, Position, same_topic
+from mirror.offsets.progress import NO_ID, Position
 from mirror.pairs.losses import Cause, Loss
 
 if TYPE_CHECKING:

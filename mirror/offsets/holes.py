@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mirror.clusters import codes, error_counts
+from mirror.clusters.topics import same_topic
 from mirror.clusters.wire import fetch
 from mirror.errors import ClusterError, CorruptBatchError, NoLeaderError, RecreatedError
-from mirror.offsets.progress import same_topic
 from mirror.records import batch, former, scan
 from mirror.retry import patiently
 

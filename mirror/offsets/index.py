@@ -27,9 +27,10 @@ import zlib
 import numpy as np
 import numpy.typing as npt
 
+from mirror.clusters.topics import same_topic
 from mirror.errors import MALFORMED, ClusterError, CorruptBatchError
 from mirror.offsets import runs, standby
-from mirror.offsets.progress import NO_ID, same_topic
+from mirror.offsets.progress import NO_ID
 from mirror.offsets.runs import COUNT, DOWNSTREAM, UPSTREAM, RunArray, cut_at, falls
 from mirror.offsets.standby import StandbyWriter
 

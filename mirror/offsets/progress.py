@@ -65,11 +65,6 @@ _Written = tuple[int, bytes]
 """The offset of a record's batch, and its value."""
 
 
-def same_topic(one: uuid.UUID | None, other: uuid.UUID | None) -> bool:
-    """Whether these ids may be of one topic; NO_ID may be any."""
-    return NO_ID in (one, other) or one == other
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Position:
     """The next source offset to copy, and the topic and epoch that it belongs to."""

@@ -28,9 +28,10 @@ import numpy.typing as npt
 
 from mirror.clusters import codes
 from mirror.clusters.admin import topic_admin
+from mirror.clusters.topics import same_topic
 from mirror.errors import RecreatedError
 from mirror.offsets import runs
-from mirror.offsets.progress import NO_ID, same_topic
+from mirror.offsets.progress import NO_ID
 from mirror.offsets.runs import COUNT, DOWNSTREAM, UPSTREAM
 from mirror.records.reading import TopicReader
 

@@ -34,9 +34,10 @@ import uuid
 import numpy as np
 import numpy.typing as npt
 
+from mirror.clusters.topics import same_topic
 from mirror.config import own_topics
 from mirror.errors import CorruptBatchError
-from mirror.offsets.progress import NO_ID, same_topic
+from mirror.offsets.progress import NO_ID
 from mirror.records import records
 from mirror.records.reading import TopicReader
 

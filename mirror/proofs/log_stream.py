@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mirror.clusters import codes
 from mirror.clusters.admin import topic_admin
+from mirror.clusters.topics import same_topic
 from mirror.copying.source import SourceReader
 from mirror.copying.waiting import wait
 from mirror.errors import (
@@ -26,7 +27,7 @@ from mirror.errors import (
     RecreatedError,
     UnreachableError,
 )
-from mirror.offsets.progress import NO_ID, Position
+from mirror.offsets.progress import Position
 from mirror.records import batch, former, scan, to_columns
 from mirror.records.batch import LOG_APPEND_TIME
 from mirror.records.listing import Listed, listed
@@ -206,8 +207,7 @@ class LogStream:
         topic = self._cluster.topics([self._key[0]])[self._key[0]]
         if topic.error != codes.NONE:
             raise codes.error_for(topic.error, self._where)
-        known = NO_ID not in (self._wanted.topic_id, topic.topic_id)
-        if known and topic.topic_id != self._wanted.topic_id:
+        if not same_topic(self._wanted.topic_id, topic.topic_id):
             raise RecreatedError(f"{self._where} was re-created")
         leader = topic.leaders.get(self._key[1])
         if leader is None or leader.node < 0:

@@ -19,13 +19,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 import structlog
 
 from mirror.clusters import codes
+from mirror.clusters.topics import same_topic
 from mirror.errors import ClusterError, MirrorError, UnreachableError
-from mirror.offsets.progress import NO_ID
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     import uuid
 
+    from py4j.protocol import Py4JJavaError
     from pyspark.sql import SparkSession
 
     from mirror.clusters.cluster import Cluster
@@ -98,7 +99,7 @@ class SparkRunner:
             try:
                 result, problem = self._carry_out(task)
             except Py4JJavaError as error:
-                reason = str(error.java_exception.getMessage()).split("\n", 1)[0]
+                reason = _reason(error)
                 if attempt == _ATTEMPTS or self._cancelled:
                     raise MirrorError(
                         f"a task of the proof failed: {reason}"
@@ -144,8 +145,7 @@ class BesideSlots(SparkRunner):
         try:
             self._carry_out(_nothing)
         except Py4JJavaError as error:
-            reason = str(error.java_exception.getMessage()).split("\n", 1)[0]
-            log.warning("the process of proofs does not start", reason=reason)
+            log.warning("the process of proofs does not start", reason=_reason(error))
 
     def cancel(self) -> None:
         """End the running task: Spark kills its process."""
@@ -161,6 +161,11 @@ class BesideSlots(SparkRunner):
             self._spark, _NAME, lambda: _behind_slots(task), self._place()
         )
         return found
+
+
+def _reason(error: Py4JJavaError) -> str:
+    """The first line of what Spark says."""
+    return str(error.java_exception.getMessage()).split("\n", 1)[0]
 
 
 def pickled(task: Callable[[], Any]) -> Callable[[], Any]:
@@ -241,7 +246,7 @@ def _gone(
 ) -> tuple[str | int, ...]:
     """The topic or the partition, if it is not there; else nothing."""
     shown = cluster.topics([topic])[topic]
-    other = NO_ID not in (topic_id, shown.topic_id) and shown.topic_id != topic_id
+    other = not same_topic(topic_id, shown.topic_id)
     if shown.error == codes.UNKNOWN_TOPIC_OR_PARTITION or other:
         return (topic,)
     leader = shown.leaders.get(partition)

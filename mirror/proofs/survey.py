@@ -21,6 +21,7 @@ import numpy as np
 
 from mirror.clusters import codes
 from mirror.clusters.admin import topic_admin
+from mirror.clusters.topics import same_topic
 from mirror.copying.dead_letters import PREFIX
 from mirror.errors import (
     ClusterError,
@@ -388,7 +389,7 @@ class Logs:
         if (
             proof is not None
             and _same(proof.topic_id, topic)
-            and (NO_ID in (proof.copy_id, copy_id) or proof.copy_id == copy_id)
+            and same_topic(proof.copy_id, copy_id)
             and proof.target_offset <= end  # else the copy has lost its end since
         ):
             first = max(first, min(proof.source_offset, copied))
@@ -419,8 +420,7 @@ class Logs:
 
 def _same(topic_id: uuid.UUID, topic: MirroredTopic) -> bool:
     """Whether it is this topic's id, as far as brokers have any."""
-    mine = uuid.UUID(topic.topic_id)
-    return NO_ID in (topic_id, mine) or topic_id == mine
+    return same_topic(topic_id, uuid.UUID(topic.topic_id))
 
 
 def _offsets(

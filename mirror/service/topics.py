@@ -207,7 +207,7 @@ class TopicChanges:
         """Take note of the topics that were copied before, from their progress."""
         ids = {key: each.topic_id.hex for key, each in known.positions.items()}
         # A position alone may come from `start`, or from a switch.
-        copied = {topic for (topic, _), count in known.running.items() if _any(count)}
+        copied = {key[0] for key, count in known.running.items() if _has_copied(count)}
         for topic in remembered(self._flow, ids):
             now = self._known.setdefault(topic.topic, topic)
             self._tell_recreated(topic, now)
@@ -364,7 +364,7 @@ def _deleted(shown: Mapping[str, Topic]) -> Iterator[str]:
             yield name
 
 
-def _any(count: bytes) -> bool:
+def _has_copied(count: bytes) -> bool:
     """Whether a running count says that records were copied."""
     running = RunningCount.decode(count)
     return running is not None and running.counts.records > 0

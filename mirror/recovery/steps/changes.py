@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mirror.clusters import codes
 from mirror.clusters.admin import acls, group_offsets
+from mirror.clusters.topics import same_topic
 from mirror.errors import MirrorError
 from mirror.offsets import runs
 from mirror.offsets.joint import again, again_born
-from mirror.offsets.progress import NO_ID
 from mirror.offsets.runs import COUNT, DOWNSTREAM, UPSTREAM
 from mirror.offsets.translation import Exactness
 from mirror.pairs import roles
@@ -329,7 +329,5 @@ def _blocks(
                 copy = block.target_topic
                 if copy not in there:
                     there[copy] = cluster.topics([copy])[copy].topic_id
-                if NO_ID in (there[copy], block.copy_id) or (
-                    there[copy] == block.copy_id
-                ):
+                if same_topic(there[copy], block.copy_id):
                     yield block
