@@ -139,8 +139,10 @@ class SupersededError(FencedError):
     """A newer run of the flow is active; this one must stop for good."""
 
 
-class LeftOpenError(MirrorError):
-    """A transaction of another slot is open in a copy; a new run has to end it."""
+class NewRunError(MirrorError):
+    """Only another run of the flow can go on: it ends what other slots left open, and
+    decides how copies are written.
+    """
 
     retriable = True
 

@@ -319,6 +319,14 @@ class FlowConfig(
         description="Whether to add a header to each record that says where it was "
         "read, which stops loops. Off: records are copied byte for byte.",
     )
+    offsets: Literal["translated", "same"] = setting(
+        default="translated",
+        on_change=Effect.RESTART,
+        description="same: records of a copy have the offsets that they have on the "
+        "source, where that is possible (mirror plan says for which topics, and why "
+        "not for others). translated: copies have offsets of their own, and groups "
+        "are translated.",
+    )
     exactly_once: bool = setting(
         default=True,
         on_change=Effect.RESTART,
@@ -538,6 +546,20 @@ class FlowConfig(
                 raise values.refusal(
                     name, "nothing uses it", "add transform, or remove it"
                 )
+        return self
+
+    @model_validator(mode="after")
+    def _same_offsets_are_possible(self) -> Self:
+        for name, possible, why in (
+            ("exactly_once", self.exactly_once, "it notes progress in transactions"),
+            ("start", self.start == "earliest", "a copy begins at the first record"),
+            ("transform", self.transform is None, "a function may drop records"),
+        ):
+            if self.offsets == "same" and not possible:
+                raise values.refusal(
+                    "offsets", f"same is not possible with this {name}: {why}",
+                    f"remove {name}, or use offsets: translated",
+                )  # fmt: skip
         return self
 
 

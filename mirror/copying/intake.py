@@ -13,6 +13,7 @@ import time
 from typing import TYPE_CHECKING
 
 from mirror.clusters import codes
+from mirror.copying.lease import DIVERGED, HOLE
 from mirror.copying.tally import Tallied
 from mirror.errors import CorruptBatchError, TransformError, UnreachableError
 from mirror.offsets.progress import NO_ID, Position
@@ -47,6 +48,23 @@ beyond this size.
 """
 _OFFSET_OUT_OF_RANGE = 1
 _STALE_METADATA = frozenset({3, 5, 6, 9, 56, 72, 74, 75, 78, 100, 103})
+
+
+def _stop_at_hole(done: Rewritten, position: int, end: int) -> None:
+    """Leave only what comes before the first source offset without a record to copy,
+    between `position` and `end`, or where the rewriter stopped.
+    """
+    expected, good = position, 0
+    for each in done.batches:
+        assert each.runs is not None, "a batch of the source's records"
+        if len(each.runs) != 1 or each.source_offset != expected:
+            break
+        expected += each.count
+        good += 1
+    reached = end if done.stopped_at < 0 else done.stopped_at
+    if expected < reached:
+        del done.batches[good:]
+        done.stopped_at, done.hole = expected, True
 
 
 class Intake:
@@ -217,7 +235,7 @@ class Intake:
         if not whole:
             next_offset, leader_epoch = found.until(buffer, done.stopped_at)
         if next_offset == position:
-            self._hold(key, done)
+            self._wait_at(key, position, done)
             return
         if done.dead_batches and not self._dead_letter(key, done, transaction):
             return
@@ -237,6 +255,20 @@ class Intake:
         )
         transaction.count(key, Tallied(counts, newest=done.newest, read_at=time.time()))
         self._hold(key, done)
+
+    def _wait_at(self, key: TopicPartition, offset: int, done: Rewritten) -> None:
+        """Nothing can be copied from this offset on, for now."""
+        if not done.hole:
+            self._hold(key, done)
+            return
+        self.set_aside(
+            key,
+            f"source offset {offset} has no record to copy (a transaction's marker, or "
+            "an aborted, compacted or looping record), so the copy cannot keep the "
+            "source's offsets: set offsets: translated for this topic, then make the "
+            "copy again with `mirror topic rebuild`",
+            failed=HOLE,
+        )
 
     def _hold(self, key: TopicPartition, done: Rewritten) -> None:
         """Do not read on before the next record's schema is on the target."""
@@ -303,6 +335,8 @@ class Intake:
                 failed="OUT_OF_MEMORY",
             )
             return None
+        if self._wanted[key].term is not None:
+            _stop_at_hole(done, position, found.next_offset)
         return buffer, found, done
 
     def _limit(self, assignment: Assignment) -> int:
@@ -388,7 +422,17 @@ class Intake:
     def apply_verdicts(self, verdicts: Iterable[Verdict]) -> None:
         """Carry out verdicts: jump, go on, or set the partition aside."""
         for verdict in verdicts:
-            if (jump := verdict.jump) is not None:
+            same = self._wanted[verdict.key].term is not None
+            if (jump := verdict.jump) is not None and same:
+                self.set_aside(
+                    verdict.key,
+                    f"the source has lost offsets {jump.loss.first} to "
+                    f"{jump.loss.last} ({jump.loss.cause.value}), so later records "
+                    "cannot have the source's offsets: make the copy again, with "
+                    "`mirror topic rebuild`",
+                    failed=DIVERGED,
+                )
+            elif jump is not None:
                 self._left[verdict.key] = jump.to.left_id
                 self._jumps[verdict.key] = jump
             elif (at := verdict.stays) is not None:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from mirror.config.cluster_settings import ClusterConfig
     from mirror.config.schema import FlowConfig
+    from mirror.offsets.terms import Term
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +50,14 @@ class LeasePlan:
     slot_ids: Mapping[int, str] = field(default_factory=dict)
     """Producer ids of slots, of this run and of earlier ones, as the driver found them,
     with their transactional ids."""
+    fresh_seconds: float = 43_200.0
+    """The target's leaders remember a producer whose last record is not older than
+    this: half of `producer.id.expiration.ms`, which is a day by default."""
+
+
+DIVERGED, HOLE = "DIVERGED", "HOLE"
+"""Why a copy cannot go on with the source's offsets, in one word: its records have
+others, or the source has an offset without a record."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +71,8 @@ class Assignment:
     """The source topic's id in hex; all zeros where brokers have none."""
     paused_since: float = 0.0
     """When it was paused, epoch seconds; 0: it is not paused."""
+    term: Term | None = None
+    """Of a copy whose records have the source's offsets; None: they are translated."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -71,6 +71,8 @@ class Rewritten:
     """Bytes of the batches, including those for the dead-letter topic."""
     unknown: tuple[Unknown, ...] = ()
     """What the record at `stopped_at` waits for: ids of schemas."""
+    hole: bool = False
+    """Whether there is no record to copy at `stopped_at`."""
 
     @property
     def enough(self) -> bool:

@@ -10,7 +10,7 @@ driver decides which partitions it gets, and when.
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 import math
 import time
@@ -34,21 +34,27 @@ from mirror.copying.rewrite import Rewriter
 from mirror.copying.source import LINGER_BYTES, SourceReader, longest_linger_ms
 from mirror.copying.tally import Tally, latency_bounds
 from mirror.copying.target import MAX_IN_FLIGHT, TargetWriter
-from mirror.copying.transaction import PendingTransaction, TransactionRecords
+from mirror.copying.transaction import (
+    PendingTransaction,
+    TransactionContent,
+    TransactionRecords,
+)
 from mirror.copying.waiting import wait
 from mirror.errors import (
     ClusterError,
     FencedError,
     LeaderError,
-    LeftOpenError,
     MirrorError,
+    NewRunError,
     PartitionError,
     SupersededError,
     UnreachableError,
 )
 from mirror.log import LogThrottle
 from mirror.offsets import progress, starting
+from mirror.offsets.progress import NO_ID, Position
 from mirror.records import codecs
+from mirror.status.values import Counts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -59,8 +65,9 @@ if TYPE_CHECKING:
     from mirror.clusters.topics import Topic
     from mirror.clusters.wire.connection import Connection
     from mirror.copying.lease import Assignment, Lease, LeasePlan, PartitionReport
+    from mirror.copying.same_offsets import CopyEnd
     from mirror.copying.schemas import SchemaBarrier
-    from mirror.offsets.progress import Position, Progress
+    from mirror.offsets.progress import Progress
 
 
 # ---- notices when partitions that lost their leader have another one ----
@@ -169,6 +176,14 @@ class Slot:
         )  # fmt: skip
         records = TransactionRecords.of(flow.source, flow.separator)
         self._writer = TargetWriter(self._target, records, flow, slot=number)
+        if flow.offsets == "same":
+            # Only here: it loads loops that other flows do not need.
+            from mirror.copying.same_offsets import SameOffsetsWriter  # noqa: PLC0415
+
+            self._writer = SameOffsetsWriter(
+                self._target, records, flow,
+                slot=number, fresh_seconds=plan.fresh_seconds,
+            )  # fmt: skip
         self._faults = Faults()
         self._elections = Elections(to_source())
         self._target_elections = Elections(to_target())
@@ -398,7 +413,7 @@ class Slot:
                 transaction.running,
                 seconds=event.seconds,
             )
-            self._filling.give_back(transaction)
+            self._filling.written(transaction)
 
     def _take_over(self, lease: Lease) -> None:
         """Become the slot's owner and continue from the committed progress."""
@@ -440,6 +455,7 @@ class Slot:
             found.source_topics,
             place=starting.start_point(self._plan.flow.start),
         )
+        more = self._go_on_at_ends(found)
         self._target_topics = found.target_topics
         resumption = found.resumption(wanted, self._positions)
         self._reader.assign(resumption.read, found.source_topics)
@@ -462,7 +478,29 @@ class Slot:
             self._suspicions.look_into(key, position)
         for key, position in resumption.unchecked.items():
             self._suspicions.look_into(key, position, refused=False)
-        self._tally.slot_works(found.progress.running, self._wanted)
+        self._tally.slot_works(found.progress.running, self._wanted, more)
+
+    def _go_on_at_ends(self, found: Found) -> dict[TopicPartition, Counts]:
+        """Where copies have the source's offsets, their ends are the positions. Returns
+        what they have beyond the noted ones.
+        """
+        more = {}
+        for key, end in found.ends.items():
+            position = self._positions.get(key)
+            topic_id = found.source_topics[key[0]].topic_id
+            if end.reason or (position is not None and remade(topic_id, position)):
+                continue
+            noted = found.progress.positions.get(key)
+            more[key] = Counts(
+                records=max(end.offset - (0 if noted is None else noted.offset), 0)
+            )
+            self._positions[key] = Position(
+                offset=end.offset,
+                leader_epoch=end.leader_epoch,
+                topic_id=topic_id,
+                left_id=NO_ID if position is None else position.left_id,
+            )
+        return more
 
     def _await_leaders(self, wanted: Assignment, found: Found) -> None:
         """Retry a partition once it and its copy have leaders, if one has none now."""
@@ -568,7 +606,7 @@ class Filling:
         Calls `meanwhile` now and then, so that transactions in flight make progress.
         """
         if self.transaction is None:
-            self.transaction = PendingTransaction(self._free.pop())
+            self.transaction = PendingTransaction(rewriter=self._free.pop())
             self.transaction.rewriter.begin()
         transaction = self.transaction
         self._intake.open(transaction)
@@ -618,6 +656,14 @@ class Filling:
         self._taken = time.monotonic()
         transaction, self.transaction = self.transaction, None
         return transaction
+
+    def written(self, part: TransactionContent) -> None:
+        """Reclaim the memory of a transaction once all of its parts are committed."""
+        whole = part if isinstance(part, PendingTransaction) else part.part_of
+        assert whole is not None
+        whole.parts -= 1
+        if not whole.parts:
+            self.give_back(whole)
 
     def give_back(self, transaction: PendingTransaction) -> None:
         """Reclaim the rewriter and buffers of a transaction, committed or empty."""
@@ -700,7 +746,7 @@ def left_by_others(
     no run could end there. `others`: what producers other than this slot's have open.
 
     Raises:
-        LeftOpenError: a run that begins can end one of them.
+        NewRunError: a run that begins can end one of them.
         ClusterError: the target does not answer, or the search cannot look.
     """
     by_epoch = target.feature("transaction.version") >= 2
@@ -719,7 +765,7 @@ def left_by_others(
         name = slot_ids[of[0]]
         if by_epoch and search.was_committed(*of, where) is not None:
             topic, number = where[0]
-            raise LeftOpenError(
+            raise NewRunError(
                 f"a transaction of {name} was left open in {topic}-{number}, "
                 "where another slot writes now: a new run of the flow ends it"
             )
@@ -762,7 +808,7 @@ class Resumption:
     first: Mapping[TopicPartition, Position]
     """Of those, partitions that must commit their position even without a record: a
     second lookup might not find it again, or it is not 0, which no position means, or
-    the copy has records of others."""
+    the copy has records of others, or more than is noted."""
     doubtful: Mapping[TopicPartition, Position]
     """Of those, partitions for which the source shows a different topic, or an older
     leader, than what was copied."""
@@ -784,6 +830,8 @@ class Found:
     """Target partitions that must not be written to, and why."""
     silent: Collection[TopicPartition]
     """Those of them whose leader does not answer."""
+    ends: Mapping[TopicPartition, CopyEnd] = field(default_factory=dict)
+    """By source partition, where copies end that have the source's offsets."""
     filled: Collection[TopicPartition] = frozenset()
     """Target partitions with records, of source partitions without progress."""
     appends: bool = True
@@ -809,19 +857,13 @@ class Found:
             for key, assignment in wanted.items()
         }
         read = {key: positions[key] for key, reason in reasons.items() if not reason}
-        known, unsettled = self.progress.positions, self.progress.unsettled
         return Resumption(
             read=read,
             obstacles={key: reason for key, reason in reasons.items() if reason},
             first={
                 key: position
                 for key, position in read.items()
-                if key not in known
-                and (
-                    key in unsettled
-                    or position.offset > 0
-                    or (wanted[key].target_topic, key[1]) in self.filled
-                )
+                if self._is_first(wanted[key], position)
             },
             doubtful={
                 key: position
@@ -845,11 +887,26 @@ class Found:
                 "MirrorMaker 2 did, run mirror adopt; to append to them, set "
                 "append_to_existing"
             )
+        end = self.ends.get((wanted.topic, wanted.partition))
+        if end is not None and end.reason:
+            return end.reason
         return self.closed.get(copy) or obstacle(
             wanted,
             source=self.source_topics[wanted.topic],
             target=self.target_topics[wanted.target_topic],
             position=position,
+        )
+
+    def _is_first(self, wanted: Assignment, position: Position) -> bool:
+        """Whether a partition must commit its position even without a record."""
+        key = (wanted.topic, wanted.partition)
+        known = self.progress.positions.get(key)
+        if wanted.term is not None:
+            return position.offset != (0 if known is None else known.offset)
+        return known is None and (
+            key in self.progress.unsettled
+            or position.offset > 0
+            or (wanted.target_topic, key[1]) in self.filled
         )
 
     def _is_doubtful(self, key: TopicPartition, position: Position) -> bool:
@@ -888,7 +945,7 @@ class TakeOverSurvey:
 
         Raises:
             SupersededError: a newer run of the flow is active.
-            LeftOpenError: a new run has to begin.
+            NewRunError: a new run has to begin.
             MirrorError: a cluster does not answer, or refuses, or a transaction is open
                 where the flow keeps its state.
         """
@@ -922,18 +979,23 @@ class TakeOverSurvey:
             dead_letters=dead_letters,
         )
         self._close(left, told)
+        source_topics = self._source.topics({each.topic for each in wanted})
         return Found(
             progress=known,
+            ends=self._writer.find_ends(
+                self._source, wanted, known.positions,
+                source_topics=source_topics, target_topics=target_topics,
+            ),
             filled=self._filled(wanted, known),
             appends=self._plan.appends,
             target_topics=target_topics,
             limits=topic_admin.max_message_bytes(self._target, names),
-            source_topics=self._source.topics({each.topic for each in wanted}),
+            source_topics=source_topics,
             closed=self._closed,
             silent=looked.unseen.keys(),
             dead_letter_partitions=len(dead_letters),
             leaders_check=self._source.speaks(fetch.API_KEY, fetch_by_id.VERSION),
-        )
+        )  # fmt: skip
 
     def _filled(
         self, wanted: Collection[Assignment], known: Progress
@@ -944,7 +1006,7 @@ class TakeOverSurvey:
         new = [
             (each.target_topic, each.partition)
             for each in wanted
-            if (each.topic, each.partition) not in begun
+            if (each.topic, each.partition) not in begun and each.term is None
         ]
         return starting.filled(self._flow, self._target, new)
 

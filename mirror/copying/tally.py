@@ -10,6 +10,7 @@ from bisect import bisect_left
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 import time
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from mirror.copying.lease import PartitionReport
@@ -47,18 +48,23 @@ class RunningCounts:
         self,
         found: Mapping[TopicPartition, bytes],
         partitions: Iterable[TopicPartition],
+        more: Mapping[TopicPartition, Counts],
     ) -> None:
-        """Continue from the counts in the progress; start at zero where there are none.
+        """Continue from the counts in the progress, and `more`; start at zero where
+        there are none.
 
         Raises:
             ClusterError: a count in the progress is damaged.
         """
         zero = RunningCount(service=self._service, begun=int(time.time() * 1000))
         self._committed = {
-            key: known
-            if (known := RunningCount.decode(found.get(key, b"")))
-            and known.service == self._service
-            else zero
+            key: (
+                known
+                if (known := RunningCount.decode(found.get(key, b"")))
+                and known.service == self._service
+                else zero
+            )
+            + more.get(key, NOTHING)
             for key in partitions
         }
         self._written = dict(self._committed)
@@ -257,9 +263,12 @@ class Tally:
         self,
         running: Mapping[TopicPartition, bytes],
         wanted: Iterable[TopicPartition],
+        more: Mapping[TopicPartition, Counts] = MappingProxyType({}),
     ) -> None:
-        """Note that the slot has taken over. `running`: the counts in the progress."""
-        self._running.take_over(running, wanted)
+        """Note that the slot has taken over. `running`: the counts in the progress;
+        `more`: what was done since.
+        """
+        self._running.take_over(running, wanted, more)
         self._slot_error = ""
         self._of_slot.takeovers += 1
 

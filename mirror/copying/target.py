@@ -36,11 +36,15 @@ if TYPE_CHECKING:
     from mirror.clusters.wire.pending_response import Pending
     from mirror.clusters.wire.write import Placed
     from mirror.config.schema import FlowConfig
+    from mirror.copying.lease import Assignment
+    from mirror.copying.same_offsets import CopyEnd
     from mirror.copying.transaction import (
         Batches,
         PendingTransaction,
+        TransactionContent,
         TransactionRecords,
     )
+    from mirror.offsets.progress import Position
 
 MAX_IN_FLIGHT = 3
 """The most transactions in flight, not counting the one being filled: one opening, one
@@ -66,7 +70,7 @@ def owner_id(flow: str) -> str:
 class Committed:
     """A transaction is committed."""
 
-    transaction: PendingTransaction
+    transaction: TransactionContent
     seconds: float
     """Time since it was started."""
 
@@ -164,6 +168,19 @@ class TargetWriter:
                 self._endings.expect(name, ids[name], each.partitions, topics)
         return looked
 
+    def find_ends(
+        self,
+        source: Cluster,
+        wanted: Collection[Assignment],
+        positions: Mapping[TopicPartition, Position],
+        *,
+        source_topics: Mapping[str, Topic],
+        target_topics: Mapping[str, Topic],
+    ) -> Mapping[TopicPartition, CopyEnd]:
+        """Where copies end that have the source's offsets: here are none."""
+        del source, wanted, positions, source_topics, target_topics
+        return {}
+
     def _producer(self, transactional_id: str | None) -> Producer:
         return Producer(
             self._cluster,
@@ -227,6 +244,12 @@ class TargetWriter:
         """Begin a transaction when `ready`, or after `finish`; call `advance` until it
         is committed. Raises as `advance` does.
         """
+        self._begin(transaction, topics)
+        self.advance()
+
+    def _begin(
+        self, transaction: TransactionContent, topics: Mapping[str, Topic]
+    ) -> None:
         producer = self._producers[self._next]
         self._next = (self._next + 1) % len(self._producers)
         # Changing connections could let this one overtake those in flight.
@@ -241,10 +264,9 @@ class TargetWriter:
                 channels=self._channels if self._divided else None,
             )
         )
-        self.advance()
 
     def _worth_dividing(
-        self, producer: Producer, transaction: PendingTransaction
+        self, producer: Producer, transaction: TransactionContent
     ) -> bool:
         """Whether to send two requests at a time to a broker: each channel costs
         another round trip to open.
@@ -314,9 +336,8 @@ class TargetWriter:
         """
         self.advance()
         end = time.monotonic() + patience.left(within)
-        most = MAX_IN_FLIGHT - 1 if one_more else 0
         while not (self.held_up or unless()):
-            if len(self._under_way) <= most and not (one_more and self._next_is_open):
+            if self._is_finished(one_more=one_more):
                 return True
             if time.monotonic() > end:
                 self.drop_uncommitted()
@@ -328,6 +349,11 @@ class TargetWriter:
             ready, _ = wait(self.connections(), None, pause)
             self.advance(ready)
         return False
+
+    def _is_finished(self, *, one_more: bool) -> bool:
+        if one_more:
+            return len(self._under_way) < MAX_IN_FLIGHT and not self._next_is_open
+        return not self._under_way
 
 
 def _in_turn() -> defaultdict[TopicPartition, int]:
@@ -386,7 +412,7 @@ class TransactionPath:
 
     def __init__(
         self,
-        transaction: PendingTransaction,
+        transaction: TransactionContent,
         producer: Producer,
         to: Destination,
         topics: Mapping[str, Topic],

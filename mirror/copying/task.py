@@ -28,6 +28,7 @@ from mirror import log
 from mirror.clusters import error_counts
 from mirror.copying.lease import Assignment, Lease, LeasePlan, to_arrow
 from mirror.host import process_use
+from mirror.offsets.terms import Term
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -43,7 +44,9 @@ _SETTLING_LEASES = 5
 """Spark's worker collects garbage after every task, and a slot on credit stands still
 meanwhile: for 20 ms, unless what these leases have loaded and made is left out."""
 
-_COLUMNS = ("topic", "partition", "target_topic", "topic_id", "paused_since")
+_COLUMNS = (
+    "topic", "partition", "target_topic", "topic_id", "paused_since", "term"
+)  # fmt: skip
 """Of an assignment, in the order in which a row has them."""
 
 TERM = "mirror.term"
@@ -163,8 +166,9 @@ def _lease_from(row: str, term: str) -> Lease:
             target_topic=target,
             topic_id=topic_id,
             paused_since=paused_since,
+            term=None if term is None else Term(*term),
         )
-        for topic, partition, target, topic_id, paused_since in zip(
+        for topic, partition, target, topic_id, paused_since, term in zip(
             *columns, strict=True
         )
     )

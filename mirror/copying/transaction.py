@@ -2,7 +2,8 @@
 
 Main types: `PendingTransaction`, which the slot fills from fetched answers. Its
 positions and counts take effect when it commits, and are dropped with it if it does
-not. Until then it owns the buffers that hold its batches. `target` writes it.
+not. Until then it owns the buffers that hold its batches. `target` writes it; what goes
+to copies with the source's offsets is a part of its own (`same_offsets`).
 
 `TransactionRecords`, one per flow, are the records that it writes in addition to the
 data: positions go to the progress topic, runs to the offset map, gaps to the loss
@@ -25,7 +26,7 @@ from mirror.pairs import losses
 from mirror.records import records
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Container, Iterable, Mapping
     from collections.abc import Set as AbstractSet
 
     from mirror.clusters.cluster import Cluster
@@ -38,11 +39,10 @@ if TYPE_CHECKING:
     from mirror.pairs.losses import Loss
 
 
-@dataclass(slots=True)
-class PendingTransaction:
+@dataclass(slots=True, kw_only=True)
+class TransactionContent:
     """Batches by target partition; positions and counts by source partition."""
 
-    rewriter: Rewriter
     batches: dict[TopicPartition, list[EncodedBatch]] = field(default_factory=dict)
     origins: dict[TopicPartition, TopicPartition] = field(default_factory=dict)
     """The source partition of each target partition that has batches."""
@@ -52,13 +52,14 @@ class PendingTransaction:
     """Counts of all transactions up to this one; set when it is written."""
     losses: list[Loss] = field(default_factory=list)
     """The gaps that its positions jump over."""
-    buffers: list[bytearray] = field(default_factory=list)
-    """Fetched bytes that relayed batches still point into."""
-    fetched_bytes: int = 0
+    identical: dict[TopicPartition, tuple[TopicPartition, int]] = field(
+        default_factory=dict
+    )
+    """By source partition that was copied to the same offsets before: its copy, and
+    from which offset on the map does not name it yet."""
     begun: float = field(default_factory=time.monotonic)
     """When it was started, monotonic."""
-    worked_bytes: int = 0
-    """The fetched bytes, counting compressed data at its unpacked size."""
+    part_of: PendingTransaction | None = None
 
     @property
     def size(self) -> int:
@@ -69,6 +70,43 @@ class PendingTransaction:
         """Add to the counts of a source partition."""
         known = self.counts.get(key)
         self.counts[key] = more if known is None else known + more
+
+
+@dataclass(slots=True, kw_only=True)
+class PendingTransaction(TransactionContent):
+    """What is filled from fetched answers, and the memory that it lies in."""
+
+    rewriter: Rewriter
+    buffers: list[bytearray] = field(default_factory=list)
+    """Fetched bytes that relayed batches still point into."""
+    fetched_bytes: int = 0
+    worked_bytes: int = 0
+    """The fetched bytes, counting compressed data at its unpacked size."""
+    parts: int = 1
+    """How many of its parts are not written yet."""
+
+    def divided(
+        self, keys: Container[TopicPartition]
+    ) -> tuple[TransactionContent, TransactionContent]:
+        """What it has of these source partitions, and of the others."""
+        first, other = (
+            TransactionContent(begun=self.begun, part_of=self) for _ in range(2)
+        )
+        for where, batches in self.batches.items():
+            key = self.origins.get(where)
+            part = first if key is not None and key in keys else other
+            part.batches[where] = batches
+            if key is not None:
+                part.origins[where] = key
+        for key, position in self.moved.items():
+            part = first if key in keys else other
+            part.moved[key] = position
+            if key in self.counts:
+                part.counts[key] = self.counts[key]
+            if key in self.running:
+                part.running[key] = self.running[key]
+        other.losses = self.losses
+        return first, other
 
 
 # ---- the records that a transaction writes about itself ----
@@ -111,14 +149,15 @@ class TransactionRecords:
             others=others | {self.losses},
         )
 
-    def written_by(self, transaction: PendingTransaction) -> list[TopicPartition]:
+    def written_by(self, transaction: TransactionContent) -> list[TopicPartition]:
         """The partitions that this transaction's records go to."""
         partitions = [self.progress]
-        partitions += [self.offset_map] if transaction.batches else []
+        mapped = transaction.batches or transaction.identical
+        partitions += [self.offset_map] if mapped else []
         partitions += [self.losses] if transaction.losses else []
         return partitions
 
-    def positions(self, transaction: PendingTransaction) -> Batches:
+    def positions(self, transaction: TransactionContent) -> Batches:
         """How far source partitions are copied, once the transaction commits."""
         running = {key: each.encoded() for key, each in transaction.running.items()}
         return {self.progress: progress.encode(transaction.moved, running)}
@@ -126,7 +165,7 @@ class TransactionRecords:
     def placement(
         self,
         placed: Iterable[Placed],
-        transaction: PendingTransaction,
+        transaction: TransactionContent,
         topics: Mapping[str, Topic],
     ) -> Batches:
         """Where the data was `placed` in `topics`, and what was lost."""
@@ -142,17 +181,22 @@ class TransactionRecords:
 
 def _blocks(
     placed: Iterable[Placed],
-    transaction: PendingTransaction,
+    transaction: TransactionContent,
     topics: Mapping[str, Topic],
 ) -> Iterable[runs.Block]:
     found: dict[TopicPartition, list[runs.RunArray]] = {}
+    origins = dict(transaction.origins)
+    for key, (where, first) in transaction.identical.items():
+        count = transaction.moved[key].offset - first
+        found[where] = [np.array([[first, first, count]], np.int64)]
+        origins[where] = key
     for each in placed:
         if each.batch.runs is not None and each.offset >= 0:
             part = each.batch.runs.copy()
             part[:, runs.DOWNSTREAM] += each.offset  # was the index in the batch
             found.setdefault(each.where, []).append(part)
     for where, parts in found.items():
-        topic, partition = transaction.origins[where]
+        topic, partition = origins[where]
         yield runs.Block(
             topic=topic,
             partition=partition,

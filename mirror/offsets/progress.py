@@ -12,6 +12,7 @@ the id before the topic was re-created 16 bytes (zeros: none), running count: se
 bytes, begun INT64 in epoch ms, n INT16, n INT64; `oldest_leader` INT32. What is at the
 end may be missing: earlier releases do not write it, and ignore it. The generation's
 key has an empty topic and partition -1; its value is version INT16 = 0 and UTF-8 text.
+For notes about copies with the source's offsets see `terms`.
 Tombstones with partition -2 mean nothing: a leader proves with them that it leads.
 """
 
@@ -29,6 +30,7 @@ import uuid
 from mirror.clusters import topics
 from mirror.config import own_topics
 from mirror.errors import MALFORMED, ClusterError, RecreatedError
+from mirror.offsets import terms
 from mirror.records import records
 from mirror.records.reading import TopicReader
 from mirror.records.writing import prove_leader
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
     from mirror.clusters.cluster import Cluster
     from mirror.clusters.topics import TopicPartition
     from mirror.clusters.wire.produce import EncodedBatch
+    from mirror.offsets.terms import TermNote
 
 
 NO_ID = topics.NO_ID
@@ -134,6 +137,8 @@ class Progress:
     running: Mapping[TopicPartition, bytes] = field(default_factory=dict)
     """The encoded `RunningCount` written with each position; empty if there is none.
     Only the slot that continues it decodes it."""
+    terms: Mapping[str, TermNote] = field(default_factory=dict)
+    """By source topic, of copies with the source's offsets."""
     start: int = 0
     """The topic's first offset. Above 0: what stood before it was deleted, which
     compaction never does."""
@@ -284,6 +289,7 @@ class ProgressReader:
         self._positions: dict[TopicPartition, Position] = {}
         self._unsettled: dict[TopicPartition, Position] = {}
         self._running: dict[TopicPartition, bytes] = {}
+        self._terms: dict[str, TermNote] = {}
 
     def read(self, *, at_least: int = 0, wait: bool = True) -> Progress:
         """As the function `read`; later calls do not change what it returned. It waits
@@ -300,6 +306,7 @@ class ProgressReader:
                 positions=dict(self._positions),
                 unsettled=dict(self._unsettled),
                 running=dict(self._running),
+                terms=dict(self._terms),
                 start=self._reader.start,
             )
 
@@ -307,7 +314,8 @@ class ProgressReader:
         # Small transactions write thousands of records per partition: to decode them
         # all takes most of the time.
         for offset, key, value in self._reader.read(at_least=at_least, wait=wait):
-            if value[_OFFSET] == _UNSETTLED and key != _GENERATION_KEY:
+            about_offset = key != _GENERATION_KEY and not terms.is_note(key)
+            if value[_OFFSET] == _UNSETTLED and about_offset:
                 self._marks[key] = offset, value
             else:
                 self._marks.pop(key, None)
@@ -323,6 +331,10 @@ class ProgressReader:
     def _keep(self, key: bytes, written: _Written) -> None:
         offset, value = written
         try:
+            if terms.is_note(key):
+                topic, note = terms.decode(key, value)
+                self._terms[topic] = note
+                return
             found = decode(key, value)
         except ClusterError as error:
             place = f"{self._topic}, offset {offset}"

@@ -20,13 +20,16 @@ import time
 from typing import TYPE_CHECKING
 
 from mirror.copying.lease import Assignment
+from mirror.service.same_offsets import NONE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from mirror.clusters.topics import TopicPartition
     from mirror.copying.lease import PartitionReport
+    from mirror.offsets.terms import TermNote
     from mirror.pairs.control import Pauses
+    from mirror.service.same_offsets import SameOffsets
     from mirror.topics.topics import MirroredTopic, TopicsResult
 
 Spread = dict[int, tuple[Assignment, ...]]
@@ -134,17 +137,28 @@ class Assignments:
     the last look are the same objects, which is quick to see. Not thread-safe.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, same: SameOffsets = NONE) -> None:
+        self._same = same
         self._last: dict[tuple[MirroredTopic, float], tuple[Assignment, ...]] = {}
 
     def of(self, found: TopicsResult, pauses: Pauses) -> tuple[Assignment, ...]:
         """Those of a look's topics, in its order."""
-        keys = ((topic, pauses.since(topic.topic)) for topic in found.topics)
-        self._last = {key: self._last.get(key) or _assignments(*key) for key in keys}
+        keys = (
+            (topic, pauses.since(topic.topic))
+            for topic in found.topics
+            if topic.topic not in self._same.waiting
+        )
+        self._last = {
+            key: self._last.get(key)
+            or _assignments(*key, self._same.notes.get(key[0].topic))
+            for key in keys
+        }
         return tuple(chain.from_iterable(self._last.values()))
 
 
-def _assignments(topic: MirroredTopic, paused_since: float) -> tuple[Assignment, ...]:
+def _assignments(
+    topic: MirroredTopic, paused_since: float, note: TermNote | None
+) -> tuple[Assignment, ...]:
     return tuple(
         Assignment(
             topic=topic.topic,
@@ -152,6 +166,7 @@ def _assignments(topic: MirroredTopic, paused_since: float) -> tuple[Assignment,
             target_topic=topic.target_topic,
             topic_id=topic.topic_id,
             paused_since=paused_since,
+            term=None if note is None else note.term(partition),
         )
         for partition in range(topic.partitions)
     )

@@ -26,6 +26,7 @@ from mirror.errors import ClusterError, FlowError, MirrorError
 from mirror.log import LogThrottle
 from mirror.offsets import progress
 from mirror.pairs import selection
+from mirror.service import same_offsets
 from mirror.service.assignment import Placement
 from mirror.service.autoscale import Sizing
 from mirror.service.beginning import Beginning, refuse_if_rested
@@ -39,6 +40,7 @@ from mirror.service.scheduler import Job, Jobs
 from mirror.service.schemas import SchemaJob
 from mirror.service.standby import AccessJob, EndsJob, StandbyJob
 from mirror.service.topics import CONFIGS, TOPICS, CopiedTopics, TopicJobs
+from mirror.topics.merging import Merging
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -292,6 +294,10 @@ class Flow:
             self._whole_config, self.config, source, target,
             slots=slots, found=found, over=lambda: self.stopping or self.resting,
         )  # fmt: skip
+        same = same_offsets.decide(
+            self.config, source, target, found.topics,
+            owned=owned, merging=Merging(self._whole_config.enabled_flows),
+        )  # fmt: skip
         self._note_selection(target)
         # Only now: who pauses a topic and then fences us relies on it.
         self._topics.follow_pauses(source, target)
@@ -300,7 +306,7 @@ class Flow:
         self._topics.remember(known)
         found = self._topics.look(source, target)
         ends = ends_of(source, found) if self._once else None
-        return RunTerms(owned=owned, slots=slots, ends=ends), found
+        return RunTerms(owned=owned, slots=slots, same=same, ends=ends), found
 
     def _note_selection(self, target: Cluster) -> None:
         """Note what the flow selects before it copies that, so that no command takes a
@@ -396,6 +402,7 @@ class Flow:
             feeders=self._whole_config.feeders(self.config),
             appends=self._whole_config.may_append(self.config),
             service=self._status_writer.service,
+            fresh_seconds=same_offsets.fresh_seconds(self.config, target),
         )  # fmt: skip
 
     def _copy(self, found: TopicsResult, paused: Pauses) -> None:

@@ -25,6 +25,7 @@ from mirror.service.assignment import LONGEST_SECONDS, Assignments, lease_length
 from mirror.service.autoscale import behind
 from mirror.service.executors import slot_frames
 from mirror.service.query import short
+from mirror.service.same_offsets import NONE
 from mirror.service.wakeup import Wakeup
 from mirror.status.states import PartitionState
 
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from mirror.service.executors import PreferredExecutors
     from mirror.service.ownership import Owned
     from mirror.service.query import LeaseQuery
+    from mirror.service.same_offsets import SameOffsets
     from mirror.topics.topics import TopicsResult
 
 
@@ -63,6 +65,8 @@ _TURN_SECONDS = 1.0
 _GAPS = 20
 """The length of a lease depends on this many of the last gaps, and the time on credit
 in them: Spark's work for a lease costs the same."""
+_DECIDE_AGAIN_SECONDS = 30.0
+"""How long a run goes on beside topics whose leaders were away when it began."""
 _WARM_UP_LEASES = 5
 _WARM_UP_SECONDS = 0.5
 
@@ -73,6 +77,7 @@ class RunTerms:
 
     owned: Owned
     slots: int
+    same: SameOffsets = NONE
     ends: dict[tuple[str, int], int] | None
     """The run ends once it has reached these source positions; None: never."""
 
@@ -148,7 +153,9 @@ class Leases:
         self._ends = terms.ends
         self._placement = placement
         self._preferred = preferred
-        self._made = Assignments()
+        self._same = terms.same
+        self._began = time.monotonic()
+        self._made = Assignments(terms.same)
         self._assignments: tuple[Assignment, ...] = ()
         self._gaps: deque[float] = deque(maxlen=_GAPS)
         self._behind = False
@@ -167,11 +174,25 @@ class Leases:
         """Mirror these topics from the next lease on; if they have changed, it starts
         now. Paused topics keep their slots.
         """
+        if self._must_decide(found):
+            self.begin_again()
+            return
         assignments = self._made.of(found, pauses)
         if assignments == self._assignments:
             return
         self._assignments = assignments
         self.wakeup.send()
+
+    def _must_decide(self, found: TopicsResult) -> bool:
+        """Whether only another run can say how some topic's copy is to be written."""
+        if self._same is NONE:
+            return False
+        if any(not self._same.knows(each.topic) for each in found.topics):
+            return True
+        if any(each.target_topic in found.created for each in found.topics):
+            return True  # a copy was deleted
+        waited = time.monotonic() - self._began
+        return bool(self._same.waiting) and waited > _DECIDE_AGAIN_SECONDS
 
     def apply_plan(self, plan: LeasePlan, log_settings: Settings) -> None:
         """Use this plan from now on: slots restart under the same generation."""

@@ -193,6 +193,8 @@ class Owned:
     """Names the run, as `Lease.generation`."""
     slot_ids: Mapping[int, str]
     """As of `LeasePlan`."""
+    owner: Producer | None = None
+    """What the driver writes with; None without exactly-once."""
 
 
 def take_ownership(  # noqa: PLR0913  all that a run begins with
@@ -234,7 +236,7 @@ def take_ownership(  # noqa: PLR0913  all that a run begins with
         partitions=partitions,
     )
     if made.begun:
-        return Owned(run=made.text, slot_ids=fenced)
+        return Owned(run=made.text, slot_ids=fenced, owner=owner)
 
     # One transaction for the positions and the note that they are settled: a driver
     # that dies before its commit has settled nothing.
@@ -259,8 +261,8 @@ def take_ownership(  # noqa: PLR0913  all that a run begins with
     )
     if found:
         batches = [*progress.encode(found), *batches]
-    _write(target, {progress.topic_name(flow.source): batches}, owner)
-    return Owned(run=begun.text, slot_ids=fenced)
+    write_as_owner(target, {progress.topic_name(flow.source): batches}, owner)
+    return Owned(run=begun.text, slot_ids=fenced, owner=owner)
 
 
 def _with_filled_copies(
@@ -310,7 +312,7 @@ def rewrite_progress(
     if decided.notes:
         batches[control.topic_name(flow.source)] = records.encode_all(decided.notes)
     if batches:
-        _write(target, batches, owner)
+        write_as_owner(target, batches, owner)
     return decided
 
 
@@ -470,7 +472,7 @@ def _fence(  # noqa: PLR0913  all that a run begins with
         by="" if instance is None else instance.by,
         group="" if instance is None else instance.group,
     ).knowing(roles)
-    _write(target, {topic: [made.encoded()]}, owner)
+    write_as_owner(target, {topic: [made.encoded()]}, owner)
     copied = {*known.positions, *(partitions if known.generation else ())}
     return made, owner, fence_slots(flow, target, made, owner, copied)
 
@@ -492,7 +494,7 @@ def _still_ours(flow: FlowConfig, target: Cluster, made: Generation) -> Progress
     return known
 
 
-def _write(
+def write_as_owner(
     target: Cluster,
     batches: Mapping[str, Sequence[EncodedBatch]],
     owner: Producer | None,

@@ -26,7 +26,7 @@ from mirror.clusters.transactions import Producer
 from mirror.copying.slot import Slot
 from mirror.copying.target import TargetWriter, TransactionPath
 from mirror.copying.task import CREDIT_SECONDS
-from mirror.errors import FencedError, LeftOpenError, SupersededError
+from mirror.errors import FencedError, NewRunError, SupersededError
 from mirror.offsets import progress, starting
 from mirror.service import ownership
 from tests.harness.waiting import PATIENCE_SECONDS, crowd
@@ -291,7 +291,7 @@ def _run(task: _Task, wakeup: Any, peak: Any, result: Any) -> None:
         result.put("superseded")
     except FencedError:
         result.put("fenced")
-    except LeftOpenError:
+    except NewRunError:
         result.put("left open")
     finally:
         slot.close()

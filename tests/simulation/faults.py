@@ -12,7 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from tests.simulation import serving, writing
 from tests.simulation.requests import Request
-from tests.simulation.strikes import OF_RECOVERY, STRIKES, Strikes
+from tests.simulation.strikes import (
+    OF_RECOVERY,
+    OF_SAME_OFFSETS,
+    STRIKES,
+    Strikes,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -36,6 +41,7 @@ AT_REQUESTS = (
 _LIMITED = frozenset({"Produce", "Fetch"})
 """By quotas of bytes."""
 KINDS = (*AT_REQUESTS, *STRIKES)
+OF_SAME = (*AT_REQUESTS, *sorted(OF_SAME_OFFSETS))
 _CODES = tuple(code for code in range(-1, 120) if code not in (0, 57))
 
 
@@ -72,7 +78,9 @@ class Faults:
     def begin(self) -> None:
         self._world.note(f"faults: {', '.join(sorted(self.chosen))}")
         for name in sorted(self.chosen):
-            if (strike := (STRIKES | OF_RECOVERY).get(name)) is not None:
+            if (
+                strike := (STRIKES | OF_RECOVERY | OF_SAME_OFFSETS).get(name)
+            ) is not None:
                 self._strike_later(name, strike)
 
     def _strike_later(self, name: str, strike: Callable[[Strikes], None]) -> None:

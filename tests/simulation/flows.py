@@ -19,7 +19,7 @@ from mirror.copying.slot import Slot
 from mirror.errors import ClusterError, MirrorError
 from mirror.offsets import progress
 from mirror.offsets.groups import Copy, copy_of
-from mirror.service import groups
+from mirror.service import groups, same_offsets
 from mirror.service.groups import GroupJobs
 from mirror.service.leases import Credit
 from mirror.service.ownership import take_ownership
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from mirror.copying.lease import PartitionReport
+    from mirror.service.same_offsets import SameOffsets
     from tests.simulation.model import ModelCluster
 
 SOURCE, TARGET = "A", "B"
@@ -43,6 +44,8 @@ _CREDITS = (0.0, 0.1, 1.0)
 """How long a slot copies on; a suspended one does it later."""
 _CREDIT_STEP_SECONDS = 0.05
 _JOB_SECONDS = 1.0
+_DECIDES_AGAIN = 0.5
+"""How often a run ends for topics that were not decided about."""
 _ELSEWHERE = 0.05
 """How often Spark has another process run a slot's next lease."""
 
@@ -120,6 +123,10 @@ class SimulatedFlow:
         self.reports: list[PartitionReport] = []
         """Of the last lease that ended well."""
         self.leases = 0
+        self._created: set[str] = set()
+        """Copies that the last looks have made."""
+        self.waiting: set[tuple[str, int]] = set()
+        """Source partitions that are not copied until a run decides how."""
         self._most_slots = most_slots
         self._lease_seconds = lease_seconds
         self._serial = 0
@@ -207,6 +214,17 @@ class SimulatedFlow:
             if "no longer know whether it was committed" in report.reason
         }
 
+    @property
+    def diverged(self) -> set[tuple[str, int]]:
+        """Source partitions of which the flow says that their copies must be made
+        again.
+        """
+        return {
+            (report.topic, report.partition)
+            for report in self.reports
+            if "cannot have the source's offsets" in report.reason
+        }
+
     def begin(self) -> None:
         """Start a driver; when it dies, another one."""
         self.driver = self._start("driver", self._drive, again=self.begin)
@@ -255,6 +273,12 @@ class SimulatedFlow:
                         (a.topic, a.partition): a.topic_id for a in assignments
                     },
                 )
+            same = same_offsets.decide(
+                self.flow, source, target, topics.select(source, self.flow).topics,
+                owned=owned, merging=Merging([self.flow]),
+            )  # fmt: skip
+            self._created.clear()
+            assignments = self._written_as(same, assignments)
             self.world.note(f"{self.world.process.name} owns the flow")
             plan = LeasePlan(
                 flow=self.flow,
@@ -289,10 +313,43 @@ class SimulatedFlow:
                 if number % 3 == 0:
                     # Topics grow, and are made again under the same name, and
                     # partitions move from slot to slot.
-                    newest = self._look(source, target) or newest
+                    newest = (
+                        self._written_as(same, self._look(source, target)) or newest
+                    )
                     first = self.world.random.randrange(slots)
                     newest = newest[first:] + newest[:first]
                 self.world.sleep(self.world.random.choice(_GAPS))
+
+    def _written_as(
+        self, same: SameOffsets, found: tuple[Assignment, ...]
+    ) -> tuple[Assignment, ...]:
+        """With the terms of copies, as `Assignments` makes them.
+
+        Raises:
+            ClusterError: another run has to decide about a topic.
+        """
+        if self.flow.offsets != "same":
+            return found
+        self.waiting = {
+            (each.topic, each.partition) for each in found if each.topic in same.waiting
+        }
+        created, self._created = self._created, set()
+        if any(each.target_topic in created for each in found):
+            raise ClusterError("a copy was deleted")
+        if any(not same.knows(each.topic) for each in found):
+            raise ClusterError("a topic is new")
+        if same.waiting and self.world.random.random() < _DECIDES_AGAIN:
+            raise ClusterError("a topic waits for a decision")
+        return tuple(
+            replace(
+                each,
+                term=None
+                if (note := same.notes.get(each.topic)) is None
+                else note.term(each.partition),
+            )
+            for each in found
+            if each.topic not in same.waiting
+        )
 
     def _look(self, source: Cluster, target: Cluster) -> tuple[Assignment, ...]:
         """New assignments; none if a cluster does not answer, which ends no run."""
@@ -310,8 +367,10 @@ class SimulatedFlow:
                 name=each.target_topic, partitions=each.partitions,
                 replication_factor=-1,
             )  # fmt: skip
-            for refusal in topic_admin.create_topics(target, [new]).refused.values():
+            made = topic_admin.create_topics(target, [new])
+            for refusal in made.refused.values():
                 raise refusal
+            self._created.update(made.created)
             target.wait_for_topic(each.target_topic)
         return tuple(
             Assignment(

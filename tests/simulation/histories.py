@@ -22,7 +22,8 @@ from mirror.offsets.index import IndexKeeper
 from mirror.offsets.offset_map import OffsetMap
 from tests.simulation import mapping, switches
 from tests.simulation.applications import Applications
-from tests.simulation.faults import Faults
+from tests.simulation.faults import KINDS as OF_COPYING
+from tests.simulation.faults import OF_SAME, Faults
 from tests.simulation.flows import SOURCE, TARGET, SimulatedFlow
 from tests.simulation.judge import Judge, WrongError
 from tests.simulation.model import ModelCluster
@@ -36,11 +37,18 @@ if TYPE_CHECKING:
 
 _STEPS = 60
 _HEALING_SECONDS = 180.0
-COPYING, GROUPS, SWITCHES = "copying", "groups", "switches"
-KINDS = (COPYING, GROUPS, SWITCHES)
-"""What histories are about: `groups` have applications beside what is copied,
-`switches` also whole services, operators, and a second cluster for applications.
+COPYING, GROUPS, SAME, SWITCHES = "copying", "groups", "same", "switches"
+KINDS = (COPYING, GROUPS, SAME, SWITCHES)
+"""What histories are about: `groups` have applications beside what is copied, `same`
+copies have the source's offsets, `switches` also have whole services, operators, and a
+second cluster for applications.
 """
+_AGES = (
+    lambda _: 0.0,
+    lambda _: 2 * 86_400.0,
+    lambda random: random.choice((0.0, 172_800.0)),
+)
+"""How old records are when they are written: all fresh, all old, or either."""
 _SYNCED = {
     "groups": ["g.*"],
     "sync_group_offsets": True,
@@ -124,8 +132,14 @@ def _history(seed: int, network: Network, *, kind: str, faults: bool) -> int:
     for name in names:
         source.create(name, random.choice((1, 2, 3)), {})
     writer = Writer(source, names)
-    once = random.random() < 0.9 or kind == GROUPS
-    late = once and random.random() < 0.2
+    same, old = kind == SAME, False
+    once = random.random() < 0.9 or kind in (GROUPS, SAME)
+    late = once and random.random() < 0.2 and not same
+    if same:
+        age = random.choice(_AGES)
+        old = age is not _AGES[0]
+        writer.with_transactions = False
+        writer.age = lambda: age(random)
     flow = SimulatedFlow(
         source,
         target,
@@ -135,6 +149,7 @@ def _history(seed: int, network: Network, *, kind: str, faults: bool) -> int:
             "exactly_once": once,
             "start": "latest" if late else "earliest",
             **(_SYNCED if kind == GROUPS else {}),
+            **({"offsets": "same"} if same else {}),
         },
     )
     judge = Judge(
@@ -144,8 +159,12 @@ def _history(seed: int, network: Network, *, kind: str, faults: bool) -> int:
         ledger=f"mirror-losses.{SOURCE}.internal",
         progress_topic=f"mirror-progress.{SOURCE}.internal",
         once=once,
+        same=same,
     )
-    trouble = Faults(network, (source, target), flow, writer, judge)
+    trouble = Faults(
+        network, (source, target), flow, writer, judge,
+        kinds=OF_SAME if same else OF_COPYING,
+    )  # fmt: skip
     ModelCluster.serve = staticmethod(trouble.serve)
     trouble.on = faults
     target.committed = judge.look
@@ -183,7 +202,11 @@ def _history(seed: int, network: Network, *, kind: str, faults: bool) -> int:
         is_open = any(log.stable < log.end for log in kept)
         return is_open and not v2 and bool(flow.beyond_help)
 
-    while missing := judge.missing(set() if v2 else flow.beyond_help):
+    def excused() -> set[tuple[str, int]]:
+        stuck = set() if v2 else flow.beyond_help
+        return judge.lost_ends | flow.diverged | stuck
+
+    while missing := judge.missing(excused()):
         if world.now > end:
             if waits_for_a_person():
                 break
@@ -191,15 +214,36 @@ def _history(seed: int, network: Network, *, kind: str, faults: bool) -> int:
         world.run(0.5)
     if applications is not None:
         _await_groups(world, applications, unless=waits_for_a_person)
-    # What is on its way now must change nothing.
+    # What is on its way now must change nothing; notes of positions may come later.
     world.run(1.0)
+    while same and not judge.is_noted(flow.diverged | flow.waiting) and world.now < end:
+        world.run(0.5)
     judge.look()
+    if same:
+        _check_same_offsets(world, judge, flow, forgetful=old, until=end)
     if once:  # else positions may lag behind what is copied
         judge.check_ledger()
     began = target.partition((judge.progress_topic, 0)) is not None
-    if once and began and not waits_for_a_person():
+    if once and began and not (waits_for_a_person() or judge.lost_ends):
         _check_map(world, flow, judge, source, unless=waits_for_a_person)
     return len(writer.records)
+
+
+def _check_same_offsets(
+    world: World, judge: Judge, flow: SimulatedFlow, *, forgetful: bool, until: float
+) -> None:
+    """Reports come with the end of a lease."""
+    while True:
+        try:
+            judge.check_same_offsets(
+                flow.diverged | (flow.waiting & judge.lost_ends), forgetful=forgetful
+            )
+        except WrongError:
+            if world.now > until:
+                raise
+            world.run(0.5)
+        else:
+            return
 
 
 def _await_groups(

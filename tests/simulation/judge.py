@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from mirror.offsets import progress
+from mirror.offsets import progress, terms
 from tests.simulation.partition import committed, records_of
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ class Judge:
         ledger: str,
         progress_topic: str,
         once: bool,
+        same: bool = False,
     ) -> None:
         self.copies: dict[bytes, list[tuple[TopicPartition, int]]] = {}
         """Where each record's copies are, in the order in which they became visible;
@@ -48,6 +49,7 @@ class Judge:
         self.progress_topic = progress_topic
         self._positions: dict[tuple[str, int], int] = {}
         self._once = once
+        self._same = same
         self._read: dict[TopicPartition, int] = {}
         self._begun: set[tuple[str, int]] = set()
         self._starts: dict[tuple[str, int], int] = {}
@@ -60,6 +62,12 @@ class Judge:
         self._deleted: list[Written] = []
         self._renewed: set[str] = set()
         self._last: dict[TopicPartition, tuple[int, bytes]] = {}
+        self._lost_ends: set[TopicPartition] = set()
+        self.diverged: dict[TopicPartition, int] = {}
+        """Copies that lost their end and got a record at another offset, from this one
+        on: their leader no longer knew who had written what before."""
+        self._went_back = False
+        """Whether a copy lost its end, with which the source's offsets go back."""
         self._went: set[bytes] = set()
         """Records that a deleted copy had in open transactions. Those that committed
         are not copied again."""
@@ -103,13 +111,15 @@ class Judge:
         for _, key, value in committed(log, at) if at < end else ():
             if not key or value is None:
                 continue
+            if terms.is_note(key):
+                continue
             found = progress.decode(key, value)
             if isinstance(found, str):
                 continue
             (topic, number), position, _ = found
             of = (position.topic_id.hex, number)
-            if position.offset < self._positions.get(of, -1) and (
-                of not in self._truncated
+            if position.offset < self._positions.get(of, -1) and not (
+                of in self._truncated or self._went_back
             ):
                 raise WrongError(
                     f"progress of {topic}-{number} goes back from "
@@ -147,6 +157,12 @@ class Judge:
             raise WrongError(f"{place}: {key!r} belongs to {record.where}")
         if record.value != value:
             raise WrongError(f"{place}: {key!r} has another value")
+        if self._same and record.offset != offset:
+            if where not in self._lost_ends:
+                raise WrongError(f"{place}: {key!r} was written at {record.offset}")
+            self.diverged.setdefault(where, offset)
+        if where in self.diverged:
+            return
         if self._once and record.name in self.copies:
             raise WrongError(
                 f"{place}: {key!r} is a second copy of {self.copies[record.name][:1]}"
@@ -174,6 +190,34 @@ class Judge:
                     self._went.add(key or b"")
         for copies in self.copies.values():
             copies[:] = [each for each in copies if each[0][0] != name]
+        if self._same:  # all that the source still has comes again
+            self._went_back = True
+            self._went.clear()
+            # What is on its way to the old topic may reach the new one.
+            parts = range(len(self.target.topics[name].partitions))
+            self._lost_ends |= {(name, number) for number in parts}
+            for number in parts:
+                self.diverged.pop((name, number), None)
+            self.copies = {key: copies for key, copies in self.copies.items() if copies}
+            for where in [where for where in self._last if where[0] == name]:
+                del self._last[where]
+
+    def copy_lost(self, where: TopicPartition, end: int) -> None:
+        """A copy has lost what is from an offset on: it is to come again."""
+        self._went_back = True
+        self._lost_ends.add(where)
+        if self.diverged.get(where, -1) >= end:
+            del self.diverged[where]
+        self._read[where] = min(self._read.get(where, 0), end)
+        names = []
+        for name, copies in list(self.copies.items()):
+            copies[:] = [each for each in copies if each[0] != where or each[1] < end]
+            if not copies:
+                del self.copies[name]
+            elif copies[-1][0] == where:
+                names.append(name)
+        last = max(names, key=lambda n: int(n.rsplit(b":", 1)[1]), default=b"")
+        self._last[where] = (int(last.rsplit(b":", 1)[1]) if last else -1, last)
 
     def deleted(self, where: TopicPartition, until: int | None = None) -> None:
         """What is before an offset of the source is about to be deleted; None: all.
@@ -242,6 +286,49 @@ class Judge:
             and record.where == where
         )
 
+    @property
+    def lost_ends(self) -> set[TopicPartition]:
+        """Source partitions whose copies lost their end: it comes again once a slot
+        takes over.
+        """
+        return {(name.removeprefix(self._prefix), n) for name, n in self._lost_ends}
+
+    def is_noted(self, excused: set[TopicPartition]) -> bool:
+        """Whether progress says that the whole source is copied."""
+        self.look()
+        return all(
+            self._positions.get((topic.id.hex, number), 0) >= partition.log.end
+            for name, topic in self._writer.cluster.topics.items()
+            for number, partition in enumerate(topic.partitions)
+            if (name, number) not in excused
+        )
+
+    def check_same_offsets(self, told: set[TopicPartition], *, forgetful: bool) -> None:
+        """Hold what is on both sides against each other. `told`: source partitions of
+        which the flow says that their copies must be made again. `forgetful`: leaders
+        may have forgotten who had written what.
+
+        Raises:
+            WrongError: an offset has two records, and the flow does not say so; or it
+                says so without a reason.
+        """
+        for name, topic in self._writer.cluster.topics.items():
+            copy = self.target.topics.get(self._prefix + name)
+            for number, partition in enumerate(topic.partitions):
+                where = (self._prefix + name, number)
+                if (name, number) in told:
+                    lost = where in self._lost_ends or self._key((name, number)) in (
+                        self._truncated
+                    )
+                    if not (lost or forgetful):
+                        raise WrongError(f"{where} is said to differ for no reason")
+                elif copy is not None and number < len(copy.partitions):
+                    written = _by_offset(partition.log)
+                    copied = _by_offset(copy.partitions[number].log)
+                    for offset in written.keys() & copied.keys():
+                        if written[offset] != copied[offset]:
+                            raise WrongError(f"{where}@{offset} has another record")
+
     def has_begun(self, where: TopicPartition) -> bool:
         """Whether anything of the topic that is there now was ever copied."""
         return self._key(where) in self._begun
@@ -302,6 +389,10 @@ class Judge:
 
     def _lost(self) -> list[dict[str, Any]]:
         return losses_in(self.target, self._ledger)
+
+
+def _by_offset(log: PartitionLog) -> dict[int, tuple[bytes | None, bytes | None]]:
+    return {offset: (key, value) for offset, key, value in committed(log, log.start)}
 
 
 def losses_in(cluster: ModelCluster, ledger: str) -> list[dict[str, Any]]:

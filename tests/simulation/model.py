@@ -215,6 +215,10 @@ class ModelCluster:
         partition = self.partition(where)
         if partition is None:
             return
+        if partition.log.replicated is not None:
+            # The new leader has no more, and nothing more was acknowledged.
+            partition.log.truncate(partition.log.high)
+            partition.log.replicated = None
         partition.leader = node
         partition.epoch += 1
         if lose_from >= 0:

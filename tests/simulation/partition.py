@@ -55,6 +55,8 @@ class _Producer:
     """First and last sequence and the base offset of the last few."""
     open_since: int = -1
     """The first offset of its open transaction."""
+    newest: int = -1
+    """The largest timestamp of its last batch, epoch ms."""
 
 
 class Appended(NamedTuple):
@@ -85,6 +87,8 @@ class PartitionLog:
         self.epochs: list[tuple[int, int]] = [(0, 0)]
         """Epochs with records, and the offset where each begins."""
         self.aborted: list[Aborted] = []
+        self.replicated: int | None = None
+        """Up to where followers have it, while they are slow; None: they have all."""
         self._producers: dict[int, _Producer] = {}
 
     def copy(self) -> PartitionLog:
@@ -100,14 +104,36 @@ class PartitionLog:
         return made
 
     @property
+    def high(self) -> int:
+        """The high watermark."""
+        return self.end if self.replicated is None else min(self.replicated, self.end)
+
+    @property
     def stable(self) -> int:
         """The last stable offset."""
         since = [p.open_since for p in self._producers.values() if p.open_since >= 0]
-        return min(since, default=self.end)
+        return min([*since, self.high])
 
     def open_producers(self) -> list[tuple[int, int, int]]:
         """Id, epoch and transaction's first offset (-1: none) of each producer."""
         return [(pid, p.epoch, p.open_since) for pid, p in self._producers.items()]
+
+    def last_sequence(self, producer: int) -> int:
+        """-1 if it is not known here, or has only written markers."""
+        known = self._producers.get(producer)
+        return known.batches[-1][1] if known and known.batches else -1
+
+    def newest_of(self, producer: int) -> int:
+        """The largest timestamp in a producer's last batch, epoch ms."""
+        return self._producers[producer].newest
+
+    def expire(self, before: int) -> None:
+        """Forget producers whose last batch has no record as new as this (epoch ms), as
+        leaders do every ten minutes and when they load a log.
+        """
+        for pid, each in list(self._producers.items()):
+            if each.open_since < 0 and each.newest < before:
+                del self._producers[pid]
 
     def epoch_of(self, producer: int) -> int:
         """-1 if it is not known here."""
@@ -212,6 +238,7 @@ class PartitionLog:
             state.open_since = -1
             return
         last = (batch.sequence + batch.count - 1) % _SEQUENCES
+        state.newest = _HEAD.unpack_from(batch.data)[8]
         state.batches.append((batch.sequence, last, batch.base))
         del state.batches[:-_REMEMBERED]
         if batch.transactional and state.open_since < 0:

@@ -119,7 +119,7 @@ def _parts(
         records, aborted, diverging = b"", None, None
         high = stable = start = -1
         if log is not None:
-            high, stable, start = log.end, log.stable, log.start
+            high, stable, start = log.high, log.stable, log.start
             committed = request.body.isolation_level == _READ_COMMITTED
             limit = stable if committed else high
             last = getattr(part, "last_fetched_epoch", -1)
@@ -200,7 +200,7 @@ def _listed(
         if part.timestamp == _EARLIEST:
             offset = log.start
         elif part.timestamp == _LATEST:
-            offset = log.stable if committed else log.end
+            offset = log.stable if committed else log.high
     return entry.ListOffsetsPartitionResponse(
         partition_index=number, error_code=error, timestamp=-1, offset=offset,
         leader_epoch=log.epoch if log is not None else -1,
@@ -247,8 +247,9 @@ def describe_producers(request: Request) -> bool:
                     error_message=None,
                     active_producers=[
                         part_entry.ProducerState(
-                            producer_id=pid, producer_epoch=epoch, last_sequence=0,
-                            last_timestamp=0, coordinator_epoch=0,
+                            producer_id=pid, producer_epoch=epoch,
+                            last_sequence=log.last_sequence(pid),
+                            last_timestamp=log.newest_of(pid), coordinator_epoch=0,
                             current_txn_start_offset=first,
                         )
                         for pid, epoch, first in (

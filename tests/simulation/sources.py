@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 from crc32c import crc32c
 from kafka.record.default_records import DefaultRecordBatchBuilder
 
+from tests.simulation.world import NOON
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -58,6 +60,10 @@ class Writer:
         self.topics = topics
         self.schema_id: Callable[[str], int] = lambda _: 0
         """The id with which values of a topic begin; 0: they have none."""
+        self.with_transactions = True
+        self.age: Callable[[], float] | None = None
+        """How old a record is when it is written, in seconds; None: its time means
+        nothing."""
         self._numbers: dict[TopicPartition, int] = {}
         self._open: list[_Open] = []
 
@@ -65,7 +71,7 @@ class Writer:
         """Write a little: a plain batch, or something about a transaction."""
         random = self.cluster.world.random
         dice = random.random()
-        if dice < 0.55:
+        if dice < 0.55 or not self.with_transactions:
             self._append(None)
         elif dice < 0.7 and len(self._open) < 2:
             self._open.append(_Open(self.cluster.transactions.new_producer(), 0))
@@ -112,7 +118,7 @@ class Writer:
             if schema:
                 value = struct.pack(">bI", 0, schema) + (value or b"")
             headers = [("h", b"x")] if random.random() < 0.3 else []
-            builder.append(index, int(cluster.world.now * 1000), name, value, headers)
+            builder.append(index, self._now(), name, value, headers)
             made.append(
                 Written(
                     name, value, there.id.hex, where, -1,
@@ -142,6 +148,12 @@ class Writer:
             record.offset = done.base + index
             self.records[record.name] = record
         cluster.stir()
+
+    def _now(self) -> int:
+        """The time of a record, epoch ms."""
+        if self.age is None:
+            return int(self.cluster.world.now * 1000)
+        return int((NOON + self.cluster.world.now - self.age()) * 1000)
 
     def end(self, transaction: _Open, *, commit: bool) -> None:
         """Write the markers."""

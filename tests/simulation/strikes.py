@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from tests.simulation.cleaning import clean
 from tests.simulation.partition import committed
+from tests.simulation.world import NOON
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from tests.simulation.model import ModelCluster
     from tests.simulation.sources import Writer
     from tests.simulation.world import World
+
+
+_EXPIRATION_MS = 86_400_000
 
 
 class Strikes:
@@ -188,6 +192,50 @@ class Strikes:
                     commit=each.commits,
                     at=self._world.now,
                 )
+
+    def lose_copy(self) -> None:
+        """An unclean election on the target: a copy loses its end."""
+        where, nodes = self._some(self._target), self._target.working()
+        if where is None or not nodes or where[0] not in self._judge.copied_topics():
+            return
+        partition = self._target.partition(where)
+        assert partition is not None
+        end = max(partition.log.end - self._world.random.randrange(40), 0)
+        self._judge.look()
+        self._world.note(f"b {where} loses what is from {end} on")
+        seen = partition.log.high
+        self._target.elect(where, self._world.random.choice(nodes), lose_from=end)
+        if partition.log.end < seen:
+            self._judge.copy_lost(where, partition.log.end)
+
+    def slow_replicas(self) -> None:
+        """The followers of a copy do not keep up: nothing new is acknowledged."""
+        where = self._some(self._target)
+        if where is None or where[0] not in self._judge.copied_topics():
+            return
+        partition = self._target.partition(where)
+        assert partition is not None
+        log, epoch = partition.log, partition.epoch
+        if log.replicated is not None:
+            return
+        log.replicated = log.end
+        self._world.note(f"b {where}: followers are slow, they have {log.end}")
+
+        def catch_up() -> None:
+            if partition.epoch == epoch:
+                log.replicated = None
+                self._target.stir()
+                self._target.committed()
+
+        seconds = self._world.random.choice((0.2, 2.0, 6.0))
+        self._world.after(seconds, catch_up)
+
+    def forget_producers(self) -> None:
+        """The target's leaders forget producers whose last record is a day old."""
+        now = (NOON + self._world.now) * 1000
+        for topic in self._target.topics.values():
+            for partition in topic.partitions:
+                partition.log.expire(int(now - _EXPIRATION_MS))
 
     def move_coordinator(self) -> None:
         names = sorted(self._target.coordinators)
@@ -358,6 +406,15 @@ STRIKES: dict[str, Callable[[Strikes], None]] = {
     "skip markers": Strikes.skip_markers,
 }
 
+OF_SAME_OFFSETS: dict[str, Callable[[Strikes], None]] = {
+    name: STRIKES[name]
+    for name in STRIKES.keys() - {"delete records", "clean", "recreate"}
+} | {
+    "lose copy": Strikes.lose_copy,
+    "slow replicas": Strikes.slow_replicas,
+    "forget producers": Strikes.forget_producers,
+}
+"""Where copies have the source's offsets: without what a source cannot lose then."""
 OF_RECOVERY: dict[str, Callable[[Strikes], None]] = {
     "lose controller": Strikes.lose_controller,
 }

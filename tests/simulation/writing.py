@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from tests.simulation import coordinator
 from tests.simulation.requests import (
     COORDINATOR_NOT_AVAILABLE,
+    NOT_LEADER,
     TIMED_OUT,
     TRANSACTIONAL_ID_NOT_FOUND,
     UNKNOWN_TOPIC,
@@ -150,7 +151,31 @@ def produce(request: Request) -> bool:
     request.answer.responses = done
     request.answer.throttle_time_ms = 0
     cluster.stir()
-    return True
+    slow = [
+        partition
+        for topic in body.topic_data
+        for part in topic.partition_data
+        if (partition := cluster.partition((topic.name, part.index))) is not None
+        and partition.log.replicated is not None
+    ]
+    if not slow:
+        return True
+    epochs = [each.epoch for each in slow]
+    until = cluster.world.now + body.timeout_ms / 1000
+
+    def look() -> None:
+        """Answer once all followers have it, or another leader has taken over."""
+        if epochs != [each.epoch for each in slow]:
+            _refuse(request, NOT_LEADER)
+        elif all(each.log.replicated is None for each in slow):
+            request.send()
+        elif cluster.world.now > until:
+            _refuse(request, TIMED_OUT)
+        else:
+            cluster.world.after(0.05, look)
+
+    look()
+    return False
 
 
 def _refuse(request: Request, error: int) -> None:

@@ -71,6 +71,12 @@ class EncodedBatch:
     def size(self) -> int:
         return HEADER_SIZE + len(self.body)
 
+    @property
+    def source_offset(self) -> int:
+        """Of its first record, which is one of the source's."""
+        assert self.runs is not None, "a batch of the source's records"
+        return int(self.runs[0, 0])
+
     def stamp(
         self, producer_id: int, epoch: int, sequence: int, *, transactional: bool
     ) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from mirror import retry
 from mirror.clusters import codes
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
     from mirror.clusters.cluster import Cluster
     from mirror.clusters.topics import Topic, TopicPartition
-    from mirror.clusters.transactions import Producer
     from mirror.clusters.wire.pending_response import Pending
     from mirror.clusters.wire.produce import EncodedBatch
 
@@ -60,21 +59,36 @@ class _Sent:
     batches: Mapping[TopicPartition, EncodedBatch]
 
 
+class Stamping(Protocol):
+    """A producer, as far as writing knows it: it gives batches their sequences."""
+
+    transactional_id: str | None
+    v2: bool
+
+    def stamp(self, key: TopicPartition, batch: EncodedBatch) -> None:
+        """Make a batch the next one for a partition."""
+
+
 class Write:
     """Batches of one producer, from stamped to acknowledged."""
 
     def __init__(
         self,
         cluster: Cluster,
-        producer: Producer,
+        producer: Stamping,
         batches: Mapping[TopicPartition, Sequence[EncodedBatch]],
         topics: Mapping[str, Topic],
         channels: Mapping[TopicPartition, int] | None = None,
+        *,
+        purposes: Sequence[str] = PURPOSES,
+        rounds: int = _ROUNDS_IN_FLIGHT,
     ) -> None:
         """Sends nothing before `advance`.
 
         `channels` maps each partition to one of the `CHANNELS`; None: all to the first.
         Only batches of the same channel are written in the order they are sent in.
+        `purposes`: of the channels' connections. `rounds`: how many batches of one
+        partition may be in flight.
         """
         parts: dict[int, dict[TopicPartition, Sequence[EncodedBatch]]] = {}
         for key, queue in batches.items():
@@ -82,9 +96,12 @@ class Write:
                 queue
             )
         self._channels = [
-            _Channel(cluster, producer, part, topics, purpose=PURPOSES[number])
+            _Channel(
+                cluster, producer, part, topics,
+                purpose=purposes[number], rounds=rounds,
+            )
             for number, part in sorted(parts.items())
-        ]
+        ]  # fmt: skip
 
     @property
     def sent(self) -> bool:
@@ -148,12 +165,14 @@ class _Channel:
     def __init__(
         self,
         cluster: Cluster,
-        producer: Producer,
+        producer: Stamping,
         batches: Mapping[TopicPartition, Sequence[EncodedBatch]],
         topics: Mapping[str, Topic],
         *,
         purpose: str,
+        rounds: int,
     ) -> None:
+        self._most_rounds = rounds
         self._cluster = cluster
         self._producer = producer
         self._topics = topics
@@ -235,7 +254,8 @@ class _Channel:
         """Whether one more round may be in flight."""
         if self._opening and self._number:
             return False
-        return not self._sent or self._number - self._sent[0].round < _ROUNDS_IN_FLIGHT
+        in_flight = self._number - self._sent[0].round if self._sent else 0
+        return in_flight < self._most_rounds
 
     def _send(
         self, part: Mapping[TopicPartition, EncodedBatch], *, stamp: bool

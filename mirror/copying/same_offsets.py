@@ -1,0 +1,707 @@
+"""Writes copies whose records have the source's offsets, on any Kafka.
+
+Main type: `SameOffsetsWriter`, in place of `TargetWriter` where a flow says `offsets:
+same`. All owners of a copy write it as one idempotent producer, with sequence = offset
+minus a constant (`Term`). So the leader takes what follows its last record and nothing
+else, from any of them: a record that is sent twice, or by a slot that was believed
+dead, is refused or already there. **The end of the copy is the progress**: `find_ends`
+asks its leader for it at each take-over. Data needs no transaction around it. Once a
+second a transaction notes for others how far copies are: progress and offset map.
+
+A leader forgets a producer whose last record is old (`producer.id.expiration.ms`), by
+the record's own time. Until it shows that it remembers, or has acknowledged a fresh
+record, one batch is in flight. Each answer says where the leader wrote the batch: any
+other offset than the source's is damage, and the partition stops as DIVERGED.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, replace
+import math
+import struct
+import time
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from mirror.clusters import codes, hanging
+from mirror.clusters.admin import topic_admin
+from mirror.clusters.wire import fetch, write
+from mirror.clusters.wire.write import Write
+from mirror.copying.lease import DIVERGED
+from mirror.copying.target import MAX_IN_FLIGHT, Committed, TargetWriter
+from mirror.copying.transaction import PendingTransaction, TransactionContent
+from mirror.errors import (
+    ClusterError,
+    NewRunError,
+    PartitionError,
+    UnreachableError,
+)
+from mirror.offsets.terms import SEQUENCES
+from mirror.records import batch, former, to_columns
+from mirror.records.listing import listed
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+
+    from mirror.clusters.cluster import Cluster
+    from mirror.clusters.topics import Topic, TopicPartition
+    from mirror.clusters.wire.connection import Connection
+    from mirror.clusters.wire.fetch import Fetched
+    from mirror.clusters.wire.produce import EncodedBatch
+    from mirror.clusters.wire.write import Placed
+    from mirror.config.schema import FlowConfig
+    from mirror.copying.lease import Assignment
+    from mirror.copying.transaction import TransactionRecords
+    from mirror.offsets.progress import Position
+    from mirror.offsets.terms import Term
+    from mirror.records.batch import Buffer
+
+
+PURPOSES = tuple(f"same offsets {channel}" for channel in range(write.CHANNELS))
+_NOTE_SECONDS = 1.0
+"""How often positions are noted; groups and lag follow the notes."""
+_QUIET_SECONDS = 1.0
+"""After an error, how long a copy must not grow that its leader may not remember."""
+_WORTH_DIVIDING = 256 << 10
+_READ_SECONDS = 10.0
+_READ_BYTES = 8 << 20
+_READING = "reading"
+_MAX_TIMESTAMP = struct.Struct(">q")
+_MAX_TIMESTAMP_AT = 35
+"""In the header of a batch of format v2, epoch ms."""
+
+
+# ---- where copies end ----
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopyEnd:
+    """Where a copy ends by the word of its leader, or why it cannot be continued."""
+
+    offset: int = -1
+    leader_epoch: int = -1
+    """Of the source's record before it; -1 if unknown."""
+    newest: int = -1
+    """The time of the last record that the leader remembers of our producer, epoch ms;
+    -1: it remembers none."""
+    reason: str = ""
+    diverged: bool = False
+
+
+def find_ends(
+    source: Cluster,
+    target: Cluster,
+    wanted: Iterable[Assignment],
+    positions: Mapping[TopicPartition, Position],
+    *,
+    source_topics: Mapping[str, Topic],
+    target_topics: Mapping[str, Topic],
+    unsure: Collection[TopicPartition] = (),
+) -> dict[TopicPartition, CopyEnd]:
+    """Where the copies of these source partitions end that have a `Term`. `positions`:
+    what was noted. `unsure`: copies for which something may be on its way that their
+    leader would not recognize. Copies without a leader are left out.
+
+    Raises:
+        NewRunError: a copy was deleted and created again.
+        ClusterError: a cluster does not answer.
+    """
+    copies = {
+        (each.target_topic, each.partition): each
+        for each in wanted
+        if each.term is not None and _leader(target_topics, each.target_topic,
+                                             each.partition) >= 0
+    }  # fmt: skip
+    for (name, _), each in copies.items():
+        if each.term and target_topics[name].topic_id.hex != each.term.copy_id:
+            raise NewRunError(f"target topic {name} was deleted and created again")
+    seen = _look(target, copies, target_topics)
+    if waits := seen.keys() & set(unsure):
+        time.sleep(_QUIET_SECONDS)
+        again = _look(target, {key: copies[key] for key in waits}, target_topics)
+        seen |= {
+            key: end if end == seen[key] else CopyEnd(reason=f"{_name(key)} grows")
+            for key, end in again.items()
+        }
+    known = {
+        where: positions.get((each.topic, each.partition))
+        for where, each in copies.items()
+    }
+    unknown = {
+        where: end.offset - 1
+        for where, end in seen.items()
+        if end.offset > 0
+        and not ((at := known[where]) is not None and at.offset == end.offset)
+    }
+    copied = _records(target, unknown, target_topics)
+    keys = {where: (each.topic, each.partition) for where, each in copies.items()}
+    asked = {keys[where]: at for where, at in unknown.items()}
+    written = _records(source, asked, source_topics)
+    lost = _lost_ends(source, asked, written, source_topics)
+    found = {}
+    for where, end in seen.items():
+        at, key = known[where], keys[where]
+        if key in lost:
+            found[key] = CopyEnd(diverged=True, reason=_diverged(lost[key]))
+        elif where in unknown:
+            found[key] = _compared(where, end, written[key], copied[where])
+        else:
+            epoch = -1 if at is None else at.leader_epoch
+            found[key] = replace(end, leader_epoch=epoch)
+    return found
+
+
+def _leader(topics: Mapping[str, Topic], name: str, partition: int) -> int:
+    leader = topics[name].leaders.get(partition)
+    return -1 if leader is None else leader.node
+
+
+def _name(where: TopicPartition) -> str:
+    return f"target {where[0]}-{where[1]}"
+
+
+def _look(
+    target: Cluster,
+    copies: Mapping[TopicPartition, Assignment],
+    topics: Mapping[str, Topic],
+) -> dict[TopicPartition, CopyEnd]:
+    """Each copy's log end, not its high watermark, and what its leader remembers of our
+    producer, between two equal answers.
+    """
+    epochs = {key: topics[key[0]].leaders[key[1]].epoch for key in copies}
+    before = topic_admin.epoch_ends(target, epochs, topics)
+    states = _states(target, copies, topics)
+    after = topic_admin.epoch_ends(target, epochs, topics)
+    found = {}
+    for key, each in copies.items():
+        assert each.term is not None
+        end = before.get(key)
+        if end is None or end != after.get(key) or end.epoch != epochs[key]:
+            reason = f"the leader of {_name(key)} does not say where it ends"
+            found[key] = CopyEnd(reason=reason)
+        elif isinstance(state := states.get(key), str):
+            found[key] = CopyEnd(reason=state)
+        else:
+            found[key] = _judged(key, each.term, end.offset, state)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    """What a leader remembers of our producer."""
+
+    epoch: int
+    last_sequence: int
+    newest: int
+
+
+def _states(
+    target: Cluster,
+    copies: Mapping[TopicPartition, Assignment],
+    topics: Mapping[str, Topic],
+) -> dict[TopicPartition, _State | str]:
+    """By copy, if its leader remembers our producer; or why it does not say."""
+    found: dict[TopicPartition, _State | str] = {}
+    for leader, names in hanging.by_leader(topics, copies).items():
+        if (asked := hanging.ask(target, leader, names)) is None:
+            reason = (
+                f"{target.alias} does not say what it knows of producers, which "
+                "offsets: same needs: it takes Kafka 2.8 or newer"
+            )
+            found |= {(t, n): reason for t, numbers in names.items() for n in numbers}
+            continue
+        for topic in asked.result().topics:
+            for part in topic.partitions:
+                key = (topic.name, part.partition_index)
+                if part.error_code != codes.NONE:
+                    name = codes.name_of(part.error_code)
+                    found[key] = f"asking about producers of {_name(key)}: {name}"
+                    continue
+                term = copies[key].term
+                assert term is not None
+                for each in part.active_producers:
+                    if each.producer_id == term.producer_id:
+                        found[key] = _State(
+                            each.producer_epoch, each.last_sequence, each.last_timestamp
+                        )
+    return found
+
+
+def _judged(
+    where: TopicPartition, term: Term, end: int, state: _State | None
+) -> CopyEnd:
+    """Whether the log ends with the last record that our producer wrote."""
+    if state is None:
+        return CopyEnd(offset=end)
+    if state.epoch > term.epoch:
+        reason = f"{_name(where)} is written under a later term (epoch {state.epoch})"
+        return CopyEnd(reason=reason)
+    beyond = (term.sequence(end) - (state.last_sequence + 1)) % SEQUENCES
+    if not beyond or state.epoch < term.epoch:
+        return CopyEnd(offset=end, newest=state.newest)
+    what = f"{_name(where)} ends at offset {end}, before what mirror wrote last"
+    if beyond <= end:
+        what = (
+            f"{_name(where)} has records that mirror did not write, or wrote twice, at "
+            f"offsets {end - beyond} to {end - 1}"
+        )
+    return CopyEnd(diverged=True, reason=_diverged(what))
+
+
+def _diverged(what: str) -> str:
+    return (
+        f"{what}, so later records cannot have the source's offsets: make the copy "
+        "again, with `mirror topic rebuild`"
+    )
+
+
+class _Record(NamedTuple):
+    key: bytes | None
+    value: bytes | None
+    leader_epoch: int
+
+
+_Found = _Record | str | None
+"""A record; or why it is not known; None: it is deleted."""
+
+
+def _compared(
+    where: TopicPartition, end: CopyEnd, written: _Found, copied: _Found
+) -> CopyEnd:
+    """Hold the last record of a copy against the source's: what leaders know of
+    sequences says nothing about content. One that is deleted counts as equal.
+    """
+    for each in (copied, written):
+        if isinstance(each, str):
+            return CopyEnd(reason=each)
+    if not (isinstance(written, _Record) and isinstance(copied, _Record)):
+        return end
+    if (copied.key, copied.value) != (written.key, written.value):
+        return CopyEnd(
+            diverged=True,
+            reason=_diverged(
+                f"offset {end.offset - 1} of {_name(where)} has another record than "
+                "the source's"
+            ),
+        )
+    return replace(end, leader_epoch=written.leader_epoch)
+
+
+def _lost_ends(
+    source: Cluster,
+    asked: Mapping[TopicPartition, int],
+    written: Mapping[TopicPartition, _Found],
+    topics: Mapping[str, Topic],
+) -> dict[TopicPartition, str]:
+    """Of source partitions that did not show the offset asked for, those whose leader
+    does not have it, in words.
+    """
+    epochs = {
+        key: topics[key[0]].leaders[key[1]].epoch
+        for key, each in written.items()
+        if isinstance(each, str) and _leader(topics, *key) >= 0
+    }
+    return {
+        key: f"the source has lost what {key[0]}-{key[1]} had from offset "
+        f"{end.offset} on, and the copy has it"
+        for key, end in topic_admin.epoch_ends(source, epochs, topics).items()
+        if end.epoch == epochs[key] and end.offset <= asked[key]
+    }
+
+
+def _records(
+    cluster: Cluster,
+    wanted: Mapping[TopicPartition, int],
+    topics: Mapping[str, Topic],
+) -> dict[TopicPartition, _Found]:
+    """The records with these offsets.
+
+    Raises:
+        ClusterError: a leader does not answer any more, or not in time.
+    """
+    firsts = topic_admin.list_offsets(
+        cluster, wanted, timestamp=topic_admin.EARLIEST, topics=topics
+    )
+    ends = topic_admin.list_offsets(
+        cluster, firsts, timestamp=topic_admin.LATEST, committed=False, topics=topics
+    )
+    found: dict[TopicPartition, _Found] = {}
+    for (topic, number), offset in wanted.items():
+        where, name = (topic, number), f"{cluster.alias}: {topic}-{number}"
+        if where not in ends:
+            found[where] = f"{name}: its leader does not answer"
+        elif offset >= ends[where]:
+            found[where] = f"{name} does not show offset {offset} yet"
+        elif offset < firsts[where]:
+            found[where] = None
+    left = {key: offset for key, offset in wanted.items() if key not in found}
+    deadline = time.monotonic() + _READ_SECONDS
+    while left:
+        for leader, names in hanging.by_leader(topics, left).items():
+            asked = [(topic, n) for topic, numbers in names.items() for n in numbers]
+            for where, record in _fetched(cluster, leader, asked, left, topics):
+                del left[where]
+                found[where] = record
+        if left and time.monotonic() > deadline:
+            topic, partition = min(left)
+            raise UnreachableError(
+                f"cluster {cluster.alias}: {topic}-{partition} cannot be read"
+            )
+    return found
+
+
+def _fetched(
+    cluster: Cluster,
+    leader: int,
+    asked: Iterable[TopicPartition],
+    offsets: Mapping[TopicPartition, int],
+    topics: Mapping[str, Topic],
+) -> Iterator[tuple[TopicPartition, _Record | None]]:
+    """What one leader has at these offsets, of partitions that fit into an answer."""
+    request = fetch.encode(
+        [
+            fetch.Wanted(
+                topic=topic, partition=number, offset=offsets[topic, number],
+                leader_epoch=topics[topic].leaders[number].epoch,
+            )
+            for topic, number in asked
+        ],
+        isolation=fetch.READ_UNCOMMITTED, max_wait_ms=10, max_bytes=_READ_BYTES,
+        partition_max_bytes=1,
+    )  # fmt: skip
+    body = (
+        cluster.connection(leader, _READING)
+        .send_buffers(fetch.API_KEY, fetch.VERSION, [request], flexible=False)
+        .result()
+    )
+    for each in fetch.decode(body):
+        where = (each.topic, each.partition)
+        if each.error != codes.NONE:
+            raise codes.error_for(each.error, f"reading {each.topic}-{each.partition}")
+        if each.start < each.end:
+            yield where, _record_at(body, each, offsets[where])
+
+
+def _record_at(body: bytes, fetched: Fetched, offset: int) -> _Record | None:
+    buffer, start, end = former.modern(
+        np.frombuffer(body, np.uint8), fetched.start, fetched.end
+    )
+    found = batch.read(
+        buffer, start, end, position=offset, aborted=(), scratch=batch.scratch()
+    )
+    _, epoch = found.until(buffer, offset + 1)
+    for each in listed(buffer, found.rows, offset, offset + 1):
+        for place in each.places:
+            key, value = (
+                _bytes(each.buffer, int(place[at]), int(place[size]))
+                for at, size in (
+                    (to_columns.KEY_AT, to_columns.KEY_SIZE),
+                    (to_columns.VALUE_AT, to_columns.VALUE_SIZE),
+                )
+            )
+            return _Record(key, value, epoch)
+    return None
+
+
+def _bytes(buffer: Buffer, at: int, size: int) -> bytes | None:
+    return None if size < 0 else buffer[at : at + size].tobytes()
+
+
+# ---- writing ----
+
+
+class _SequencedProducer:
+    """Stamps batches by the offsets of their records."""
+
+    transactional_id: str | None = None
+    v2 = False
+
+    def __init__(self) -> None:
+        self.terms: dict[TopicPartition, Term] = {}
+        """By copy."""
+
+    def stamp(self, key: TopicPartition, batch: EncodedBatch) -> None:
+        term = self.terms[key]
+        sequence = term.sequence(batch.source_offset)
+        batch.stamp(term.producer_id, term.epoch, sequence, transactional=False)
+
+
+def _newest_in(batch: EncodedBatch) -> int:
+    return int(_MAX_TIMESTAMP.unpack_from(batch.header, _MAX_TIMESTAMP_AT)[0])
+
+
+@dataclass(slots=True)
+class _Flight:
+    """Batches on their way to copies."""
+
+    content: TransactionContent
+    write: Write
+    alone: bool
+    """Whether nothing else may be in flight meanwhile."""
+    checked: int = 0
+    """How many answers were checked."""
+
+
+class SameOffsetsWriter(TargetWriter):
+    """Writes copies with the source's offsets, and other copies as `TargetWriter`."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        records: TransactionRecords,
+        flow: FlowConfig,
+        *,
+        slot: int,
+        fresh_seconds: float,
+    ) -> None:
+        """`fresh_seconds`: as of `LeasePlan`."""
+        super().__init__(cluster, records, flow, slot=slot)
+        self._fresh_ms = fresh_seconds * 1000
+        self._producer_of_copies = _SequencedProducer()
+        self._copy_topics: Mapping[str, Topic] = {}
+        self._copies_of: dict[TopicPartition, TopicPartition] = {}
+        """The copy of each source partition that has a term."""
+        self._translates = False
+        """Whether the slot has other partitions, too."""
+        self._newest: dict[TopicPartition, int] = {}
+        """The time of the last record that a copy's leader remembers, epoch ms."""
+        self._flights: deque[_Flight] = deque()
+        self._copied: list[Committed] = []
+        self._unsure: set[TopicPartition] = set()
+        self._divided_copies = False
+        self._noted: dict[TopicPartition, int] = {}
+        """By source partition, up to where notes name its copy."""
+        self._to_note = TransactionContent()
+        self._note: TransactionContent | None = None
+        """The one being written."""
+        self._note_at = math.inf
+        self._broken = False
+
+    # ---- taking over ----
+
+    def take_over(self) -> None:
+        self._drop_flights()
+        for purpose in PURPOSES:
+            self._cluster.drop(purpose)
+        super().take_over()
+        self._broken = False
+
+    def find_ends(
+        self,
+        source: Cluster,
+        wanted: Collection[Assignment],
+        positions: Mapping[TopicPartition, Position],
+        *,
+        source_topics: Mapping[str, Topic],
+        target_topics: Mapping[str, Topic],
+    ) -> Mapping[TopicPartition, CopyEnd]:
+        """As the function; then go on from there."""
+        found = find_ends(
+            source, self._cluster, wanted, positions,
+            source_topics=source_topics, target_topics=target_topics,
+            unsure=self._unsure,
+        )  # fmt: skip
+        self._unsure.clear()
+        self._copies_of, self._newest, self._noted = {}, {}, {}
+        self._producer_of_copies.terms = {}
+        self._copied.clear()
+        self._to_note, self._note = TransactionContent(), None
+        self._copy_topics = target_topics
+        self._translates = any(each.term is None for each in wanted)
+        for each in wanted:
+            key, where = (
+                (each.topic, each.partition),
+                (each.target_topic, each.partition),
+            )
+            if each.term is None or (end := found.get(key)) is None or end.reason:
+                continue
+            self._copies_of[key] = where
+            self._producer_of_copies.terms[where] = each.term
+            self._newest[where] = end.newest
+            known = positions.get(key)
+            noted = 0 if known is None else min(known.offset, end.offset)
+            self._noted[key] = noted
+        return found
+
+    # ---- what the slot asks ----
+
+    @property
+    def ready(self) -> bool:
+        if len(self._flights) == MAX_IN_FLIGHT or (
+            self._translates and not super().ready
+        ):
+            return False
+        last = self._flights[-1] if self._flights else None
+        return last is None or (last.write.sent and not last.alone)
+
+    @property
+    def room(self) -> bool:
+        if self._translates:
+            return super().room
+        last = self._flights[-1] if self._flights else None
+        return self.ready or (last is not None and last.content.size >= _WORTH_DIVIDING)
+
+    @property
+    def again_in(self) -> float | None:
+        pauses = [super().again_in]
+        if self._flights:
+            pauses.append(self._flights[0].write.again_in)
+        if self._note is None and self._to_note.moved:
+            pauses.append(max(0.0, self._note_at - time.monotonic()))
+        return min((pause for pause in pauses if pause is not None), default=None)
+
+    def connections(self) -> list[Connection]:
+        return list(
+            dict.fromkeys(
+                pending.connection
+                for flight in self._flights
+                for pending in flight.write.outstanding
+            )
+            | dict.fromkeys(super().connections())
+        )
+
+    def take_events(self) -> list[Committed]:
+        copied, self._copied = self._copied, []
+        return copied + super().take_events()
+
+    # ---- writing ----
+
+    def write(
+        self, transaction: PendingTransaction, topics: Mapping[str, Topic]
+    ) -> None:
+        ours, others = transaction.divided(self._copies_of)
+        if not ours.moved:
+            super().write(transaction, topics)
+            return
+        if others.moved:
+            transaction.parts = 2
+            self._begin(others, topics)
+        if not self._flights:
+            self._divided_copies = (
+                ours.size >= _WORTH_DIVIDING and not self._cluster.high_latency
+            )
+        alone = not all(map(self._is_fresh, ours.batches, ours.batches.values()))
+        self._flights.append(
+            _Flight(
+                ours,
+                Write(
+                    self._cluster, self._producer_of_copies, ours.batches, topics,
+                    self._channels if self._divided_copies else None,
+                    purposes=PURPOSES, **({"rounds": 1} if alone else {}),
+                ),
+                alone,
+            )
+        )  # fmt: skip
+        self.advance()
+
+    def _is_fresh(self, where: TopicPartition, batches: Sequence[EncodedBatch]) -> bool:
+        """Whether the copy's leader remembers us now, and does so all the way."""
+        oldest = min(self._newest[where], *map(_newest_in, batches))
+        return time.time() * 1000 - oldest < self._fresh_ms
+
+    def _advance_each(self) -> None:
+        before: _Flight | None = None
+        for flight in tuple(self._flights):
+            # Send nothing behind what may not be sent completely.
+            if before is not None and (
+                before.alone or flight.alone or not before.write.sent
+            ):
+                break
+            done = flight.write.advance()
+            self._check(flight)
+            before = flight
+            if done and flight is self._flights[0]:
+                self.quota.learn(flight.content.size, flight.write.throttled_seconds)
+                self._flights.popleft()
+                self._has_copied(flight.content)
+                before = None
+        self._write_note()
+        super()._advance_each()
+        self._events = [
+            each for each in self._events if not self._is_noted(each.transaction)
+        ]
+
+    def _check(self, flight: _Flight) -> None:
+        """Hold each answer against the source's offsets.
+
+        Raises:
+            PartitionError: a record has another offset.
+            ClusterError: a broker does not say where it wrote.
+        """
+        placed = flight.write.placed
+        for each in placed[flight.checked :]:
+            self._check_one(each)
+        flight.checked = len(placed)
+
+    def _check_one(self, each: Placed) -> None:
+        wanted = each.batch.source_offset
+        if each.offset < 0:
+            raise ClusterError(f"{_name(each.where)}: no offset in an answer")
+        if each.offset != wanted:
+            first, last = sorted((wanted, each.offset))
+            raise PartitionError(
+                topic=each.where[0],
+                partition=each.where[1],
+                reason=_diverged(
+                    f"the record of offset {wanted} was written at {each.offset}; "
+                    f"offsets {first} to {last} differ"
+                ),
+                error=DIVERGED,
+            )
+        self._newest[each.where] = _newest_in(each.batch)
+
+    def _has_copied(self, content: TransactionContent) -> None:
+        seconds = time.monotonic() - content.begun
+        self._copied.append(Committed(transaction=content, seconds=seconds))
+        if not self._to_note.moved:
+            self._note_at = time.monotonic() + _NOTE_SECONDS
+        self._to_note.moved |= content.moved
+        self._to_note.running |= content.running
+
+    # ---- notes ----
+
+    def _write_note(self) -> None:
+        """Note positions in a transaction, when it is time."""
+        due = self._to_note.moved and time.monotonic() >= self._note_at
+        if self._note is not None or self._broken or not due or not super().ready:
+            return
+        self._note, self._to_note = self._to_note, TransactionContent()
+        self._note.identical = {
+            key: (self._copies_of[key], self._noted[key])
+            for key, position in self._note.moved.items()
+            if position.offset > self._noted[key]
+        }
+        self._begin(self._note, self._copy_topics)
+
+    def _is_noted(self, content: TransactionContent) -> bool:
+        """Whether this was a note, which is written now."""
+        if content is not self._note:
+            return False
+        self._noted |= {key: each.offset for key, each in content.moved.items()}
+        self._note = None
+        return True
+
+    # ---- ending ----
+
+    def drop_uncommitted(self) -> None:
+        self._broken = True
+        self._drop_flights()
+        super().drop_uncommitted()
+
+    def _drop_flights(self) -> None:
+        for flight in self._flights:
+            if flight.alone:
+                self._unsure |= flight.content.batches.keys()
+        self._flights.clear()
+
+    def _is_finished(self, *, one_more: bool) -> bool:
+        if one_more:
+            return self.ready
+        if self._to_note.moved and not self._broken:
+            self._note_at = 0.0
+            return False
+        if self._flights or (self._note is not None and not self._broken):
+            return False
+        return super()._is_finished(one_more=False)

@@ -1,0 +1,102 @@
+"""Which copies have the source's offsets, and as which producer they are written.
+
+Main types: `TermNote`, a record of the progress topic for each such topic, and `Term`,
+what a slot needs of it for one partition. A term lasts from when a flow begins to write
+a copy until somebody else may write to it. All owners of the copy are one producer
+meanwhile, whose sequence numbers follow from offsets (`copying.same_offsets`).
+
+Layout: key = 0xFFFF and the topic's name in UTF-8; value = JSON: `version` 1,
+`producer_id`, `epoch`, `topic_id` and `copy_id` in hex, `firsts`: by partition, the
+offset with sequence 0 where that is not 0. Earlier releases take the key for damage and
+copy nothing, since they would give copies offsets of their own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+import json
+from typing import TYPE_CHECKING, NamedTuple
+
+from mirror.errors import MALFORMED, ClusterError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+VERSION = 1
+SEQUENCES = 1 << 31
+"""Sequence numbers of a producer start again at 0 after this many."""
+_PREFIX = b"\xff\xff"
+
+
+class Term(NamedTuple):
+    """How one partition of a copy is written."""
+
+    producer_id: int
+    epoch: int
+    first: int
+    """The offset of the record with sequence 0."""
+    copy_id: str
+    """The topic id of the copy, in hex."""
+
+    def sequence(self, offset: int) -> int:
+        """Of the record with this offset."""
+        return (offset - self.first) % SEQUENCES
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TermNote:
+    """How the copy of a topic is written."""
+
+    producer_id: int
+    topic_id: str
+    """The source topic's id, in hex."""
+    copy_id: str
+    epoch: int = 0
+    firsts: Mapping[int, int] = field(default_factory=dict)
+
+    def term(self, partition: int) -> Term:
+        return Term(
+            self.producer_id, self.epoch, self.firsts.get(partition, 0), self.copy_id
+        )
+
+    def record(self, topic: str) -> tuple[bytes, bytes]:
+        """Key and value, as in the progress topic."""
+        told = {
+            "version": VERSION,
+            "producer_id": self.producer_id,
+            "epoch": self.epoch,
+            "topic_id": self.topic_id,
+            "copy_id": self.copy_id,
+            "firsts": {str(number): first for number, first in self.firsts.items()},
+        }
+        return _PREFIX + topic.encode(), json.dumps(told).encode()
+
+
+def is_note(key: bytes) -> bool:
+    """Whether a record of the progress topic is a `TermNote`."""
+    return key.startswith(_PREFIX)
+
+
+def decode(key: bytes, value: bytes) -> tuple[str, TermNote]:
+    """The topic, and its note.
+
+    Raises:
+        ClusterError: it is damaged, or a newer mirror has written it.
+    """
+    try:
+        topic = key[len(_PREFIX) :].decode()
+        told = json.loads(value)
+        if (version := told["version"]) != VERSION:
+            raise ClusterError(
+                f"the copy of {topic} was written by a newer mirror (version "
+                f"{version} of its note; this one reads {VERSION}): use that one"
+            )
+        return topic, TermNote(
+            producer_id=int(told["producer_id"]),
+            epoch=int(told["epoch"]),
+            topic_id=str(told["topic_id"]),
+            copy_id=str(told["copy_id"]),
+            firsts={int(n): int(first) for n, first in told["firsts"].items()},
+        )
+    except MALFORMED as error:
+        raise ClusterError(f"the note of a term is damaged: {error!r}") from error

@@ -1,0 +1,83 @@
+"""Which copies can have the source's offsets, and why others cannot.
+
+Main function: `why_translated`. Offsets stay the same where every source offset has a
+record to copy and only this flow writes the copy. The service and the plan both ask;
+`service.same_offsets` decides and notes it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from mirror.clusters.admin import topic_admin
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from mirror.clusters.admin.configs import Config
+    from mirror.clusters.cluster import Cluster
+    from mirror.clusters.topics import TopicPartition
+    from mirror.config.schema import FlowConfig
+    from mirror.topics.merging import Merging
+    from mirror.topics.topics import MirroredTopic
+
+POLICY = "cleanup.policy"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Edges:
+    """The first offset and the end of each partition whose leader answered."""
+
+    first: Mapping[TopicPartition, int]
+    end: Mapping[TopicPartition, int]
+
+    @classmethod
+    def read(cls, cluster: Cluster, partitions: Iterable[TopicPartition]) -> Edges:
+        """
+        Raises:
+            ClusterError: the cluster does not answer.
+        """
+        asked = list(partitions)
+        first = topic_admin.list_offsets(cluster, asked, timestamp=topic_admin.EARLIEST)
+        end = topic_admin.list_offsets(
+            cluster, first, timestamp=topic_admin.LATEST, committed=False
+        )
+        return cls(first=first, end=end)
+
+
+def why_translated(
+    flow: FlowConfig,
+    topic: MirroredTopic,
+    configs: Mapping[str, Config],
+    merging: Merging,
+) -> str:
+    """Why a copy cannot have its topic's offsets, by settings and configs alone; empty
+    if it can.
+    """
+    if flow.is_heartbeats(topic.topic):
+        return "services write heartbeats on both clusters"
+    if not merging.is_alone(flow, topic.topic):
+        return "other flows write the same copy, or copy it back"
+    policy = configs.get(POLICY)
+    if policy is not None and "compact" in (policy.value or ""):
+        return "it is compacted, which removes records between others"
+    return ""
+
+
+def why_begun(topic: MirroredTopic, source: Edges, target: Edges) -> tuple[str, bool]:
+    """Why a copy cannot begin at offset 0 on both sides, empty if it can; and whether
+    that is known: leaders may not answer now.
+    """
+    for number in range(topic.partitions):
+        key, copy = (topic.topic, number), (topic.target_topic, number)
+        if key not in source.end or copy not in target.end:
+            return f"the leader of {topic.topic}-{number} or its copy is away", False
+        if source.first[key]:
+            return (
+                f"the log of {topic.topic}-{number} begins at {source.first[key]}: "
+                "its first records are deleted"
+            ), True
+        if target.end[copy]:
+            return "its copy has records already", True
+    return "", True
