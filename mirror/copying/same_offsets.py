@@ -295,13 +295,23 @@ def _lost_ends(
     written: Mapping[TopicPartition, _Found],
     topics: Mapping[str, Topic],
 ) -> dict[TopicPartition, str]:
-    """Of source partitions that did not show the offset asked for, those whose leader
-    does not have it, in words.
+    """Of source partitions that did not show the offset asked for, those that do not
+    have it, in words. One that is cut off from its cluster goes on to answer: only the
+    leader that most brokers name is believed.
     """
-    epochs = {
-        key: topics[key[0]].leaders[key[1]].epoch
+    doubted = [
+        key
         for key, each in written.items()
         if isinstance(each, str) and _leader(topics, *key) >= 0
+    ]
+    if not doubted:
+        return {}
+    views = source.views({topic for topic, _ in doubted})
+    epochs = {
+        key: topics[key[0]].leaders[key[1]].epoch
+        for key in doubted
+        if (agreed := views.agreed(key[0])) is not None
+        and agreed.leaders.get(key[1]) == topics[key[0]].leaders[key[1]]
     }
     return {
         key: f"the source has lost what {key[0]}-{key[1]} had from offset "

@@ -12,12 +12,13 @@ import sys
 import time
 
 from tests.simulation import histories
-from tests.simulation.mutations import MUTATIONS, OF_GROUPS
+from tests.simulation.mutations import MUTATIONS, OF_GROUPS, OF_SAME
 from tests.simulation.recovery_mutations import OF_SWITCHES
 
 _MUTATIONS = {
     histories.COPYING: MUTATIONS,
     histories.GROUPS: OF_GROUPS,
+    histories.SAME: OF_SAME,
     histories.SWITCHES: OF_SWITCHES,
 }
 _EVERY = {name: made for each in _MUTATIONS.values() for name, made in each.items()}

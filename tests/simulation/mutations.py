@@ -15,20 +15,24 @@ from unittest import mock
 import numpy as np
 
 from mirror.clusters import hanging
+from mirror.clusters.admin import configs, topic_admin
 from mirror.clusters.hanging import HangingLook
 from mirror.clusters.topics import Views
 from mirror.clusters.wire import fetch, fetch_by_id, write
-from mirror.copying import gaps, slot, target, transaction
+from mirror.copying import gaps, same_offsets, slot, target, transaction
 from mirror.copying.intake import Intake
+from mirror.copying.same_offsets import CopyEnd, SameOffsetsWriter
 from mirror.copying.slot import Found, Slot
 from mirror.copying.target import Endings, PathStage, TransactionPath
 from mirror.offsets import checkpoints, groups, markers, progress
 from mirror.offsets.index import Track
 from mirror.offsets.markers import MarkerSearch
 from mirror.offsets.progress import NO_ID
+from mirror.offsets.terms import SEQUENCES, Term
 from mirror.pairs.losses import Loss
 from mirror.records import batch, scan
 from mirror.service import ownership
+from mirror.service import same_offsets as decisions
 from mirror.service.leases import Credit
 from tests.simulation.faults import UNCLEAR
 
@@ -49,6 +53,9 @@ _real: dict[str, Any] = {
     "give_up": target.TargetWriter._give_up,
     "take_over": target.TargetWriter.take_over,
     "read": write._Channel._read,
+    "epoch_ends": topic_admin.epoch_ends,
+    "describe": configs.describe,
+    "is_first": Found._is_first,
     "forward": checkpoints.forward,
     "translated": groups.translated,
 }
@@ -423,8 +430,144 @@ MUTATIONS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
 }  # fmt: skip
 
 
+# ---- of copies with the source's offsets ----
+
+
+def answers_are_not_checked() -> AbstractContextManager[Any]:
+    """Nobody looks where a leader wrote a record."""
+    return _patched(SameOffsetsWriter, "_check_one", lambda *_: None)
+
+
+def producers_are_never_forgotten() -> AbstractContextManager[Any]:
+    """Many batches are in flight although the leader may not know what came before."""
+    return _patched(SameOffsetsWriter, "_is_fresh", lambda *_: True)
+
+
+def ends_are_not_asked() -> AbstractContextManager[Any]:
+    """A slot goes on at the noted position, not at the copy's end."""
+    return _patched(slot.Slot, "_go_on_at_ends", lambda *_: {})
+
+
+def high_watermarks_are_ends() -> AbstractContextManager[Any]:
+    """The end of a copy is what a consumer sees of it."""
+
+    def ends(cluster: Any, epochs: Any, topics: Any) -> Any:
+        found = _real["epoch_ends"](cluster, epochs, topics)
+        seen = topic_admin.list_offsets(
+            cluster, found, timestamp=topic_admin.LATEST, committed=False, topics=topics
+        )
+        return {k: replace(found[k], offset=end) for k, end in seen.items()}
+
+    return _patched(same_offsets.topic_admin, "epoch_ends", ends)
+
+
+def states_are_not_looked_at() -> AbstractContextManager[Any]:
+    """What a leader knows of the producer is not held against the copy's end."""
+    return _patched(
+        same_offsets, "_judged", lambda _where, _term, end, _state: CopyEnd(offset=end)
+    )
+
+
+def last_records_are_not_compared() -> AbstractContextManager[Any]:
+    """A copy that ends where it may is taken for the source's beginning."""
+    return _patched(
+        same_offsets, "_compared", lambda _where, end, _written, _copied: end
+    )
+
+
+def lost_ends_do_not_matter() -> AbstractContextManager[Any]:
+    """A source that has less than its copy is waited for."""
+    return _patched(same_offsets, "_lost_ends", lambda *_: {})
+
+
+def any_leader_has_lost_its_end() -> AbstractContextManager[Any]:
+    """A broker that is cut off is believed that the source has lost records."""
+    return _patched(Views, "agreed", lambda views, name: _any_view(views, name))
+
+
+def _any_view(views: Views, name: str) -> Any:
+    return next((each[name] for each in views.answers.values()), None)
+
+
+def copies_keep_their_name() -> AbstractContextManager[Any]:
+    """A copy that was made again is taken for the old one."""
+    real = same_offsets.find_ends
+
+    def blind(source: Any, target: Any, wanted: Any, *rest: Any, **named: Any) -> Any:
+        topics = named["target_topics"]
+        forged = [
+            each
+            if each.term is None
+            else replace(
+                each,
+                term=each.term._replace(copy_id=topics[each.target_topic].topic_id.hex),
+            )
+            for each in wanted
+        ]
+        return real(source, target, forged, *rest, **named)
+
+    return _patched(same_offsets, "find_ends", blind)
+
+
+def unknown_configs_are_good() -> AbstractContextManager[Any]:
+    """A topic whose configs are not known is decided about (found with seed 837)."""
+
+    def describe(cluster: Any, topics: Any) -> Any:
+        found = _real["describe"](cluster, topics)
+        return {name: replace(each, error=None) for name, each in found.items()}
+
+    def why(_flow: Any, _topic: Any, known: Any, _merging: Any) -> str:
+        return "" if known else "its configs are not known"
+
+    stack = contextlib.ExitStack()
+    stack.enter_context(_patched(decisions.configs, "describe", describe))
+    stack.enter_context(_patched(decisions, "why_translated", why))
+    return stack
+
+
+def old_positions_count() -> AbstractContextManager[Any]:
+    """Positions in a deleted copy count for the new one (found with seed 357)."""
+    return _patched(decisions, "replace", lambda position, **_: position)
+
+
+def filled_copies_are_begun() -> AbstractContextManager[Any]:
+    """A copy may have records when mirror begins to write it."""
+    return _patched(decisions, "why_begun", lambda *_: ("", True))
+
+
+def each_slot_counts_for_itself() -> AbstractContextManager[Any]:
+    """A slot begins with sequence 0, as an ordinary producer does."""
+
+    def sequence(term: Any, offset: int) -> int:
+        first = _firsts.setdefault((id(term), term), offset)
+        return (offset - first) % SEQUENCES
+
+    _firsts: dict[Any, int] = {}
+    return _patched(Term, "sequence", sequence)
+
+
+def notes_are_forgotten() -> AbstractContextManager[Any]:
+    """What a dead slot had copied and not noted is never noted."""
+
+    def first(found: Any, wanted: Any, position: Any) -> bool:
+        return wanted.term is None and bool(_real["is_first"](found, wanted, position))
+
+    return _patched(slot.Found, "_is_first", first)
+
+
 OF_GROUPS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     each.__name__: each
     for each in (groups_skip_a_record, groups_go_back, groups_keep_their_numbers)
 }
 """Found in histories of that kind."""
+OF_SAME: dict[str, Callable[[], AbstractContextManager[Any]]] = {
+    each.__name__: each
+    for each in (
+        answers_are_not_checked, producers_are_never_forgotten, ends_are_not_asked,
+        high_watermarks_are_ends, states_are_not_looked_at,
+        last_records_are_not_compared, lost_ends_do_not_matter,
+        any_leader_has_lost_its_end, copies_keep_their_name, unknown_configs_are_good,
+        old_positions_count, filled_copies_are_begun, each_slot_counts_for_itself,
+        notes_are_forgotten,
+    )
+}  # fmt: skip

@@ -1,0 +1,84 @@
+"""Copies whose records have the source's offsets, held against the source by clients
+that share no code with mirror.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.harness.admin import copied_records, create_topic
+from tests.harness.load import NumberedLoad
+from tests.harness.service import RunningMirror, config_for
+from tests.harness.waiting import wait_for
+from tests.harness.witness import read_topic
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from confluent_kafka import Message
+
+    from mirror.playground.cluster import PlaygroundCluster
+
+pytestmark = pytest.mark.integration
+
+_PARTITIONS = 3
+
+
+def _log(bootstrap: str, topic: str) -> dict[int, list[tuple[object, ...]]]:
+    """All that an application sees of each record, by partition."""
+    return {
+        partition: [_seen(each) for each in messages]
+        for partition, messages in read_topic(bootstrap, topic).items()
+    }
+
+
+def _seen(message: Message) -> tuple[object, ...]:
+    headers = [each for each in message.headers() or () if each[0] != "mirror.via"]
+    return (
+        message.offset(), message.key(), message.value(), message.timestamp(), headers
+    )  # fmt: skip
+
+
+def test_offsets_stay_the_same_whatever_dies(
+    make_clusters: Callable[..., dict[str, PlaygroundCluster]],
+    topic_name: str,
+    tmp_path: Path,
+) -> None:
+    """Under load, workers, the driver and brokers of both sides are killed with -9:
+    each record of the copy has the partition, offset, key, value, headers and timestamp
+    that it has on the source, and there is no other. The copy has no transactions.
+    """
+    clusters = {**make_clusters("a"), **make_clusters("b", nodes=3)}
+    source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
+    create_topic(source, topic_name, _PARTITIONS)
+    load = NumberedLoad(source, topic_name, _PARTITIONS, seed=5)
+    copy = f"A.{topic_name}"
+    config = config_for(source, target, topics=[topic_name], tasks=1, offsets="same")
+    with RunningMirror(config, tmp_path) as mirror:
+        mirror.wait_running()
+        with load.streaming():
+
+            def goes_on() -> None:
+                before = copied_records(target, copy)
+                wait_for(lambda: copied_records(target, copy) > before, 60, 0.2)
+
+            goes_on()
+            mirror.kill_workers()
+            goes_on()
+            clusters["b"].kill(1)
+            goes_on()
+            clusters["b"].start(1)
+            clusters["a"].kill(1)
+            clusters["a"].start(1)
+            goes_on()
+            mirror.kill_driver()
+            mirror.start()
+            mirror.wait_running()
+            goes_on()
+        load.send(1000)
+        mirror.wait_copied(source, topic_name)
+        assert mirror.terminate() == 0
+    assert _log(target, copy) == _log(source, topic_name)
