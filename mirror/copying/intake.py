@@ -266,7 +266,7 @@ class Intake:
             f"source offset {offset} has no record to copy (a transaction's marker, or "
             "an aborted, compacted or looping record), so the copy cannot keep the "
             "source's offsets: set offsets: translated for this topic, then make the "
-            "copy again with `mirror topic rebuild`",
+            "copy again with `mirror repair rebuild`",
             failed=HOLE,
         )
 
@@ -429,7 +429,7 @@ class Intake:
                     f"the source has lost offsets {jump.loss.first} to "
                     f"{jump.loss.last} ({jump.loss.cause.value}), so later records "
                     "cannot have the source's offsets: make the copy again, with "
-                    "`mirror topic rebuild`",
+                    "`mirror repair rebuild`",
                     failed=DIVERGED,
                 )
             elif jump is not None:

@@ -253,7 +253,7 @@ def _judged(
 def _diverged(what: str) -> str:
     return (
         f"{what}, so later records cannot have the source's offsets: make the copy "
-        "again, with `mirror topic rebuild`"
+        "again, with `mirror repair rebuild`"
     )
 
 

@@ -25,6 +25,7 @@ from mirror.service.ownership import (
     make_topics,
     rewrite_progress,
 )
+from mirror.service.same_offsets import require_translated
 from mirror.topics.merging import Merging
 from mirror.topics.topics import select
 
@@ -79,10 +80,19 @@ def plan_reset(
     Raises:
         ClusterError: a cluster does not answer.
     """
+    topics = tuple(topics)
+    _require_movable(flow, target, topics)
     name = progress.topic_name(flow.source)
     shown = target.topics([name])[name]
     known = {} if shown.error else progress.read(target, name).positions
-    return _moves(source, tuple(topics), place, known)
+    return _moves(source, topics, place, known)
+
+
+def _require_movable(
+    flow: FlowConfig, target: Cluster, topics: Iterable[MirroredTopic]
+) -> None:
+    names = [each.topic for each in topics]
+    require_translated(flow, target, names, what="to move positions")
 
 
 def reset(
@@ -103,6 +113,7 @@ def reset(
     """
     chosen = tuple(topics)
     made: tuple[PositionMove, ...] = ()
+    _require_movable(flow, target, chosen)
     copied = topic_ids(of_flow).keys()
     make_topics(flow, target)
 

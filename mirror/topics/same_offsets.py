@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from mirror.clusters.admin.configs import Config
     from mirror.clusters.cluster import Cluster
-    from mirror.clusters.topics import TopicPartition
+    from mirror.clusters.topics import Topic, TopicPartition
     from mirror.config.schema import FlowConfig
     from mirror.topics.merging import Merging
     from mirror.topics.topics import MirroredTopic
@@ -65,19 +65,22 @@ def why_translated(
     return ""
 
 
-def why_begun(topic: MirroredTopic, source: Edges, target: Edges) -> tuple[str, bool]:
-    """Why a copy cannot begin at offset 0 on both sides, empty if it can; and whether
-    that is known: leaders may not answer now.
+def why_begun(
+    topic: MirroredTopic, source: Edges, target: Edges, copy: Topic
+) -> tuple[str, bool]:
+    """Why a copy, which may be missing, cannot begin at offset 0 on both sides, empty
+    if it can; and whether that is known: leaders may not answer now.
     """
     for number in range(topic.partitions):
-        key, copy = (topic.topic, number), (topic.target_topic, number)
-        if key not in source.end or copy not in target.end:
+        key, at = (topic.topic, number), (topic.target_topic, number)
+        missing = number >= copy.partitions
+        if key not in source.end or not (missing or at in target.end):
             return f"the leader of {topic.topic}-{number} or its copy is away", False
         if source.first[key]:
             return (
                 f"the log of {topic.topic}-{number} begins at {source.first[key]}: "
                 "its first records are deleted"
             ), True
-        if target.end[copy]:
+        if not missing and target.end[at]:
             return "its copy has records already", True
     return "", True
