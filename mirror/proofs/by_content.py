@@ -228,9 +228,8 @@ def _joined(of: CopiedPartition, found: list[Located]) -> Aligned:
 
 
 def _not_copied(of: CopiedPartition, count: int) -> ProofFinding:
-    return ProofFinding(
-        kind=FindingKind.UNPROVEN, topic=of.topic, partition=of.partition,
-        target_topic=of.target_topic, source=of.source_end, target=None, count=count,
+    return of.finding(
+        FindingKind.UNPROVEN, source=of.source_end, target=None, count=count,
         detail="after the last record that has a copy: not copied yet, or missing",
     )  # fmt: skip
 

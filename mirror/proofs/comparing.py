@@ -17,7 +17,7 @@ import numpy.typing as npt
 from mirror.errors import CorruptBatchError, MirrorError
 from mirror.offsets.runs import COUNT, DOWNSTREAM, UPSTREAM
 from mirror.proofs import by_content, sides
-from mirror.proofs.account import span_of, widened
+from mirror.proofs.account import Account, span_of, widened
 from mirror.proofs.ranges import NO_RUNS, PackedRuns, covered, translated
 from mirror.proofs.sides import Source
 from mirror.records import alignment, merge_loop, pairing, to_columns
@@ -49,27 +49,13 @@ class Compared:
     """What a task found. Offsets that it did not reach are not proven."""
 
     range: Range
-    records: int = 0
-    """Committed records of the source, those that looped included."""
-    source_bytes: int = 0
-    """Keys, values and headers of these."""
-    equal: int = 0
+    account: Account = field(default_factory=Account)
+    """Of all but the mismatches."""
     first_equal: int = NEVER
-    """The source offset of the first of these."""
-    looped: int = 0
-    removed: int = 0
-    """The flow's function left them out."""
-    foreign: int = 0
-    """Records of other writers in the copy's topic."""
-    repeats: int = 0
-    older: int = 0
-    """Copies of a deleted topic with the same name."""
+    """The source offset of the first record with an equal copy."""
     spans: Mapping[str, Span] = field(default_factory=dict)
-    """Where `foreign` and `older` stand."""
-    mismatches: Mismatches = field(
-        default_factory=lambda: NO_MISMATCHES,
-        repr=False,
-    )
+    """Where the copy has `foreign` and `older` records of the account."""
+    mismatches: Mismatches = field(default_factory=lambda: NO_MISMATCHES, repr=False)
     digest: bytes = b""
     """SHA-256 over the marks of all equal pairs, in order."""
     source_start: int = 0
@@ -170,21 +156,20 @@ class _Comparison:
         return Compared(
             # The driver does not ask for them again, and there may be millions.
             range=replace(
-                self._work,
-                packed=PackedRuns(),
-                repeats=NO_RUNS,
-                older=NO_RUNS,
+                self._work, packed=PackedRuns(), repeats=NO_RUNS, older=NO_RUNS,
                 late=NO_RUNS,
             ),
-            records=self._records + looped + removed - int(left_out.sum()),
-            source_bytes=self._bytes,
-            equal=self._equal,
+            account=Account(
+                records=self._records + looped + removed - int(left_out.sum()),
+                source_bytes=self._bytes,
+                equal=self._equal,
+                filtered=looped,
+                removed=removed,
+                foreign=self._foreign,
+                repeats=int(repeated.sum()),
+                older=int(older.sum()),
+            ),
             first_equal=self._first_equal,
-            looped=looped,
-            removed=removed,
-            foreign=self._foreign,
-            repeats=int(repeated.sum()),
-            older=int(older.sum()),
             spans=self._spans | span_of("older", rows[older, alignment.TARGET]),
             mismatches=rows[~repeated & ~older & ~elsewhere],
             digest=self._sum.digest(),
@@ -195,7 +180,7 @@ class _Comparison:
             own_times=self._target.own_times,
             fetched_bytes=self._source.fetched_bytes + self._target.fetched_bytes,
             failure=failure,
-        )
+        )  # fmt: skip
 
     def _align(self) -> None:
         ups = SideReader(

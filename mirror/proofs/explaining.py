@@ -115,25 +115,15 @@ def sorted_out(compared: Compared, not_copied: NotCopied) -> RangeOutcome:
     spans = widened(compared.spans, span_of("expired_source", target[early & left]))
     expired_source = take(early)
     return RangeOutcome(
-        account=Account(
-            source_bytes=compared.source_bytes,
-            records=compared.records,
-            equal=compared.equal,
-            filtered=compared.looped,
-            removed=compared.removed,
-            dead_letters=dead,
-            lost=in_ledger,
-            expired=expired,
-            wrong=damaged,
-            repeats=compared.repeats,
-            older=compared.older,
-            foreign=compared.foreign,
+        account=compared.account
+        + Account(
+            dead_letters=dead, lost=in_ledger, expired=expired, wrong=damaged,
             expired_source=expired_source,
         ),
         findings=tuple(_of_range(compared)),
         spans=spans,
         open=mismatches[left],
-    )
+    )  # fmt: skip
 
 
 def of_another_tool(rows: Mismatches, stamped_from: int) -> Mask:
@@ -202,28 +192,22 @@ def _within(offsets: Longs, spans: Iterable[tuple[int, int]]) -> Mask:
 
 
 def _of_range(compared: Compared) -> Iterator[ProofFinding]:
-    of = compared.range.of
-    where = ProofFinding(
-        kind=FindingKind.DAMAGED, topic=of.topic, partition=of.partition,
-        target_topic=of.target_topic, source=None, target=None,
-    )  # fmt: skip
-    for each in compared.source_damages:
-        yield replace(
-            where, source=each.first, count=each.end - each.first, detail=each.reason
-        )
-    for each in compared.target_damages:
-        yield replace(
-            where, target=each.first, count=each.end - each.first, detail=each.reason
-        )
+    work = compared.range
+    for damages, on_source in (
+        (compared.source_damages, True),
+        (compared.target_damages, False),
+    ):
+        for each in damages:
+            yield work.of.finding(
+                FindingKind.DAMAGED, source=each.first if on_source else None,
+                target=None if on_source else each.first,
+                count=each.end - each.first, detail=each.reason,
+            )  # fmt: skip
     if compared.failure:
-        yield replace(
-            where,
-            kind=FindingKind.UNPROVEN,
-            source=compared.range.source_first,
-            target=compared.range.target_first,
-            count=compared.range.source_end - compared.range.source_first,
-            detail=compared.failure,
-        )
+        yield work.of.finding(
+            FindingKind.UNPROVEN, source=work.source_first, target=work.target_first,
+            count=work.source_end - work.source_first, detail=compared.failure,
+        )  # fmt: skip
 
 
 # ---- findings by the offset map ----
@@ -392,22 +376,12 @@ def finding(
     of: CopiedPartition, row: Mismatches, kind: FindingKind, *,
     source: int | None, target: int | None, detail: str,
 ) -> ProofFinding:  # fmt: skip
-    key_size, value_size = (
-        int(row[alignment.KEY_SIZE]),
-        int(row[alignment.VALUE_SIZE]),
-    )
-    return ProofFinding(
-        kind=kind,
-        topic=of.topic,
-        partition=of.partition,
-        target_topic=of.target_topic,
-        source=source,
-        target=target,
-        detail=detail,
-        time=int(row[alignment.TIME]),
-        key_size=None if key_size < 0 else key_size,
-        value_size=None if value_size < 0 else value_size,
-    )
+    sizes = row[[alignment.KEY_SIZE, alignment.VALUE_SIZE]].tolist()
+    key_size, value_size = (None if size < 0 else size for size in sizes)
+    return of.finding(
+        kind, source=source, target=target, detail=detail,
+        time=int(row[alignment.TIME]), key_size=key_size, value_size=value_size,
+    )  # fmt: skip
 
 
 def in_order(found: Iterable[ProofFinding]) -> Iterator[ProofFinding]:
@@ -507,9 +481,8 @@ def not_expired(of: CopiedPartition, expired: int, lost: int) -> Iterator[ProofF
     copy's log has lost: some of them were never there, and nothing says which.
     """
     if expired > lost:
-        yield ProofFinding(
-            kind=FindingKind.UNPROVEN, topic=of.topic, partition=of.partition,
-            target_topic=of.target_topic, source=of.source_first, target=None,
+        yield of.finding(
+            FindingKind.UNPROVEN, source=of.source_first, target=None,
             count=expired - lost,
             detail=f"{expired} records from here on have no copies, and the copy's log "
             f"has lost no more than {lost}: the others were never copied",

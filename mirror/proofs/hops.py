@@ -718,15 +718,16 @@ def judge(
         packed=PackedRuns.of(np.array(pair, np.int64).reshape(-1, 3)),
     )  # fmt: skip
     compared = compare(terms, work)
-    if compared.equal:
+    account = compared.account
+    if account.equal:
         return RecordVerdict(How.EXACT, _sameness(terms, work))
     if compared.failure:
         return RecordVerdict(How.UNKNOWN, detail=compared.failure)
-    if copied and (compared.removed or compared.looped):
+    if copied and (account.removed or account.filtered):
         return RecordVerdict(How.EXACT, Sameness.DIFFERENT, _AND_YET)
-    if compared.removed:
+    if account.removed:
         return RecordVerdict(How.REMOVED, detail="the flow's function leaves it out")
-    if compared.looped:
+    if account.filtered:
         detail = "its key has its home elsewhere, and the flow leaves such records out"
         return RecordVerdict(How.FILTERED, detail=detail)
     return _unequal(terms, compared, source, target)
@@ -736,7 +737,7 @@ def _sameness(terms: ProofTerms, work: Range) -> Sameness:
     """Whether a right copy is the record itself, or what a function made of it."""
     if terms.transform is not None:
         plain = compare(replace(terms, transform=None), work)
-        return Sameness.SAME if plain.equal else Sameness.TRANSFORMED
+        return Sameness.SAME if plain.account.equal else Sameness.TRANSFORMED
     return Sameness.SAME
 
 

@@ -274,7 +274,7 @@ class FlowProofs:
             topic = result.range.of.topic
             self._costs.learn(
                 topic, fetched=fetched, offsets=size(result.range),
-                payload=result.source_bytes,
+                payload=result.account.source_bytes,
             )  # fmt: skip
 
     def _take(self, made: Mapping[TopicPartition, PartitionProof], at: float) -> None:

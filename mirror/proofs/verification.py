@@ -59,7 +59,7 @@ _MOST_OPEN_ROWS = 1_000_000
 """Records that wait to be explained, over all partitions: some 100 MB."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class PartitionProof:
     """What was proven of one partition."""
 
@@ -80,6 +80,12 @@ class PartitionProof:
     """Off: the copy uses LogAppendTime, so times were not compared."""
     kept: bool = False
     """Whether it is on the target already."""
+
+    def add(self, outcome: RangeOutcome) -> None:
+        """Take note of what some records come to."""
+        self.account += outcome.account
+        self.findings += outcome.findings
+        self.spans = widened(self.spans, outcome.spans)
 
     @property
     def wrong(self) -> tuple[ProofFinding, ...]:
@@ -298,34 +304,6 @@ class _InProgress:
     def rows(self) -> int:
         return sum(map(len, self.open))
 
-    def add(self, outcome: RangeOutcome) -> None:
-        """Take note of what some records come to."""
-        before = self.proof
-        self.proof = replace(
-            before,
-            account=before.account + outcome.account,
-            findings=(*before.findings, *outcome.findings),
-            spans=widened(before.spans, outcome.spans),
-        )
-        if len(outcome.open):
-            self.open.append(outcome.open)
-
-    def find(self, *findings: ProofFinding, whole: bool = True) -> None:
-        """Take note of findings; `whole`: off if something was not compared."""
-        self.proof = replace(
-            self.proof,
-            findings=(*self.proof.findings, *findings),
-            whole=self.proof.whole and whole,
-        )
-
-    def finish(self) -> PartitionProof:
-        """The proof, with its root."""
-        root = hashlib.sha256()
-        for _, digest in sorted(self.digests.items()):
-            root.update(digest)
-        self.proof = replace(self.proof, root=root.hexdigest())
-        return self.proof
-
 
 class Verification:
     """One proof of one flow."""
@@ -385,7 +363,7 @@ class Verification:
             self._take(compared, not_copied)
             offsets = compared.range.source_end - compared.range.source_first
             self._count(offsets, compared.fetched_bytes)
-        partitions = tuple(part.finish() for part in self._partitions.values())
+        partitions = tuple(part.proof for part in self._partitions.values())
         findings = [_unproven(*each) for each in found.unproven.items()]
         for each in partitions:
             findings += each.findings
@@ -431,7 +409,7 @@ class Verification:
             part.waiting += 1
             yield work
             work = following
-            part.proof = replace(part.proof, target_end=work.target_end)
+            part.proof.target_end = work.target_end
         yield work
 
     def _given(
@@ -440,14 +418,14 @@ class Verification:
         for ranges in chosen.values():
             if ranges:
                 part = self._begin(ranges[0].of, ranges)
-                part.proof = replace(part.proof, ranges=tuple(ranges))
+                part.proof.ranges = tuple(ranges)
                 yield from ranges
 
     def _ranges_by_content(self, found: ProofSurvey) -> Iterator[Range]:
         for each in aligned(self._terms, self._runner, found.partitions, self._lost):
             whole = ranges_of(each.of, each.runs, unknown_as=each.failure)
             ranges = [part for one in whole for part in narrowed(one)]
-            self._begin(each.of, ranges).find(*each.findings)
+            self._begin(each.of, ranges).proof.findings = each.findings
             self._count(each.offsets, each.fetched_bytes)
             yield from ranges
 
@@ -459,17 +437,17 @@ class Verification:
     def _take(self, compared: Compared, not_copied: NotCopied) -> None:
         work = compared.range
         part = self._partitions[work.of.key]
+        proof = part.proof
         outcome = explaining.sorted_out(compared, not_copied)
         part.waiting -= 1
-        part.add(outcome)
+        proof.add(outcome)
+        if len(outcome.open):
+            part.open.append(outcome.open)
         if not work.is_late:  # a repair stamps what it appends
             part.first_equal = min(part.first_equal, compared.first_equal)
         part.target_start = max(part.target_start, compared.target_start)
-        part.proof = replace(
-            part.proof,
-            own_times=part.proof.own_times and compared.own_times,
-            whole=part.proof.whole and not compared.failure,
-        )
+        proof.own_times &= compared.own_times
+        proof.whole &= not compared.failure
         begins = (work.is_late, work.source_first, work.target_first)
         part.digests[begins] = compared.digest
         if part.open and not part.waiting:
@@ -484,40 +462,43 @@ class Verification:
 
     def _end(self, part: _InProgress) -> None:
         """All of a partition is compared and explained."""
-        of = part.proof.of
+        proof, of = part.proof, part.proof.of
         if self._counts_expired:
             # Without a map, only what was lost since the last proof counts.
             lost = of.target_lost if self._terms.by_content else of.target_start
             lost += max(part.target_start - of.target_first, 0)
-            part.find(*not_expired(of, part.proof.account.expired, lost))
-        if of.has_open_end and part.proof.findings:
-            part.find(whole=False)  # what is hidden is there to be compared later
-        if part.proof.findings and self._terms.keys:
-            named = with_keys(self._terms, self._runner, of, part.proof.findings)
-            part.proof = replace(part.proof, findings=tuple(named))
-        if self._keep is not None and part.proof.whole and not part.proof.findings:
+            proof.findings += (*not_expired(of, proof.account.expired, lost),)
+        if of.has_open_end and proof.findings:
+            proof.whole = False  # what is hidden is there to be compared later
+        if proof.findings and self._terms.keys:
+            named = with_keys(self._terms, self._runner, of, proof.findings)
+            proof.findings = tuple(named)
+        digests = b"".join(digest for _, digest in sorted(part.digests.items()))
+        proof.root = hashlib.sha256(digests).hexdigest()
+        if self._keep is not None and proof.whole and not proof.findings:
             try:
-                self._keep(part.finish())
+                self._keep(proof)
             except ClusterError as error:
                 # `keep` tries again at the end.
                 log.warning("a proof is not kept yet", reason=str(error))
             else:
-                part.proof = replace(part.proof, kept=True)
+                proof.kept = True
 
     def _settle(self, part: _InProgress) -> None:
         """Explain what is open of a partition, or make findings of it."""
         rows = np.concatenate(part.open)
         part.open.clear()
-        of = part.proof.of
+        proof, of = part.proof, part.proof.of
         try:
             settled = self._settling.explain(
-                of, rows, timed=part.proof.own_times, stamped_from=part.first_equal
+                of, rows, timed=proof.own_times, stamped_from=part.first_equal
             )
         except ClusterError as error:
             reason = f"{len(rows)} records cannot be explained: {error}"
-            part.find(_unproven(of.topic, reason), whole=False)
+            proof.findings += (_unproven(of.topic, reason),)
+            proof.whole = False
         else:
-            part.add(settled)
+            proof.add(settled)
 
 
 def _unproven(topic: str, reason: str) -> ProofFinding:

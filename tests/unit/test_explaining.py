@@ -8,7 +8,7 @@ import uuid
 import numpy as np
 import pytest
 
-from mirror.proofs.account import CopiedPartition, FindingKind
+from mirror.proofs.account import Account, CopiedPartition, FindingKind
 from mirror.proofs.comparing import Compared
 from mirror.proofs.explaining import (
     ALL_COPIED,
@@ -117,7 +117,8 @@ def test_ledger_retention_and_damage() -> None:
     ]
     found = sorted_out(
         Compared(
-            range=WORK, records=50, equal=46, mismatches=np.array(odd),
+            range=WORK, account=Account(records=50, equal=46),
+            mismatches=np.array(odd),
             source_start=5, target_start=40,
             source_damages=(Damage(first=80, end=82, reason="checksum"),),
             target_damages=(Damage(first=66, end=67, reason="checksum"),),
@@ -152,9 +153,7 @@ def test_only_what_the_copy_once_had_is_expired() -> None:
         row(ONLY_SOURCE, 21, 40),
     ]
 
-    found = sorted_out(
-        Compared(range=work, records=4, mismatches=np.array(odd)), ALL_COPIED
-    )
+    found = sorted_out(Compared(range=work, mismatches=np.array(odd)), ALL_COPIED)
 
     assert found.account.expired == 2
     assert found.open[:, alignment.SOURCE].tolist() == [12, 21]

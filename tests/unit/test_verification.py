@@ -51,7 +51,8 @@ def _compared(_: ProofTerms, work: Range) -> Compared:
     odd[:, alignment.WHAT] = alignment.ONLY_SOURCE
     odd[:, alignment.SOURCE] = work.source_first + np.arange(_ODD_EACH)
     odd[:, alignment.TARGET] = work.target_first
-    return Compared(range=work, records=10, equal=10 - _ODD_EACH, mismatches=odd)
+    account = Account(records=10, equal=10 - _ODD_EACH)
+    return Compared(range=work, account=account, mismatches=odd)
 
 
 @pytest.mark.parametrize(
