@@ -94,6 +94,10 @@ class CopiedPartition:
         """The partition of the source."""
         return self.topic, self.partition
 
+    def log(self, *, on_source: bool) -> TopicPartition:
+        """The partition of the source, or of the copy."""
+        return (self.topic if on_source else self.target_topic), self.partition
+
     def finding(
         self, kind: FindingKind, *, source: int | None, target: int | None, **more: Any
     ) -> ProofFinding:

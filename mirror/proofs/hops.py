@@ -27,11 +27,10 @@ from mirror.policy.selection import select_topics
 from mirror.proofs import explaining, survey
 from mirror.proofs.account import CopiedPartition, Scope
 from mirror.proofs.comparing import compare
-from mirror.proofs.explaining import ALL_COPIED
+from mirror.proofs.explaining import ALL_COPIED, Settling
 from mirror.proofs.log_stream import LogStream, OffsetRange
 from mirror.proofs.ranges import PackedRuns, Range
 from mirror.proofs.runners import InProcess
-from mirror.proofs.settling import Settling
 from mirror.proofs.tracing import How, Origins, RecordPlace, Row, Sameness
 from mirror.proofs.verification import terms_of
 from mirror.records import alignment, codecs, scan, to_columns
@@ -767,7 +766,7 @@ def _unequal(
         sameness = Sameness.SAME if same else Sameness.TRANSFORMED
         return RecordVerdict(How.EXACT, sameness, "without mirror.via")
     # Whether it is another record's copy, only the whole log could tell.
-    (found,) = explaining.findings(of, unequal, explaining.paired(unequal), {})
+    (found,) = explaining.findings(of, unequal, lambda _: {})
     return RecordVerdict(How.EXACT, Sameness.DIFFERENT, found.detail)
 
 

@@ -17,9 +17,9 @@ from mirror.clusters.wire import fetch
 from mirror.clusters.wire.produce import HEADER_SIZE, EncodedBatch
 from mirror.copying import dead_letters
 from mirror.errors import MirrorError
+from mirror.proofs.explaining import NO_STAMP
 from mirror.proofs.function_results import Results
 from mirror.proofs.log_stream import LogStream, OffsetRange
-from mirror.proofs.settling import NO_STAMP
 from mirror.records import alignment, codecs, records, to_columns
 from mirror.records.listing import headers_of, listed
 

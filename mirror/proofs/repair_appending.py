@@ -29,7 +29,7 @@ from mirror.offsets.runs import COUNT, DOWNSTREAM, UPSTREAM, Block, between
 from mirror.offsets.translation import Exactness
 from mirror.pairs import control
 from mirror.pairs.control import PausesReader, Repair
-from mirror.proofs import missing_records, settling
+from mirror.proofs import explaining, missing_records
 from mirror.proofs.account import FindingKind, Scope
 from mirror.proofs.log_stream import OffsetRange
 from mirror.proofs.ranges import LAST_OFFSET
@@ -420,7 +420,7 @@ def drop_unfit(
     if begin >= end:
         return
     keys = np.unique([each.key_mark for each in work.left])
-    lasts = settling.last_of_keys(
+    lasts = explaining.last_of_keys(
         terms,
         OffsetRange.of(of, begin, end, on_source=False),
         keys,

@@ -30,10 +30,9 @@ from mirror.proofs import explaining
 from mirror.proofs.account import Account, FindingKind, ProofFinding, widened
 from mirror.proofs.by_content import aligned
 from mirror.proofs.comparing import NEVER, compare
-from mirror.proofs.explaining import ALL_COPIED, not_expired
+from mirror.proofs.explaining import ALL_COPIED, Settling, keys_of, not_expired
 from mirror.proofs.ranges import RunFiles, narrowed, ranges_of
 from mirror.proofs.runners import OutOfReach
-from mirror.proofs.settling import Settling, keys_of
 from mirror.proofs.sides import ProofTerms
 from mirror.proofs.survey import survey
 from mirror.retry import patiently

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mirror.proofs.settling import pair_changed
+from mirror.proofs.explaining import pair_changed
 from mirror.records import alignment
 from mirror.records.alignment import ONLY_SOURCE, ONLY_TARGET
 

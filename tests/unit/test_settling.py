@@ -10,11 +10,10 @@ import numpy as np
 import pytest
 
 from mirror.config.cluster_settings import ClusterConfig
-from mirror.proofs import settling
+from mirror.proofs import explaining
 from mirror.proofs.account import CopiedPartition, FindingKind
-from mirror.proofs.explaining import LastOfKeys
+from mirror.proofs.explaining import LastOfKeys, Settling
 from mirror.proofs.log_stream import OffsetRange
-from mirror.proofs.settling import Settling
 from mirror.proofs.sides import ProofTerms
 from mirror.records import alignment
 
@@ -45,15 +44,15 @@ class Logs:
     def results(self, tasks: Iterable[Callable[[], Any]]) -> Iterator[Any]:
         for task in tasks:
             assert isinstance(task, partial)
-            if task.func is settling.originals:
+            if task.func is explaining.originals:
                 yield {}
-            elif task.func is settling.last_of_keys:
+            elif task.func is explaining.last_of_keys:
                 yield LastOfKeys(
                     keys=np.array([KEY]), offsets=np.array([90]),
                     deleted_at=np.array([-1]),
                 )  # fmt: skip
             else:
-                assert task.func is settling.differences
+                assert task.func is explaining.differences
                 yield np.array([_row(alignment.UNEQUAL, *p) for p in task.args[2]])
 
 

@@ -34,9 +34,9 @@ from mirror.offsets.runs import DOWNSTREAM, Block
 from mirror.pairs import losses, risk
 from mirror.pairs.losses import Cause, Loss
 from mirror.proofs import missing_records
+from mirror.proofs.explaining import NO_STAMP
 from mirror.proofs.function_results import Results
 from mirror.proofs.log_stream import LogStream, OffsetRange
-from mirror.proofs.settling import NO_STAMP
 from mirror.records import alignment, codecs, records, to_columns
 from mirror.records.listing import listed
 from mirror.recovery.tails import exporting
