@@ -28,7 +28,6 @@ from mirror.clusters.admin.configs import Origin
 from mirror.clusters.admin.group_offsets import CommittedOffset
 from mirror.clusters.admin.groups import GroupKind
 from mirror.clusters.admin.topic_admin import NewTopic
-from mirror.clusters.cluster import Cluster
 from mirror.config import own_topics
 from mirror.errors import (
     BrokerError,
@@ -60,6 +59,7 @@ from mirror.topics import topics
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+    from mirror.clusters.cluster import Cluster
     from mirror.clusters.topics import Topic, TopicPartition
     from mirror.config.schema import FlowConfig, MirrorConfig
     from mirror.offsets.offset_map import OffsetMap
@@ -120,13 +120,7 @@ def rebuilding(
         MirrorError: it is not possible, for the reason given.
     """
     repair_appending.refuse(config, flow, (), appends=False)
-    with contextlib.ExitStack() as stack:
-        source, target = (
-            stack.enter_context(
-                contextlib.closing(Cluster(config.clusters[alias]).connect())
-            )
-            for alias in (flow.source, flow.target)
-        )
+    with sides.connected(config, flow) as (source, target):
         found = topics.select(source, flow)
         for topic in found.topics:
             if topic.topic == name:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from mirror.config.cluster_settings import ClusterConfig
-    from mirror.config.schema import FlowConfig
+    from mirror.config.schema import FlowConfig, MirrorConfig
     from mirror.offsets.runs import RunArray
     from mirror.proofs.account import CopiedPartition
     from mirror.proofs.function_results import Results
@@ -138,6 +138,23 @@ class ProofTerms:
             made.close()
         else:
             kept[config.alias] = made
+
+
+@contextlib.contextmanager
+def connected(
+    config: MirrorConfig, flow: FlowConfig
+) -> Iterator[tuple[Cluster, Cluster]]:
+    """The source and the target of a flow.
+
+    Raises:
+        ClusterError: one of them does not answer, or refuses us.
+    """
+    source, target = (Cluster(config.clusters[x]) for x in (flow.source, flow.target))
+    with (
+        contextlib.closing(source.connect()),
+        contextlib.closing(target.connect()),
+    ):
+        yield source, target
 
 
 @contextlib.contextmanager

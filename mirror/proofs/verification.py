@@ -33,7 +33,7 @@ from mirror.proofs.comparing import NEVER, compare
 from mirror.proofs.explaining import ALL_COPIED, Settling, keys_of, not_expired
 from mirror.proofs.ranges import RunFiles, narrowed, ranges_of
 from mirror.proofs.runners import OutOfReach
-from mirror.proofs.sides import ProofTerms
+from mirror.proofs.sides import ProofTerms, connected
 from mirror.proofs.survey import survey
 from mirror.retry import patiently
 from mirror.service.ownership import Generation
@@ -153,12 +153,7 @@ def prove(
     """
     at = time.time()
     with contextlib.ExitStack() as stack:
-        source, target = (
-            stack.enter_context(
-                contextlib.closing(Cluster(config.clusters[alias]).connect())
-            )
-            for alias in (flow.source, flow.target)
-        )
+        source, target = stack.enter_context(connected(config, flow))
 
         def look() -> ProofSurvey:
             files = stack.enter_context(RunFiles())

@@ -5,7 +5,6 @@ And copies whose source was lost: those of a deleted topic.
 
 from __future__ import annotations
 
-import contextlib
 from typing import TYPE_CHECKING
 
 from confluent_kafka.admin import AdminClient
@@ -145,10 +144,10 @@ def test_what_a_copy_never_had_is_missing(
     steered = config.flows[flow.name]
     repair_appending.begin(config, steered)
     missing = proven(flow)
-    with contextlib.closing(
-        repair_appending.prepare(config, steered, missing, although_order=False)
+    with repair_appending.prepare(
+        config, steered, missing, although_order=False
     ) as made:
-        repair_appending.append(made)
+        made.append()
     found = proven(flow, by_content=by_content)
     assert found.findings == ()
     assert [each.account.equal for each in found.partitions] == [_TIMES * _EACH]

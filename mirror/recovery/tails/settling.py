@@ -33,10 +33,10 @@ from mirror.offsets.progress import Position
 from mirror.offsets.runs import DOWNSTREAM, Block
 from mirror.pairs import losses, risk
 from mirror.pairs.losses import Cause, Loss
-from mirror.proofs import missing_records
 from mirror.proofs.explaining import NO_STAMP
 from mirror.proofs.function_results import Results
 from mirror.proofs.log_stream import LogStream, OffsetRange
+from mirror.proofs.repair_appending import in_batches
 from mirror.records import alignment, codecs, records, to_columns
 from mirror.records.listing import listed
 from mirror.recovery.tails import exporting
@@ -287,7 +287,7 @@ def _export(
     key = (topic.name, part.partition % topic.partitions)
     limit = topic_admin.max_message_bytes(target, [topic.name])[topic.name]
     pieces = [exporting.missing_record(part, each) for each in found]
-    batches = missing_records.batches(pieces, codec=codecs.NONE, max_bytes=limit)
+    batches = in_batches(pieces, codec=codecs.NONE, max_bytes=limit)
     _write(target, owner, key, list(batches))
     return [key]
 
