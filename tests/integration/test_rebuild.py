@@ -138,7 +138,7 @@ def _dies_while_committing(*_: Any) -> None:
     ownership.commit = lambda _, owner, __: (owner.begin_commit(), die())
 
 
-_WRITE = repair_rebuilding.RebuildNotes.write
+_WRITE = Rebuilding._write
 
 
 def _dies_at_the_end(*words: Any, **named: Any) -> None:
@@ -162,7 +162,7 @@ _POINTS: dict[str, tuple[Any, str, Callable[..., None]]] = {
         repair_rebuilding, "put_back", _after(repair_rebuilding.put_back)
     ),
     "during the last commit": (
-        repair_rebuilding.RebuildNotes, "write", _dies_at_the_end
+        Rebuilding, "_write", _dies_at_the_end
     ),
 }  # fmt: skip
 
