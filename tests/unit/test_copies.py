@@ -55,8 +55,8 @@ def rows_of(
 
     monkeypatch.setattr(Hops, "content", content)
     monkeypatch.setattr(
-        Hop, "verdict",
-        lambda _hop, at: (How.EXACT if at in there else How.MISSING, "", ""),
+        Hop, "judged",
+        lambda _, row: row.says(How.EXACT if row.offset in there else How.MISSING),
     )  # fmt: skip
     monkeypatch.setattr(hops, "hop_of", lambda *_, **__: hop)
     monkeypatch.setattr(hops.runs, "find_pairs", lambda *_, **__: known)

@@ -13,7 +13,7 @@ from mirror.proofs import hops
 from mirror.proofs.account import CopiedPartition
 from mirror.proofs.comparing import Compared
 from mirror.proofs.sides import ProofTerms
-from mirror.proofs.tracing import How, Sameness
+from mirror.proofs.tracing import How, Row, Sameness
 from mirror.records import alignment
 
 if TYPE_CHECKING:
@@ -56,7 +56,8 @@ def test_a_copy_that_was_adopted_is_the_same(
         return Compared(range=work, mismatches=rows)
 
     monkeypatch.setattr(hops, "compare", unequal)
-    verdict = hops.judge(TERMS, OF, NO_CLUSTER, NO_CLUSTER)
+    row = Row(cluster="B", topic="A.t", partition=0, how=How.MISSING)
+    row = hops.judge(row, TERMS, OF, NO_CLUSTER, NO_CLUSTER)
 
-    assert (verdict.how, verdict.sameness) == (How.EXACT, sameness)
-    assert (verdict.detail == "without mirror.via") == (sameness is Sameness.SAME)
+    assert (row.how, row.sameness) == (How.EXACT, sameness)
+    assert (row.detail == "without mirror.via") == (sameness is Sameness.SAME)
