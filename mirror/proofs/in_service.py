@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 import contextlib
 from dataclasses import asdict, replace
 from functools import partial
+from itertools import islice
 import threading
 import time
 from typing import TYPE_CHECKING, Any
@@ -444,55 +445,48 @@ class UnresolvedFindings:
     def shown(self) -> tuple[FindingStatus, ...]:
         """The first ones."""
         every = (one for _, each in sorted(self._found.items()) for one in each)
-        return tuple(one for one, _ in zip(every, range(_MOST_SHOWN), strict=False))
+        return tuple(islice(every, _MOST_SHOWN))
 
     def proven(
         self,
         key: TopicPartition,
-        ranges: Iterable[Range],
+        ranges: Sequence[Range],
         found: Iterable[ProofFinding],
-        *, at: float,
-    ) -> tuple[FindingStatus, ...]:  # fmt: skip
+        *,
+        at: float,
+    ) -> tuple[FindingStatus, ...]:
         """These ranges were compared, and this was found; returns what is new."""
-        before = self._found.pop(key, [])
-        spans = [_spans(each) for each in ranges]
-        now = [_status(each, at) for each in found]
-        kept = [each for each in before if not any(_is_in(each, s) for s in spans)]
-        if every := [*kept, *now]:
-            self._found[key] = every[:_MOST_KEPT]
+        before = self._found.get(key, [])
+        now = [
+            FindingStatus(
+                kind=each.kind.value, topic=each.topic, partition=each.partition,
+                source=each.source, target_topic=each.target_topic, target=each.target,
+                count=each.count, detail=each.detail, found_at=at,
+            )
+            for each in found
+        ]  # fmt: skip
+        kept = [each for each in before if not any(_is_in(each, r) for r in ranges)]
+        self._found[key] = [*kept, *now][:_MOST_KEPT]
         known = {_identity(each) for each in before}
         return tuple(each for each in now if _identity(each) not in known)
 
     def seen(self, proofs: Mapping[TopicPartition, Proof]) -> None:
         """Forget what somebody's proof, made later, has passed."""
-        for key in list(self._found):
+        for key, found in [*self._found.items()]:
             if (proof := proofs.get(key)) is not None:
-                left = [one for one in self._found[key] if not _passed(one, proof)]
-                self._found[key] = left
-                if not left:
-                    del self._found[key]
+                self._found[key] = [one for one in found if not _passed(one, proof)]
 
     def only(self, topics: Collection[str]) -> None:
         """Forget what was found in other topics."""
-        for key in [each for each in self._found if each[0] not in topics]:
-            del self._found[key]
+        self._found = {
+            key: found for key, found in self._found.items() if key[0] in topics
+        }
 
 
-Spans = tuple[tuple[int, int], tuple[int, int]]
-
-
-def _spans(work: Range) -> Spans:
-    return (
-        (work.source_first, work.source_end),
-        (work.target_first, work.target_end),
-    )
-
-
-def _is_in(one: FindingStatus, spans: Spans) -> bool:
-    (first, end), (target_first, target_end) = spans
+def _is_in(one: FindingStatus, work: Range) -> bool:
     if one.source is not None:
-        return first <= one.source < end
-    return one.target is not None and target_first <= one.target < target_end
+        return work.source_first <= one.source < work.source_end
+    return one.target is not None and work.target_first <= one.target < work.target_end
 
 
 def _passed(one: FindingStatus, proof: Proof) -> bool:
@@ -505,11 +499,3 @@ def _passed(one: FindingStatus, proof: Proof) -> bool:
 
 def _identity(one: FindingStatus) -> tuple[object, ...]:
     return one.kind, one.source, one.target
-
-
-def _status(found: ProofFinding, at: float) -> FindingStatus:
-    return FindingStatus(
-        kind=found.kind.value, topic=found.topic, partition=found.partition,
-        source=found.source, target_topic=found.target_topic, target=found.target,
-        count=found.count, detail=found.detail, found_at=at,
-    )  # fmt: skip

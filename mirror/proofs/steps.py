@@ -373,7 +373,8 @@ class PastCopies:
         place = self._at(partitions, known)
         key = _key(place)
         with RunFiles() as files:
-            cursors = {key: place} if _is_begun(place) else {}
+            is_begun = place.source_offset or place.target_offset
+            cursors = {key: place} if is_begun else {}
             found = step.survey(files, cursors, re.escape(key[0]))
             rest = sorted(
                 (of for of in found.partitions if of.partition >= key[1]),
@@ -429,7 +430,8 @@ class PastCopies:
         known: Mapping[TopicPartition, Proof],
     ) -> Proof:
         """Where the round goes on; its partition may be gone."""
-        place = self._place or _kept(known)
+        kept = [each for each in known.values() if is_place(each)]
+        place = self._place or max(kept, key=lambda each: each.at, default=None)
         if place is None:
             return _begin(partitions[0], time.time())
         key = _key(place)
@@ -474,18 +476,8 @@ def _begin(key: TopicPartition, at: float) -> Proof:
     )  # fmt: skip
 
 
-def _is_begun(place: Proof) -> bool:
-    return bool(place.source_offset or place.target_offset)
-
-
 def _key(place: Proof) -> TopicPartition:
     return place.topic.removeprefix(_PREFIX), place.partition
-
-
-def _kept(known: Mapping[TopicPartition, Proof]) -> Proof | None:
-    """The newest place that the target has."""
-    places = [each for each in known.values() if is_place(each)]
-    return max(places, key=lambda each: each.at, default=None)
 
 
 def is_place(proof: Proof) -> bool:
