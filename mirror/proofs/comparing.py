@@ -18,7 +18,7 @@ from mirror.errors import CorruptBatchError, MirrorError
 from mirror.offsets.runs import COUNT, DOWNSTREAM, UPSTREAM
 from mirror.proofs import by_content, sides
 from mirror.proofs.account import Account, span_of, widened
-from mirror.proofs.ranges import NO_RUNS, PackedRuns, covered, translated
+from mirror.proofs.ranges import LAST_OFFSET, NO_RUNS, PackedRuns, covered, translated
 from mirror.proofs.sides import Source
 from mirror.records import alignment, merge_loop, pairing, to_columns
 from mirror.records.listing import unpacked
@@ -40,7 +40,6 @@ _MARKS = 1 << 16
 _ROWS_AT_ONCE = 1 << 12
 _FEW, _MANY = 1 << 9, 1 << 20
 """Offsets to list at least where records are no plain copies, and at most."""
-NEVER = np.iinfo(np.int64).max
 NO_MISMATCHES = np.empty((0, alignment.ODD_COLUMNS), np.int64)
 
 
@@ -51,8 +50,8 @@ class Compared:
     range: Range
     account: Account = field(default_factory=Account)
     """Of all but the mismatches."""
-    first_equal: int = NEVER
-    """The source offset of the first record with an equal copy."""
+    first_equal: int = LAST_OFFSET
+    """The source offset of the first record with an equal copy, if there is one."""
     spans: Mapping[str, Span] = field(default_factory=dict)
     """Where the copy has `foreign` and `older` records of the account."""
     mismatches: Mismatches = field(default_factory=lambda: NO_MISMATCHES, repr=False)
@@ -117,7 +116,7 @@ class _Comparison:
             terms, target, work.of, work.target_first, work.target_end
         )
         self._records = self._bytes = self._equal = self._foreign = 0
-        self._first_equal = NEVER
+        self._first_equal = LAST_OFFSET
         self._spans: dict[str, Span] = {}
         self._mismatches: list[Mismatches] = []
         self._sum = hashlib.sha256()
@@ -280,7 +279,7 @@ class _Comparison:
                 self._stamp if downs.stamp is None else downs.stamp,
                 flags, state, marks, rows, result,
             )  # fmt: skip
-            if result[alignment.EQUAL] and self._first_equal == NEVER:
+            if result[alignment.EQUAL] and self._first_equal == LAST_OFFSET:
                 passed = ups.places[begun : state[alignment.UP], to_columns.OFFSET]
                 unequal = rows[: result[alignment.ODD], alignment.SOURCE]
                 self._first_equal = int(passed[~np.isin(passed, unequal)][0])

@@ -784,7 +784,7 @@ def differences(terms: ProofTerms, of: CopiedPartition, pairs: Longs) -> Mismatc
             Range(
                 of=of, source_first=int(up), source_end=int(last_up) + 1,
                 target_first=int(down), target_end=int(last_down) + 1,
-                packed=PackedRuns.of(runs),
+                packed=PackedRuns(runs),
             ),
         ).mismatches  # fmt: skip
         found.append(mismatches[mismatches[:, alignment.WHAT] == alignment.UNEQUAL])

@@ -30,7 +30,7 @@ from mirror.proofs.account import CopiedPartition, Scope
 from mirror.proofs.comparing import compare
 from mirror.proofs.explaining import ALL_COPIED, Settling
 from mirror.proofs.log_stream import LogStream, OffsetRange
-from mirror.proofs.ranges import PackedRuns, Range
+from mirror.proofs.ranges import whole_range
 from mirror.proofs.runners import InProcess
 from mirror.proofs.tracing import How, Origins, RecordPlace, Row, Sameness
 from mirror.proofs.verification import terms_of
@@ -695,11 +695,7 @@ def judge(
     """
     copied = of.target_end > of.target_first
     pair = [[of.source_first, of.target_first, 1]] if copied else []
-    work = Range(
-        of=of, source_first=of.source_first, source_end=of.source_end,
-        target_first=of.target_first, target_end=of.target_end,
-        packed=PackedRuns.of(np.array(pair, np.int64).reshape(-1, 3)),
-    )  # fmt: skip
+    work = whole_range(of, np.array(pair, np.int64).reshape(-1, 3))
     compared = compare(terms, work)
     account = compared.account
     same = Sameness.SAME if terms.transform is None else Sameness.TRANSFORMED

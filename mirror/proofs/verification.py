@@ -29,9 +29,9 @@ from mirror.pairs.proofs import Proof
 from mirror.proofs import explaining
 from mirror.proofs.account import Account, FindingKind, ProofFinding, widened
 from mirror.proofs.by_content import aligned
-from mirror.proofs.comparing import NEVER, compare
+from mirror.proofs.comparing import compare
 from mirror.proofs.explaining import ALL_COPIED, Settling, keys_of, not_expired
-from mirror.proofs.ranges import RunFiles, narrowed, ranges_of
+from mirror.proofs.ranges import LAST_OFFSET, RunFiles, narrowed, ranges_of
 from mirror.proofs.runners import OutOfReach
 from mirror.proofs.sides import ProofTerms, connected
 from mirror.proofs.survey import survey
@@ -287,7 +287,7 @@ class _InProgress:
     """So far."""
     waiting: int
     """Ranges without a result."""
-    first_equal: int = NEVER
+    first_equal: int = LAST_OFFSET
     target_start: int = 0
     """Where the copy's log began when a task read it last."""
     digests: dict[tuple[bool, int, int], bytes] = field(default_factory=dict)
@@ -340,7 +340,7 @@ class Verification:
         Raises:
             ClusterError: a cluster does not answer about configs or offsets.
         """
-        self._counts_expired = self._terms.by_content or not found.whole_map
+        self._counts_expired = self._terms.by_content or not found.known.whole
         self._settling = Settling(
             self._terms, self._source, self._target, self._runner, found.partitions
         )

@@ -209,7 +209,7 @@ def test_ranges_are_narrowed_on_the_side_of_the_copy() -> None:
         source_end=90,
         target_first=0,
         target_end=200,
-        packed=PackedRuns.of(runs),
+        packed=PackedRuns(runs),
     )
 
     parts = list(narrowed(work, 25))

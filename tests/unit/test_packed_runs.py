@@ -39,7 +39,7 @@ def small_pieces() -> Iterator[None]:
 )
 def test_they_arrive_as_they_were(runs: list[tuple[int, int, int]]) -> None:
     """Whatever the offsets, a task gets the runs that the driver packed."""
-    packed = PackedRuns.of(np.array(runs, np.int64).reshape(-1, 3))
+    packed = PackedRuns(np.array(runs, np.int64).reshape(-1, 3))
     there = pickle.loads(pickle.dumps(packed))
 
     assert [tuple(run) for run in there.unpacked.tolist()] == runs
@@ -71,7 +71,7 @@ def test_parts_are_those_of_the_array(
 @pytest.mark.usefixtures("small_pieces")
 def test_dropped_runs_take_no_room() -> None:
     """Only the piece stays that has the last run before the offset."""
-    packed = PackedRuns.of(_runs([(0, 0, 1)] * 10))
+    packed = PackedRuns(_runs([(0, 0, 1)] * 10))
 
     packed.drop(7)
 
@@ -81,7 +81,7 @@ def test_dropped_runs_take_no_room() -> None:
 def test_a_hole_after_each_record_takes_next_to_nothing() -> None:
     """A million runs that are alike travel in some kilobytes."""
     at = np.arange(1_000_000)
-    packed = PackedRuns.of(np.stack([2 * at, at, np.ones_like(at)], axis=1))
+    packed = PackedRuns(np.stack([2 * at, at, np.ones_like(at)], axis=1))
 
     assert len(pickle.dumps(packed)) < 50_000
 

@@ -25,7 +25,7 @@ OF = CopiedPartition(
 )  # fmt: skip
 WORK = Range(
     of=OF, source_first=0, source_end=100, target_first=0, target_end=110,
-    packed=PackedRuns.of(np.array([[10, 20, 5], [30, 40, 5]], np.int64)),
+    packed=PackedRuns(np.array([[10, 20, 5], [30, 40, 5]], np.int64)),
 )  # fmt: skip
 
 

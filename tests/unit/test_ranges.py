@@ -317,6 +317,7 @@ def test_waiting_tasks_take_little_memory() -> None:
     for a process.
     """
     waiting: deque[object] = deque(maxlen=4)
+    pickled(str)  # loads Spark's part of it
     with RunFiles() as files:
         for first in range(0, 1_000_000, 10_000):
             at = np.arange(first, first + 10_000)

@@ -95,7 +95,7 @@ def test_what_waits_to_be_explained_is_bounded(
     )
     with RunFiles() as files:
         proven = made.prove(
-            ProofSurvey(partitions=partitions, files=files, older={}, not_copied={}),
+            ProofSurvey(partitions=partitions, files=files),
             at=0.0, chosen=chosen,
         )  # fmt: skip
 

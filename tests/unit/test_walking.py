@@ -176,7 +176,7 @@ def _compared(
     )  # fmt: skip
     work = Range(
         of=of, source_first=0, source_end=ends[0], target_first=0, target_end=ends[1],
-        packed=PackedRuns.of(np.array(runs, np.int64)),
+        packed=PackedRuns(np.array(runs, np.int64)),
     )  # fmt: skip
     a, b = (cast("Cluster", Fake(each)) for each in (source, target))
     made = comparing._Comparison(TERMS, work, a, b)
