@@ -17,10 +17,12 @@ from mirror.clusters.admin import groups, topic_admin, transactions
 from mirror.clusters.admin.groups import Group, GroupKind
 from mirror.errors import AuthorizationError, MirrorError, UnsupportedBrokerError
 from mirror.records.reading import has_records
+from mirror.status.wording import named
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
+    from mirror.clusters.admin.groups import Member
     from mirror.clusters.cluster import Cluster
     from mirror.clusters.topics import TopicPartition
 
@@ -96,10 +98,8 @@ def require_rest(activity: Activity, *, source_alias: str) -> None:
             f"{', '.join(activity.workers)}; stop it first"
         )
     if activity.growing:
-        shown = ", ".join(activity.growing[:5])
-        more = len(activity.growing) - 5
         raise MirrorError(
-            f"something writes to {shown}{f' and {more} more' if more > 0 else ''}: "
+            f"something writes to {named(activity.growing)}: "
             f"stop what copies {source_alias} there; if other producers write to "
             "these topics, pass --although-written"
         )
@@ -140,11 +140,19 @@ def shut_out(
             )
 
 
-def _workers(target: Cluster, group: str) -> tuple[str, ...]:
+def members_of(target: Cluster, group: str) -> Sequence[Member]:
+    """The members of a classic group.
+
+    Raises:
+        ClusterError: the target does not answer.
+    """
     # Asked by name: a list would leave out a group that we may not describe.
     asked = Group(group=group, kind=GroupKind.CLASSIC, state="")
-    inside = groups.members(target, [asked]).get(group, ())
-    return tuple(sorted({member.host for member in inside}))
+    return groups.members(target, [asked]).get(group, ())
+
+
+def _workers(target: Cluster, group: str) -> tuple[str, ...]:
+    return tuple(sorted({member.host for member in members_of(target, group)}))
 
 
 def _ends(

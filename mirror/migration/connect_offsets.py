@@ -39,12 +39,21 @@ CONNECTOR = "MirrorSourceConnector"
 class KeptPositions:
     """Positions of one connector and source, by source topic and partition."""
 
+    connector: str
+    source: str
+    """Its alias."""
     last: Mapping[TopicPartition, int] = field(default_factory=dict)
     """The offset of the last record copied."""
     places: Mapping[TopicPartition, tuple[int, bytes]] = field(default_factory=dict)
     """The partition of the topic and the key of each position."""
     exact: frozenset[TopicPartition] = frozenset()
     """Whose positions were written in one transaction with the records."""
+
+    def key_of(self, partition: TopicPartition) -> bytes:
+        """The key of a position, as it is there, or as MirrorMaker 2 would write it."""
+        if (known := self.places.get(partition)) is not None:
+            return known[1]
+        return encode_key(self.connector, self.source, *partition)
 
 
 def read(
@@ -86,7 +95,10 @@ def read(
                 last.pop(partition, None)
             else:
                 last[partition] = parse_value(value)
-    return KeptPositions(last=last, places=places, exact=frozenset(exact))
+    return KeptPositions(
+        connector=connector, source=source_alias, last=last, places=places,
+        exact=frozenset(exact),
+    )  # fmt: skip
 
 
 def write(
@@ -94,9 +106,6 @@ def write(
     topic: str,
     kept: KeptPositions,
     positions: Mapping[TopicPartition, int],
-    *,
-    connector: str,
-    source_alias: str,
 ) -> None:
     """Have a connector continue at these offsets when it is next started.
 
@@ -106,9 +115,9 @@ def write(
     count = cluster.topics([topic])[topic].partitions
     parts: dict[TopicPartition, list[tuple[bytes, bytes]]] = {}
     for partition, offset in positions.items():
-        known = kept.places.get(partition)
-        key = known[1] if known else encode_key(connector, source_alias, *partition)
+        key = kept.key_of(partition)
         # Into the same partition as before: the order across partitions is undefined.
+        known = kept.places.get(partition)
         number = known[0] if known else partition_of(key, count)
         value = encode_value(offset)
         parts.setdefault((topic, number), []).append((key, value))

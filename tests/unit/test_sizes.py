@@ -202,10 +202,8 @@ def test_positions_handed_back_to_mirrormaker(monkeypatch: pytest.MonkeyPatch) -
     connect_offsets.write(
         target,
         "mm2-offsets.A.internal",
-        connect_offsets.KeptPositions(),
+        connect_offsets.KeptPositions(connector="MirrorSourceConnector", source="A"),
         {(_name(number), number): number for number in range(20_000)},
-        connector=connect_offsets.CONNECTOR,
-        source_alias="A",
     )
     ((_, batches),) = written.items()
     assert sum(each.count for each in batches) == 20_000
