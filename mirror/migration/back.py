@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 from mirror.clusters import codes
 from mirror.errors import MirrorError
-from mirror.migration import connect_offsets
-from mirror.migration.activity import members_of
+from mirror.migration import mirrormaker
+from mirror.migration.mirrormaker import members_of
 from mirror.offsets import progress, runs
 from mirror.offsets.offset_map import OffsetMap
 from mirror.offsets.offset_syncs import OffsetSyncs
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from mirror.clusters.cluster import Cluster
     from mirror.config.schema import FlowConfig
-    from mirror.migration.connect_offsets import KeptPositions
+    from mirror.migration.mirrormaker import KeptPositions
     from mirror.migration.plan import AdoptionTerms
     from mirror.topics.topics import MirroredTopic
 
@@ -67,7 +67,7 @@ class Back:
         return [
             (
                 self.kept.key_of((each.topic, each.partition)).decode(),
-                connect_offsets.encode_value(each.position).decode(),
+                mirrormaker.encode_value(each.position).decode(),
             )
             for each in self.partitions
             if each.position > 0
@@ -109,7 +109,7 @@ def plan(
             f"flow {flow.name} has copied nothing into {target.alias}: there is no "
             "position to go back to"
         )
-    kept = connect_offsets.read(
+    kept = mirrormaker.read_positions(
         target, terms.offsets_topic, connector=terms.connector, source_alias=flow.source
     )
     known = progress.read(target, name).positions
@@ -178,7 +178,9 @@ def apply(flow: FlowConfig, source: Cluster, target: Cluster, back: Back) -> int
         if each.changes
     }
     if positions:
-        connect_offsets.write(target, back.terms.offsets_topic, back.kept, positions)
+        mirrormaker.write_positions(
+            target, back.terms.offsets_topic, back.kept, positions
+        )
     the_map = runs.topic_name(flow.source, flow.separator)
     if target.topics([the_map])[the_map].error != codes.NONE:
         return 0

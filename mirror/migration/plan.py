@@ -2,7 +2,7 @@
 
 Main functions: `plan`, which finds out how far MirrorMaker 2 got and changes nothing;
 and `apply`, which writes the plan to progress and offset map, in one transaction.
-`activity` checks beforehand that MirrorMaker 2 is stopped.
+`mirrormaker` checks beforehand that MirrorMaker 2 is stopped.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from mirror.clusters import codes
 from mirror.clusters.admin import topic_admin
 from mirror.copying import provenance
 from mirror.errors import CorruptBatchError, FencedError, MirrorError
-from mirror.migration import connect_offsets
+from mirror.migration import mirrormaker
 from mirror.offsets import progress, runs, starting
 from mirror.offsets.offset_map import OffsetMap
 from mirror.offsets.offset_syncs import OffsetSync, offset_syncs_topic
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from mirror.clusters.cluster import Cluster
     from mirror.clusters.topics import TopicPartition
     from mirror.config.schema import FlowConfig
-    from mirror.migration.connect_offsets import KeptPositions
+    from mirror.migration.mirrormaker import KeptPositions
     from mirror.offsets.runs import RunArray
     from mirror.topics.topics import MirroredTopic
 
@@ -84,7 +84,7 @@ def plan(
         MirrorError: a cluster or the leader of a partition does not answer.
     """
     chosen = tuple(topics)
-    kept = connect_offsets.read(
+    kept = mirrormaker.read_positions(
         target, terms.offsets_topic, connector=terms.connector, source_alias=flow.source
     )
     known = _present(flow, target)

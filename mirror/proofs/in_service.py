@@ -2,8 +2,8 @@
 
 Main types: `ServiceProofs`, which `mirror run` gives to the service, and `FlowProofs`,
 the job of one flow. Every few seconds it compares what its budget allows, new copies
-first, and reports what it found. `schedule` says how much, `steps` what. What compares
-is loaded when a flow wants it.
+first, and reports what it found. `steps` says what, and how much. What compares is
+loaded when a flow wants it.
 """
 
 from __future__ import annotations
@@ -21,8 +21,17 @@ from typing import TYPE_CHECKING, Any
 from mirror.errors import MirrorError
 from mirror.pairs import proofs
 from mirror.proofs.runners import BesideSlots
-from mirror.proofs.schedule import Budget, Costs, Lane, range_bytes, size
-from mirror.proofs.steps import NewCopies, PastCopies, ProofStep, is_place
+from mirror.proofs.steps import (
+    Budget,
+    Costs,
+    Lane,
+    NewCopies,
+    PastCopies,
+    ProofStep,
+    is_place,
+    range_bytes,
+    size,
+)
 from mirror.service.scheduler import Job
 from mirror.status.events import Event, EventKind
 from mirror.status.values import (

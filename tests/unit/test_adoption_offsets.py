@@ -8,7 +8,7 @@ import pytest
 
 from mirror.clusters.wire.produce import partition_of
 from mirror.errors import MirrorError
-from mirror.migration import connect_offsets
+from mirror.migration import mirrormaker
 
 pytestmark = pytest.mark.unit
 
@@ -17,15 +17,15 @@ KEY = b'["MirrorSourceConnector",{"cluster":"A","partition":3,"topic":"orders"}]
 
 def test_key_as_mirrormaker_writes_it() -> None:
     """The key has the very bytes that Connect's JSON converter writes."""
-    made = connect_offsets.encode_key("MirrorSourceConnector", "A", "orders", 3)
+    made = mirrormaker.encode_key("MirrorSourceConnector", "A", "orders", 3)
 
     assert made == KEY
 
 
 def test_value_is_the_last_record_copied() -> None:
     """To continue at a record, the value has the offset before it."""
-    assert connect_offsets.encode_value(1) == b'{"offset":0}'
-    assert connect_offsets.parse_value(b'{"offset":41}') == 41
+    assert mirrormaker.encode_value(1) == b'{"offset":0}'
+    assert mirrormaker.parse_value(b'{"offset":41}') == 41
 
 
 @pytest.mark.parametrize(
@@ -42,9 +42,7 @@ def test_value_is_the_last_record_copied() -> None:
 def test_other_keys_are_not_ours(key: bytes) -> None:
     """Positions of other connectors and of other sources are skipped."""
     assert (
-        connect_offsets.parse_key(
-            key, connector="MirrorSourceConnector", source_alias="A"
-        )
+        mirrormaker.parse_key(key, connector="MirrorSourceConnector", source_alias="A")
         is None
     )
 
@@ -53,7 +51,7 @@ def test_order_of_the_fields_does_not_matter() -> None:
     """Keys are read with their fields in any order."""
     key = b'["x", {"topic": "a.b", "partition": 0, "cluster": "A"}]'
 
-    found = connect_offsets.parse_key(key, connector="x", source_alias="A")
+    found = mirrormaker.parse_key(key, connector="x", source_alias="A")
 
     assert found == ("a.b", 0)
 
@@ -61,15 +59,15 @@ def test_order_of_the_fields_does_not_matter() -> None:
 def test_a_value_that_is_no_position() -> None:
     """Any other value is refused, with what is expected."""
     with pytest.raises(MirrorError, match=r'\{"offset": N\}'):
-        connect_offsets.parse_value(b'{"position":1}')
+        mirrormaker.parse_value(b'{"position":1}')
 
 
 @given(st.text(min_size=1), st.text(min_size=1), st.integers(0, 10_000))
 def test_keys_come_back(connector: str, alias: str, partition: int) -> None:
     """Whatever the connector and the alias are called, a written key is read back."""
-    key = connect_offsets.encode_key(connector, alias, "t", partition)
+    key = mirrormaker.encode_key(connector, alias, "t", partition)
 
-    assert connect_offsets.parse_key(key, connector=connector, source_alias=alias) == (
+    assert mirrormaker.parse_key(key, connector=connector, source_alias=alias) == (
         "t",
         partition,
     )

@@ -22,7 +22,7 @@ from mirror.proofs.in_service import (
     UnresolvedFindings,
 )
 from mirror.proofs.ranges import ranges_of
-from mirror.proofs.schedule import (
+from mirror.proofs.steps import (
     FLOOR,
     Budget,
     Costs,
