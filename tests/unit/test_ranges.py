@@ -1,13 +1,16 @@
-"""How a partition is cut into ranges: every record of either side is in one of them."""
+"""How a partition is cut into ranges: every record of either side is in one of them.
+
+And packed runs, which are what an array of the same runs would be.
+"""
 
 from __future__ import annotations
 
 from collections import deque
 from functools import partial
 from itertools import pairwise
+import pickle
 import tracemalloc
 from typing import TYPE_CHECKING
-import uuid
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,17 +18,23 @@ import numpy as np
 import pytest
 
 from mirror.migration.plan import initial_runs
-from mirror.offsets.runs import UPSTREAM
-from mirror.proofs.account import CopiedPartition
-from mirror.proofs.ranges import Range, RunFiles, covered, ranges_of
+from mirror.offsets.runs import UPSTREAM, between
+from mirror.proofs.ranges import (
+    PackedRuns,
+    Range,
+    RunFiles,
+    covered,
+    ranges_of,
+    translated,
+)
 from mirror.proofs.runners import pickled
+from tests.harness.compared import copied
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 pytestmark = pytest.mark.unit
 
-ID = uuid.UUID(int=1)
 Run = tuple[int, int, int]
 Runs = list[Run]
 
@@ -35,11 +44,9 @@ def _cut(
     fenced: bool = True, continues: bool = False, late: Sequence[Run] = (),
     whole: bool = True,
 ) -> list[Range]:  # fmt: skip
-    partition = CopiedPartition(
-        topic="t", partition=0, target_topic="A.t", topic_id=ID, copy_id=ID,
-        source_first=source[0], source_end=source[1],
-        target_first=target[0], target_end=target[1], continues=continues,
-        target_start=target[0],
+    partition = copied(
+        source_first=source[0], source_end=source[1], target_first=target[0],
+        target_end=target[1], continues=continues, target_start=target[0],
     )  # fmt: skip
     given = np.array(runs, np.int64).reshape(-1, 3)
     appended = np.array(late, np.int64).reshape(-1, 3)
@@ -293,7 +300,7 @@ def test_pieces_of_a_map_give_the_same_ranges(
     whole, again = (
         [
             (each.source_end, each.target_end, *_lists(each))
-            for each in ranges_of(_long(40), given, fenced=fenced, most=7)
+            for each in ranges_of(copied(40), given, fenced=fenced, most=7)
         ]
         for given in (runs, pieces)
     )
@@ -324,7 +331,7 @@ def test_waiting_tasks_take_little_memory() -> None:
             files.add(("t", 0), np.stack([2 * at, at, np.ones_like(at)], axis=1))
         pieces = files.of(("t", 0))
         tracemalloc.start()
-        for each in ranges_of(_long(2_000_000), pieces):
+        for each in ranges_of(copied(2_000_000), pieces):
             waiting.append(pickled(partial(str, each)))
         held, peak = tracemalloc.get_traced_memory()
         tracemalloc.stop()
@@ -355,7 +362,7 @@ def _peak(count: int, *, fenced: bool) -> int:
             at = np.arange(first, first + 10_000)
             files.add(("t", 0), np.stack([2 * at, at, np.ones_like(at)], axis=1))
         found = ranges_of(
-            _long(2 * count), files.of(("t", 0)), fenced=fenced, most=100_000
+            copied(2 * count), files.of(("t", 0)), fenced=fenced, most=100_000
         )
         assert sum(len(each.runs) for each in found) == count
         peak = tracemalloc.get_traced_memory()[1]
@@ -363,12 +370,84 @@ def _peak(count: int, *, fenced: bool) -> int:
     return peak
 
 
-def _long(end: int) -> CopiedPartition:
-    return CopiedPartition(
-        topic="t", partition=0, target_topic="A.t", topic_id=ID, copy_id=ID,
-        source_first=0, source_end=end, target_first=0, target_end=end,
-    )  # fmt: skip
-
-
 def _lists(each: Range) -> tuple[Runs, Runs]:
     return each.runs.tolist(), each.repeats.tolist()
+
+
+# ---- packed runs ----
+
+
+_ASCENDING = st.lists(
+    st.tuples(st.integers(0, 3), st.integers(0, 300), st.integers(0, 4)), max_size=20
+)
+"""Holes on both sides, and counts; a count of 0 is a floor."""
+
+
+@pytest.fixture
+def small_pieces() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("mirror.proofs.ranges._RUNS_IN_PIECE", 3)
+        yield
+
+
+@given(
+    st.lists(
+        st.tuples(*[st.integers(0, 2**62)] * 2, st.integers(0, 2**31 - 1)), max_size=20
+    )
+)
+def test_they_arrive_as_they_were(runs: list[tuple[int, int, int]]) -> None:
+    """Whatever the offsets, a task gets the runs that the driver packed."""
+    packed = PackedRuns(np.array(runs, np.int64).reshape(-1, 3))
+    there = pickle.loads(pickle.dumps(packed))
+
+    assert [tuple(run) for run in there.unpacked.tolist()] == runs
+    assert len(there) == len(runs)
+    assert there.unpacked.flags.c_contiguous
+
+
+@pytest.mark.usefixtures("small_pieces")
+@given(steps=_ASCENDING, ends=st.tuples(*[st.integers(0, 100)] * 3))
+def test_parts_are_those_of_the_array(
+    steps: list[tuple[int, int, int]], ends: tuple[int, int, int]
+) -> None:
+    """Wherever pieces end: what is cut out, what an offset translates to, and both once
+    more after earlier runs were dropped.
+    """
+    runs, (first, middle, end) = _ascending(steps), sorted(ends)
+    packed = PackedRuns()
+    for at in range(0, len(runs), 4):
+        packed.add(runs[at : at + 4])
+
+    for begin in (first, middle):
+        packed.drop(begin)
+        cut = packed.between(begin, end)
+        assert cut.unpacked.tolist() == between(runs, begin, end, UPSTREAM).tolist()
+        for offset in (begin, end):
+            assert translated(packed.around(offset), offset) == translated(runs, offset)
+
+
+@pytest.mark.usefixtures("small_pieces")
+def test_dropped_runs_take_no_room() -> None:
+    """Only the piece stays that has the last run before the offset."""
+    packed = PackedRuns(_ascending([(0, 0, 1)] * 10))
+
+    packed.drop(7)
+
+    assert packed.unpacked[:, UPSTREAM].tolist() == [6, 7, 8, 9]
+
+
+def test_a_hole_after_each_record_takes_next_to_nothing() -> None:
+    """A million runs that are alike travel in some kilobytes."""
+    at = np.arange(1_000_000)
+    packed = PackedRuns(np.stack([2 * at, at, np.ones_like(at)], axis=1))
+
+    assert len(pickle.dumps(packed)) < 50_000
+
+
+def _ascending(steps: list[tuple[int, int, int]]) -> np.ndarray:
+    found, up, down = [], 0, 0
+    for hole, far, count in steps:
+        up, down = up + hole, down + far
+        found.append((up, down, count))
+        up, down = up + count, down + count
+    return np.array(found, np.int64).reshape(-1, 3)
