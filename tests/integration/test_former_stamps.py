@@ -10,8 +10,8 @@ from mirror.proofs.account import FindingKind
 from tests.harness.admin import create_topic
 from tests.harness.load import producer
 from tests.harness.proofs import proven
-from tests.harness.slots import SparklessFlow, copy_until
-from tests.harness.witness import Witness, read_topic
+from tests.harness.slots import SparklessFlow
+from tests.harness.witness import read_topic
 
 if TYPE_CHECKING:
     from mirror.playground.cluster import PlaygroundCluster
@@ -42,9 +42,7 @@ def test_copies_that_were_stamped_once_are_equal(
             source=a, target=b, topic=topic_name, alias=topic_name,
             settings={"provenance": stamped},
         ).own()  # fmt: skip
-        with Witness(b) as witness, flow.slot() as slot:
-            witness.begin(flow.copy)
-            copy_until(witness, slot, flow.lease(60), count=time * _EACH, timeout=60)
+        flow.copy_until(time * _EACH)
     copies = read_topic(b, flow.copy)[0]
     assert [len(each.headers() or []) for each in copies] == [2] * _EACH + [1] * _EACH
 
@@ -84,9 +82,7 @@ def test_what_it_left_out_while_it_stamped_is_filtered(
             headers=[("mirror.via", via)] if looped else None,
         )  # fmt: skip
     assert client.flush(30) == 0
-    with Witness(b) as witness, flow.slot() as slot:
-        witness.begin(flow.copy)
-        copy_until(witness, slot, flow.lease(60), count=_EACH * 4 // 5, timeout=60)
+    flow.copy_until(_EACH * 4 // 5)
     flow.settings["provenance"] = False
 
     for by_content in (False, True):

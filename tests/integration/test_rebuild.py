@@ -403,9 +403,7 @@ def test_without_a_service_and_with_a_group_that_came_too_soon(
     group = f"{alias}-app"
 
     def copy() -> None:
-        with Witness(b) as witness, flow.slot() as slot:
-            witness.begin(flow.copy)
-            copy_until(witness, slot, flow.lease(60), count=50, timeout=60)
+        flow.copy_until(50)
 
     copy()
     _commit(b, group, flow.copy, {0: 20})
@@ -466,9 +464,7 @@ def test_acls_stay(
     flow = SparklessFlow(source=a, target=b, topic="orders", alias="A").own()
 
     def copy() -> None:
-        with Witness(b) as witness, flow.slot() as slot:
-            witness.begin(flow.copy)
-            copy_until(witness, slot, flow.lease(60), count=10, timeout=60)
+        flow.copy_until(10)
 
     copy()
     allow(b, "alice", "READ", flow.copy)

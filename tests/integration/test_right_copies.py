@@ -169,9 +169,7 @@ def test_a_function_is_called_again(
             "dead_letter_topic": f"dead-{topic_name}",
         },
     ).own()  # fmt: skip
-    with Witness(b) as witness, flow.slot() as slot:
-        witness.begin(flow.copy)
-        copy_until(witness, slot, flow.lease(60), count=240, timeout=60)
+    flow.copy_until(240)
 
     found = checked(flow)
 

@@ -103,9 +103,7 @@ def test_both_ways_under_one_name(
     _send(a, topic_name, "a")
     _send(b, topic_name, "b")
     for flow in (there, back):
-        with Witness(str(flow.target)) as witness, flow.slot() as slot:
-            witness.begin(topic_name)
-            copy_until(witness, slot, flow.lease(60), count=2 * _EACH, timeout=60)
+        flow.copy_until(2 * _EACH, at=topic_name)
     with there.slot() as slot:  # it passes what came back
         running = RunningLease(slot, there.lease(60))
         try:

@@ -23,9 +23,9 @@ from tests.harness.admin import (
 from tests.harness.load import keys, producer, send
 from tests.harness.proofs import Meanwhile, proven
 from tests.harness.proxy import BrokerProxy
-from tests.harness.slots import SparklessFlow, copy_until
+from tests.harness.slots import SparklessFlow
 from tests.harness.waiting import wait_for
-from tests.harness.witness import Witness, read_topic
+from tests.harness.witness import read_topic
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -65,9 +65,7 @@ def _copy(
     """Send these, and wait until the copy has `total` records."""
     assert isinstance(flow.source, str)
     send(producer(flow.source), flow.topic, order, bytes(size))
-    with Witness(target) as witness, flow.slot() as slot:
-        witness.begin(flow.copy)
-        copy_until(witness, slot, flow.lease(60), count=total, timeout=60)
+    flow.copy_until(total)
 
 
 @pytest.mark.parametrize("side", ["source", "copy"])

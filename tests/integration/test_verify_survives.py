@@ -21,9 +21,8 @@ from tests.harness.admin import create_topic
 from tests.harness.load import keys, producer, send
 from tests.harness.proofs import Meanwhile, proven
 from tests.harness.service import is_worker
-from tests.harness.slots import SparklessFlow, copy_until
+from tests.harness.slots import SparklessFlow
 from tests.harness.waiting import PATIENCE_SECONDS, crowd, wait_for
-from tests.harness.witness import Witness
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -44,9 +43,7 @@ def _copied(source: str, target: str, topic: str) -> SparklessFlow:
     create_topic(source, topic, partitions=_PARTITIONS)
     flow = SparklessFlow(source=source, target=target, topic=topic, alias=topic).own()
     send(producer(source), topic, keys(_PARTITIONS, _EACH), bytes(_LARGE))
-    with Witness(target) as witness, flow.slot() as slot:
-        witness.begin(flow.copy)
-        copy_until(witness, slot, flow.lease(60), count=_PARTITIONS * _EACH, timeout=60)
+    flow.copy_until(_PARTITIONS * _EACH)
     return flow
 
 
