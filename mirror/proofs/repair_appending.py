@@ -24,7 +24,6 @@ from mirror.clusters.cluster import Cluster
 from mirror.clusters.wire.produce import HEADER_SIZE, EncodedBatch
 from mirror.clusters.wire.write import Write
 from mirror.config import own_topics
-from mirror.copying import dead_letters
 from mirror.errors import ClusterError, MirrorError, NoLeaderError, RecreatedError
 from mirror.offsets import runs
 from mirror.offsets.offset_map import OffsetMap
@@ -35,7 +34,7 @@ from mirror.pairs.control import PausesReader, Repair
 from mirror.proofs import sides
 from mirror.proofs.account import FindingKind, Scope
 from mirror.proofs.explaining import NO_STAMP, last_of_keys
-from mirror.proofs.function_results import Results
+from mirror.proofs.function_results import LETTER, Results
 from mirror.proofs.log_stream import OffsetRange
 from mirror.proofs.ranges import LAST_OFFSET, covered
 from mirror.proofs.survey import settled_ends
@@ -63,7 +62,6 @@ if TYPE_CHECKING:
 
 MOST_BYTES = 256 << 20
 """Of one repair: they are in memory, and in one transaction."""
-_LETTER = f"{dead_letters.PREFIX}offset".encode()
 _NULL = b"\1"
 _IN_THE_LOG = "a log cannot be changed: `mirror repair rebuild` copies the topic again"
 
@@ -380,7 +378,9 @@ def _read(
         alignment.describe(part.buffer, places, NO_STAMP, 0, marks, keys)
         for place, key_mark in zip(places, keys.tolist(), strict=True):
             offset = int(place[to_columns.OFFSET])
-            if terms.transform is not None and _is_letter(part.buffer, place):
+            if terms.transform is not None and LETTER in dict(
+                headers_of(part.buffer, place)
+            ):
                 obstacles[offset] = Obstacle.FAILS
                 continue
             content = _encoded(part.buffer, place, stamp)
@@ -395,10 +395,6 @@ def _read(
             )
             obstacles.pop(offset, None)
     return Work(proof=proof, left=found, obstacles=obstacles)
-
-
-def _is_letter(buffer: Buffer, place: Rows) -> bool:
-    return any(name == _LETTER for name, _ in headers_of(buffer, place))
 
 
 def _too_much(where: str) -> MirrorError:

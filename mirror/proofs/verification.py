@@ -157,8 +157,13 @@ def prove(
 
         def look() -> ProofSurvey:
             files = stack.enter_context(RunFiles())
-            ended = _ends(after)
-            if after is None and scope.since is None:
+            ended: Mapping[TopicPartition, Proof] = {}
+            if after is not None:
+                ended = {
+                    each.of.key: _proof(each, after.at, by_content=after.by_content)
+                    for each in after.partitions
+                }
+            elif scope.since is None:
                 ended = proofs.read(target, flow.source)
             return survey(flow, source, target, files, scope, proofs=ended)
 
@@ -254,15 +259,6 @@ def keep(config: MirrorConfig, flow: FlowConfig, proven: Proven) -> None:
         proofs.write(target.connect(), flow, kept)
 
 
-def _ends(after: Proven | None) -> dict[tuple[str, int], Proof]:
-    if after is None:
-        return {}
-    kept = (
-        _proof(each, after.at, by_content=after.by_content) for each in after.partitions
-    )
-    return {(each.topic, each.partition): each for each in kept}
-
-
 def _proof(each: PartitionProof, at: float, *, by_content: bool) -> Proof:
     return Proof(
         topic=each.of.topic,
@@ -347,35 +343,36 @@ class Verification:
         self._total = sum(of.source_end - of.source_first for of in found.partitions)
         if self._terms.by_content:
             self._total *= 2  # matched, then compared
-        work = self._ranges(found) if chosen is None else self._given(chosen)
-        tasks = (partial(compare, self._terms, self._tried(each)) for each in work)
+        work = self._ranges(found, chosen)
+        # What is out of reach is not tried.
+        tasks = (
+            partial(
+                compare, self._terms,
+                replace(each, unknown=each.unknown or self._lost.reason(each.of)),
+            )
+            for each in work
+        )  # fmt: skip
         for compared in self._runner.results(tasks):
             of = compared.range.of
             if compared.failure and not compared.range.unknown:
                 self._lost.note(of, compared.failure)
-            not_copied = found.not_copied.get(of.key, ALL_COPIED)
-            self._take(compared, not_copied)
+            self._take(compared, found.not_copied.get(of.key, ALL_COPIED))
             offsets = compared.range.source_end - compared.range.source_first
             self._count(offsets, compared.fetched_bytes)
         partitions = tuple(part.proof for part in self._partitions.values())
         findings = [_unproven(*each) for each in found.unproven.items()]
         for each in partitions:
             findings += each.findings
+        findings.sort(key=lambda each: (each.topic, each.partition))
         return Proven(
             flow=self._flow.name,
             source_id=self._terms.source_id,
             target_id=self._terms.target_id,
             at=at,
             partitions=partitions,
-            findings=tuple(
-                sorted(findings, key=lambda each: (each.topic, each.partition))
-            ),
+            findings=tuple(findings),
             by_content=self._terms.by_content,
         )
-
-    def _tried(self, work: Range) -> Range:
-        """The range, or why to leave it."""
-        return replace(work, unknown=work.unknown or self._lost.reason(work.of))
 
     def _count(self, offsets: int, fetched: int) -> None:
         self._offsets += offsets
@@ -383,13 +380,29 @@ class Verification:
         expected = self._fetched * self._total // max(self._offsets, 1)
         self._show(self._fetched, expected)
 
-    def _ranges(self, found: ProofSurvey) -> Iterator[Range]:
+    def _ranges(
+        self,
+        found: ProofSurvey,
+        chosen: Mapping[TopicPartition, Sequence[Range]] | None,
+    ) -> Iterator[Range]:
         """One partition after the other: a map may have millions of runs."""
-        if self._terms.by_content:
-            yield from self._ranges_by_content(found)
-            return
-        for of in found.partitions:
-            yield from self._one_by_one(of, found.ranges(of))
+        if chosen is not None:
+            for ranges in filter(None, chosen.values()):
+                part = self._begin(ranges[0].of, ranges)
+                part.proof.ranges = tuple(ranges)
+                yield from ranges
+        elif self._terms.by_content:
+            for each in aligned(
+                self._terms, self._runner, found.partitions, self._lost
+            ):
+                whole = ranges_of(each.of, each.runs, unknown_as=each.failure)
+                parts = [part for one in whole for part in narrowed(one)]
+                self._begin(each.of, parts).proof.findings = each.findings
+                self._count(each.offsets, each.fetched_bytes)
+                yield from parts
+        else:
+            for of in found.partitions:
+                yield from self._one_by_one(of, found.ranges(of))
 
     def _one_by_one(
         self, of: CopiedPartition, ranges: Iterator[Range]
@@ -405,23 +418,6 @@ class Verification:
             work = following
             part.proof.target_end = work.target_end
         yield work
-
-    def _given(
-        self, chosen: Mapping[TopicPartition, Sequence[Range]]
-    ) -> Iterator[Range]:
-        for ranges in chosen.values():
-            if ranges:
-                part = self._begin(ranges[0].of, ranges)
-                part.proof.ranges = tuple(ranges)
-                yield from ranges
-
-    def _ranges_by_content(self, found: ProofSurvey) -> Iterator[Range]:
-        for each in aligned(self._terms, self._runner, found.partitions, self._lost):
-            whole = ranges_of(each.of, each.runs, unknown_as=each.failure)
-            ranges = [part for one in whole for part in narrowed(one)]
-            self._begin(each.of, ranges).proof.findings = each.findings
-            self._count(each.offsets, each.fetched_bytes)
-            yield from ranges
 
     def _begin(self, of: CopiedPartition, ranges: Sequence[Range]) -> _InProgress:
         proof = PartitionProof(of=of, target_end=ranges[-1].target_end)
