@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor, wait
 import contextlib
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import islice
 import threading
@@ -202,7 +202,7 @@ class FlowProofs:
         if reason := tasks.obstacle():
             self._waits(reason)
             return
-        turn = Turn(tasks, stopping, waits=self._waits, done=self._done)
+        turn = Turn(tasks=tasks, stopping=stopping, waits=self._waits, done=self._done)
         step = ProofStep(self._config, self._flow, source, target, turn)
         try:
             with tasks.turn(stopping):
@@ -393,45 +393,34 @@ class OneTask:
             if of.stopping.is_set():
                 raise StoppedError("stopped")
             of.waits("")
-            future = self._pool.submit(self._first, partial(metered, task))
+            results = self._runner.results([partial(metered, task)])
+            future = self._pool.submit(next, results)
             cancelled = False
             while not wait([future], _LOOK_SECONDS).done:
                 if of.stopping.is_set() or self.obstacle():
                     self._runner.cancel()
                     cancelled = True
             if not cancelled or future.exception() is None:
-                return future.result()
-
-    def _first(self, task: Callable[[], Any]) -> tuple[Any, int]:
-        found: tuple[Any, int]
-        (found,) = self._runner.results([task])
-        return found
+                found: tuple[Any, int] = future.result()
+                return found
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
     """The `Runner` of one flow."""
 
-    def __init__(
-        self,
-        tasks: OneTask,
-        stopping: threading.Event,
-        *,
-        waits: Callable[[str], None],
-        done: Callable[[object, int], None],
-    ) -> None:
-        """`waits` gets the reason, or "" when it goes on; `done` each result, and how
-        many bytes it took.
-        """
-        self.stopping = stopping
-        self.waits = waits
-        self._tasks = tasks
-        self._done = done
+    tasks: OneTask
+    stopping: threading.Event
+    waits: Callable[[str], None]
+    """Gets the reason, or "" when it goes on."""
+    done: Callable[[object, int], None]
+    """Gets each result, and how many bytes it took."""
 
     def results(self, tasks: Iterable[Callable[[], Any]]) -> Iterator[Any]:
         """What the tasks return, in order."""
         for task in tasks:
-            result, fetched = self._tasks.run(task, self)
-            self._done(result, fetched)
+            result, fetched = self.tasks.run(task, self)
+            self.done(result, fetched)
             yield result
 
 

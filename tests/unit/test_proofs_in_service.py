@@ -272,7 +272,10 @@ def test_a_running_task_gives_way_and_runs_again() -> None:
     """
     held, reasons, shown = Held(), [""], []
     tasks = OneTask(held, lambda: reasons[0])
-    turn = Turn(tasks, threading.Event(), waits=shown.append, done=lambda *_: None)
+    turn = Turn(
+        tasks=tasks, stopping=threading.Event(), waits=shown.append,
+        done=lambda *_: None,
+    )  # fmt: skip
     results: list[Any] = []
     thread = threading.Thread(target=lambda: results.extend(turn.results([lambda: 7])))
     thread.start()
@@ -294,7 +297,9 @@ def test_a_task_ends_with_its_flow() -> None:
     held = Held()
     tasks = OneTask(held, lambda: "")
     stopping = threading.Event()
-    turn = Turn(tasks, stopping, waits=lambda _: None, done=lambda *_: None)
+    turn = Turn(
+        tasks=tasks, stopping=stopping, waits=lambda _: None, done=lambda *_: None
+    )
     failed: list[BaseException] = []
 
     def run() -> None:
