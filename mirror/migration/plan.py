@@ -492,7 +492,9 @@ def compare(
     if not len(target.marks):
         return CopyTail(offset=position, certain=True)
     if not from_first:
-        target = _within(target, begin)
+        # What precedes the source's window might look like records in it.
+        first = max(len(target.marks) - begin, 0)
+        target = Window(offsets=target.offsets[first:], marks=target.marks[first:])
     where = _places(source, target)
     anchor = _last_copied(source, where, begin)
     if anchor < 0:
@@ -519,14 +521,6 @@ def compare(
         complete=end < len(source.marks) or unexplained == 0,
         runs=_runs(source, target, where, at, walked),
     )
-
-
-def _within(target: Window, count: int) -> Window:
-    """The part of the copy without records from before the source's window, which might
-    look like those in it.
-    """
-    first = max(len(target.marks) - count, 0)
-    return Window(offsets=target.offsets[first:], marks=target.marks[first:])
 
 
 def _places(source: Window, target: Window) -> Longs:

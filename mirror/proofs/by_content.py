@@ -205,18 +205,17 @@ def _joined(of: CopiedPartition, found: list[Located]) -> Aligned:
         ends = known[-1, UPSTREAM] + known[-1, COUNT] if len(known) else of.source_first
         of = replace(of, source_end=max(int(ends), of.copied_to))
         if of.copied_to < 0 and found[-1].left:
-            findings.append(_not_copied(of, found[-1].left))
+            findings.append(
+                of.finding(
+                    FindingKind.UNPROVEN, source=of.source_end, target=None,
+                    count=found[-1].left, detail="after the last record that has a "
+                    "copy: not copied yet, or missing",
+                )
+            )  # fmt: skip
     return Aligned(
         of=of, runs=runs, failure=failure, findings=tuple(findings),
         offsets=sum(each.piece.source_end - each.piece.source_first for each in found),
         fetched_bytes=sum(each.fetched_bytes for each in found),
-    )  # fmt: skip
-
-
-def _not_copied(of: CopiedPartition, count: int) -> ProofFinding:
-    return of.finding(
-        FindingKind.UNPROVEN, source=of.source_end, target=None, count=count,
-        detail="after the last record that has a copy: not copied yet, or missing",
     )  # fmt: skip
 
 

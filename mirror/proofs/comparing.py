@@ -133,14 +133,14 @@ class _Comparison:
             failure = str(error)
         rows = np.concatenate([NO_MISMATCHES, *self._mismatches])
         self._mismatches.clear()  # there may be a million rows
-        repeated = _known(rows, self._work.repeats)
-        older = _known(rows, self._work.older) & ~repeated
+        repeated = _named(rows, self._work.repeats, alignment.ONLY_TARGET)
+        older = _named(rows, self._work.older, alignment.ONLY_TARGET) & ~repeated
         looped, removed = self._source.looped, self._made.removed
-        elsewhere = _known(rows, self._work.late) | _of_known(rows, self._work.late)
+        elsewhere = _named(rows, self._work.late)
         if self._work.is_late:  # what is between them has ranges of its own
             looped = removed = self._bytes = self._foreign = 0
             self._spans = {}
-            elsewhere = ~_known(rows, self._runs) & ~_of_known(rows, self._runs)
+            elsewhere = ~_named(rows, self._runs)
             elsewhere &= rows[:, alignment.WHAT] != alignment.UNEQUAL
         left_out = elsewhere & (rows[:, alignment.WHAT] == alignment.ONLY_SOURCE)
         source_start, target_start = self._source.start, self._target.start
@@ -315,21 +315,23 @@ class _Comparison:
         )
 
 
-def _known(rows: Mismatches, runs: RunArray) -> npt.NDArray[np.bool_]:
-    """Which rows are about records on the target alone that these runs name."""
-    return _alone(rows, alignment.ONLY_TARGET, alignment.TARGET, runs, DOWNSTREAM)
+_ALONE = {
+    alignment.ONLY_SOURCE: (alignment.SOURCE, UPSTREAM),
+    alignment.ONLY_TARGET: (alignment.TARGET, DOWNSTREAM),
+}
+"""Where rows, and runs, have the offset of a record that is on one side alone."""
 
 
-def _of_known(rows: Mismatches, runs: RunArray) -> npt.NDArray[np.bool_]:
-    """Which rows are about records on the source alone that these runs name."""
-    return _alone(rows, alignment.ONLY_SOURCE, alignment.SOURCE, runs, UPSTREAM)
-
-
-def _alone(
-    rows: Mismatches, what: int, where: int, runs: RunArray, column: int
-) -> npt.NDArray[np.bool_]:
-    found: npt.NDArray[np.bool_] = rows[:, alignment.WHAT] == what
-    return found & covered(rows[:, where], runs, column)
+def _named(rows: Mismatches, runs: RunArray, *sides: int) -> npt.NDArray[np.bool_]:
+    """Which rows are about records that these runs name, and that are on one side
+    alone: either, or this one.
+    """
+    found = np.zeros(len(rows), np.bool_)
+    for what in sides or _ALONE:
+        where, column = _ALONE[what]
+        alone = rows[:, alignment.WHAT] == what
+        found |= alone & covered(rows[:, where], runs, column)
+    return found
 
 
 # ---- reads the records of one side of a range, to be walked over or as lists ----

@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mirror.clusters.admin import configs, topic_admin
-from mirror.errors import BrokerError, NoLeaderError, UnreachableError
+from mirror.errors import NoLeaderError, UnreachableError
 from mirror.offsets.runs import UPSTREAM
 from mirror.proofs import sides
 from mirror.proofs.account import Account, FindingKind, ProofFinding, span_of, widened
@@ -55,7 +55,6 @@ _NOT_MAPPED = (
 )
 _FIELDS = {alignment.KEY: "key", alignment.VALUE: "value"}
 _DELETE_RETENTION_MS = 86_400_000
-_NO_TOPIC = "UNKNOWN_TOPIC_OR_PARTITION"
 MOST = 10_000
 """Pairs that are compared in one go; the others count as missing and unexpected."""
 _FAR = 1_000
@@ -354,10 +353,8 @@ class Settling:
                 partial(configs.describe, cluster, names), also=UnreachableError
             )
             for name, described in described_topics.items():
-                error = described.error
-                is_deleted = isinstance(error, BrokerError) and error.name == _NO_TOPIC
-                if error is not None and not is_deleted:
-                    raise error
+                if described.error is not None and not described.missing:
+                    raise described.error
                 # Services leave out configs that they do not have.
                 policy, stay = (
                     each.value if (each := described.configs.get(key)) else None

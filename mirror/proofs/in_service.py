@@ -196,7 +196,10 @@ class FlowProofs:
         partitions = self._earn(now)
         if not partitions or now < self._due or stopping.is_set():
             return
-        if self._cannot_afford_a_range():
+        left = self._budget.allowed - self._budget.spent
+        if self._needed > self._budget.allowed and left < self._costs.least:
+            # Not even one range is affordable yet: a step would read the whole map for
+            # nothing, and put off the next one for `_RESTS` times as long.
             return
         tasks = self._tasks()
         if reason := tasks.obstacle():
@@ -215,13 +218,6 @@ class FlowProofs:
             self._due = time.monotonic() + _RESTS * usual
             self._surveying = step.surveying
             self._tell()
-
-    def _cannot_afford_a_range(self) -> bool:
-        """Whether not even one range is affordable yet: a step would read the whole
-        map for nothing, and put off the next one for `_RESTS` times as long.
-        """
-        left = self._budget.allowed - self._budget.spent
-        return self._needed > self._budget.allowed and left < self._costs.least
 
     def _earn(self, now: float) -> list[TopicPartition]:
         """Take note of what was copied; returns all partitions, sorted."""

@@ -554,20 +554,21 @@ def irreplaceable_at_ends(
         target, [(copy.name, number) for number in copy.leaders]
     )
     for number in copy.leaders:
-        wanted = OffsetRange(
-            topic=copy.name, partition=number, topic_id=copy.topic_id,
-            first=firsts[number], end=ends[copy.name, number],
-        )  # fmt: skip
+        end = ends[copy.name, number]
         if number >= topic.partitions:
             why = "the source does not have this partition"
             if (copy.name, number) in hidden:
                 yield Irreplaceable(
-                    partition=number, first=wanted.end, last=None, count=0, why=why
+                    partition=number, first=end, last=None, count=0, why=why
                 )
         else:
-            begins = known.translate(topic.topic, number, starts[number]).offset
-            wanted = replace(wanted, end=min(begins, wanted.end))
-            why = f"the source has deleted them: its log begins at {starts[number]}"
+            start = starts[number]
+            end = min(known.translate(topic.topic, number, start).offset, end)
+            why = f"the source has deleted them: its log begins at {start}"
+        wanted = OffsetRange(
+            topic=copy.name, partition=number, topic_id=copy.topic_id,
+            first=firsts[number], end=end,
+        )  # fmt: skip
         if seen := _seen(terms, target, wanted):
             first, last, count = seen
             yield Irreplaceable(
@@ -579,16 +580,14 @@ def _seen(
     terms: ProofTerms, target: Cluster, wanted: OffsetRange
 ) -> tuple[int, int, int] | None:
     """The first and the last record of the copy there, and how many they are."""
-    spans: list[tuple[int, int, int]] = []
     stream = sides.stream(terms, target, wanted, on_source=False)
-    for part in stream.listed():
-        if count := len(part.places):
-            first, last = part.places[[0, -1], to_columns.OFFSET].tolist()
-            spans.append((first, last, count))
+    spans = [
+        (*part.places[[0, -1], to_columns.OFFSET].tolist(), len(part.places))
+        for part in stream.listed()
+        if len(part.places)
+    ]
     # What is damaged may be anything.
-    spans += (
-        (each.first, each.end - 1, each.end - each.first) for each in stream.damages
-    )
+    spans += [(x.first, x.end - 1, x.end - x.first) for x in stream.damages]
     if not spans:
         return None
     firsts, lasts, counts = zip(*spans, strict=True)

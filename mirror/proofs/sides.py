@@ -12,7 +12,7 @@ import contextlib
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -338,7 +338,7 @@ class RestoredRecords:
             for some, is_home in _split(places, home):
                 # They have been counted as left out.
                 came = int(np.isin(some[:, to_columns.OFFSET], offsets[left_out]).sum())
-                found = Listed(part.buffer, some, -came, came_home=is_home)
+                found = Listed(part.buffer, some, -came, came_home=bool(is_home))
                 yield from (found,) if is_home else self._of_former(found)
 
     def _of_former(self, part: Listed) -> Iterator[Listed]:
@@ -355,7 +355,7 @@ class RestoredRecords:
             home[named] |= _take(part.buffer, part.places, named, loops)
         looped = part.looped
         for some, is_home in _split(part.places, home):
-            yield Listed(part.buffer, some, looped, came_home=is_home)
+            yield Listed(part.buffer, some, looped, came_home=bool(is_home))
             looped = 0
         if looped:
             yield Listed(part.buffer, _NOTHING, looped)
@@ -372,11 +372,11 @@ def _take(
     return taken > 0
 
 
-def _split(places: Rows, which: npt.NDArray[np.bool_]) -> Iterator[tuple[Rows, bool]]:
-    """The records in parts that are so, or not."""
+def _split(places: Rows, which: npt.NDArray[Any]) -> Iterator[tuple[Rows, int]]:
+    """The records in parts of which all have the same number."""
     cuts = np.flatnonzero(np.diff(which)) + 1
     parts = zip(np.split(places, cuts), np.split(which, cuts), strict=True)
-    return ((some, bool(flags[0])) for some, flags in parts if len(some))
+    return ((some, int(numbers[0])) for some, numbers in parts if len(some))
 
 
 def by_stamp(stamps: Sequence[Buffer], *, most_unpacked: int) -> Lister:
@@ -387,11 +387,7 @@ def by_stamp(stamps: Sequence[Buffer], *, most_unpacked: int) -> Lister:
             which = np.zeros(len(part.places), np.int64)
             for number, stamp in enumerate(stamps, 1):
                 which[_end_with(part.buffer, part.places, stamp)] = number
-            cuts = np.flatnonzero(np.diff(which)) + 1
-            for some, flags in zip(
-                np.split(part.places, cuts), np.split(which, cuts), strict=True
-            ):
-                number = int(flags[0]) if len(flags) else 0
+            for some, number in _split(part.places, which):
                 stamp_of = stamps[number - 1] if number else None
                 yield part._replace(places=some, stamp=stamp_of)
 

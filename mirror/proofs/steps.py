@@ -194,8 +194,8 @@ class Costs:
         return min(known, self._guesses.get(topic, known))
 
 
-def size(work: Range) -> int:
-    """Offsets of a range, on the side that has more."""
+def size(work: Range | CopiedPartition) -> int:
+    """Offsets of a range or a partition, on the side that has more."""
     ups, downs = (
         work.source_end - work.source_first,
         work.target_end - work.target_first,
@@ -376,8 +376,12 @@ class NewCopies:
         """The target has this proof now."""
         key = (proof.topic, proof.partition)
         last = self._cursors.get(key)
-        same = last is not None and last.topic_id == proof.topic_id
-        if last is None or not same or _place(proof) >= _place(last):
+        place = (proof.source_offset, proof.target_offset)
+        if (
+            last is None
+            or last.topic_id != proof.topic_id
+            or place >= (last.source_offset, last.target_offset)
+        ):
             self._cursors[key] = proof
             self._gaps.discard(key)
 
@@ -412,11 +416,9 @@ class NewCopies:
                 for of in found.partitions
                 if of.source_end > of.source_first or of.target_end > of.target_first
             ]
-            total = sum(_offsets(of) for of in wanted)
+            total = sum(size(of) for of in wanted)
             each = range_bytes(left, self._costs.least)
-            cost = sum(
-                self._costs.of_window(of.topic, _offsets(of), each) for of in wanted
-            )
+            cost = sum(self._costs.of_window(of.topic, size(of), each) for of in wanted)
             known = all(self._costs.knows(of.topic) for of in wanted)
             spread = cost > left and known and not enough
             plans: dict[TopicPartition, _Plan] = {}
@@ -522,14 +524,6 @@ class NewCopies:
         )
         self._cursors[key] = proof
         return [] if key in self._gaps else [proof]
-
-
-def _place(proof: Proof) -> tuple[int, int]:
-    return proof.source_offset, proof.target_offset
-
-
-def _offsets(of: CopiedPartition) -> int:
-    return max(of.source_end - of.source_first, of.target_end - of.target_first)
 
 
 # ---- past copies ----

@@ -143,7 +143,14 @@ def survey(
     if scope.since is not None:
         proofs = {}
     copies = target.topics({topic.target_topic for topic in chosen})
-    positions = _positions(flow, target, needed=not scope.by_content)
+    positions: Mapping[TopicPartition, Position] = {}
+    name = progress.topic_name(flow.source)
+    if target.topic(name) is not None:
+        positions = progress.read(target, name).positions
+    elif not scope.by_content:
+        raise MirrorError(
+            f"flow {flow.name} has never run: there is no {name} on {flow.target}"
+        )
     logs = Logs(flow, chosen, copies, source, target, scope=scope)
     known = MapKnowledge()
     if not scope.by_content:
@@ -180,19 +187,6 @@ def survey(
         not_copied=read_not_copied(flow, target, {t.topic: t.topic_id for t in chosen}),
         unproven=unproven,
     )
-
-
-def _positions(
-    flow: FlowConfig, target: Cluster, *, needed: bool
-) -> Mapping[TopicPartition, Position]:
-    name = progress.topic_name(flow.source)
-    if target.topic(name) is None:
-        if not needed:
-            return {}
-        raise MirrorError(
-            f"flow {flow.name} has never run: there is no {name} on {flow.target}"
-        )
-    return progress.read(target, name).positions
 
 
 def _know(
