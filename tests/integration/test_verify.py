@@ -160,13 +160,11 @@ def test_records_copied_while_it_looks_are_not_missing(
     """What a flow copies once verify has looked at the copies is no finding."""
     a, b = clusters["a"].bootstrap, clusters["b"].bootstrap
     create_topic(a, topic_name, partitions=1)
-    client = producer(a)
     flow = SparklessFlow(source=a, target=b, topic=topic_name, alias=topic_name).own()
 
     def copy(count: int) -> None:
-        for number in range(count - 10, count):
-            client.produce(topic_name, key=b"%d" % number)
-        assert client.flush(30) == 0
+        order = {0: [b"%d" % number for number in range(count - 10, count)]}
+        send(producer(a), topic_name, order, b"v")
         flow.copy_until(count)
 
     class Logs(survey.Logs):
