@@ -384,9 +384,8 @@ def test_copies_that_were_stamped_once_are_equal(
         ).own()  # fmt: skip
         flow.copy_until(turn * _STAMPED)
     copies = read_topic(b, flow.copy)[0]
-    assert [len(each.headers() or []) for each in copies] == [2] * _STAMPED + [
-        1
-    ] * _STAMPED
+    counts = [len(each.headers() or []) for each in copies]
+    assert counts == [2] * _STAMPED + [1] * _STAMPED
 
     found = proven(flow, by_content=by_content)
 
