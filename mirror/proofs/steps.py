@@ -24,7 +24,7 @@ from mirror.proofs.account import Scope
 from mirror.proofs.ranges import RunFiles
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from mirror.clusters.cluster import Cluster
     from mirror.clusters.topics import TopicPartition
@@ -244,6 +244,24 @@ def prefix(ranges: Iterable[Range], left: float, costs: Costs) -> list[Range]:
     return [*(each for each in late if each.target_first < end), *chosen]
 
 
+def affordable(
+    found: ProofSurvey,
+    partitions: Iterable[CopiedPartition],
+    left: float,
+    costs: Costs,
+    *,
+    each: int,
+) -> Iterator[tuple[CopiedPartition, list[Range]]]:
+    """The first ranges of these partitions, of `each` bytes, that cost no more than
+    `left` together.
+    """
+    for of in partitions:
+        made = found.ranges(of, most=costs.offsets(of.topic, each))
+        chosen = prefix(made, left, costs)
+        left -= sum(map(costs.of, chosen))
+        yield of, chosen
+
+
 # ---- one step ----
 
 
@@ -436,12 +454,10 @@ class NewCopies:
                 made = proofs_made.get(of.key)
                 written += self._move(of, plan, made, kept.get(of.key), at=at)
         proofs.write(step.target, step.flow, written)
-        reached = [
-            of
+        done = not failed and all(
+            (plan := plans.get(of.key)) and plan.end[0] >= of.source_end
             for of in wanted
-            if (plan := plans.get(of.key)) and plan.end[0] >= of.source_end
-        ]
-        done = len(reached) == len(wanted) and not failed
+        )
         if done and not found.unproven:
             self.proven_at = at
         if done and total:
@@ -459,11 +475,8 @@ class NewCopies:
         chosen = [one for one in made[:-1] if not one.unknown]
         if self._spread() and not last.unknown:
             chosen.append(last)
-        return _Plan(
-            ranges=chosen,
-            end=(last.source_end, last.target_end),
-            whole=False,
-        )
+        end = (last.source_end, last.target_end)
+        return _Plan(ranges=chosen, end=end, whole=False)
 
     def _from_the_beginning(
         self,
@@ -479,10 +492,8 @@ class NewCopies:
         plans = {}
         self._first += 1
         first = self._first % max(len(wanted), 1)
-        for of in [*wanted[first:], *wanted[:first]]:
-            made = found.ranges(of, most=self._costs.offsets(of.topic, each))
-            chosen = prefix(made, left, self._costs)
-            left -= sum(map(self._costs.of, chosen))
+        order = [*wanted[first:], *wanted[:first]]
+        for of, chosen in affordable(found, order, left, self._costs, each=each):
             if not chosen:
                 continue
             known = [one for one in chosen if not one.unknown]
@@ -577,7 +588,11 @@ class PastCopies:
                 key=lambda of: of.partition,
             )
             each = range_bytes(left, self._costs.least)
-            chosen = self._chosen(found, rest, left, each=each)
+            chosen = []
+            for of, ranges in affordable(found, rest, left, self._costs, each=each):
+                chosen += [(of, ranges)] if ranges else []
+                if not ranges or ranges[-1].source_end < of.source_end:
+                    break
             comparable = {
                 of.key: [one for one in ranges if not one.unknown]
                 for of, ranges in chosen
@@ -600,7 +615,7 @@ class PastCopies:
                 break
             if not place.findings:
                 proven = replace(place, topic=of.topic)
-                self.proven += [proven] if _is_news(proven, known) else []
+                self.proven += [proven] if _is_news(proven, before) else []
             place = self._after(of.key, partitions)
         if not rest:
             place = self._after((key[0], _NO_PARTITION), partitions)
@@ -633,26 +648,6 @@ class PastCopies:
         key = _key(place)
         after = next((each for each in partitions if each >= key), partitions[0])
         return place if after == key else _begin(after, time.time())
-
-    def _chosen(
-        self,
-        found: ProofSurvey,
-        rest: Sequence[CopiedPartition],
-        left: float,
-        *,
-        each: int,
-    ) -> list[tuple[CopiedPartition, list[Range]]]:
-        """The next ranges that are affordable."""
-        chosen = []
-        for of in rest:
-            most = self._costs.offsets(of.topic, each)
-            made = prefix(found.ranges(of, most=most), left, self._costs)
-            left -= sum(map(self._costs.of, made))
-            if made:
-                chosen.append((of, made))
-            if not made or made[-1].source_end < of.source_end:
-                break
-        return chosen
 
     def _after(
         self, key: TopicPartition, partitions: Sequence[TopicPartition]
@@ -717,8 +712,7 @@ def _cut(proof: Proof, ranges: Sequence[Range]) -> list[Proof]:
     ]  # fmt: skip
 
 
-def _is_news(proof: Proof, known: Mapping[TopicPartition, Proof]) -> bool:
-    before = known.get((proof.topic, proof.partition))
+def _is_news(proof: Proof, before: Proof | None) -> bool:
     return (
         before is None
         or before.topic_id != proof.topic_id
