@@ -106,23 +106,41 @@ def test_ranges_tile_both_logs(
     assert _pairs(found) == expected
 
 
-def test_what_a_copy_lost_is_not_there_any_more() -> None:
-    """Where the map goes back on the target, what it said of those offsets is void."""
-    found = _cut([(0, 0, 10), (8, 6, 4)], source=(0, 12), target=(0, 10), most=100)
-
-    assert _pairs(found) == [(n, n) for n in range(6)] + [
-        (8, 6), (9, 7), (10, 8), (11, 9),
-    ]  # fmt: skip
+def _same(first: int, end: int, behind: int = 0) -> list[tuple[int, int]]:
+    return [(n, n + behind) for n in range(first, end)]
 
 
-def test_repeats_are_no_first_copies() -> None:
-    """Records that were copied again are told from those copied for the first time,
-    within one run too.
+@pytest.mark.parametrize(
+    ("runs", "ends", "pairs", "repeats", "until"),
+    [
+        # Where the map goes back on the target, what it said of those offsets is void.
+        ([(0, 0, 10), (8, 6, 4)], (12, 10), _same(0, 6) + _same(8, 12, -2), [], 10),
+        # Copied again, or for the first time: also within one run.
+        (
+            [(0, 0, 10), (5, 11, 8)], (13, 19),
+            _same(0, 10) + _same(10, 13, 6), _same(5, 10, 6), 19,
+        ),
+        # What was copied since the proof began is left out on both sides,
+        ([(0, 0, 5), (5, 6, 5)], (5, 11), _same(0, 5), [], 6),
+        # also if it follows the last copies without a hole.
+        ([(0, 0, 10), (10, 12, 8)], (15, 20), _same(0, 10) + _same(10, 15, 2), [], 17),
+    ],
+)  # fmt: skip
+def test_which_copies_are_first_ones(
+    runs: Runs,
+    ends: tuple[int, int],
+    pairs: list[tuple[int, int]],
+    repeats: list[tuple[int, int]],
+    until: int,
+) -> None:
+    """What the map says and what still holds of it; records that were copied again are
+    told from those copied for the first time.
     """
-    found = _cut([(0, 0, 10), (5, 11, 8)], source=(0, 13), target=(0, 19), most=100)
+    found = _cut(runs, source=(0, ends[0]), target=(0, ends[1]), most=100)
 
-    assert _pairs(found) == [(n, n) for n in range(10)] + [(10, 16), (11, 17), (12, 18)]
-    assert _pairs(found, repeats=True) == [(5 + n, 11 + n) for n in range(5)]
+    assert _pairs(found) == pairs
+    assert _pairs(found, repeats=True) == repeats
+    assert (found[-1].source_end, found[-1].target_end) == (ends[0], until)
 
 
 @pytest.mark.parametrize(
@@ -168,30 +186,27 @@ def test_late_records_of_the_map_void_nothing() -> None:
     assert _pairs(found) == [(n, n) for n in range(10)]
 
 
-def test_what_mirrormaker_copied_is_unknown() -> None:
+@pytest.mark.parametrize(
+    ("runs", "cuts"),
+    [
+        ([(0, 0, 0), (10, 12, 5)], [(0, 10, 12, True), (10, 15, 17, False)]),
+        # The floor stands exactly where the known run before it ends.
+        (
+            [(0, 0, 50), (50, 50, 0), (100, 100, 50)],
+            [(0, 50, 50, False), (50, 100, 100, True), (100, 150, 150, False)],
+        ),
+    ],
+)
+def test_what_another_tool_copied_is_unknown(
+    runs: Runs, cuts: list[tuple[int, int, int, bool]]
+) -> None:
     """From a floor to the next run the map knows no records."""
-    found = _cut([(0, 0, 0), (10, 12, 5)], source=(0, 15), target=(0, 17), most=100)
+    _, source, target, _ = cuts[-1]
+    found = _cut(runs, source=(0, source), target=(0, target), most=1000)
 
     assert [
         (e.source_first, e.source_end, e.target_end, bool(e.unknown)) for e in found
-    ] == [
-        (0, 10, 12, True),
-        (10, 15, 17, False),
-    ]
-
-
-def test_a_piece_without_an_answer_between_two_others_is_unknown() -> None:
-    """Its floor stands exactly where the known run before it ends."""
-    found = _cut(
-        [(0, 0, 50), (50, 50, 0), (100, 100, 50)],
-        source=(0, 150), target=(0, 150), most=1000,
-    )  # fmt: skip
-
-    assert [(e.source_first, e.source_end, bool(e.unknown)) for e in found] == [
-        (0, 50, False),
-        (50, 100, True),
-        (100, 150, False),
-    ]
+    ] == cuts
 
 
 def test_what_mirrormaker_copied_after_a_sync_is_unknown() -> None:
@@ -211,14 +226,6 @@ def test_what_mirrormaker_copied_after_a_sync_is_unknown() -> None:
         (e.source_first, e.source_end, e.target_end) for e in found if e.unknown
     ] == [(0, 10, 12), (11, 20, 25), (21, 30, 40)]
     assert _pairs(found) == [(10, 12), (20, 25)] + [(30 + n, 40 + n) for n in range(10)]
-
-
-def test_what_came_after_the_proof_began_is_left_out() -> None:
-    """Neither side has records that were copied since."""
-    (found,) = _cut([(0, 0, 5), (5, 6, 5)], source=(0, 5), target=(0, 11), most=100)
-
-    assert found.target_end == 6
-    assert _pairs([found]) == [(n, n) for n in range(5)]
 
 
 @pytest.mark.parametrize(("continues", "first"), [(False, 10), (True, 0)])
@@ -241,16 +248,6 @@ def test_nothing_of_a_copy_is_as_new() -> None:
     (found,) = _cut([(0, 0, 10)], source=(10, 10), target=(0, 11), most=100)
 
     assert (found.target_first, found.target_end) == (10, 11)
-
-
-def test_a_run_goes_on_after_the_end() -> None:
-    """What was copied since the proof began is left out on both sides, also if it
-    follows the last copies without a hole.
-    """
-    (found,) = _cut([(0, 0, 10), (10, 12, 8)], source=(0, 15), target=(0, 20), most=99)
-
-    assert (found.source_end, found.target_end) == (15, 17)
-    assert _pairs([found])[-1] == (14, 16)
 
 
 def test_late_records_far_apart_are_read_apart() -> None:
