@@ -250,7 +250,7 @@ class Settling:
         if self._terms.stamped or not found.any():
             return np.zeros(len(rows), np.bool_)
         offsets = np.unique(rows[found, alignment.SOURCE])
-        wanted = OffsetRange.of(
+        wanted = OffsetRange.within(
             of, int(offsets[0]), int(offsets[-1]) + 1, on_source=True
         )
         looped = self._ask(filtered, wanted, offsets)
@@ -338,7 +338,7 @@ class Settling:
             patiently(partial(ask, each), also=UnreachableError)
             for each in (topic_admin.EARLIEST, topic_admin.LATEST)
         )
-        return OffsetRange.of(of, first, end, on_source=on_source)
+        return OffsetRange.within(of, first, end, on_source=on_source)
 
     def _compacting(
         self, partitions: Collection[CopiedPartition]
@@ -896,7 +896,7 @@ def keys_of(
     found: dict[tuple[bool | None, int], str] = {}
     with terms.connected(on_source=on_source) as cluster:
         for near in np.split(every, np.flatnonzero(np.diff(every) > _FAR_RECORDS) + 1):
-            wanted = OffsetRange.of(
+            wanted = OffsetRange.within(
                 of, int(near[0]), int(near[-1]) + 1, on_source=on_source
             )
             stream = sides.stream(terms, cluster, wanted, on_source=on_source)

@@ -647,7 +647,7 @@ class RunFiles(contextlib.ExitStack):
             for each in list(self._parts):
                 self._write(each)
 
-    def of(self, key: TopicPartition) -> Pieces:
+    def runs_of(self, key: TopicPartition) -> Pieces:
         """All runs of one partition, up to now."""
         if key in self._parts:
             self._write(key)

@@ -247,7 +247,7 @@ class Repairing:
         if begin >= end:
             return
         keys = np.unique([each.key_mark for each in work.left])
-        wanted = OffsetRange.of(of, begin, end, on_source=False)
+        wanted = OffsetRange.within(of, begin, end, on_source=False)
         lasts = last_of_keys(self.terms, wanted, keys, on_source=False)
         last_of = dict(zip(lasts.keys.tolist(), lasts.offsets.tolist(), strict=True))
         work.drop(
@@ -365,7 +365,9 @@ def _read(
     lister: Lister = partial(listed, most_unpacked=terms.most_unpacked)
     if terms.transform is not None:
         lister = Results(terms.transform, of.key, seen).listed
-    wanted = OffsetRange.of(of, int(offsets[0]), int(offsets[-1]) + 1, on_source=True)
+    wanted = OffsetRange.within(
+        of, int(offsets[0]), int(offsets[-1]) + 1, on_source=True
+    )
     stream = sides.stream(terms, source, wanted, on_source=True, lister=lister)
     found: list[MissingRecord] = []
     obstacles = dict.fromkeys(offsets.tolist(), Obstacle.GONE)

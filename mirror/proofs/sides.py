@@ -209,7 +209,7 @@ class Source:
 
             self._results = Results(terms.transform, of.key, seen)
             lister = self._results.listed
-        wanted = OffsetRange.of(of, first, end, on_source=True)
+        wanted = OffsetRange.within(of, first, end, on_source=True)
         self.stream = stream(terms, cluster, wanted, on_source=True, lister=lister)
 
     @property
@@ -222,7 +222,7 @@ def target(
     terms: ProofTerms, cluster: Cluster, of: CopiedPartition, first: int, end: int
 ) -> LogStream:
     """The records of the copy from `first` up to `end`."""
-    wanted = OffsetRange.of(of, first, end, on_source=False)
+    wanted = OffsetRange.within(of, first, end, on_source=False)
     lister = None
     if stamps := terms.former_stamps:
         lister = by_stamp(stamps, most_unpacked=terms.most_unpacked)

@@ -105,7 +105,7 @@ class ProofSurvey:
         """Those of one partition by the map, as `ranges_of` cuts them."""
         known = self.known
         return ranges_of(
-            of, self.files.of(of.key), known.older.get(of.key, NO_RUNS),
+            of, self.files.runs_of(of.key), known.older.get(of.key, NO_RUNS),
             late=known.late.of(of.key, of.topic_id, of.copy_id), fenced=self.fenced,
             whole=known.whole, most=most, picked=picked,
         )  # fmt: skip

@@ -224,7 +224,7 @@ def _ids(
     # Proofs of other flows need neither its compiled loops nor those of slots.
     from mirror.proofs.translated_ids import TranslatedIds  # noqa: PLC0415
 
-    found = TranslatedIds.of(flow, target, registries)
+    found = TranslatedIds.noted(flow, target, registries)
     if not scope.by_content:
         return found  # tasks ask for more where ids differ
     try:

@@ -54,7 +54,7 @@ def test_runs_of_deleted_topics_are_kept_as_far_as_the_copy_reaches(
 
     with RunFiles() as files:
         known = survey._read_map(flow, target, [topic], logs, files)
-        mine = [run for piece in files.of(KEY) for run in piece.tolist()]
+        mine = [run for piece in files.runs_of(KEY) for run in piece.tolist()]
 
     assert known.older[KEY].tolist() == [[15, 15, 6]]
     assert mine == [[0, 22, 70]]

@@ -218,7 +218,7 @@ def test_what_mirrormaker_copied_after_a_sync_is_unknown() -> None:
     with RunFiles() as files:
         files.add(("t", 0), adopted)
         files.add(("t", 0), np.array([[30, 40, 5], [35, 45, 5]], np.int64))
-        runs = np.concatenate(list(files.of(("t", 0))))
+        runs = np.concatenate(list(files.runs_of(("t", 0))))
 
     found = _cut(runs.tolist(), source=(0, 40), target=(0, 50), most=1000)
 
@@ -326,7 +326,7 @@ def test_waiting_tasks_take_little_memory() -> None:
         for first in range(0, 1_000_000, 10_000):
             at = np.arange(first, first + 10_000)
             files.add(("t", 0), np.stack([2 * at, at, np.ones_like(at)], axis=1))
-        pieces = files.of(("t", 0))
+        pieces = files.runs_of(("t", 0))
         tracemalloc.start()
         for each in ranges_of(copied(2_000_000), pieces):
             waiting.append(pickled(partial(str, each)))
@@ -345,7 +345,7 @@ def test_runs_on_their_way_to_a_file_take_little_memory() -> None:
             files.add(("t", at % 4), np.array([[3 * at, 2 * at, 1]], np.int64))
         held = tracemalloc.get_traced_memory()[0]
         tracemalloc.stop()
-        found = sum(len(piece) for n in range(4) for piece in files.of(("t", n)))
+        found = sum(len(piece) for n in range(4) for piece in files.runs_of(("t", n)))
 
     assert found == 50_000
     assert held < 1.5 * 24 * found
@@ -359,7 +359,7 @@ def _peak(count: int, *, fenced: bool) -> int:
             at = np.arange(first, first + 10_000)
             files.add(("t", 0), np.stack([2 * at, at, np.ones_like(at)], axis=1))
         found = ranges_of(
-            copied(2 * count), files.of(("t", 0)), fenced=fenced, most=100_000
+            copied(2 * count), files.runs_of(("t", 0)), fenced=fenced, most=100_000
         )
         assert sum(len(each.runs) for each in found) == count
         peak = tracemalloc.get_traced_memory()[1]
