@@ -338,7 +338,7 @@ def _named(rows: Mismatches, runs: RunArray, *sides: int) -> npt.NDArray[np.bool
 #
 # Main type: `SideReader`. It goes on from a position on that side: `section` has
 # the unpacked batches there, which `pairing` compares without a list; `list_until`
-# and `advance` list records, which `alignment` compares one by one.
+# and `take_next` list records, which `alignment` compares one by one.
 
 
 _NOTHING = np.empty((0, to_columns.PLACE_COLUMNS), np.int64)
