@@ -144,7 +144,7 @@ class _Comparison:
             elsewhere &= rows[:, alignment.WHAT] != alignment.UNEQUAL
         left_out = elsewhere & (rows[:, alignment.WHAT] == alignment.ONLY_SOURCE)
         source_start, target_start = self._source.start, self._target.start
-        if self._terms.by_content:
+        if self._terms.scope.by_content:
             source_start = max(source_start, self._work.of.source_start)
             target_start = max(target_start, self._work.of.target_start)
             by_content.place(
@@ -183,10 +183,10 @@ class _Comparison:
 
     def _align(self) -> None:
         ups = SideReader(
-            self._source, self._work.source_first, self._terms.most_unpacked
+            self._source, self._work.source_first, self._terms.flow.max_unpacked_bytes
         )
         downs = SideReader(
-            self._target, self._work.target_first, self._terms.most_unpacked
+            self._target, self._work.target_first, self._terms.flow.max_unpacked_bytes
         )
         some = _FEW
         while (
@@ -267,8 +267,9 @@ class _Comparison:
                 return
             flags = (
                 alignment.TIMED * self._target.own_times
-                | alignment.BY_CONTENT * self._terms.by_content
-                | alignment.BARE * (self._terms.by_content or not self._terms.stamped)
+                | alignment.BY_CONTENT * self._terms.scope.by_content
+                | alignment.BARE
+                * (self._terms.scope.by_content or not self._terms.flow.provenance)
                 | alignment.CAME_HOME * ups.came_home
                 | alignment.UP_ENDS * ups.ended
                 | alignment.DOWN_ENDS * downs.ended

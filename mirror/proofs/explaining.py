@@ -201,7 +201,7 @@ class Settling:
         found_at = partial(self._originals, of, timed=timed)
         originals: dict[int, int] = {}
         asked = np.empty(0, np.int64)
-        if self._terms.by_content:
+        if self._terms.scope.by_content:
             # Before compaction is asked, which would explain a changed copy and its
             # record apart.
             asked = strange_marks(rows)
@@ -212,7 +212,7 @@ class Settling:
         spans = span_of("compacted_source", rows[on_source, alignment.TARGET])
         rows = _without(rows, compacted | on_source)
         foreign = 0
-        if self._terms.by_content:
+        if self._terms.scope.by_content:
             marks = np.setdiff1d(strange_marks(rows), asked)
             originals |= found_at(marks)
             rows = self._compared(of, rows, originals)
@@ -224,7 +224,7 @@ class Settling:
         else:
             found = [*findings(of, rows, found_at)]
         repeats = 0
-        if not self._terms.exactly_once:
+        if not self._terms.flow.exactly_once:
             repeats = sum(e.count for e in found if e.kind is FindingKind.DOUBLED)
             found = [e for e in found if e.kind is not FindingKind.DOUBLED]
         of_source = rows[:, alignment.WHAT] != alignment.ONLY_TARGET
@@ -247,7 +247,7 @@ class Settling:
         one that does so now does not list them.
         """
         found = rows[:, alignment.WHAT] == alignment.ONLY_SOURCE
-        if self._terms.stamped or not found.any():
+        if self._terms.flow.provenance or not found.any():
             return np.zeros(len(rows), np.bool_)
         offsets = np.unique(rows[found, alignment.SOURCE])
         wanted = OffsetRange.within(
@@ -860,7 +860,9 @@ def filtered(terms: ProofTerms, wanted: OffsetRange, offsets: Longs) -> Longs:
     loops = Loops(terms.header.key, terms.header.target_suffix, terms.header.homes)
 
     def among(cluster: Cluster, known: Loops) -> Longs:
-        lister = partial(listed, loops=known, most_unpacked=terms.most_unpacked)
+        lister = partial(
+            listed, loops=known, most_unpacked=terms.flow.max_unpacked_bytes
+        )
         stream = sides.stream(terms, cluster, wanted, on_source=True, lister=lister)
         found = [part.places[:, to_columns.OFFSET] for part in stream.listed()]
         there = np.concatenate([np.empty(0, np.int64), *found])

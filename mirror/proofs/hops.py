@@ -698,10 +698,12 @@ def judge(
     work = whole_range(of, np.array(pair, np.int64).reshape(-1, 3))
     compared = compare(terms, work)
     account = compared.account
-    same = Sameness.SAME if terms.transform is None else Sameness.TRANSFORMED
+    transform = terms.flow.transform
+    same = Sameness.SAME if transform is None else Sameness.TRANSFORMED
     if account.equal:
-        if terms.transform is not None:  # the record itself?
-            plain = compare(replace(terms, transform=None), work)
+        if transform is not None:  # the record itself?
+            flow = terms.flow.model_copy(update={"transform": None})
+            plain = compare(replace(terms, flow=flow), work)
             same = Sameness.SAME if plain.account.equal else same
         return row.says(How.EXACT, sameness=same)
     if compared.failure:

@@ -362,9 +362,9 @@ def _read(
         MirrorError: there are too many, or the source cannot be read.
     """
     of, seen = proof.of, terms.seen
-    lister: Lister = partial(listed, most_unpacked=terms.most_unpacked)
-    if terms.transform is not None:
-        lister = Results(terms.transform, of.key, seen).listed
+    lister: Lister = partial(listed, most_unpacked=terms.flow.max_unpacked_bytes)
+    if terms.flow.transform is not None:
+        lister = Results(terms.flow, of.key, seen).listed
     wanted = OffsetRange.within(
         of, int(offsets[0]), int(offsets[-1]) + 1, on_source=True
     )
@@ -380,7 +380,7 @@ def _read(
         alignment.describe(part.buffer, places, NO_STAMP, 0, marks, keys)
         for place, key_mark in zip(places, keys.tolist(), strict=True):
             offset = int(place[to_columns.OFFSET])
-            if terms.transform is not None and LETTER in dict(
+            if terms.flow.transform is not None and LETTER in dict(
                 headers_of(part.buffer, place)
             ):
                 obstacles[offset] = Obstacle.FAILS

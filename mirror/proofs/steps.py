@@ -325,10 +325,11 @@ class ProofStep:
             terms_of,
         )
 
+        # Everybody who may read the status sees what is found.
+        scope = Scope(keys=False)
         terms = replace(
-            terms_of(self._config, self.flow, self.source, self.target, Scope()),
+            terms_of(self._config, self.flow, self.source, self.target, scope),
             fetch_bytes=max(range_bytes // (2 * _FETCHES), _LEAST_FETCH),
-            keys=False,  # everybody who may read the status sees what is found
         )
         some = replace(
             found,
@@ -337,9 +338,7 @@ class ProofStep:
         )
         if not some.partitions:
             return {}
-        verification = Verification(
-            self.flow, terms, self.source, self.target, self._runner
-        )
+        verification = Verification(terms, self.source, self.target, self._runner)
         proven = verification.prove(some, at=at, chosen=chosen)
         return {each.of.key: each for each in proven.partitions}
 

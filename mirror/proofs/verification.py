@@ -177,7 +177,7 @@ def prove(
             )
 
         verification = Verification(
-            flow, terms, source, target, runner,
+            terms, source, target, runner,
             show=show, keep=write if scope.is_kept else None,
         )  # fmt: skip
         return verification.prove(found, at=at)
@@ -201,14 +201,8 @@ def terms_of(
         target=writes,
         source_id=source.cluster_id,
         target_id=target.cluster_id,
-        stamped=flow.provenance,
-        homes=flow.homes,
-        committed=flow.isolation_level == "read_committed",
-        most_unpacked=flow.max_unpacked_bytes,
-        transform=flow if flow.transform is not None else None,
-        exactly_once=flow.exactly_once,
-        by_content=scope.by_content,
-        keys=scope.keys,
+        flow=flow,
+        scope=scope,
         ids=_ids(flow, target, (reads, writes), scope) if flow.translates_ids else None,
         former_sources=_former(flow, source, target),
         former_targets=_former(back, target, source) if back is not None else (),
@@ -300,7 +294,6 @@ class Verification:
 
     def __init__(
         self,
-        flow: FlowConfig,
         terms: ProofTerms,
         source: Cluster,
         target: Cluster,
@@ -314,7 +307,6 @@ class Verification:
         `keep` is called with each partition in which nothing was found, as soon as it
         is proven; others wait until somebody has seen what was found.
         """
-        self._flow = flow
         self._terms = terms
         self._source, self._target = source, target
         self._runner = runner
@@ -336,12 +328,12 @@ class Verification:
         Raises:
             ClusterError: a cluster does not answer about configs or offsets.
         """
-        self._counts_expired = self._terms.by_content or not found.known.whole
+        self._counts_expired = self._terms.scope.by_content or not found.known.whole
         self._settling = Settling(
             self._terms, self._source, self._target, self._runner, found.partitions
         )
         self._total = sum(of.source_end - of.source_first for of in found.partitions)
-        if self._terms.by_content:
+        if self._terms.scope.by_content:
             self._total *= 2  # matched, then compared
         work = self._ranges(found, chosen)
         # What is out of reach is not tried.
@@ -365,13 +357,13 @@ class Verification:
             findings += each.findings
         findings.sort(key=lambda each: (each.topic, each.partition))
         return Proven(
-            flow=self._flow.name,
+            flow=self._terms.flow.name,
             source_id=self._terms.source_id,
             target_id=self._terms.target_id,
             at=at,
             partitions=partitions,
             findings=tuple(findings),
-            by_content=self._terms.by_content,
+            by_content=self._terms.scope.by_content,
         )
 
     def _count(self, offsets: int, fetched: int) -> None:
@@ -391,7 +383,7 @@ class Verification:
                 part = self._begin(ranges[0].of, ranges)
                 part.proof.ranges = tuple(ranges)
                 yield from ranges
-        elif self._terms.by_content:
+        elif self._terms.scope.by_content:
             for each in aligned(
                 self._terms, self._runner, found.partitions, self._lost
             ):
@@ -455,12 +447,12 @@ class Verification:
         proof, of = part.proof, part.proof.of
         if self._counts_expired:
             # Without a map, only what was lost since the last proof counts.
-            lost = of.target_lost if self._terms.by_content else of.target_start
+            lost = of.target_lost if self._terms.scope.by_content else of.target_start
             lost += max(part.target_start - of.target_first, 0)
             proof.findings += (*not_expired(of, proof.account.expired, lost),)
         if of.has_open_end and proof.findings:
             proof.whole = False  # what is hidden is there to be compared later
-        if proof.findings and self._terms.keys:
+        if proof.findings and self._terms.scope.keys:
             named = with_keys(self._terms, self._runner, of, proof.findings)
             proof.findings = tuple(named)
         digests = b"".join(digest for _, digest in sorted(part.digests.items()))

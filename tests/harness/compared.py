@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 import uuid
 
 import numpy as np
 
-from mirror.config.cluster_settings import ClusterConfig
-from mirror.proofs.account import CopiedPartition
+from mirror.config.schema import MirrorConfig
+from mirror.proofs.account import CopiedPartition, Scope
 from mirror.proofs.sides import ProofTerms
 from mirror.records import alignment
 
 ID, COPY_ID = uuid.UUID(int=1), uuid.UUID(int=2)
+CONFIG = MirrorConfig.model_validate(
+    {
+        "clusters": {each: {"bootstrap_servers": "127.0.0.1:1"} for each in "AB"},
+        "flows": {"A->B": {"topics": ["t"]}},
+    }
+)
 TERMS = ProofTerms(
-    source=ClusterConfig(alias="A", bootstrap_servers=("127.0.0.1:1",)),
-    target=ClusterConfig(alias="B", bootstrap_servers=("127.0.0.1:1",)),
-    source_id="a-id", target_id="b-id",
+    source=CONFIG.clusters["A"], target=CONFIG.clusters["B"], source_id="a-id",
+    target_id="b-id", flow=CONFIG.flows["A->B"], scope=Scope(),
 )  # fmt: skip
+BY_CONTENT = replace(TERMS, scope=Scope(by_content=True))
 
 
 def copied(end: int = 0, target_end: int | None = None, **more: Any) -> CopiedPartition:

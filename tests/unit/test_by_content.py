@@ -28,7 +28,7 @@ from mirror.proofs.ranges import Range, narrowed, ranges_of, whole_range
 from mirror.proofs.runners import OutOfReach
 from mirror.records import alignment
 from mirror.records.alignment import NOWHERE, ONLY_SOURCE, ONLY_TARGET
-from tests.harness import compared
+from tests.harness.compared import BY_CONTENT as TERMS
 from tests.harness.compared import copied, row
 
 if TYPE_CHECKING:
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.unit
 
-TERMS = replace(compared.TERMS, by_content=True)
 UNLUCKY = -13
 Log = dict[int, int]
 """Marks by offset."""

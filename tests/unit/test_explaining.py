@@ -29,7 +29,7 @@ from mirror.proofs.log_stream import Damage, OffsetRange
 from mirror.proofs.ranges import whole_range
 from mirror.records import alignment
 from mirror.records.alignment import NOWHERE, ONLY_SOURCE, ONLY_TARGET, UNEQUAL
-from tests.harness.compared import TERMS, copied, row
+from tests.harness.compared import BY_CONTENT, copied, row
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -227,10 +227,9 @@ def test_a_changed_copy_in_a_compacted_topic(
     monkeypatch.setattr(Settling, "_compacting", lambda *_: both)
     monkeypatch.setattr(Settling, "_whole_log", lambda *_, **__: whole)
     rows = np.array([_changed(ONLY_SOURCE, 5, 19), _changed(ONLY_TARGET, 9, 15, time)])
-    terms = replace(TERMS, by_content=True)
     cluster = cast("Cluster", None)
 
-    settled = Settling(terms, cluster, cluster, Logs(), [OF]).explain(
+    settled = Settling(BY_CONTENT, cluster, cluster, Logs(), [OF]).explain(
         OF, rows, timed=True, stamped_from=0
     )
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from mirror.config.schema import MirrorConfig
 from mirror.proofs import verification
 from mirror.proofs.account import Account
 from mirror.proofs.comparing import Compared
@@ -25,12 +24,6 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.unit
 
-CONFIG = MirrorConfig.model_validate(
-    {
-        "clusters": {each: {"bootstrap_servers": f"{each}:1"} for each in "AB"},
-        "flows": {"A->B": {"topics": ["t"]}},
-    }
-)
 _ODD_EACH = 6
 
 
@@ -75,9 +68,7 @@ def test_what_waits_to_be_explained_is_bounded(
         for of in partitions
     }
     cluster: Any = None
-    made = verification.Verification(
-        CONFIG.flows["A->B"], TERMS, cluster, cluster, InProcess()
-    )
+    made = verification.Verification(TERMS, cluster, cluster, InProcess())
     with RunFiles() as files:
         proven = made.prove(
             ProofSurvey(partitions=partitions, files=files),

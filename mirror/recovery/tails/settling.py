@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mirror.clusters.admin import topic_admin
-from mirror.clusters.wire import fetch
 from mirror.clusters.wire.write import Write
 from mirror.copying import dead_letters, provenance
 from mirror.errors import MirrorError
@@ -401,24 +400,22 @@ class Replay:
         part: TailPartition,
         offsets: Offsets,
     ) -> None:
-        lister: Lister = partial(listed, most_unpacked=terms.most_unpacked)
-        if terms.transform is not None:
-            lister = Results(terms.transform, part.key, terms.seen).listed
+        lister: Lister = partial(listed, most_unpacked=terms.flow.max_unpacked_bytes)
+        if terms.flow.transform is not None:
+            lister = Results(terms.flow, part.key, terms.seen).listed
         self._stream = LogStream(
             source,
             OffsetRange(
                 topic=part.topic, partition=part.partition, topic_id=part.topic_id,
                 first=int(offsets[0]), end=int(offsets[-1]) + 1,
             ),
-            isolation=fetch.READ_COMMITTED
-            if terms.committed
-            else fetch.READ_UNCOMMITTED,
+            isolation=terms.isolation,
             lister=lister,
         ).listed()  # fmt: skip
         self._packer = Packer(
             flow, target, part.target_topic,
             stamp=terms.seen.stamp,
-            unwanted=_NOTHING if terms.transform is None else _LETTER,
+            unwanted=_NOTHING if terms.flow.transform is None else _LETTER,
         )  # fmt: skip
         self._where = f"{part.topic}-{part.partition}"
         self._buffer: Buffer = _NOTHING
