@@ -25,7 +25,7 @@ from mirror.cli.options import (
 from mirror.cli.output import Form, Output, complain, document, table
 from mirror.clusters.cluster import Cluster
 from mirror.errors import MirrorError
-from mirror.migration import activity, back, connect_offsets, plan
+from mirror.migration import back, mirrormaker, plan
 from mirror.offsets import offset_syncs
 from mirror.pairs import selection
 from mirror.service.positions import matching
@@ -68,7 +68,7 @@ def adopt(
         typer.Option(
             "--connector", metavar="NAME", help="The source connector's name."
         ),
-    ] = connect_offsets.CONNECTOR,
+    ] = mirrormaker.CONNECTOR,
     most_records: Annotated[
         int,
         typer.Option(
@@ -168,7 +168,7 @@ def _take_over(
     count = sum(len(each.partitions) for each in planned)
     if not wishes.dry_run and agreed(f"Take over {count} partitions?", yes=wishes.yes):
         for each in taken:
-            activity.shut_out(each.target, ids[each.flow.name], tell=complain)
+            mirrormaker.shut_out(each.target, ids[each.flow.name], tell=complain)
         if any(ids.values()):
             # Their open transactions are aborted by now: look once more.
             planned = _plan(taken, wishes)
@@ -193,14 +193,14 @@ def _require_rest(taken: Taken, wishes: AdoptOptions) -> None:
             for partition in topic.leaders
         ]
     )
-    seen = activity.look(
+    seen = mirrormaker.look(
         taken.target, group=wishes.group(taken.flow), watched=watched, tell=complain
     )
     check_activity(seen, taken.flow, wishes)
 
 
 def _producers(taken: Taken, wishes: AdoptOptions) -> tuple[str, ...]:
-    return activity.producers(
+    return mirrormaker.producers(
         taken.target, wishes.connector, wishes.group(taken.flow), tell=complain
     )
 
@@ -311,7 +311,7 @@ def _give_flows_back(
 ) -> list[dict[str, Any]]:
     for each in taken:
         if (group := wishes.group(each.flow)) is not None:
-            seen = activity.look(each.target, group=group, watched=(), tell=complain)
+            seen = mirrormaker.look(each.target, group=group, watched=(), tell=complain)
             check_activity(seen, each.flow, wishes)
     planned = _plan_back(taken, wishes)
     if output is Form.TABLE:
@@ -399,7 +399,7 @@ class AdoptOptions:
 
     def group(self, flow: FlowConfig) -> str | None:
         """Only in dedicated mode does a group of workers do nothing else."""
-        return None if self.offsets_topic else activity.connect_group(flow.source)
+        return None if self.offsets_topic else mirrormaker.connect_group(flow.source)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -443,10 +443,10 @@ def reach(
 
 
 def check_activity(
-    seen: activity.Activity, flow: FlowConfig, wishes: AdoptOptions
+    seen: mirrormaker.Activity, flow: FlowConfig, wishes: AdoptOptions
 ) -> None:
     try:
-        activity.require_rest(seen, source_alias=flow.source)
+        mirrormaker.require_rest(seen, source_alias=flow.source)
     except MirrorError as error:
         if not wishes.dry_run:
             raise

@@ -120,10 +120,8 @@ def append(
             pattern=topic, since=topic_admin.EARLIEST, keys=False, remembered=False
         )
         proven = proof_of(chosen, repaired, runner, whole)
-    with contextlib.closing(
-        repair_appending.prepare(
-            chosen, repaired, proven, although_order=although_order
-        )
+    with repair_appending.prepare(
+        chosen, repaired, proven, although_order=although_order
     ) as repairing:
         advice = tuple(remedies(proven.findings, repairing.obstacles))
         if output is Form.TABLE:
@@ -160,7 +158,7 @@ def append(
 def _append(repairing: Repairing) -> None:
     for attempt in range(_ATTEMPTS):
         try:
-            repair_appending.append(repairing)
+            repairing.append()
         except FencedError:
             # The fenced service came back before we were done.
             if attempt == _ATTEMPTS - 1:

@@ -14,24 +14,21 @@ import time
 from typing import TYPE_CHECKING
 
 from mirror.clusters import codes
-from mirror.clusters.admin import groups
-from mirror.clusters.admin.groups import Group, GroupKind
 from mirror.errors import MirrorError
-from mirror.migration import connect_offsets
+from mirror.migration import mirrormaker
+from mirror.migration.mirrormaker import members_of
 from mirror.offsets import progress, runs
 from mirror.offsets.offset_map import OffsetMap
 from mirror.offsets.offset_syncs import OffsetSyncs
 from mirror.service.ownership import PositionUpdate, rewrite_progress
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable
 
     from mirror.clusters.cluster import Cluster
-    from mirror.clusters.topics import TopicPartition
     from mirror.config.schema import FlowConfig
-    from mirror.migration.connect_offsets import KeptPositions
+    from mirror.migration.mirrormaker import KeptPositions
     from mirror.migration.plan import AdoptionTerms
-    from mirror.offsets.progress import Position
     from mirror.topics.topics import MirroredTopic
 
 
@@ -61,7 +58,6 @@ class Back:
     """What happens to a flow."""
 
     flow: str
-    source: str
     partitions: tuple[HandedBack, ...]
     kept: KeptPositions
     terms: AdoptionTerms
@@ -70,12 +66,11 @@ class Back:
         """Keys and values of the records for Connect's topic."""
         return [
             (
-                key.decode(),
-                connect_offsets.encode_value(each.position).decode(),
+                self.kept.key_of((each.topic, each.partition)).decode(),
+                mirrormaker.encode_value(each.position).decode(),
             )
             for each in self.partitions
             if each.position > 0
-            for key in [self._key(each.topic, each.partition)]
         ]
 
     def rest(self) -> dict[str, object]:
@@ -84,7 +79,7 @@ class Back:
             "offsets": [
                 {
                     "partition": {
-                        "cluster": self.source,
+                        "cluster": self.kept.source,
                         "partition": each.partition,
                         "topic": each.topic,
                     },
@@ -94,14 +89,6 @@ class Back:
                 if each.position > 0
             ]
         }
-
-    def _key(self, topic: str, partition: int) -> bytes:
-        known = self.kept.places.get((topic, partition))
-        if known is not None:
-            return known[1]
-        return connect_offsets.encode_key(
-            self.terms.connector, self.source, topic, partition
-        )
 
 
 def plan(
@@ -122,13 +109,12 @@ def plan(
             f"flow {flow.name} has copied nothing into {target.alias}: there is no "
             "position to go back to"
         )
-    kept = connect_offsets.read(
+    kept = mirrormaker.read_positions(
         target, terms.offsets_topic, connector=terms.connector, source_alias=flow.source
     )
     known = progress.read(target, name).positions
     return Back(
         flow=flow.name,
-        source=flow.source,
         partitions=tuple(
             HandedBack(
                 topic=topic.topic,
@@ -154,8 +140,7 @@ def require_no_service(flow: FlowConfig, target: Cluster, group: str | None) -> 
     """
     if group is None:
         return
-    asked = Group(group=group, kind=GroupKind.CLASSIC, state="")
-    for member in groups.members(target, [asked]).get(group, ()):
+    for member in members_of(target, group):
         shared = json.loads(member.assignment) if member.assignment else {}
         if flow.name in shared.get("leaders", {}):
             raise MirrorError(_runs(flow))
@@ -170,7 +155,7 @@ def stop_copying(
         MirrorError: a service is running; it restarted the flow.
     """
     name = progress.topic_name(flow.source)
-    rewrite_progress(flow, target, _change_nothing)
+    rewrite_progress(flow, target, lambda _: PositionUpdate(positions={}))
     ours = progress.read(target, name, committed=False)
     tell(f"flow {flow.name}: watching for {_WATCH_SECONDS:.0f} s that no service runs")
     deadline = time.monotonic() + _WATCH_SECONDS
@@ -193,14 +178,9 @@ def apply(flow: FlowConfig, source: Cluster, target: Cluster, back: Back) -> int
         if each.changes
     }
     if positions:
-        connect_offsets.write(
-            target, back.terms.offsets_topic, back.kept, positions,
-            connector=back.terms.connector, source_alias=flow.source,
-        )  # fmt: skip
-    return _write_syncs(flow, source, target, back)
-
-
-def _write_syncs(flow: FlowConfig, source: Cluster, target: Cluster, back: Back) -> int:
+        mirrormaker.write_positions(
+            target, back.terms.offsets_topic, back.kept, positions
+        )
     the_map = runs.topic_name(flow.source, flow.separator)
     if target.topics([the_map])[the_map].error != codes.NONE:
         return 0
@@ -225,7 +205,3 @@ def _runs(flow: FlowConfig) -> str:
         f"a mirror service is copying {flow.name}: stop it first, or both it and "
         "MirrorMaker 2 will copy the same records"
     )
-
-
-def _change_nothing(_: Mapping[TopicPartition, Position]) -> PositionUpdate:
-    return PositionUpdate(positions={})

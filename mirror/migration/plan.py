@@ -2,7 +2,7 @@
 
 Main functions: `plan`, which finds out how far MirrorMaker 2 got and changes nothing;
 and `apply`, which writes the plan to progress and offset map, in one transaction.
-`activity` checks beforehand that MirrorMaker 2 is stopped.
+`mirrormaker` checks beforehand that MirrorMaker 2 is stopped.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from mirror.clusters import codes
 from mirror.clusters.admin import topic_admin
 from mirror.copying import provenance
 from mirror.errors import CorruptBatchError, FencedError, MirrorError
-from mirror.migration import connect_offsets
+from mirror.migration import mirrormaker
 from mirror.offsets import progress, runs, starting
 from mirror.offsets.offset_map import OffsetMap
 from mirror.offsets.offset_syncs import OffsetSync, offset_syncs_topic
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from mirror.clusters.cluster import Cluster
     from mirror.clusters.topics import TopicPartition
     from mirror.config.schema import FlowConfig
-    from mirror.migration.connect_offsets import KeptPositions
+    from mirror.migration.mirrormaker import KeptPositions
     from mirror.offsets.runs import RunArray
     from mirror.topics.topics import MirroredTopic
 
@@ -84,12 +84,18 @@ def plan(
         MirrorError: a cluster or the leader of a partition does not answer.
     """
     chosen = tuple(topics)
-    kept = connect_offsets.read(
+    kept = mirrormaker.read_positions(
         target, terms.offsets_topic, connector=terms.connector, source_alias=flow.source
     )
     known = _present(flow, target)
     survey = AdoptionSurvey(
-        flow, source, target, kept=kept, most_records=terms.most_records, known=known
+        flow=flow,
+        source=source,
+        target=target,
+        kept=kept,
+        known=known,
+        syncs=read_syncs(flow, source, target),
+        most_records=terms.most_records,
     )
     partitions = survey.resume_points(chosen)
     if not kept.last and not any(each.copy_end for each in partitions):
@@ -126,10 +132,7 @@ def apply(
         if taken and not replace:
             raise MirrorError(has_progress(adoption.flow, len(taken)))
         return PositionUpdate(
-            positions={
-                (each.topic, each.partition): each.position
-                for each in adoption.partitions
-            },
+            positions={(e.topic, e.partition): e.position for e in adoption.partitions},
             blocks=[
                 Block(
                     topic=each.topic,
@@ -232,56 +235,44 @@ class Adopted:
     """The first rows of the offset map."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AdoptionSurvey:
     """One look at both clusters."""
 
-    def __init__(
-        self,
-        flow: FlowConfig,
-        source: Cluster,
-        target: Cluster,
-        *,
-        kept: KeptPositions,
-        most_records: int,
-        known: Mapping[TopicPartition, Pair],
-    ) -> None:
-        """`known`: what the flow has copied itself, its positions and their places
-        in the copies.
-        """
-        self._flow = flow
-        self._source, self._target = source, target
-        self._kept = kept
-        self._most_records = most_records
-        self._known = known
-        self._syncs = read_syncs(flow, source, target)
+    flow: FlowConfig
+    source: Cluster
+    target: Cluster
+    kept: KeptPositions
+    known: Mapping[TopicPartition, Pair]
+    """What the flow has copied itself: its positions and their places in the copies."""
+    syncs: Mapping[TopicPartition, Sequence[Pair]]
+    """MirrorMaker 2's, as `read_syncs` finds them."""
+    most_records: int
 
     def resume_points(self, topics: tuple[MirroredTopic, ...]) -> tuple[Adopted, ...]:
-        keys = [(t.topic, p) for t in topics for p in range(t.partitions)]
+        ids = {(t.topic, p): t.topic_id for t in topics for p in range(t.partitions)}
         copies = self._copies(topics)
-        edges = _edges(self._source, keys)
-        if missing := [key for key in keys if key not in edges]:
+        committed = self.flow.isolation_level == "read_committed"
+        logs = _logs(self.source, ids, committed=committed)
+        if missing := [key for key in ids if key not in logs]:
             topic, partition = missing[0]
             raise MirrorError(
-                f"cluster {self._source.alias}: {topic}-{partition} and "
+                f"cluster {self.source.alias}: {topic}-{partition} and "
                 f"{len(missing) - 1} more have no leader that answers; try again"
             )
-        ends = _edges(self._target, copies.values())
-        if silent := [copy for copy in copies.values() if copy not in ends]:
+        copied = _logs(self.target, copies.values())
+        if silent := [copy for copy in copies.values() if copy not in copied]:
             raise MirrorError(
-                f"cluster {self._target.alias}: {silent[0][0]}-{silent[0][1]} has no "
+                f"cluster {self.target.alias}: {silent[0][0]}-{silent[0][1]} has no "
                 "leader that answers; try again"
             )
-        ids = {(t.topic, p): t.topic_id for t in topics for p in range(t.partitions)}
-        new = {key: ids[key] for key in keys if key not in self._kept.last}
-        starts = starting.find(
-            self._source, new, starting.start_point(self._flow.start)
-        )
+        new = {key: ids[key] for key in ids if key not in self.kept.last}
+        starts = starting.find(self.source, new, starting.start_point(self.flow.start))
         return tuple(
             self._adopted(
                 topic,
-                partition,
-                edges[topic.topic, partition],
-                ends.get((topic.target_topic, partition)),
+                logs[topic.topic, partition],
+                copied.get((topic.target_topic, partition)),
                 starts.get((topic.topic, partition)),
             )
             for topic in topics
@@ -292,7 +283,7 @@ class AdoptionSurvey:
         self, topics: tuple[MirroredTopic, ...]
     ) -> dict[TopicPartition, TopicPartition]:
         """The copy of each partition that has one."""
-        shown = self._target.topics({topic.target_topic for topic in topics})
+        shown = self.target.topics({topic.target_topic for topic in topics})
         return {
             (topic.topic, partition): (topic.target_topic, partition)
             for topic in topics
@@ -304,45 +295,28 @@ class AdoptionSurvey:
     def _adopted(
         self,
         topic: MirroredTopic,
-        partition: int,
-        edges: _Edges,
-        ends: _Edges | None,
+        source: SideLog,
+        copy: SideLog | None,
         start: Position | None,
     ) -> Adopted:
-        key = (topic.topic, partition)
-        last = self._kept.last.get(key)
+        key = (source.topic, source.partition)
+        last = self.kept.last.get(key)
         mm2 = None if last is None else last + 1
-        recreated = mm2 is not None and mm2 > edges.end
+        recreated = mm2 is not None and mm2 > source.log_end
         known = mm2 is not None and not recreated
-        position = mm2 if mm2 is not None and known else edges.first
-        source = SideLog(
-            cluster=self._source,
-            topic=topic.topic,
-            partition=partition,
-            first=edges.first,
-            end=edges.stable,
-            committed=self._flow.isolation_level == "read_committed",
-        )
-        copy = None if ends is None else SideLog(
-            cluster=self._target,
-            topic=topic.target_topic,
-            partition=partition,
-            first=ends.first,
-            end=ends.stable,
-        )  # fmt: skip
         found = find(
             source,
             None if recreated else copy,
-            position,
-            exact=known and key in self._kept.exact,
-            most=self._most_records,
+            mm2 if mm2 is not None and known else source.first,
+            exact=known and key in self.kept.exact,
+            most=self.most_records,
         )
         offset = found.offset
         if not known and not recreated and not found.copied and start is not None:
             offset = start.offset
         return Adopted(
-            topic=topic.topic,
-            partition=partition,
+            topic=source.topic,
+            partition=source.partition,
             target_topic=topic.target_topic,
             action=(
                 Action.RECREATED if recreated
@@ -352,43 +326,20 @@ class AdoptionSurvey:
                 else Action.BEGIN
             ),
             mm2=mm2,
-            source_end=edges.end,
+            source_end=source.log_end,
             position=Position(offset=offset, topic_id=uuid.UUID(topic.topic_id)),
             copied=found.copied,
             may_repeat=found.may_repeat,
             missing=found.missing,
-            copy_end=0 if ends is None else ends.end,
-            lost=max(edges.first - offset, 0),
-            runs=None if ends is None or not ends.end else initial_runs(
+            copy_end=0 if copy is None else copy.log_end,
+            lost=max(source.first - offset, 0),
+            runs=None if copy is None or not copy.log_end else initial_runs(
                 found.runs,
-                self._syncs.get(key, ()),
-                begins=self._known.get(key, (0, ends.first)),
-                ends=(offset, ends.end),
+                self.syncs.get(key, ()),
+                begins=self.known.get(key, (0, copy.first)),
+                ends=(offset, copy.log_end),
             ),
         )  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Edges:
-    first: int
-    stable: int
-    """Records of open transactions follow it."""
-    end: int
-
-
-def _edges(
-    cluster: Cluster, partitions: Iterable[TopicPartition]
-) -> dict[TopicPartition, _Edges]:
-    asked = list(partitions)
-    firsts = topic_admin.list_offsets(cluster, asked, timestamp=topic_admin.EARLIEST)
-    stable = topic_admin.list_offsets(cluster, asked, timestamp=topic_admin.LATEST)
-    ends = topic_admin.list_offsets(
-        cluster, asked, timestamp=topic_admin.LATEST, committed=False
-    )
-    return {
-        key: _Edges(first=firsts[key], stable=stable[key], end=ends[key])
-        for key in firsts.keys() & stable.keys() & ends.keys()
-    }
 
 
 # ---- where copying a partition continues ----
@@ -412,7 +363,30 @@ class SideLog:
     first: int
     end: int
     """After the last readable record; records of open transactions are not readable."""
-    committed: bool = True
+    log_end: int
+    committed: bool
+
+
+def _logs(
+    cluster: Cluster, partitions: Iterable[TopicPartition], *, committed: bool = True
+) -> dict[TopicPartition, SideLog]:
+    """Without partitions whose leader does not answer."""
+    asked = list(partitions)
+    firsts, ends, log_ends = (
+        topic_admin.list_offsets(cluster, asked, timestamp=at, committed=stable)
+        for at, stable in (
+            (topic_admin.EARLIEST, True),
+            (topic_admin.LATEST, True),
+            (topic_admin.LATEST, False),
+        )
+    )
+    return {
+        key: SideLog(
+            cluster=cluster, topic=key[0], partition=key[1], first=firsts[key],
+            end=ends[key], log_end=log_ends[key], committed=committed,
+        )
+        for key in firsts.keys() & ends.keys() & log_ends.keys()
+    }  # fmt: skip
 
 
 def find(
@@ -447,20 +421,12 @@ def find(
 def _look(source: SideLog, copy: SideLog, position: int, size: int) -> CopyTail:
     first = max(position - size, source.first)
     end = min(position + size, source.end)
-    last = read_window(
-        copy.cluster, copy.topic, copy.partition,
-        first=max(copy.end - size, copy.first), end=copy.end,
-    )  # fmt: skip
+    begin = max(copy.end - size, copy.first)
+    last = read_window(copy, begin, copy.end)
     timed = last.own_times
     if not timed:
-        last = read_window(
-            copy.cluster, copy.topic, copy.partition,
-            first=max(copy.end - size, copy.first), end=copy.end, timed=False,
-        )  # fmt: skip
-    around = read_window(
-        source.cluster, source.topic, source.partition,
-        first=first, end=end, timed=timed, committed=source.committed,
-    )  # fmt: skip
+        last = read_window(copy, begin, copy.end, timed=False)
+    around = read_window(source, first, end, timed=timed)
     tail = compare(around, last, position, from_first=first == 0)
     # Beyond the source's end there is nothing more to see.
     return replace(tail, complete=tail.complete or end >= source.end)
@@ -526,7 +492,9 @@ def compare(
     if not len(target.marks):
         return CopyTail(offset=position, certain=True)
     if not from_first:
-        target = _within(target, begin)
+        # What precedes the source's window might look like records in it.
+        first = max(len(target.marks) - begin, 0)
+        target = Window(offsets=target.offsets[first:], marks=target.marks[first:])
     where = _places(source, target)
     anchor = _last_copied(source, where, begin)
     if anchor < 0:
@@ -553,14 +521,6 @@ def compare(
         complete=end < len(source.marks) or unexplained == 0,
         runs=_runs(source, target, where, at, walked),
     )
-
-
-def _within(target: Window, count: int) -> Window:
-    """The part of the copy without records from before the source's window, which might
-    look like those in it.
-    """
-    first = max(len(target.marks) - count, 0)
-    return Window(offsets=target.offsets[first:], marks=target.marks[first:])
 
 
 def _places(source: Window, target: Window) -> Longs:
@@ -659,16 +619,7 @@ class Window:
     """Off: the brokers wrote the time when they got the record (LogAppendTime)."""
 
 
-def read_window(
-    cluster: Cluster,
-    topic: str,
-    partition: int,
-    *,
-    first: int,
-    end: int,
-    timed: bool = True,
-    committed: bool = True,
-) -> Window:
+def read_window(log: SideLog, first: int, end: int, *, timed: bool = True) -> Window:
     """The records from `first` up to `end`; with `timed` their times count.
 
     Raises:
@@ -676,8 +627,9 @@ def read_window(
         CorruptBatchError: a batch is damaged.
     """
     reader = TopicReader(
-        cluster, topic, partition=partition, position=first, committed=committed
-    )
+        log.cluster, log.topic, partition=log.partition, position=first,
+        committed=log.committed,
+    )  # fmt: skip
     offsets: list[Longs] = []
     found: list[Marks] = []
     own_times = True

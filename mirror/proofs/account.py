@@ -94,6 +94,19 @@ class CopiedPartition:
         """The partition of the source."""
         return self.topic, self.partition
 
+    def log(self, *, on_source: bool) -> TopicPartition:
+        """The partition of the source, or of the copy."""
+        return (self.topic if on_source else self.target_topic), self.partition
+
+    def finding(
+        self, kind: FindingKind, *, source: int | None, target: int | None, **more: Any
+    ) -> ProofFinding:
+        """A finding in it; `more`: further fields."""
+        return ProofFinding(
+            kind=kind, topic=self.topic, partition=self.partition,
+            target_topic=self.target_topic, source=source, target=target, **more,
+        )  # fmt: skip
+
 
 class FindingKind(StrEnum):
     """What is wrong with a record or its copy."""
@@ -197,15 +210,12 @@ class Account:
     @property
     def explained(self) -> dict[str, int]:
         """Records that are not equal for a known reason, by reason; without zeros."""
-        counts = {
-            "filtered": self.filtered,
-            "removed": self.removed,
-            "dead letters": self.dead_letters,
-            "lost": self.lost,
-            "compacted": self.compacted,
-            "expired": self.expired,
+        names = ("filtered", "removed", "dead_letters", "lost", "compacted", "expired")
+        return {
+            name.replace("_", " "): count
+            for name in names
+            if (count := getattr(self, name))
         }
-        return {reason: count for reason, count in counts.items() if count}
 
     def document(self) -> dict[str, int]:
         """As in reports."""

@@ -20,7 +20,7 @@ from mirror.errors import MirrorError
 from mirror.offsets.runs import COUNT, DOWNSTREAM, UPSTREAM, joined
 from mirror.proofs import sides
 from mirror.proofs.account import FindingKind, ProofFinding
-from mirror.proofs.ranges import NO_RUNS, Range
+from mirror.proofs.ranges import NO_RUNS, Range, whole_range
 from mirror.proofs.sides import Source
 from mirror.records import alignment, chains, to_columns
 
@@ -88,11 +88,11 @@ def aligned(
         for of in group:
             try:
                 pieces += (
-                    [_whole(of)] if lost.reason(of) else _pieces(terms, runner, of)
+                    [whole_range(of)] if lost.reason(of) else _pieces(terms, runner, of)
                 )
             except MirrorError as error:
                 lost.note(of, str(error))
-                failed = Located(piece=_whole(of), failure=str(error))
+                failed = Located(piece=whole_range(of), failure=str(error))
                 done[of.key].append(failed)
         tried = (replace(piece, unknown=lost.reason(piece.of)) for piece in pieces)
         tasks = (partial(located, terms, piece) for piece in tried)
@@ -105,15 +105,8 @@ def aligned(
             yield _joined(of, done[of.key])
 
 
-def _whole(of: CopiedPartition) -> Range:
-    return Range(
-        of=of, source_first=of.source_first, source_end=of.source_end,
-        target_first=of.target_first, target_end=of.target_end,
-    )  # fmt: skip
-
-
 def _pieces(terms: ProofTerms, runner: Runner, of: CopiedPartition) -> Iterator[Range]:
-    rest = _whole(of)
+    rest = whole_range(of)
     if _is_short(rest):
         yield rest
         return
@@ -166,7 +159,7 @@ def _samples(terms: ProofTerms, runner: Runner, whole: Range) -> tuple[Marks, Ma
     for timed in (True, False):
         found: dict[bool, list[Marks]] = {True: [], False: []}
         tasks = (
-            partial(_sampled, terms, piece, on_source, rate, timed)
+            partial(sampled, terms, piece, on_source, rate, timed)
             for on_source, piece in slices
         )
         for on_source, marks in runner.results(tasks):
@@ -176,16 +169,9 @@ def _samples(terms: ProofTerms, runner: Runner, whole: Range) -> tuple[Marks, Ma
     return _in_order(found[True]), _in_order(found[False])
 
 
-def _sampled(
-    terms: ProofTerms, piece: Range, on_source: bool, rate: int, timed: bool
-) -> tuple[bool, Marks]:
-    return on_source, sampled(terms, piece, on_source=on_source, rate=rate, timed=timed)
-
-
 def _in_order(parts: list[Marks]) -> Marks:
-    nothing = np.empty(0, np.int64)
-    offsets = np.concatenate([nothing, *(each.offsets for each in parts)])
-    marks = np.concatenate([nothing, *(each.marks for each in parts)])
+    offsets = np.concatenate([_NO_MARKS, *(each.offsets for each in parts)])
+    marks = np.concatenate([_NO_MARKS, *(each.marks for each in parts)])
     order = np.argsort(offsets)
     return Marks(
         offsets=offsets[order], marks=marks[order],
@@ -219,19 +205,17 @@ def _joined(of: CopiedPartition, found: list[Located]) -> Aligned:
         ends = known[-1, UPSTREAM] + known[-1, COUNT] if len(known) else of.source_first
         of = replace(of, source_end=max(int(ends), of.copied_to))
         if of.copied_to < 0 and found[-1].left:
-            findings.append(_not_copied(of, found[-1].left))
+            findings.append(
+                of.finding(
+                    FindingKind.UNPROVEN, source=of.source_end, target=None,
+                    count=found[-1].left, detail="after the last record that has a "
+                    "copy: not copied yet, or missing",
+                )
+            )  # fmt: skip
     return Aligned(
         of=of, runs=runs, failure=failure, findings=tuple(findings),
         offsets=sum(each.piece.source_end - each.piece.source_first for each in found),
         fetched_bytes=sum(each.fetched_bytes for each in found),
-    )  # fmt: skip
-
-
-def _not_copied(of: CopiedPartition, count: int) -> ProofFinding:
-    return ProofFinding(
-        kind=FindingKind.UNPROVEN, topic=of.topic, partition=of.partition,
-        target_topic=of.target_topic, source=of.source_end, target=None, count=count,
-        detail="after the last record that has a copy: not copied yet, or missing",
     )  # fmt: skip
 
 
@@ -265,10 +249,11 @@ class Located:
 
 
 def sampled(
-    terms: ProofTerms, piece: Range, *, on_source: bool, rate: int, timed: bool
-) -> Marks:
-    """The records whose marks are one of `rate` (a power of two): the same ones on both
-    sides. Of alike ones the first two, which says that there are several.
+    terms: ProofTerms, piece: Range, on_source: bool, rate: int, timed: bool
+) -> tuple[bool, Marks]:
+    """The side, and the records whose marks are one of `rate` (a power of two): the
+    same ones on both sides. Of alike ones the first two, which says that there are
+    several.
 
     Raises:
         ClusterError: the log cannot be read to its end.
@@ -279,7 +264,7 @@ def sampled(
     order = np.argsort(read.marks, kind="stable")
     alike = read.marks[order]
     further = order[_KEPT_ALIKE:][alike[_KEPT_ALIKE:] == alike[:-_KEPT_ALIKE]]
-    return replace(
+    return on_source, replace(
         read,
         offsets=np.delete(read.offsets, further),
         marks=np.delete(read.marks, further),
@@ -323,22 +308,16 @@ def _located(
         timed = False
     ups, downs = mine[True], mine[False]
     pairs = matched(ups.marks, downs.marks)
-    runs = np.empty((len(pairs), 3), np.int64)
-    runs[:, 0] = ups.offsets[pairs[:, 0]]
-    runs[:, 1] = downs.offsets[pairs[:, 1]]
-    runs[:, 2] = 1
+    runs = np.ones((len(pairs), 3), np.int64)
+    runs[:, UPSTREAM] = ups.offsets[pairs[:, 0]]
+    runs[:, DOWNSTREAM] = downs.offsets[pairs[:, 1]]
     left = 0
     if piece.of.copied_to < 0 and piece.source_end == piece.of.source_end:
         after = int(runs[-1, 0]) + 1 if len(runs) else piece.source_first
         tail = Source(terms, source, piece.of, after, piece.source_end).stream
         left = sum(len(part.places) for part in tail.listed())
         fetched += tail.fetched_bytes
-    return Located(
-        piece=piece,
-        runs=joined(runs),
-        left=left,
-        fetched_bytes=fetched,
-    )
+    return Located(piece=piece, runs=joined(runs), left=left, fetched_bytes=fetched)
 
 
 def _stream(

@@ -17,8 +17,8 @@ import numpy.typing as npt
 from mirror.errors import CorruptBatchError, MirrorError
 from mirror.offsets.runs import COUNT, DOWNSTREAM, UPSTREAM
 from mirror.proofs import by_content, sides
-from mirror.proofs.account import span_of, widened
-from mirror.proofs.ranges import NO_RUNS, PackedRuns, covered, translated
+from mirror.proofs.account import Account, span_of, widened
+from mirror.proofs.ranges import LAST_OFFSET, NO_RUNS, PackedRuns, covered, translated
 from mirror.proofs.sides import Source
 from mirror.records import alignment, merge_loop, pairing, to_columns
 from mirror.records.listing import unpacked
@@ -40,7 +40,6 @@ _MARKS = 1 << 16
 _ROWS_AT_ONCE = 1 << 12
 _FEW, _MANY = 1 << 9, 1 << 20
 """Offsets to list at least where records are no plain copies, and at most."""
-NEVER = np.iinfo(np.int64).max
 NO_MISMATCHES = np.empty((0, alignment.ODD_COLUMNS), np.int64)
 
 
@@ -49,27 +48,13 @@ class Compared:
     """What a task found. Offsets that it did not reach are not proven."""
 
     range: Range
-    records: int = 0
-    """Committed records of the source, those that looped included."""
-    source_bytes: int = 0
-    """Keys, values and headers of these."""
-    equal: int = 0
-    first_equal: int = NEVER
-    """The source offset of the first of these."""
-    looped: int = 0
-    removed: int = 0
-    """The flow's function left them out."""
-    foreign: int = 0
-    """Records of other writers in the copy's topic."""
-    repeats: int = 0
-    older: int = 0
-    """Copies of a deleted topic with the same name."""
+    account: Account = field(default_factory=Account)
+    """Of all but the mismatches."""
+    first_equal: int = LAST_OFFSET
+    """The source offset of the first record with an equal copy, if there is one."""
     spans: Mapping[str, Span] = field(default_factory=dict)
-    """Where `foreign` and `older` stand."""
-    mismatches: Mismatches = field(
-        default_factory=lambda: NO_MISMATCHES,
-        repr=False,
-    )
+    """Where the copy has `foreign` and `older` records of the account."""
+    mismatches: Mismatches = field(default_factory=lambda: NO_MISMATCHES, repr=False)
     digest: bytes = b""
     """SHA-256 over the marks of all equal pairs, in order."""
     source_start: int = 0
@@ -131,7 +116,7 @@ class _Comparison:
             terms, target, work.of, work.target_first, work.target_end
         )
         self._records = self._bytes = self._equal = self._foreign = 0
-        self._first_equal = NEVER
+        self._first_equal = LAST_OFFSET
         self._spans: dict[str, Span] = {}
         self._mismatches: list[Mismatches] = []
         self._sum = hashlib.sha256()
@@ -148,18 +133,18 @@ class _Comparison:
             failure = str(error)
         rows = np.concatenate([NO_MISMATCHES, *self._mismatches])
         self._mismatches.clear()  # there may be a million rows
-        repeated = _known(rows, self._work.repeats)
-        older = _known(rows, self._work.older) & ~repeated
+        repeated = _named(rows, self._work.repeats, alignment.ONLY_TARGET)
+        older = _named(rows, self._work.older, alignment.ONLY_TARGET) & ~repeated
         looped, removed = self._source.looped, self._made.removed
-        elsewhere = _known(rows, self._work.late) | _of_known(rows, self._work.late)
+        elsewhere = _named(rows, self._work.late)
         if self._work.is_late:  # what is between them has ranges of its own
             looped = removed = self._bytes = self._foreign = 0
             self._spans = {}
-            elsewhere = ~_known(rows, self._runs) & ~_of_known(rows, self._runs)
+            elsewhere = ~_named(rows, self._runs)
             elsewhere &= rows[:, alignment.WHAT] != alignment.UNEQUAL
         left_out = elsewhere & (rows[:, alignment.WHAT] == alignment.ONLY_SOURCE)
         source_start, target_start = self._source.start, self._target.start
-        if self._terms.by_content:
+        if self._terms.scope.by_content:
             source_start = max(source_start, self._work.of.source_start)
             target_start = max(target_start, self._work.of.target_start)
             by_content.place(
@@ -170,21 +155,20 @@ class _Comparison:
         return Compared(
             # The driver does not ask for them again, and there may be millions.
             range=replace(
-                self._work,
-                packed=PackedRuns(),
-                repeats=NO_RUNS,
-                older=NO_RUNS,
+                self._work, packed=PackedRuns(), repeats=NO_RUNS, older=NO_RUNS,
                 late=NO_RUNS,
             ),
-            records=self._records + looped + removed - int(left_out.sum()),
-            source_bytes=self._bytes,
-            equal=self._equal,
+            account=Account(
+                records=self._records + looped + removed - int(left_out.sum()),
+                source_bytes=self._bytes,
+                equal=self._equal,
+                filtered=looped,
+                removed=removed,
+                foreign=self._foreign,
+                repeats=int(repeated.sum()),
+                older=int(older.sum()),
+            ),
             first_equal=self._first_equal,
-            looped=looped,
-            removed=removed,
-            foreign=self._foreign,
-            repeats=int(repeated.sum()),
-            older=int(older.sum()),
             spans=self._spans | span_of("older", rows[older, alignment.TARGET]),
             mismatches=rows[~repeated & ~older & ~elsewhere],
             digest=self._sum.digest(),
@@ -195,14 +179,14 @@ class _Comparison:
             own_times=self._target.own_times,
             fetched_bytes=self._source.fetched_bytes + self._target.fetched_bytes,
             failure=failure,
-        )
+        )  # fmt: skip
 
     def _align(self) -> None:
         ups = SideReader(
-            self._source, self._work.source_first, self._terms.most_unpacked
+            self._source, self._work.source_first, self._terms.flow.max_unpacked_bytes
         )
         downs = SideReader(
-            self._target, self._work.target_first, self._terms.most_unpacked
+            self._target, self._work.target_first, self._terms.flow.max_unpacked_bytes
         )
         some = _FEW
         while (
@@ -283,8 +267,9 @@ class _Comparison:
                 return
             flags = (
                 alignment.TIMED * self._target.own_times
-                | alignment.BY_CONTENT * self._terms.by_content
-                | alignment.BARE * (self._terms.by_content or not self._terms.stamped)
+                | alignment.BY_CONTENT * self._terms.scope.by_content
+                | alignment.BARE
+                * (self._terms.scope.by_content or not self._terms.flow.provenance)
                 | alignment.CAME_HOME * ups.came_home
                 | alignment.UP_ENDS * ups.ended
                 | alignment.DOWN_ENDS * downs.ended
@@ -295,7 +280,7 @@ class _Comparison:
                 self._stamp if downs.stamp is None else downs.stamp,
                 flags, state, marks, rows, result,
             )  # fmt: skip
-            if result[alignment.EQUAL] and self._first_equal == NEVER:
+            if result[alignment.EQUAL] and self._first_equal == LAST_OFFSET:
                 passed = ups.places[begun : state[alignment.UP], to_columns.OFFSET]
                 unequal = rows[: result[alignment.ODD], alignment.SOURCE]
                 self._first_equal = int(passed[~np.isin(passed, unequal)][0])
@@ -331,28 +316,30 @@ class _Comparison:
         )
 
 
-def _known(rows: Mismatches, runs: RunArray) -> npt.NDArray[np.bool_]:
-    """Which rows are about records on the target alone that these runs name."""
-    return _alone(rows, alignment.ONLY_TARGET, alignment.TARGET, runs, DOWNSTREAM)
+_ALONE = {
+    alignment.ONLY_SOURCE: (alignment.SOURCE, UPSTREAM),
+    alignment.ONLY_TARGET: (alignment.TARGET, DOWNSTREAM),
+}
+"""Where rows, and runs, have the offset of a record that is on one side alone."""
 
 
-def _of_known(rows: Mismatches, runs: RunArray) -> npt.NDArray[np.bool_]:
-    """Which rows are about records on the source alone that these runs name."""
-    return _alone(rows, alignment.ONLY_SOURCE, alignment.SOURCE, runs, UPSTREAM)
-
-
-def _alone(
-    rows: Mismatches, what: int, where: int, runs: RunArray, column: int
-) -> npt.NDArray[np.bool_]:
-    found: npt.NDArray[np.bool_] = rows[:, alignment.WHAT] == what
-    return found & covered(rows[:, where], runs, column)
+def _named(rows: Mismatches, runs: RunArray, *sides: int) -> npt.NDArray[np.bool_]:
+    """Which rows are about records that these runs name, and that are on one side
+    alone: either, or this one.
+    """
+    found = np.zeros(len(rows), np.bool_)
+    for what in sides or _ALONE:
+        where, column = _ALONE[what]
+        alone = rows[:, alignment.WHAT] == what
+        found |= alone & covered(rows[:, where], runs, column)
+    return found
 
 
 # ---- reads the records of one side of a range, to be walked over or as lists ----
 #
 # Main type: `SideReader`. It goes on from a position on that side: `section` has
 # the unpacked batches there, which `pairing` compares without a list; `list_until`
-# and `advance` list records, which `alignment` compares one by one.
+# and `take_next` list records, which `alignment` compares one by one.
 
 
 _NOTHING = np.empty((0, to_columns.PLACE_COLUMNS), np.int64)

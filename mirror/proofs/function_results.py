@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from mirror.records.batch import Buffer, Rows
 
 _BATCH_BYTES = 1 << 20
+LETTER = f"{dead_letters.PREFIX}offset".encode()
+"""The header of a dead letter with the offset of its record."""
 _NO_PLACES = np.empty((0, to_columns.PLACE_COLUMNS), np.int64)
 _PLACES_IN_BUFFER = [
     *(to_columns.KEY_AT, to_columns.VALUE_AT),
@@ -98,11 +100,15 @@ def _joined(done: Rewritten, end: int) -> Listed:
         rows = np.empty((1, scan.COLUMNS), np.int64)
         scan.index(buffer, 0, len(buffer), rows)
         found = np.concatenate([each.places for each in listed(buffer, rows)])
-        found[:, to_columns.OFFSET] = (
-            _offsets_of_letters(buffer, found)
-            if batch.runs is None
-            else _offsets_of_runs(batch.runs)
-        )
+        if batch.runs is None:  # letters say where their records stood
+            found[:, to_columns.OFFSET] = [
+                int(dict(headers_of(buffer, place))[LETTER] or b"") for place in found
+            ]
+        else:
+            runs = batch.runs[:, [0, 2]].tolist()
+            found[:, to_columns.OFFSET] = np.concatenate(
+                [np.arange(first, first + size) for first, size in runs]
+            )
         found[:, _PLACES_IN_BUFFER] += size
         buffers.append(buffer.tobytes())
         size += len(buffer)
@@ -112,14 +118,3 @@ def _joined(done: Rewritten, end: int) -> Listed:
     count = np.searchsorted(whole[:, to_columns.OFFSET], end)
     joined = np.frombuffer(bytearray().join(buffers), np.uint8)
     return Listed(joined, np.ascontiguousarray(whole[:count]), 0)
-
-
-def _offsets_of_runs(runs: Rows) -> Rows:
-    return np.concatenate(
-        [np.arange(first, first + size) for first, _, size in runs.tolist()]
-    )
-
-
-def _offsets_of_letters(buffer: Buffer, places: Rows) -> list[int]:
-    name = f"{dead_letters.PREFIX}offset".encode()
-    return [int(dict(headers_of(buffer, place))[name] or b"") for place in places]

@@ -11,7 +11,8 @@ from collections.abc import Callable
 import contextlib
 from dataclasses import dataclass, replace
 from enum import Enum, auto
-from typing import TYPE_CHECKING, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -27,11 +28,10 @@ from mirror.policy.selection import select_topics
 from mirror.proofs import explaining, survey
 from mirror.proofs.account import CopiedPartition, Scope
 from mirror.proofs.comparing import compare
-from mirror.proofs.explaining import ALL_COPIED
+from mirror.proofs.explaining import ALL_COPIED, Settling
 from mirror.proofs.log_stream import LogStream, OffsetRange
-from mirror.proofs.ranges import PackedRuns, Range
+from mirror.proofs.ranges import whole_range
 from mirror.proofs.runners import InProcess
-from mirror.proofs.settling import Settling
 from mirror.proofs.tracing import How, Origins, RecordPlace, Row, Sameness
 from mirror.proofs.verification import terms_of
 from mirror.records import alignment, codecs, scan, to_columns
@@ -285,7 +285,7 @@ class Hops:
         try:
             content = self.content(place)
         except ClusterError as error:
-            return replace(row, detail=str(error))
+            return row.says(How.UNKNOWN, str(error))
         how = _WRITTEN.get(content.what, How.NO_RECORD)
         if content.what is OffsetKind.RECORD and content.values(HEADER):
             how = How.COPIED
@@ -313,7 +313,7 @@ class Hops:
                     else:
                         found[origin] = flow
             except ClusterError as error:
-                unknown.append(replace(blank, detail=str(error)))
+                unknown.append(blank.says(How.UNKNOWN, str(error)))
         via = content.values(HEADER)
         if len(found) > 1 and via:  # the header knows better than a map
             alias = via[-1].partition("/")[0]
@@ -335,14 +335,14 @@ class Hops:
                 flow=flow.name, how=How.MISSING,
             )  # fmt: skip
             for each in selected.rejected:
-                yield replace(row, how=How.REFUSED, detail=each.reason)
+                yield row.says(How.REFUSED, each.reason)
             for mapping in selected.mappings:
                 row = replace(row, topic=mapping.target_topic)
                 try:
                     yield from self._made(flow, place, row)
                 except ClusterError as error:
                     if flow.enabled:
-                        yield replace(row, how=How.UNKNOWN, detail=str(error))
+                        yield row.says(How.UNKNOWN, str(error))
 
     def _origins(
         self, flow: FlowConfig, place: RecordPlace, content: OffsetContent, blank: Row
@@ -366,16 +366,13 @@ class Hops:
             row = replace(blank, topic=pair.topic, partition=place.partition)
             if self._is_gone(flow, pair):
                 detail = f"at offset {pair.source} of a topic that was deleted since"
-                yield replace(row, how=How.EXPIRED, detail=detail)
+                yield row.says(How.EXPIRED, detail)
             else:
                 yield replace(row, offset=pair.source)
         if not known.pairs and known.floor is not None and not content.values(HEADER):
-            yield replace(
-                blank, topic=known.floor.topic, partition=place.partition,
-                how=How.EARLIER,
-                detail="MirrorMaker 2 copied it: from where, the offset map does not "
-                "know",
-            )  # fmt: skip
+            row = replace(blank, topic=known.floor.topic, partition=place.partition)
+            detail = "MirrorMaker 2 copied it: from where, the offset map does not know"
+            yield row.says(How.EARLIER, detail)
 
     def _is_gone(self, flow: FlowConfig, pair: Pair) -> bool:
         """Whether the pair's source topic is deleted, as far as the source answers."""
@@ -394,12 +391,10 @@ class Hops:
         detail = f"its {HEADER} names {via}"
         row = Row(cluster=alias, topic="", partition=-1, how=How.ELSEWHERE)
         if flow is None or not _may_write(flow, place.topic):
-            detail = f"{detail}: no flow copies from there to this topic"
-            return replace(row, detail=detail)
-        return replace(
-            row, how=How.UNKNOWN, flow=flow.name,
-            detail=f"{detail}, but the offset map does not know this copy",
-        )  # fmt: skip
+            detail += ": no flow copies from there to this topic"
+            return row.says(How.ELSEWHERE, detail)
+        detail += ", but the offset map does not know this copy"
+        return replace(row, flow=flow.name).says(How.UNKNOWN, detail)
 
     def _made(self, flow: FlowConfig, place: RecordPlace, row: Row) -> Iterator[Row]:
         """What a flow made of a record."""
@@ -465,22 +460,23 @@ def absent(hop: Hop, known: Pairs, fault: Fault) -> Iterator[Row]:
         )
     ):
         return
-    row = replace(hop.row, how=How.UNKNOWN)
+    row = hop.row
     if (via := _looped(hop)) is not None:
-        yield replace(row, how=How.FILTERED, detail=f"its {HEADER} names {via}")
+        yield row.says(How.FILTERED, f"its {HEADER} names {via}")
     elif hop.position is None or offset >= hop.position.offset:
         yield _behind(hop, fault)
     elif (why := _in_ledger(hop)) is not None:
-        yield replace(row, how=How.LOST, detail=why)
+        yield row.says(How.LOST, why)
     elif (letter := _dead_letter(hop)) is not None:
         yield letter
     elif known.floor is not None:
         detail = f"MirrorMaker 2 copied it, to offset {known.floor.target} or after it"
-        yield replace(row, how=How.EARLIER, detail=detail)
+        yield row.says(How.EARLIER, detail)
     elif known.deleted or 0 <= known.first <= offset or known.whole:
         yield _unexplained(hop, known)
     else:
-        yield replace(row, detail="the offset map does not go back so far any more")
+        detail = "the offset map does not go back so far any more"
+        yield row.says(How.UNKNOWN, detail)
 
 
 def _unexplained(hop: Hop, known: Pairs) -> Row:
@@ -489,30 +485,27 @@ def _unexplained(hop: Hop, known: Pairs) -> Row:
     if known.deleted:
         detail = "it was in a copy that was deleted, or that has another name now"
         if hop.readable:
-            return replace(hop.row, how=How.MISSING, detail=detail)
-        detail += f"; on the source: {hop.reason}"
-        return replace(hop.row, how=How.UNKNOWN, detail=detail)
+            return hop.row.says(How.MISSING, detail)
+        return hop.row.says(How.UNKNOWN, f"{detail}; on the source: {hop.reason}")
     began_later = known.first < 0 or hop.place.offset < known.first
     if flow.start != "earliest" and began_later:
-        detail = f"the flow began later (start: {flow.start})"
-        return replace(hop.row, how=How.BEFORE, detail=detail)
+        return hop.row.says(How.BEFORE, f"the flow began later (start: {flow.start})")
     if (
         hop.content is not None
         and hop.content.what is OffsetKind.EXPIRED
         and began_later
     ):
         detail = f"older than all that the flow copied; on the source {hop.reason}"
-        return replace(hop.row, how=How.BEFORE, detail=detail)
+        return hop.row.says(How.BEFORE, detail)
     if not hop.readable:
         detail = f"no copy is known, and the source cannot say why: {hop.reason}"
-        return replace(hop.row, how=How.UNKNOWN, detail=detail)
+        return hop.row.says(How.UNKNOWN, detail)
     if flow.transform is not None or flow.homes:
-        how, _, detail = hop.verdict(None)
-        return replace(hop.row, how=how, detail=detail)
+        return hop.judged(hop.row)
     detail = "no ledger entry, dead letter or compaction explains it"
     if hop.copy is None:
         detail = f"there is no topic {hop.row.topic}"
-    return replace(hop.row, how=How.MISSING, detail=detail)
+    return hop.row.says(How.MISSING, detail)
 
 
 def _looped(hop: Hop) -> str | None:
@@ -534,14 +527,12 @@ def _behind(hop: Hop, fault: Fault) -> Row:
         far = f"copied up to offset {position.offset}{behind}"
     if hop.content is not None and hop.content.what is OffsetKind.OPEN:
         far += f"; on the source {hop.content.detail}"
-    row = replace(hop.row, how=How.BEHIND, detail=far)
     since = PausesReader(hop.target, hop.flow).read().since(place.topic)
     if since:
-        detail = f"since {moment(since)}; {far}"
-        return replace(row, how=How.PAUSED, detail=detail)
+        return hop.row.says(How.PAUSED, f"since {moment(since)}; {far}")
     if reason := fault(hop.flow.name, place.topic, place.partition):
-        return replace(row, how=How.FAULTED, detail=f"{reason}; {far}")
-    return row
+        return hop.row.says(How.FAULTED, f"{reason}; {far}")
+    return hop.row.says(How.BEHIND, far)
 
 
 def _in_ledger(hop: Hop) -> str | None:
@@ -619,11 +610,11 @@ class Hop:
         """Why there is no such record."""
         return "it does not answer" if self.content is None else self.content.detail
 
-    def verdict(self, target: int | None) -> RecordVerdict:
-        """On the record and its copy at this offset; None: on the record alone."""
+    def judged(self, row: Row) -> Row:
+        """The row, by the record and its copy at the row's offset, if that has one."""
         if self.source is None or self.terms is None:
-            return RecordVerdict(How.EXACT)
-        first, end = _NO_OFFSETS if target is None else (target, target + 1)
+            return row.says(How.EXACT)
+        first, end = _NO_OFFSETS if row.offset < 0 else (row.offset, row.offset + 1)
         of = CopiedPartition(
             topic=self.place.topic, partition=self.place.partition,
             target_topic=self.row.topic, topic_id=self.topic_id,
@@ -631,7 +622,7 @@ class Hop:
             source_first=self.place.offset, source_end=self.place.offset + 1,
             target_first=first, target_end=end,
         )  # fmt: skip
-        return judge(self.terms, of, self.source, self.target)
+        return judge(row, self.terms, of, self.source, self.target)
 
     def copied(self, target: int, there: OffsetContent) -> Row:
         """The row of a copy that the offset map names; `there` is what is at its place.
@@ -639,17 +630,16 @@ class Hop:
         Raises:
             ClusterError: a cluster does not answer.
         """
-        row = replace(self.row, offset=target, how=How.EXACT, time=there.time)
+        row = replace(self.row, offset=target, time=there.time)
         if there.what is OffsetKind.RECORD and not self.readable:
-            return replace(row, detail=f"not compared with the source: {self.reason}")
+            detail = f"not compared with the source: {self.reason}"
+            return row.says(How.EXACT, detail)
         # Only the source's record has the key that a later one may have replaced.
         if there.what is OffsetKind.RECORD or (
             self.readable and there.what in (OffsetKind.CLEANED, OffsetKind.NOTHING)
         ):
-            how, sameness, detail = self.verdict(target)
-            return replace(row, how=how, sameness=sameness, detail=detail)
-        how = _AT_PLACE.get(there.what, How.MISSING)
-        return replace(row, how=how, detail=there.detail)
+            return self.judged(row)
+        return row.says(_AT_PLACE.get(there.what, How.MISSING), there.detail)
 
 
 def hop_of(
@@ -693,81 +683,67 @@ def hop_of(
 # same way.
 
 
-class RecordVerdict(NamedTuple):
-    """What is to be said about one record and its copy."""
-
-    how: How
-    sameness: Sameness = Sameness.UNSEEN
-    detail: str = ""
-
-
 def judge(
-    terms: ProofTerms, of: CopiedPartition, source: Cluster, target: Cluster
-) -> RecordVerdict:
-    """Judge the record at `of.source_first` and its copy at `of.target_first`; if `of`
-    has no offsets on the target, the record alone, which has no copy.
+    row: Row, terms: ProofTerms, of: CopiedPartition, source: Cluster, target: Cluster
+) -> Row:
+    """Say in the row what is to be said of the record at `of.source_first` and its copy
+    at `of.target_first`; if `of` has no offsets on the target, of the record alone,
+    which has no copy.
 
     Raises:
         ClusterError: a cluster does not answer.
     """
     copied = of.target_end > of.target_first
     pair = [[of.source_first, of.target_first, 1]] if copied else []
-    work = Range(
-        of=of, source_first=of.source_first, source_end=of.source_end,
-        target_first=of.target_first, target_end=of.target_end,
-        packed=PackedRuns.of(np.array(pair, np.int64).reshape(-1, 3)),
-    )  # fmt: skip
+    work = whole_range(of, np.array(pair, np.int64).reshape(-1, 3))
     compared = compare(terms, work)
-    if compared.equal:
-        return RecordVerdict(How.EXACT, _sameness(terms, work))
+    account = compared.account
+    transform = terms.flow.transform
+    same = Sameness.SAME if transform is None else Sameness.TRANSFORMED
+    if account.equal:
+        if transform is not None:  # the record itself?
+            flow = terms.flow.model_copy(update={"transform": None})
+            plain = compare(replace(terms, flow=flow), work)
+            same = Sameness.SAME if plain.account.equal else same
+        return row.says(How.EXACT, sameness=same)
     if compared.failure:
-        return RecordVerdict(How.UNKNOWN, detail=compared.failure)
-    if copied and (compared.removed or compared.looped):
-        return RecordVerdict(How.EXACT, Sameness.DIFFERENT, _AND_YET)
-    if compared.removed:
-        return RecordVerdict(How.REMOVED, detail="the flow's function leaves it out")
-    if compared.looped:
+        return row.says(How.UNKNOWN, compared.failure)
+    if copied and (account.removed or account.filtered):
+        return row.says(How.EXACT, _AND_YET, Sameness.DIFFERENT)
+    if account.removed:
+        return row.says(How.REMOVED, "the flow's function leaves it out")
+    if account.filtered:
         detail = "its key has its home elsewhere, and the flow leaves such records out"
-        return RecordVerdict(How.FILTERED, detail=detail)
-    return _unequal(terms, compared, source, target)
+        return row.says(How.FILTERED, detail)
+    settling = partial(Settling, terms, source, target, InProcess(), [of])
+    return _of_unequal(row, compared, same, settling)
 
 
-def _sameness(terms: ProofTerms, work: Range) -> Sameness:
-    """Whether a right copy is the record itself, or what a function made of it."""
-    if terms.transform is not None:
-        plain = compare(replace(terms, transform=None), work)
-        return Sameness.SAME if plain.equal else Sameness.TRANSFORMED
-    return Sameness.SAME
-
-
-def _unequal(
-    terms: ProofTerms, compared: Compared, source: Cluster, target: Cluster
-) -> RecordVerdict:
+def _of_unequal(
+    row: Row, compared: Compared, same: Sameness, settling: Callable[[], Settling]
+) -> Row:
     of = compared.range.of
     sorted_out = explaining.sorted_out(compared, ALL_COPIED)
     if sorted_out.account.expired:
         detail = f"the log begins at offset {compared.target_start}"
-        return RecordVerdict(How.EXPIRED, detail=detail)
-    rows = sorted_out.open
+        return row.says(How.EXPIRED, detail)
     if sorted_out.findings:  # damage
-        return RecordVerdict(How.UNKNOWN, detail=sorted_out.findings[0].detail)
-    if (rows[:, alignment.WHAT] == alignment.ONLY_SOURCE).any():
-        settling = Settling(terms, source, target, InProcess(), [of])
-        settled = settling.explain(of, rows, timed=compared.own_times, stamped_from=0)
+        return row.says(How.UNKNOWN, sorted_out.findings[0].detail)
+    odd = sorted_out.open
+    if (odd[:, alignment.WHAT] == alignment.ONLY_SOURCE).any():
+        settled = settling().explain(of, odd, timed=compared.own_times, stamped_from=0)
         if settled.account.compacted:
             detail = "the copy has a later record of the key, or the key was deleted"
-            return RecordVerdict(How.COMPACTED, detail=detail)
-        return RecordVerdict(How.MISSING, detail=settled.findings[0].detail)
-    unequal = rows[rows[:, alignment.WHAT] == alignment.UNEQUAL]
+            return row.says(How.COMPACTED, detail)
+        return row.says(How.MISSING, settled.findings[0].detail)
+    unequal = odd[odd[:, alignment.WHAT] == alignment.UNEQUAL]
     if not len(unequal):  # the source lost it meanwhile
-        return RecordVerdict(How.EXACT)
+        return row.says(How.EXACT)
     if explaining.without_stamp(unequal).all():  # as what was adopted
-        same = terms.transform is None
-        sameness = Sameness.SAME if same else Sameness.TRANSFORMED
-        return RecordVerdict(How.EXACT, sameness, "without mirror.via")
+        return row.says(How.EXACT, "without mirror.via", same)
     # Whether it is another record's copy, only the whole log could tell.
-    (found,) = explaining.findings(of, unequal, explaining.paired(unequal), {})
-    return RecordVerdict(How.EXACT, Sameness.DIFFERENT, found.detail)
+    (found,) = explaining.findings(of, unequal, lambda _: {})
+    return row.says(How.EXACT, found.detail, Sameness.DIFFERENT)
 
 
 # ---- a record by its key and time ----

@@ -2,8 +2,8 @@
 
 Main types: `ServiceProofs`, which `mirror run` gives to the service, and `FlowProofs`,
 the job of one flow. Every few seconds it compares what its budget allows, new copies
-first, and reports what it found. `schedule` says how much, `steps` what. What compares
-is loaded when a flow wants it.
+first, and reports what it found. `steps` says what, and how much. What compares is
+loaded when a flow wants it.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor, wait
 import contextlib
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
+from itertools import islice
 import threading
 import time
 from typing import TYPE_CHECKING, Any
@@ -20,8 +21,17 @@ from typing import TYPE_CHECKING, Any
 from mirror.errors import MirrorError
 from mirror.pairs import proofs
 from mirror.proofs.runners import BesideSlots
-from mirror.proofs.schedule import Budget, Costs, Lane, range_bytes, size
-from mirror.proofs.steps import NewCopies, PastCopies, ProofStep, is_place
+from mirror.proofs.steps import (
+    Budget,
+    Costs,
+    Lane,
+    NewCopies,
+    PastCopies,
+    ProofStep,
+    is_place,
+    range_bytes,
+    size,
+)
 from mirror.service.scheduler import Job
 from mirror.status.events import Event, EventKind
 from mirror.status.values import (
@@ -186,13 +196,16 @@ class FlowProofs:
         partitions = self._earn(now)
         if not partitions or now < self._due or stopping.is_set():
             return
-        if self._cannot_afford_a_range():
+        left = self._budget.allowed - self._budget.spent
+        if self._needed > self._budget.allowed and left < self._costs.least:
+            # Not even one range is affordable yet: a step would read the whole map for
+            # nothing, and put off the next one for `_RESTS` times as long.
             return
         tasks = self._tasks()
         if reason := tasks.obstacle():
             self._waits(reason)
             return
-        turn = Turn(tasks, stopping, waits=self._waits, done=self._done)
+        turn = Turn(tasks=tasks, stopping=stopping, waits=self._waits, done=self._done)
         step = ProofStep(self._config, self._flow, source, target, turn)
         try:
             with tasks.turn(stopping):
@@ -205,13 +218,6 @@ class FlowProofs:
             self._due = time.monotonic() + _RESTS * usual
             self._surveying = step.surveying
             self._tell()
-
-    def _cannot_afford_a_range(self) -> bool:
-        """Whether not even one range is affordable yet: a step would read the whole
-        map for nothing, and put off the next one for `_RESTS` times as long.
-        """
-        left = self._budget.allowed - self._budget.spent
-        return self._needed > self._budget.allowed and left < self._costs.least
 
     def _earn(self, now: float) -> list[TopicPartition]:
         """Take note of what was copied; returns all partitions, sorted."""
@@ -274,7 +280,7 @@ class FlowProofs:
             topic = result.range.of.topic
             self._costs.learn(
                 topic, fetched=fetched, offsets=size(result.range),
-                payload=result.source_bytes,
+                payload=result.account.source_bytes,
             )  # fmt: skip
 
     def _take(self, made: Mapping[TopicPartition, PartitionProof], at: float) -> None:
@@ -383,45 +389,34 @@ class OneTask:
             if of.stopping.is_set():
                 raise StoppedError("stopped")
             of.waits("")
-            future = self._pool.submit(self._first, partial(metered, task))
+            results = self._runner.results([partial(metered, task)])
+            future = self._pool.submit(next, results)
             cancelled = False
             while not wait([future], _LOOK_SECONDS).done:
                 if of.stopping.is_set() or self.obstacle():
                     self._runner.cancel()
                     cancelled = True
             if not cancelled or future.exception() is None:
-                return future.result()
-
-    def _first(self, task: Callable[[], Any]) -> tuple[Any, int]:
-        found: tuple[Any, int]
-        (found,) = self._runner.results([task])
-        return found
+                found: tuple[Any, int] = future.result()
+                return found
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
     """The `Runner` of one flow."""
 
-    def __init__(
-        self,
-        tasks: OneTask,
-        stopping: threading.Event,
-        *,
-        waits: Callable[[str], None],
-        done: Callable[[object, int], None],
-    ) -> None:
-        """`waits` gets the reason, or "" when it goes on; `done` each result, and how
-        many bytes it took.
-        """
-        self.stopping = stopping
-        self.waits = waits
-        self._tasks = tasks
-        self._done = done
+    tasks: OneTask
+    stopping: threading.Event
+    waits: Callable[[str], None]
+    """Gets the reason, or "" when it goes on."""
+    done: Callable[[object, int], None]
+    """Gets each result, and how many bytes it took."""
 
     def results(self, tasks: Iterable[Callable[[], Any]]) -> Iterator[Any]:
         """What the tasks return, in order."""
         for task in tasks:
-            result, fetched = self._tasks.run(task, self)
-            self._done(result, fetched)
+            result, fetched = self.tasks.run(task, self)
+            self.done(result, fetched)
             yield result
 
 
@@ -444,55 +439,48 @@ class UnresolvedFindings:
     def shown(self) -> tuple[FindingStatus, ...]:
         """The first ones."""
         every = (one for _, each in sorted(self._found.items()) for one in each)
-        return tuple(one for one, _ in zip(every, range(_MOST_SHOWN), strict=False))
+        return tuple(islice(every, _MOST_SHOWN))
 
     def proven(
         self,
         key: TopicPartition,
-        ranges: Iterable[Range],
+        ranges: Sequence[Range],
         found: Iterable[ProofFinding],
-        *, at: float,
-    ) -> tuple[FindingStatus, ...]:  # fmt: skip
+        *,
+        at: float,
+    ) -> tuple[FindingStatus, ...]:
         """These ranges were compared, and this was found; returns what is new."""
-        before = self._found.pop(key, [])
-        spans = [_spans(each) for each in ranges]
-        now = [_status(each, at) for each in found]
-        kept = [each for each in before if not any(_is_in(each, s) for s in spans)]
-        if every := [*kept, *now]:
-            self._found[key] = every[:_MOST_KEPT]
+        before = self._found.get(key, [])
+        now = [
+            FindingStatus(
+                kind=each.kind.value, topic=each.topic, partition=each.partition,
+                source=each.source, target_topic=each.target_topic, target=each.target,
+                count=each.count, detail=each.detail, found_at=at,
+            )
+            for each in found
+        ]  # fmt: skip
+        kept = [each for each in before if not any(_is_in(each, r) for r in ranges)]
+        self._found[key] = [*kept, *now][:_MOST_KEPT]
         known = {_identity(each) for each in before}
         return tuple(each for each in now if _identity(each) not in known)
 
     def seen(self, proofs: Mapping[TopicPartition, Proof]) -> None:
         """Forget what somebody's proof, made later, has passed."""
-        for key in list(self._found):
+        for key, found in [*self._found.items()]:
             if (proof := proofs.get(key)) is not None:
-                left = [one for one in self._found[key] if not _passed(one, proof)]
-                self._found[key] = left
-                if not left:
-                    del self._found[key]
+                self._found[key] = [one for one in found if not _passed(one, proof)]
 
     def only(self, topics: Collection[str]) -> None:
         """Forget what was found in other topics."""
-        for key in [each for each in self._found if each[0] not in topics]:
-            del self._found[key]
+        self._found = {
+            key: found for key, found in self._found.items() if key[0] in topics
+        }
 
 
-Spans = tuple[tuple[int, int], tuple[int, int]]
-
-
-def _spans(work: Range) -> Spans:
-    return (
-        (work.source_first, work.source_end),
-        (work.target_first, work.target_end),
-    )
-
-
-def _is_in(one: FindingStatus, spans: Spans) -> bool:
-    (first, end), (target_first, target_end) = spans
+def _is_in(one: FindingStatus, work: Range) -> bool:
     if one.source is not None:
-        return first <= one.source < end
-    return one.target is not None and target_first <= one.target < target_end
+        return work.source_first <= one.source < work.source_end
+    return one.target is not None and work.target_first <= one.target < work.target_end
 
 
 def _passed(one: FindingStatus, proof: Proof) -> bool:
@@ -505,11 +493,3 @@ def _passed(one: FindingStatus, proof: Proof) -> bool:
 
 def _identity(one: FindingStatus) -> tuple[object, ...]:
     return one.kind, one.source, one.target
-
-
-def _status(found: ProofFinding, at: float) -> FindingStatus:
-    return FindingStatus(
-        kind=found.kind.value, topic=found.topic, partition=found.partition,
-        source=found.source, target_topic=found.target_topic, target=found.target,
-        count=found.count, detail=found.detail, found_at=at,
-    )  # fmt: skip

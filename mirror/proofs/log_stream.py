@@ -67,7 +67,7 @@ class OffsetRange:
     end: int
 
     @classmethod
-    def of(
+    def within(
         cls, copied: CopiedPartition, first: int, end: int, *, on_source: bool
     ) -> OffsetRange:
         """Of one side of a partition that is being proven."""

@@ -10,7 +10,9 @@ travel to tasks as `PackedRuns`.
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 import tempfile
 from typing import TYPE_CHECKING, Any, Self
@@ -23,7 +25,6 @@ from mirror.offsets.runs import COUNT, DOWNSTREAM, UPSTREAM, between, falls, joi
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
-    from types import TracebackType
 
     from mirror.clusters.topics import TopicPartition
     from mirror.offsets.runs import RunArray
@@ -45,7 +46,6 @@ MM2_COPIED = (
 )
 _FAR = 20_000
 """Offsets between late records that are read apart."""
-_NEVER = int(np.iinfo(np.int64).max)
 NO_RUNS = np.empty((0, 3), np.int64)
 _RUNS_IN_PIECE = 50_000
 _QUICK = 1
@@ -79,7 +79,7 @@ class _PackedPiece:
     steps: bytes = field(repr=False)
 
     @classmethod
-    def of(cls, runs: RunArray) -> Self:
+    def packing(cls, runs: RunArray) -> Self:
         steps = np.diff(runs.T, prepend=runs[:1].T)  # by column: zlib likes it
         most = max(int(steps.max()), -int(steps.min()))
         steps = steps.astype(np.min_scalar_type(-most - 1))
@@ -103,22 +103,20 @@ class _PackedPiece:
 class PackedRuns:
     """Runs that ascend on the source, in order."""
 
-    def __init__(self, pieces: Iterable[_PackedPiece] = ()) -> None:
+    def __init__(
+        self, runs: RunArray | None = None, *, pieces: Iterable[_PackedPiece] = ()
+    ) -> None:
         self._pieces = list(pieces)
+        if runs is not None:
+            self.add(runs)
         self._open: tuple[_PackedPiece, RunArray] | None = None
         """The piece that was unpacked last: short ranges share one."""
-
-    @classmethod
-    def of(cls, runs: RunArray) -> Self:
-        packed = cls()
-        packed.add(runs)
-        return packed
 
     def __len__(self) -> int:
         return sum(piece.count for piece in self._pieces)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return PackedRuns, (self._pieces,)
+        return partial(PackedRuns, pieces=self._pieces), ()
 
     @property
     def unpacked(self) -> RunArray:
@@ -128,7 +126,9 @@ class PackedRuns:
     def add(self, runs: RunArray) -> None:
         """Append runs that follow."""
         for first in range(0, len(runs), _RUNS_IN_PIECE):
-            self._pieces.append(_PackedPiece.of(runs[first : first + _RUNS_IN_PIECE]))
+            self._pieces.append(
+                _PackedPiece.packing(runs[first : first + _RUNS_IN_PIECE])
+            )
 
     def drop(self, offset: int) -> None:
         """Forget pieces before a source offset, but not the last run before it."""
@@ -195,6 +195,15 @@ class Range:
         Each call unpacks them.
         """
         return self.packed.unpacked
+
+
+def whole_range(of: CopiedPartition, runs: RunArray = NO_RUNS) -> Range:
+    """All of a partition; `runs`: what its map says."""
+    return Range(
+        of=of, source_first=of.source_first, source_end=of.source_end,
+        target_first=of.target_first, target_end=of.target_end,
+        packed=PackedRuns(runs),
+    )  # fmt: skip
 
 
 def ranges_of(  # noqa: PLR0913  what the map says, and how to cut it
@@ -270,7 +279,7 @@ def _late_ranges(
                 source_end=last + count,
                 target_first=target,
                 target_end=end + count,
-                packed=PackedRuns.of(part),
+                packed=PackedRuns(part),
                 is_late=True,
             )
 
@@ -393,7 +402,7 @@ class RunStream:
         while self._up <= source or self._down < target:
             part = next(self._rest, None)
             if part is None:
-                self._up = self._down = _NEVER
+                self._up = self._down = LAST_OFFSET
                 break
             valid, first, repeats, gone = part
             if not self._of.continues:
@@ -414,8 +423,8 @@ class RunStream:
         copies of what follows it go on.
         """
         self.first.drop(source)
-        self.repeats = between(self.repeats, target, _NEVER, DOWNSTREAM)
-        self.gone = between(self.gone, source, _NEVER, UPSTREAM)
+        self.repeats = between(self.repeats, target, LAST_OFFSET, DOWNSTREAM)
+        self.gone = between(self.gone, source, LAST_OFFSET, UPSTREAM)
 
     def _look_at_all(self, *, whole: bool) -> None:
         of = self._of
@@ -531,7 +540,7 @@ class RunStream:
     def _below(self, valid: RunArray) -> RunArray:
         """The records whose copies the log has lost at its beginning."""
         of = self._of
-        if valid[:, DOWNSTREAM].min(initial=_NEVER) >= of.target_start:
+        if valid[:, DOWNSTREAM].min(initial=LAST_OFFSET) >= of.target_start:
             return NO_RUNS
         below = between(valid, -1, of.target_start, DOWNSTREAM)
         return between(below, of.source_first, of.source_end, UPSTREAM)
@@ -578,12 +587,12 @@ class _Ascending:
 
 
 def _lowest(piece: RunArray) -> int:
-    return int(piece[:, DOWNSTREAM].min(initial=_NEVER))
+    return int(piece[:, DOWNSTREAM].min(initial=LAST_OFFSET))
 
 
 def _after(lows: list[int]) -> list[int]:
     """For each piece, the lowest target offset of all that come after it."""
-    after = [_NEVER, *lows[:0:-1]][: len(lows)]
+    after = [LAST_OFFSET, *lows[:0:-1]][: len(lows)]
     found: list[int] = np.minimum.accumulate(after)[::-1].tolist()
     return found
 
@@ -615,28 +624,19 @@ def without(runs: RunArray, late: RunArray) -> RunArray:
 # partition at a time, in pieces.
 
 
-class RunFiles:
+class RunFiles(contextlib.ExitStack):
     """Runs of many partitions, in the order in which they were added.
 
     A context manager: the files are gone after it.
     """
 
     def __init__(self) -> None:
-        self._folder = tempfile.TemporaryDirectory(prefix="mirror-runs-")
+        super().__init__()
+        folder = tempfile.TemporaryDirectory(prefix="mirror-runs-")
+        self._folder = Path(self.enter_context(folder))
         self._parts: dict[TopicPartition, bytearray] = {}
         self._kept = 0
         self._names: dict[TopicPartition, Path] = {}
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._folder.cleanup()
 
     def add(self, key: TopicPartition, found: RunArray) -> None:
         # As bytes: many transactions name one run, for which an array takes 200.
@@ -647,16 +647,14 @@ class RunFiles:
             for each in list(self._parts):
                 self._write(each)
 
-    def of(self, key: TopicPartition) -> Pieces:
+    def runs_of(self, key: TopicPartition) -> Pieces:
         """All runs of one partition, up to now."""
         if key in self._parts:
             self._write(key)
         return Pieces(self._names.get(key))
 
     def _write(self, key: TopicPartition) -> None:
-        name = self._names.setdefault(
-            key, Path(self._folder.name) / str(len(self._names))
-        )
+        name = self._names.setdefault(key, self._folder / str(len(self._names)))
         part = self._parts.pop(key)
         self._kept -= len(part) // _RUN_BYTES
         with name.open("ab") as file:
@@ -672,7 +670,7 @@ class Pieces:
     def __iter__(self) -> Iterator[RunArray]:
         if self._name is None:
             return
-        last = np.empty((0, 3), np.int64)
+        last = NO_RUNS
         with self._name.open("rb") as file:
             while len(read := np.fromfile(file, np.int64, 3 * _RUNS_READ_AT_ONCE)):
                 found = joined(np.concatenate([last, read.reshape(-1, 3)]))

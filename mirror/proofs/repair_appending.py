@@ -1,8 +1,8 @@
 """Appends missing records to copies: reads them, takes over the flow, and writes them.
 
-Main functions: `begin`, before a proof; `prepare`, after it, which says which records
-cannot be appended; and `append`, which writes the others with their runs and a note of
-the repair in one transaction of the flow's owner. A running service is fenced, and
+Main functions: `begin`, before a proof, and `prepare`, after it, which says which
+records cannot be appended. Its `Repairing` writes the others with their runs and a note
+of the repair in one transaction of the flow's owner. A running service is fenced, and
 begins again by itself. Dying at any point leaves all of it in the copies, or nothing.
 `remedies` says what can be done about each finding.
 """
@@ -13,6 +13,7 @@ from collections import Counter
 import contextlib
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import partial
 import time
 from typing import TYPE_CHECKING
 
@@ -20,22 +21,26 @@ import numpy as np
 
 from mirror.clusters.admin import topic_admin
 from mirror.clusters.cluster import Cluster
+from mirror.clusters.wire.produce import HEADER_SIZE, EncodedBatch
 from mirror.clusters.wire.write import Write
 from mirror.config import own_topics
 from mirror.errors import ClusterError, MirrorError, NoLeaderError, RecreatedError
 from mirror.offsets import runs
 from mirror.offsets.offset_map import OffsetMap
-from mirror.offsets.runs import COUNT, DOWNSTREAM, UPSTREAM, Block, between
+from mirror.offsets.runs import DOWNSTREAM, UPSTREAM, Block, between
 from mirror.offsets.translation import Exactness
 from mirror.pairs import control
 from mirror.pairs.control import PausesReader, Repair
-from mirror.proofs import missing_records, settling
+from mirror.proofs import sides
 from mirror.proofs.account import FindingKind, Scope
+from mirror.proofs.explaining import NO_STAMP, last_of_keys
+from mirror.proofs.function_results import LETTER, Results
 from mirror.proofs.log_stream import OffsetRange
-from mirror.proofs.ranges import LAST_OFFSET
+from mirror.proofs.ranges import LAST_OFFSET, covered
 from mirror.proofs.survey import settled_ends
 from mirror.proofs.verification import terms_of
-from mirror.records import codecs, records
+from mirror.records import alignment, codecs, records, to_columns
+from mirror.records.listing import headers_of, listed
 from mirror.records.writing import ensure_topic, write
 from mirror.service import ownership
 from mirror.topics.merging import Merging
@@ -44,16 +49,20 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from mirror.clusters.topics import TopicPartition
-    from mirror.clusters.transactions import Producer
     from mirror.clusters.wire.write import Placed
     from mirror.config.schema import FlowConfig, MirrorConfig
     from mirror.offsets.runs import RunArray
     from mirror.proofs.account import CopiedPartition, ProofFinding
-    from mirror.proofs.missing_records import MissingRecord
+    from mirror.proofs.log_stream import Lister
+    from mirror.proofs.ranges import Longs
     from mirror.proofs.sides import ProofTerms
     from mirror.proofs.verification import PartitionProof, Proven
+    from mirror.records.batch import Buffer, Rows
 
 
+MOST_BYTES = 256 << 20
+"""Of one repair: they are in memory, and in one transaction."""
+_NULL = b"\1"
 _IN_THE_LOG = "a log cannot be changed: `mirror repair rebuild` copies the topic again"
 
 
@@ -68,6 +77,18 @@ class Obstacle(StrEnum):
         "it left open"
     )
     COPIED = "it was copied, or became visible, after the proof: prove it again"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MissingRecord:
+    """One record, to be appended."""
+
+    offset: int
+    """On the source."""
+    time: int
+    key_mark: int
+    content: bytes = field(repr=False)
+    """Key, value and headers, encoded, with our stamp."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -98,7 +119,7 @@ class Work:
 
 @dataclass(slots=True, kw_only=True)
 class Repairing:
-    """A repair of one flow, open until `close`."""
+    """A repair of one flow, while both clusters are connected."""
 
     flow: FlowConfig
     terms: ProofTerms
@@ -107,7 +128,6 @@ class Repairing:
     known: OffsetMap
     although_order: bool
     work: list[Work] = field(default_factory=list)
-    closing: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
 
     @property
     def obstacles(self) -> Mapping[TopicPartition, Mapping[int, Obstacle]]:
@@ -123,8 +143,122 @@ class Repairing:
                 found[each.of.topic] += len(each.left)
         return dict(found)
 
-    def close(self) -> None:
-        self.closing.close()
+    def append(self) -> None:
+        """Take over the flow, look again at what changed meanwhile, and append.
+
+        Raises:
+            FencedError: a run of the flow, or another repair, began meanwhile; nothing
+                was written.
+            MirrorError: nothing was written, or the answer to the commit was lost. What
+                is left open ends with `begin`, or the service's next run.
+        """
+        flow, target = self.flow, self.target
+        topic = control.topic_name(flow.source)
+        ensure_topic(
+            target,
+            own_topics.CONTROL,
+            topic,
+            replication_factor=flow.replication_factor,
+        )
+        owner = ownership.take_over(flow, target)
+        self.drop_unfit()
+        work = [each for each in self.work if each.left]
+        if not work:
+            return
+        limits = topic_admin.max_message_bytes(target, {each.copy[0] for each in work})
+        codec = codecs.BY_NAME.get(flow.compression)
+        data = {
+            each.copy: list(
+                in_batches(
+                    each.left,
+                    codec=codecs.NONE if codec is None else codec,
+                    max_bytes=limits[each.copy[0]],
+                )
+            )
+            for each in work
+        }
+        topics = target.topics({topic for topic, _ in data})
+        if not owner.v2:
+            owner.add_partitions(data)
+        writing = Write(target, owner, data, topics)
+        writing.finish()
+        for each in work:  # or it was written to another topic of the same name
+            check_copy(target, each)
+        note = Repair(
+            flow=flow.name, at=time.time(), kind=control.APPEND, topics=self.counts
+        )
+        own = {
+            runs.topic_name(flow.source, flow.separator): _of_the_map(
+                self.known, work, writing.placed
+            ),
+            topic: [note.record()],
+        }
+        encoded = {name: records.encode_all(pairs) for name, pairs in own.items()}
+        write(target, encoded, owner)
+        ownership.commit(target, owner, [*data, *((name, 0) for name in own)])
+
+    def drop_unfit(self) -> None:
+        """Find out what must not be appended, from what is visible now. A running
+        service always has transactions open; what they write counts once they have
+        ended.
+
+        Raises:
+            ClusterError: a copy was re-created, lost its end, or cannot be read.
+        """
+        waiting = [each for each in self.work if each.left]
+        ends, hidden = settled_ends(self.target, [each.copy for each in waiting])
+        self.known.refresh()
+        for each in waiting:
+            if each.copy not in ends:
+                raise NoLeaderError(
+                    f"cluster {self.target.alias}: {each.copy[0]} has no leader"
+                )
+            check_copy(self.target, each)
+            if each.copy in hidden:
+                each.drop([one.offset for one in each.left], Obstacle.HIDDEN)
+            else:
+                self._drop_unfit_of(each, ends[each.copy])
+
+    def _drop_unfit_of(self, work: Work, end: int) -> None:
+        """`end`: after the copy's last record. Not what was copied after the proof, or
+        may have been, and not what would seem to be the newest value of its key.
+        """
+        of = work.of
+        proven = work.proof.target_end
+        if end < proven:
+            raise ClusterError(
+                f"cluster {self.target.alias}: {work.copy[0]} lost its end after the "
+                "proof: prove it again"
+            )
+        places = {
+            each.offset: self.known.translate(*of.key, each.offset).offset
+            for each in work.left
+        }
+        # What the proof did not see may be a copy of it: of a transaction that was
+        # ended only now, or copied again on purpose.
+        late = self.known.late(*of.key)
+        late = late[(late[:, DOWNSTREAM] >= proven) & (late[:, DOWNSTREAM] < end)]
+        offsets, at = (np.array(list(x), np.int64) for x in (places, places.values()))
+        again = (proven <= at) & (at < end) | covered(offsets, late, UPSTREAM)
+        work.drop(offsets[again].tolist(), Obstacle.COPIED)
+        if self.although_order or not work.left:
+            return
+        begin = max(work.looked_to, min(places[each.offset] for each in work.left))
+        if begin >= end:
+            return
+        keys = np.unique([each.key_mark for each in work.left])
+        wanted = OffsetRange.within(of, begin, end, on_source=False)
+        lasts = last_of_keys(self.terms, wanted, keys, on_source=False)
+        last_of = dict(zip(lasts.keys.tolist(), lasts.offsets.tolist(), strict=True))
+        work.drop(
+            [
+                each.offset
+                for each in work.left
+                if last_of[each.key_mark] >= places[each.offset]
+            ],
+            Obstacle.LATER_KEY,
+        )
+        work.looked_to = end
 
 
 def begin(config: MirrorConfig, flow: FlowConfig) -> None:
@@ -177,9 +311,10 @@ def refuse(
         )
 
 
+@contextlib.contextmanager
 def prepare(
     config: MirrorConfig, flow: FlowConfig, proven: Proven, *, although_order: bool
-) -> Repairing:
+) -> Iterator[Repairing]:
     """Read the records that a proof found missing, and decide which can be appended.
     `although_order`: also those whose keys have later records in the copy.
 
@@ -192,13 +327,10 @@ def prepare(
             offsets = range(each.source, each.source + each.count)
             wanted.setdefault((each.topic, each.partition), []).extend(offsets)
     refuse(config, flow, dict.fromkeys(topic for topic, _ in wanted))
-    with contextlib.ExitStack() as stack:
-        source, target, of_map = (
-            stack.enter_context(
-                contextlib.closing(Cluster(config.clusters[alias]).connect())
-            )
-            for alias in (flow.source, flow.target, flow.target)
-        )
+    with (
+        sides.connected(config, flow) as (source, target),
+        contextlib.closing(Cluster(config.clusters[flow.target]).connect()) as of_map,
+    ):
         made = Repairing(
             flow=flow,
             terms=terms_of(config, flow, source, target, Scope()),
@@ -209,118 +341,140 @@ def prepare(
         )
         size = 0
         for proof in proven.partitions:
-            key = proof.of.key
-            if key in wanted:
-                named = np.array(sorted(wanted[key]), np.int64)
-                found = missing_records.read(source, made.terms, proof.of, named)
-                size += found.size
-                if size > missing_records.MOST_BYTES:
-                    raise missing_records.too_much(flow.name)
-                gone = set(wanted[key]) - {each.offset for each in found.found}
-                made.work.append(
-                    Work(
-                        proof=proof,
-                        left=list(found.found),
-                        obstacles=dict.fromkeys(gone, Obstacle.GONE)
-                        | dict.fromkeys(found.failing, Obstacle.FAILS),
-                    )
-                )
-        _drop_unfit_of_all(made)
-        made.closing = stack.pop_all()
-    return made
+            if proof.of.key in wanted:
+                named = np.array(sorted(wanted[proof.of.key]), np.int64)
+                work = _read(source, made.terms, proof, named)
+                size += sum(len(each.content) for each in work.left)
+                if size > MOST_BYTES:
+                    raise _too_much(flow.name)
+                made.work.append(work)
+        made.drop_unfit()
+        yield made
 
 
-def append(repairing: Repairing) -> None:
-    """Take over the flow, look again at what changed meanwhile, and append.
+def _read(
+    source: Cluster, terms: ProofTerms, proof: PartitionProof, offsets: Longs
+) -> Work:
+    """Read the records at these offsets, ascending, as far as they are still there.
+    With a `transform` they are what the flow's function makes of them.
 
     Raises:
-        FencedError: a run of the flow, or another repair, began meanwhile; nothing was
-            written.
-        MirrorError: nothing was written, or the answer to the commit was lost. What is
-            left open ends with `begin`, or the service's next run.
+        MirrorError: there are too many, or the source cannot be read.
     """
-    flow, target = repairing.flow, repairing.target
-    topic = control.topic_name(flow.source)
-    ensure_topic(
-        target,
-        own_topics.CONTROL,
-        topic,
-        replication_factor=flow.replication_factor,
+    of, seen = proof.of, terms.seen
+    lister: Lister = partial(listed, most_unpacked=terms.flow.max_unpacked_bytes)
+    if terms.flow.transform is not None:
+        lister = Results(terms.flow, of.key, seen).listed
+    wanted = OffsetRange.within(
+        of, int(offsets[0]), int(offsets[-1]) + 1, on_source=True
     )
-    owner = ownership.take_over(flow, target)
-    _drop_unfit_of_all(repairing)
-    work = [each for each in repairing.work if each.left]
-    if not work:
-        return
-    limits = topic_admin.max_message_bytes(target, {each.copy[0] for each in work})
-    codec = codecs.BY_NAME.get(flow.compression)
-    batches = {
-        each.copy: list(
-            missing_records.batches(
-                each.left,
-                codec=codecs.NONE if codec is None else codec,
-                max_bytes=limits[each.copy[0]],
+    stream = sides.stream(terms, source, wanted, on_source=True, lister=lister)
+    found: list[MissingRecord] = []
+    obstacles = dict.fromkeys(offsets.tolist(), Obstacle.GONE)
+    size = 0
+    stamp = seen.stamp.tobytes()
+    for part in stream.listed():
+        chosen = np.isin(part.places[:, to_columns.OFFSET], offsets)
+        places = np.ascontiguousarray(part.places[chosen])
+        marks, keys = np.empty((2, len(places)), np.int64)
+        alignment.describe(part.buffer, places, NO_STAMP, 0, marks, keys)
+        for place, key_mark in zip(places, keys.tolist(), strict=True):
+            offset = int(place[to_columns.OFFSET])
+            if terms.flow.transform is not None and LETTER in dict(
+                headers_of(part.buffer, place)
+            ):
+                obstacles[offset] = Obstacle.FAILS
+                continue
+            content = _encoded(part.buffer, place, stamp)
+            size += len(content)
+            if size > MOST_BYTES:
+                raise _too_much(f"{of.topic}-{of.partition}")
+            time = int(place[to_columns.TIME])
+            found.append(
+                MissingRecord(
+                    offset=offset, time=time, key_mark=key_mark, content=content
+                )
             )
-        )
-        for each in work
-    }
-    topics = target.topics({topic for topic, _ in batches})
-    if not owner.v2:
-        owner.add_partitions(batches)
-    writing = Write(target, owner, batches, topics)
-    writing.finish()
-    for each in work:  # or it was written to another topic of the same name
-        check_copy(target, each)
-    own = _of_the_map(repairing, work, writing.placed)
-    note = Repair(
-        flow=flow.name, at=time.time(), kind=control.APPEND, topics=repairing.counts
-    )
-    _finish(
-        target,
-        owner,
-        data=batches,
-        own={
-            runs.topic_name(flow.source, flow.separator): own,
-            topic: [note.record()],
-        },
+            obstacles.pop(offset, None)
+    return Work(proof=proof, left=found, obstacles=obstacles)
+
+
+def _too_much(where: str) -> MirrorError:
+    return MirrorError(
+        f"{where}: more than {MOST_BYTES >> 20} MiB are missing, too much to append: "
+        "append topic by topic with --topic, or delete the copy and let the flow copy "
+        "it again"
     )
 
 
-def _finish(
-    target: Cluster,
-    owner: Producer,
-    *,
-    data: Iterable[TopicPartition],
-    own: Mapping[str, Sequence[tuple[bytes, bytes]]],
-) -> None:
-    write(target, {topic: records.encode_all(pairs) for topic, pairs in own.items()},
-          owner)  # fmt: skip
-    ownership.commit(target, owner, [*data, *((topic, 0) for topic in own)])
+# ---- what is written: batches, and records of the map ----
 
 
-def _drop_unfit_of_all(repairing: Repairing) -> None:
-    """Find out what must not be appended, from what is visible now. A running service
-    always has transactions open; what they write counts once they have ended.
-    """
-    target = repairing.target
-    waiting = [each for each in repairing.work if each.left]
-    ends, hidden = settled_ends(target, [each.copy for each in waiting])
-    repairing.known.refresh()
-    for each in waiting:
-        if each.copy not in ends:
-            raise NoLeaderError(f"cluster {target.alias}: {each.copy[0]} has no leader")
-        drop_unfit(
-            target,
-            repairing.terms,
-            repairing.known,
-            each,
-            None if each.copy in hidden else ends[each.copy],
-            although_order=repairing.although_order,
+def in_batches(
+    missing: Sequence[MissingRecord], *, codec: int, max_bytes: int
+) -> Iterator[EncodedBatch]:
+    """The records in batches of at most `max_bytes`, unless a single one is larger."""
+    part: list[MissingRecord] = []
+    size = 0
+    for each in missing:
+        more = len(each.content) + 24
+        if part and size + more > min(max_bytes - HEADER_SIZE, records.BATCH_BYTES):
+            yield _packed(part, codec)
+            part, size = [], 0
+        part.append(each)
+        size += more
+    if part:
+        yield _packed(part, codec)
+
+
+def _packed(part: list[MissingRecord], codec: int) -> EncodedBatch:
+    base = min(each.time for each in part)
+    body = bytearray()
+    for index, each in enumerate(part):
+        head = b"\0" + records.varint(each.time - base) + records.varint(index)
+        body += records.varint(len(head) + len(each.content)) + head + each.content
+    packed, used = bytes(body), codecs.NONE
+    if codec != codecs.NONE:
+        smaller = codecs.compress(codec, memoryview(packed))
+        if len(smaller) < len(packed):
+            packed, used = smaller, codec
+    header = records.header(
+        size=HEADER_SIZE + len(packed),
+        attributes=used,
+        count=len(part),
+        base_time=base,
+        newest=max(each.time for each in part),
+    )
+    offsets = np.array([each.offset for each in part], np.int64)
+    begins = np.flatnonzero(np.diff(offsets, prepend=offsets[0] - 2) != 1)
+    counts = np.diff(begins, append=len(offsets))
+    runs = np.stack([offsets[begins], begins, counts], axis=1)
+    return EncodedBatch(header=header, body=packed, count=len(part), runs=runs)
+
+
+def _encoded(buffer: Buffer, place: Rows, stamp: bytes) -> bytes:
+    """Key, value and headers of one record; `stamp`: an encoded header to append."""
+    headers_at, end = int(place[to_columns.HEADERS_AT]), int(place[to_columns.END])
+    return b"".join(
+        (
+            _sized(buffer, place, to_columns.KEY_AT, to_columns.KEY_SIZE),
+            _sized(buffer, place, to_columns.VALUE_AT, to_columns.VALUE_SIZE),
+            records.varint(int(place[to_columns.HEADERS]) + bool(stamp)),
+            buffer[headers_at:end].tobytes(),
+            stamp,
         )
+    )
+
+
+def _sized(buffer: Buffer, place: Rows, at: int, size: int) -> bytes:
+    length, begin = int(place[size]), int(place[at])
+    if length < 0:
+        return _NULL
+    return records.varint(length) + buffer[begin : begin + length].tobytes()
 
 
 def _of_the_map(
-    repairing: Repairing, work: Sequence[Work], placed: Iterable[Placed]
+    known: OffsetMap, work: Sequence[Work], placed: Iterable[Placed]
 ) -> list[tuple[bytes, bytes]]:
     """The records of the map about what was written. Where a copy had lost its end,
     what was copied last follows in order again, as if a slot had copied it.
@@ -344,7 +498,7 @@ def _of_the_map(
             runs=whole,
         )
         begins = int(whole[0, DOWNSTREAM])
-        lost = repairing.known.reverse(*each.of.key, begins)
+        lost = known.reverse(*each.of.key, begins)
         if lost.exactness is Exactness.TIP:
             late.append(block)
             continue
@@ -355,7 +509,7 @@ def _of_the_map(
         tail = between(whole, follows, LAST_OFFSET, UPSTREAM)
         if len(before):
             late.append(replace(block, runs=before))
-            following = repairing.known.position(*each.of.key)
+            following = known.position(*each.of.key)
             if len(tail):
                 following = int(tail[0, UPSTREAM])
             # A floor: nothing that the map knew behind this place is there any more.
@@ -364,78 +518,6 @@ def _of_the_map(
         ordered.append(replace(block, runs=tail))
     # In this order: late records stand behind what the copy lost.
     return [*((b"", value) for value in runs.encode(ordered)), *runs.encode_late(late)]
-
-
-# ---- which missing records can be appended to a copy now ----
-#
-# Not what was copied after the proof, or may have been, and not what would seem to be
-# the newest value of its key. It is asked before a repair and again while no one else
-# writes.
-
-
-def drop_unfit(
-    target: Cluster,
-    terms: ProofTerms,
-    known: OffsetMap,
-    work: Work,
-    end: int | None,
-    *,
-    although_order: bool,
-) -> None:
-    """Drop what must not be appended, as far as the copy shows now. `end`: after its
-    last record (None: an open transaction hides what comes next); `known`: read after
-    that.
-
-    Raises:
-        ClusterError: the copy was re-created, lost its end, or cannot be read.
-    """
-    of = work.of
-    check_copy(target, work)
-    if end is None:
-        work.drop([each.offset for each in work.left], Obstacle.HIDDEN)
-        return
-    if end < work.proof.target_end:
-        raise ClusterError(
-            f"cluster {target.alias}: {work.copy[0]} lost its end after the proof: "
-            "prove it again"
-        )
-    places = {
-        each.offset: known.translate(*work.of.key, each.offset).offset
-        for each in work.left
-    }
-    # What the proof did not see may be a copy of it: of a transaction that was ended
-    # only now, or copied again on purpose.
-    proven = work.proof.target_end
-    late = known.late(*work.of.key)
-    late = late[(late[:, DOWNSTREAM] >= proven) & (late[:, DOWNSTREAM] < end)]
-    again = {
-        offset
-        for offset, at in places.items()
-        if proven <= at < end or _is_within(late, offset)
-    }
-    work.drop(again, Obstacle.COPIED)
-    if although_order or not work.left:
-        return
-    begin = max(work.looked_to, min(places[each.offset] for each in work.left))
-    if begin >= end:
-        return
-    keys = np.unique([each.key_mark for each in work.left])
-    lasts = settling.last_of_keys(
-        terms,
-        OffsetRange.of(of, begin, end, on_source=False),
-        keys,
-        on_source=False,
-    )  # fmt: skip
-    last_of = dict(zip(lasts.keys.tolist(), lasts.offsets.tolist(), strict=True))
-    work.drop(
-        [
-            each.offset
-            for each in work.left
-            if last_of[each.key_mark] >= places[each.offset]
-        ],
-        Obstacle.LATER_KEY,
-    )
-    work.looked_to = end
 
 
 def check_copy(target: Cluster, work: Work) -> None:
@@ -449,11 +531,6 @@ def check_copy(target: Cluster, work: Work) -> None:
         raise RecreatedError(
             f"cluster {target.alias}: {work.copy[0]} was re-created after the proof"
         )
-
-
-def _is_within(late: RunArray, offset: int) -> bool:
-    into = offset - late[:, UPSTREAM]
-    return bool(((into >= 0) & (into < late[:, COUNT])).any())
 
 
 # ---- what a repair can do about a finding, and what it cannot ----

@@ -28,7 +28,6 @@ from mirror.clusters.admin.configs import Origin
 from mirror.clusters.admin.group_offsets import CommittedOffset
 from mirror.clusters.admin.groups import GroupKind
 from mirror.clusters.admin.topic_admin import NewTopic
-from mirror.clusters.cluster import Cluster
 from mirror.config import own_topics
 from mirror.errors import (
     BrokerError,
@@ -55,11 +54,13 @@ from mirror.records.writing import ensure_topic
 from mirror.retry import patiently
 from mirror.service import ownership
 from mirror.service.ownership import PositionUpdate
+from mirror.status.wording import named
 from mirror.topics import topics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+    from mirror.clusters.cluster import Cluster
     from mirror.clusters.topics import Topic, TopicPartition
     from mirror.config.schema import FlowConfig, MirrorConfig
     from mirror.offsets.offset_map import OffsetMap
@@ -78,7 +79,8 @@ STALLED_SECONDS = 120.0
 several times rests for half a minute before it begins again.
 """
 _PROGRESS_SECONDS = 0.3
-_MOST_NAMED = 10
+_MOST = 10
+"""Groups that a message names."""
 Places = dict[str, dict[int, CommittedOffset]]
 """By group and partition: what it has committed in the copy."""
 
@@ -120,13 +122,7 @@ def rebuilding(
         MirrorError: it is not possible, for the reason given.
     """
     repair_appending.refuse(config, flow, (), appends=False)
-    with contextlib.ExitStack() as stack:
-        source, target = (
-            stack.enter_context(
-                contextlib.closing(Cluster(config.clusters[alias]).connect())
-            )
-            for alias in (flow.source, flow.target)
-        )
+    with sides.connected(config, flow) as (source, target):
         found = topics.select(source, flow)
         for topic in found.topics:
             if topic.topic == name:
@@ -136,6 +132,10 @@ def rebuilding(
                 yield Rebuilding(config, flow, source, target, topic)
                 return
         raise MirrorError(f"flow {flow.name} copies no topic {name}")
+
+
+class AheadError(MirrorError):
+    """Somebody else went on with this rebuild, or ended it: run the command again."""
 
 
 class Rebuilding:
@@ -153,9 +153,6 @@ class Rebuilding:
         self.topic = topic
         self.source, self.target = source, target
         self._terms = terms_of(config, flow, source, target, Scope())
-        self._notes = RebuildNotes(
-            flow=flow, source=source, target=target, topic=topic.topic
-        )
 
     @property
     def copy(self) -> str:
@@ -166,11 +163,22 @@ class Rebuilding:
         killed before anything changed ends here.
 
         Raises:
-            MirrorError: one of another topic of the flow is, or it began with another
-                source.
+            MirrorError: one of another topic of the flow is.
+            ClusterChangedError: it began with another source.
         """
-        found = self._notes.unfinished()
-        if withdraw and found is not None and found.step is RebuildStep.PAUSED:
+        reader = PausesReader(self.target, self.flow)
+        reader.read()
+        reader.refuse_other_rebuilds(self.topic.topic)
+        found = reader.rebuilds.get(self.topic.topic)
+        if found is None or not found.unfinished:
+            return None
+        if found.source_id != self.source.cluster_id:
+            raise ClusterChangedError(
+                f"flow {self.flow.name}: this rebuild began with cluster "
+                f"{found.source_id}, but {self.flow.source} leads to cluster "
+                f"{self.source.cluster_id}: point bootstrap_servers there again"
+            )
+        if withdraw and found.step is RebuildStep.PAUSED:
             self._withdraw(found)
             return None
         return found
@@ -228,7 +236,7 @@ class Rebuilding:
                 wait_until_copied(self.flow, self.target, note, show=show)
                 return self._settle(note)
             except AheadError:
-                note = self._notes.unfinished()
+                note = self.unfinished(withdraw=False)
         return {}
 
     def _check(self) -> Topic:
@@ -252,14 +260,29 @@ class Rebuilding:
         known_of(self.flow, self.target)
         return copy
 
-    def groups(self) -> tuple[KeptGroup, ...]:
-        """The groups of the copy, and where they would go on now.
+    def groups(self, rebuild_id: str = "") -> tuple[KeptGroup, ...]:
+        """The groups of the copy, and where they go on, on the source.
 
         Raises:
             MirrorError: groups with members read it, or it is not sure where one is.
         """
-        found = committed_offsets(self.target, self.copy)
-        return tuple(kept_groups(found, self.topic.topic, "", self._known()))
+        places = committed_offsets(self.target, self.copy)
+        topic, known = self.topic.topic, self._known()
+        return tuple(
+            KeptGroup(
+                topic=topic,
+                group=group,
+                id=rebuild_id,
+                offsets={
+                    number: (
+                        known.reverse(topic, number, at.offset).offset,
+                        at.metadata,
+                    )
+                    for number, at in offsets.items()
+                },
+            )
+            for group, offsets in places.items()
+        )
 
     def _judge(self, proofs: Sequence[Proven]) -> tuple[Irreplaceable, ...]:
         """What the copy has and the source does not, by proofs of all of it, and by
@@ -302,7 +325,7 @@ class Rebuilding:
             },
             records=records,
         )
-        self._notes.write(None, made)
+        self._write(None, made)
         return made
 
     def _withdraw(self, rebuild: Rebuild) -> None:
@@ -311,7 +334,7 @@ class Rebuilding:
         Raises:
             MirrorError: the rebuild went on meanwhile, or the target refuses.
         """
-        self._notes.write(rebuild, replace(rebuild, step=RebuildStep.DONE))
+        self._write(rebuild, replace(rebuild, step=RebuildStep.DONE))
 
     def _keep_groups(self, rebuild: Rebuild) -> Rebuild:
         """Note where groups go on; from here on the only way is forward.
@@ -320,7 +343,7 @@ class Rebuilding:
             MirrorError: groups with members read the copy; nothing has changed.
         """
         made = replace(rebuild, step=RebuildStep.DELETING)
-        self._notes.write(rebuild, made, groups=self._groups_of(rebuild))
+        self._write(rebuild, made, groups=self._groups_of(rebuild))
         return made
 
     def _renew(self, rebuild: Rebuild) -> Rebuild:
@@ -331,10 +354,10 @@ class Rebuilding:
         """
         if self._is_there(rebuild):
             # They may have gone on since: in the old copy, as long as it was there.
-            kept = self._notes.groups(rebuild)
-            moved = [g for g in self._groups_of(rebuild) if kept.get(g.group) != g]
+            kept = [*control.groups_to_move(self.target, self.flow, rebuild)]
+            moved = [each for each in self._groups_of(rebuild) if each not in kept]
             if moved:
-                self._notes.write(rebuild, rebuild, groups=moved)
+                self._write(rebuild, rebuild, groups=moved)
         wanted = NewTopic(
             name=self.copy,
             partitions=max(rebuild.partitions, self.topic.partitions),
@@ -361,7 +384,7 @@ class Rebuilding:
             step=RebuildStep.COPYING,
             ends=tuple(ends[self.topic.topic, number] for number in numbers),
         )
-        self._notes.write(rebuild, made, positions=firsts)
+        self._write(rebuild, made, positions=firsts)
         return made
 
     def _settle(self, rebuild: Rebuild) -> dict[str, str]:
@@ -374,7 +397,7 @@ class Rebuilding:
         known = self._known() if rebuild.topic_id == self.topic.topic_id else None
         refused: dict[str, str] = {}
         settled: list[KeptGroup] = []
-        for group in self._notes.groups(rebuild).values():
+        for group in control.groups_to_move(self.target, self.flow, rebuild):
             try:
                 put_back(self.target, group, self.copy, known)
             except MirrorError as error:
@@ -382,7 +405,7 @@ class Rebuilding:
             else:
                 settled.append(replace(group, settled=True))
         if refused:
-            self._notes.write(rebuild, rebuild, groups=settled)
+            self._write(rebuild, rebuild, groups=settled)
             return refused
         note = Repair(
             flow=self.flow.name,
@@ -391,80 +414,10 @@ class Rebuilding:
             topics={rebuild.topic: rebuild.records},
         )
         ended = replace(rebuild, step=RebuildStep.DONE)
-        self._notes.write(rebuild, ended, groups=settled, told=[note.record()])
+        self._write(rebuild, ended, groups=settled, told=[note.record()])
         return {}
 
-    def _groups_of(self, rebuild: Rebuild) -> tuple[KeptGroup, ...]:
-        """The groups of the copy, while it is there.
-
-        Raises:
-            MirrorError: groups with members read it, or it is not sure where one is.
-            RecreatedError: it is not there any more.
-        """
-        found = committed_offsets(self.target, self.copy)
-        groups = tuple(kept_groups(found, rebuild.topic, rebuild.id, self._known()))
-        if not self._is_there(rebuild):
-            raise RecreatedError(
-                f"cluster {self.target.alias}: {self.copy} was deleted or re-created "
-                "by somebody else: run the same command again"
-            )
-        return groups
-
-    def _is_there(self, rebuild: Rebuild) -> bool:
-        """Whether the copy to delete is still there."""
-        copy = self.target.views([self.copy]).agreed(self.copy)
-        return copy is not None and copy.topic_id.hex == rebuild.copy_id
-
-    def _known(self) -> OffsetMap:
-        return known_of(self.flow, self.target)
-
-
-# ---- the note of a rebuild, which the flow's owner writes ----
-#
-# Each write fences a running service for a moment and then checks that the note still
-# says what the writer believes, so of two rebuilds only one takes a step.
-
-
-class AheadError(MirrorError):
-    """Somebody else went on with this rebuild, or ended it: run the command again."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RebuildNotes:
-    """The notes about one topic of a flow."""
-
-    flow: FlowConfig
-    source: Cluster
-    target: Cluster
-    topic: str
-
-    def unfinished(self) -> Rebuild | None:
-        """The rebuild that is under way.
-
-        Raises:
-            MirrorError: one of another topic of the flow is.
-            ClusterChangedError: it began with another source.
-        """
-        reader = PausesReader(self.target, self.flow)
-        reader.read()
-        reader.refuse_other_rebuilds(self.topic)
-        found = reader.rebuilds.get(self.topic)
-        if found is None or not found.unfinished:
-            return None
-        if found.source_id != self.source.cluster_id:
-            raise ClusterChangedError(
-                f"flow {self.flow.name}: this rebuild began with cluster "
-                f"{found.source_id}, but {self.flow.source} leads to cluster "
-                f"{self.source.cluster_id}: point bootstrap_servers there again"
-            )
-        return found
-
-    def groups(self, rebuild: Rebuild) -> dict[str, KeptGroup]:
-        """Groups that do not have their offsets in the new copy yet, by name."""
-        found = control.groups_to_move(self.target, self.flow, rebuild)
-        return {each.group: each for each in found}
-
-    def write(
+    def _write(
         self,
         before: Rebuild | None,
         after: Rebuild,
@@ -473,8 +426,10 @@ class RebuildNotes:
         positions: Mapping[TopicPartition, Position] = _NO_POSITIONS,
         told: Iterable[tuple[bytes, bytes]] = (),
     ) -> None:
-        """Write the next note, and with it what changes: groups, the flow's positions,
-        and further records of the topic. `before`: the unfinished one, if there is one.
+        """Write the next note as the flow's owner, and with it what changes: groups,
+        the flow's positions, and further records of the topic. `before`: the unfinished
+        one, if there is one. This fences a running service for a moment; of two
+        rebuilds only one takes a step.
 
         Raises:
             AheadError: the note says something else by now; nothing was written.
@@ -491,7 +446,7 @@ class RebuildNotes:
         notes = [*(g.record(name) for g in groups), after.record(name), *told]
 
         def decide(_: object) -> PositionUpdate:
-            if self.unfinished() != before:
+            if self.unfinished(withdraw=False) != before:
                 raise AheadError
             return PositionUpdate(positions=positions, notes=notes)
 
@@ -504,6 +459,29 @@ class RebuildNotes:
                     raise
             else:
                 return
+
+    def _groups_of(self, rebuild: Rebuild) -> tuple[KeptGroup, ...]:
+        """The groups of the copy, while it is there.
+
+        Raises:
+            MirrorError: groups with members read it, or it is not sure where one is.
+            RecreatedError: it is not there any more.
+        """
+        groups = self.groups(rebuild.id)
+        if not self._is_there(rebuild):
+            raise RecreatedError(
+                f"cluster {self.target.alias}: {self.copy} was deleted or re-created "
+                "by somebody else: run the same command again"
+            )
+        return groups
+
+    def _is_there(self, rebuild: Rebuild) -> bool:
+        """Whether the copy to delete is still there."""
+        copy = self.target.views([self.copy]).agreed(self.copy)
+        return copy is not None and copy.topic_id.hex == rebuild.copy_id
+
+    def _known(self) -> OffsetMap:
+        return known_of(self.flow, self.target)
 
 
 # ---- what a copy has and its source does not: what would be lost ----
@@ -576,20 +554,21 @@ def irreplaceable_at_ends(
         target, [(copy.name, number) for number in copy.leaders]
     )
     for number in copy.leaders:
-        wanted = OffsetRange(
-            topic=copy.name, partition=number, topic_id=copy.topic_id,
-            first=firsts[number], end=ends[copy.name, number],
-        )  # fmt: skip
+        end = ends[copy.name, number]
         if number >= topic.partitions:
             why = "the source does not have this partition"
             if (copy.name, number) in hidden:
                 yield Irreplaceable(
-                    partition=number, first=wanted.end, last=None, count=0, why=why
+                    partition=number, first=end, last=None, count=0, why=why
                 )
         else:
-            begins = known.translate(topic.topic, number, starts[number]).offset
-            wanted = replace(wanted, end=min(begins, wanted.end))
-            why = f"the source has deleted them: its log begins at {starts[number]}"
+            start = starts[number]
+            end = min(known.translate(topic.topic, number, start).offset, end)
+            why = f"the source has deleted them: its log begins at {start}"
+        wanted = OffsetRange(
+            topic=copy.name, partition=number, topic_id=copy.topic_id,
+            first=firsts[number], end=end,
+        )  # fmt: skip
         if seen := _seen(terms, target, wanted):
             first, last, count = seen
             yield Irreplaceable(
@@ -601,16 +580,14 @@ def _seen(
     terms: ProofTerms, target: Cluster, wanted: OffsetRange
 ) -> tuple[int, int, int] | None:
     """The first and the last record of the copy there, and how many they are."""
-    spans: list[tuple[int, int, int]] = []
     stream = sides.stream(terms, target, wanted, on_source=False)
-    for part in stream.listed():
-        if count := len(part.places):
-            first, last = part.places[[0, -1], to_columns.OFFSET].tolist()
-            spans.append((first, last, count))
+    spans = [
+        (*part.places[[0, -1], to_columns.OFFSET].tolist(), len(part.places))
+        for part in stream.listed()
+        if len(part.places)
+    ]
     # What is damaged may be anything.
-    spans += (
-        (each.first, each.end - 1, each.end - each.first) for each in stream.damages
-    )
+    spans += [(x.first, x.end - 1, x.end - x.first) for x in stream.damages]
     if not spans:
         return None
     firsts, lasts, counts = zip(*spans, strict=True)
@@ -649,9 +626,9 @@ def committed_offsets(target: Cluster, copy: str) -> Places:
         if here := {key[1]: at for key, at in offsets.items() if key[0] == copy}:
             found[name] = here
     if read.refused:
-        told = (f"{name}: {why}" for name, why in sorted(read.refused.items()))
+        whys = named([f"{x}: {why}" for x, why in sorted(read.refused.items())], _MOST)
         raise MirrorError(
-            f"cluster {target.alias}: it is not known where groups go on: {_some(told)}"
+            f"cluster {target.alias}: it is not known where groups go on: {whys}"
         )
     open_ends = {name for name, topic, _ in read.unstable if topic == copy}
     active = [group for group in listed.values() if not group.idle]
@@ -663,12 +640,13 @@ def committed_offsets(target: Cluster, copy: str) -> Places:
     if reading:
         raise MirrorError(
             f"cluster {target.alias}: groups that read {copy} have members: "
-            f"{_some(sorted(reading))}: stop them first"
+            f"{named(sorted(reading), _MOST)}: stop them first"
         )
     if open_ends:
         raise MirrorError(
             f"cluster {target.alias}: groups commit offsets in {copy} in transactions "
-            f"that are open: {_some(sorted(open_ends))}: stop what they belong to first"
+            f"that are open: {named(sorted(open_ends), _MOST)}: stop what they belong "
+            "to first"
         )
     return found
 
@@ -683,47 +661,25 @@ def may_hide_groups(target: Cluster) -> bool:
     return rights is not None and "DESCRIBE" not in rights
 
 
-def kept_groups(
-    places: Places, topic: str, rebuild_id: str, known: OffsetMap
-) -> Iterator[KeptGroup]:
-    """Where these groups go on, on the source.
-
-    Raises:
-        ClusterError: the target does not answer.
-    """
-    for group, offsets in places.items():
-        back = {
-            number: (known.reverse(topic, number, at.offset).offset, at.metadata)
-            for number, at in offsets.items()
-        }
-        yield KeptGroup(topic=topic, group=group, id=rebuild_id, offsets=back)
-
-
 def put_back(
     target: Cluster, group: KeptGroup, copy: str, known: OffsetMap | None
-) -> Mapping[int, int]:
-    """Commit a group's offsets in the new copy; returns them. Without `known`, it is
-    the copy of another topic by now: the group begins at its first record.
+) -> None:
+    """Commit a group's offsets in the new copy. Without `known`, it is the copy of
+    another topic by now: the group begins at its first record.
 
     Raises:
         MirrorError: the group has members, or the target refuses.
         ClusterError: the target does not answer.
     """
-    there: dict[int, int] = {}
-    for number, (offset, _) in group.offsets.items():
-        there[number] = 0
+    there: dict[TopicPartition, CommittedOffset] = {}
+    for number, (offset, metadata) in group.offsets.items():
+        at = 0
         if known is not None and offset >= 0:
-            answer = known.translate(group.topic, number, offset)
-            there[number] = max(answer.offset, 0)
-    wanted = {
-        group.group: {
-            (copy, number): CommittedOffset(offset, group.offsets[number][1])
-            for number, offset in there.items()
-        }
-    }
+            at = max(known.translate(group.topic, number, offset).offset, 0)
+        there[copy, number] = CommittedOffset(at, metadata)
 
     def commit() -> None:
-        for refused in group_offsets.commit(target, wanted).values():
+        for refused in group_offsets.commit(target, {group.group: there}).values():
             for (topic, number), code in refused.items():
                 if code in codes.GROUP_IS_ACTIVE:
                     raise MirrorError(
@@ -738,14 +694,6 @@ def put_back(
                 )
 
     patiently(commit)
-    return there
-
-
-def _some(names: Iterable[str]) -> str:
-    listed = list(names)
-    more = len(listed) - _MOST_NAMED
-    shown = ", ".join(listed[:_MOST_NAMED])
-    return f"{shown} and {more} more" if more > 0 else shown
 
 
 # ---- deletes a copy and creates it again as it was: partitions, replicas, configs ----

@@ -143,7 +143,7 @@ class BesideSlots(SparkRunner):
         from py4j.protocol import Py4JJavaError  # noqa: PLC0415  with Spark
 
         try:
-            self._carry_out(_nothing)
+            self._carry_out(lambda: None)  # it only needs a process
         except Py4JJavaError as error:
             log.warning("the process of proofs does not start", reason=_reason(error))
 
@@ -179,10 +179,6 @@ def _unpickled(task: bytes) -> Any:
     from pyspark.serializers import CloudPickleSerializer  # noqa: PLC0415  with Spark
 
     return CloudPickleSerializer().loads(task)()
-
-
-def _nothing() -> None:
-    """A task that only needs a process."""
 
 
 def _behind_slots(task: Callable[[], Any]) -> tuple[Any, str]:

@@ -12,7 +12,7 @@ import contextlib
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +24,7 @@ from mirror.errors import UnreachableError
 from mirror.offsets.runs import COUNT, UPSTREAM, between
 from mirror.proofs.log_stream import PATIENCE_SECONDS, LogStream, OffsetRange
 from mirror.proofs.ranges import covered
-from mirror.records import codecs, home_stamps, scan, to_columns
+from mirror.records import home_stamps, scan, to_columns
 from mirror.records.listing import Listed, Loops, listed
 from mirror.retry import patiently
 
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from mirror.config.cluster_settings import ClusterConfig
-    from mirror.config.schema import FlowConfig
+    from mirror.config.schema import FlowConfig, MirrorConfig
     from mirror.offsets.runs import RunArray
-    from mirror.proofs.account import CopiedPartition
+    from mirror.proofs.account import CopiedPartition, Scope
     from mirror.proofs.function_results import Results
     from mirror.proofs.log_stream import Lister
     from mirror.proofs.translated_ids import TranslatedIds
@@ -54,37 +54,29 @@ class ProofTerms:
     target: ClusterConfig = field(repr=False)
     source_id: str
     target_id: str
-    stamped: bool = True
-    """Whether copies get the provenance header. If not, those that the flow made while
-    it was set otherwise may have it."""
-    committed: bool = True
-    """Whether only committed records of the source are copied."""
-    most_unpacked: int = codecs.MOST_UNPACKED
-    transform: FlowConfig | None = None
-    """The flow, if it has a function to call."""
-    exactly_once: bool = True
-    """Off: records may be copied several times."""
-    by_content: bool = False
-    """Whether records and copies are matched by what they say, without the map; then
-    copies may be without the provenance header."""
+    flow: FlowConfig
+    scope: Scope
+    """Without a map, copies may be without the provenance header."""
     former_sources: tuple[str, ...] = ()
     """Ids of the source before it was rebuilt: what came home to it has their stamp on
     the target."""
     former_targets: tuple[str, ...] = ()
     """Ids of the target before it was rebuilt."""
-    keys: bool = True
-    """Whether findings name the keys of their records."""
-    homes: tuple[tuple[str, bool], ...] = ()
-    """As of the flow: which keys have their home elsewhere, and are left out."""
     ids: TranslatedIds | None = None
     """The ids of schemas that copies have; None: those of the source."""
     fetch_bytes: int | None = None
     """The most to fetch at once; None: what suits long ranges."""
 
     @property
+    def isolation(self) -> int:
+        """With which the source is read: only what is committed is copied, or all."""
+        committed = self.flow.isolation_level == "read_committed"
+        return fetch.READ_COMMITTED if committed else fetch.READ_UNCOMMITTED
+
+    @property
     def seen(self) -> provenance.Provenance:
         """The header that copies get, and which records are left out."""
-        return self.header if self.stamped else provenance.none()
+        return self.header if self.flow.provenance else provenance.none()
 
     @property
     def stamp(self) -> provenance.Bytes:
@@ -110,7 +102,7 @@ class ProofTerms:
     def _via(self, source_id: str, target_id: str) -> provenance.Provenance:
         return provenance.via(
             source_alias=self.source.alias, source_id=source_id, target_id=target_id,
-            homes=self.homes,
+            homes=self.flow.homes,
         )  # fmt: skip
 
     @contextlib.contextmanager
@@ -138,6 +130,23 @@ class ProofTerms:
             made.close()
         else:
             kept[config.alias] = made
+
+
+@contextlib.contextmanager
+def connected(
+    config: MirrorConfig, flow: FlowConfig
+) -> Iterator[tuple[Cluster, Cluster]]:
+    """The source and the target of a flow.
+
+    Raises:
+        ClusterError: one of them does not answer, or refuses us.
+    """
+    source, target = (Cluster(config.clusters[x]) for x in (flow.source, flow.target))
+    with (
+        contextlib.closing(source.connect()),
+        contextlib.closing(target.connect()),
+    ):
+        yield source, target
 
 
 @contextlib.contextmanager
@@ -176,23 +185,23 @@ class Source:
         self._results: Results | None = None
         seen = terms.seen
         self.is_plain = not (
-            terms.transform or terms.ids or seen.homes.size
+            terms.flow.transform or terms.ids or seen.homes.size
             or terms.former_sources or terms.former_targets
         )  # fmt: skip
         """Whether copies are the records as they are, with the stamp of `seen`."""
         loops = Loops(seen.key, seen.target_suffix, seen.homes)
-        most = terms.most_unpacked
+        most = terms.flow.max_unpacked_bytes
         lister: Lister = partial(listed, loops=loops, most_unpacked=most)
-        if runs is not None and terms.stamped:
+        if runs is not None and terms.flow.provenance:
             lister = RestoredRecords(
                 runs, loops, most_unpacked=most, former=terms.former_loops
             ).listed
-        if terms.transform is not None:
+        if terms.flow.transform is not None:
             from mirror.proofs.function_results import Results  # noqa: PLC0415  with Arrow
 
-            self._results = Results(terms.transform, of.key, seen)
+            self._results = Results(terms.flow, of.key, seen)
             lister = self._results.listed
-        wanted = OffsetRange.of(of, first, end, on_source=True)
+        wanted = OffsetRange.within(of, first, end, on_source=True)
         self.stream = stream(terms, cluster, wanted, on_source=True, lister=lister)
 
     @property
@@ -205,10 +214,10 @@ def target(
     terms: ProofTerms, cluster: Cluster, of: CopiedPartition, first: int, end: int
 ) -> LogStream:
     """The records of the copy from `first` up to `end`."""
-    wanted = OffsetRange.of(of, first, end, on_source=False)
+    wanted = OffsetRange.within(of, first, end, on_source=False)
     lister = None
     if stamps := terms.former_stamps:
-        lister = by_stamp(stamps, most_unpacked=terms.most_unpacked)
+        lister = by_stamp(stamps, most_unpacked=terms.flow.max_unpacked_bytes)
     return stream(terms, cluster, wanted, on_source=False, lister=lister, of=of.topic)
 
 
@@ -224,14 +233,13 @@ def stream(
     """The records of a range; by default all that are in the log. `of`: the topic on
     the source, if ids of a copy are compared.
     """
-    committed = terms.committed or not on_source
-    lister = lister or partial(listed, most_unpacked=terms.most_unpacked)
+    lister = lister or partial(listed, most_unpacked=terms.flow.max_unpacked_bytes)
     if terms.ids is not None and (on_source or of):
         lister = terms.ids.lister(of or wanted.topic, lister, on_source=on_source)
     return LogStream(
         cluster,
         wanted,
-        isolation=fetch.READ_COMMITTED if committed else fetch.READ_UNCOMMITTED,
+        isolation=terms.isolation if on_source else fetch.READ_COMMITTED,
         lister=lister,
         fetch_bytes=terms.fetch_bytes,
     )
@@ -321,7 +329,7 @@ class RestoredRecords:
             for some, is_home in _split(places, home):
                 # They have been counted as left out.
                 came = int(np.isin(some[:, to_columns.OFFSET], offsets[left_out]).sum())
-                found = Listed(part.buffer, some, -came, came_home=is_home)
+                found = Listed(part.buffer, some, -came, came_home=bool(is_home))
                 yield from (found,) if is_home else self._of_former(found)
 
     def _of_former(self, part: Listed) -> Iterator[Listed]:
@@ -338,7 +346,7 @@ class RestoredRecords:
             home[named] |= _take(part.buffer, part.places, named, loops)
         looped = part.looped
         for some, is_home in _split(part.places, home):
-            yield Listed(part.buffer, some, looped, came_home=is_home)
+            yield Listed(part.buffer, some, looped, came_home=bool(is_home))
             looped = 0
         if looped:
             yield Listed(part.buffer, _NOTHING, looped)
@@ -355,11 +363,11 @@ def _take(
     return taken > 0
 
 
-def _split(places: Rows, which: npt.NDArray[np.bool_]) -> Iterator[tuple[Rows, bool]]:
-    """The records in parts that are so, or not."""
+def _split(places: Rows, which: npt.NDArray[Any]) -> Iterator[tuple[Rows, int]]:
+    """The records in parts of which all have the same number."""
     cuts = np.flatnonzero(np.diff(which)) + 1
     parts = zip(np.split(places, cuts), np.split(which, cuts), strict=True)
-    return ((some, bool(flags[0])) for some, flags in parts if len(some))
+    return ((some, int(numbers[0])) for some, numbers in parts if len(some))
 
 
 def by_stamp(stamps: Sequence[Buffer], *, most_unpacked: int) -> Lister:
@@ -370,11 +378,7 @@ def by_stamp(stamps: Sequence[Buffer], *, most_unpacked: int) -> Lister:
             which = np.zeros(len(part.places), np.int64)
             for number, stamp in enumerate(stamps, 1):
                 which[_end_with(part.buffer, part.places, stamp)] = number
-            cuts = np.flatnonzero(np.diff(which)) + 1
-            for some, flags in zip(
-                np.split(part.places, cuts), np.split(which, cuts), strict=True
-            ):
-                number = int(flags[0]) if len(flags) else 0
+            for some, number in _split(part.places, which):
                 stamp_of = stamps[number - 1] if number else None
                 yield part._replace(places=some, stamp=stamp_of)
 

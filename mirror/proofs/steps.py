@@ -1,14 +1,17 @@
-"""What a running service proves in a step: new copies, then all that both logs have.
+"""What a running service proves in a step, and how much it may read for that.
 
 Main types: `ProofStep`, which looks at a flow, and compares some of its ranges;
-`NewCopies`, what the flow has copied since its last proof, and `PastCopies`, partition
-by partition, again and again. The budget of a step is for `schedule` to say. What
-compares is loaded only when it is used.
+`NewCopies`, what the flow has copied since its last proof, and `PastCopies`, all that
+both logs have, partition by partition, again and again. `Budget` grows with what a flow
+copies, `Costs` says what a range will probably cost, and `Spread` picks some ranges
+evenly where not all are affordable: these are pure. What compares is loaded only when
+it is used.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from enum import Enum, auto
 import hashlib
 import re
 import time
@@ -19,10 +22,9 @@ from mirror.pairs import proofs
 from mirror.pairs.proofs import Proof
 from mirror.proofs.account import Scope
 from mirror.proofs.ranges import RunFiles
-from mirror.proofs.schedule import Spread, prefix, range_bytes, size
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from mirror.clusters.cluster import Cluster
     from mirror.clusters.topics import TopicPartition
@@ -31,11 +33,28 @@ if TYPE_CHECKING:
     from mirror.proofs.account import CopiedPartition
     from mirror.proofs.ranges import Range
     from mirror.proofs.runners import Runner
-    from mirror.proofs.schedule import Costs
     from mirror.proofs.survey import ProofSurvey
     from mirror.proofs.verification import PartitionProof
 
 
+FLOOR = 10_000.0
+"""Bytes per second that may be read in any case: a quiet flow is proven, too."""
+_LEAST_BYTES, _MOST_BYTES = 4 << 20, 32 << 20
+"""Of one range, on both sides: longer than batches, and well below a second of work."""
+_SHORTEST_BYTES = 1 << 19
+"""Of one range where the budget takes minutes to pay for a longer one: batches of a
+flow that copies so little are short, too."""
+_SAVED_SECONDS = 60.0
+_IN_ONE_GO = 16
+"""How many ranges a budget is cut into, to spread them."""
+_UNKNOWN, _PROBE = 1_000.0, 20
+"""Bytes per offset if nothing is known, and the length of the first range then."""
+_RECORD_BYTES = 100
+"""What two copies of a record take besides key, value and headers, at most."""
+_CAUTION = 2.0
+"""By how much ranges may cost more than counters say."""
+_RISE = 1.05
+"""How fast the cost of an offset follows records that become larger."""
 _FETCHES = 4
 """Of a range on one side, at least: what a fetch brings beyond its end is wasted."""
 _LEAST_FETCH = 64 << 10
@@ -43,6 +62,207 @@ _NO_PARTITION = 1 << 31
 """Comes after all of a topic."""
 _PREFIX = "rolling/"
 """Of the keys of places, as no topic's name has a slash."""
+
+
+# ---- how much may be read, and what ranges cost ----
+
+
+class Lane(Enum):
+    """What a budget is for."""
+
+    NEW = auto()
+    """What was copied since the last proof."""
+    PAST = auto()
+    """All that both logs have, again and again."""
+
+
+class Budget:
+    """The bytes that may be read: a share of those copied, or `FLOOR` if that is more.
+
+    Two lanes that both need it get half each; what one does not need, the other may
+    use.
+    """
+
+    def __init__(self, share: float, *, now: float) -> None:
+        """`now`: monotonic seconds, as of all further calls."""
+        self.share = share
+        self.spent = 0.0
+        self.copied = 0
+        self._began = self._now = now
+        self._known: dict[tuple[str, int], int] = {}
+        self._of_lane = dict.fromkeys(Lane, 0.0)
+
+    @property
+    def allowed(self) -> float:
+        """In all, since the beginning."""
+        return max(self.share * self.copied, FLOOR * (self._now - self._began))
+
+    @property
+    def least(self) -> int:
+        """The size of the smallest range: about what a minute allows."""
+        seconds = self._now - self._began
+        if seconds <= 0:
+            return _LEAST_BYTES
+        of_a_minute = self.allowed / seconds * _SAVED_SECONDS
+        return int(min(max(of_a_minute, _SHORTEST_BYTES), _LEAST_BYTES))
+
+    def earn(self, copied: Mapping[tuple[str, int], int], now: float) -> None:
+        """`copied`: counters of bytes by partition. They may begin at zero again."""
+        for key, count in copied.items():
+            known = self._known.get(key, 0)
+            self.copied += count - known if count >= known else count
+            self._known[key] = count
+        self._now = now
+
+    def left(self, lane: Lane, *, alone: bool) -> float:
+        """What the lane may read now; `alone`: the other one needs nothing."""
+        left = self.allowed - self.spent
+        if alone:
+            return left
+        return min(left, self.allowed / 2 - self._of_lane[lane])
+
+    def spend(self, count: float, lane: Lane, *, alone: bool) -> None:
+        self.spent += count
+        if alone:  # the other one has no claim to it later
+            for each in Lane:
+                self._of_lane[each] += count / 2
+        else:
+            self._of_lane[lane] += count
+
+
+def range_bytes(left: float, least: int = _LEAST_BYTES) -> int:
+    """The size of a range, on both sides, when so much may be read."""
+    return int(min(max(left / _IN_ONE_GO, least), _MOST_BYTES))
+
+
+class Costs:
+    """What ranges cost in bytes on both sides, by topic.
+
+    So much per source offset, and so much per range: batches are read as a whole, and
+    answers have more than was asked for.
+    """
+
+    def __init__(self) -> None:
+        self.least = _LEAST_BYTES
+        """The size of the smallest range now."""
+        self._slopes: dict[str, float] = {}
+        self._surplus: dict[str, float] = {}
+        self._guesses: dict[str, float] = {}
+
+    def guess(self, topic: str, *, copied: int, offsets: int) -> None:
+        """What the flow's counters say: each is read twice."""
+        if offsets and copied:
+            self._guesses[topic] = 2 * copied / offsets
+
+    def learn(self, topic: str, *, fetched: int, offsets: int, payload: int) -> None:
+        """What a range did cost; `payload`: keys, values and headers of the source."""
+        if offsets and fetched:
+            slope = min(fetched, 2 * payload + _RECORD_BYTES * offsets) / offsets
+            slope = min(slope, _RISE * self._slopes.get(topic, slope))
+            surplus = max(fetched - slope * offsets, 0.0)
+            self._slopes[topic] = slope
+            self._surplus[topic] = (self._surplus.get(topic, surplus) + surplus) / 2
+
+    def knows(self, topic: str) -> bool:
+        """If not, one short range has to tell."""
+        return topic in self._slopes or topic in self._guesses
+
+    def offsets(self, topic: str, count: int) -> int:
+        """How many source offsets a range of `count` bytes has; at least one."""
+        if not self.knows(topic):
+            return _PROBE
+        return max(int(count / self._slope(topic)), 1)
+
+    def of(self, work: Range) -> float:
+        """What a range costs."""
+        if work.unknown:  # it is not read
+            return 0.0
+        return self.of_offsets(work.of.topic, size(work))
+
+    def of_offsets(self, topic: str, count: int, ranges: int = 1) -> float:
+        """What `count` offsets cost in this many ranges."""
+        bare = self._slope(topic) * count
+        surplus = self._surplus.get(topic)
+        return _CAUTION * bare if surplus is None else bare + ranges * surplus
+
+    def of_window(self, topic: str, count: int, each: int) -> float:
+        """What `count` offsets cost in ranges of `each` bytes."""
+        return self.of_offsets(topic, count, -(-count // self.offsets(topic, each)))
+
+    def _slope(self, topic: str) -> float:
+        known = self._slopes.get(topic) or self._guesses.get(topic) or _UNKNOWN
+        return min(known, self._guesses.get(topic, known))
+
+
+def size(work: Range | CopiedPartition) -> int:
+    """Offsets of a range or a partition, on the side that has more."""
+    ups, downs = (
+        work.source_end - work.source_first,
+        work.target_end - work.target_first,
+    )
+    return max(ups, downs)
+
+
+class Spread:
+    """Picks a fraction of what it is asked for, at even distances.
+
+    It goes on where it stopped, so that of many short series it picks as many.
+    """
+
+    def __init__(self) -> None:
+        self.fraction = 1.0
+        self._carry = 0.5
+
+    def __call__(self) -> bool:
+        self._carry += self.fraction
+        if self._carry < 1.0:
+            return False
+        self._carry = min(self._carry - 1.0, 1.0)
+        return True
+
+
+def prefix(ranges: Iterable[Range], left: float, costs: Costs) -> list[Range]:
+    """The first ranges that cost no more than `left` together, one if costs are not
+    known; with late records whose copies are among theirs: each of these is proven
+    where its copy stands.
+    """
+    chosen: list[Range] = []
+    late: list[Range] = []
+    for work in ranges:
+        if work.is_late:
+            late.append(work)
+            continue
+        left -= costs.of(work)
+        if left < 0:
+            break
+        chosen.append(work)
+        if not costs.knows(work.of.topic):
+            break
+    if not chosen:
+        return []
+    end = chosen[-1].target_end
+    return [*(each for each in late if each.target_first < end), *chosen]
+
+
+def affordable(
+    found: ProofSurvey,
+    partitions: Iterable[CopiedPartition],
+    left: float,
+    costs: Costs,
+    *,
+    each: int,
+) -> Iterator[tuple[CopiedPartition, list[Range]]]:
+    """The first ranges of these partitions, of `each` bytes, that cost no more than
+    `left` together.
+    """
+    for of in partitions:
+        made = found.ranges(of, most=costs.offsets(of.topic, each))
+        chosen = prefix(made, left, costs)
+        left -= sum(map(costs.of, chosen))
+        yield of, chosen
+
+
+# ---- one step ----
 
 
 class ProofStep:
@@ -105,10 +325,11 @@ class ProofStep:
             terms_of,
         )
 
+        # Everybody who may read the status sees what is found.
+        scope = Scope(keys=False)
         terms = replace(
-            terms_of(self._config, self.flow, self.source, self.target, Scope()),
+            terms_of(self._config, self.flow, self.source, self.target, scope),
             fetch_bytes=max(range_bytes // (2 * _FETCHES), _LEAST_FETCH),
-            keys=False,  # everybody who may read the status sees what is found
         )
         some = replace(
             found,
@@ -117,9 +338,7 @@ class ProofStep:
         )
         if not some.partitions:
             return {}
-        verification = Verification(
-            self.flow, terms, self.source, self.target, self._runner
-        )
+        verification = Verification(terms, self.source, self.target, self._runner)
         proven = verification.prove(some, at=at, chosen=chosen)
         return {each.of.key: each for each in proven.partitions}
 
@@ -174,8 +393,12 @@ class NewCopies:
         """The target has this proof now."""
         key = (proof.topic, proof.partition)
         last = self._cursors.get(key)
-        same = last is not None and last.topic_id == proof.topic_id
-        if last is None or not same or _place(proof) >= _place(last):
+        place = (proof.source_offset, proof.target_offset)
+        if (
+            last is None
+            or last.topic_id != proof.topic_id
+            or place >= (last.source_offset, last.target_offset)
+        ):
             self._cursors[key] = proof
             self._gaps.discard(key)
 
@@ -210,11 +433,9 @@ class NewCopies:
                 for of in found.partitions
                 if of.source_end > of.source_first or of.target_end > of.target_first
             ]
-            total = sum(_offsets(of) for of in wanted)
+            total = sum(size(of) for of in wanted)
             each = range_bytes(left, self._costs.least)
-            cost = sum(
-                self._costs.of_window(of.topic, _offsets(of), each) for of in wanted
-            )
+            cost = sum(self._costs.of_window(of.topic, size(of), each) for of in wanted)
             known = all(self._costs.knows(of.topic) for of in wanted)
             spread = cost > left and known and not enough
             plans: dict[TopicPartition, _Plan] = {}
@@ -232,12 +453,10 @@ class NewCopies:
                 made = proofs_made.get(of.key)
                 written += self._move(of, plan, made, kept.get(of.key), at=at)
         proofs.write(step.target, step.flow, written)
-        reached = [
-            of
+        done = not failed and all(
+            (plan := plans.get(of.key)) and plan.end[0] >= of.source_end
             for of in wanted
-            if (plan := plans.get(of.key)) and plan.end[0] >= of.source_end
-        ]
-        done = len(reached) == len(wanted) and not failed
+        )
         if done and not found.unproven:
             self.proven_at = at
         if done and total:
@@ -255,11 +474,8 @@ class NewCopies:
         chosen = [one for one in made[:-1] if not one.unknown]
         if self._spread() and not last.unknown:
             chosen.append(last)
-        return _Plan(
-            ranges=chosen,
-            end=(last.source_end, last.target_end),
-            whole=False,
-        )
+        end = (last.source_end, last.target_end)
+        return _Plan(ranges=chosen, end=end, whole=False)
 
     def _from_the_beginning(
         self,
@@ -275,10 +491,8 @@ class NewCopies:
         plans = {}
         self._first += 1
         first = self._first % max(len(wanted), 1)
-        for of in [*wanted[first:], *wanted[:first]]:
-            made = found.ranges(of, most=self._costs.offsets(of.topic, each))
-            chosen = prefix(made, left, self._costs)
-            left -= sum(map(self._costs.of, chosen))
+        order = [*wanted[first:], *wanted[:first]]
+        for of, chosen in affordable(found, order, left, self._costs, each=each):
             if not chosen:
                 continue
             known = [one for one in chosen if not one.unknown]
@@ -320,14 +534,6 @@ class NewCopies:
         )
         self._cursors[key] = proof
         return [] if key in self._gaps else [proof]
-
-
-def _place(proof: Proof) -> tuple[int, int]:
-    return proof.source_offset, proof.target_offset
-
-
-def _offsets(of: CopiedPartition) -> int:
-    return max(of.source_end - of.source_first, of.target_end - of.target_first)
 
 
 # ---- past copies ----
@@ -373,14 +579,19 @@ class PastCopies:
         place = self._at(partitions, known)
         key = _key(place)
         with RunFiles() as files:
-            cursors = {key: place} if _is_begun(place) else {}
+            is_begun = place.source_offset or place.target_offset
+            cursors = {key: place} if is_begun else {}
             found = step.survey(files, cursors, re.escape(key[0]))
             rest = sorted(
                 (of for of in found.partitions if of.partition >= key[1]),
                 key=lambda of: of.partition,
             )
             each = range_bytes(left, self._costs.least)
-            chosen = self._chosen(found, rest, left, each=each)
+            chosen = []
+            for of, ranges in affordable(found, rest, left, self._costs, each=each):
+                chosen += [(of, ranges)] if ranges else []
+                if not ranges or ranges[-1].source_end < of.source_end:
+                    break
             comparable = {
                 of.key: [one for one in ranges if not one.unknown]
                 for of, ranges in chosen
@@ -403,7 +614,7 @@ class PastCopies:
                 break
             if not place.findings:
                 proven = replace(place, topic=of.topic)
-                self.proven += [proven] if _is_news(proven, known) else []
+                self.proven += [proven] if _is_news(proven, before) else []
             place = self._after(of.key, partitions)
         if not rest:
             place = self._after((key[0], _NO_PARTITION), partitions)
@@ -429,32 +640,13 @@ class PastCopies:
         known: Mapping[TopicPartition, Proof],
     ) -> Proof:
         """Where the round goes on; its partition may be gone."""
-        place = self._place or _kept(known)
+        kept = [each for each in known.values() if is_place(each)]
+        place = self._place or max(kept, key=lambda each: each.at, default=None)
         if place is None:
             return _begin(partitions[0], time.time())
         key = _key(place)
         after = next((each for each in partitions if each >= key), partitions[0])
         return place if after == key else _begin(after, time.time())
-
-    def _chosen(
-        self,
-        found: ProofSurvey,
-        rest: Sequence[CopiedPartition],
-        left: float,
-        *,
-        each: int,
-    ) -> list[tuple[CopiedPartition, list[Range]]]:
-        """The next ranges that are affordable."""
-        chosen = []
-        for of in rest:
-            most = self._costs.offsets(of.topic, each)
-            made = prefix(found.ranges(of, most=most), left, self._costs)
-            left -= sum(map(self._costs.of, made))
-            if made:
-                chosen.append((of, made))
-            if not made or made[-1].source_end < of.source_end:
-                break
-        return chosen
 
     def _after(
         self, key: TopicPartition, partitions: Sequence[TopicPartition]
@@ -474,18 +666,8 @@ def _begin(key: TopicPartition, at: float) -> Proof:
     )  # fmt: skip
 
 
-def _is_begun(place: Proof) -> bool:
-    return bool(place.source_offset or place.target_offset)
-
-
 def _key(place: Proof) -> TopicPartition:
     return place.topic.removeprefix(_PREFIX), place.partition
-
-
-def _kept(known: Mapping[TopicPartition, Proof]) -> Proof | None:
-    """The newest place that the target has."""
-    places = [each for each in known.values() if is_place(each)]
-    return max(places, key=lambda each: each.at, default=None)
 
 
 def is_place(proof: Proof) -> bool:
@@ -529,8 +711,7 @@ def _cut(proof: Proof, ranges: Sequence[Range]) -> list[Proof]:
     ]  # fmt: skip
 
 
-def _is_news(proof: Proof, known: Mapping[TopicPartition, Proof]) -> bool:
-    before = known.get((proof.topic, proof.partition))
+def _is_news(proof: Proof, before: Proof | None) -> bool:
     return (
         before is None
         or before.topic_id != proof.topic_id

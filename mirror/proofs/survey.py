@@ -66,25 +66,34 @@ _PARTITION, _OFFSET = re.compile(r"[0-9]{1,9}"), re.compile(r"[0-9]{1,18}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MapKnowledge:
+    """What the offset map says, without the runs that hold."""
+
+    older: Mapping[TopicPartition, RunArray] = field(default_factory=dict)
+    """Where copies of deleted topics with the same names stand, on the target alone."""
+    late: LateRuns = field(default_factory=LateRuns)
+    """Records that repairs appended; see `offsets.offset_map`."""
+    firsts: Mapping[TopicPartition, int] = field(default_factory=dict)
+    """The first source offsets that were ever copied, to deleted copies too."""
+    whole: bool = True
+    """Off: the oldest part of the offset map is gone."""
+    has_runs: bool = True
+    """Off: the runs are not in the files, but in the map that was given."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ProofSurvey:
     """What there is to prove."""
 
     partitions: tuple[CopiedPartition, ...]
     files: RunFiles = field(repr=False)
-    """The runs of the offset map, unless `has_runs` is off."""
+    """The runs of the offset map, if `known.has_runs`."""
     fenced: bool = True
     """As for `ranges_of`."""
-    older: Mapping[TopicPartition, RunArray]
-    """Where copies of deleted topics with the same names stand, on the target alone."""
-    not_copied: Mapping[TopicPartition, NotCopied]
-    late: Mapping[TopicPartition, RunArray] = field(default_factory=dict)
-    """Records that repairs appended; see `offsets.offset_map`."""
-    whole_map: bool = True
-    """Off: the oldest part of the offset map is gone."""
+    known: MapKnowledge = field(default_factory=MapKnowledge)
+    not_copied: Mapping[TopicPartition, NotCopied] = field(default_factory=dict)
     unproven: Mapping[str, str] = field(default_factory=dict)
     """Topics of which nothing can be compared, and why."""
-    has_runs: bool = True
-    """Off: the runs are not in the files, but in the map that was given."""
 
     def ranges(
         self,
@@ -94,23 +103,12 @@ class ProofSurvey:
         picked: Callable[[], bool] = lambda: True,
     ) -> Iterator[Range]:
         """Those of one partition by the map, as `ranges_of` cuts them."""
+        known = self.known
         return ranges_of(
-            of, self.files.of(of.key), self.older.get(of.key, NO_RUNS),
-            late=self.late.get(of.key, NO_RUNS), fenced=self.fenced,
-            whole=self.whole_map, most=most, picked=picked,
+            of, self.files.runs_of(of.key), known.older.get(of.key, NO_RUNS),
+            late=known.late.of(of.key, of.topic_id, of.copy_id), fenced=self.fenced,
+            whole=known.whole, most=most, picked=picked,
         )  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _KnownRuns:
-    """What the offset map says, without the runs that hold."""
-
-    older: Mapping[TopicPartition, RunArray] = field(default_factory=dict)
-    late: LateRuns = field(default_factory=LateRuns)
-    firsts: Mapping[TopicPartition, int] = field(default_factory=dict)
-    """The first source offsets that were ever copied, to deleted copies too."""
-    whole: bool = True
-    has_runs: bool = True
 
 
 def survey(
@@ -145,9 +143,16 @@ def survey(
     if scope.since is not None:
         proofs = {}
     copies = target.topics({topic.target_topic for topic in chosen})
-    positions = _positions(flow, target, needed=not scope.by_content)
-    logs = Logs(flow, chosen, copies, source, target, since=scope.since)
-    known = _KnownRuns()
+    positions: Mapping[TopicPartition, Position] = {}
+    name = progress.topic_name(flow.source)
+    if target.topic(name) is not None:
+        positions = progress.read(target, name).positions
+    elif not scope.by_content:
+        raise MirrorError(
+            f"flow {flow.name} has never run: there is no {name} on {flow.target}"
+        )
+    logs = Logs(flow, chosen, copies, source, target, scope=scope)
+    known = MapKnowledge()
     if not scope.by_content:
         known = _know(offset_map, chosen) or _read_map(
             flow, target, chosen, logs, files
@@ -155,7 +160,6 @@ def survey(
     found = []
     unproven: dict[str, str] = {}
     for topic in chosen:
-        copy_id = copies[topic.target_topic].topic_id
         for partition in range(topic.partitions):
             key = (topic.topic, partition)
             position = positions.get(key)
@@ -167,55 +171,27 @@ def survey(
             began_late = flow.start != "earliest" and proof is None
             if began_late and position is not None and not scope.by_content:
                 began = known.firsts.get(key, position.offset)
-            of = logs.to_prove(
-                topic,
-                partition,
-                copy_id=copy_id,
-                position=position,
-                proof=proof,
-                began=began,
-                by_content=scope.by_content,
-            )
+            of = logs.to_prove(topic, partition, position, proof, began=began)
             begins = began_late and scope.by_content
             mapped = 0 if known.whole else known.firsts.get(key, of.source_end)
             found.append(replace(of, begins_with_copies=begins, mapped_from=mapped))
         found += (
-            logs.to_prove(
-                topic, partition, copy_id=copy_id, position=None,
-                proof=proofs.get((topic.topic, partition)), began=0,
-                by_content=scope.by_content,
-            )
-            for partition in logs.only_copies(topic)
-        )  # fmt: skip
+            logs.to_prove(topic, number, None, proofs.get((topic.topic, number)))
+            for number in logs.only_copies(topic)
+        )
     return ProofSurvey(
         partitions=tuple(found),
         files=files,
         fenced=flow.exactly_once,
-        older=known.older,
-        late={of.key: known.late.of(of.key, of.topic_id, of.copy_id) for of in found},
-        whole_map=known.whole,
-        has_runs=known.has_runs,
+        known=known,
         not_copied=read_not_copied(flow, target, {t.topic: t.topic_id for t in chosen}),
         unproven=unproven,
     )
 
 
-def _positions(
-    flow: FlowConfig, target: Cluster, *, needed: bool
-) -> Mapping[TopicPartition, Position]:
-    name = progress.topic_name(flow.source)
-    if target.topic(name) is None:
-        if not needed:
-            return {}
-        raise MirrorError(
-            f"flow {flow.name} has never run: there is no {name} on {flow.target}"
-        )
-    return progress.read(target, name).positions
-
-
 def _know(
     offset_map: OffsetMap | None, chosen: list[MirroredTopic]
-) -> _KnownRuns | None:
+) -> MapKnowledge | None:
     """What the map says besides its runs; None if only all of these say it."""
     if offset_map is None:
         return None
@@ -236,7 +212,7 @@ def _know(
             ):
                 return None
             firsts[key], _ = oldest
-    return _KnownRuns(firsts=firsts, whole=offset_map.is_whole, has_runs=False)
+    return MapKnowledge(firsts=firsts, whole=offset_map.is_whole, has_runs=False)
 
 
 def _read_map(
@@ -245,11 +221,11 @@ def _read_map(
     chosen: list[MirroredTopic],
     logs: Logs,
     files: RunFiles,
-) -> _KnownRuns:
+) -> MapKnowledge:
     """Put the runs of these topics and copies into `files`; returns all else."""
     name = runs.topic_name(flow.source, flow.separator)
     if target.topic(name) is None:
-        return _KnownRuns()
+        return MapKnowledge()
     if settled_ends(target, [(name, 0)])[1]:
         raise ClusterError(
             f"cluster {target.alias}: a transaction in {name} is open for over "
@@ -284,7 +260,7 @@ def _read_map(
             there = runs.between(there, *log, DOWNSTREAM)
             if len(there):
                 older.setdefault(key, []).append(there)
-    return _KnownRuns(
+    return MapKnowledge(
         older={key: np.concatenate(each) for key, each in older.items()},
         late=late,
         firsts=firsts,
@@ -306,7 +282,7 @@ class Logs:
         source: Cluster,
         target: Cluster,
         *,
-        since: int | None,
+        scope: Scope,
     ) -> None:
         there = [
             (topic.target_topic, partition)
@@ -315,14 +291,15 @@ class Logs:
         ]
         self.copies = copies
         """By name."""
+        self._by_content = scope.by_content
         self._starts = _offsets(target, there, topic_admin.EARLIEST)
         self._ends, self._open = settled_ends(target, there)
         here = [(each.topic, n) for each in chosen for n in range(each.partitions)]
         self._source_starts = _offsets(source, here, topic_admin.EARLIEST)
         self._firsts = (
             self._source_starts
-            if since in (None, topic_admin.EARLIEST)
-            else _offsets(source, here, since)
+            if scope.since in (None, topic_admin.EARLIEST)
+            else _offsets(source, here, scope.since)
         )
         committed = flow.isolation_level == "read_committed"
         self._source_ends = _offsets(
@@ -366,22 +343,21 @@ class Logs:
         self,
         topic: MirroredTopic,
         partition: int,
-        *,
-        copy_id: uuid.UUID,
         position: Position | None,
         proof: Proof | None,
-        began: int,
-        by_content: bool,
+        *,
+        began: int = 0,
     ) -> CopiedPartition:
         """What there is to prove of one partition; `began`: where the flow began."""
         where = (topic.target_topic, partition)
+        copy_id = self.copies[topic.target_topic].topic_id
         start, end = self._starts[where], self._ends[where]
         here = (topic.topic, partition)
         only_copy = partition >= topic.partitions
         first = 0 if only_copy else self._firsts[here]
         # Without a position of its own nothing was copied yet, by this flow.
         copied = max(first if position is None else position.offset, 0)
-        if by_content:  # what is there says how far it is
+        if self._by_content:  # what is there says how far it is
             copied = max(copied, self._source_ends.get(here, 0))
         if first < 0:  # no record is so new
             first = copied

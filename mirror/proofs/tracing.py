@@ -114,6 +114,12 @@ class Row:
             return None
         return RecordPlace(self.cluster, self.topic, self.partition, self.offset)
 
+    def says(
+        self, how: How, detail: str = "", sameness: Sameness = Sameness.UNSEEN
+    ) -> Row:
+        """The row, with what is to be said about its place."""
+        return replace(self, how=how, detail=detail, sameness=sameness)
+
     @property
     def right(self) -> bool:
         """Whether the record is as it should be, or a rule explains why not."""

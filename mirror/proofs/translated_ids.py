@@ -57,7 +57,7 @@ class TranslatedIds:
     """The same for the target's: several may mean one schema."""
 
     @classmethod
-    def of(
+    def noted(
         cls,
         flow: FlowConfig,
         target: Cluster,

@@ -29,12 +29,11 @@ from mirror.pairs.proofs import Proof
 from mirror.proofs import explaining
 from mirror.proofs.account import Account, FindingKind, ProofFinding, widened
 from mirror.proofs.by_content import aligned
-from mirror.proofs.comparing import NEVER, compare
-from mirror.proofs.explaining import ALL_COPIED, not_expired
-from mirror.proofs.ranges import RunFiles, narrowed, ranges_of
+from mirror.proofs.comparing import compare
+from mirror.proofs.explaining import ALL_COPIED, Settling, keys_of, not_expired
+from mirror.proofs.ranges import LAST_OFFSET, RunFiles, narrowed, ranges_of
 from mirror.proofs.runners import OutOfReach
-from mirror.proofs.settling import Settling, keys_of
-from mirror.proofs.sides import ProofTerms
+from mirror.proofs.sides import ProofTerms, connected
 from mirror.proofs.survey import survey
 from mirror.retry import patiently
 from mirror.service.ownership import Generation
@@ -59,7 +58,7 @@ _MOST_OPEN_ROWS = 1_000_000
 """Records that wait to be explained, over all partitions: some 100 MB."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class PartitionProof:
     """What was proven of one partition."""
 
@@ -80,6 +79,12 @@ class PartitionProof:
     """Off: the copy uses LogAppendTime, so times were not compared."""
     kept: bool = False
     """Whether it is on the target already."""
+
+    def add(self, outcome: RangeOutcome) -> None:
+        """Take note of what some records come to."""
+        self.account += outcome.account
+        self.findings += outcome.findings
+        self.spans = widened(self.spans, outcome.spans)
 
     @property
     def wrong(self) -> tuple[ProofFinding, ...]:
@@ -148,17 +153,17 @@ def prove(
     """
     at = time.time()
     with contextlib.ExitStack() as stack:
-        source, target = (
-            stack.enter_context(
-                contextlib.closing(Cluster(config.clusters[alias]).connect())
-            )
-            for alias in (flow.source, flow.target)
-        )
+        source, target = stack.enter_context(connected(config, flow))
 
         def look() -> ProofSurvey:
             files = stack.enter_context(RunFiles())
-            ended = _ends(after)
-            if after is None and scope.since is None:
+            ended: Mapping[TopicPartition, Proof] = {}
+            if after is not None:
+                ended = {
+                    each.of.key: _proof(each, after.at, by_content=after.by_content)
+                    for each in after.partitions
+                }
+            elif scope.since is None:
                 ended = proofs.read(target, flow.source)
             return survey(flow, source, target, files, scope, proofs=ended)
 
@@ -172,7 +177,7 @@ def prove(
             )
 
         verification = Verification(
-            flow, terms, source, target, runner,
+            terms, source, target, runner,
             show=show, keep=write if scope.is_kept else None,
         )  # fmt: skip
         return verification.prove(found, at=at)
@@ -196,14 +201,8 @@ def terms_of(
         target=writes,
         source_id=source.cluster_id,
         target_id=target.cluster_id,
-        stamped=flow.provenance,
-        homes=flow.homes,
-        committed=flow.isolation_level == "read_committed",
-        most_unpacked=flow.max_unpacked_bytes,
-        transform=flow if flow.transform is not None else None,
-        exactly_once=flow.exactly_once,
-        by_content=scope.by_content,
-        keys=scope.keys,
+        flow=flow,
+        scope=scope,
         ids=_ids(flow, target, (reads, writes), scope) if flow.translates_ids else None,
         former_sources=_former(flow, source, target),
         former_targets=_former(back, target, source) if back is not None else (),
@@ -219,7 +218,7 @@ def _ids(
     # Proofs of other flows need neither its compiled loops nor those of slots.
     from mirror.proofs.translated_ids import TranslatedIds  # noqa: PLC0415
 
-    found = TranslatedIds.of(flow, target, registries)
+    found = TranslatedIds.noted(flow, target, registries)
     if not scope.by_content:
         return found  # tasks ask for more where ids differ
     try:
@@ -254,15 +253,6 @@ def keep(config: MirrorConfig, flow: FlowConfig, proven: Proven) -> None:
         proofs.write(target.connect(), flow, kept)
 
 
-def _ends(after: Proven | None) -> dict[tuple[str, int], Proof]:
-    if after is None:
-        return {}
-    kept = (
-        _proof(each, after.at, by_content=after.by_content) for each in after.partitions
-    )
-    return {(each.topic, each.partition): each for each in kept}
-
-
 def _proof(each: PartitionProof, at: float, *, by_content: bool) -> Proof:
     return Proof(
         topic=each.of.topic,
@@ -287,7 +277,7 @@ class _InProgress:
     """So far."""
     waiting: int
     """Ranges without a result."""
-    first_equal: int = NEVER
+    first_equal: int = LAST_OFFSET
     target_start: int = 0
     """Where the copy's log began when a task read it last."""
     digests: dict[tuple[bool, int, int], bytes] = field(default_factory=dict)
@@ -298,41 +288,12 @@ class _InProgress:
     def rows(self) -> int:
         return sum(map(len, self.open))
 
-    def add(self, outcome: RangeOutcome) -> None:
-        """Take note of what some records come to."""
-        before = self.proof
-        self.proof = replace(
-            before,
-            account=before.account + outcome.account,
-            findings=(*before.findings, *outcome.findings),
-            spans=widened(before.spans, outcome.spans),
-        )
-        if len(outcome.open):
-            self.open.append(outcome.open)
-
-    def find(self, *findings: ProofFinding, whole: bool = True) -> None:
-        """Take note of findings; `whole`: off if something was not compared."""
-        self.proof = replace(
-            self.proof,
-            findings=(*self.proof.findings, *findings),
-            whole=self.proof.whole and whole,
-        )
-
-    def finish(self) -> PartitionProof:
-        """The proof, with its root."""
-        root = hashlib.sha256()
-        for _, digest in sorted(self.digests.items()):
-            root.update(digest)
-        self.proof = replace(self.proof, root=root.hexdigest())
-        return self.proof
-
 
 class Verification:
     """One proof of one flow."""
 
     def __init__(
         self,
-        flow: FlowConfig,
         terms: ProofTerms,
         source: Cluster,
         target: Cluster,
@@ -346,7 +307,6 @@ class Verification:
         `keep` is called with each partition in which nothing was found, as soon as it
         is proven; others wait until somebody has seen what was found.
         """
-        self._flow = flow
         self._terms = terms
         self._source, self._target = source, target
         self._runner = runner
@@ -368,42 +328,43 @@ class Verification:
         Raises:
             ClusterError: a cluster does not answer about configs or offsets.
         """
-        self._counts_expired = self._terms.by_content or not found.whole_map
+        self._counts_expired = self._terms.scope.by_content or not found.known.whole
         self._settling = Settling(
             self._terms, self._source, self._target, self._runner, found.partitions
         )
         self._total = sum(of.source_end - of.source_first for of in found.partitions)
-        if self._terms.by_content:
+        if self._terms.scope.by_content:
             self._total *= 2  # matched, then compared
-        work = self._ranges(found) if chosen is None else self._given(chosen)
-        tasks = (partial(compare, self._terms, self._tried(each)) for each in work)
+        work = self._ranges(found, chosen)
+        # What is out of reach is not tried.
+        tasks = (
+            partial(
+                compare, self._terms,
+                replace(each, unknown=each.unknown or self._lost.reason(each.of)),
+            )
+            for each in work
+        )  # fmt: skip
         for compared in self._runner.results(tasks):
             of = compared.range.of
             if compared.failure and not compared.range.unknown:
                 self._lost.note(of, compared.failure)
-            not_copied = found.not_copied.get(of.key, ALL_COPIED)
-            self._take(compared, not_copied)
+            self._take(compared, found.not_copied.get(of.key, ALL_COPIED))
             offsets = compared.range.source_end - compared.range.source_first
             self._count(offsets, compared.fetched_bytes)
-        partitions = tuple(part.finish() for part in self._partitions.values())
+        partitions = tuple(part.proof for part in self._partitions.values())
         findings = [_unproven(*each) for each in found.unproven.items()]
         for each in partitions:
             findings += each.findings
+        findings.sort(key=lambda each: (each.topic, each.partition))
         return Proven(
-            flow=self._flow.name,
+            flow=self._terms.flow.name,
             source_id=self._terms.source_id,
             target_id=self._terms.target_id,
             at=at,
             partitions=partitions,
-            findings=tuple(
-                sorted(findings, key=lambda each: (each.topic, each.partition))
-            ),
-            by_content=self._terms.by_content,
+            findings=tuple(findings),
+            by_content=self._terms.scope.by_content,
         )
-
-    def _tried(self, work: Range) -> Range:
-        """The range, or why to leave it."""
-        return replace(work, unknown=work.unknown or self._lost.reason(work.of))
 
     def _count(self, offsets: int, fetched: int) -> None:
         self._offsets += offsets
@@ -411,13 +372,29 @@ class Verification:
         expected = self._fetched * self._total // max(self._offsets, 1)
         self._show(self._fetched, expected)
 
-    def _ranges(self, found: ProofSurvey) -> Iterator[Range]:
+    def _ranges(
+        self,
+        found: ProofSurvey,
+        chosen: Mapping[TopicPartition, Sequence[Range]] | None,
+    ) -> Iterator[Range]:
         """One partition after the other: a map may have millions of runs."""
-        if self._terms.by_content:
-            yield from self._ranges_by_content(found)
-            return
-        for of in found.partitions:
-            yield from self._one_by_one(of, found.ranges(of))
+        if chosen is not None:
+            for ranges in filter(None, chosen.values()):
+                part = self._begin(ranges[0].of, ranges)
+                part.proof.ranges = tuple(ranges)
+                yield from ranges
+        elif self._terms.scope.by_content:
+            for each in aligned(
+                self._terms, self._runner, found.partitions, self._lost
+            ):
+                whole = ranges_of(each.of, each.runs, unknown_as=each.failure)
+                parts = [part for one in whole for part in narrowed(one)]
+                self._begin(each.of, parts).proof.findings = each.findings
+                self._count(each.offsets, each.fetched_bytes)
+                yield from parts
+        else:
+            for of in found.partitions:
+                yield from self._one_by_one(of, found.ranges(of))
 
     def _one_by_one(
         self, of: CopiedPartition, ranges: Iterator[Range]
@@ -431,25 +408,8 @@ class Verification:
             part.waiting += 1
             yield work
             work = following
-            part.proof = replace(part.proof, target_end=work.target_end)
+            part.proof.target_end = work.target_end
         yield work
-
-    def _given(
-        self, chosen: Mapping[TopicPartition, Sequence[Range]]
-    ) -> Iterator[Range]:
-        for ranges in chosen.values():
-            if ranges:
-                part = self._begin(ranges[0].of, ranges)
-                part.proof = replace(part.proof, ranges=tuple(ranges))
-                yield from ranges
-
-    def _ranges_by_content(self, found: ProofSurvey) -> Iterator[Range]:
-        for each in aligned(self._terms, self._runner, found.partitions, self._lost):
-            whole = ranges_of(each.of, each.runs, unknown_as=each.failure)
-            ranges = [part for one in whole for part in narrowed(one)]
-            self._begin(each.of, ranges).find(*each.findings)
-            self._count(each.offsets, each.fetched_bytes)
-            yield from ranges
 
     def _begin(self, of: CopiedPartition, ranges: Sequence[Range]) -> _InProgress:
         proof = PartitionProof(of=of, target_end=ranges[-1].target_end)
@@ -459,17 +419,17 @@ class Verification:
     def _take(self, compared: Compared, not_copied: NotCopied) -> None:
         work = compared.range
         part = self._partitions[work.of.key]
+        proof = part.proof
         outcome = explaining.sorted_out(compared, not_copied)
         part.waiting -= 1
-        part.add(outcome)
+        proof.add(outcome)
+        if len(outcome.open):
+            part.open.append(outcome.open)
         if not work.is_late:  # a repair stamps what it appends
             part.first_equal = min(part.first_equal, compared.first_equal)
         part.target_start = max(part.target_start, compared.target_start)
-        part.proof = replace(
-            part.proof,
-            own_times=part.proof.own_times and compared.own_times,
-            whole=part.proof.whole and not compared.failure,
-        )
+        proof.own_times &= compared.own_times
+        proof.whole &= not compared.failure
         begins = (work.is_late, work.source_first, work.target_first)
         part.digests[begins] = compared.digest
         if part.open and not part.waiting:
@@ -484,40 +444,43 @@ class Verification:
 
     def _end(self, part: _InProgress) -> None:
         """All of a partition is compared and explained."""
-        of = part.proof.of
+        proof, of = part.proof, part.proof.of
         if self._counts_expired:
             # Without a map, only what was lost since the last proof counts.
-            lost = of.target_lost if self._terms.by_content else of.target_start
+            lost = of.target_lost if self._terms.scope.by_content else of.target_start
             lost += max(part.target_start - of.target_first, 0)
-            part.find(*not_expired(of, part.proof.account.expired, lost))
-        if of.has_open_end and part.proof.findings:
-            part.find(whole=False)  # what is hidden is there to be compared later
-        if part.proof.findings and self._terms.keys:
-            named = with_keys(self._terms, self._runner, of, part.proof.findings)
-            part.proof = replace(part.proof, findings=tuple(named))
-        if self._keep is not None and part.proof.whole and not part.proof.findings:
+            proof.findings += (*not_expired(of, proof.account.expired, lost),)
+        if of.has_open_end and proof.findings:
+            proof.whole = False  # what is hidden is there to be compared later
+        if proof.findings and self._terms.scope.keys:
+            named = with_keys(self._terms, self._runner, of, proof.findings)
+            proof.findings = tuple(named)
+        digests = b"".join(digest for _, digest in sorted(part.digests.items()))
+        proof.root = hashlib.sha256(digests).hexdigest()
+        if self._keep is not None and proof.whole and not proof.findings:
             try:
-                self._keep(part.finish())
+                self._keep(proof)
             except ClusterError as error:
                 # `keep` tries again at the end.
                 log.warning("a proof is not kept yet", reason=str(error))
             else:
-                part.proof = replace(part.proof, kept=True)
+                proof.kept = True
 
     def _settle(self, part: _InProgress) -> None:
         """Explain what is open of a partition, or make findings of it."""
         rows = np.concatenate(part.open)
         part.open.clear()
-        of = part.proof.of
+        proof, of = part.proof, part.proof.of
         try:
             settled = self._settling.explain(
-                of, rows, timed=part.proof.own_times, stamped_from=part.first_equal
+                of, rows, timed=proof.own_times, stamped_from=part.first_equal
             )
         except ClusterError as error:
             reason = f"{len(rows)} records cannot be explained: {error}"
-            part.find(_unproven(of.topic, reason), whole=False)
+            proof.findings += (_unproven(of.topic, reason),)
+            proof.whole = False
         else:
-            part.add(settled)
+            proof.add(settled)
 
 
 def _unproven(topic: str, reason: str) -> ProofFinding:

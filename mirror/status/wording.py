@@ -62,8 +62,8 @@ def some(number: int, noun: str) -> str:
     return f"{count(number)} {noun}" if number == 1 else f"{count(number)} {noun}s"
 
 
-def named(names: Sequence[str]) -> str:
+def named(names: Sequence[str], most: int = _MOST_NAMED) -> str:
     """The first of them, and how many more there are."""
-    more = len(names) - _MOST_NAMED
-    text = ", ".join(names[:_MOST_NAMED])
+    more = len(names) - most
+    text = ", ".join(names[:most])
     return f"{text} and {more} more" if more > 0 else text

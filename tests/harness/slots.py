@@ -23,12 +23,12 @@ from mirror.offsets.progress import topic_name
 from mirror.service.ownership import take_ownership
 from mirror.topics import topics
 from tests.harness.waiting import PATIENCE_SECONDS, crowd
+from tests.harness.witness import Witness
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
     from mirror.copying.lease import PartitionReport
-    from tests.harness.witness import Witness
 
 TARGET = "B"
 """The target's alias."""
@@ -189,6 +189,15 @@ class SparklessFlow:
     def slot(self) -> Iterator[Slot]:
         with contextlib.closing(Slot(self.plan, 0)) as slot:
             yield slot
+
+    def copy_until(self, count: int, *, at: str = "") -> None:
+        """Copy until an ordinary consumer finds `count` records in the copy, or in the
+        topic `at`.
+        """
+        assert isinstance(self.target, str)
+        with Witness(self.target) as witness, self.slot() as slot:
+            witness.begin(at or self.copy)
+            copy_until(witness, slot, self.lease(60), count=count, timeout=60)
 
 
 class RunningLease:

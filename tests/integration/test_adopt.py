@@ -22,7 +22,7 @@ from typer.testing import CliRunner
 from mirror.cli.main import app
 from mirror.clusters.cluster import Cluster
 from mirror.config.schema import ClusterConfig
-from mirror.migration import activity
+from mirror.migration import mirrormaker
 from tests.harness.admin import copied_records, create_topic, end_offsets, topic_exists
 from tests.harness.load import NumberedLoad
 from tests.harness.mm2 import PROPERTIES, start_mm2
@@ -297,10 +297,12 @@ def test_who_is_at_work_writes_records(
     writer.produce(topic_name, b"left open")
     assert writer.flush(30) == 0
 
-    def look_meanwhile(do: Callable[[], object]) -> activity.Activity:
+    def look_meanwhile(do: Callable[[], object]) -> mirrormaker.Activity:
         """It does this instead of waiting."""
-        monkeypatch.setattr(activity, "time", SimpleNamespace(sleep=lambda _: do()))
-        return activity.look(target, group=None, watched=[(topic_name, 0)], tell=print)
+        monkeypatch.setattr(mirrormaker, "time", SimpleNamespace(sleep=lambda _: do()))
+        return mirrormaker.look(
+            target, group=None, watched=[(topic_name, 0)], tell=print
+        )
 
     def abort() -> None:
         writer.abort_transaction(30)

@@ -1,26 +1,28 @@
 """Copies that lost records: what their logs once had is expired, the rest missing.
 
-And copies whose source was lost: those of a deleted topic.
+A proof of what they lost later holds no longer. And copies whose source was lost: those
+of a deleted topic.
 """
 
 from __future__ import annotations
 
-import contextlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from confluent_kafka.admin import AdminClient
 import pytest
 
 from mirror.proofs import repair_appending
 from mirror.proofs.account import FindingKind
+from tests.harness import segments
 from tests.harness.admin import create_topic, delete_records, end_offsets
-from tests.harness.load import producer
+from tests.harness.load import producer, send
 from tests.harness.proofs import proven
-from tests.harness.slots import SparklessFlow, copy_until
+from tests.harness.slots import SparklessFlow
 from tests.harness.waiting import wait_for
-from tests.harness.witness import Witness
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from mirror.playground.cluster import PlaygroundCluster
 
 pytestmark = pytest.mark.integration
@@ -36,20 +38,16 @@ def _copied(a: str, b: str, name: str, **settings: str) -> SparklessFlow:
     flow = SparklessFlow(
         source=a, target=b, topic=name, alias=name, settings=settings
     ).own()
-    _copy(flow, a, b, range(_TIMES))
+    _copy(flow, a, range(_TIMES))
     return flow
 
 
-def _copy(flow: SparklessFlow, a: str, b: str, times: range) -> None:
-    client = producer(a)
-    with Witness(b) as witness, flow.slot() as slot:
-        witness.begin(flow.copy)
-        for time in times:
-            for number in range(_EACH):
-                client.produce(flow.topic, key=b"%d.%d" % (time, number), partition=0)
-            assert client.flush(30) == 0
-            count = (time + 1) * _EACH
-            copy_until(witness, slot, flow.lease(60), count=count, timeout=60)
+def _copy(flow: SparklessFlow, a: str, times: range, **options: Any) -> None:
+    client = producer(a, **options)
+    for time in times:
+        order = {0: [b"%d.%d" % (time, number) for number in range(_EACH)]}
+        send(client, flow.topic, order, b"v")
+        flow.copy_until((time + 1) * _EACH)
 
 
 def _recreated(bootstrap: str, topic: str) -> None:
@@ -145,10 +143,10 @@ def test_what_a_copy_never_had_is_missing(
     steered = config.flows[flow.name]
     repair_appending.begin(config, steered)
     missing = proven(flow)
-    with contextlib.closing(
-        repair_appending.prepare(config, steered, missing, although_order=False)
+    with repair_appending.prepare(
+        config, steered, missing, although_order=False
     ) as made:
-        repair_appending.append(made)
+        made.append()
     found = proven(flow, by_content=by_content)
     assert found.findings == ()
     assert [each.account.equal for each in found.partitions] == [_TIMES * _EACH]
@@ -164,7 +162,7 @@ def test_copies_of_a_deleted_topic_are_counted_apart(
     a, b = clusters["a"].bootstrap, clusters["b"].bootstrap
     flow = _copied(a, b, topic_name)
     _recreated(a, topic_name)
-    _copy(flow.own(), a, b, range(_TIMES, _TIMES + 1))
+    _copy(flow.own(), a, range(_TIMES, _TIMES + 1))
     delete_records(b, flow.copy, _EACH + 20)  # a marker follows each transaction
 
     found = proven(flow)
@@ -173,3 +171,28 @@ def test_copies_of_a_deleted_topic_are_counted_apart(
     (part,) = found.partitions
     assert part.account.records == part.account.equal == _EACH
     assert part.account.older == _TIMES * _EACH - (_EACH + 19)
+
+
+def test_what_a_copy_lost_since_its_proof_is_missing(
+    make_clusters: Callable[..., dict[str, PlaygroundCluster]],
+) -> None:
+    """A copy is proven, and then loses its second transaction, as in an unclean
+    election: the next proof does not begin after that, and finds what is missing.
+    """
+    made = make_clusters()
+    a, b = made["a"], made["b"]
+    create_topic(a.bootstrap, "t", partitions=1)
+    flow = SparklessFlow(
+        source=a.bootstrap, target=b.bootstrap, topic="t", alias="A"
+    ).own()
+    _copy(flow, a.bootstrap, range(2), linger_ms=1000)  # a batch each time
+    assert proven(flow, since=None).findings == ()
+    b.stop()
+    segments.rewrite(b, flow.copy, lambda batches: batches[:-2])
+    b.start()
+
+    found = proven(flow, since=None)
+
+    assert [(each.kind, each.source, each.count) for each in found.findings] == [
+        (FindingKind.MISSING, _EACH, _EACH)
+    ]

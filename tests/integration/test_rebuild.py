@@ -39,7 +39,7 @@ from tests.harness.admin import (
 )
 from tests.harness.failed_over import die
 from tests.harness.group_moves import Reader
-from tests.harness.load import producer
+from tests.harness.load import producer, send
 from tests.harness.metadata import acls_of, allow, overrides
 from tests.harness.slot_processes import exit_code_of
 from tests.harness.slots import SparklessFlow, copy_until
@@ -84,6 +84,11 @@ def _send(client: Producer, topic: str, numbers: range) -> list[bytes]:
             client.commit_transaction(30)
             sent += [b"%d" % number for number in part]
     return sent
+
+
+def _fill(bootstrap: str, topic: str, count: int) -> None:
+    order = {0: [b"%d" % number for number in range(count)]}
+    send(producer(bootstrap), topic, order, b"v")
 
 
 def _commit(bootstrap: str, group: str, copy: str, offsets: dict[int, int]) -> None:
@@ -138,7 +143,7 @@ def _dies_while_committing(*_: Any) -> None:
     ownership.commit = lambda _, owner, __: (owner.begin_commit(), die())
 
 
-_WRITE = repair_rebuilding.RebuildNotes.write
+_WRITE = Rebuilding._write
 
 
 def _dies_at_the_end(*words: Any, **named: Any) -> None:
@@ -162,7 +167,7 @@ _POINTS: dict[str, tuple[Any, str, Callable[..., None]]] = {
         repair_rebuilding, "put_back", _after(repair_rebuilding.put_back)
     ),
     "during the last commit": (
-        repair_rebuilding.RebuildNotes, "write", _dies_at_the_end
+        Rebuilding, "_write", _dies_at_the_end
     ),
 }  # fmt: skip
 
@@ -308,12 +313,9 @@ def test_refused_where_something_would_be_lost(
     a, b = clusters["a"].bootstrap, clusters["b"].bootstrap
     alias = f"W{topic_name[-8:]}"
     names = {kind: f"{topic_name}-{kind}" for kind in _KINDS}
-    client = producer(a)
     for name in names.values():
         create_topic(a, name, partitions=1)
-        for number in range(30):
-            client.produce(name, key=b"%d" % number, value=b"v", partition=0)
-    assert client.flush(30) == 0
+        _fill(a, name, 30)
     flow = SparklessFlow(
         source=a, target=b, topic=f"{topic_name}-.*", alias=alias
     ).own()
@@ -394,20 +396,11 @@ def test_without_a_service_and_with_a_group_that_came_too_soon(
     a, b = clusters["a"].bootstrap, clusters["b"].bootstrap
     alias = f"W{topic_name[-8:]}"
     create_topic(a, topic_name, partitions=1)
-    client = producer(a)
-    for number in range(50):
-        client.produce(topic_name, key=b"%d" % number, value=b"v", partition=0)
-    assert client.flush(30) == 0
+    _fill(a, topic_name, 50)
     flow = SparklessFlow(source=a, target=b, topic=topic_name, alias=alias).own()
     config = flow.config()
     group = f"{alias}-app"
-
-    def copy() -> None:
-        with Witness(b) as witness, flow.slot() as slot:
-            witness.begin(flow.copy)
-            copy_until(witness, slot, flow.lease(60), count=50, timeout=60)
-
-    copy()
+    flow.copy_until(50)
     _commit(b, group, flow.copy, {0: 20})
     with _begun(config, flow.name, topic_name, lambda _: True) as (work, note):
         assert note is not None
@@ -415,8 +408,7 @@ def test_without_a_service_and_with_a_group_that_came_too_soon(
         monkeypatch.setattr(repair_rebuilding, "STALLED_SECONDS", 1.0)
         with pytest.raises(MirrorError, match=r"nothing copies .* 50 offsets"):
             work.finish(note)
-    flow.own()
-    copy()
+    flow.own().copy_until(50)
     with Reader(b, group, [flow.copy]) as reader:
         reader.join()
         with _begun(config, flow.name, topic_name, lambda _: True) as (work, note):
@@ -459,18 +451,9 @@ def test_acls_stay(
     made = make_clusters(secured=True)
     a, b = made["a"].admin_bootstrap, made["b"].admin_bootstrap
     create_topic(a, "orders")
-    client = producer(a)
-    for number in range(10):
-        client.produce("orders", key=b"%d" % number, value=b"v")
-    assert client.flush(30) == 0
+    _fill(a, "orders", 10)
     flow = SparklessFlow(source=a, target=b, topic="orders", alias="A").own()
-
-    def copy() -> None:
-        with Witness(b) as witness, flow.slot() as slot:
-            witness.begin(flow.copy)
-            copy_until(witness, slot, flow.lease(60), count=10, timeout=60)
-
-    copy()
+    flow.copy_until(10)
     allow(b, "alice", "READ", flow.copy)
     before = acls_of(b, about=flow.copy)
     user = {"bootstrap_servers": made["b"].bootstrap, **made["b"].client_config}
@@ -486,8 +469,7 @@ def test_acls_stay(
     with _begun(flow.config(), flow.name, "orders", lambda _: True) as (work, note):
         assert note is not None
         work._renew(note)
-        flow.own()
-        copy()
+        flow.own().copy_until(10)
         _rebuild(flow.config(), flow.name, "orders")
     assert acls_of(b, about=flow.copy) == before
     assert len(read_topic(b, flow.copy)[0]) == 10

@@ -162,7 +162,7 @@ def _translations(flow: SparklessFlow) -> dict[tuple[str, str, int], Translated]
 
 def _prepared(
     flow: SparklessFlow, *, pattern: str = ".*", although_order: bool = False
-) -> repair_appending.Repairing:
+) -> contextlib.AbstractContextManager[repair_appending.Repairing]:
     config = flow.config()
     steered = config.flows[flow.name]
     repair_appending.begin(config, steered)
@@ -173,8 +173,8 @@ def _prepared(
 
 
 def _append(flow: SparklessFlow, **terms: Any) -> dict[str, int]:
-    with contextlib.closing(_prepared(flow, **terms)) as made:
-        repair_appending.append(made)
+    with _prepared(flow, **terms) as made:
+        made.append()
         return made.counts
 
 
@@ -221,14 +221,14 @@ def test_append(make_clusters: Callable[..., dict[str, PlaygroundCluster]]) -> N
     flow = _damaged(a, b)
     before = _translations(flow)
 
-    with contextlib.closing(_prepared(flow, pattern=OPEN)) as hidden:
+    with _prepared(flow, pattern=OPEN) as hidden:
         assert set(hidden.obstacles[OPEN, 0].values()) == {Obstacle.HIDDEN}
     assert _append(flow, pattern="|".join(CUT)) == {"tail": 50, "holes-and-tail": 52}
-    with contextlib.closing(_prepared(flow)) as beside:
+    with _prepared(flow) as beside:
         for point in _POINTS:
             assert (point, _killed(flow, point)) == (point, -signal.SIGKILL)
         _append(flow)
-        repair_appending.append(beside)
+        beside.append()
         assert beside.counts == {}
         whys = {name: set(why.values()) for (name, _), why in beside.obstacles.items()}
     assert whys == {
@@ -352,9 +352,7 @@ def _append_results(a: str, b: str, topic_name: str) -> None:
                 topic_name, key=b"%d" % number, value=value, timestamp=begun + number
             )
         assert client.flush(30) == 0
-        with Witness(b) as witness, flow.slot() as slot:
-            witness.begin(flow.copy)
-            copy_until(witness, slot, flow.lease(60), count=count, timeout=60)
+        flow.copy_until(count)
 
     copy(range(10), 10)
     steered = flow.config().flows[flow.name]
@@ -370,8 +368,8 @@ def _append_results(a: str, b: str, topic_name: str) -> None:
     flow.own()
     copy(range(10, 20), 14)
 
-    with contextlib.closing(_prepared(flow)) as made:
-        repair_appending.append(made)
+    with _prepared(flow) as made:
+        made.append()
         assert made.counts == {topic_name: 4}
         assert made.obstacles == {(topic_name, 0): {13: Obstacle.FAILS}}
     (left,) = proven(flow).findings

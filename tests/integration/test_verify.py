@@ -18,9 +18,9 @@ from mirror.proofs.log_stream import LogStream, OffsetRange
 from tests.harness.admin import add_partitions, create_topic
 from tests.harness.load import NumberedLoad, keys, producer, send
 from tests.harness.proofs import proven
-from tests.harness.slots import SparklessFlow, copy_until
+from tests.harness.slots import SparklessFlow
 from tests.harness.waiting import PATIENCE_SECONDS, crowd, wait_for
-from tests.harness.witness import Witness, read_topic
+from tests.harness.witness import read_topic
 
 if TYPE_CHECKING:
     from mirror.playground.cluster import PlaygroundCluster
@@ -51,9 +51,7 @@ def test_a_plain_copy_is_equal(
     with pytest.raises(MirrorError, match=f"flow {topic_name}->B has never run"):
         proven(flow)
     flow.own()
-    with Witness(b) as witness, flow.slot() as slot:
-        witness.begin(flow.copy)
-        copy_until(witness, slot, flow.lease(60), count=3000, timeout=60)
+    flow.copy_until(3000)
 
     found = proven(flow)
 
@@ -101,9 +99,7 @@ def test_a_killed_run_goes_on_after_its_last_proof(
     load = NumberedLoad(a, topic_name, 4)
     load.send(400)
     flow = SparklessFlow(source=a, target=b, topic=topic_name, alias=topic_name).own()
-    with Witness(b) as witness, flow.slot() as slot:
-        witness.begin(flow.copy)
-        copy_until(witness, slot, flow.lease(60), count=400, timeout=60)
+    flow.copy_until(400)
     driver = multiprocessing.get_context("spawn").Process(
         target=proven, args=(flow,), kwargs={"since": None, "dies_after": 2}
     )
@@ -164,16 +160,12 @@ def test_records_copied_while_it_looks_are_not_missing(
     """What a flow copies once verify has looked at the copies is no finding."""
     a, b = clusters["a"].bootstrap, clusters["b"].bootstrap
     create_topic(a, topic_name, partitions=1)
-    client = producer(a)
     flow = SparklessFlow(source=a, target=b, topic=topic_name, alias=topic_name).own()
 
     def copy(count: int) -> None:
-        for number in range(count - 10, count):
-            client.produce(topic_name, key=b"%d" % number)
-        assert client.flush(30) == 0
-        with Witness(b) as witness, flow.slot() as slot:
-            witness.begin(flow.copy)
-            copy_until(witness, slot, flow.lease(60), count=count, timeout=60)
+        order = {0: [b"%d" % number for number in range(count - 10, count)]}
+        send(producer(a), topic_name, order, b"v")
+        flow.copy_until(count)
 
     class Logs(survey.Logs):
         def __init__(self, *arguments: Any, **more: Any) -> None:
@@ -198,9 +190,7 @@ def test_partitions_that_only_the_copy_has(
     load = NumberedLoad(a, topic_name, 1)
     load.send(100)
     flow = SparklessFlow(source=a, target=b, topic=topic_name, alias=topic_name).own()
-    with Witness(b) as witness, flow.slot() as slot:
-        witness.begin(flow.copy)
-        copy_until(witness, slot, flow.lease(60), count=100, timeout=60)
+    flow.copy_until(100)
     add_partitions(b, flow.copy, 2)
     other = producer(b)
     claim = read_topic(b, flow.copy)[0][0].headers()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from mirror.errors import MirrorError
-from mirror.migration import connect_offsets
+from mirror.migration import mirrormaker
 from mirror.offsets import standby
 from mirror.pairs import control, proofs
 from mirror.pairs.control import Pauses
@@ -30,7 +30,7 @@ _DECODERS: dict[str, Callable[[bytes], Any]] = {
     "acls": partial(acl_notes.decode_claim, b"{}"),
     "notes of ACLs": partial(acl_notes.decode, b"{}"),
     "plans of ACLs": lambda value: acl_notes.AclPlan.of(_json(value)),
-    "Connect's offsets": connect_offsets.parse_value,
+    "Connect's offsets": mirrormaker.parse_value,
 }
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from typing import TYPE_CHECKING, Any
-import uuid
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import (
@@ -19,8 +18,9 @@ from typer.testing import CliRunner
 from mirror.cli.main import app
 from mirror.config.schema import MirrorConfig
 from mirror.proofs import evidence
-from mirror.proofs.account import Account, CopiedPartition, FindingKind, ProofFinding
+from mirror.proofs.account import Account, FindingKind
 from mirror.proofs.verification import PartitionProof, Proven
+from tests.harness.compared import copied
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -31,15 +31,10 @@ KEY = Ed25519PrivateKey.generate()
 
 
 def report() -> dict[str, Any]:
-    of = CopiedPartition(
-        topic="orders", partition=3, target_topic="A.orders",
-        topic_id=uuid.UUID(int=1), copy_id=uuid.UUID(int=2),
-        source_first=0, source_end=12, target_first=0, target_end=14,
-    )  # fmt: skip
-    missing = ProofFinding(
-        kind=FindingKind.MISSING, topic="orders", partition=3,
-        target_topic="A.orders", source=7, target=None, detail="<no reason>",
-        time=1_000, key_size=4, key="<k7>",
+    of = copied(12, 14, topic="orders", partition=3, target_topic="A.orders")
+    missing = of.finding(
+        FindingKind.MISSING, source=7, target=None, detail="<no reason>", time=1_000,
+        key_size=4, key="<k7>",
     )  # fmt: skip
     proven = Proven(
         flow="A->B", source_id="a-id", target_id="b-id", at=1e9,

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from mirror.config.cluster_settings import ClusterConfig
 from mirror.errors import UnreachableError
 from mirror.offsets import group_survey
 from mirror.proofs import sides
-from mirror.proofs.sides import ProofTerms
+from tests.harness.compared import TERMS
+
+if TYPE_CHECKING:
+    from mirror.config.cluster_settings import ClusterConfig
+    from mirror.proofs.sides import ProofTerms
 
 pytestmark = pytest.mark.unit
 
@@ -32,10 +35,7 @@ class FakeCluster:
 @pytest.fixture
 def terms(monkeypatch: pytest.MonkeyPatch) -> ProofTerms:
     monkeypatch.setattr(sides, "Cluster", FakeCluster)
-    source, target = (
-        ClusterConfig(alias=alias, bootstrap_servers=("x:1",)) for alias in "AB"
-    )
-    return ProofTerms(source=source, target=target, source_id="1", target_id="2")
+    return TERMS
 
 
 def connected(terms: ProofTerms, *, on_source: bool = True) -> FakeCluster:

@@ -1,13 +1,16 @@
-"""How a partition is cut into ranges: every record of either side is in one of them."""
+"""How a partition is cut into ranges: every record of either side is in one of them.
+
+And packed runs, which are what an array of the same runs would be.
+"""
 
 from __future__ import annotations
 
 from collections import deque
 from functools import partial
 from itertools import pairwise
+import pickle
 import tracemalloc
 from typing import TYPE_CHECKING
-import uuid
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,17 +18,23 @@ import numpy as np
 import pytest
 
 from mirror.migration.plan import initial_runs
-from mirror.offsets.runs import UPSTREAM
-from mirror.proofs.account import CopiedPartition
-from mirror.proofs.ranges import Range, RunFiles, covered, ranges_of
+from mirror.offsets.runs import UPSTREAM, between
+from mirror.proofs.ranges import (
+    PackedRuns,
+    Range,
+    RunFiles,
+    covered,
+    ranges_of,
+    translated,
+)
 from mirror.proofs.runners import pickled
+from tests.harness.compared import copied
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 pytestmark = pytest.mark.unit
 
-ID = uuid.UUID(int=1)
 Run = tuple[int, int, int]
 Runs = list[Run]
 
@@ -35,11 +44,9 @@ def _cut(
     fenced: bool = True, continues: bool = False, late: Sequence[Run] = (),
     whole: bool = True,
 ) -> list[Range]:  # fmt: skip
-    partition = CopiedPartition(
-        topic="t", partition=0, target_topic="A.t", topic_id=ID, copy_id=ID,
-        source_first=source[0], source_end=source[1],
-        target_first=target[0], target_end=target[1], continues=continues,
-        target_start=target[0],
+    partition = copied(
+        source_first=source[0], source_end=source[1], target_first=target[0],
+        target_end=target[1], continues=continues, target_start=target[0],
     )  # fmt: skip
     given = np.array(runs, np.int64).reshape(-1, 3)
     appended = np.array(late, np.int64).reshape(-1, 3)
@@ -99,23 +106,41 @@ def test_ranges_tile_both_logs(
     assert _pairs(found) == expected
 
 
-def test_what_a_copy_lost_is_not_there_any_more() -> None:
-    """Where the map goes back on the target, what it said of those offsets is void."""
-    found = _cut([(0, 0, 10), (8, 6, 4)], source=(0, 12), target=(0, 10), most=100)
-
-    assert _pairs(found) == [(n, n) for n in range(6)] + [
-        (8, 6), (9, 7), (10, 8), (11, 9),
-    ]  # fmt: skip
+def _same(first: int, end: int, behind: int = 0) -> list[tuple[int, int]]:
+    return [(n, n + behind) for n in range(first, end)]
 
 
-def test_repeats_are_no_first_copies() -> None:
-    """Records that were copied again are told from those copied for the first time,
-    within one run too.
+@pytest.mark.parametrize(
+    ("runs", "ends", "pairs", "repeats", "until"),
+    [
+        # Where the map goes back on the target, what it said of those offsets is void.
+        ([(0, 0, 10), (8, 6, 4)], (12, 10), _same(0, 6) + _same(8, 12, -2), [], 10),
+        # Copied again, or for the first time: also within one run.
+        (
+            [(0, 0, 10), (5, 11, 8)], (13, 19),
+            _same(0, 10) + _same(10, 13, 6), _same(5, 10, 6), 19,
+        ),
+        # What was copied since the proof began is left out on both sides,
+        ([(0, 0, 5), (5, 6, 5)], (5, 11), _same(0, 5), [], 6),
+        # also if it follows the last copies without a hole.
+        ([(0, 0, 10), (10, 12, 8)], (15, 20), _same(0, 10) + _same(10, 15, 2), [], 17),
+    ],
+)  # fmt: skip
+def test_which_copies_are_first_ones(
+    runs: Runs,
+    ends: tuple[int, int],
+    pairs: list[tuple[int, int]],
+    repeats: list[tuple[int, int]],
+    until: int,
+) -> None:
+    """What the map says and what still holds of it; records that were copied again are
+    told from those copied for the first time.
     """
-    found = _cut([(0, 0, 10), (5, 11, 8)], source=(0, 13), target=(0, 19), most=100)
+    found = _cut(runs, source=(0, ends[0]), target=(0, ends[1]), most=100)
 
-    assert _pairs(found) == [(n, n) for n in range(10)] + [(10, 16), (11, 17), (12, 18)]
-    assert _pairs(found, repeats=True) == [(5 + n, 11 + n) for n in range(5)]
+    assert _pairs(found) == pairs
+    assert _pairs(found, repeats=True) == repeats
+    assert (found[-1].source_end, found[-1].target_end) == (ends[0], until)
 
 
 @pytest.mark.parametrize(
@@ -161,30 +186,27 @@ def test_late_records_of_the_map_void_nothing() -> None:
     assert _pairs(found) == [(n, n) for n in range(10)]
 
 
-def test_what_mirrormaker_copied_is_unknown() -> None:
+@pytest.mark.parametrize(
+    ("runs", "cuts"),
+    [
+        ([(0, 0, 0), (10, 12, 5)], [(0, 10, 12, True), (10, 15, 17, False)]),
+        # The floor stands exactly where the known run before it ends.
+        (
+            [(0, 0, 50), (50, 50, 0), (100, 100, 50)],
+            [(0, 50, 50, False), (50, 100, 100, True), (100, 150, 150, False)],
+        ),
+    ],
+)
+def test_what_another_tool_copied_is_unknown(
+    runs: Runs, cuts: list[tuple[int, int, int, bool]]
+) -> None:
     """From a floor to the next run the map knows no records."""
-    found = _cut([(0, 0, 0), (10, 12, 5)], source=(0, 15), target=(0, 17), most=100)
+    _, source, target, _ = cuts[-1]
+    found = _cut(runs, source=(0, source), target=(0, target), most=1000)
 
     assert [
         (e.source_first, e.source_end, e.target_end, bool(e.unknown)) for e in found
-    ] == [
-        (0, 10, 12, True),
-        (10, 15, 17, False),
-    ]
-
-
-def test_a_piece_without_an_answer_between_two_others_is_unknown() -> None:
-    """Its floor stands exactly where the known run before it ends."""
-    found = _cut(
-        [(0, 0, 50), (50, 50, 0), (100, 100, 50)],
-        source=(0, 150), target=(0, 150), most=1000,
-    )  # fmt: skip
-
-    assert [(e.source_first, e.source_end, bool(e.unknown)) for e in found] == [
-        (0, 50, False),
-        (50, 100, True),
-        (100, 150, False),
-    ]
+    ] == cuts
 
 
 def test_what_mirrormaker_copied_after_a_sync_is_unknown() -> None:
@@ -196,7 +218,7 @@ def test_what_mirrormaker_copied_after_a_sync_is_unknown() -> None:
     with RunFiles() as files:
         files.add(("t", 0), adopted)
         files.add(("t", 0), np.array([[30, 40, 5], [35, 45, 5]], np.int64))
-        runs = np.concatenate(list(files.of(("t", 0))))
+        runs = np.concatenate(list(files.runs_of(("t", 0))))
 
     found = _cut(runs.tolist(), source=(0, 40), target=(0, 50), most=1000)
 
@@ -204,14 +226,6 @@ def test_what_mirrormaker_copied_after_a_sync_is_unknown() -> None:
         (e.source_first, e.source_end, e.target_end) for e in found if e.unknown
     ] == [(0, 10, 12), (11, 20, 25), (21, 30, 40)]
     assert _pairs(found) == [(10, 12), (20, 25)] + [(30 + n, 40 + n) for n in range(10)]
-
-
-def test_what_came_after_the_proof_began_is_left_out() -> None:
-    """Neither side has records that were copied since."""
-    (found,) = _cut([(0, 0, 5), (5, 6, 5)], source=(0, 5), target=(0, 11), most=100)
-
-    assert found.target_end == 6
-    assert _pairs([found]) == [(n, n) for n in range(5)]
 
 
 @pytest.mark.parametrize(("continues", "first"), [(False, 10), (True, 0)])
@@ -234,16 +248,6 @@ def test_nothing_of_a_copy_is_as_new() -> None:
     (found,) = _cut([(0, 0, 10)], source=(10, 10), target=(0, 11), most=100)
 
     assert (found.target_first, found.target_end) == (10, 11)
-
-
-def test_a_run_goes_on_after_the_end() -> None:
-    """What was copied since the proof began is left out on both sides, also if it
-    follows the last copies without a hole.
-    """
-    (found,) = _cut([(0, 0, 10), (10, 12, 8)], source=(0, 15), target=(0, 20), most=99)
-
-    assert (found.source_end, found.target_end) == (15, 17)
-    assert _pairs([found])[-1] == (14, 16)
 
 
 def test_late_records_far_apart_are_read_apart() -> None:
@@ -293,7 +297,7 @@ def test_pieces_of_a_map_give_the_same_ranges(
     whole, again = (
         [
             (each.source_end, each.target_end, *_lists(each))
-            for each in ranges_of(_long(40), given, fenced=fenced, most=7)
+            for each in ranges_of(copied(40), given, fenced=fenced, most=7)
         ]
         for given in (runs, pieces)
     )
@@ -317,13 +321,14 @@ def test_waiting_tasks_take_little_memory() -> None:
     for a process.
     """
     waiting: deque[object] = deque(maxlen=4)
+    pickled(str)  # loads Spark's part of it
     with RunFiles() as files:
         for first in range(0, 1_000_000, 10_000):
             at = np.arange(first, first + 10_000)
             files.add(("t", 0), np.stack([2 * at, at, np.ones_like(at)], axis=1))
-        pieces = files.of(("t", 0))
+        pieces = files.runs_of(("t", 0))
         tracemalloc.start()
-        for each in ranges_of(_long(2_000_000), pieces):
+        for each in ranges_of(copied(2_000_000), pieces):
             waiting.append(pickled(partial(str, each)))
         held, peak = tracemalloc.get_traced_memory()
         tracemalloc.stop()
@@ -340,7 +345,7 @@ def test_runs_on_their_way_to_a_file_take_little_memory() -> None:
             files.add(("t", at % 4), np.array([[3 * at, 2 * at, 1]], np.int64))
         held = tracemalloc.get_traced_memory()[0]
         tracemalloc.stop()
-        found = sum(len(piece) for n in range(4) for piece in files.of(("t", n)))
+        found = sum(len(piece) for n in range(4) for piece in files.runs_of(("t", n)))
 
     assert found == 50_000
     assert held < 1.5 * 24 * found
@@ -354,7 +359,7 @@ def _peak(count: int, *, fenced: bool) -> int:
             at = np.arange(first, first + 10_000)
             files.add(("t", 0), np.stack([2 * at, at, np.ones_like(at)], axis=1))
         found = ranges_of(
-            _long(2 * count), files.of(("t", 0)), fenced=fenced, most=100_000
+            copied(2 * count), files.runs_of(("t", 0)), fenced=fenced, most=100_000
         )
         assert sum(len(each.runs) for each in found) == count
         peak = tracemalloc.get_traced_memory()[1]
@@ -362,12 +367,84 @@ def _peak(count: int, *, fenced: bool) -> int:
     return peak
 
 
-def _long(end: int) -> CopiedPartition:
-    return CopiedPartition(
-        topic="t", partition=0, target_topic="A.t", topic_id=ID, copy_id=ID,
-        source_first=0, source_end=end, target_first=0, target_end=end,
-    )  # fmt: skip
-
-
 def _lists(each: Range) -> tuple[Runs, Runs]:
     return each.runs.tolist(), each.repeats.tolist()
+
+
+# ---- packed runs ----
+
+
+_ASCENDING = st.lists(
+    st.tuples(st.integers(0, 3), st.integers(0, 300), st.integers(0, 4)), max_size=20
+)
+"""Holes on both sides, and counts; a count of 0 is a floor."""
+
+
+@pytest.fixture
+def small_pieces() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("mirror.proofs.ranges._RUNS_IN_PIECE", 3)
+        yield
+
+
+@given(
+    st.lists(
+        st.tuples(*[st.integers(0, 2**62)] * 2, st.integers(0, 2**31 - 1)), max_size=20
+    )
+)
+def test_they_arrive_as_they_were(runs: list[tuple[int, int, int]]) -> None:
+    """Whatever the offsets, a task gets the runs that the driver packed."""
+    packed = PackedRuns(np.array(runs, np.int64).reshape(-1, 3))
+    there = pickle.loads(pickle.dumps(packed))
+
+    assert [tuple(run) for run in there.unpacked.tolist()] == runs
+    assert len(there) == len(runs)
+    assert there.unpacked.flags.c_contiguous
+
+
+@pytest.mark.usefixtures("small_pieces")
+@given(steps=_ASCENDING, ends=st.tuples(*[st.integers(0, 100)] * 3))
+def test_parts_are_those_of_the_array(
+    steps: list[tuple[int, int, int]], ends: tuple[int, int, int]
+) -> None:
+    """Wherever pieces end: what is cut out, what an offset translates to, and both once
+    more after earlier runs were dropped.
+    """
+    runs, (first, middle, end) = _ascending(steps), sorted(ends)
+    packed = PackedRuns()
+    for at in range(0, len(runs), 4):
+        packed.add(runs[at : at + 4])
+
+    for begin in (first, middle):
+        packed.drop(begin)
+        cut = packed.between(begin, end)
+        assert cut.unpacked.tolist() == between(runs, begin, end, UPSTREAM).tolist()
+        for offset in (begin, end):
+            assert translated(packed.around(offset), offset) == translated(runs, offset)
+
+
+@pytest.mark.usefixtures("small_pieces")
+def test_dropped_runs_take_no_room() -> None:
+    """Only the piece stays that has the last run before the offset."""
+    packed = PackedRuns(_ascending([(0, 0, 1)] * 10))
+
+    packed.drop(7)
+
+    assert packed.unpacked[:, UPSTREAM].tolist() == [6, 7, 8, 9]
+
+
+def test_a_hole_after_each_record_takes_next_to_nothing() -> None:
+    """A million runs that are alike travel in some kilobytes."""
+    at = np.arange(1_000_000)
+    packed = PackedRuns(np.stack([2 * at, at, np.ones_like(at)], axis=1))
+
+    assert len(pickle.dumps(packed)) < 50_000
+
+
+def _ascending(steps: list[tuple[int, int, int]]) -> np.ndarray:
+    found, up, down = [], 0, 0
+    for hole, far, count in steps:
+        up, down = up + hole, down + far
+        found.append((up, down, count))
+        up, down = up + count, down + count
+    return np.array(found, np.int64).reshape(-1, 3)

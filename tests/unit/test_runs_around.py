@@ -9,9 +9,9 @@ import pytest
 
 from mirror.offsets import runs
 from mirror.offsets.runs import UPSTREAM, RunArray
-from mirror.proofs.account import CopiedPartition
 from mirror.proofs.ranges import ranges_of
 from mirror.recovery.drilling.groups import windows
+from tests.harness.compared import copied
 from tests.unit.test_offset_map import (
     COPY,
     COPY_ID,
@@ -30,10 +30,9 @@ def _ranges(
 ) -> list[tuple[int, int, int, int, list[list[int]]]]:
     """Both sides' edges, and the runs in between."""
     first, last = window
-    part = CopiedPartition(
-        topic=TOPIC, partition=0, target_topic=COPY, topic_id=FIRST_ID,
-        copy_id=COPY_ID, source_first=first, source_end=last, target_first=0,
-        target_end=end,
+    part = copied(
+        topic=TOPIC, target_topic=COPY, topic_id=FIRST_ID, copy_id=COPY_ID,
+        source_first=first, source_end=last, target_end=end,
     )  # fmt: skip
     return [
         (

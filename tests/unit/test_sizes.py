@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from mirror.copying.transaction import PendingTransaction, TransactionRecords
-from mirror.migration import connect_offsets
+from mirror.migration import mirrormaker
 from mirror.offsets import progress, runs
 from mirror.offsets.progress import Position
 from mirror.offsets.runs import Block
@@ -196,16 +196,14 @@ def test_positions_handed_back_to_mirrormaker(monkeypatch: pytest.MonkeyPatch) -
         def topics(self, names: list[str]) -> dict[str, Any]:
             return {name: type("Topic", (), {"partitions": 1}) for name in names}
 
-    monkeypatch.setattr(connect_offsets, "Write", Noted)
-    monkeypatch.setattr(connect_offsets, "Producer", Nobody)
+    monkeypatch.setattr(mirrormaker, "Write", Noted)
+    monkeypatch.setattr(mirrormaker, "Producer", Nobody)
     target: Any = Target()
-    connect_offsets.write(
+    mirrormaker.write_positions(
         target,
         "mm2-offsets.A.internal",
-        connect_offsets.KeptPositions(),
+        mirrormaker.KeptPositions(connector="MirrorSourceConnector", source="A"),
         {(_name(number), number): number for number in range(20_000)},
-        connector=connect_offsets.CONNECTOR,
-        source_alias="A",
     )
     ((_, batches),) = written.items()
     assert sum(each.count for each in batches) == 20_000

@@ -3,55 +3,36 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
-import uuid
 
 import numpy as np
 import pytest
 
-from mirror.config.schema import MirrorConfig
 from mirror.proofs import verification
-from mirror.proofs.account import Account, CopiedPartition
+from mirror.proofs.account import Account
 from mirror.proofs.comparing import Compared
 from mirror.proofs.explaining import RangeOutcome
 from mirror.proofs.ranges import RunFiles, ranges_of
 from mirror.proofs.runners import InProcess
-from mirror.proofs.sides import ProofTerms
 from mirror.proofs.survey import ProofSurvey
 from mirror.records import alignment
+from tests.harness.compared import TERMS, copied, row
 
 if TYPE_CHECKING:
+    from mirror.proofs.account import CopiedPartition
     from mirror.proofs.ranges import Mismatches, Range
+    from mirror.proofs.sides import ProofTerms
 
 pytestmark = pytest.mark.unit
 
-CONFIG = MirrorConfig.model_validate(
-    {
-        "clusters": {each: {"bootstrap_servers": f"{each}:1"} for each in "AB"},
-        "flows": {"A->B": {"topics": ["t"]}},
-    }
-)
-TERMS = ProofTerms(
-    source=CONFIG.clusters["A"], target=CONFIG.clusters["B"], source_id="a",
-    target_id="b",
-)  # fmt: skip
 _ODD_EACH = 6
-
-
-def _partition(number: int, end: int) -> CopiedPartition:
-    return CopiedPartition(
-        topic="t", partition=number, target_topic="A.t", topic_id=uuid.UUID(int=1),
-        copy_id=uuid.UUID(int=2), source_first=0, source_end=end, target_first=0,
-        target_end=end,
-    )  # fmt: skip
 
 
 def _compared(_: ProofTerms, work: Range) -> Compared:
     """Some records have no copy, which only later ones of their keys can explain."""
-    odd = np.zeros((_ODD_EACH, alignment.ODD_COLUMNS), np.int64)
-    odd[:, alignment.WHAT] = alignment.ONLY_SOURCE
-    odd[:, alignment.SOURCE] = work.source_first + np.arange(_ODD_EACH)
-    odd[:, alignment.TARGET] = work.target_first
-    return Compared(range=work, records=10, equal=10 - _ODD_EACH, mismatches=odd)
+    first, target = work.source_first, work.target_first
+    odd = [row(alignment.ONLY_SOURCE, first + n, target) for n in range(_ODD_EACH)]
+    account = Account(records=10, equal=10 - _ODD_EACH)
+    return Compared(range=work, account=account, mismatches=np.array(odd))
 
 
 @pytest.mark.parametrize(
@@ -74,14 +55,12 @@ def test_what_waits_to_be_explained_is_bounded(
             self, of: CopiedPartition, rows: Mismatches, **_: Any
         ) -> RangeOutcome:
             explained.append((of.partition, len(rows)))
-            return RangeOutcome(
-                account=Account(compacted=len(rows)), findings=(), spans={}
-            )
+            return RangeOutcome(account=Account(compacted=len(rows)))
 
     monkeypatch.setattr(verification, "_MOST_OPEN_ROWS", most)
     monkeypatch.setattr(verification, "Settling", Settling)
     monkeypatch.setattr(verification, "compare", _compared)
-    partitions = (_partition(0, 50), _partition(1, 20))
+    partitions = (copied(50), copied(20, partition=1))
     chosen = {
         ("t", of.partition): list(
             ranges_of(of, np.array([[0, 0, of.source_end]], np.int64), most=10)
@@ -89,12 +68,10 @@ def test_what_waits_to_be_explained_is_bounded(
         for of in partitions
     }
     cluster: Any = None
-    made = verification.Verification(
-        CONFIG.flows["A->B"], TERMS, cluster, cluster, InProcess()
-    )
+    made = verification.Verification(TERMS, cluster, cluster, InProcess())
     with RunFiles() as files:
         proven = made.prove(
-            ProofSurvey(partitions=partitions, files=files, older={}, not_copied={}),
+            ProofSurvey(partitions=partitions, files=files),
             at=0.0, chosen=chosen,
         )  # fmt: skip
 

@@ -5,19 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 import random
 from typing import TYPE_CHECKING, Any, cast
-import uuid
 
 import numpy as np
 import pytest
 
-from mirror.config.cluster_settings import ClusterConfig
 from mirror.proofs import comparing, sides
-from mirror.proofs.account import CopiedPartition
 from mirror.proofs.log_stream import LogStream, Stored
-from mirror.proofs.ranges import PackedRuns, Range
-from mirror.proofs.sides import ProofTerms
+from mirror.proofs.ranges import whole_range
 from mirror.records import batch, scan
 from tests.harness import hostile_batches
+from tests.harness.compared import TERMS, copied
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,11 +24,6 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.unit
 
-TERMS = ProofTerms(
-    source=ClusterConfig(alias="A", bootstrap_servers=("127.0.0.1:1",)),
-    target=ClusterConfig(alias="B", bootstrap_servers=("127.0.0.1:1",)),
-    source_id="a-id", target_id="b-id",
-)  # fmt: skip
 STAMP, LOOPED = (b"mirror.via", b"A/a-id"), (b"mirror.via", b"B/b-id")
 ZSTD = 4
 Headers = tuple[tuple[bytes, bytes | None], ...]
@@ -168,16 +160,8 @@ def _compared(
     *,
     walks: bool,
 ) -> Compared:
-    ends = (runs[-1][0] + runs[-1][2], runs[-1][1] + runs[-1][2])
-    of = CopiedPartition(
-        topic="t", partition=0, target_topic="A.t", topic_id=uuid.UUID(int=1),
-        copy_id=uuid.UUID(int=2), source_first=0, source_end=ends[0], target_first=0,
-        target_end=ends[1],
-    )  # fmt: skip
-    work = Range(
-        of=of, source_first=0, source_end=ends[0], target_first=0, target_end=ends[1],
-        packed=PackedRuns.of(np.array(runs, np.int64)),
-    )  # fmt: skip
+    up, down, count = runs[-1]
+    work = whole_range(copied(up + count, down + count), np.array(runs, np.int64))
     a, b = (cast("Cluster", Fake(each)) for each in (source, target))
     made = comparing._Comparison(TERMS, work, a, b)
     made._is_plain &= walks
@@ -209,7 +193,7 @@ def test_it_finds_the_same_damage(seed: int, monkeypatch: pytest.MonkeyPatch) ->
     assert walked.target_damages == listed.target_damages
     told = {tuple(row) for row in _rows(listed)}
     assert {tuple(row) for row in _rows(walked)} <= told
-    assert walked.equal >= listed.equal
+    assert walked.account.equal >= listed.account.equal
 
 
 def _both(
@@ -244,7 +228,8 @@ def test_plain_copies_are_not_listed(monkeypatch: pytest.MonkeyPatch) -> None:
 
     found = _compared(logs[0], logs[1], runs, walks=True)
 
-    assert (found.equal, found.records, len(found.mismatches)) == (500, 500, 0)
+    assert (found.account.equal, found.account.records) == (500, 500)
+    assert not len(found.mismatches)
 
 
 def _part(log: Log, size: int) -> list[bytes]:

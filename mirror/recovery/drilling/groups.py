@@ -201,7 +201,7 @@ def _compare(
             )
             for of in found.partitions
         }
-        if not found.has_runs:
+        if not found.known.has_runs:
             for key, runs in offset_map.runs_around(wanted).items():
                 files.add(key, runs)
         chosen = {

@@ -18,8 +18,8 @@ import numpy.typing as npt
 from mirror.clusters.admin import topic_admin
 from mirror.clusters.wire import fetch
 from mirror.copying.provenance import HEADER, prefixes
+from mirror.proofs.explaining import NO_STAMP
 from mirror.proofs.log_stream import LogStream, OffsetRange
-from mirror.proofs.settling import NO_STAMP
 from mirror.records import alignment, looped, to_columns
 from mirror.records.listing import Listed, Loops, listed
 

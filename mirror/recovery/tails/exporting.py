@@ -20,7 +20,7 @@ from mirror import host
 from mirror.clusters.wire import fetch
 from mirror.errors import MALFORMED, MirrorError
 from mirror.proofs.log_stream import LogStream, OffsetRange
-from mirror.proofs.missing_records import MissingRecord
+from mirror.proofs.repair_appending import MissingRecord
 from mirror.records import records, to_columns
 from mirror.records.listing import headers_of, listed
 

@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mirror.clusters.admin import topic_admin
-from mirror.clusters.wire import fetch
 from mirror.clusters.wire.write import Write
 from mirror.copying import dead_letters, provenance
 from mirror.errors import MirrorError
@@ -33,10 +32,10 @@ from mirror.offsets.progress import Position
 from mirror.offsets.runs import DOWNSTREAM, Block
 from mirror.pairs import losses, risk
 from mirror.pairs.losses import Cause, Loss
-from mirror.proofs import missing_records
+from mirror.proofs.explaining import NO_STAMP
 from mirror.proofs.function_results import Results
 from mirror.proofs.log_stream import LogStream, OffsetRange
-from mirror.proofs.settling import NO_STAMP
+from mirror.proofs.repair_appending import in_batches
 from mirror.records import alignment, codecs, records, to_columns
 from mirror.records.listing import listed
 from mirror.recovery.tails import exporting
@@ -287,7 +286,7 @@ def _export(
     key = (topic.name, part.partition % topic.partitions)
     limit = topic_admin.max_message_bytes(target, [topic.name])[topic.name]
     pieces = [exporting.missing_record(part, each) for each in found]
-    batches = missing_records.batches(pieces, codec=codecs.NONE, max_bytes=limit)
+    batches = in_batches(pieces, codec=codecs.NONE, max_bytes=limit)
     _write(target, owner, key, list(batches))
     return [key]
 
@@ -401,24 +400,22 @@ class Replay:
         part: TailPartition,
         offsets: Offsets,
     ) -> None:
-        lister: Lister = partial(listed, most_unpacked=terms.most_unpacked)
-        if terms.transform is not None:
-            lister = Results(terms.transform, part.key, terms.seen).listed
+        lister: Lister = partial(listed, most_unpacked=terms.flow.max_unpacked_bytes)
+        if terms.flow.transform is not None:
+            lister = Results(terms.flow, part.key, terms.seen).listed
         self._stream = LogStream(
             source,
             OffsetRange(
                 topic=part.topic, partition=part.partition, topic_id=part.topic_id,
                 first=int(offsets[0]), end=int(offsets[-1]) + 1,
             ),
-            isolation=fetch.READ_COMMITTED
-            if terms.committed
-            else fetch.READ_UNCOMMITTED,
+            isolation=terms.isolation,
             lister=lister,
         ).listed()  # fmt: skip
         self._packer = Packer(
             flow, target, part.target_topic,
             stamp=terms.seen.stamp,
-            unwanted=_NOTHING if terms.transform is None else _LETTER,
+            unwanted=_NOTHING if terms.flow.transform is None else _LETTER,
         )  # fmt: skip
         self._where = f"{part.topic}-{part.partition}"
         self._buffer: Buffer = _NOTHING

@@ -31,8 +31,8 @@ from mirror.offsets.runs import COUNT, DOWNSTREAM, UPSTREAM
 from mirror.pairs import losses, risk, roles
 from mirror.pairs.losses import Cause
 from mirror.policy.selection import GroupFilter
+from mirror.proofs.explaining import NO_STAMP
 from mirror.proofs.log_stream import LogStream, OffsetRange
-from mirror.proofs.settling import NO_STAMP
 from mirror.proofs.survey import settled_ends
 from mirror.records import alignment, to_columns
 from mirror.records.listing import Loops, listed

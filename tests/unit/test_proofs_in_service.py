@@ -1,4 +1,7 @@
-"""What a running service proves next: shares are kept, and nothing starves. Pure."""
+"""What a running service proves next: shares are kept, and nothing starves.
+
+And proofs in a service are loaded when a flow wants some.
+"""
 
 from __future__ import annotations
 
@@ -6,23 +9,25 @@ import itertools
 import random
 import threading
 import time
-from typing import TYPE_CHECKING, Any
-import uuid
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pytest
 
 from mirror.errors import MirrorError
 from mirror.pairs.proofs import Proof
-from mirror.proofs.account import CopiedPartition, FindingKind, ProofFinding
+from mirror.proofs import in_service
+from mirror.proofs.account import FindingKind
 from mirror.proofs.in_service import (
     OneTask,
+    ServiceProofs,
     StoppedError,
     Turn,
     UnresolvedFindings,
 )
 from mirror.proofs.ranges import ranges_of
-from mirror.proofs.schedule import (
+from mirror.proofs.steps import (
     FLOOR,
     Budget,
     Costs,
@@ -31,24 +36,19 @@ from mirror.proofs.schedule import (
     prefix,
     range_bytes,
 )
+from mirror.status.store import StatusStore
+from tests.harness.compared import ID, copied
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+    from mirror.proofs.account import ProofFinding
+    from mirror.proofs.in_service import FlowProofs
     from mirror.proofs.ranges import Range
 
 pytestmark = pytest.mark.unit
 
-_NO_ID = uuid.UUID(int=0)
 _GB = 1 << 30
-
-
-def partition(end: int, *, number: int = 0) -> CopiedPartition:
-    """As many records on either side."""
-    return CopiedPartition(
-        topic="t", partition=number, target_topic="A.t", topic_id=_NO_ID,
-        copy_id=_NO_ID, source_first=0, source_end=end, target_first=0, target_end=end,
-    )  # fmt: skip
 
 
 def ranges(end: int, most: int, late: tuple[int, int] | None = None) -> list[Range]:
@@ -57,7 +57,7 @@ def ranges(end: int, most: int, late: tuple[int, int] | None = None) -> list[Ran
     """
     runs = np.array([[0, 0, end]], np.int64)
     lates = np.array([[*late, 1]] if late else [], np.int64).reshape(-1, 3)
-    return list(ranges_of(partition(end), runs, late=lates, most=most))
+    return list(ranges_of(copied(end), runs, late=lates, most=most))
 
 
 def costs(per_offset: float) -> Costs:
@@ -155,7 +155,7 @@ def test_ranges_that_are_not_picked_leave_no_gap() -> None:
     spread = Spread()
     spread.fraction = 0.1
     runs = np.array([[0, 0, 1000]], np.int64)
-    some = list(ranges_of(partition(1000), runs, most=10, picked=spread))
+    some = list(ranges_of(copied(1000), runs, most=10, picked=spread))
 
     def cuts(of: Iterable[Range]) -> list[tuple[int, ...]]:
         return [
@@ -205,17 +205,13 @@ def test_ranges_are_small_enough_to_pause() -> None:
 
 
 def finding(source: int | None, target: int | None = None) -> ProofFinding:
-    return ProofFinding(
-        kind=FindingKind.DIFFERENT, topic="t", partition=0, target_topic="A.t",
-        source=source,
-        target=target,
-    )  # fmt: skip
+    return copied().finding(FindingKind.DIFFERENT, source=source, target=target)
 
 
 def proof(offset: int, at: float) -> dict[tuple[str, int], Proof]:
     return {
         ("t", 0): Proof(
-            topic="t", partition=0, topic_id=_NO_ID, source_offset=offset,
+            topic="t", partition=0, topic_id=ID, source_offset=offset,
             target_offset=offset, at=at, records=0, findings=0, root="",
         )
     }  # fmt: skip
@@ -276,7 +272,10 @@ def test_a_running_task_gives_way_and_runs_again() -> None:
     """
     held, reasons, shown = Held(), [""], []
     tasks = OneTask(held, lambda: reasons[0])
-    turn = Turn(tasks, threading.Event(), waits=shown.append, done=lambda *_: None)
+    turn = Turn(
+        tasks=tasks, stopping=threading.Event(), waits=shown.append,
+        done=lambda *_: None,
+    )  # fmt: skip
     results: list[Any] = []
     thread = threading.Thread(target=lambda: results.extend(turn.results([lambda: 7])))
     thread.start()
@@ -298,7 +297,9 @@ def test_a_task_ends_with_its_flow() -> None:
     held = Held()
     tasks = OneTask(held, lambda: "")
     stopping = threading.Event()
-    turn = Turn(tasks, stopping, waits=lambda _: None, done=lambda *_: None)
+    turn = Turn(
+        tasks=tasks, stopping=stopping, waits=lambda _: None, done=lambda *_: None
+    )
     failed: list[BaseException] = []
 
     def run() -> None:
@@ -316,3 +317,89 @@ def test_a_task_ends_with_its_flow() -> None:
             pass
     thread.join(20)
     assert failed
+
+
+# ---- loaded when wanted ----
+
+
+_FLOW = "A->B"
+_OFF, _ON = (
+    cast("Any", SimpleNamespace(name=_FLOW, verify=verify, verify_share=0.1))
+    for verify in ("off", "new")
+)
+_CONFIG = cast("Any", None)
+
+
+@pytest.fixture
+def loaded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What was loaded, and the process that was started ahead."""
+    found: list[str] = []
+    monkeypatch.setattr(in_service, "load", lambda: found.append("kernels"))
+    return found
+
+
+@pytest.fixture
+def warm(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Set when the process of proofs is started ahead."""
+    begun = threading.Event()
+    runner = SimpleNamespace(warm_up=begun.set)
+    monkeypatch.setattr(in_service, "BesideSlots", lambda *_: runner)
+    return begun
+
+
+def _of(service: ServiceProofs, flow: Any) -> tuple[FlowProofs, StatusStore]:
+    store = StatusStore((_FLOW,))
+    return service.of(flow, _CONFIG, store), store
+
+
+def _begin(service: ServiceProofs) -> None:
+    service.begin(*cast("Any", (None, None, None)))
+
+
+def test_a_flow_that_proves_nothing_loads_nothing(
+    loaded: list[str], warm: threading.Event
+) -> None:
+    """Without `verify` there is no job, and nothing is loaded that could do one."""
+    service = ServiceProofs()
+    flow, _ = _of(service, _OFF)
+    _begin(service)
+    flow.adopt(_OFF, _CONFIG)
+    flow.stop()
+
+    assert flow.job() is None
+    assert loaded == []
+    assert not warm.wait(0.1)
+
+
+def test_another_configuration_turns_proofs_on(
+    loaded: list[str], warm: threading.Event
+) -> None:
+    """What compares is loaded once, and a later one turns them off again."""
+    service = ServiceProofs()
+    flow, store = _of(service, _OFF)
+    _begin(service)
+    flow.adopt(_ON, _CONFIG)
+
+    assert flow.job() is not None
+    assert store.flow(_FLOW).verify.mode == "new"
+    flow.adopt(_OFF, _CONFIG)
+    assert flow.job() is None
+    assert store.flow(_FLOW).verify.mode == "off"
+    flow.adopt(_ON, _CONFIG)
+    assert flow.job() is not None
+    assert loaded == ["kernels"]
+    assert not warm.wait(0.1)
+
+
+def test_proofs_wanted_from_the_beginning_start_their_process(
+    loaded: list[str], warm: threading.Event
+) -> None:
+    """It takes a second, in which slots cannot start theirs."""
+    service = ServiceProofs()
+    for _ in range(2):
+        _of(service, _ON)
+    assert not warm.is_set()
+    _begin(service)
+
+    assert warm.wait(20)
+    assert loaded == ["kernels", "kernels"]
