@@ -20,21 +20,24 @@ from mirror.clusters.admin.topic_admin import NewTopic
 from mirror.clusters.reach import Reach
 from mirror.config import own_topics, scopes
 from mirror.errors import ClusterError
-from mirror.offsets import checkpoints
+from mirror.offsets import checkpoints, progress
 from mirror.offsets.checkpoints import checkpoints_topic
 from mirror.offsets.group_survey import copies, known_of
 from mirror.offsets.groups import look
 from mirror.offsets.joint import JointMap, MergedGroups, problems
+from mirror.offsets.progress import Progress
 from mirror.offsets.runs import topic_name
 from mirror.pairs.flow_roles import flow_roles
 from mirror.policy.selection import GroupFilter
+from mirror.service import same_offsets
 from mirror.status.states import AclState
+from mirror.status.wording import named
 from mirror.topics import acls, configs, guarding, topics
 from mirror.topics.merging import Merging
 from mirror.topics.sides import Foreseen, Live
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from mirror.clusters.admin.acls import Binding
     from mirror.clusters.admin.configs import Config
@@ -99,6 +102,19 @@ class AclToChange:
     binding: Binding
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class TopicOffsets:
+    """Which offsets a copy gets, in a flow with `offsets: same`."""
+
+    cluster: str
+    topic: str
+    flow: str
+    offsets: str
+    """`same`, `translated`, or empty: it is not copied until that is known."""
+    reason: str = ""
+    """Why they are not the same."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunPlan:
     """Everything that a run would do besides copying records."""
@@ -110,6 +126,7 @@ class RunPlan:
     schemas: tuple[SchemaToWrite, ...] = ()
     """In the order of writing."""
     groups: tuple[GroupMove, ...] = ()
+    offsets: tuple[TopicOffsets, ...] = ()
     notes: tuple[str, ...] = ()
     """What is not known yet, and why."""
     problems: tuple[str, ...] = ()
@@ -173,7 +190,9 @@ class Planner:
         added = self._acls(flows)
         written = self._schemas(flows)
         moves = self._groups(flows)
+        offsets = self._offsets(flows)
         return RunPlan(
+            offsets=tuple(sorted(offsets)),
             create=tuple(sorted(self._created())),
             grow=tuple(sorted(self._grown())),
             configs=tuple(sorted(self._altered(), key=_by_name)),
@@ -325,6 +344,41 @@ class Planner:
                     )
                     for key, value in changes.items()
                 ]
+        return found
+
+    def _offsets(self, flows: Sequence[FlowConfig]) -> list[TopicOffsets]:
+        """Which copies get the source's offsets; also in words."""
+        found = []
+        for flow in flows:
+            if flow.offsets != "same":
+                continue
+            try:
+                source, target = self._reach(flow.source), self._reach(flow.target)
+                name = progress.topic_name(flow.source)
+                known = Progress()
+                if target.topic(name) is not None:
+                    known = progress.read(target, name, wait=False)
+                judged = same_offsets.judge(
+                    flow, source, target, topics.select(source, flow).topics,
+                    known=known, merging=Merging(self._config.enabled_flows),
+                )  # fmt: skip
+            except ClusterError as error:
+                self._failures[f"flow {flow.name}: {error}"] = None
+                continue
+            told = [(name, "same", "") for name in judged.same]
+            told += [(n, "translated", why) for n, why in judged.translated.items()]
+            told += [(n, "", why) for n, why in judged.waiting.items()]
+            found += [
+                TopicOffsets(
+                    cluster=flow.target,
+                    topic=flow.replication_policy.target_topic(name),
+                    flow=flow.name,
+                    offsets=offsets,
+                    reason=reason,
+                )
+                for name, offsets, reason in told
+            ]
+        self._notes |= dict.fromkeys(_in_words(found))
         return found
 
     def _acls(self, flows: Sequence[FlowConfig]) -> list[AclToChange]:
@@ -496,3 +550,18 @@ def group_moves(
     ]
     notes += [f"flow {flow.name}: {each}" for each in problems(settable.refused)]
     return moves, notes
+
+
+def _in_words(found: Sequence[TopicOffsets]) -> Iterator[str]:
+    """A sentence for all copies of a flow that share a reason."""
+    alike: dict[tuple[str, str, str], list[str]] = {}
+    for each in found:
+        alike.setdefault((each.flow, each.offsets, each.reason), []).append(each.topic)
+    for (flow, offsets, reason), names in alike.items():
+        copies = named(sorted(names))
+        if offsets == "same":
+            yield f"flow {flow}: records have the source's offsets in {copies}"
+        elif offsets:
+            yield f"flow {flow}: offsets are translated in {copies}: {reason}"
+        else:
+            yield f"flow {flow}: not copied for now: {copies}: {reason}"

@@ -51,6 +51,7 @@ def problems(
     found += registry_problems(config, names)
     if complete:
         found += [*schema.login_problems(config, names), *_pairs_without_flows(config)]
+    found += _same_offsets_in_pairs(config, names)
     found += _pairs_that_share(config)
     unruled = _rules_and_policies_apart(config, names)
     if unruled:  # the names of such flows' copies are unknown
@@ -135,6 +136,22 @@ def _pairs_without_flows(config: MirrorConfig) -> list[str]:
                     f"{where}.leave_out_away: without provenance nothing tells where a "
                     f"record was written; turn it on for {name}"
                 )
+    return found
+
+
+def _same_offsets_in_pairs(config: MirrorConfig, names: Mapping[str, str]) -> list[str]:
+    """A switch writes to copies, or moves positions, which are ends of copies here."""
+    found = []
+    for name, flow in config.flows.items():
+        ends = flow.source, flow.target
+        pairs = [*config.pairs_of(*ends)]
+        if feeds := config.pair_feeding(*ends):
+            pairs.append(feeds)
+        if flow.offsets == "same" and pairs:
+            found.append(
+                f"{names[name]}.offsets: same is not possible in a pair, or from one "
+                f"({pairs[0].name}); use offsets: translated"
+            )
     return found
 
 

@@ -327,6 +327,13 @@ class FlowConfig(
         "not for others). translated: copies have offsets of their own, and groups "
         "are translated.",
     )
+    most_padded_offsets: Whole = setting(
+        default=100_000_000,
+        ge=0,
+        description="With offsets: same, where a log of the source begins at n, its "
+        "copy is padded up to n first, at some million offsets a second. A topic with a "
+        "partition that begins later is translated. 0: nothing is padded.",
+    )
     exactly_once: bool = setting(
         default=True,
         on_change=Effect.RESTART,

@@ -532,7 +532,7 @@ class SameOffsetsWriter(TargetWriter):
             self._newest[where] = end.newest
             known = positions.get(key)
             noted = 0 if known is None else min(known.offset, end.offset)
-            self._noted[key] = noted
+            self._noted[key] = max(noted, each.term.first)
         return found
 
     # ---- what the slot asks ----

@@ -7,7 +7,8 @@ meanwhile, whose sequence numbers follow from offsets (`copying.same_offsets`).
 
 Layout: key = 0xFFFF and the topic's name in UTF-8; value = JSON: `version` 1,
 `producer_id`, `epoch`, `topic_id` and `copy_id` in hex, `firsts`: by partition, the
-offset with sequence 0 where that is not 0. Earlier releases take the key for damage and
+offset with sequence 0 where that is not 0, and whether the copy is `padded` up to
+there. Earlier releases take the key for damage and
 copy nothing, since they would give copies offsets of their own.
 """
 
@@ -53,6 +54,9 @@ class TermNote:
     copy_id: str
     epoch: int = 0
     firsts: Mapping[int, int] = field(default_factory=dict)
+    padded: bool = True
+    """Whether the copy has what comes before the first record; else nobody may write
+    records to it yet."""
 
     def term(self, partition: int) -> Term:
         return Term(
@@ -68,6 +72,7 @@ class TermNote:
             "topic_id": self.topic_id,
             "copy_id": self.copy_id,
             "firsts": {str(number): first for number, first in self.firsts.items()},
+            "padded": self.padded,
         }
         return _PREFIX + topic.encode(), json.dumps(told).encode()
 
@@ -97,6 +102,7 @@ def decode(key: bytes, value: bytes) -> tuple[str, TermNote]:
             topic_id=str(told["topic_id"]),
             copy_id=str(told["copy_id"]),
             firsts={int(n): int(first) for n, first in told["firsts"].items()},
+            padded=bool(told["padded"]),
         )
     except MALFORMED as error:
         raise ClusterError(f"the note of a term is damaged: {error!r}") from error

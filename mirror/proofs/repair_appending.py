@@ -295,6 +295,11 @@ def refuse(
             f"flow {flow.name} is not exactly_once, so a running service cannot be "
             "fenced, and might write beside a repair: set exactly_once"
         )
+    if appends and flow.offsets == "same":
+        raise MirrorError(
+            f"flow {flow.name} has offsets: same, and appended records would have "
+            "other offsets: mirror repair rebuild copies a topic again"
+        )
     if appends and flow.translates_ids:
         raise MirrorError(
             f"flow {flow.name} has schemas_ids: translate, and appended records would "

@@ -36,6 +36,7 @@ from mirror.service.leases import LeaseResult, Leases, RunTerms, ends_of
 from mirror.service.ownership import Instance
 from mirror.service.query import lease_query, state_folder
 from mirror.service.reload import PendingConfig
+from mirror.service.same_offsets import PaddingJob
 from mirror.service.scheduler import Job, Jobs
 from mirror.service.schemas import SchemaJob
 from mirror.service.standby import AccessJob, EndsJob, StandbyJob
@@ -50,8 +51,10 @@ if TYPE_CHECKING:
     from mirror.log import Settings
     from mirror.pairs.control import Pauses
     from mirror.service.executors import PreferredExecutors
+    from mirror.service.ownership import Owned
     from mirror.service.pairs import PairFollower
     from mirror.service.query import LeaseQuery
+    from mirror.service.same_offsets import SameOffsets
     from mirror.service.scheduler import FlowProofs, ServiceProofs
     from mirror.status.store import StatusStore
     from mirror.topics.topics import TopicsResult
@@ -117,6 +120,8 @@ class Flow:
         self._pending = PendingConfig()
         self._sizing = Sizing(flow.tasks)
         self._beginning = Beginning(pairs, Instance(config, once=once))
+        self._padding: list[Job] = []
+        """Jobs of this run alone."""
         self._noted: object = None
         """What was noted last of what the flow selects."""
         self._ids: dict[str, str] = {}
@@ -294,10 +299,7 @@ class Flow:
             self._whole_config, self.config, source, target,
             slots=slots, found=found, over=lambda: self.stopping or self.resting,
         )  # fmt: skip
-        same = same_offsets.decide(
-            self.config, source, target, found.topics,
-            owned=owned, merging=Merging(self._whole_config.enabled_flows),
-        )  # fmt: skip
+        same = self._decide_offsets(source, target, owned, found)
         self._note_selection(target)
         # Only now: who pauses a topic and then fences us relies on it.
         self._topics.follow_pauses(source, target)
@@ -307,6 +309,25 @@ class Flow:
         found = self._topics.look(source, target)
         ends = ends_of(source, found) if self._once else None
         return RunTerms(owned=owned, slots=slots, same=same, ends=ends), found
+
+    def _decide_offsets(
+        self, source: Cluster, target: Cluster, owned: Owned, found: TopicsResult
+    ) -> SameOffsets:
+        """Which copies have the source's offsets. A run with an end pads them first."""
+
+        def decide() -> SameOffsets:
+            return same_offsets.decide(
+                self.config, source, target, found.topics,
+                owned=owned, merging=Merging(self._whole_config.enabled_flows),
+            )  # fmt: skip
+
+        same = decide()
+        while self._once and same.padding and not self.stopping:
+            PaddingJob(self.config, same, padded=lambda: None).turn(source, target)
+            same = decide()
+        job = PaddingJob(self.config, same, padded=self._begin_again)
+        self._padding = [job.job()] if job.needed else []
+        return same
 
     def _note_selection(self, target: Cluster) -> None:
         """Note what the flow selects before it copies that, so that no command takes a
@@ -336,7 +357,7 @@ class Flow:
             # All jobs begin with a turn: it would hold up Spark's plan of a lease.
             run.first_done.wait(_ALONE_SECONDS)
             if self._once or not run.over.is_set():
-                self._jobs.begin(self._ids)
+                self._jobs.begin(self._ids, *self._padding)
             self._watch(query, run, clusters, most_slots)
         finally:
             self._run = None
@@ -391,7 +412,7 @@ class Flow:
         if Effect.LEASES in effect:
             run.apply_plan(self._plan(source, target), self._log_settings)
         if Effect.JOBS in effect:
-            self._jobs.begin(self._ids)
+            self._jobs.begin(self._ids, *self._padding)
 
     def _plan(self, source: Cluster, target: Cluster) -> LeasePlan:
         reads, writes = for_tasks(self._whole_config, self.config)
@@ -548,9 +569,9 @@ class FlowJobs:
         if self._proofs is not None:
             self._proofs.adopt(flow, config)
 
-    def begin(self, ids: Mapping[str, str]) -> None:
+    def begin(self, ids: Mapping[str, str], *more: Job) -> None:
         """Start all jobs, after running ones have ended. `ids` are the ids of the
-        flow's clusters, by alias.
+        flow's clusters, by alias; `more`: jobs of this run alone.
         """
         self.close()  # before `job()`: it would end that as well
         groups = self._of_groups()
@@ -569,6 +590,7 @@ class FlowJobs:
             *(*self._of_topics.jobs(), *self._schemas.jobs(), *groups.jobs()),
             *(standby.job(), AccessJob(self._flow).job(), pauses),
             *([] if proofs is None else [proofs]),
+            *more,
         )
 
     def rest(self, ids: Mapping[str, str]) -> None:

@@ -192,7 +192,8 @@ class Leases:
         if any(each.target_topic in found.created for each in found.topics):
             return True  # a copy was deleted
         waited = time.monotonic() - self._began
-        return bool(self._same.waiting) and waited > _DECIDE_AGAIN_SECONDS
+        undecided = self._same.waiting.keys() - self._same.padding
+        return bool(undecided) and waited > _DECIDE_AGAIN_SECONDS
 
     def apply_plan(self, plan: LeasePlan, log_settings: Settings) -> None:
         """Use this plan from now on: slots restart under the same generation."""

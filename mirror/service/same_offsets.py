@@ -1,32 +1,37 @@
 """Decides which copies of a flow have the source's offsets, at the start of each run.
 
 Main functions: `decide`, which the driver calls once it is the only writer, and
-`judge`, which only says what would follow. What was decided for a copy stays: its `TermNote` stands in the progress topic, in a transaction
-of the owner, before the first record is written. Copies that have records already, or
-cannot have the source's offsets, are translated as ever.
+`judge`, which only says what would follow. What was decided for a copy stays: its
+`TermNote` stands in the progress topic, in a transaction of the owner, before the first
+record is written. Copies that have records already, or cannot have the source's
+offsets, are translated as ever.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+import time
 from typing import TYPE_CHECKING
 
 import structlog
 
-from mirror.clusters.admin import brokers, configs
+from mirror.clusters import hanging
+from mirror.clusters.admin import brokers, configs, topic_admin
 from mirror.clusters.transactions import Producer
 from mirror.errors import AuthorizationError, MirrorError
 from mirror.offsets import progress
 from mirror.offsets.terms import TermNote
 from mirror.records import records
 from mirror.service.ownership import write_as_owner
-from mirror.topics.same_offsets import Edges, why_begun, why_translated
+from mirror.service.scheduler import Job
+from mirror.topics import padding
+from mirror.topics.same_offsets import Edges, firsts, why_begun, why_translated
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from mirror.clusters.cluster import Cluster
-    from mirror.clusters.topics import Topic
+    from mirror.clusters.topics import Topic, TopicPartition
     from mirror.config.schema import FlowConfig
     from mirror.offsets.progress import Progress
     from mirror.service.ownership import Owned
@@ -50,6 +55,8 @@ class SameOffsets:
     """Topics whose copies have offsets of their own, and why."""
     waiting: Mapping[str, str] = field(default_factory=dict)
     """Topics that are not copied for now, and why."""
+    padding: Mapping[str, TermNote] = field(default_factory=dict)
+    """Of these, topics whose copies are padded first."""
 
     def knows(self, topic: str) -> bool:
         return topic in self.notes or topic in self.translated or topic in self.waiting
@@ -57,6 +64,7 @@ class SameOffsets:
 
 NONE = SameOffsets()
 """Of a flow whose offsets are translated."""
+_IS_PADDED = "its copy is padded up to the source's first record"
 
 
 def decide(
@@ -77,41 +85,70 @@ def decide(
     name = progress.topic_name(flow.source)
     known = progress.read(target, name)
     judged = judge(flow, source, target, found, known=known, merging=merging)
-    notes = dict(judged.notes)
-    if judged.able:
-        # The old id goes on: then what a slot of an earlier copy sends is refused.
-        old = next((each.producer_id for each in known.terms.values()), None)
-        made = _notes(target, judged.able, old)
+    new = _notes(target, judged, known)
+    if new:
         # Positions in a copy that was deleted say nothing about the new one.
         begun = {
             key: replace(position, offset=0, leader_epoch=-1)
             for key, position in known.positions.items()
-            if key[0] in made and position.offset
+            if key[0] in judged.able and position.offset
         }
         batches = [
-            *records.encode_all(note.record(topic) for topic, note in made.items()),
+            *records.encode_all(note.record(topic) for topic, note in new.items()),
             *progress.encode(begun, known.running),
         ]
         write_as_owner(target, {name: batches}, owned.owner)
-        notes |= made
+    notes = {**judged.notes, **new}
+    waiting = dict(judged.waiting)
+    padding = {topic: note for topic, note in notes.items() if not note.padded}
+    waiting |= dict.fromkeys(padding, _IS_PADDED)
+    for topic in judged.too_long:
+        _delete(flow, target, topic)
+        waiting[topic.topic] = "its copy is made again, as its padding is too long"
     told = judged.translated if flow.offsets == "same" else {}
-    for topic, reason in told.items():
-        log.info("offsets are translated", flow=flow.name, topic=topic, reason=reason)
-    for topic, reason in judged.waiting.items():
-        log.warning("topic is not copied", flow=flow.name, topic=topic, reason=reason)
-    if not (notes or judged.waiting or flow.offsets == "same"):
+    for each, reason in told.items():
+        log.info("offsets are translated", flow=flow.name, topic=each, reason=reason)
+    for each, reason in waiting.items():
+        log.warning("topic is not copied", flow=flow.name, topic=each, reason=reason)
+    if not (notes or waiting or flow.offsets == "same"):
         return NONE
     return SameOffsets(
-        notes=notes, translated=judged.translated, waiting=judged.waiting
+        notes={topic: note for topic, note in notes.items() if topic not in waiting},
+        translated=judged.translated,
+        waiting=waiting,
+        padding=padding,
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Judged(SameOffsets):
-    """As `SameOffsets`, before anything is noted."""
+def _delete(flow: FlowConfig, target: Cluster, topic: MirroredTopic) -> None:
+    """Delete a copy that has nothing but padding; the next look creates it again."""
+    log.warning("copy is deleted: its padding is too long", flow=flow.name,
+                topic=topic.target_topic)  # fmt: skip
+    shown = target.topics([topic.target_topic])[topic.target_topic]
+    topic_admin.delete_topic(target, shown.topic_id, topic.target_topic)
 
-    able: tuple[MirroredTopic, ...] = ()
-    """Topics whose copies can begin with the source's offsets."""
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """What a run decides, before it notes or changes anything."""
+
+    notes: Mapping[str, TermNote] = field(default_factory=dict)
+    translated: Mapping[str, str] = field(default_factory=dict)
+    waiting: Mapping[str, str] = field(default_factory=dict)
+    """As of `SameOffsets`."""
+    able: Mapping[str, tuple[MirroredTopic, Mapping[int, int]]] = field(
+        default_factory=dict
+    )
+    """Topics whose copies can begin with the source's offsets, and with which."""
+    changed: Mapping[str, TermNote] = field(default_factory=dict)
+    """Notes of copies whose padding is done, or goes further."""
+    too_long: tuple[MirroredTopic, ...] = ()
+    """Topics whose copies have more padding than they may."""
+
+    @property
+    def same(self) -> list[str]:
+        """All topics whose copies have the source's offsets, or are about to."""
+        return [*self.notes, *self.able]
 
 
 def judge(
@@ -148,33 +185,95 @@ def judge(
                 "the copy again with `mirror repair rebuild`",
             ),
         )
-    translated, waiting = _obstacles(flow, source, target, new, shown, merging)
+    translated, waiting = _impossible(flow, source, new, merging)
+    left = [
+        each
+        for each in found
+        if each.topic not in translated
+        and each.topic not in waiting
+        and notes.get(each.topic, _NOT_PADDED).padded is False
+    ]
+    logs, copies = _edges(source, target, left, shown)
+    able: dict[str, tuple[MirroredTopic, Mapping[int, int]]] = {}
+    changed: dict[str, TermNote] = {}
+    too_long = []
+    for each in left:
+        copy = shown[each.target_topic]
+        if (note := notes.get(each.topic)) is not None:
+            if (now := _padded(each, note, logs, copies)) is None:
+                too_long.append(each)
+            else:
+                changed[each.topic] = now
+            continue
+        most = flow.most_padded_offsets
+        reason, is_known = why_begun(each, logs, copies, copy, most=most)
+        if not reason:
+            able[each.topic] = each, firsts(each, logs)
+        else:
+            (translated if is_known else waiting)[each.topic] = reason
     # A copy that had the source's offsets never gets others without a word.
     waiting |= {
         topic: translated.pop(topic) for topic in known.terms.keys() & translated
     }
     return Judged(
-        notes=notes,
-        translated=translated,
-        waiting=waiting,
-        able=tuple(
-            each
-            for each in new
-            if not (each.topic in translated or each.topic in waiting)
-        ),
-    )
+        notes=notes, translated=translated, waiting=waiting, able=able,
+        changed=changed, too_long=tuple(too_long),
+    )  # fmt: skip
 
 
-def _obstacles(
-    flow: FlowConfig,
+_NOT_PADDED = TermNote(producer_id=-1, topic_id="", copy_id="", padded=False)
+
+
+def _padded(
+    topic: MirroredTopic, note: TermNote, source: Edges, target: Edges
+) -> TermNote | None:
+    """The note of a copy that is being padded, as things are now; None: it has more
+    than it may. Where leaders do not answer, it stays.
+    """
+    places = [(topic.topic, number) for number in range(topic.partitions)]
+    ends = {
+        number: target.end.get((topic.target_topic, number))
+        for number in range(topic.partitions)
+    }
+    if None in ends.values() or not all(key in source.end for key in places):
+        return note
+    wanted = {number: source.first[topic.topic, number] for number in ends}
+    if any((end or 0) > wanted[number] for number, end in ends.items()):
+        return None
+    begins = {number: first for number, first in wanted.items() if first}
+    return replace(note, firsts=begins, padded=ends == wanted)
+
+
+def _edges(
     source: Cluster,
     target: Cluster,
     topics: Sequence[MirroredTopic],
     shown: Mapping[str, Topic],
+) -> tuple[Edges, Edges]:
+    """Where the logs of topics, and of their copies, as `shown`, begin and end."""
+    logs = Edges.read(
+        source, [(each.topic, n) for each in topics for n in range(each.partitions)]
+    )
+    copies = Edges.read(
+        target,
+        [
+            (each.target_topic, n)
+            for each in topics
+            for n in range(each.partitions)
+            if n < shown[each.target_topic].partitions
+        ],
+    )
+    return logs, copies
+
+
+def _impossible(
+    flow: FlowConfig,
+    source: Cluster,
+    topics: Sequence[MirroredTopic],
     merging: Merging,
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """Topics whose copies cannot have the source's offsets, and those of which that is
-    not known now, each with the reason. `shown`: the copies.
+    """Topics whose copies cannot have the source's offsets by settings and configs,
+    and those whose configs are not known, each with the reason.
     """
     known = configs.describe(source, [each.topic for each in topics]) if topics else {}
     waiting = {
@@ -182,48 +281,133 @@ def _obstacles(
         for name, each in known.items()
         if each.error is not None
     }
-    left = [each for each in topics if each.topic not in waiting]
     translated = {
         each.topic: reason
-        for each in left
-        if (reason := why_translated(flow, each, known[each.topic].configs, merging))
+        for each in topics
+        if each.topic not in waiting
+        and (reason := why_translated(flow, each, known[each.topic].configs, merging))
     }
-    left = [each for each in left if each.topic not in translated]
-    logs = Edges.read(
-        source, [(each.topic, n) for each in left for n in range(each.partitions)]
-    )
-    copies = Edges.read(
-        target,
-        [
-            (each.target_topic, n)
-            for each in left
-            for n in range(each.partitions)
-            if n < shown[each.target_topic].partitions
-        ],
-    )
-    for each in left:
-        reason, is_known = why_begun(each, logs, copies, shown[each.target_topic])
-        if reason:
-            (translated if is_known else waiting)[each.topic] = reason
     return translated, waiting
 
 
-def _notes(
-    target: Cluster, topics: Collection[MirroredTopic], producer_id: int | None
-) -> dict[str, TermNote]:
+def _notes(target: Cluster, judged: Judged, known: Progress) -> dict[str, TermNote]:
+    """The notes to write."""
+    made = {
+        topic: note
+        for topic, note in judged.changed.items()
+        if note != known.terms[topic]
+    }
+    if not judged.able:
+        return made
+    # The old id goes on: then what a slot of an earlier copy sends is refused.
+    producer_id = next((each.producer_id for each in known.terms.values()), None)
     if producer_id is None:
         producer = Producer(target, transactional_id=None, transaction_timeout_ms=0)
         producer.take_over()
         producer_id = producer.producer_id
-    shown = target.topics([each.target_topic for each in topics])
-    return {
-        each.topic: TermNote(
+    shown = target.topics([each.target_topic for each, _ in judged.able.values()])
+    return made | {
+        name: TermNote(
             producer_id=producer_id,
-            topic_id=each.topic_id,
-            copy_id=shown[each.target_topic].topic_id.hex,
+            topic_id=topic.topic_id,
+            copy_id=shown[topic.target_topic].topic_id.hex,
+            firsts=begins,
+            padded=not begins,
         )
-        for each in topics
+        for name, (topic, begins) in judged.able.items()
     }
+
+
+# ---- padding ----
+
+
+_TURN_SECONDS = 5.0
+
+
+class PaddingJob:
+    """Pads copies whose source's logs begin at n, and deletes the padding once records
+    follow it.
+    """
+
+    def __init__(
+        self, flow: FlowConfig, same: SameOffsets, *, padded: Callable[[], None]
+    ) -> None:
+        """`padded` is called when a copy can be written: another run finds that out."""
+        self._flow = flow
+        self._same = same
+        self._tell_padded = padded
+        self._producer: Producer | None = None
+        self._ends: dict[TopicPartition, int] = {}
+        self._deleted: set[str] = set()
+
+    @property
+    def needed(self) -> bool:
+        notes = [*self._same.notes.values(), *self._same.padding.values()]
+        return any(each.firsts for each in notes)
+
+    def job(self) -> Job:
+        return Job(name="padding", seconds=_TURN_SECONDS, work=self.turn)
+
+    def turn(self, _source: Cluster, target: Cluster) -> None:
+        """Pad for some seconds.
+
+        Raises:
+            MirrorError: another driver pads now, or the target does not answer.
+        """
+        until = time.monotonic() + _TURN_SECONDS
+        name = self._flow.replication_policy.target_topic
+        try:
+            for topic, note in self._same.padding.items():
+                self._pad(target, name(topic), note, until)
+        except MirrorError:
+            self._producer = None  # it takes over again
+            raise
+        for topic in self._same.notes.keys() - self._deleted:
+            self._delete_padding(target, name(topic), self._same.notes[topic])
+
+    def _pad(self, target: Cluster, copy: str, note: TermNote, until: float) -> None:
+        left = {n: first for n, first in note.firsts.items()
+                if self._ends.get((copy, n), 0) < first}  # fmt: skip
+        if not left:
+            return
+        producer = self._producer or self._take_over(target, copy, left)
+        for number, first in left.items():
+            end = padding.pad(target, (copy, number), first, producer, until=until)
+            self._ends[copy, number] = end
+            log.info("copy is padded", flow=self._flow.name, topic=copy,
+                     partition=number, offset=end, of=first)  # fmt: skip
+        if all(self._ends.get((copy, n), 0) >= first for n, first in left.items()):
+            self._tell_padded()
+
+    def _take_over(
+        self, target: Cluster, copy: str, numbers: Iterable[int]
+    ) -> Producer:
+        producer = Producer(
+            target, transactional_id=f"mirror.{self._flow.name}.padding",
+            transaction_timeout_ms=int(self._flow.transaction_timeout_seconds * 1000),
+        )  # fmt: skip
+        producer.take_over()
+        hanging.complete(
+            target, [producer], target.topics([copy]),
+            [(copy, number) for number in numbers], aborts_unknown=True,
+        )  # fmt: skip
+        self._producer = producer
+        return producer
+
+    def _delete_padding(self, target: Cluster, copy: str, note: TermNote) -> None:
+        """Not before records follow it: a log without records knows no producer."""
+        places = [(copy, number) for number in note.firsts]
+        edges = Edges.read(target, places)
+        due = {
+            number: first
+            for number, first in note.firsts.items()
+            if edges.first.get((copy, number), first) < first
+            and edges.end.get((copy, number), 0) > first
+        }
+        if due:
+            topic_admin.delete_records(target, copy, due)
+        if all(edges.first.get(place, -1) >= note.firsts[place[1]] for place in places):
+            self._deleted.add(copy)
 
 
 def require_translated(

@@ -66,21 +66,28 @@ def why_translated(
 
 
 def why_begun(
-    topic: MirroredTopic, source: Edges, target: Edges, copy: Topic
+    topic: MirroredTopic, source: Edges, target: Edges, copy: Topic, *, most: int
 ) -> tuple[str, bool]:
-    """Why a copy, which may be missing, cannot begin at offset 0 on both sides, empty
-    if it can; and whether that is known: leaders may not answer now.
+    """Why a copy, which may be missing, cannot begin where the source's log begins,
+    empty if it can; and whether that is known: leaders may not answer now. `most`: how
+    many offsets may be padded.
     """
     for number in range(topic.partitions):
         key, at = (topic.topic, number), (topic.target_topic, number)
         missing = number >= copy.partitions
         if key not in source.end or not (missing or at in target.end):
             return f"the leader of {topic.topic}-{number} or its copy is away", False
-        if source.first[key]:
-            return (
-                f"the log of {topic.topic}-{number} begins at {source.first[key]}: "
-                "its first records are deleted"
-            ), True
         if not missing and target.end[at]:
             return "its copy has records already", True
+        if source.first[key] > most:
+            return (
+                f"the log of {topic.topic}-{number} begins at {source.first[key]}: "
+                f"most_padded_offsets is {most}"
+            ), True
     return "", True
+
+
+def firsts(topic: MirroredTopic, source: Edges) -> dict[int, int]:
+    """By partition, where the source's log begins if not at 0."""
+    found = {n: source.first.get((topic.topic, n), 0) for n in range(topic.partitions)}
+    return {number: first for number, first in found.items() if first}

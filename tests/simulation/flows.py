@@ -23,6 +23,7 @@ from mirror.service import groups, same_offsets
 from mirror.service.groups import GroupJobs
 from mirror.service.leases import Credit
 from mirror.service.ownership import take_ownership
+from mirror.service.same_offsets import PaddingJob
 from mirror.status.store import StatusStore
 from mirror.topics import topics
 from mirror.topics.merging import Merging
@@ -278,6 +279,9 @@ class SimulatedFlow:
                 owned=owned, merging=Merging([self.flow]),
             )  # fmt: skip
             self._created.clear()
+            if same.padding:
+                PaddingJob(self.flow, same, padded=lambda: None).turn(source, target)
+                raise ClusterError("a copy was padded")
             assignments = self._written_as(same, assignments)
             self.world.note(f"{self.world.process.name} owns the flow")
             plan = LeasePlan(

@@ -55,6 +55,8 @@ _SYNCED = {
     "sync_group_offsets_seconds": 1,
     "follow_commits": "off",
 }
+_BEGINS_LATE = 0.4
+"""How often logs of the source begin at n, where offsets are to be the same."""
 _WITH_AN_INDEX = 6
 """Every n-th seed has an index of the offset map."""
 
@@ -140,6 +142,12 @@ def _history(seed: int, network: Network, *, kind: str, faults: bool) -> int:
         old = age is not _AGES[0]
         writer.with_transactions = False
         writer.age = lambda: age(random)
+        if random.random() < _BEGINS_LATE:
+            for _ in range(30):
+                writer.step()
+            for name in names:
+                for each in source.topics[name].partitions:
+                    each.log.delete_before(random.choice((0, 1, 2, each.log.end)))
     flow = SimulatedFlow(
         source,
         target,

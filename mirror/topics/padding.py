@@ -1,0 +1,124 @@
+"""Fills the head of a copy whose source's log begins at n, so that it ends at n, too.
+
+Main function: `pad`. It writes empty records in transactions that it aborts, so that
+consumers of committed records see none of them; each batch has up to a million of them
+in 0.8 MB. A marker takes an offset as well, and a coordinator that dies may write
+several: so the log's end is asked for after each transaction, and the caller finds out
+whether there is too much. What it has written can be deleted once records follow it.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from mirror.clusters.admin import topic_admin
+from mirror.clusters.wire.produce import HEADER_SIZE, EncodedBatch
+from mirror.clusters.wire.write import Write
+from mirror.errors import UnreachableError
+from mirror.records import codecs, records
+
+if TYPE_CHECKING:
+    from mirror.clusters.cluster import Cluster
+    from mirror.clusters.topics import TopicPartition
+    from mirror.clusters.transactions import Producer
+
+_MOST_RECORDS = 1 << 20
+"""With more in a batch, offsets would take another byte."""
+_IN_ONE_TRANSACTION = 16 << 20
+_MARKER_SECONDS = 30.0
+_PAUSE_SECONDS = 0.01
+
+
+def pad(
+    target: Cluster,
+    where: TopicPartition,
+    to: int,
+    producer: Producer,
+    *,
+    until: float,
+) -> int:
+    """Let a copy end at this offset, or come closer `until` a monotonic time; returns
+    where it ends, which may be beyond. The `producer` is transactional and has taken
+    over; nobody else writes to the copy.
+
+    Raises:
+        FencedError: another owner of the id took over.
+        ClusterError: the target does not answer, or refuses: look again where it ends.
+    """
+    limit = topic_admin.max_message_bytes(target, [where[0]])[where[0]]
+    end = _end(target, where)
+    while end < to and time.monotonic() < until:
+        count = min(to - end - 1, _IN_ONE_TRANSACTION)
+        if not (count and producer.v2):
+            producer.add_partitions([where])
+        if count:
+            batches = _batches(count, limit)
+            topics = target.topics([where[0]])
+            Write(target, producer, {where: batches}, topics).finish()
+        producer.retake()  # aborts what is open
+        end = _wait_for(target, where, end + count + 1)
+    return end
+
+
+def _end(target: Cluster, where: TopicPartition) -> int:
+    ends = topic_admin.list_offsets(
+        target, [where], timestamp=topic_admin.LATEST, committed=False
+    )
+    if where not in ends:
+        raise UnreachableError(
+            f"cluster {target.alias}: {where[0]}-{where[1]} does not answer"
+        )
+    return ends[where]
+
+
+def _wait_for(target: Cluster, where: TopicPartition, end: int) -> int:
+    """Until the marker is there: an abort is answered before."""
+    deadline = time.monotonic() + _MARKER_SECONDS
+    while (now := _end(target, where)) < end:
+        if time.monotonic() > deadline:
+            raise UnreachableError(
+                f"cluster {target.alias}: no marker came to {where[0]}-{where[1]}"
+            )
+        time.sleep(_PAUSE_SECONDS)
+    return now
+
+
+def _batches(count: int, limit: int) -> list[EncodedBatch]:
+    """Batches with so many empty records, none larger than the limit in bytes."""
+    most = _MOST_RECORDS
+    while most > 1 and HEADER_SIZE + len(_body(most)) > limit:
+        most //= 2
+    sizes = [most] * (count // most) + ([count % most] if count % most else [])
+    now = int(time.time() * 1000)
+    return [
+        EncodedBatch(
+            header=records.header(
+                size=HEADER_SIZE + len(_body(size)), attributes=codecs.ZSTD,
+                count=size, base_time=now, newest=now,
+            ),
+            body=_body(size),
+            count=size,
+        )
+        for size in sizes
+    ]  # fmt: skip
+
+
+@functools.lru_cache(maxsize=4)
+def _body(count: int) -> bytes:
+    """The records of a batch, compressed: without key, value and headers."""
+    first, parts = 0, []
+    for size, end in ((1, 1 << 6), (2, 1 << 13), (3, 1 << 20)):
+        numbers = np.arange(first, min(end, count), dtype=np.int64) << 1  # zigzag
+        rows = np.zeros((len(numbers), 6 + size), np.uint8)
+        rows[:, 0] = (5 + size) << 1
+        for index in range(size):
+            rest = 0x80 if index < size - 1 else 0
+            rows[:, 3 + index] = (numbers >> (7 * index)) & 0x7F | rest
+        rows[:, 3 + size] = rows[:, 4 + size] = 1  # -1: no key, no value
+        parts.append(rows.tobytes())
+        first = max(first, min(end, count))
+    return codecs.compress(codecs.ZSTD, memoryview(b"".join(parts)))
