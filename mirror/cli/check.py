@@ -24,7 +24,7 @@ from mirror.cli.output import (
     document,
     table,
 )
-from mirror.status.drift import value
+from mirror.status.wording import config_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -156,9 +156,9 @@ def _rows(found: RunPlan) -> Iterator[tuple[object, ...]]:
         detail = f"{grown.partitions} to {grown.then} partitions"
         yield grown.cluster, "add partitions", grown.topic, grown.flow, detail
     for config in found.configs:
-        then = "" if config.then is None else f"={value(config.then)}"
+        then = "" if config.then is None else f"={config_value(config.then)}"
         what = "remove config" if config.then is None else "set config"
-        detail = f"{config.config}{then} (now {value(config.now)})"
+        detail = f"{config.config}{then} (now {config_value(config.now)})"
         yield config.cluster, what, config.topic, config.flow, detail
     for acl in found.acls:
         what = f"{acl.change} ACL"
@@ -174,7 +174,7 @@ def _rows(found: RunPlan) -> Iterator[tuple[object, ...]]:
 
 def _schema(each: SchemaToWrite) -> str:
     if not each.version:
-        return f"level {value(each.level or None)}"
+        return f"level {config_value(each.level or None)}"
     detail = f"version {each.version}, id {each.id}"
     return f"{detail}, forced into mode IMPORT" if each.force else detail
 
@@ -184,7 +184,7 @@ def _made(topic: TopicToCreate) -> str:
     parts = [f"{topic.purpose}: {topic.partitions} {some}"]
     if topic.replication_factor >= 0:
         parts.append(f"{topic.replication_factor} replicas")
-    parts += [f"{name}={value(text)}" for name, text in topic.configs]
+    parts += [f"{name}={config_value(text)}" for name, text in topic.configs]
     return ", ".join(parts)
 
 

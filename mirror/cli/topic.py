@@ -26,8 +26,8 @@ from mirror.cli.output import (
 from mirror.clusters.reach import Reach
 from mirror.config import scopes
 from mirror.errors import ClusterError
-from mirror.status.drift import differences, value
 from mirror.status.states import AclState
+from mirror.status.wording import config_value, differences
 from mirror.topics import acls, configs
 from mirror.topics.merging import Merging
 
@@ -157,7 +157,7 @@ def correct_configs(
         table(
             CONFIG_COLUMNS,
             (
-                (n, copy, c.name, value(c.found), value(c.wanted))
+                (n, copy, c.name, config_value(c.found), config_value(c.wanted))
                 for n, copy, c in changes
             ),
         )

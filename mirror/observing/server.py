@@ -46,9 +46,11 @@ if TYPE_CHECKING:
     from tornado.iostream import IOStream
 
     from mirror.observing.routing import Request
-    from mirror.status.pairs import PairStatus
     from mirror.status.store import StatusStore
-    from mirror.status.values import FlowStatus
+    from mirror.status.values import (
+        FlowStatus,
+        PairStatus,
+    )
 
     Handler = Callable[[Request], Response]
 

@@ -6,16 +6,17 @@ Main type: `StatusStore`. A change that matters to people also becomes an event
 
 from __future__ import annotations
 
+from collections import Counter, OrderedDict
 from dataclasses import replace
 import threading
 import time
 from typing import TYPE_CHECKING
 
-from mirror.status.errors import ErrorTotals
 from mirror.status.events import Event, EventKind, Trail
 from mirror.status.states import FlowState, PartitionState
 from mirror.status.values import (
     ConfigStatus,
+    ErrorStatus,
     FlowStatus,
     ResourceStatus,
     RiskStatus,
@@ -25,10 +26,9 @@ from mirror.status.values import (
 from mirror.status.wording import some
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from mirror.status.pairs import PairStatus
-    from mirror.status.values import ClusterStatus, PartitionStatus
+    from mirror.status.values import ClusterStatus, PairStatus, PartitionStatus
 
     Pair = tuple[PartitionStatus | None, PartitionStatus]
 
@@ -350,3 +350,50 @@ def _jobs(before: FlowStatus, after: FlowStatus) -> Iterator[Event]:
                 subject=job.name,
                 text=f"job {job.name} works again",
             )
+
+
+# ---- how often brokers answered with errors ----
+#
+# Main type: `ErrorTotals`, which adds up what the driver's process and those of the
+# slots counted. A process reports all that it has counted so far, so a report that is
+# lost costs nothing if a later one comes.
+
+
+_MOST_PROCESSES = 4096
+"""More than run at a time; one that is forgotten and reports again counts twice."""
+
+ErrorKey = tuple[str, str, str]
+
+
+class ErrorTotals:
+    """The errors of all processes of a service. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._total: Counter[ErrorKey] = Counter()
+        self._known: OrderedDict[str, Mapping[str, int]] = OrderedDict()
+        self._own: Callable[[], Mapping[ErrorKey, int]] = dict
+
+    def also(self, own: Callable[[], Mapping[ErrorKey, int]]) -> None:
+        """Add what this process has counted whenever the totals are read."""
+        self._own = own
+
+    def add(self, process: str, counts: Iterable[tuple[str, int]]) -> None:
+        """A process reports all that it has counted so far."""
+        told = dict(counts)
+        with self._lock:
+            known = self._known.pop(process, {})
+            self._known[process] = told
+            while len(self._known) > _MOST_PROCESSES:
+                self._known.popitem(last=False)
+            for name, count in told.items():
+                cluster, api, error = name.rsplit(" ", 2)
+                self._total[cluster, api, error] += max(count - known.get(name, 0), 0)
+
+    def read(self) -> tuple[ErrorStatus, ...]:
+        with self._lock:
+            total = self._total + Counter(self._own())
+        return tuple(
+            ErrorStatus(cluster=cluster, api=api, error=error, count=count)
+            for (cluster, api, error), count in sorted(total.items())
+        )

@@ -12,10 +12,10 @@ from typer.testing import CliRunner
 
 from mirror.cli import status
 from mirror.cli.main import app
+from mirror.cli.status import Edge, dot, mermaid, terminal
 from mirror.observing.server import StatusServer
 from mirror.status.states import FlowState
 from mirror.status.store import StatusStore
-from mirror.status.topology import Edge, dot, mermaid, terminal
 from tests.harness.statuses import cluster_status, partition_status, show
 
 if TYPE_CHECKING:

@@ -18,26 +18,28 @@ import pytest
 
 from mirror.copying.tally import latency_bounds
 from mirror.host import process_name
-from mirror.observing.catalogue import METRICS, names
+from mirror.observing.catalogue import METRICS, MetricType, names
 from mirror.observing.exposition import exposition
-from mirror.observing.of_pairs import PAIR_METRICS
-from mirror.observing.series import MetricType
 from mirror.observing.server import StatusServer
-from mirror.status.pairs import DrillStatus, MemberStatus, PairStatus, PassiveStatus
 from mirror.status.states import FlowState, SchemaState
 from mirror.status.store import StatusStore
 from mirror.status.values import (
     ClusterStatus,
     Counts,
+    DrillStatus,
     FlowStatus,
     GroupStatus,
     HistogramStatus,
     JobStatus,
     JvmStatus,
+    MemberStatus,
+    PairStatus,
     PartitionStatus,
+    PassiveStatus,
     ResourceStatus,
     RiskStatus,
     SchemaStatus,
+    ServiceStatus,
     SlotStatus,
     SparkStatus,
     TopicRisk,
@@ -255,9 +257,7 @@ def test_every_field_of_a_partition_is_shown():
     assert declared - {"counts"} == numbers | elsewhere
 
 
-@pytest.mark.parametrize(
-    "metric", [*METRICS, *PAIR_METRICS], ids=lambda metric: metric.name
-)
+@pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
 def test_names_follow_prometheus(metric):
     """One prefix, base units, _total on counters and on nothing else."""
     assert re.fullmatch(r"mirror_[a-z]+(_[a-z]+)*", metric.name)
@@ -521,6 +521,7 @@ def test_ready_is_a_process_that_leads_or_could(
 
 def test_flow_status_defaults_are_declared():
     """A flow with nothing but defaults is valid for every metric."""
-    empty = FlowStatus(name="A->B", state=FlowState.STARTING)
+    flow = FlowStatus(name="A->B", state=FlowState.STARTING)
+    empty = ServiceStatus(started=0.0, flows=(flow,))
     for metric in METRICS:
         list(metric.rows(empty))

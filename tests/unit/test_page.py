@@ -31,16 +31,19 @@ from mirror.observing.page.pages import (
 from mirror.observing.routing import Request, Routes
 from mirror.status.events import Event, EventKind
 from mirror.status.history import POINTS, History
-from mirror.status.pairs import DrillStatus, PairStatus, PassiveStatus, RunStatus
 from mirror.status.states import FlowState
 from mirror.status.store import StatusStore
 from mirror.status.values import (
     ConfigDrift,
     ConfigStatus,
+    DrillStatus,
     FindingStatus,
     GroupStatus,
     JobStatus,
+    PairStatus,
+    PassiveStatus,
     RiskStatus,
+    RunStatus,
     SlotStatus,
     TopicDrift,
     VerifyStatus,

@@ -7,22 +7,25 @@ from typing import Any
 import pytest
 
 from mirror.status import reference
-from mirror.status.errors import ErrorStatus
-from mirror.status.pairs import DrillStatus, MemberStatus, PairStatus, RunStatus
 from mirror.status.states import FlowState, PartitionState, SchemaState
 from mirror.status.values import (
     ClusterStatus,
     ConfigDrift,
+    DrillStatus,
+    ErrorStatus,
     FindingStatus,
     FlowStatus,
     GroupStatus,
     HistogramStatus,
     JobStatus,
     JvmStatus,
+    MemberStatus,
+    PairStatus,
     PartitionRisk,
     PartitionStatus,
     ResourceStatus,
     RiskStatus,
+    RunStatus,
     SchemaStatus,
     ServiceStatus,
     SlotStatus,

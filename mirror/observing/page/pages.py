@@ -23,10 +23,10 @@ from mirror.observing.page import tones
 from mirror.observing.page.tones import tone
 from mirror.observing.routing import Response, as_json
 from mirror.status import wording
-from mirror.status.drift import differences
 from mirror.status.events import EventKind
 from mirror.status.history import POINTS
 from mirror.status.states import FlowState, PartitionState
+from mirror.status.wording import differences
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
