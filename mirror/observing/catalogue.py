@@ -47,9 +47,15 @@ class Histogram(NamedTuple):
     bounds: tuple[float, ...]
 
 
+class Summary(NamedTuple):
+    """The value of a summary."""
+
+    number: int
+    total: float
+
+
 Labels = tuple[str, ...]
-Value = float | tuple[float, float] | Histogram
-"""A number, the count and the sum of a summary, or a histogram."""
+Value = float | Histogram | Summary
 Rows = Iterable[tuple[Labels, Value | None]]
 """The values of a metric's labels and of the metric; None: no value now."""
 
@@ -513,7 +519,7 @@ METRICS: tuple[Metric, ...] = (
         "mirror_transaction_duration_seconds",
         "Time of transactions committed on the target, from their first batch to the "
         "commit.",
-        lambda t: (t.committed, t.seconds),
+        lambda t: Summary(t.committed, t.seconds),
         shape=MetricType.SUMMARY,
     ),
     of_transactions(

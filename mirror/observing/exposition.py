@@ -20,7 +20,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
-from mirror.observing.catalogue import METRICS, Histogram, MetricType
+from mirror.observing.catalogue import METRICS, Histogram, MetricType, Summary
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -99,9 +99,8 @@ def _add(family: Family, labels: Labels, value: Value) -> None:
             buckets = _cumulated(times.counts, bounds)
             family.add_metric(labels, buckets, sum_value=times.sum_seconds)
     elif isinstance(family, SummaryMetricFamily):
-        assert isinstance(value, tuple), family.name
-        count, total = value
-        family.add_metric(labels, count_value=int(count), sum_value=total)
+        assert isinstance(value, Summary), family.name
+        family.add_metric(labels, count_value=value.number, sum_value=value.total)
     else:
         assert isinstance(family, CounterMetricFamily | GaugeMetricFamily)
         assert isinstance(value, int | float), family.name
