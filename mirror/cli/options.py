@@ -2,21 +2,23 @@
 
 `ConfigFile` is the path of the configuration, from -c or MIRROR_CONFIG; `read_config`
 reads it and prints its warnings. `flow_of` finds a flow by name and `pair_of` the pair
-of its clusters; `chosen_flows` applies the option `Flows`, and `require_selected`
-refuses a configuration that selects less than the service does. `read_usable` also
-checks that functions named by flows can be used; only a configuration that names one
-pays for importing it. `place_of` reads a place in a log; `agreed` asks before anything
-is changed.
+of its clusters; `chosen_flows` applies the option `Flows`, `of_each_flow` asks each of
+them the same, and `require_selected` refuses a configuration that selects less than the
+service does. `read_usable` also checks that functions named by flows can be used; only
+a configuration that names one pays for importing it. `place_of` and `time_of` read a
+place in a log; `agreed` asks before anything is changed.
 """
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from pathlib import Path
 import re
 import sys
-from typing import TYPE_CHECKING, Annotated
+import time
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
@@ -26,16 +28,19 @@ from mirror.config.load import load
 from mirror.config.pair_settings import pair_name
 from mirror.config.section_names import flow_ends
 from mirror.config.values import near
-from mirror.errors import ConfigError, MirrorError
+from mirror.errors import ClusterError, ConfigError, FencedError, MirrorError
 from mirror.status.wording import named
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    from mirror.clusters.reach import Reach
     from mirror.config.pair_settings import PairConfig
     from mirror.config.schema import FlowConfig, MirrorConfig
     from mirror.offsets.starting import StartPoint
+    from mirror.topics.merging import Merging
 
+T = TypeVar("T")
 
 CONFIG_VARIABLE = "MIRROR_CONFIG"
 LAST_READ: ContextVar[MirrorConfig | None] = ContextVar("LAST_READ", default=None)
@@ -215,6 +220,50 @@ def place_of(text: str, *, option: str = "--to") -> StartPoint:
     return StartPoint(timestamp=int(moment.timestamp() * 1000))
 
 
+def time_of(text: str, *, option: str, first: str) -> int:
+    """The time that an option names, in epoch milliseconds, or the beginning of a log,
+    for which `first` are the words.
+    """
+    from mirror.clusters.admin import topic_admin
+
+    place = place_of(text, option=option)
+    if place.offset is not None or place.timestamp == topic_admin.LATEST:
+        raise typer.BadParameter(
+            f"{option}: cannot read {text}; use {first}, 2026-01-31T08:00:00Z or "
+            "@1769846400000"
+        )
+    if place.timestamp > time.time() * 1000:
+        raise typer.BadParameter(f"{option}: {text} is in the future")
+    return place.timestamp
+
+
+_ATTEMPTS = 3
+
+
+def despite_fencing(work: Callable[[], T]) -> T:
+    """Do it again if a run of the service that began meanwhile fenced us.
+
+    Raises:
+        FencedError: that happened each time.
+    """
+    for _ in range(_ATTEMPTS - 1):
+        try:
+            return work()
+        except FencedError:
+            continue
+    return work()
+
+
+# ---- commands ----
+
+
+def family(text: str) -> typer.Typer:
+    """A command that has only commands below it."""
+    return typer.Typer(
+        help=text, no_args_is_help=True, rich_markup_mode=None, callback=lambda: None
+    )
+
+
 # ---- flows of a configuration ----
 
 
@@ -248,6 +297,40 @@ def chosen_flows(
             ]
         )
     return chosen, [flow for flow in flows if flow.name in names]
+
+
+@contextmanager
+def noted(
+    failures: list[str], flow: FlowConfig, kind: type[MirrorError] = ClusterError
+) -> Iterator[None]:
+    """Note why a flow's part cannot be done, and go on with the others."""
+    try:
+        yield
+    except kind as error:
+        failures.append(f"flow {flow.name}: {error}")
+
+
+def of_each_flow(
+    config: MirrorConfig,
+    flows: Iterable[FlowConfig],
+    client_id: str,
+    ask: Callable[[FlowConfig, Reach, Merging], T],
+) -> tuple[dict[str, T], list[str]]:
+    """What `ask` finds out about each flow, given the flows that write its copies; and
+    which flows have clusters that do not answer.
+    """
+    from mirror.clusters.reach import Reach
+    from mirror.pairs import flow_roles
+
+    found: dict[str, T] = {}
+    failures: list[str] = []
+    with Reach(config.clusters, client_id=client_id) as reach:
+        rests = flow_roles.resting_flows(config, reach)
+        for flow in flows:
+            writers = flow_roles.writers(config, rests, flow.name)
+            with noted(failures, flow):
+                found[flow.name] = ask(flow, reach, writers)
+    return found, failures
 
 
 def require_selected(config: MirrorConfig, *flows: FlowConfig) -> None:

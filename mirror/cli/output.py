@@ -63,7 +63,7 @@ Output = Annotated[
 
 
 def grid(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
-    """Rows under upper-case headings; numbers are right-aligned."""
+    """Rows under upper-case headings; numbers are right-aligned, None is nothing."""
     listed = [list(row) for row in rows]
     made = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for number, column in enumerate(columns):
@@ -103,13 +103,19 @@ def shown(text: str) -> str:
 
 
 def _cell(value: object) -> Text:
-    text = shown(str(value))
+    text = "" if value is None else shown(str(value))
     return Text(text or NOTHING, style=_STATE_STYLES.get(text, ""))
 
 
 def blank_line() -> None:
     """Separate two tables."""
     sys.stdout.write("\n")
+
+
+def json_line(values: Any) -> None:
+    """Print one JSON document as a line, at once."""
+    sys.stdout.write(json.dumps(values, ensure_ascii=False) + "\n")
+    sys.stdout.flush()
 
 
 def document(values: dict[str, Any]) -> None:
@@ -127,3 +133,10 @@ def complain(*lines: str) -> None:
     for line in lines:
         sys.stderr.write("\n".join(map(shown, line.split("\n"))) + "\n")
     sys.stderr.flush()
+
+
+def end(failures: Sequence[str], *, well: bool = True) -> None:
+    """End the command with what went wrong, if anything did."""
+    complain(*failures)
+    if failures or not well:
+        raise typer.Exit(EXIT_FAILED)
